@@ -61,9 +61,13 @@ fit a100_fsdp.json,$published/a100_fsdp_small.csv fit_a100_fsdp a100-fsdp
 fit b200_simumax.csv fit_b200 b200
 fit gb200_405b.csv fit_gb200 gb200
 fit packed_sft.csv fit_h100_bridge h100-bridge
+# The profile that is fitted is one of the inputs: profile h100 names it for FP8.
+build/slimpack calibrate --from-measurements $published/h100_dgxc_fp8.csv --fit $published/fit_h100_fp8.json \
+    -o /tmp/h100-fp8.json --report experiments/results/fit_h100_fp8.md --quiet >/dev/null
+mv /tmp/h100-fp8.json profiles/h100-fp8.json
 build/slimpack calibrate --from-measurements $published/dynamic_cp.csv,$published/dynamic_cp_packed.json \
     --fit $published/fit_h100_varlen.json -o profiles/h100-varlen.json --report experiments/results/fit_h100_varlen.md --quiet >/dev/null
-for report in a100 a100_steps h800 h100 h100_nanotron h100_fsdp a100_fsdp h100_varlen b200 gb200 h100_bridge; do
+for report in a100 a100_steps h800 h100 h100_nanotron h100_fsdp a100_fsdp h100_varlen b200 gb200 h100_bridge h100_fp8; do
     cat "experiments/results/fit_$report.md"
 done | awk '/^## /{on = $2 == "Errors"} on && /^\|/ && !(/^\| (table|---)/ && seen[$0]++)' >experiments/results/fits.txt
 experiments/evidence.sh build/slimpack

@@ -12,8 +12,8 @@
 enum { QUERY_TILE = 128, KEY_TILE = 256, TILE_ELEMENTS = QUERY_TILE * KEY_TILE };
 
 // Queries [query, query + queries) and keys [key, key + keys), counted from the block's first ones,
-// of one query head and the KV head it reads. Every query sees at least the tile's first key, and
-// the last query sees all of them.
+// of one query head and the KV head it reads. Every query sees at least one of the keys, and every
+// key is seen.
 typedef struct score_tile {
     int64_t head, kv_head;
     int64_t query, queries;
@@ -30,6 +30,35 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+// The first position that a query sees.
+static int64_t first_seen(const sp_kernel_attention_shape *shape, int64_t query)
+{
+    if (shape->chunk > 0) {
+        return query - query % shape->chunk;
+    }
+    return shape->window > 0 && query >= shape->window ? query - shape->window + 1 : 0;
+}
+
+// The position behind the last query that sees a key.
+static int64_t last_seer_end(const sp_kernel_attention_shape *shape, int64_t key)
+{
+    return shape->chunk > 0 ? key - key % shape->chunk + shape->chunk : key + shape->window;
+}
+
+// Cuts off keys that the tile's queries no longer see, and queries that see none of its keys any
+// more.
+static void trim_unseen(const sp_kernel_attention_shape *shape,
+                        const sp_kernel_attention_block *block, score_tile *tile)
+{
+    int64_t seen = first_seen(shape, block->query_begin + tile->query) - block->key_begin;
+    if (tile->key < seen) {
+        tile->keys -= seen - tile->key;
+        tile->key = seen;
+    }
+    int64_t end = last_seer_end(shape, block->key_begin + tile->key + tile->keys - 1);
+    tile->queries = least(tile->queries, end - block->query_begin - tile->query);
+}
+
 // Cuts off what the causal order hides; false if nothing is left.
 static bool trim(const sp_kernel_attention_shape *shape, const sp_kernel_attention_block *block,
                  int64_t next_query, score_tile *tile)
@@ -43,7 +72,18 @@ static bool trim(const sp_kernel_attention_shape *shape, const sp_kernel_attenti
     int64_t last_visible = block->query_begin + next_query - first_key;
     tile->keys = least(least(KEY_TILE, block->keys - tile->key), last_visible);
     tile->kv_head = tile->head / (shape->heads / shape->kv_heads);
+    if (shape->window + shape->chunk > 0 && tile->queries > 0 && tile->keys > 0) {
+        trim_unseen(shape, block, tile);
+    }
     return tile->queries > 0 && tile->keys > 0;
+}
+
+// The first tile of keys that queries from this one on may see.
+static int64_t first_key(const sp_kernel_attention_shape *shape,
+                         const sp_kernel_attention_block *block, int64_t query)
+{
+    int64_t seen = first_seen(shape, block->query_begin + query) - block->key_begin;
+    return seen > 0 ? seen / KEY_TILE * KEY_TILE : 0;
 }
 
 // The next tile that has a visible pair, of a tile that begins as FIRST_TILE: keys run fastest,
@@ -51,8 +91,9 @@ static bool trim(const sp_kernel_attention_shape *shape, const sp_kernel_attenti
 static bool next_tile(const sp_kernel_attention_shape *shape,
                       const sp_kernel_attention_block *block, score_tile *tile)
 {
+    bool begins = tile->key < 0;
     int64_t query = tile->query / QUERY_TILE * QUERY_TILE;
-    int64_t key = tile->key + KEY_TILE;
+    int64_t key = begins ? first_key(shape, block, 0) : tile->key / KEY_TILE * KEY_TILE + KEY_TILE;
     for (int64_t head = tile->head; head < shape->heads; head++) {
         for (; query < block->queries; query += QUERY_TILE) {
             int64_t next_query = least(query + QUERY_TILE, block->queries);
@@ -61,37 +102,53 @@ static bool next_tile(const sp_kernel_attention_shape *shape,
             if (key < block->keys && trim(shape, block, next_query, tile)) {
                 return true;
             }
-            key = 0;
+            key = first_key(shape, block, next_query);
         }
         query = 0;
+        key = first_key(shape, block, 0);
     }
     return false;
 }
 
-// How many keys of the tile the query sees that is `row` after the tile's first.
-static int64_t visible_keys(const sp_kernel_attention_block *block, const score_tile *tile,
-                            int64_t row)
+// Keys of the tile [begin, end) that a query sees, which is `row` after the tile's first.
+typedef struct seen_keys {
+    int64_t begin, end;
+} seen_keys;
+
+static seen_keys seen_of(const sp_kernel_attention_shape *shape,
+                         const sp_kernel_attention_block *block, const score_tile *tile,
+                         int64_t row)
 {
     int64_t query = block->query_begin + tile->query + row;
-    return least(query - (block->key_begin + tile->key) + 1, tile->keys);
+    int64_t tile_key = block->key_begin + tile->key;
+    int64_t begin = first_seen(shape, query) - tile_key;
+    return (seen_keys){begin > 0 ? begin : 0, least(query - tile_key + 1, tile->keys)};
+}
+
+static void hide(seen_keys seen, int64_t keys, real *row)
+{
+    if (seen.begin > 0) {
+        memset(row, 0, (size_t)seen.begin * sizeof *row);
+    }
+    memset(row + seen.end, 0, (size_t)(keys - seen.end) * sizeof *row);
 }
 
 // ---- Forward ----
 
 // Scores become exp(score - running maximum), 0 where hidden; out and sum are brought to the new
 // maximum, and the row's exponentials added to sum.
-static void take_row(int64_t visible, int64_t keys, int64_t head_dim, real *scores, real *out,
+static void take_row(seen_keys seen, int64_t keys, int64_t head_dim, real *scores, real *out,
                      real *max, real *sum)
 {
-    real largest = row_max(visible, scores);
+    real largest = row_max(seen.end - seen.begin, scores + seen.begin);
     if (largest > *max) {
         real factor = exp_real(*max - largest);
         *max = largest;
         *sum *= factor;
         row_scale(head_dim, factor, out);
     }
-    *sum += row_exp_sum(visible, scores, *max);
-    memset(scores + visible, 0, (size_t)(keys - visible) * sizeof *scores);
+    *sum += row_exp_sum(seen.end - seen.begin, scores + seen.begin, *max);
+    hide(seen, keys, scores);
 }
 
 void SP_KERNEL(attention_block)(const sp_kernel_attention_shape *shape,
@@ -100,20 +157,22 @@ void SP_KERNEL(attention_block)(const sp_kernel_attention_shape *shape,
                                 real *workspace)
 {
     int64_t head_dim = shape->head_dim;
+    int64_t value_dim = sp_kernel_value_dim(shape);
     real *scores = workspace;
     score_tile tile = FIRST_TILE;
     while (next_tile(shape, block, &tile)) {
         const real *tile_q = q + tile.query * shape->q_stride + tile.head * head_dim;
         int64_t kv_at = tile.key * shape->kv_stride + tile.kv_head * head_dim;
-        real *tile_out = out + tile.query * shape->out_stride + tile.head * head_dim;
+        int64_t v_at = tile.key * shape->kv_stride + tile.kv_head * value_dim;
+        real *tile_out = out + tile.query * shape->out_stride + tile.head * value_dim;
         gemm(false, true, tile.queries, tile.keys, head_dim, shape->scale, tile_q, shape->q_stride,
              k + kv_at, shape->kv_stride, 0.0, scores, KEY_TILE);
         for (int64_t i = 0; i < tile.queries; i++) {
             int64_t at = (tile.query + i) * shape->heads + tile.head;
-            take_row(visible_keys(block, &tile, i), tile.keys, head_dim, scores + i * KEY_TILE,
+            take_row(seen_of(shape, block, &tile, i), tile.keys, value_dim, scores + i * KEY_TILE,
                      tile_out + i * shape->out_stride, max + at, sum + at);
         }
-        gemm(false, false, tile.queries, head_dim, tile.keys, 1.0, scores, KEY_TILE, v + kv_at,
+        gemm(false, false, tile.queries, value_dim, tile.keys, 1.0, scores, KEY_TILE, v + v_at,
              shape->kv_stride, 1.0, tile_out, shape->out_stride);
     }
 }
@@ -129,11 +188,6 @@ SP_KERNEL_WIDE static void through_softmax(int64_t n, real delta, const real *re
     }
 }
 
-static void hide(int64_t visible, int64_t keys, real *row)
-{
-    memset(row + visible, 0, (size_t)(keys - visible) * sizeof *row);
-}
-
 // From the scores in p and dout v^T in dscores: the probabilities and the scores' gradients.
 static void differentiate_tile(const sp_kernel_attention_shape *shape,
                                const sp_kernel_attention_block *block, const score_tile *tile,
@@ -141,13 +195,14 @@ static void differentiate_tile(const sp_kernel_attention_shape *shape,
 {
     for (int64_t i = 0; i < tile->queries; i++) {
         int64_t at = (tile->query + i) * shape->heads + tile->head;
-        int64_t visible = visible_keys(block, tile, i);
+        seen_keys seen = seen_of(shape, block, tile, i);
+        int64_t count = seen.end - seen.begin;
         real *p_row = p + i * KEY_TILE;
         real *dscores_row = dscores + i * KEY_TILE;
-        row_exp(visible, p_row, lse[at], (real)1.0);
-        through_softmax(visible, delta[at], p_row, dscores_row);
-        hide(visible, tile->keys, p_row);
-        hide(visible, tile->keys, dscores_row);
+        row_exp(count, p_row + seen.begin, lse[at], (real)1.0);
+        through_softmax(count, delta[at], p_row + seen.begin, dscores_row + seen.begin);
+        hide(seen, tile->keys, p_row);
+        hide(seen, tile->keys, dscores_row);
     }
 }
 
@@ -158,6 +213,7 @@ void SP_KERNEL(attention_block_backward)(const sp_kernel_attention_shape *shape,
                                          real *dv, real *workspace)
 {
     int64_t d = shape->head_dim;
+    int64_t value_dim = sp_kernel_value_dim(shape);
     int64_t q_stride = shape->q_stride;
     int64_t kv_stride = shape->kv_stride;
     int64_t out_stride = shape->out_stride;
@@ -167,14 +223,15 @@ void SP_KERNEL(attention_block_backward)(const sp_kernel_attention_shape *shape,
     while (next_tile(shape, block, &tile)) {
         int64_t q_at = tile.query * q_stride + tile.head * d;
         int64_t kv_at = tile.key * kv_stride + tile.kv_head * d;
-        const real *tile_dout = dout + tile.query * out_stride + tile.head * d;
+        int64_t v_at = tile.key * kv_stride + tile.kv_head * value_dim;
+        const real *tile_dout = dout + tile.query * out_stride + tile.head * value_dim;
         gemm(false, true, tile.queries, tile.keys, d, shape->scale, q + q_at, q_stride, k + kv_at,
              kv_stride, 0.0, p, KEY_TILE);
-        gemm(false, true, tile.queries, tile.keys, d, 1.0, tile_dout, out_stride, v + kv_at,
+        gemm(false, true, tile.queries, tile.keys, value_dim, 1.0, tile_dout, out_stride, v + v_at,
              kv_stride, 0.0, dscores, KEY_TILE);
         differentiate_tile(shape, block, &tile, lse, delta, p, dscores);
-        gemm(true, false, tile.keys, d, tile.queries, 1.0, p, KEY_TILE, tile_dout, out_stride, 1.0,
-             dv + kv_at, kv_stride);
+        gemm(true, false, tile.keys, value_dim, tile.queries, 1.0, p, KEY_TILE, tile_dout,
+             out_stride, 1.0, dv + v_at, kv_stride);
         gemm(false, false, tile.queries, d, tile.keys, shape->scale, dscores, KEY_TILE, k + kv_at,
              kv_stride, 1.0, dq + q_at, q_stride);
         gemm(true, false, tile.keys, d, tile.queries, shape->scale, dscores, KEY_TILE, q + q_at,
@@ -226,7 +283,7 @@ void SP_KERNEL(attention_start)(const sp_kernel_attention_shape *shape, int64_t 
 {
     for (int64_t i = 0; i < queries; i++) {
         memset(out + i * shape->out_stride, 0,
-               (size_t)(shape->heads * shape->head_dim) * sizeof *out);
+               (size_t)(shape->heads * sp_kernel_value_dim(shape)) * sizeof *out);
     }
     for (int64_t i = 0; i < queries * shape->heads; i++) {
         max[i] = (real)-INFINITY;
@@ -237,12 +294,13 @@ void SP_KERNEL(attention_start)(const sp_kernel_attention_shape *shape, int64_t 
 void SP_KERNEL(attention_finish)(const sp_kernel_attention_shape *shape, int64_t queries,
                                  const real *max, const real *sum, real *out, real *lse)
 {
+    int64_t value_dim = sp_kernel_value_dim(shape);
     for (int64_t i = 0; i < queries; i++) {
         for (int64_t h = 0; h < shape->heads; h++) {
             int64_t at = i * shape->heads + h;
-            real *row = out + i * shape->out_stride + h * shape->head_dim;
+            real *row = out + i * shape->out_stride + h * value_dim;
             // Where no key was seen the row is zero already.
-            row_scale(shape->head_dim, sum[at] == (real)0.0 ? (real)1.0 : (real)1.0 / sum[at], row);
+            row_scale(value_dim, sum[at] == (real)0.0 ? (real)1.0 : (real)1.0 / sum[at], row);
             lse[at] = (real)((double)max[at] + log((double)sum[at]));
         }
     }
@@ -251,10 +309,11 @@ void SP_KERNEL(attention_finish)(const sp_kernel_attention_shape *shape, int64_t
 void SP_KERNEL(attention_delta)(const sp_kernel_attention_shape *shape, int64_t queries,
                                 const real *out, const real *dout, real *delta)
 {
+    int64_t value_dim = sp_kernel_value_dim(shape);
     for (int64_t i = 0; i < queries; i++) {
         for (int64_t h = 0; h < shape->heads; h++) {
-            int64_t at = i * shape->out_stride + h * shape->head_dim;
-            delta[i * shape->heads + h] = row_dot(shape->head_dim, out + at, dout + at);
+            int64_t at = i * shape->out_stride + h * value_dim;
+            delta[i * shape->heads + h] = row_dot(value_dim, out + at, dout + at);
         }
     }
 }

@@ -31,10 +31,11 @@ void SP_KERNEL(linear_backward_weight)(int64_t tokens, int64_t in, int64_t out, 
 
 // Causal grouped-query attention without a score matrix: tiles of scores with a running maximum and
 // sum (Dao: "FlashAttention-2", 2023, algorithms 1 and 2; Milakov, Gimelshein: "Online normalizer
-// calculation for softmax", 2018). q, dq, out, dout [tokens, heads, head_dim], k, v, dk, dv
-// [tokens, kv_heads, head_dim] with the strides of the shape; max, sum, lse, delta [tokens, heads]
-// contiguous. Counting visible pairs of a query and a key, forward takes 4 and backward 10 head_dim
-// operations for each pair and query head.
+// calculation for softmax", 2018). q, dq [tokens, heads, head_dim], k, dk [tokens, kv_heads,
+// head_dim], v, dv [tokens, kv_heads, value_dim], out, dout [tokens, heads, value_dim] with the
+// strides of the shape; max, sum, lse, delta [tokens, heads] contiguous. Counting visible pairs of
+// a query and a key, forward takes 4 and backward 10 head_dim operations for each pair and query
+// head.
 //
 // A slice [begin, begin + len) of a sample attends to the sample's keys [0, begin + len), so k and
 // v start at the sample's first token and hold the keys of all slices so far. Backward runs the
@@ -201,6 +202,24 @@ void SP_KERNEL(gelu)(int64_t n, const real *restrict x, real *restrict y);
 // Overwrites dx.
 void SP_KERNEL(gelu_backward)(int64_t n, const real *restrict x, const real *restrict dy,
                               real *restrict dx);
+
+// ---- Experts ----
+
+// Each token goes to the `active` experts with the largest logits, of equal ones to the first, with
+// the softmax over these as their weights (Jiang and others: "Mixtral of Experts", 2024, equation
+// 2). Arrays [tokens, experts] contiguous. O(tokens experts active).
+
+// The logits become weights, 0 of experts that were not chosen; chosen is 1 or 0.
+void SP_KERNEL(choose_experts)(int64_t tokens, int64_t experts, int64_t active, real *logits,
+                               uint8_t *chosen);
+// Gradients of the weights become those of the logits.
+void SP_KERNEL(choose_experts_backward)(int64_t tokens, int64_t experts, const real *weights,
+                                        real *dweights);
+
+// A row of n that an expert gives: y += weight x. Backward dy becomes the gradient of x, and that
+// of the weight is returned.
+void SP_KERNEL(add_weighted)(int64_t n, real weight, const real *restrict x, real *restrict y);
+real SP_KERNEL(add_weighted_backward)(int64_t n, real weight, const real *x, real *dy);
 
 // ---- Embedding ----
 

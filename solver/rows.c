@@ -338,7 +338,7 @@ sp_status sp_i_work_measure(sp_cost_model *cost, int64_t tokens, sp_i_work *work
             b_s[i] = stage_s(&costs, costs.action[SP_ACTION_B], i, vstages);
         }
         *work = (sp_i_work){solve(cost->model, f_s, probes), solve(cost->model, b_s, probes),
-                            sp_model_least_seen(cost->model) > 0 ? cost->model : NULL};
+                            sp_model_sees_all(cost->model) ? NULL : cost->model};
     }
     sp_step_costs_fini(&costs);
     sp_packing_fini(&packing);

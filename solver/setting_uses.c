@@ -49,6 +49,34 @@ static bool dispatches(const question *q)
     return sp_layout_dispatches(&q->scenario->layout);
 }
 
+static bool dispatches_once(const question *q)
+{
+    return dispatches(q) && sp_dispatches_once(q->scenario->memory.stack.dispatcher);
+}
+
+static bool holds_sms(const question *q)
+{
+    const sp_stack *stack = &q->scenario->memory.stack;
+    return dispatches_once(q) ||
+           (dispatches(q) && (stack->expert_overlap || stack->shared_expert_overlap));
+}
+
+static bool has_shared_experts(const question *q)
+{
+    return sp_model_most_shared(&q->scenario->model) > 0;
+}
+
+static bool shares_experts(const question *q)
+{
+    return has_experts(q) && !(q->scenario->model.expert_capacity_factor > 0.0) &&
+           sp_layout_ep(&q->scenario->layout) > 1;
+}
+
+static bool forces_routing(const question *q)
+{
+    return q->scenario->model.forced_routing;
+}
+
 static bool has_pipeline(const question *q)
 {
     return q->scenario->layout.pp > 1;
@@ -68,6 +96,11 @@ static bool reduces_gradients(const question *q)
 static bool shards_in_groups(const question *q)
 {
     return data_ranks(q) > 1 && q->scenario->layout.zero > 0;
+}
+
+static bool reads_parameters(const question *q)
+{
+    return q->scenario->layout.dp > 1 && q->scenario->layout.zero == 3;
 }
 
 // ZeRO 3 has buffers on one rank, too, but with explicit tensors.
@@ -178,6 +211,11 @@ static bool exchanges_keys(const question *q)
 static bool exchanges_some_heads(const question *q)
 {
     return splits_packs(q) && q->scenario->memory.stack.cp_overlap == SP_CP_A2A_P2P;
+}
+
+static bool has_blocks(const question *q)
+{
+    return splits_packs(q) && q->scenario->memory.stack.cp_overlap == SP_CP_BLOCKS;
 }
 
 static bool passes_keys(const question *q)
@@ -497,7 +535,7 @@ static bool has_programs(const question *q)
 #define OF_MODELS                                                                                  \
     {"model.max_positions", has_position_table, "model.positional \"learned\""},                   \
     {"stack.fused_swiglu", gates_mlp, "model.activation \"swiglu\""},                                  \
-    {"stack.memory_efficient_permutation", routes_tokens, "experts (model.experts)"}
+    {"stack.memory_efficient_permutation model.expert_capacity_factor", routes_tokens, "experts (model.experts)"}
 
 // Links of the machine that no transfer takes.
 #define OF_LINKS                                                                                   \
@@ -544,7 +582,18 @@ static const use of_steps[] = {
     {"stack.bucket_mib", has_buckets,
      "gradients or parameters that go bucket by bucket (stack.bucketed_tail or stack.hide_*)"},
     {"parallel.ep parallel.etp", has_experts, "models with experts"},
-    {"stack.dispatcher", dispatches, "experts over several ranks (parallel.ep, parallel.etp)"},
+    {"stack.dispatcher stack.shared_expert_overlap stack.expert_overlap stack.delay_wgrad",
+     dispatches, "experts over several ranks (parallel.ep, parallel.etp)"},
+    {"stack.shared_expert_overlap", has_shared_experts, "models with shared experts (model.shared_ffn)"},
+    {"stack.dispatcher_sms", holds_sms,
+     "experts over several ranks with stack.dispatcher deepep or hybridep, or an overlap "
+     "(stack.expert_overlap, shared_expert_overlap)"},
+    {"model.expert_groups model.expert_group_top_k", dispatches_once,
+     "experts over several ranks with stack.dispatcher deepep or hybridep"},
+    {"model.expert_imbalance model.expert_imbalance_seed", shares_experts,
+     "experts over several ranks (parallel.ep) without model.expert_capacity_factor"},
+    {"model.expert_imbalance_seed", forces_routing, "a number of model.expert_imbalance"},
+    {"stack.one_sided", reads_parameters, "parallel.zero 3 and parallel.dp above 1"},
     {"parallel.zero_group", shards_in_groups, "parallel.zero 1 to 3 and parallel.dp or cp above 1"},
     {"stack.rooted_shares", splits_shares, "parallel.zero 1 or 2 and parallel.dp or cp above 1"},
     {"parallel.zero", shards_states, "parallel.dp or parallel.cp above 1"},
@@ -556,6 +605,7 @@ static const use of_steps[] = {
      "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a pack (stack.cp_overlap)"},
+    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" and ranks that share a pack"},
     {"stack.cp_lone_rings", has_zones,
      "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
     {"cluster.nvlink_latency_us", waits_for_nvlink,
@@ -594,11 +644,13 @@ static const use of_steps[] = {
     OF_BACKWARDS                                                                                   \
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
-    "stack.rooted_shares stack.dispatcher " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
+    "stack.rooted_shares stack.one_sided stack.dispatcher stack.dispatcher_sms stack.shared_expert_overlap "       \
+    "stack.expert_overlap stack.delay_wgrad model.expert_groups model.expert_group_top_k " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
-    "memory.offload_ratio parallel.ep parallel.etp parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
+    "memory.offload_ratio model.expert_imbalance model.expert_imbalance_seed "                       \
+    "parallel.ep parallel.etp parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
 
 static const use of_prompts[] = {
     {OF_STEPS "schedule.kind", NULL, "steps of training"},
@@ -612,6 +664,7 @@ static const use of_prompts[] = {
      splits_tensors, "parallel.tp above 1"},
     {"stack.cp_overlap strategy.cp_sharding", splits_packs, "parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
+    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" and parallel.cp above 1"},
     {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
     {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
     {"stack.blocking_launches", blocks_prompts, OF_BLOCKING},
@@ -627,7 +680,7 @@ static const use of_prompts[] = {
 
 static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
-     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics "
+     "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_block_tokens "
      "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
      "schedule.microbatches schedule.microbatch_samples", NULL, "steps of training"},
     {"schedule.kind", has_chunks, "steps of training and several chunks (parallel.chunks_per_rank)"},
@@ -741,8 +794,9 @@ static void warn_of_row(question *q, sp_run_kind run, const use *row, sp_warning
                     count > 1 ? "they are" : "it is", row->is_for);
 }
 
-static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *warnings)
+static void warn_of_model(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
 {
+    const sp_model *model = &scenario->model;
     if (model->ignored_dropout[0] != '\0' && run == SP_RUN_STEP) {
         sp_warnings_add(warnings,
                         "the model's %s is not modelled: its layers train without dropout here "
@@ -767,11 +821,18 @@ static void warn_of_model(const sp_model *model, sp_run_kind run, sp_warnings *w
                         "attn_logit_softcapping of its config.json): its time is that of kernels "
                         "without caps, which not all of them have, and caps take none");
     }
+    if (sp_model_has_state(model)) {
+        sp_warnings_add(warnings,
+                        "layers with a state (model.mixer): the time of convolution and state is "
+                        "assumed, that of the bytes which kernels of chunks read and write, and no "
+                        "measured rate backs it; their products are priced as others are");
+    }
     if (model->stored_dtype != SP_STORED_BF16) {
         sp_warnings_add(warnings,
                         "the model's weights are stored as %s (model.stored_dtype, or torch_dtype "
-                        "of its config.json), and computed with in BF16 here",
-                        sp_stored_dtype_names[model->stored_dtype]);
+                        "of its config.json), and computed with in %s here",
+                        sp_stored_dtype_names[model->stored_dtype],
+                        sp_precision_is_fp8(&scenario->memory.stack.precision) ? "FP8" : "BF16");
     }
 }
 
@@ -830,7 +891,7 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     question q = question_of(scenario, run);
     const sp_setting *setting = NULL;
     warn_of_files(scenario, run, warnings);
-    warn_of_model(&scenario->model, run, warnings);
+    warn_of_model(scenario, run, warnings);
     warn_of_adapters(scenario, warnings);
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;

@@ -112,7 +112,7 @@ static prefix_cost cost_of(sp_slice_rule rule, const sp_model *model)
     }
     return (prefix_cost){.per_token = sp_model_layer_linear_flops_per_token(model),
                          .per_pair = sp_model_attention_flops_per_pair(model),
-                         .model = sp_model_least_seen(model) > 0 ? model : NULL};
+                         .model = sp_model_sees_all(model) ? NULL : model};
 }
 
 static double until(prefix_cost cost, int64_t tokens)

@@ -58,6 +58,9 @@ typedef struct sp_strategy {
     // Its system exchanges in rings: it does so where a scenario states stack.cp_ring_nics and no
     // cp_overlap, so that all strategies of a comparison pay for the NICs by one rule.
     bool rings;
+    // Its ranks read parameters one-sidedly (sp_stack), where the scenario does not say otherwise:
+    // it refuses what does not go with that (sp_scenario_not_one_sided).
+    bool one_sided;
     bool shares_ranks;     // several data-parallel ranks may take part in one pack
     bool own_microbatches; // of its own making, not of schedule.microbatch_samples rows
     bool joins_documents;  // samples are joined and cut before they are packed

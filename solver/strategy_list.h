@@ -28,6 +28,9 @@
     X("kk-flops", kk_flops, BUDGETS,                                                              \
       "FLOPs of ranks, then of micro-batches levelled by Karmarkar and Karp (verl, slime)",       \
       "rank_tokens")                                                                              \
+    X("odc", odc, BUDGETS,                                                                        \
+      "work of ranks levelled, each packs for itself, no barrier in layers (arXiv 2601.19362)",   \
+      "rank_tokens", .one_sided = true, .own_microbatches = true)                                 \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
       "ranks grouped for long samples in balanced rounds, no barrier between (Megatron-LM)",      \
       "rank_tokens, pack_rounds", SP_SHARES_RANKS, .rings = true)                                 \
@@ -42,6 +45,9 @@
     X("llama-cp", llama_cp, BUDGETS,                                                              \
       "every sample over all ranks, keys and values gathered before (arXiv 2407.21783)",          \
       "rank_tokens", SP_EXCHANGES(BLOCKING), .cp_ring_nics = 1)                                   \
+    X("fcp", fcp, BUDGETS,                                                                        \
+      "blocks of samples on any rank, keys and values point to point (arXiv 2605.08524)",         \
+      "rank_tokens", SP_EXCHANGES(BLOCKS))                                                        \
     X("hybrid-dp", hybrid_dp, BUDGETS,                                                            \
       "samples that a rank holds whole, by FLOPs, longer ones in rings of a few ranks",           \
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \

@@ -269,6 +269,12 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
                             "backend 'cuda' cannot execute adapters "
                             "(model.lora_rank)");
     }
+    if (model != NULL &&
+        (sp_model_has_state(model) || sp_model_lacks_blocks(model) || model->attention_gate)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "backend 'cuda' cannot execute layers with a state, or without "
+                            "attention or an MLP (model.mixer), and gates of attention");
+    }
     return SP_OK;
 }
 

@@ -67,7 +67,7 @@ sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_
 {
     (void)device;
     bool on;
-    sp_status status = sp_i_exec_check(request, backend, err);
+    sp_status status = sp_i_exec_check(request, backend, 0, err);
     sp_status own = read_switch(request, "cudnn", &on, err);
     own = own == SP_OK ? read_switch(request, "partition", &on, err) : own;
     own = own == SP_OK ? check_attention(request, err) : own;

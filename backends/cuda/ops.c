@@ -807,11 +807,13 @@ static void add_pack(sp_i_cuda_attention_shape *plan, const sp_i_exec_slices *sl
     sp_i_cuda_launches_fini(&launches);
 }
 
+// None: layers with experts are refused (backends/executor/executor.h).
+const expert_operations *const SP_EXEC(experts) = NULL;
+
 // A backward may compute its forward once more.
 static void add_job(sp_i_cuda_attention_shape *plan, bool backward, const sp_i_exec_job *job)
 {
-    sp_i_exec_stage stage = {.job = job};
-    const layer l = {.stage = &stage};
+    const layer l = {.kind = &job->kind[0]};
     const sp_kernel_attention_shape shape = SP_EXEC(attention_shape)(&l);
     const sp_i_exec_slices *slices = &job->slices;
     for (size_t p = 0; !backward && p < slices->forward_count; p++) {

@@ -185,7 +185,7 @@ static void send_outputs(const work *w)
 static sp_status run_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action action,
                                  sp_error *err)
 {
-    bool computes = pack_of(rank, action)->all_rows > 0;
+    bool computes = pack_of(rank, action)->all_rows > 0 || rank->links.expert_group >= 0;
     const sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = action};
     const work w = work_of(run, rank, action);
     sp_status status = fail_on_demand(&w, &place, err);
@@ -486,6 +486,22 @@ static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
     return status == SP_OK ? begin_clock(run, &rank->err) : status;
 }
 
+// The empty micro-batches before the next action, whose time is not counted.
+static sp_status run_joins(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action, size_t *done,
+                           sp_error *err)
+{
+    const sp_i_exec_joins *joins = &rank->joins;
+    for (; *done < joins->count && joins->items[*done].before <= action; (*done)++) {
+        const sp_i_exec_join *join = &joins->items[*done];
+        const sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = join->action};
+        sp_comm_set_action(rank->links.me, "an empty micro-batch");
+        if (!sp_i_exec_run_join(run, rank, join)) {
+            return sp_i_exec_rank_failure(run, rank, &place, err);
+        }
+    }
+    return SP_OK;
+}
+
 static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
 {
     sp_i_exec_run *run = data;
@@ -493,8 +509,13 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
     const sp_stage_plan *stage = sp_plan_stage(run->request->plan, rank->dp, rank->pp);
     sp_status status = run->transport != NULL ? begin_together(run, rank) : SP_OK;
     size_t shares = 0;
+    size_t joins = 0;
     for (size_t a = 0; status == SP_OK && a < stage->count; a++) {
         char name[32];
+        status = run_joins(run, rank, a, &joins, &rank->err);
+        if (status != SP_OK) {
+            break;
+        }
         sp_action_name(stage->actions[a], sp_i_exec_layout(run)->chunks, name);
         sp_comm_set_action(me, name);
         status = sp_comm_world_failure(run->world, &rank->err);
@@ -502,6 +523,7 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
         status =
             status == SP_OK ? run_rank_action(run, rank, stage->actions[a], &rank->err) : status;
     }
+    status = status == SP_OK ? run_joins(run, rank, stage->count, &joins, &rank->err) : status;
     if (status == SP_OK) {
         status = run_rank_shares(run, rank, stage->count, &shares, &rank->err);
     }

@@ -205,18 +205,29 @@ static int64_t longest_sample(const sp_packing *packing)
     return longest;
 }
 
-static sp_status check_model(const char *backend, const sp_model *model, const sp_packing *packing,
-                             sp_error *err)
+static sp_status check_model(const char *backend, unsigned layers, const sp_model *model,
+                             const sp_packing *packing, sp_error *err)
 {
     sp_status status = SP_OK;
     int64_t longest = longest_sample(packing);
-    if (sp_model_most_experts(model) > 0) {
+    if (sp_model_most_experts(model) > 0 && (layers & SP_I_EXEC_EXPERTS) == 0) {
         status = cannot(backend, err, "experts");
-    } else if (model->runs > 0) {
+    } else if (model->runs > 0 && (layers & SP_I_EXEC_KINDS) == 0) {
         status = cannot(backend, err, "layers of several kinds");
     }
-    if (sp_model_is_latent(model)) {
+    if (sp_model_is_latent(model) && (layers & SP_I_EXEC_LATENTS) == 0) {
         status = cannot(backend, err, "latent attention");
+    }
+    if (sp_model_has_state(model) || sp_model_lacks_blocks(model)) {
+        status = cannot(backend, err,
+                        "layers with a state, or without attention or an MLP "
+                        "(model.mixer)");
+    }
+    if (model->positional == SP_NO_POSITIONS) {
+        status = cannot(backend, err, "models without positions (model.positional \"none\")");
+    }
+    if (model->attention_gate) {
+        status = cannot(backend, err, "gates of attention (model.attention_gate)");
     }
     if (model->mtp_layers > 0) {
         status = cannot(backend, err, "layers that predict further tokens (model.mtp_layers)");
@@ -225,7 +236,7 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
         status = cannot(backend, err, "adapters (model.lora_rank)");
     }
     int64_t seen = sp_model_least_seen(model);
-    if (seen > 0 && longest > seen) {
+    if (seen > 0 && longest > seen && (layers & SP_I_EXEC_WINDOWS) == 0) {
         status = cannot(backend, err, "attention to %lld tokens in a sample of %lld",
                         (long long)seen, (long long)longest);
     }
@@ -249,15 +260,68 @@ static sp_status check_model(const char *backend, const sp_model *model, const s
     if (model->qk_norm) {
         status = cannot(backend, err, "norms of queries and keys");
     }
-    if (model->positional == SP_ROPE && model->head_dim % 2 != 0) {
-        status =
-            cannot(backend, err, "rotary positions of %lld features", (long long)model->head_dim);
+    if (model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0) {
+        status = cannot(backend, err, "rotary positions of %lld features",
+                        (long long)sp_model_rotary_dim(model));
     }
     if (model->positional == SP_LEARNED && longest > model->max_positions) {
         status = cannot(backend, err, "a sample of %lld tokens with %lld learned positions",
                         (long long)longest, (long long)model->max_positions);
     }
     return status;
+}
+
+// Experts over several ranks (parallel.ep): those of data-parallel ranks alone, which run side by
+// side, and whose rows stay where their forward put them.
+static sp_status check_spread_experts(const char *backend, const sp_run_request *request,
+                                      sp_error *err)
+{
+    const sp_layout *layout = &request->plan->layout;
+    const char *beside =
+        layout->cp > 1                             ? "context parallelism (parallel.cp)"
+        : layout->zero > 0                         ? "sharded states (parallel.zero)"
+        : layout->vocab_parallel && layout->pp > 1 ? "a vocabulary spread over the pipeline ranks"
+        : request->plan->packing->backward.count > 0
+            ? "backward packs that differ from the forward packs"
+        : request->memory != NULL && request->memory->offload_ratio > 0.0 ? "offload"
+        : request->clock == SP_CLOCK_VIRTUAL ? "the virtual clock (take the wall clock)"
+                                             : NULL;
+    if (beside != NULL) {
+        return cannot(backend, err, "experts on several ranks (parallel.ep) beside %s", beside);
+    }
+    return sp_layout_ep(layout) > SP_I_EXEC_MOST_EXPERT_RANKS
+               ? cannot(backend, err, "experts on more than %d ranks", SP_I_EXEC_MOST_EXPERT_RANKS)
+               : SP_OK;
+}
+
+// Experts beside which hidden states are split are not computed.
+static sp_status check_experts(const char *backend, const sp_run_request *request, sp_error *err)
+{
+    const sp_layout *layout = &request->plan->layout;
+    if (sp_model_most_experts(request->model) == 0) {
+        return SP_OK;
+    }
+    if (layout->tp > 1) {
+        return cannot(backend, err, "experts beside tensor parallelism (parallel.tp)");
+    }
+    return sp_layout_dispatches(layout) ? check_spread_experts(backend, request, err) : SP_OK;
+}
+
+static sp_status check_latents(const char *backend, const sp_run_request *request, sp_error *err)
+{
+    const sp_pack_list *packs = &request->plan->packing->forward;
+    bool zones = false;
+    for (size_t s = 0; s < packs->slice_count; s++) {
+        zones = zones || packs->slices[s].zone != 0;
+    }
+    if (!sp_model_is_latent(request->model)) {
+        return SP_OK;
+    }
+    if (request->plan->layout.tp > 1) {
+        return cannot(backend, err, "latent attention beside tensor parallelism (parallel.tp)");
+    }
+    return zones ? cannot(backend, err, "latent attention on some of a pack's ranks (zones)")
+                 : SP_OK;
 }
 
 // The keys of a sample stand where all its slices ran.
@@ -327,16 +391,20 @@ static sp_status check_links(const char *backend, const sp_run_request *request,
     return SP_OK;
 }
 
-sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp_error *err)
+sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, unsigned layers,
+                          sp_error *err)
 {
     sp_i_exec_options options;
     sp_status status = sp_i_exec_options_read(request, backend, &options, err);
     if (status != SP_OK || request->model == NULL) {
         return status;
     }
-    status = check_model(backend, request->model, request->plan->packing, err);
+    status = check_model(backend, layers, request->model, request->plan->packing, err);
     if (request->memory != NULL && request->memory->attention == SP_ATTENTION_UNFUSED) {
         status = cannot(backend, err, "unfused attention");
+    }
+    if (request->memory != NULL && sp_precision_is_fp8(&request->memory->stack.precision)) {
+        status = cannot(backend, err, "FP8 products (precision \"fp8\")");
     }
     if (sp_layout_zero_ranks(&request->plan->layout) <
         request->plan->layout.dp * request->plan->layout.cp) {
@@ -349,11 +417,15 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp
         status = check_vocabulary(backend, request, status, err);
     }
     sp_status links = options.emulated_links ? check_links(backend, request, err) : SP_OK;
+    sp_status experts = check_experts(backend, request, err);
+    sp_status latents = check_latents(backend, request, err);
     sp_status ranks = check_ranks(backend, request->plan->packing, err);
-    sp_status layers = check_layers(request, err);
+    sp_status stages = check_layers(request, err);
     status = status != SP_OK ? status : links;
+    status = status != SP_OK ? status : experts;
+    status = status != SP_OK ? status : latents;
     status = status != SP_OK ? status : ranks;
-    return status != SP_OK ? status : layers;
+    return status != SP_OK ? status : stages;
 }
 
 static sp_status refuse_processes(const sp_i_exec_site *site, const char *what, sp_error *err)

@@ -62,9 +62,19 @@ typedef struct sp_i_exec_site {
     sp_transport *transport; // of a rank alone, whose device this is; NULL: all ranks work here
 } sp_i_exec_site;
 
+// Layers that the operations of one device compute and those of another do not, as bits.
+typedef enum sp_i_exec_layers {
+    SP_I_EXEC_WINDOWS = 1 << 0, // attention to the last tokens, or to those of a chunk
+    SP_I_EXEC_KINDS = 1 << 1,   // layers of several kinds
+    SP_I_EXEC_EXPERTS = 1 << 2,
+    SP_I_EXEC_LATENTS = 1 << 3 // latent attention
+} sp_i_exec_layers;
+
 // Finds all options that are wrong and all shapes that the executor does not compute, of which no
-// capability tells; `backend` names it in messages.
-sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, sp_error *err);
+// capability tells; `backend` names it in messages, `layers` (sp_i_exec_layers) are what it
+// computes.
+sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, unsigned layers,
+                          sp_error *err);
 // Refuses what a transport cannot do, and one that is not for the plan; nothing without one.
 sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
                                     sp_error *err);

@@ -67,28 +67,39 @@ static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_wi
 static void add_kv(const lister *l, int layer, int64_t bytes)
 {
     const sp_i_exec_job *job = l->stage->job;
+    const sp_i_exec_spec *spec =
+        &sp_i_exec_kind_of(l->stage, layer)->specs.of[SP_TENSOR_KEYS_VALUES];
     for (int32_t i = 0; i < l->rows->count; i++) {
         int32_t number = l->rows->slice[i];
         const sp_i_exec_slice *slice = &job->slices.slice[number];
         if (slice->later == SP_I_EXEC_NONE) {
-            bytes -= add(l, sp_i_exec_kv(l->stage, number, layer),
-                         slice->rows * job->specs.of[SP_TENSOR_KEYS_VALUES].columns,
-                         job->specs.value, bytes);
+            bytes -= add(l, sp_i_exec_kv(l->stage, number, layer), slice->rows * spec->columns,
+                         job->width.value, bytes);
         }
     }
 }
 
 static void add_tensor(const lister *l, sp_layer_tensor_id id, int layer, int64_t bytes)
 {
-    const sp_i_exec_spec *spec = &l->stage->job->specs.of[id];
+    bool of_head = sp_layer_tensors[id].part == SP_PART_HEAD;
+    layer = of_head ? l->stage->model_part.layers : layer;
+    const sp_i_exec_spec *spec = &sp_i_exec_kind_of(l->stage, layer)->specs.of[id];
     if (id == SP_TENSOR_KEYS_VALUES) {
         add_kv(l, layer, bytes);
         return;
     }
-    bool of_head = sp_layer_tensors[id].part == SP_PART_HEAD;
     int64_t rows = spec->own ? l->rows->own_rows : l->rows->rows;
-    add(l, sp_i_exec_saved(l->stage, l->pack, of_head ? l->stage->model_part.layers : layer, id),
-        rows * spec->columns, spec->width, bytes);
+    add(l, sp_i_exec_saved(l->stage, l->pack, layer, id), rows * spec->columns, spec->width, bytes);
+}
+
+// The n-th layer of a kind in the stage.
+static int layer_of_kind(const sp_i_exec_stage *stage, int kind, int n)
+{
+    int layer = 0;
+    while (sp_i_exec_kind_of(stage, layer) != &stage->job->kind[kind] || n-- > 0) {
+        layer++;
+    }
+    return layer;
 }
 
 // Lists what leaves with an offload of `ratio`: the tensors, and the part of the last one, that the
@@ -113,7 +124,9 @@ static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
         // Tensors of one kind leave layer by layer, above a ratio of a half from the last one on.
         int64_t left = tensors[k].away_bytes;
         for (int i = 0; left > 0; i++) {
-            int layer = ratio > 0.5 ? tensors[k].count - 1 - i : i;
+            int nth = ratio > 0.5 ? tensors[k].count - 1 - i : i;
+            bool of_layer = sp_layer_tensors[tensors[k].id].part == SP_PART_LAYER;
+            int layer = of_layer ? layer_of_kind(stage, tensors[k].kind, nth) : nth;
             l.in_part = left < tensors[k].bytes;
             add_tensor(&l, tensors[k].id, layer, least(left, tensors[k].bytes));
             left -= least(left, tensors[k].bytes);

@@ -260,7 +260,7 @@ static int64_t elements_of(const sp_i_exec_rank *rank, bool gradient, int32_t pa
 
 static int64_t bytes_of(const sp_i_exec_rank *rank, bool gradient, int32_t pack)
 {
-    return elements_of(rank, gradient, pack) * rank->job->specs.value.real_bytes;
+    return elements_of(rank, gradient, pack) * rank->job->width.value.real_bytes;
 }
 
 static void send(sp_i_exec_run *run, sp_i_exec_rank *rank, const slot *to, int reader)
@@ -294,7 +294,7 @@ static sp_status post_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
     }
     int64_t bytes = bytes_of(rank, at.gradient, at.pack);
     void *room =
-        allocate(&run->p2p, &at, elements_of(rank, at.gradient, at.pack), rank->job->specs.value);
+        allocate(&run->p2p, &at, elements_of(rank, at.gradient, at.pack), rank->job->width.value);
     if (room == NULL) {
         char text[SP_ERROR_TEXT / 2];
         sp_status status = failure(&run->p2p, text, sizeof text);
@@ -438,7 +438,7 @@ bool sp_i_exec_make_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action a
     slot to = slot_at(run, rank, action, target);
     const sp_i_exec_pack *pack = sp_i_exec_pack_at(&rank->job->slices, to.gradient, action.pack);
     *output =
-        allocate(&run->p2p, &to, pack->own_rows * rank->job->model->hidden, rank->job->specs.value);
+        allocate(&run->p2p, &to, pack->own_rows * rank->job->model->hidden, rank->job->width.value);
     if (*output == NULL) {
         char text[SP_ERROR_TEXT / 2];
         sp_status status = failure(&run->p2p, text, sizeof text);

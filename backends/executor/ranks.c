@@ -117,6 +117,29 @@ static sp_status kv_group(sp_i_exec_run *run, sp_i_exec_rank *rank, int *scratch
     return tp_group(run, rank, rank->tp / same * same, same, scratch, &rank->kv_group, err);
 }
 
+// Neighbours that share the experts, and the ranks that hold the same of them.
+static sp_status expert_groups(sp_i_exec_run *run, sp_i_exec_rank *rank, int *scratch,
+                               sp_error *err)
+{
+    const int ranks = sp_i_exec_expert_ranks(run);
+    const int own = sp_i_exec_expert_rank(run, rank);
+    const int dp = sp_i_exec_layout(run)->dp;
+    rank->links.expert_group = -1;
+    rank->replica_group = rank->data_group;
+    if (ranks == 1) {
+        return SP_OK;
+    }
+    for (int e = 0; e < ranks; e++) {
+        scratch[e] = sp_i_exec_rank_number(run, rank->dp - own + e, rank->pp, 0);
+    }
+    sp_status status = group_of(run, "EP", scratch, ranks, &rank->links.expert_group, err);
+    for (int d = own; d < dp; d += ranks) {
+        scratch[d / ranks] = sp_i_exec_rank_number(run, d, rank->pp, 0);
+    }
+    return status == SP_OK ? group_of(run, "EDP", scratch, dp / ranks, &rank->replica_group, err)
+                           : status;
+}
+
 // The two ranks that hold a tied table, for the embedding and for the LM head.
 static sp_status tied_group(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
 {
@@ -169,6 +192,7 @@ static sp_status make_groups(sp_i_exec_run *run, sp_error *err)
         status = status == SP_OK
                      ? token_group(run, "DP", rank, 0, layout->dp, scratch, &rank->data_group, err)
                      : status;
+        status = status == SP_OK ? expert_groups(run, rank, scratch, err) : status;
         status = status == SP_OK ? tied_group(run, rank, err) : status;
     }
     for (size_t r = 0; status == SP_OK && r < ranks; r++) {

@@ -62,6 +62,9 @@ static sp_status make(sp_i_exec_run *made, const sp_i_exec_site *site, sp_error 
     }
     if (status == SP_OK) {
         find_repeats(made);
+        status = sp_i_exec_joins_make(made, err);
+    }
+    if (status == SP_OK) {
         sp_i_exec_states_place(made);
         status = check_memory(made, site, err);
     }
@@ -85,7 +88,9 @@ static void make_tables(sp_i_exec_run *run)
     size_t pipelines = (size_t)layout->dp * (size_t)sp_i_exec_members(run);
     size_t forward = packing->forward.count;
     run->model_parts = sp_calloc(vstages, sizeof *run->model_parts);
-    run->weights = sp_calloc((size_t)layout->pp * (size_t)layout->tp, sizeof *run->weights);
+    run->weights =
+        sp_calloc((size_t)layout->pp * (size_t)layout->tp * (size_t)sp_i_exec_expert_ranks(run),
+                  sizeof *run->weights);
     run->jobs = sp_calloc(pipelines, sizeof *run->jobs);
     run->ranks = sp_calloc(ranks, sizeof *run->ranks);
     run->stages = sp_calloc(ranks * (size_t)layout->chunks, sizeof *run->stages);
@@ -135,9 +140,11 @@ static void make_job(const sp_i_exec_run *run, const sp_i_exec_place *place, sp_
     job->attention_way = run->options.attention_way;
     job->attention_node = run->options.attention_node;
     job->ids = request->plan->packing->batch != NULL ? request->plan->packing->batch->ids : NULL;
-    job->shard = sp_shard_of(request->model, &request->plan->layout);
-    sp_i_exec_specs_make(request->model, &request->plan->layout, mode, run->math->real_bytes,
-                         run->math->exact_bytes, &job->specs);
+    job->width = sp_i_exec_widths_of(run->math->real_bytes, run->math->exact_bytes);
+    for (int k = 0; k < sp_model_kinds(request->model); k++) {
+        sp_i_exec_kind_make(request->model, k, &request->plan->layout, mode, &job->width,
+                            &job->kind[k]);
+    }
     sp_i_exec_slices_init(&job->slices, request->plan->packing, place);
     make_numbers(job);
 }
@@ -155,18 +162,10 @@ static void make_jobs(sp_i_exec_run *run)
                                        .tp = layout->tp,
                                        .tp_rank = tp_rank,
                                        .parts = parts,
-                                       .part = parts > 1 ? tp_rank : 0};
+                                       .part = parts > 1 ? tp_rank : 0,
+                                       .empty_packs = sp_i_exec_rounds(run->request->plan)};
         make_job(run, &place, &run->jobs[j]);
     }
-}
-
-static int first_layer(const sp_i_exec_run *run, int vstage)
-{
-    int layers = 0;
-    for (int s = 0; s < vstage; s++) {
-        layers += run->model_parts[s].layers;
-    }
-    return layers;
 }
 
 static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *err)
@@ -174,7 +173,7 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
     const sp_plan *plan = run->request->plan;
     size_t actions = sp_plan_stage(plan, rank->dp, rank->pp)->count;
     rank->job = &run->jobs[sp_i_exec_pipeline(run, rank)];
-    rank->weights = &run->weights[rank->pp * plan->layout.tp + rank->tp];
+    rank->weights = sp_i_exec_weights_of(run, rank->pp, rank->tp, sp_i_exec_expert_rank(run, rank));
     rank->log = sp_calloc(actions, sizeof *rank->log);
     size_t shares;
     sp_shares_of(&run->shares, &plan->layout, rank->dp, rank->pp, &shares);
@@ -190,7 +189,6 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, c);
         status = sp_i_exec_stage_init(stage, rank->job, rank->arena, &rank->links,
                                       run->model_parts[vstage], err);
-        stage->first_layer = first_layer(run, vstage);
         stage->first = vstage == 0;
         stage->last = vstage + 1 == (int)sp_i_exec_vstages(run);
         stage->vocab_rank =
@@ -205,8 +203,12 @@ static sp_status make_ranks(sp_i_exec_run *run, sp_error *err)
     int members = sp_i_exec_members(run);
     sp_status status = SP_OK;
     for (int i = 0; i < layout->pp * layout->tp; i++) {
-        sp_i_exec_weights_make(run->request->model, layout, run->model_parts, i / layout->tp,
-                               i % layout->tp, &run->weights[i]);
+        for (int e = 0; e < sp_i_exec_expert_ranks(run); e++) {
+            int pp = i / layout->tp;
+            int tp = i % layout->tp;
+            sp_i_exec_weights_make(run->request->model, layout, run->model_parts, pp, tp, e,
+                                   sp_i_exec_weights_of(run, pp, tp, e));
+        }
     }
     for (size_t r = 0; status == SP_OK && r < sp_i_exec_rank_count(run); r++) {
         sp_i_exec_rank *rank = &run->ranks[r];
@@ -256,22 +258,24 @@ static void add_row(const sp_i_exec_spec *spec, int64_t times, row_bytes *bytes)
 // Bytes that the forward of a stage keeps for a row until its backward.
 static row_bytes kept_bytes(const sp_i_exec_stage *stage)
 {
-    const sp_i_exec_specs *specs = &stage->job->specs;
-    const int layers = stage->model_part.layers;
+    const sp_stage *part = &stage->model_part;
     row_bytes bytes = {0};
-    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
-        add_row(&specs->of[t], layers, &bytes);
+    for (int k = 0; k < sp_model_kinds(stage->job->model); k++) {
+        for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+            add_row(&stage->job->kind[k].specs.of[t], sp_stage_count(part, stage->job->model, k),
+                    &bytes);
+        }
     }
-    for (int t = SP_TENSOR_FINAL_INPUT; stage->model_part.head && t < SP_ALL_TENSORS; t++) {
-        add_row(&specs->of[t], 1, &bytes);
+    const sp_i_exec_specs *head = &sp_i_exec_kind_of(stage, part->layers)->specs;
+    for (int t = SP_TENSOR_FINAL_INPUT; part->head && t < SP_ALL_TENSORS; t++) {
+        add_row(&head->of[t], 1, &bytes);
     }
     return bytes;
 }
 
 static row_bytes repeated_bytes(const sp_i_exec_stage *stage)
 {
-    const sp_i_exec_specs *specs = &stage->job->specs;
-    const sp_i_exec_spec *input = &specs->of[SP_TENSOR_INPUT];
+    const sp_i_exec_spec *input = &sp_i_exec_kind_of(stage, 0)->specs.of[SP_TENSOR_INPUT];
     return (row_bytes){.own = input->columns * input->width.real_bytes};
 }
 
@@ -359,6 +363,7 @@ static void free_ranks(sp_i_exec_run *run)
     size_t ranks = sp_i_exec_rank_count(run);
     for (size_t r = 0; run->ranks != NULL && r < ranks; r++) {
         sp_i_exec_offload_fini(&run->ranks[r].offload);
+        sp_i_exec_joins_fini(&run->ranks[r].joins);
         sp_i_exec_arena_free(run->ranks[r].arena);
         sp_i_exec_links_fini(&run->ranks[r].links);
         sp_free(run->ranks[r].log);
@@ -370,7 +375,8 @@ static void free_ranks(sp_i_exec_run *run)
     for (int w = 0; run->replicas != NULL && w < layout->pp * layout->tp; w++) {
         sp_i_exec_replicas_fini(&run->replicas[w]);
     }
-    for (int w = 0; run->weights != NULL && w < layout->pp * layout->tp; w++) {
+    int lists = layout->pp * layout->tp * sp_i_exec_expert_ranks(run);
+    for (int w = 0; run->weights != NULL && w < lists; w++) {
         sp_i_exec_weights_fini(&run->weights[w]);
     }
     for (int j = 0; run->jobs != NULL && j < layout->dp * sp_i_exec_members(run); j++) {

@@ -199,20 +199,34 @@ typedef struct sp_i_exec_log {
     int64_t tp_ns, dp_ns;
 } sp_i_exec_log;
 
+// An empty micro-batch, with which a rank joins those that share experts with it (joins.c).
+typedef struct sp_i_exec_join {
+    size_t before;    // that one of its actions
+    sp_action action; // its pack stands behind those of the plan
+    bool keeps;       // a forward: what it keeps stays
+} sp_i_exec_join;
+
+typedef struct sp_i_exec_joins {
+    sp_i_exec_join *items;
+    size_t count, capacity;
+} sp_i_exec_joins;
+
 struct sp_i_exec_rank {
     int dp, pp, cp, tp;
     const sp_i_exec_job *job;
     const sp_i_exec_weights *weights;
     sp_i_exec_links links;
     // Groups of ranks, or -1 for this one alone:
-    int data_group; // with the same parameters
-    int kv_group;   // with the same heads of keys and values
-    int tied_group; // with embedding and LM head of a tied table
+    int data_group;    // with the same parameters, experts left out
+    int replica_group; // with the same experts
+    int kv_group;      // with the same heads of keys and values
+    int tied_group;    // with embedding and LM head of a tied table
     sp_i_exec_arena *arena;
     sp_i_exec_states states;
     sp_i_exec_offload offload;
     sp_i_exec_log *log; // of its actions
     size_t logged;
+    sp_i_exec_joins joins; // in the order of its actions
     // Its shares of a vocabulary in others' actions have logs of their own; `counted`, `out`,
     // `forwards` have no meaning.
     sp_i_exec_log *share_log;
@@ -255,7 +269,7 @@ struct sp_i_exec_run {
     sp_i_exec_options options;
     sp_i_exec_text text;
     sp_stage *model_parts;        // [virtual stages]: the layers of each, and the ends of the model
-    sp_i_exec_weights *weights;   // [pp * tp]
+    sp_i_exec_weights *weights;   // [pp * tp * ep] (sp_i_exec_weights_of)
     sp_i_exec_job *jobs;          // [dp * cp * tp]
     sp_i_exec_rank *ranks;        // [dp * pp * cp * tp], the order of the world
     sp_i_exec_stage *stages;      // [ranks * chunks]
@@ -327,6 +341,24 @@ static inline int sp_i_exec_pipeline(const sp_i_exec_run *run, const sp_i_exec_r
     return rank->dp * sp_i_exec_members(run) + sp_i_exec_member(run, rank);
 }
 
+// Ranks over which the experts are spread, and which of them this one is.
+static inline int sp_i_exec_expert_ranks(const sp_i_exec_run *run)
+{
+    return sp_layout_expert_ranks(sp_i_exec_layout(run));
+}
+
+static inline int sp_i_exec_expert_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    return rank->dp % sp_i_exec_expert_ranks(run);
+}
+
+static inline sp_i_exec_weights *sp_i_exec_weights_of(const sp_i_exec_run *run, int pp, int tp,
+                                                      int expert_rank)
+{
+    int place = pp * sp_i_exec_layout(run)->tp + tp;
+    return &run->weights[place * sp_i_exec_expert_ranks(run) + expert_rank];
+}
+
 // The first rank of this process: with a transport the only one.
 static inline sp_i_exec_rank *sp_i_exec_local_rank(const sp_i_exec_run *run)
 {
@@ -373,6 +405,15 @@ sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err);
 sp_status sp_i_exec_on_ranks(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
                              void *data, sp_error *err);
 int64_t sp_i_exec_wall_ns(void); // this computer's clock
+
+// ---- Empty micro-batches (joins.c) ----
+
+// Packs without rows behind those of the plan, one for each round; 0 where no ranks share experts.
+int32_t sp_i_exec_rounds(const sp_plan *plan);
+// Finds where the ranks join; SP_ERR_CONTENT where their orders cannot meet. O(actions^2).
+sp_status sp_i_exec_joins_make(sp_i_exec_run *run, sp_error *err);
+void sp_i_exec_joins_fini(sp_i_exec_joins *joins);
+bool sp_i_exec_run_join(sp_i_exec_run *run, sp_i_exec_rank *rank, const sp_i_exec_join *join);
 
 // ---- Parameters, gradients and optimizer states (states.c) ----
 

@@ -224,6 +224,17 @@ static void find_same(sp_i_exec_slices *slices)
     }
 }
 
+static void add_empty(sp_i_exec_slices *slices)
+{
+    static const size_t no_piece[1];
+    for (int32_t e = 0; e < slices->place.empty_packs; e++) {
+        int32_t forward = (int32_t)slices->forward_count + e;
+        const sp_i_exec_pack empty = {.first_piece = no_piece, .same_as = forward};
+        slices->forward[forward] = empty;
+        slices->backward[slices->backward_count + (size_t)e] = empty;
+    }
+}
+
 void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
                            const sp_i_exec_place *place)
 {
@@ -243,8 +254,9 @@ void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
     slices->first_pieces =
         sp_calloc(2 * count + forward->count + backward->count, sizeof *slices->first_pieces);
     slices->forward_row = sp_calloc(count * parts, sizeof *slices->forward_row);
-    slices->forward = sp_calloc(forward->count, sizeof *slices->forward);
-    slices->backward = sp_calloc(backward->count, sizeof *slices->backward);
+    size_t empty = (size_t)place->empty_packs;
+    slices->forward = sp_calloc(forward->count + empty, sizeof *slices->forward);
+    slices->backward = sp_calloc(backward->count + empty, sizeof *slices->backward);
     key *keys = sorted_keys(forward);
     key *back = sorted_keys(backward);
     fill_slices(slices, forward);
@@ -257,6 +269,7 @@ void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
     fill_packs(slices, forward, slices->store, true, &next);
     fill_packs(slices, backward, backward_numbers, false, &next);
     find_same(slices);
+    add_empty(slices);
     sp_free(back);
     sp_free(keys);
 }

@@ -24,13 +24,18 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
     stage->value = sp_calloc(slots, sizeof *stage->value);
     stage->gradient = sp_calloc(slots, sizeof *stage->gradient);
     stage->range = sp_calloc(slots, sizeof *stage->range);
-    stage->saved = sp_calloc(slices->forward_count * pack, sizeof *stage->saved);
-    stage->input = sp_calloc(slices->forward_count, sizeof *stage->input);
+    size_t forwards = slices->forward_count + (size_t)slices->place.empty_packs;
+    size_t backwards = slices->backward_count + (size_t)slices->place.empty_packs;
+    stage->saved = sp_calloc(forwards * pack, sizeof *stage->saved);
+    stage->input = sp_calloc(forwards, sizeof *stage->input);
     stage->kv = sp_calloc(slices->count * layers, sizeof *stage->kv);
     stage->kv_gradient = sp_calloc(slices->count * layers, sizeof *stage->kv_gradient);
-    stage->deferred = sp_calloc(slices->backward_count * deferred, sizeof *stage->deferred);
-    stage->loss = job->runtime->ops->allocate(
-        job->runtime, (int64_t)(slices->forward_count * sizeof *stage->loss));
+    stage->deferred = sp_calloc(backwards * deferred, sizeof *stage->deferred);
+    stage->deferred_rows = sp_calloc(backwards * layers, sizeof *stage->deferred_rows);
+    stage->arrived =
+        sp_calloc(forwards * layers * SP_I_EXEC_MOST_EXPERT_RANKS, sizeof *stage->arrived);
+    stage->loss =
+        job->runtime->ops->allocate(job->runtime, (int64_t)(forwards * sizeof *stage->loss));
     if (stage->loss == NULL) {
         sp_i_exec_stage_fini(stage);
         return sp_error_no_memory(err, "a stage"); // the device's
@@ -48,10 +53,19 @@ void sp_i_exec_stage_fini(sp_i_exec_stage *stage)
     sp_free(stage->kv);
     sp_free(stage->kv_gradient);
     sp_free(stage->deferred);
+    sp_free(stage->deferred_rows);
+    sp_free(stage->arrived);
     if (stage->loss != NULL) {
         stage->job->runtime->ops->release(stage->job->runtime, stage->loss);
     }
     *stage = (sp_i_exec_stage){0};
+}
+
+const sp_i_exec_kind *sp_i_exec_kind_of(const sp_i_exec_stage *stage, int layer)
+{
+    bool of_layer = layer < stage->model_part.layers;
+    int number = stage->model_part.first + layer;
+    return &stage->job->kind[of_layer ? sp_model_kind_of(stage->job->model, number) : 0];
 }
 
 void **sp_i_exec_saved(const sp_i_exec_stage *stage, int32_t forward_pack, int layer,
@@ -69,6 +83,18 @@ void **sp_i_exec_kv(const sp_i_exec_stage *stage, int32_t slice, int layer)
 void **sp_i_exec_kv_gradient(const sp_i_exec_stage *stage, int32_t slice, int layer)
 {
     return &stage->kv_gradient[(size_t)slice * layers_of(stage) + (size_t)layer];
+}
+
+sp_i_exec_routed *sp_i_exec_deferred_rows(const sp_i_exec_stage *stage, int32_t backward_pack,
+                                          int layer)
+{
+    return &stage->deferred_rows[(size_t)backward_pack * layers_of(stage) + (size_t)layer];
+}
+
+int64_t *sp_i_exec_arrived(const sp_i_exec_stage *stage, int32_t forward_pack, int layer)
+{
+    size_t unit = (size_t)forward_pack * layers_of(stage) + (size_t)layer;
+    return &stage->arrived[unit * SP_I_EXEC_MOST_EXPERT_RANKS];
 }
 
 void **sp_i_exec_deferred_of(const sp_i_exec_stage *stage, int32_t backward_pack, int layer)
@@ -98,7 +124,7 @@ static void fetch_slice(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack
                         sp_layer_tensor_id tensor, int32_t place, char *block, int64_t *part_row)
 {
     const sp_i_exec_slices *slices = &stage->job->slices;
-    const sp_i_exec_spec *spec = &stage->job->specs.of[tensor];
+    const sp_i_exec_spec *spec = &sp_i_exec_kind_of(stage, layer)->specs.of[tensor];
     int32_t number = pack->slice[place];
     int64_t block_rows = spec->own ? pack->own_rows : pack->rows;
     void **saved = sp_i_exec_saved(stage, slices->slice[number].forward_pack, layer, tensor);
@@ -135,7 +161,7 @@ bool sp_i_exec_fetch(const sp_i_exec_stage *stage, const sp_i_exec_pack *pack, i
                      sp_layer_tensor_id tensor, void **block)
 {
     const sp_i_exec_slices *slices = &stage->job->slices;
-    const sp_i_exec_spec *spec = &stage->job->specs.of[tensor];
+    const sp_i_exec_spec *spec = &sp_i_exec_kind_of(stage, layer)->specs.of[tensor];
     if (pack->same_as != SP_I_EXEC_NONE) {
         void **saved = sp_i_exec_saved(stage, pack->same_as, layer, tensor);
         *block = *saved;
@@ -248,6 +274,13 @@ static bool is_product(const sp_i_exec_stage *stage, int slot)
     case SP_PARAMETER_NORM1_BIAS:
     case SP_PARAMETER_NORM2_WEIGHT:
     case SP_PARAMETER_NORM2_BIAS:
+    case SP_PARAMETER_ROUTER_WEIGHT:
+    case SP_PARAMETER_ROUTER_BIAS:
+    case SP_PARAMETER_SHARED_GATE_WEIGHT:
+    case SP_PARAMETER_Q_LATENT_NORM_WEIGHT:
+    case SP_PARAMETER_Q_LATENT_NORM_BIAS:
+    case SP_PARAMETER_KV_LATENT_NORM_WEIGHT:
+    case SP_PARAMETER_KV_LATENT_NORM_BIAS:
         return false;
     default:
         return true;
@@ -266,7 +299,7 @@ static bool open_slot(sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use)
     bool ok = true;
     if (stage->gathers && use != SP_I_EXEC_WEIGHTS) {
         stage->value[slot] =
-            sp_i_exec_take(stage->arena, SP_MEM_WORKSPACE, range->count, stage->job->specs.value);
+            sp_i_exec_take(stage->arena, SP_MEM_WORKSPACE, range->count, stage->job->width.value);
         ok = stage->value[slot] != NULL;
         if (ok) {
             sp_i_exec_gather(stage->replicas, range->begin, range->count, stage->value[slot]);
@@ -274,7 +307,7 @@ static bool open_slot(sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use)
     }
     if (ok && stage->scatters && writes(stage, slot, use)) {
         stage->gradient[slot] = sp_i_exec_take_zeroed(stage->arena, SP_MEM_WORKSPACE, range->count,
-                                                      stage->job->specs.statistic);
+                                                      stage->job->width.statistic);
         ok = stage->gradient[slot] != NULL;
     }
     return ok;

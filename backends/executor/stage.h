@@ -120,6 +120,7 @@ typedef struct sp_i_exec_place {
     int cp, cp_rank;
     int parts, part; // parts 1 without sequence parallelism
     int tp, tp_rank;
+    int32_t empty_packs; // without rows, behind the packing's forward and backward packs
 } sp_i_exec_place;
 
 typedef struct sp_i_exec_slice {
@@ -162,10 +163,10 @@ typedef struct sp_i_exec_slices {
     sp_i_exec_place place;
     sp_i_exec_slice *slice; // in the order of the forward packs
     size_t count;
-    sp_i_exec_pack *forward, *backward; // as the packing's lists
-    size_t forward_count, backward_count;
-    int32_t *store;          // numbers, forward then backward
-    sp_i_exec_piece *pieces; // of all packs
+    sp_i_exec_pack *forward, *backward;   // as the packing's lists
+    size_t forward_count, backward_count; // without the empty ones
+    int32_t *store;                       // numbers, forward then backward
+    sp_i_exec_piece *pieces;              // of all packs
     size_t *first_pieces;
     int64_t *forward_row; // [slices][parts]: in its forward pack, of each part's first row
     int64_t positions;    // beyond the last position of any slice
@@ -205,22 +206,52 @@ typedef struct sp_i_exec_spec {
     sp_memory_category category; // where it is kept
     bool kept;                   // from the forward to the backward
     bool own; // has the rows of the rank's part alone, where sequence parallelism splits packs
+    // Has a row for each row that the rank's experts have; its columns are those of a token whose
+    // rows all stay.
+    bool routed;
 } sp_i_exec_spec;
 
 typedef struct sp_i_exec_specs {
     sp_i_exec_spec of[SP_ALL_TENSORS];
     sp_recompute recompute;
-    bool drops;                // the model trains with dropout
+    bool drops; // the model trains with dropout
+} sp_i_exec_specs;
+
+// Widths of elements of a run.
+typedef struct sp_i_exec_widths {
     sp_i_exec_width value;     // of hidden states, queries and the like: bf16 in the table
     sp_i_exec_width statistic; // of statistics and sums over tokens: fp32 in the table
     sp_i_exec_width scratch;   // of the kernels' own work spaces, which no table has
-} sp_i_exec_specs;
+} sp_i_exec_widths;
 
-// Makes those for values of `real_bytes` and statistics of `exact_bytes`. SwiGLU is one kernel
-// whatever the stack says. Keys, then values stand slice by slice (sp_i_exec_kv); the mode says
-// whether those are kept that no later slice reads.
-void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_recompute recompute,
-                          int64_t real_bytes, int64_t exact_bytes, sp_i_exec_specs *specs);
+// Those for values of `real_bytes` and statistics of `exact_bytes`.
+sp_i_exec_widths sp_i_exec_widths_of(int64_t real_bytes, int64_t exact_bytes);
+
+enum { SP_I_EXEC_EXPERT_PARAMETERS = 4, SP_I_EXEC_MOST_EXPERT_RANKS = 64 };
+
+// Layers of one kind (sim/model/model.h) as a rank computes them: a model of such layers alone,
+// the rank's share of their widths, and their tensors.
+typedef struct sp_i_exec_kind {
+    sp_model model;
+    sp_shard shard;
+    sp_i_exec_specs specs;
+    // Parameters of the rank's experts stand one behind the other: how many an expert has, and
+    // where weight and bias of the first product and of the second stand among them; -1: it has
+    // none.
+    int64_t expert_elements, expert_at[SP_I_EXEC_EXPERT_PARAMETERS];
+} sp_i_exec_kind;
+
+// Rows that a rank's experts have, and the expert of each among the rank's own.
+typedef struct sp_i_exec_routed {
+    int64_t count;
+    int32_t *expert; // [count], a block; NULL: of a dense MLP
+} sp_i_exec_routed;
+
+// SwiGLU is one kernel whatever the stack says. Keys, then values stand slice by slice
+// (sp_i_exec_kv); the mode says whether those are kept that no later slice reads.
+void sp_i_exec_kind_make(const sp_model *model, int number, const sp_layout *layout,
+                         sp_recompute recompute, const sp_i_exec_widths *widths,
+                         sp_i_exec_kind *kind);
 
 // The parameters of one rank, tensor by tensor: names, places in the rank and in the whole model,
 // and starting values. Tensor-parallel ranks hold rows of the column-parallel matrices (queries,
@@ -281,6 +312,7 @@ enum { SP_I_EXEC_ROW_RUNS = 3 }; // queries, keys, values
 typedef struct sp_i_exec_weight {
     char name[SP_I_EXEC_WEIGHT_NAME]; // in the whole model: "layers.3.qkv.weight"
     int chunk, slot;
+    int expert;     // of its layer in the whole model; -1: of none
     int64_t offset; // among the rank's parameters
     int64_t elements, rows, columns;
     // The whole tensor, and what of it these are. Rows behind the last run are padding, always 0.
@@ -305,9 +337,10 @@ typedef struct sp_i_exec_weights {
 } sp_i_exec_weights;
 
 // All chunks of a rank, in the order of sim/model/parameter_list; `stages` are all
-// virtual stages. Owned by the caller.
+// virtual stages. Experts have the slot of the first one's first product, one behind the other.
+// Owned by the caller.
 void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
-                            int pp, int tp_rank, sp_i_exec_weights *weights);
+                            int pp, int tp_rank, int ep_rank, sp_i_exec_weights *weights);
 void sp_i_exec_weights_fini(sp_i_exec_weights *weights);
 
 // Where a rank's element stands in the whole tensor; -1: padding.
@@ -346,6 +379,7 @@ typedef struct sp_i_exec_links {
     int tp_group;                  // ranks that share the layers' widths
     int vocab_group;               // pipeline ranks that share the vocabulary, in order; or -1
     int vocab_root[2];             // of them: those with the model's first and last layers
+    int expert_group;              // data-parallel ranks that share the experts, in order; or -1
     const int *token_group;        // [forward packs]: ranks that share the pack's tokens
     sp_i_exec_exchange *exchanges; // of the step
     size_t exchange_count, exchange_capacity;
@@ -378,8 +412,10 @@ typedef enum sp_i_exec_number {
 typedef struct sp_i_exec_job {
     sp_runtime *runtime; // that the run's ranks work on
     const sp_model *model;
-    sp_shard shard;
-    sp_i_exec_specs specs;
+    sp_i_exec_widths width;
+    // Kinds of layers differ in their layers alone, so that the first one's stand for embedding and
+    // head.
+    sp_i_exec_kind kind[SP_LAYER_KINDS];
     sp_i_exec_slices slices;
     // Each of the rank's rows, slice after slice in the order of the forward packs, has a token, a
     // token to be predicted (negative: padding) and position. token_at[slice] is the place of its
@@ -395,9 +431,9 @@ typedef struct sp_i_exec_job {
     uint64_t dropout_seed;               // of the step
 } sp_i_exec_job;
 
-// The weight gradients of a layer's four products read their inputs and the gradients of their
-// outputs, in this order; the head has one product.
-enum { SP_I_EXEC_DEFERRED = 8 };
+// The weight gradients of a layer's products read their inputs and the gradients of their outputs,
+// in this order; the head has one product.
+enum { SP_I_EXEC_DEFERRED = 20 };
 
 // Among the rank's flat parameters.
 typedef struct sp_i_exec_range {
@@ -488,21 +524,23 @@ typedef struct sp_i_exec_stage {
     sp_i_exec_arena *arena; // of its rank
     sp_i_exec_links *links; // of its rank
     sp_stage model_part;
-    int first_layer;          // of the model_part, in the model
     bool first, last;         // of all virtual stages
     int vocab_rank;           // which share of the vocabulary it has, if any
     void **value, **gradient; // by slot; borrowed from the rank, or of an open unit
     sp_i_exec_range *range;   // by slot; count 0: there is none
     bool gathers, scatters;   // parameters, gradients: the rank has its share of them alone
     sp_i_exec_replicas *replicas;
-    int member;                // of them, this rank
-    const void *cosine, *sine; // [positions, head_dim / 2]; borrowed from the rank
-    void **saved;              // [forward packs][layers + 1][SP_ALL_TENSORS]
-    void **input;              // [forward packs]: of a forward that runs again
-    void **kv;                 // [slices][layers]: keys | values, turned by their positions
-    void **kv_gradient;        // [slices][layers]: sum so far over later slices
-    void **deferred;           // [backward packs][layers + 1][SP_I_EXEC_DEFERRED]
-    double *loss;              // [forward packs], in the device's memory
+    int member;                      // of them, this rank
+    const void *cosine, *sine;       // [positions, head_dim / 2]; borrowed from the rank
+    void **saved;                    // [forward packs][layers + 1][SP_ALL_TENSORS]
+    void **input;                    // [forward packs]: of a forward that runs again
+    void **kv;                       // [slices][layers]: keys | values, turned by their positions
+    void **kv_gradient;              // [slices][layers]: sum so far over later slices
+    void **deferred;                 // [backward packs][layers + 1][SP_I_EXEC_DEFERRED]
+    sp_i_exec_routed *deferred_rows; // [backward packs][layers]: of experts whose products wait
+    // [forward packs][layers][SP_I_EXEC_MOST_EXPERT_RANKS]: rows from each rank that shares them
+    int64_t *arrived;
+    double *loss; // [forward packs], in the device's memory
 } sp_i_exec_stage;
 
 // Tables, all empty, and a loss that is not yet set. Places, value, gradient, range and what
@@ -512,10 +550,16 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
                                sp_error *err);
 void sp_i_exec_stage_fini(sp_i_exec_stage *stage);
 
+// The kind of a layer of the stage; behind the last one stands the head.
+const sp_i_exec_kind *sp_i_exec_kind_of(const sp_i_exec_stage *stage, int layer);
+
 void **sp_i_exec_saved(const sp_i_exec_stage *stage, int32_t forward_pack, int layer,
                        sp_layer_tensor_id tensor);
 void **sp_i_exec_kv(const sp_i_exec_stage *stage, int32_t slice, int layer);
 void **sp_i_exec_kv_gradient(const sp_i_exec_stage *stage, int32_t slice, int layer);
+sp_i_exec_routed *sp_i_exec_deferred_rows(const sp_i_exec_stage *stage, int32_t backward_pack,
+                                          int layer);
+int64_t *sp_i_exec_arrived(const sp_i_exec_stage *stage, int32_t forward_pack, int layer);
 // SP_I_EXEC_DEFERRED entries.
 void **sp_i_exec_deferred_of(const sp_i_exec_stage *stage, int32_t backward_pack, int layer);
 

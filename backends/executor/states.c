@@ -221,7 +221,9 @@ static bool has_masters(const sp_i_exec_run *run)
 static int64_t rope_elements(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 {
     const sp_model *model = run->request->model;
-    return model->positional == SP_ROPE ? rank->job->slices.positions * (model->head_dim / 2) : 0;
+    return model->positional == SP_ROPE
+               ? rank->job->slices.positions * (sp_model_rotary_dim(model) / 2)
+               : 0;
 }
 
 int64_t sp_i_exec_states_bytes(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
@@ -269,12 +271,12 @@ static bool make_rope(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     if (elements == 0) {
         return true;
     }
-    const sp_i_exec_width width = {run->math->exact_bytes, rank->job->specs.value.table_bytes};
+    const sp_i_exec_width width = {run->math->exact_bytes, rank->job->width.value.table_bytes};
     rank->states.cosine = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, elements, width);
     rank->states.sine = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, elements, width);
     bool ok = rank->states.cosine != NULL && rank->states.sine != NULL;
     if (ok) {
-        run->math->rope_table(rank->job->slices.positions, run->request->model->head_dim,
+        run->math->rope_table(rank->job->slices.positions, sp_model_rotary_dim(run->request->model),
                               rank->states.cosine, rank->states.sine);
     }
     return ok;
@@ -307,7 +309,10 @@ static void place_weights(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
     for (size_t w = 0; w < rank->weights->count; w++) {
         const sp_i_exec_weight *weight = &rank->weights->items[w];
         sp_i_exec_stage *stage = sp_i_exec_stage_of(run, rank, weight->chunk);
-        stage->range[weight->slot] = range_of(weight);
+        sp_i_exec_range *range = &stage->range[weight->slot];
+        bool joins = weight->expert >= 0 && range->count > 0;
+        range->count = weight->elements + (joins ? range->count : 0);
+        range->begin = joins ? range->begin : weight->offset;
         if (weight->slot == sp_i_exec_slot(stage->model_part.layers, SP_PARAMETER_TOKEN_TABLE)) {
             table = stage->range[weight->slot];
         }
@@ -390,9 +395,12 @@ sp_status sp_i_exec_states_make(sp_i_exec_run *run, sp_error *err)
 // training recurrent neural networks", arXiv 1211.5063, algorithm 1), over all ranks.
 
 // Ranks that step the same element: without shares all replicas do, and the first one counts.
-static bool counts(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+static bool counts(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                   const sp_i_exec_weight *weight)
 {
-    return sp_i_exec_layout(run)->zero >= 1 || replica_number(run, rank) == 0;
+    bool is_first = weight->expert < 0 ? replica_number(run, rank) == 0
+                                       : rank->dp < sp_i_exec_expert_ranks(run) && rank->cp == 0;
+    return sp_i_exec_layout(run)->zero >= 1 || is_first;
 }
 
 // Elements of a tensor that other tensor-parallel ranks have too.
@@ -477,8 +485,9 @@ static sp_status clip_scale(const sp_i_exec_run *run, const sp_i_exec_rank *rank
     if (run->transport != NULL) {
         status = sp_i_exec_synchronize(run, NULL, err);
     }
-    for (size_t w = 0; status == SP_OK && counts(run, rank) && w < rank->weights->count; w++) {
-        squares += sum_squares(run, rank, &rank->weights->items[w]);
+    for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
+        const sp_i_exec_weight *weight = &rank->weights->items[w];
+        squares += counts(run, rank, weight) ? sum_squares(run, rank, weight) : 0.0;
     }
     if (status == SP_OK && run->all_group >= 0) {
         status = sum_ranks(run, rank, &squares, err);
@@ -535,7 +544,7 @@ static sp_status sum_tied_shares(const sp_i_exec_run *run, const sp_i_exec_rank 
     const sp_i_exec_range all = range_of(table);
     sp_i_exec_range own = held(rank, table->offset, table->elements);
     void *sums =
-        sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, table->elements, rank->job->specs.statistic);
+        sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, table->elements, rank->job->width.statistic);
     if (sums == NULL) {
         return sp_error_no_memory(err, "a tied table"); // the device's
     }
@@ -573,8 +582,25 @@ static sp_status sum_tied(const sp_i_exec_run *run, const sp_i_exec_rank *rank, 
     return SP_OK;
 }
 
+// Experts over several ranks have other replicas than all else. Each token counts with its share of
+// the whole step's loss, whoever computed it, so that sums need no factor.
+static sp_status sum_experts_apart(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
+                                   sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
+        const sp_i_exec_weight *weight = &rank->weights->items[w];
+        status = sum(run, rank, weight->expert < 0 ? rank->data_group : rank->replica_group,
+                     range_of(weight), err);
+    }
+    return status;
+}
+
 static sp_status sum_replicas(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
 {
+    if (sp_i_exec_expert_ranks(run) > 1) {
+        return sum_experts_apart(run, rank, err);
+    }
     if (!shards_gradients(run)) {
         return sum(run, rank, rank->data_group, (sp_i_exec_range){0, rank->weights->elements}, err);
     }
@@ -718,20 +744,35 @@ static bool is_named_before(const sp_i_exec_weight *weight)
     return weight->copy || weight->continued;
 }
 
-// The i-th tensor, in the order of the pipeline ranks.
-static size_t weight_at(const sp_i_exec_run *run, size_t index, int *pp)
+// The rank of the i-th pipeline and expert rank.
+static const sp_i_exec_rank *holder_at(const sp_i_exec_run *run, int i)
 {
-    for (int p = 0; p < sp_i_exec_layout(run)->pp; p++) {
-        const sp_i_exec_weights *weights = sp_i_exec_rank_at(run, 0, p, 0)->weights;
-        for (size_t w = 0; w < weights->count; w++) {
-            if (is_named_before(&weights->items[w])) {
-                continue;
+    int ranks = sp_i_exec_expert_ranks(run);
+    return sp_i_exec_rank_at(run, i % ranks, i / ranks, 0);
+}
+
+static int holder_count(const sp_i_exec_run *run)
+{
+    return sp_i_exec_layout(run)->pp * sp_i_exec_expert_ranks(run);
+}
+
+// Does the rank stand for all that hold the tensor? All but experts are the first expert rank's.
+static bool names(const sp_i_exec_rank *rank, const sp_i_exec_weight *weight)
+{
+    return !is_named_before(weight) && (rank->dp == 0 || weight->expert >= 0);
+}
+
+// The i-th tensor, in the order of the pipeline ranks.
+static const sp_i_exec_weight *weight_at(const sp_i_exec_run *run, size_t index, int *pp)
+{
+    for (int i = 0; i < holder_count(run); i++) {
+        const sp_i_exec_rank *rank = holder_at(run, i);
+        for (size_t w = 0; w < rank->weights->count; w++) {
+            const sp_i_exec_weight *weight = &rank->weights->items[w];
+            if (names(rank, weight) && index-- == 0) {
+                *pp = rank->pp;
+                return weight;
             }
-            if (index == 0) {
-                *pp = p;
-                return w;
-            }
-            index--;
         }
     }
     SP_UNREACHABLE("a tensor beyond the last");
@@ -740,10 +781,10 @@ static size_t weight_at(const sp_i_exec_run *run, size_t index, int *pp)
 static size_t weight_count(const sp_i_exec_run *run)
 {
     size_t count = 0;
-    for (int p = 0; p < sp_i_exec_layout(run)->pp; p++) {
-        const sp_i_exec_weights *weights = sp_i_exec_rank_at(run, 0, p, 0)->weights;
-        for (size_t w = 0; w < weights->count; w++) {
-            count += !is_named_before(&weights->items[w]);
+    for (int i = 0; i < holder_count(run); i++) {
+        const sp_i_exec_rank *rank = holder_at(run, i);
+        for (size_t w = 0; w < rank->weights->count; w++) {
+            count += names(rank, &rank->weights->items[w]);
         }
     }
     return count;
@@ -764,8 +805,7 @@ void sp_i_exec_tensor_info(const sp_i_exec_run *run, size_t index, sp_tensor_inf
     int pp;
     size_t count = weight_count(run);
     bool gradient = index >= count;
-    size_t w = weight_at(run, gradient ? index - count : index, &pp);
-    const sp_i_exec_weight *weight = &sp_i_exec_rank_at(run, 0, pp, 0)->weights->items[w];
+    const sp_i_exec_weight *weight = weight_at(run, gradient ? index - count : index, &pp);
     *info = (sp_tensor_info){.precision =
                                  precision_of(gradient ? exact_element(run) : value_element(run)),
                              .dims = weight->all_rows > 1 && weight->all_columns > 1 ? 2 : 1,
@@ -847,11 +887,12 @@ static sp_status each_part(reader *r, const char *name, int pp, visit_part *visi
     const sp_layout *layout = sp_i_exec_layout(r->run);
     sp_status status = SP_OK;
     for (; status == SP_OK && pp < layout->pp; pp++) {
-        for (int t = 0; status == SP_OK && t < layout->tp; t++) {
-            const sp_i_exec_rank *rank = sp_i_exec_rank_at(r->run, 0, pp, t);
+        for (int t = 0; status == SP_OK && t < layout->tp * sp_i_exec_expert_ranks(r->run); t++) {
+            const sp_i_exec_rank *rank =
+                sp_i_exec_rank_at(r->run, t / layout->tp, pp, t % layout->tp);
             for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
                 const sp_i_exec_weight *weight = &rank->weights->items[w];
-                if (strcmp(weight->name, name) == 0) {
+                if (strcmp(weight->name, name) == 0 && (rank->dp == 0 || weight->expert >= 0)) {
                     status = visit(r, rank, weight, err);
                 }
             }
@@ -931,8 +972,7 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
     int pp;
     size_t count = weight_count(run);
     bool gradient = index >= count;
-    size_t w = weight_at(run, gradient ? index - count : index, &pp);
-    const char *name = sp_i_exec_rank_at(run, 0, pp, 0)->weights->items[w].name;
+    const char *name = weight_at(run, gradient ? index - count : index, &pp)->name;
     reader *r = sp_malloc(sizeof *r);
     r->run = run;
     r->gradient = gradient;

@@ -12,42 +12,66 @@
 enum { BF16 = 2, FP32 = 4, MASK = 1 };
 
 // The table has logits as their softmax in fp32; here they are values.
-static int64_t real_bytes_of(const sp_i_exec_specs *specs, const sp_saved_tensor *row)
+static int64_t real_bytes_of(const sp_i_exec_widths *widths, const sp_saved_tensor *row)
 {
     if (row->element_bytes == MASK) {
         return MASK;
     }
-    return row->element_bytes == FP32 && !row->is_logits ? specs->statistic.real_bytes
-                                                         : specs->value.real_bytes;
+    return row->element_bytes == FP32 && !row->is_logits ? widths->statistic.real_bytes
+                                                         : widths->value.real_bytes;
 }
 
-static void add_specs(const sp_saved_tensor *rows, int count, int cp, sp_i_exec_specs *specs)
+static void add_specs(const sp_saved_tensor *rows, int count, int cp,
+                      const sp_i_exec_widths *widths, sp_i_exec_specs *specs)
 {
     for (const sp_saved_tensor *row = rows; row < rows + count; row++) {
         specs->of[row->id] = (sp_i_exec_spec){
             .columns = row->row_bytes / row->element_bytes,
             .arrays = sp_layer_tensors[row->id].width == SP_WIDTH_TWO ? 2 : 1,
-            .width = {.real_bytes = real_bytes_of(specs, row), .table_bytes = row->element_bytes},
+            .width = {.real_bytes = real_bytes_of(widths, row), .table_bytes = row->element_bytes},
             .category = sp_saved_category(row),
             .kept = sp_saved_is_kept(row, specs->recompute),
-            .own = row->shard != cp};
+            .own = row->shard != cp && !row->of_experts,
+            .routed = row->of_experts};
     }
 }
 
-void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_recompute recompute,
-                          int64_t real_bytes, int64_t exact_bytes, sp_i_exec_specs *specs)
+sp_i_exec_widths sp_i_exec_widths_of(int64_t real_bytes, int64_t exact_bytes)
+{
+    return (sp_i_exec_widths){
+        .value = {real_bytes, BF16}, .statistic = {exact_bytes, FP32}, .scratch = {exact_bytes, 0}};
+}
+
+// As sim/model/parameter_list.c adds them.
+static void place_expert(sp_i_exec_kind *kind)
+{
+    static const sp_layer_place products[] = {SP_STEP_FC1, SP_STEP_FC2};
+    for (int p = 0; p < 2; p++) {
+        sp_layer_linear linear;
+        bool has = sp_layer_linear_of(&kind->model, &kind->shard, products[p], &linear);
+        SP_ASSERT(has);
+        kind->expert_at[2 * p] = kind->expert_elements;
+        kind->expert_elements += linear.outputs * linear.inputs;
+        kind->expert_at[2 * p + 1] = linear.bias ? kind->expert_elements : -1;
+        kind->expert_elements += linear.bias ? linear.outputs : 0;
+    }
+}
+
+void sp_i_exec_kind_make(const sp_model *model, int number, const sp_layout *layout,
+                         sp_recompute recompute, const sp_i_exec_widths *widths,
+                         sp_i_exec_kind *kind)
 {
     const sp_memory_options options = {
         .recompute = recompute, .stack = {.fused_swiglu = true, .tensors = SP_TENSORS_EXPLICIT}};
     sp_saved_tensor rows[SP_SAVED_TENSORS];
-    *specs = (sp_i_exec_specs){.recompute = recompute,
-                               .drops = sp_shard_of(model, layout).dropout,
-                               .value = {real_bytes, BF16},
-                               .statistic = {exact_bytes, FP32},
-                               .scratch = {exact_bytes, 0}};
+    sp_model space;
+    const sp_model *alike = sp_model_of_kind(model, number, &space);
+    *kind = (sp_i_exec_kind){.model = *alike, .shard = sp_shard_of(alike, layout)};
+    place_expert(kind);
+    kind->specs = (sp_i_exec_specs){.recompute = recompute, .drops = kind->shard.dropout};
     for (int part = 0; part < SP_PARTS; part++) {
-        add_specs(rows, sp_saved_part(model, layout, &options, (sp_part)part, rows), layout->cp,
-                  specs);
+        add_specs(rows, sp_saved_part(alike, layout, &options, (sp_part)part, rows), layout->cp,
+                  widths, &kind->specs);
     }
 }
 
@@ -57,7 +81,8 @@ void sp_i_exec_specs_make(const sp_model *model, const sp_layout *layout, sp_rec
 typedef struct place {
     const sp_model *model;
     sp_shard shard;
-    int tp, tp_rank;
+    int tp, tp_rank, ep_rank;
+    int expert;            // that the parameter belongs to; -1: none
     int vocab_rank;        // of the ranks that share the vocabulary tables
     bool later_vocabulary; // an earlier rank's tables have these names
 } place;
@@ -130,13 +155,18 @@ static void place_rows(const place *p, sp_parameter_kind kind, sp_i_exec_weight 
     }
 }
 
-static void name_weight(const place *p, const sp_parameter *parameter, int first_layer,
+static void name_weight(const place *p, const sp_parameter *parameter, const sp_stage *stage,
                         sp_i_exec_weight *weight)
 {
     const char *name = sp_parameter_names[parameter->kind];
     bool tied = parameter->kind == SP_PARAMETER_HEAD_TABLE && p->model->tied_embeddings;
+    if (p->expert >= 0) {
+        snprintf(weight->name, sizeof weight->name, "layers.%d.experts.%d.%s",
+                 stage->first + parameter->layer, p->expert, name);
+        return;
+    }
     if (parameter->layer >= 0) {
-        snprintf(weight->name, sizeof weight->name, "layers.%d.%s", first_layer + parameter->layer,
+        snprintf(weight->name, sizeof weight->name, "layers.%d.%s", stage->first + parameter->layer,
                  name);
         return;
     }
@@ -145,47 +175,50 @@ static void name_weight(const place *p, const sp_parameter *parameter, int first
     weight->copy = (tied || p->later_vocabulary) && !weight->continued;
 }
 
-static void add_weight(const place *p, const sp_parameter *parameter, int chunk, int layers,
-                       int first_layer, sp_i_exec_weights *list)
+static void add_weight(const place *p, const sp_parameter *parameter, int chunk,
+                       const sp_stage *stage, sp_i_exec_weights *list)
 {
-    int layer = parameter->layer >= 0 ? parameter->layer : layers;
-    sp_i_exec_weight weight = {.chunk = chunk,
-                               .slot = sp_i_exec_slot(layer, parameter->kind),
-                               .offset = list->elements,
-                               .elements = parameter->elements,
-                               .rows = parameter->rows,
-                               .columns = parameter->columns,
-                               .all_rows = parameter->all_rows,
-                               .all_columns = parameter->all_columns,
-                               .decays = parameter->decays,
-                               .centre = parameter->centre,
-                               .spread = parameter->spread};
+    int layer = parameter->layer >= 0 ? parameter->layer : stage->layers;
+    sp_i_exec_weight weight = {
+        .chunk = chunk,
+        .slot = sp_i_exec_slot(layer, p->expert >= 0 ? SP_PARAMETER_FC1_WEIGHT : parameter->kind),
+        .expert = p->expert,
+        .offset = list->elements,
+        .elements = parameter->elements,
+        .rows = parameter->rows,
+        .columns = parameter->columns,
+        .all_rows = parameter->all_rows,
+        .all_columns = parameter->all_columns,
+        .decays = parameter->decays,
+        .centre = parameter->centre,
+        .spread = parameter->spread};
     place_rows(p, parameter->kind, &weight);
-    name_weight(p, parameter, first_layer, &weight);
+    name_weight(p, parameter, stage, &weight);
     sp_reserve((void **)&list->items, &list->capacity, list->count + 1, sizeof *list->items);
     list->items[list->count++] = weight;
     list->elements += weight.elements;
 }
 
-static int first_layer_of(const sp_stage *stages, int vstage)
+// A rank's experts come one behind the other, each with its first product first.
+static int next_expert(const place *p, const sp_parameter *parameter, int before)
 {
-    int layers = 0;
-    for (int s = 0; s < vstage; s++) {
-        layers += stages[s].layers;
+    if (!parameter->of_experts) {
+        return -1;
     }
-    return layers;
+    int first = p->ep_rank * (int)p->shard.held;
+    bool begins = parameter->kind == SP_PARAMETER_FC1_WEIGHT;
+    return begins ? (before < 0 ? first : before + 1) : before;
 }
 
 void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
-                            int pp, int tp_rank, sp_i_exec_weights *weights)
+                            int pp, int tp_rank, int ep_rank, sp_i_exec_weights *weights)
 {
     *weights = (sp_i_exec_weights){0};
-    const place p = {.model = model,
-                     .shard = sp_shard_of(model, layout),
-                     .tp = layout->tp,
-                     .tp_rank = tp_rank,
-                     .vocab_rank = (layout->vocab_parallel ? pp * layout->tp : 0) + tp_rank,
-                     .later_vocabulary = layout->vocab_parallel && pp > 0};
+    place p = {.tp = layout->tp,
+               .tp_rank = tp_rank,
+               .ep_rank = ep_rank,
+               .vocab_rank = (layout->vocab_parallel ? pp * layout->tp : 0) + tp_rank,
+               .later_vocabulary = layout->vocab_parallel && pp > 0};
     bool embedding = false;
     for (int c = 0; c < layout->chunks; c++) {
         embedding = embedding || stages[sp_layout_vstage(layout, pp, c)].embedding;
@@ -196,8 +229,14 @@ void sp_i_exec_weights_make(const sp_model *model, const sp_layout *layout, cons
         sp_parameter_list list = {0};
         sp_parameter_list_add(model, layout, stage, embedding, &list);
         for (size_t i = 0; i < list.count; i++) {
-            add_weight(&p, &list.items[i], c, stage->layers, first_layer_of(stages, vstage),
-                       weights);
+            const sp_parameter *parameter = &list.items[i];
+            int kind =
+                parameter->layer < 0 ? 0 : sp_model_kind_of(model, stage->first + parameter->layer);
+            sp_model space;
+            p.model = sp_model_of_kind(model, kind, &space);
+            p.shard = sp_shard_of(p.model, layout);
+            p.expert = next_expert(&p, parameter, p.expert);
+            add_weight(&p, parameter, c, stage, weights);
         }
         sp_parameter_list_fini(&list);
     }

@@ -781,7 +781,7 @@ static sp_status measure(const calibration *c, const step *s, double budget_s, s
                                     .steps = 1};
     sp_i_exec_run *run = NULL;
     record *r = sp_calloc(1, sizeof *r);
-    sp_status status = sp_i_exec_check(&request, "host", err);
+    sp_status status = sp_i_exec_check(&request, "host", 0, err);
     if (status == SP_OK) {
         status = sp_i_host_run_new_cpu(&request, &run, err);
     }
@@ -1154,6 +1154,12 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
     bool squared = model != NULL && model->activation == SP_SQUARED_RELU;
     bool latent = model != NULL && sp_model_is_latent(model);
     bool other = model != NULL && (model->activation == SP_GEGLU || model->post_norms);
+    if (model != NULL &&
+        (sp_model_has_state(model) || sp_model_lacks_blocks(model) || model->attention_gate)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "backend 'host' cannot execute layers with a state, or without "
+                            "attention or an MLP (model.mixer), and gates of attention");
+    }
     if (model != NULL &&
         (sp_model_most_experts(model) > 0 || model->qk_norm || squared || other || latent)) {
         return sp_error_set(err, SP_ERR_CONTENT, "backend 'host' cannot execute %s",

@@ -19,7 +19,8 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 {
     static const sp_device_info cpu = {.name = "cpu",
                                        .capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(FP64) |
-                                                       SP_CAN(FP32) | SP_CAN(ZONES)};
+                                                       SP_CAN(FP32) | SP_CAN(ZONES) |
+                                                       SP_CAN(RECOMPUTE_MLA_UP_PROJ)};
     (void)device;
     (void)err;
     *info = cpu;
@@ -30,7 +31,9 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 static sp_status check(int device, const sp_run_request *request, sp_error *err)
 {
     (void)device;
-    return sp_i_exec_check(request, backend, err);
+    return sp_i_exec_check(
+        request, backend,
+        SP_I_EXEC_WINDOWS | SP_I_EXEC_KINDS | SP_I_EXEC_EXPERTS | SP_I_EXEC_LATENTS, err);
 }
 
 static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,

@@ -289,7 +289,12 @@ static int64_t rows_held(const sp_comm_attention *a, int size)
 
 static int64_t row_width(const sp_kernel_attention_shape *shape)
 {
-    return 2 * shape->kv_heads * shape->head_dim;
+    return shape->kv_heads * (shape->head_dim + sp_kernel_value_dim(shape));
+}
+
+static int64_t key_width(const sp_kernel_attention_shape *shape)
+{
+    return shape->kv_heads * shape->head_dim;
 }
 
 int64_t sp_comm_attention_workspace(const sp_comm *me, const sp_comm_attention *attention)
@@ -346,48 +351,51 @@ static size_t own_offset(const pass *p)
 
 static const char *own_rows(const pass *p, const char *k, const char *v)
 {
-    size_t half = (size_t)p->width / 2 * p->element_bytes;
+    size_t row = (size_t)p->width * p->element_bytes;
+    size_t keys = (size_t)key_width(p->attention->shape) * p->element_bytes;
     size_t stride = (size_t)p->attention->shape->kv_stride * p->element_bytes;
-    if (p->rows[p->member] > 0 && stride == 2 * half && v == k + half) {
+    if (p->rows[p->member] > 0 && stride == row && v == k + keys) {
         return k;
     }
     char *to = p->kv + own_offset(p);
     for (int64_t t = 0; t < p->rows[p->member]; t++) {
-        memcpy(to + (size_t)t * 2 * half, k + (size_t)t * stride, half);
-        memcpy(to + ((size_t)t * 2 + 1) * half, v + (size_t)t * stride, half);
+        memcpy(to + (size_t)t * row, k + (size_t)t * stride, keys);
+        memcpy(to + (size_t)t * row + keys, v + (size_t)t * stride, row - keys);
     }
     return to;
 }
 
-static void add(const pass *p, const void *row, void *sum)
+static void add(const pass *p, int64_t n, const void *row, void *sum)
 {
     if (p->attention->type == SP_ELEMENT_F64) {
-        sp_kernel_add_f64(p->width / 2, row, sum);
+        sp_kernel_add_f64(n, row, sum);
     } else {
-        sp_kernel_add_f32(p->width / 2, row, sum);
+        sp_kernel_add_f32(n, row, sum);
     }
 }
 
 static void add_own_gradients(const pass *p, const char *rows, char *dk, char *dv)
 {
-    size_t half = (size_t)p->width / 2 * p->element_bytes;
+    int64_t keys = key_width(p->attention->shape);
+    size_t row = (size_t)p->width * p->element_bytes;
     size_t stride = (size_t)p->attention->shape->kv_stride * p->element_bytes;
     for (int64_t t = 0; t < p->rows[p->member]; t++) {
-        add(p, rows + (size_t)t * 2 * half, dk + (size_t)t * stride);
-        add(p, rows + ((size_t)t * 2 + 1) * half, dv + (size_t)t * stride);
+        const char *from = rows + (size_t)t * row;
+        add(p, keys, from, dk + (size_t)t * stride);
+        add(p, p->width - keys, from + (size_t)keys * p->element_bytes, dv + (size_t)t * stride);
     }
 }
 
 static void visit_shard(const pass *p, int owner, const char *kv, char *dkv)
 {
     const sp_comm_attention *a = p->attention;
-    size_t half = (size_t)p->width / 2 * p->element_bytes;
-    attention_keys theirs = {.k = kv, .v = kv + half};
+    size_t keys = (size_t)key_width(a->shape) * p->element_bytes;
+    attention_keys theirs = {.k = kv, .v = kv + keys};
     bool f64 = a->type == SP_ELEMENT_F64;
     visit *take = f64 ? forward_f64 : forward_f32;
     if (dkv != NULL) {
         theirs.dk = dkv;
-        theirs.dv = dkv + half;
+        theirs.dv = dkv + keys;
         take = f64 ? backward_f64 : backward_f32;
     }
     for_visible_pairs(&p->packed, &a->queries, &a->keys[owner], &p->mine, &theirs, p->tiles, take);

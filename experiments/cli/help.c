@@ -487,6 +487,16 @@ static bool begins_heading(const char *word, const char *heading)
            (strcmp(heading + length, " ms") == 0 || strcmp(heading + length, " GiB") == 0);
 }
 
+static sp_status list_model_types(json_t *list, sp_error *err)
+{
+    (void)err;
+    const char *kind = NULL;
+    for (int i = 0; (kind = sp_model_hf_kind(i)) != NULL; i++) {
+        add_line(list, kind, "a Hugging Face config.json of this model_type");
+    }
+    return SP_OK;
+}
+
 static sp_status list_profiles(json_t *list, sp_error *err)
 {
     return sp_profile_each_name(add_profile, list, err);
@@ -498,11 +508,12 @@ static const struct {
     const char *name;
     sp_status (*fill)(json_t *list, sp_error *err);
 } lists[] = {
-    {"settings", list_settings},   {"models", list_models},
-    {"clusters", list_clusters},   {"strategies", list_strategies},
-    {"schedules", list_schedules}, {"stacks", list_stacks},
-    {"profiles", list_profiles},   {"distributions", list_distributions},
-    {"results", list_results},     {"words", list_words},
+    {"settings", list_settings},       {"models", list_models},
+    {"clusters", list_clusters},       {"strategies", list_strategies},
+    {"schedules", list_schedules},     {"stacks", list_stacks},
+    {"profiles", list_profiles},       {"distributions", list_distributions},
+    {"results", list_results},         {"words", list_words},
+    {"model_types", list_model_types},
 };
 
 enum { LISTS = sizeof lists / sizeof lists[0] };
@@ -1425,9 +1436,10 @@ const cli_command cli_cmd_help = {
         "Prints what a command does and the options it takes, or what a setting of a scenario is "
         "for: by its key (parallel.pp), its last part (pp), what others call it (vpp, "
         "micro_batch_size), or a whole section (memory); or what a key of a result (mfu) or a word "
-        "of an output (margin, longest stage) says. The lists settings, models, clusters, "
-        "strategies, schedules, stacks, profiles, distributions, results and words have a line for "
-        "each of what there is. With --json the same comes as data, for tools that offer it.",
+        "of an output (margin, longest stage) says. The lists settings, models, "
+        "model_types, clusters, strategies, schedules, stacks, profiles, distributions, results "
+        "and words have a line for each of what there is. With --json the same comes as data, for "
+        "tools that offer it.",
     .operands_are_words = true,
     CLI_RUNS(run, help_args, options, examples),
 };

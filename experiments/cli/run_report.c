@@ -356,7 +356,19 @@ static void print_time(FILE *out, const sp_result *result)
                 fprintf(out, " (launches %.3f)", launch_ms);
             }
             if (i == SP_TIME_EP && sp_result_expert_wait_ms(result) >= 0.0005) {
-                fprintf(out, " (waiting %.3f)", sp_result_expert_wait_ms(result));
+                const sp_overload *overload = &result->sum.overload;
+                fprintf(out, " (waiting %.3f", sp_result_expert_wait_ms(result));
+                if (overload->mean > 0.0) {
+                    fprintf(out, ", fullest rank %.2f times the mean rows, at most %.2f",
+                            overload->mean / (double)result->batch_count, overload->most);
+                }
+                fputc(')', out);
+            }
+            if (i == SP_TIME_EP && sp_result_expert_hidden_ms(result) >= 0.0005) {
+                fprintf(out, " (%.3f more hidden)", sp_result_expert_hidden_ms(result));
+            }
+            if (i == SP_TIME_BUBBLE && sp_result_zero_wait_ms(result) >= 0.0005) {
+                fprintf(out, " (in layers %.3f)", sp_result_zero_wait_ms(result));
             }
             separator = ", ";
         }

@@ -313,6 +313,7 @@ sp_status sp_execution_run(const sp_scenario *scenario, const sp_execution_optio
     const char *stack = sp_backend_stack(options->backend);
     if (!scenario->stack_given && stack != NULL) {
         sp_stack_builtin(stack, &e.scenario.memory.stack);
+        e.scenario.memory.stack.precision = scenario->memory.stack.precision; // is refused
     }
     execution->stack = e.scenario.memory.stack;
     sp_status status = find_device(options, &execution->device, err);

@@ -208,12 +208,12 @@ static sp_setting_table rows_below(const sp_setting *row, sp_setting_table table
     return (sp_setting_table){.section = row->key, .rows = table.rows + first, .count = i - first};
 }
 
-// The last part of a row's key; NULL: it is that of the section itself. Rows of objects in the
-// section are passed over with the object's.
+// The last part of a row's key, in the document itself (section "") all of it; NULL: it is that of
+// the section itself. Rows of objects in the section are passed over with the object's.
 static const char *leaf_in(const sp_setting *row, sp_setting_table table)
 {
     size_t length = strlen(table.section);
-    return row->key[length] == '.' ? row->key + length + 1 : NULL;
+    return length == 0 ? row->key : row->key[length] == '.' ? row->key + length + 1 : NULL;
 }
 
 void sp_settings_read(sp_object *object, sp_setting_table table, void *owner, void *context)

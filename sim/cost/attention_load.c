@@ -24,6 +24,10 @@ static void cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *li
                          const sp_pack *pack, bool forward, bool backward,
                          sp_i_attention_load *load);
 
+static void place_blocks(const sp_i_attention *attention, const sp_pack_list *list,
+                         const sp_pack *pack, bool forward, bool backward,
+                         sp_i_attention_load *load);
+
 static void add_run(const sp_i_attention *attention, const run *r, bool forward, bool backward,
                     sp_i_attention_load *load);
 static double run_s(const sp_i_attention *attention, bool backward, const run *r);
@@ -43,7 +47,7 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
                                            bool forward, bool backward)
 {
     sp_i_attention_load load = {0};
-    bool even = attention->rank_s == NULL;
+    bool even = attention->rank_s == NULL && attention->blocks == NULL;
     if (pack->slice_count == 0) {
         return load;
     }
@@ -63,12 +67,41 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
     add_run(attention, &pending, forward && even, backward && even, &load);
     load.forward_s /= attention->layout->cp;
     load.backward_s /= attention->layout->cp;
-    if (!even) {
+    if (attention->rank_s != NULL) {
         cp_slowest_s(attention, list, pack, forward, backward, &load);
+    }
+    if (attention->blocks != NULL) {
+        place_blocks(attention, list, pack, forward, backward, &load);
     }
     load.pairs /= attention->layout->cp;
     load.unfused_pairs /= attention->layout->cp;
     return load;
+}
+
+// The rank with the longest attention sets the pace.
+static void place_blocks(const sp_i_attention *attention, const sp_pack_list *list,
+                         const sp_pack *pack, bool forward, bool backward,
+                         sp_i_attention_load *load)
+{
+    sp_i_blocks *blocks = attention->blocks;
+    int ranks = attention->layout->cp;
+    double *rank_s = sp_calloc(2 * (size_t)ranks, sizeof *rank_s);
+    sp_i_blocks_place(list, pack, sp_stack_block_tokens(&attention->memory->stack), ranks,
+                      attention->node_ranks, blocks);
+    for (size_t i = 0; i < blocks->count; i++) {
+        const sp_i_block_of *b = &blocks->block[i];
+        const run r = {.length = (double)b->tokens, .context = (double)b->context, .count = 1.0};
+        rank_s[b->rank] += forward ? run_s(attention, false, &r) : 0.0;
+        rank_s[ranks + b->rank] += backward ? run_s(attention, true, &r) : 0.0;
+    }
+    load->forward_s = load->backward_s = 0.0;
+    for (int r = 0; r < ranks; r++) {
+        load->forward_s = fmax(load->forward_s, rank_s[r]);
+        load->backward_s = fmax(load->backward_s, rank_s[ranks + r]);
+    }
+    sp_i_blocks_rounds(blocks, load->rounds);
+    sp_i_blocks_moved(blocks, load->moved_tokens);
+    sp_free(rank_s);
 }
 
 double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
@@ -76,6 +109,12 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
 {
     bool by_slices = is_sliced(attention) || is_gathered(attention);
     int64_t nics = attention->memory->stack.cp_ring_nics;
+    if (attention->blocks != NULL) {
+        double token_bytes = load->keys > 0.0 ? bytes / load->keys : 0.0;
+        return sp_i_blocks_exchange_s(attention->timer, load->rounds,
+                                      token_bytes *
+                                          (double)sp_stack_block_tokens(&attention->memory->stack));
+    }
     if (sp_stack_passes_keys(&attention->memory->stack)) {
         return nics > 0 && cp.nodes > 1
                    ? sp_time_ring(attention->timer, cp, bytes, nics)
@@ -111,8 +150,8 @@ static double exposed_ring_s(const sp_i_attention *attention, double cp_s, doubl
     return fmax(0.0, layers * sp_i_cp_ring_s(attention->ring, rank_s, transfer_s) - attention_s);
 }
 
-double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
-                         double qkv_s, bool backward)
+double sp_i_exposed_cp_s(const sp_i_attention *attention, const sp_i_attention_load *load,
+                         double cp_s, double attention_s, double qkv_s, bool backward)
 {
     double blocks =
         attention->layout->cp / sp_stack_head_ranks(&attention->memory->stack, attention->layout);
@@ -123,6 +162,11 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double at
             return exposed_ring_s(attention, cp_s, attention_s, backward);
         }
         return fmax(0.0, cp_s - attention_s * (blocks - 1.0) / blocks);
+    case SP_CP_BLOCKS: {
+        // What a rank holds runs before any launch is in, and what the last one brings behind it.
+        double launches = sp_i_blocks_launches(load->rounds);
+        return fmax(0.0, cp_s - attention_s * launches / (launches + 1.0));
+    }
     case SP_CP_QKV:
         return attention->model->kv_heads == attention->model->heads ? fmax(0.0, cp_s - qkv_s)
                                                                      : cp_s;

@@ -15,8 +15,7 @@
 
 // Fills unit, backward_unit, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_expert_rounds *rounds, sp_step_costs *costs,
-                                 sp_error *err);
+                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err);
 
 // Whole backward, input gradient, weight gradient, and the recomputation that b and i contain.
 typedef struct backward_price {
@@ -62,7 +61,8 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
     cost->tried->count = 0;
     sp_status status = sp_layout_stages(layout, model, source, cost->stages, err);
     if (status == SP_OK) {
-        cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory);
+        cost->load = sp_expert_load_new(model, layout, cost->stages);
+        cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory, cost->load);
         status = sp_i_find_spine_lines(cost, err);
     }
     if (status != SP_OK) {
@@ -82,6 +82,7 @@ void sp_cost_model_fini(sp_cost_model *cost)
         sp_free(cost->searching);
     }
     sp_i_pack_timer_free(cost->packs);
+    sp_expert_load_free(cost->load);
     sp_free(cost->spine);
     sp_free(cost->stages);
     sp_free(cost->class_stage);
@@ -136,6 +137,26 @@ static void find_classes(sp_cost_model *cost)
     }
 }
 
+// With delayed scaling TP ranks and replicas agree on the largest number of each tensor whenever a
+// chunk's forward or backward ends (Transformer Engine, fp8.py, reduce_and_update_fp8_tensors): of
+// input, weight and output's gradient of some four products a layer.
+static double maxima_s(sp_cost_model *cost)
+{
+    const sp_layout *layout = cost->layout;
+    const sp_step_precision *precision = &cost->memory.stack.precision;
+    if (!sp_precision_is_fp8(precision) || precision->recipe != SP_FP8_DELAYED) {
+        return 0.0;
+    }
+    sp_op_timer timer = sp_i_timer_of(cost);
+    timer.uncalibrated = NULL; // a few bytes: nothing but latency
+    double bytes =
+        3.0 * 4.0 * sizeof(float) * sp_model_all_layers(cost->model) / sp_layout_vstages(layout);
+    return sp_time_collective(&timer, SP_ALL_REDUCE,
+                              sp_cluster_group(cost->cluster, layout, SP_DIM_TP), bytes) +
+           sp_time_collective(&timer, SP_ALL_REDUCE,
+                              sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP), bytes);
+}
+
 // Finds what the number of nodes does to computation and launches.
 static void find_reach(sp_cost_model *cost)
 {
@@ -146,6 +167,7 @@ static void find_reach(sp_cost_model *cost)
         cost->pipeline_crosses_nodes = cost->pipeline_crosses_nodes ||
                                        sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
     }
+    cost->maxima_s = maxima_s(cost);
 }
 
 void sp_cost_model_interpolate(sp_cost_model *cost)
@@ -337,8 +359,17 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
                           const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times);
+static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
+                                sp_step_costs *costs);
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
 static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
+static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer,
+                          sp_step_costs *costs);
+static void fill_forward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
+                               const sp_expert_overlap *overlap);
+static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
+                                const sp_expert_overlap *overlap);
+static void repeat_tasks(sp_layer_tasks *tasks, size_t k, int kinds);
 
 sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                               sp_error *err)
@@ -347,31 +378,35 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     const sp_pack_list *forward = &packing->forward;
     const sp_pack_list *backward = sp_packing_backward(packing);
     int32_t *forward_pack = NULL;
-    sp_expert_rounds rounds[2];
-    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1;
+    sp_i_rounds rounds[2];
+    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1 || cost->load != NULL;
     if (in_rounds) {
-        sp_expert_rounds_make(cost->layout, forward, &rounds[0]);
-        sp_expert_rounds_make(cost->layout, backward, &rounds[1]);
+        sp_i_rounds_make(cost, forward, &rounds[0]);
+        sp_i_rounds_make(cost, backward, &rounds[1]);
     }
     sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
     fill_share_classes(cost, costs);
+    if (cost->memory.stack.expert_overlap && sp_layout_dispatches(cost->layout)) {
+        begin_overlap(cost, &timer, costs);
+    }
     sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
     for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
         const sp_pack *pack = &forward->packs[k];
         sp_i_pack_time time;
-        int64_t expert_tokens = in_rounds ? rounds[0].tokens[k] : pack->computed;
-        if (repeats(forward, k) && (!in_rounds || rounds[0].tokens[k - 1] == expert_tokens)) {
+        int64_t expert_tokens = in_rounds ? rounds[0].of.tokens[k] : pack->computed;
+        if (repeats(forward, k) && (!in_rounds || sp_i_rounds_repeat(&rounds[0], k))) {
             repeat_forward(k, costs);
             continue;
         }
         status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
             sp_i_pack_time_in_round(cost->packs, &timer, forward, pack, true, false, expert_tokens,
-                                    &time);
+                                    in_rounds ? rounds[0].overload[k].mean : 1.0, &time);
             fill_forward(cost, &timer, pack, &time, k, costs);
+            fill_forward_tasks(cost, &time, k, &costs->overlap);
             costs->forward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_F],
                                                 .zones = sp_i_pack_zones_of(costs, &time, false),
-                                                .expert_tokens = in_rounds ? expert_tokens : 0};
+                                                .expert_tokens = in_rounds ? rounds[0].held[k] : 0};
             status = is_cut(costs->action[SP_ACTION_F], k, cost->classes)
                          ? sp_i_beyond_limit(pack, err)
                          : SP_OK;
@@ -383,17 +418,19 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         const sp_pack *pack = &backward->packs[k];
         sp_i_cp_row row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
         sp_i_pack_time time;
-        int64_t expert_tokens = in_rounds ? rounds[1].tokens[k] : pack->computed;
+        int64_t expert_tokens = in_rounds ? rounds[1].of.tokens[k] : pack->computed;
         if (repeats(backward, k) && row.pack == pack &&
-            (!in_rounds || rounds[1].tokens[k - 1] == expert_tokens)) {
+            (!in_rounds || sp_i_rounds_repeat(&rounds[1], k))) {
             repeat_backward(k, costs);
             continue;
         }
         status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
             sp_i_pack_time_in_round(cost->packs, &timer, row.list, row.pack, false, true,
-                                    expert_tokens, &time);
+                                    expert_tokens, in_rounds ? rounds[1].overload[k].mean : 1.0,
+                                    &time);
             fill_backward(cost, &timer, pack, &time, k, costs);
+            fill_backward_tasks(cost, &time, k, &costs->overlap);
             costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
                                                  .cp_again = time.cp[SP_PASS_RECOMPUTE],
                                                  .zones = sp_i_pack_zones_of(costs, &time, true)};
@@ -410,12 +447,18 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         status = fill_unit_costs(cost, packing, in_rounds ? rounds : NULL, costs, err);
     }
     if (in_rounds && status == SP_OK) {
-        sp_i_wait_in_rounds(&rounds[0], false, forward->count, costs);
-        sp_i_wait_in_rounds(&rounds[1], true, backward->count, costs);
+        sp_i_wait_in_rounds(&rounds[0].of, SP_I_WAIT_EXPERTS, false, forward->count, costs);
+        sp_i_wait_in_rounds(&rounds[1].of, SP_I_WAIT_EXPERTS, true, backward->count, costs);
+        if (cost->load != NULL) {
+            sp_i_rounds_report(&rounds[0], forward->count, &costs->overload);
+        }
+    }
+    if (status == SP_OK) {
+        wait_for_parameters(cost, packing, costs);
     }
     if (in_rounds) {
-        sp_expert_rounds_free(&rounds[0]);
-        sp_expert_rounds_free(&rounds[1]);
+        sp_i_rounds_free(&rounds[0]);
+        sp_i_rounds_free(&rounds[1]);
     }
     if (status == SP_OK) {
         fill_ranks(cost, packing, costs);
@@ -423,6 +466,19 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         sp_step_costs_fini(costs);
     }
     return status;
+}
+
+static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
+                                sp_step_costs *costs)
+{
+    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
+    int ranks = sp_layout_parameter_ranks(cost->layout);
+    for (int side = 0; ranks > 1 && side < 2; side++) {
+        sp_rounds rounds;
+        sp_rounds_make(cost->layout, lists[side], ranks, &rounds);
+        sp_i_wait_in_rounds(&rounds, SP_I_WAIT_PARAMETERS, side == 1, lists[side]->count, costs);
+        sp_rounds_free(&rounds);
+    }
 }
 
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
@@ -442,6 +498,7 @@ static void repeat_forward(size_t k, sp_step_costs *costs)
     size_t n = (size_t)costs->classes;
     memcpy(costs->action[SP_ACTION_F] + k * n, costs->action[SP_ACTION_F] + (k - 1) * n,
            n * sizeof *costs->action[SP_ACTION_F]);
+    repeat_tasks(costs->overlap.forward, k, costs->overlap.kinds);
     costs->forward_p2p[k] = costs->forward_p2p[k - 1];
     costs->forward[k] = costs->forward[k - 1];
 }
@@ -453,6 +510,7 @@ static void repeat_backward(size_t k, sp_step_costs *costs)
         sp_action_cost *table = costs->action[kind];
         memcpy(table + k * n, table + (k - 1) * n, n * sizeof *table);
     }
+    repeat_tasks(costs->overlap.backward, k, costs->overlap.kinds);
     costs->backward_p2p[k] = costs->backward_p2p[k - 1];
     costs->backward[k] = costs->backward[k - 1];
 }
@@ -553,8 +611,8 @@ static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_c
 static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
 {
     return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
-                       a.cp_s + times * b.cp_s, a.ep_s + times * b.ep_s,
-                       a.attention_s + times * b.attention_s};
+                       a.cp_s + times * b.cp_s,           a.ep_s + times * b.ep_s,
+                       a.ep_wait_s + times * b.ep_wait_s, a.attention_s + times * b.attention_s};
 }
 
 static inline sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *time,
@@ -595,6 +653,7 @@ static double launch_wait_behind_s(const sp_cost_model *cost, const sp_i_pack_ti
         if ((passes >> pass & 1u) != 0) {
             host_s += sp_i_exec_s(host, time, stage, (sp_pass)pass, cost->pipeline_crosses_nodes);
             unit_s += sp_i_unit_share[pass] * host->unit_s;
+            unit_s += pass == SP_PASS_F || pass == SP_PASS_I ? cost->maxima_s : 0.0;
         }
     }
     if (cost->memory.stack.blocking_launches) {
@@ -604,7 +663,7 @@ static double launch_wait_behind_s(const sp_cost_model *cost, const sp_i_pack_ti
 }
 
 // How much longer an action of these passes (bits 1 << pass) takes than the GPU works, because it
-// waits for launches, and the unit's fixed time.
+// waits for launches and, after it, for maxima of FP8, and the unit's fixed time.
 static double launch_wait_s(const sp_cost_model *cost, const sp_i_pack_time *time,
                             const sp_stage *stage, unsigned passes)
 {
@@ -627,10 +686,12 @@ static void add_launch_wait(const sp_cost_model *cost, const sp_i_pack_time *tim
 
 static sp_action_cost rounded(sp_i_time time)
 {
+    int64_t wait_ns = sp_i_cut_ns(time.ep_wait_s);
     return (sp_action_cost){.compute_ns = sp_i_cut_ns(time.compute_s),
                             .tp_ns = sp_i_cut_ns(time.tp_s),
                             .cp_ns = sp_i_cut_ns(time.cp_s),
-                            .ep_ns = sp_i_cut_ns(time.ep_s),
+                            .ep_ns = sp_i_cut_ns(time.ep_s - time.ep_wait_s) + wait_ns,
+                            .ep_wait_ns = wait_ns,
                             .attention_ns = sp_i_cut_ns(time.attention_s)};
 }
 
@@ -685,6 +746,7 @@ static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
                             .cp_ns = a.cp_ns + b.cp_ns,
                             .dp_ns = a.dp_ns + b.dp_ns,
                             .ep_ns = a.ep_ns + b.ep_ns,
+                            .ep_wait_ns = a.ep_wait_ns + b.ep_wait_ns,
                             .attention_ns = a.attention_ns + b.attention_ns,
                             .launch_ns = a.launch_ns + b.launch_ns};
 }
@@ -787,6 +849,97 @@ double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s
     return norm - gpu_s;
 }
 
+// ---- Tasks of pairs whose exchanges of experts hide behind each other ----
+
+static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs)
+{
+    const sp_model *model = cost->model;
+    sp_expert_overlap *overlap = &costs->overlap;
+    size_t vstages = (size_t)sp_layout_vstages(cost->layout);
+    int kinds = sp_model_kinds(model);
+    overlap->kinds = kinds;
+    overlap->rates =
+        (sp_overlap_rates){.compute_slows = sp_i_dispatcher_slows(timer, &cost->memory.stack),
+                           .exchange_slows = SP_I_EXCHANGE_SLOWS,
+                           .delays_weights = cost->memory.stack.delay_wgrad};
+    overlap->forward = sp_calloc(costs->forward_packs * (size_t)kinds + 1, sizeof(sp_layer_tasks));
+    overlap->backward =
+        sp_calloc(costs->backward_packs * (size_t)kinds + 1, sizeof(sp_layer_tasks));
+    overlap->first = sp_calloc(vstages + 1, sizeof *overlap->first);
+    for (size_t s = 0; s < vstages; s++) {
+        overlap->first[s + 1] = overlap->first[s] + cost->stages[s].layers;
+    }
+    overlap->kind = sp_calloc((size_t)overlap->first[vstages] + 1, sizeof *overlap->kind);
+    for (size_t s = 0; s < vstages; s++) {
+        for (int i = 0; model->runs > 0 && i < cost->stages[s].layers; i++) {
+            overlap->kind[overlap->first[s] + i] =
+                (uint8_t)sp_model_kind_of(model, cost->stages[s].first + i);
+        }
+    }
+}
+
+static void repeat_tasks(sp_layer_tasks *tasks, size_t k, int kinds)
+{
+    for (int kind = 0; tasks != NULL && kind < kinds; kind++) {
+        tasks[k * (size_t)kinds + (size_t)kind] = tasks[(k - 1) * (size_t)kinds + (size_t)kind];
+    }
+}
+
+// Adds up what a layer computes in a pass, with the exchanges of other kinds that it waits for: all
+// but its experts' (0), and theirs (1).
+static void add_computed(const sp_cost_model *cost, const sp_i_pack_time *time, int kind,
+                         sp_pass pass, double computed_s[2])
+{
+    int part = sp_i_part_of_kind(kind);
+    const sp_i_time *of = &time->of[part][pass];
+    double all_s = cost->slowest_rank * of->compute_s + of->tp_s + of->cp_s;
+    double mlp_s = fmin(all_s, cost->slowest_rank * time->experts[part][pass].mlp_s);
+    computed_s[0] += all_s - mlp_s;
+    computed_s[1] += mlp_s;
+}
+
+// The wait for the fullest rank is none: nothing hides it.
+static void set_exchanges(const sp_i_pack_time *time, int kind, sp_pass pass, sp_layer_tasks *tasks)
+{
+    int part = sp_i_part_of_kind(kind);
+    double returns_s = time->experts[part][pass].returns_s;
+    const sp_i_time *of = &time->of[part][pass];
+    tasks->first_ns = sp_i_cut_ns(of->ep_s - of->ep_wait_s - returns_s);
+    tasks->return_ns = sp_i_cut_ns(returns_s);
+}
+
+static void fill_forward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
+                               const sp_expert_overlap *overlap)
+{
+    for (int kind = 0; overlap->forward != NULL && kind < overlap->kinds; kind++) {
+        sp_layer_tasks *tasks = &overlap->forward[k * (size_t)overlap->kinds + (size_t)kind];
+        double computed_s[2] = {0.0, 0.0};
+        add_computed(cost, time, kind, SP_PASS_F, computed_s);
+        tasks->attention_ns = sp_i_cut_ns(computed_s[0]);
+        tasks->mlp_ns = sp_i_cut_ns(computed_s[1]);
+        set_exchanges(time, kind, SP_PASS_F, tasks);
+    }
+}
+
+// Recomputation runs just before the gradients of its inputs.
+static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
+                                const sp_expert_overlap *overlap)
+{
+    for (int kind = 0; overlap->backward != NULL && kind < overlap->kinds; kind++) {
+        sp_layer_tasks *tasks = &overlap->backward[k * (size_t)overlap->kinds + (size_t)kind];
+        double inputs_s[2] = {0.0, 0.0};
+        double weights_s[2] = {0.0, 0.0};
+        add_computed(cost, time, kind, SP_PASS_RECOMPUTE, inputs_s);
+        add_computed(cost, time, kind, SP_PASS_I, inputs_s);
+        add_computed(cost, time, kind, SP_PASS_W, weights_s);
+        tasks->attention_ns = sp_i_cut_ns(inputs_s[0]);
+        tasks->mlp_ns = sp_i_cut_ns(inputs_s[1]);
+        tasks->attention_weights_ns = sp_i_cut_ns(weights_s[0]);
+        tasks->mlp_weights_ns = sp_i_cut_ns(weights_s[1]);
+        set_exchanges(time, kind, SP_PASS_I, tasks);
+    }
+}
+
 // ---- Bytes of every pack on every stage class, and copies to the host ----
 
 // Bytes of a category that the packs of a rank hold, so that sums over categories and of what an
@@ -795,7 +948,7 @@ double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s
 
 typedef struct filler {
     const sp_cost_model *cost;
-    const sp_expert_rounds *rounds; // of both sides; NULL: each rank has experts for itself
+    const sp_i_rounds *rounds; // of both sides; NULL: each rank has experts for itself
     const sp_packing *packing;
     sp_slice_sums *sums; // of backward packs
     int32_t *same;       // forward packs of backward packs of their own; NULL: not asked
@@ -810,8 +963,7 @@ static void fill_copies(const filler *f, size_t rows);
 static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of);
 
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_expert_rounds *rounds, sp_step_costs *costs,
-                                 sp_error *err)
+                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err)
 {
     filler f = {.cost = cost,
                 .rounds = rounds,
@@ -877,7 +1029,7 @@ static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k,
                          .seen_tokens = seen_tokens(f, list, pack),
                          .slices = f->end != NULL ? (int64_t)pack->slice_count : 0};
     if (f->rounds != NULL) {
-        load.expert_tokens = f->rounds[list != &f->packing->forward].tokens[k];
+        load.expert_tokens = f->rounds[list != &f->packing->forward].held[k];
     }
     if (backward) {
         load.begun_tokens = f->sums[k].begun_tokens;

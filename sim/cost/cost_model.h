@@ -64,11 +64,13 @@ typedef struct sp_cost_model {
     int stage_classes;
     int *memory_class_of_vstage;    // [pp*chunks], owned; NULL: no shares
     struct sp_i_pack_timer *packs;  // inventories and what was computed of them, owned
+    struct sp_expert_load *load;    // of ranks that share experts, owned; NULL: even
     struct sp_least_work *least;    // [slope * classes + class], and whole work behind; owned
     struct sp_least_size *sizes;    // [class * SP_LEAST_SIZES + size], owned
     struct sp_i_size_times *tried;  // times of packs of many sizes, owned (least_work.c)
     struct sp_i_spine_lines *spine; // of data-parallel ranks, owned; NULL: nothing can slow them
     bool pipeline_crosses_nodes;
+    double maxima_s; // in which all replicas agree on scales of FP8, after a forward and a backward
     bool approximate;             // sp_cost_model_interpolate
     double slowest_rank;          // time of computation on it over that of a rank alone
     struct sp_least_work work;    // of all virtual stages: its sums of forward and backward alone

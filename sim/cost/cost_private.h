@@ -10,6 +10,7 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/cost/cost_model.h"
+#include "sim/cost/expert_load.h"
 #include "sim/cost/op_time.h"
 #include "sim/cost/profile.h"
 #include "sim/cost/step_costs.h"
@@ -18,8 +19,8 @@
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
 #include "sim/model/stack.h"
-#include "sim/plan/expert_rounds.h"
 #include "sim/plan/packing.h"
+#include "sim/plan/rounds.h"
 
 // ---- times of operators ----
 
@@ -86,7 +87,43 @@ sp_i_block_groups sp_i_block_groups_of(const sp_cluster *cluster, const sp_layou
 
 typedef struct sp_i_token_times {
     double compute_s, tp_s, ep_s;
+    double mlp_s;     // of compute_s and tp_s: what of_mlp operators take
+    double returns_s; // of ep_s: rows that come back from experts
+    // For the fullest rank that shares experts, where it has twice the mean's rows; in proportion
+    // to what it has beyond these.
+    double wait_s;
 } sp_i_token_times;
+
+// ---- dispatchers that send a token once to each node and rank (expert_dispatch.c) ----
+
+// SMs that the kernels of a stack's dispatcher hold.
+int sp_i_dispatcher_sms(const sp_stack *stack);
+// The share by which products beside them take longer: they have the other SMs alone.
+double sp_i_dispatcher_slows(const sp_op_timer *timer, const sp_stack *stack);
+
+// Dispatches and combinations take longer by this share beside computation. Fitted to the kernels
+// of the first two layers of DeepSeek's training trace (deepseek-ai/profile-data, train.json: H800,
+// 64 ranks, 4096 tokens, FP8 rows there and bf16 rows back), which take so much longer than the
+// same alone; of the other two layers the mean dispatch is then 9 % too short and the mean
+// combination 11 % too long. Assumed of all dispatchers, GPUs and networks.
+#define SP_I_EXCHANGE_SLOWS 0.58
+
+// The mean number of groups of `of_each` neighbouring ranks, of `ranks` that hold equal shares of
+// the experts in their order, in which a token has an expert: n (1 - C(E - E/n, k) / C(E, k)) for
+// groups of equal size where k of E experts are equally likely, with expert groups the mean over
+// all choices of these. O(ranks, and groups for each size of a group of ranks).
+double sp_i_distinct(const sp_routing *routing, int ranks, int of_each);
+
+// Bytes that a GPU sends for one token of SP_OP_ROUTED_TOKENS over `group`, ETP x EP.
+typedef struct sp_i_routed_bytes {
+    double network, nvlink;
+} sp_i_routed_bytes;
+
+sp_i_routed_bytes sp_i_routed_bytes_of(const sp_op *op, sp_group group, int etp);
+// Seconds of one token beside others, and of a kernel beside its tokens.
+double sp_i_routed_s_per_token(const sp_op_timer *timer, const sp_stack *stack, sp_group group,
+                               int etp, const sp_op *op);
+double sp_i_routed_latency_s(const sp_op_timer *timer, sp_group group);
 
 // Time of an inventory's operators that depend on the token count alone: GEMMs, kernels bound by
 // memory and TP collectives (token_time.c). Seconds for the tokens of one rank. Of a collective
@@ -94,11 +131,12 @@ typedef struct sp_i_token_times {
 // collective that does.
 //
 // Experts get the rows of `expert_tokens` tokens of a rank: of as many as it has itself, unless
-// ranks with other numbers of tokens share the experts.
+// ranks with other numbers of tokens share the experts; `overload` times as many on the fullest
+// rank, which also receives so much more in an all-to-all.
 void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
                      const sp_i_block_groups *groups, const sp_inventory *inventory, sp_pass pass,
-                     double local_tokens, double expert_tokens, sp_i_timed_collectives *timed,
-                     sp_i_token_times *times);
+                     double local_tokens, double expert_tokens, double overload,
+                     sp_i_timed_collectives *timed, sp_i_token_times *times);
 
 // The QKV projection among them.
 double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens);
@@ -179,10 +217,12 @@ typedef struct sp_i_attention {
     const sp_layout *layout; // with cp grown by the pack's data-parallel ranks
     const sp_memory_options *memory;
     const sp_op_timer *timer;
-    bool recomputes;           // the forward runs again in the backward
-    double *rank_s;            // [2 * cp] to work in; NULL where CP ranks share evenly
-    sp_i_cp_ring *ring;        // NULL: its steps are not followed
-    sp_i_attention_memo *memo; // NULL: every slice is priced anew
+    bool recomputes;            // the forward runs again in the backward
+    double *rank_s;             // [2 * cp] to work in; NULL where CP ranks share evenly
+    sp_i_cp_ring *ring;         // NULL: its steps are not followed
+    sp_i_attention_memo *memo;  // NULL: every slice is priced anew
+    struct sp_i_blocks *blocks; // to work in; NULL: ranks have no blocks of samples
+    int node_ranks;             // of those of a pack
 } sp_i_attention;
 
 // The attention that the slices of a pack need in one layer of one rank.
@@ -195,6 +235,9 @@ typedef struct sp_i_attention_load {
     // unfused.
     double pairs, unfused_pairs;
     double calls, unfused_calls;
+    // With blocks on any rank: rounds of transfers, and tokens that the busiest rank moves between
+    // its place in the layers and that in the attention, inside nodes and between them.
+    double rounds[2], moved_tokens[2];
 } sp_i_attention_load;
 
 // Slices of one sample that follow each other in a pack run as one segment of the variable-length
@@ -216,9 +259,10 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
 // are as many as ranks in the ring (Liu et al., Ring Attention, arXiv 2310.01889). A gather hides
 // behind the QKV projection, with grouped queries behind nothing (kwai/Megatron-Kwai, branch
 // atc24ae). Where the steps of a ring are followed, what was found of the pack last
-// (cp_slowest_s) says how long ranks wait in it; `backward`: for the times of the backward.
-double sp_i_exposed_cp_s(const sp_i_attention *attention, double cp_s, double attention_s,
-                         double qkv_s, bool backward);
+// (cp_slowest_s) says how long ranks wait in it; `backward`: for the times of the backward. Blocks
+// on any rank come in by launches (load->rounds), each behind the attention on what is there.
+double sp_i_exposed_cp_s(const sp_i_attention *attention, const sp_i_attention_load *load,
+                         double cp_s, double attention_s, double qkv_s, bool backward);
 
 sp_i_cp_ring *sp_i_cp_ring_new(int cp);
 void sp_i_cp_ring_free(sp_i_cp_ring *ring);
@@ -274,6 +318,43 @@ sp_status sp_i_cp_regroup(const sp_layout *layout, const sp_packing *packing, co
 // The forward pack whose cut a backward pack keeps, else the pack itself.
 sp_i_cp_row sp_i_cp_row_of(const sp_layout *layout, const sp_packing *packing,
                            const int32_t *forward_pack, const sp_pack *pack);
+
+// ---- blocks of samples on any rank (block_placement.c) ----
+
+typedef struct sp_i_block_of {
+    int64_t tokens, context; // after so many of its sample
+    int64_t row;             // after so many of the pack
+    int32_t sample;
+    int rank; // of its attention
+} sp_i_block_of;
+
+typedef struct sp_i_blocks {
+    sp_i_block_of *block; // in the order of the pack; owned
+    size_t count, capacity;
+    int64_t tokens; // of all
+    int64_t block_tokens;
+    int ranks, node_ranks; // node_ranks neighbours share a node
+} sp_i_blocks;
+
+// Cuts the slices of a pack, of which it has some, at multiples of block_tokens of their samples,
+// and gives each block to a rank: the heaviest first, to the rank that it leaves the least full by
+// attention work or tokens, whichever is fuller. O(blocks * (ranks + log blocks)).
+void sp_i_blocks_place(const sp_pack_list *list, const sp_pack *pack, int64_t block_tokens,
+                       int ranks, int node_ranks, sp_i_blocks *blocks);
+void sp_i_blocks_free(sp_i_blocks *blocks);
+// Rounds in which every rank gets the blocks before its own, one in a round at most, and sends no
+// more: inside nodes, and between them. O(blocks * ranks).
+void sp_i_blocks_rounds(const sp_i_blocks *blocks, double rounds[2]);
+// Tokens that the busiest rank sends or gets between equal shares of the pack in a row and the
+// ranks of blocks, inside nodes and between them.
+void sp_i_blocks_moved(const sp_i_blocks *blocks, double tokens[2]);
+// Launches of so many rounds, 16 to each.
+double sp_i_blocks_launches(const double rounds[2]);
+// Seconds of all rounds, of blocks of `bytes` each: the rounds of a launch follow each other
+// without a latency of their own.
+double sp_i_blocks_exchange_s(const sp_op_timer *timer, const double rounds[2], double bytes);
+// Seconds in which tokens of `bytes` each move, inside nodes beside what goes between them.
+double sp_i_blocks_reshuffle_s(const sp_op_timer *timer, const double tokens[2], double bytes);
 
 // ---- Zeppelin's remapping layer (arXiv 2509.21841) ----
 
@@ -332,12 +413,20 @@ static inline const sp_model *sp_i_model_of_part(const sp_model *model, int part
 // In seconds; communication is the part that computation does not hide.
 typedef struct sp_i_time {
     double compute_s, tp_s, cp_s, ep_s;
+    double ep_wait_s;   // part of ep_s, for the fullest rank that shares experts
     double attention_s; // part of compute_s that grows with the pairs
 } sp_i_time;
 
+// Parts of a layer's time: computation of its experts and shared ones, and exchanges that return
+// rows (sp_i_token_times).
+typedef struct sp_i_expert_parts {
+    double mlp_s, returns_s;
+} sp_i_expert_parts;
+
 typedef struct sp_i_pack_time {
     sp_i_time of[SP_I_PARTS][SP_I_PASSES]; // one layer of each kind, embedding, head
-    sp_cp_exchange cp[SP_I_PASSES];        // of one layer
+    sp_i_expert_parts experts[SP_I_PARTS][SP_I_PASSES];
+    sp_cp_exchange cp[SP_I_PASSES]; // of one layer
     const sp_layout *layout; // the pack's: with cp grown by its data-parallel ranks (DP-Merge)
     double recompute_share;  // kernels of a layer's recomputation over those of its forward
     bool recomputes_attention;
@@ -348,8 +437,14 @@ typedef struct sp_i_pack_time {
 
 typedef struct sp_i_pack_timer sp_i_pack_timer;
 
+// Tokens that the ranks which share experts have together, where a pack counts with so many.
+double sp_i_group_tokens(const sp_model *model, const sp_layout *layout, const sp_pack *pack,
+                         int64_t expert_tokens);
+
+// load: of the ranks that share experts, NULL where it is even; must outlive the timer.
 sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
-                                     const sp_cluster *cluster, const sp_memory_options *memory);
+                                     const sp_cluster *cluster, const sp_memory_options *memory,
+                                     const sp_expert_load *load);
 void sp_i_pack_timer_free(sp_i_pack_timer *packs);
 
 // From now on times that depend on the tokens alone are interpolated between counts 64 tokens a
@@ -365,11 +460,13 @@ void sp_i_pack_timer_keep(sp_i_pack_timer *packs, double share, double fixed_s);
 // of a side that is not asked for are zero. O(slices + operators).
 void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time);
-// The same where its experts have the rows of so many tokens (sim/plan/expert_rounds.h), not of its
-// own.
+// The same where its experts have the rows of so many tokens (sim/plan/rounds.h), not of its
+// own, and the fullest of the ranks that share them has `overload` times the rows of their mean; 0:
+// as many as expected.
 void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              const sp_pack_list *list, const sp_pack *pack, bool forward,
-                             bool backward, int64_t expert_tokens, sp_i_pack_time *time);
+                             bool backward, int64_t expert_tokens, double overload,
+                             sp_i_pack_time *time);
 
 // No size of pack gets below this, on one rank of the unmerged layout.
 typedef struct sp_i_least_work {
@@ -487,11 +584,28 @@ void sp_i_least_work_find(sp_cost_model *cost);
 // Fills the epilogues of costs->ranks; costs->crosses_nodes is already there.
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs);
 
-// ---- packs that run together on ranks that share experts (expert_wait.c) ----
+// ---- packs that run together on ranks that meet in every layer (round_wait.c) ----
+
+// Whom they wait for: an action's ep_ns or dp_ns has the wait.
+typedef enum sp_i_wait { SP_I_WAIT_EXPERTS, SP_I_WAIT_PARAMETERS } sp_i_wait;
+
+// The rounds of a list of packs, with what imbalance of experts adds.
+typedef struct sp_i_rounds {
+    sp_rounds of;
+    sp_overload *overload; // [packs]: of the call that the pack's round is
+    int64_t *held;         // [packs]: as of.tokens, on the rank whose experts have most rows
+} sp_i_rounds;
+
+void sp_i_rounds_make(const sp_cost_model *cost, const sp_pack_list *list, sp_i_rounds *rounds);
+void sp_i_rounds_free(sp_i_rounds *rounds);
+// Have the experts of pack k the rows of those of pack k - 1?
+bool sp_i_rounds_repeat(const sp_i_rounds *rounds, size_t k);
+// The mean over packs, of sp_overload.most and held the most.
+void sp_i_rounds_report(const sp_i_rounds *rounds, size_t packs, sp_overload *overload);
 
 // Makes actions of packs of one round as long as the longest of them, by waiting, and their
 // transfers. So the ranks of a group, whose lists are alike, begin every action together.
-void sp_i_wait_in_rounds(const sp_expert_rounds *rounds, bool backward, size_t packs,
+void sp_i_wait_in_rounds(const sp_rounds *rounds, sp_i_wait wait, bool backward, size_t packs,
                          sp_step_costs *costs);
 
 // ---- shared by pack_time.c and cost_model.c ----

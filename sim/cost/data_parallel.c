@@ -77,6 +77,7 @@ void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, con
 // a group of their own.
 typedef struct held {
     double common, experts;
+    double products, expert_products; // of them weights of FP8 products
 } held;
 
 typedef struct replicas {
@@ -91,12 +92,23 @@ static held all_parameters(const sp_cost_model *cost, const sp_model *model, con
     if (sp_layout_dispatches(cost->layout)) {
         experts = (double)sp_footprint_expert_parameters(model, cost->layout, stages, n);
     }
-    return (held){all - experts, experts};
+    held of = {all - experts, experts, 0.0, 0.0};
+    if (sp_precision_is_fp8(&cost->memory.stack.precision)) {
+        bool dispatches = sp_layout_dispatches(cost->layout);
+        double products =
+            (double)sp_footprint_product_weights(model, cost->layout, stages, n, false);
+        of.expert_products =
+            dispatches ? (double)sp_footprint_product_weights(model, cost->layout, stages, n, true)
+                       : 0.0;
+        of.products = products - of.expert_products;
+    }
+    return of;
 }
 
 static held less(held a, held b)
 {
-    return (held){a.common - b.common, a.experts - b.experts};
+    return (held){a.common - b.common, a.experts - b.experts, a.products - b.products,
+                  a.expert_products - b.expert_products};
 }
 
 // Those that have gradients. Models with experts have no adapters.
@@ -106,7 +118,8 @@ static held trained_parameters(const sp_cost_model *cost, const sp_model *model,
     if (!sp_model_is_frozen(model)) {
         return all_parameters(cost, model, stages, n);
     }
-    return (held){(double)sp_footprint_trained_parameters(model, cost->layout, stages, n), 0.0};
+    return (held){(double)sp_footprint_trained_parameters(model, cost->layout, stages, n), 0.0, 0.0,
+                  0.0};
 }
 
 // What is gathered of a stage's parameters, and of what gradients are reduced.
@@ -131,6 +144,13 @@ static exchanged layer_parameters(const sp_cost_model *cost, int kind)
 static double all_of(held parameters)
 {
     return parameters.common + parameters.experts;
+}
+
+// Bytes in which parameters, `products` of them weights of FP8 products, go between ranks.
+static double gathered_bytes(const sp_cost_model *cost, double parameters, double products)
+{
+    double saved = BYTES_BF16 - sp_fp8_gathered_bytes(&cost->memory.stack.precision);
+    return parameters * BYTES_BF16 - products * saved;
 }
 
 static const sp_group alone = {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1};
@@ -198,11 +218,13 @@ static double group_gather_s(const sp_cost_model *cost, const sp_op_timer *timer
 static double gather_s(const sp_cost_model *cost, const sp_op_timer *timer, const replicas *of,
                        held parameters, bucket_counts counts)
 {
-    double all_s = counts.common * group_gather_s(cost, timer, of->common.inner,
-                                                  parameters.common * BYTES_BF16 / counts.common);
+    double common = gathered_bytes(cost, parameters.common, parameters.products);
+    double all_s =
+        counts.common * group_gather_s(cost, timer, of->common.inner, common / counts.common);
     if (parameters.experts > 0.0) {
-        all_s += counts.experts * group_gather_s(cost, timer, of->experts.inner,
-                                                 parameters.experts * BYTES_BF16 / counts.experts);
+        double experts = gathered_bytes(cost, parameters.experts, parameters.expert_products);
+        all_s += counts.experts *
+                 group_gather_s(cost, timer, of->experts.inner, experts / counts.experts);
     }
     return all_s;
 }
@@ -215,14 +237,42 @@ static bool has_none(const sp_cost_model *cost, held trained)
     return sp_model_is_frozen(cost->model) && all_of(trained) < 1.0;
 }
 
+// Seconds in which each rank reads what others hold of a tensor, or adds to it, without their
+// taking part (stack.one_sided): inside a node as fast as a collective (arXiv 2601.19362 measures
+// that), and beside that over nodes, where no ring hands on what one GPU of the node has got: every
+// GPU gets all that other nodes hold by its share of the NICs.
+static double one_sided_s(const sp_op_timer *timer, sp_collective kind, sp_group group,
+                          double bytes)
+{
+    sp_group inside = {.size = group.least_per_node,
+                       .nodes = 1,
+                       .least_per_node = group.least_per_node,
+                       .most_per_node = group.least_per_node};
+    double share = (double)inside.size / group.size;
+    if (group.nodes <= 1) {
+        return sp_time_collective(timer, kind, group, bytes);
+    }
+    return fmax(sp_time_collective(timer, kind, inside, bytes * share),
+                sp_time_p2p(timer, bytes * (1.0 - share), 1));
+}
+
 static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer, const replicas *group,
                     exchanged parameters)
 {
     const sp_op_timer of = sp_i_replica_timer(cost, timer);
+    const sp_stack *stack = &cost->memory.stack;
+    bool reduces = !has_none(cost, parameters.trained);
+    if (stack->one_sided) {
+        double gradients = all_of(parameters.trained) * sp_stack_gradient_bytes(stack);
+        sp_group shards = group->common.inner;
+        return (unit){
+            .gather_s =
+                one_sided_s(&of, SP_ALL_GATHER, shards, all_of(parameters.all) * BYTES_BF16),
+            .scatter_s = reduces ? one_sided_s(&of, SP_REDUCE_SCATTER, shards, gradients) : 0.0};
+    }
     return (unit){.gather_s = gather_s(cost, &of, group, parameters.all, at_once),
-                  .scatter_s = has_none(cost, parameters.trained)
-                                   ? 0.0
-                                   : reduction_s(cost, &of, group, parameters.trained, at_once)};
+                  .scatter_s =
+                      reduces ? reduction_s(cost, &of, group, parameters.trained, at_once) : 0.0};
 }
 
 static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
@@ -232,7 +282,7 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
     const sp_stage embedding = {.embedding = true};
     // A table that embedding and head of a stage share is the embedding's.
     const sp_stage embedding_and_head = {.embedding = stage->embedding, .head = true};
-    exchanged before = {{0.0, 0.0}, {0.0, 0.0}};
+    exchanged before = {{0.0, 0.0, 0.0, 0.0}, {0.0, 0.0, 0.0, 0.0}};
     if (stage->embedding) {
         before = parameters_of(cost, cost->model, &embedding);
     }
@@ -420,7 +470,7 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
         costs->buckets = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
     }
     for (int r = 0; r < layout->pp; r++) {
-        held parameters = {0.0, 0.0};
+        held parameters = {0.0, 0.0, 0.0, 0.0};
         bucket_counts counts = {0.0, 0.0};
         for (int c = 0; c < chunks; c++) {
             stages[c] = cost->stages[sp_layout_vstage(layout, r, c)];
@@ -452,6 +502,17 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
     sp_free(stages);
 }
 
+// FP8 copies of a rank's weights are made once a step.
+static double fp8_step_s(const sp_cost_model *cost, const sp_op_timer *timer, held parameters)
+{
+    const sp_step_precision *precision = &cost->memory.stack.precision;
+    if (!sp_precision_is_fp8(precision)) {
+        return 0.0;
+    }
+    double weights = parameters.products + parameters.expert_products;
+    return sp_time_memory(timer, weights * sp_fp8_weight_cast_bytes(precision), 0);
+}
+
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                     const replicas *group, held parameters, bucket_counts counts)
 {
@@ -471,6 +532,7 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     double counted = (30.0 - 2.0 * (double)less_bytes) / 30.0;
     double optimizer_s =
         sp_time_memory(timer, stepped * profile->optimizer_bytes_per_parameter * counted, 0);
+    optimizer_s += fp8_step_s(cost, timer, parameters);
     sp_epilogue_cost epilogue = {.optimizer_ns =
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
     if (has_none(cost, parameters)) {
@@ -484,7 +546,8 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
             sp_collective_choice(timer, kind, shards, epilogue.reduce_bytes / counts.common);
     }
     if (zero == 1 || zero == 2) {
-        epilogue.gather_bytes = all_of(parameters) * BYTES_BF16;
+        epilogue.gather_bytes = gathered_bytes(cost, all_of(parameters),
+                                               parameters.products + parameters.expert_products);
         epilogue.param_gather_ns = sp_i_cut_ns(gather_s(cost, timer, group, parameters, counts));
         epilogue.gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, shards,
                                                    epilogue.gather_bytes / counts.common);
@@ -538,7 +601,9 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
 {
     held parameters = trained_parameters(cost, cost->model, first_chunk, 1);
     bucket_counts counts = count_buckets(cost, first_chunk, parameters);
-    held bucket = {parameters.common / counts.common, parameters.experts / counts.experts};
+    held bucket = {parameters.common / counts.common, parameters.experts / counts.experts,
+                   parameters.products / counts.common,
+                   parameters.expert_products / counts.experts};
     int64_t first_ns = sp_i_cut_ns(gather_s(cost, timer, group, bucket, at_once));
     return gather_ns > first_ns ? gather_ns - first_ns : 0;
 }

@@ -325,10 +325,9 @@ static const double most_figure = 1e18;
 static const int64_t most_steps = INT64_C(1) << 40;
 
 // Allowed words, where they are known here; clusters and stacks may be anybody's own.
-static const char *const precisions[] = {"bf16", "fp8", NULL};
 static const char *const lengths[] = {"uniform", "mixed", NULL};
 static const char *const *const allowed[SP_STEP_WORDS] = {
-    [SP_STEP_PRECISION] = precisions,
+    [SP_STEP_PRECISION] = sp_compute_names,
     [SP_STEP_ATTENTION] = sp_attention_names,
     [SP_STEP_RECOMPUTE] = sp_recompute_names,
     [SP_STEP_LENGTHS] = lengths,

@@ -216,6 +216,47 @@ double sp_time_grouped_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int cou
     return fmax(compute_s, rows_s + weights_s) + fixed_s(timer, model->fixed_s);
 }
 
+// FLOPs that the rate is over, for one product: what tiles cover, or of experts in one launch what
+// few rows cost beside. The inner dimension counts its half-rate length more.
+static double fp8_work(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens,
+                       double n, double k)
+{
+    const sp_profile *profile = timer->profile;
+    const sp_fp8_model *fp8 = &profile->fp8;
+    double few = count > 1 && fp8->half_rows > 0.0 ? fp8->half_rows
+                 : count > 1                       ? profile->grouped.half_rows
+                                                   : 0.0;
+    if (pass == SP_GEMM_TOKENS_IN) {
+        double results =
+            few > 0.0 ? 2.0 * n * k : covered(&profile->gemm_model, 1.0, n, k, is_replayed(timer));
+        return results * (tokens + fmax(few, fp8->half_rate_k));
+    }
+    double results = few > 0.0 ? 2.0 * (tokens + few) * n
+                               : covered(&profile->gemm_model, 1.0, tokens, n, is_replayed(timer));
+    return results * (k + fp8->half_rate_k);
+}
+
+// Operands are read in FP8 and the result is written in BF16, each once.
+double sp_time_fp8_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens,
+                        double n, double k)
+{
+    const sp_profile *profile = timer->profile;
+    const sp_fp8_model *fp8 = &profile->fp8;
+    bool out = pass == SP_GEMM_TOKENS_OUT;
+    if (!(tokens > 0.0 && n > 0.0 && k > 0.0)) {
+        return 0.0;
+    }
+    SP_ASSERT(fp8->flops_per_s > 0.0);
+    double result = BYTES_BF16 * (out ? tokens * n : n * k);
+    double operands = tokens * k + (out ? k * n : tokens * n);
+    double memory_s = (operands + result) / profile->memory_bytes_per_s;
+    double compute_s = fp8_work(timer, pass, count, tokens, n, k) / fp8->flops_per_s;
+    double fixed = fixed_s(timer, profile->gemm_model.fixed_s > 0.0 ? profile->gemm_model.fixed_s
+                                                                    : profile->kernel_s);
+    bool grouped = count > 1 && (fp8->half_rows > 0.0 || profile->grouped.half_rows > 0.0);
+    return count * fmax(compute_s, memory_s) + (grouped ? 1 : count) * fixed;
+}
+
 double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,
                             double row)
 {
@@ -238,6 +279,15 @@ double sp_gemm_most_rate(const sp_profile *profile)
         best = i == 0 ? model->tiles[i].efficiency : fmax(best, model->tiles[i].efficiency);
     }
     return best * model->flops_per_s;
+}
+
+double sp_gemm_most_fp8_rate(const sp_profile *profile)
+{
+    const sp_gemm_model *model = &profile->gemm_model;
+    double best = model->sms > 0 && model->tile_count > 0
+                      ? sp_gemm_most_rate(profile) / model->flops_per_s
+                      : 1.0;
+    return best * profile->fp8.flops_per_s;
 }
 
 // The curves of one pass, and their shortest point.

@@ -50,6 +50,12 @@ double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, 
 double sp_time_grouped_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens,
                             double n, double k);
 
+// `count` products of FP8 matrices, of experts in one launch; results are BF16. At the profile's
+// fp8_gemm rate, which must be stated, with the tiles, few rows of experts and fixed time of its
+// products in BF16.
+double sp_time_fp8_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens,
+                        double n, double k);
+
 // `batch` products m x k times k x n in one launch (unfused attention), of operands whose stored
 // rows have `row` elements; without a tile model they count as one GEMM of batch * m rows.
 double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,
@@ -57,6 +63,8 @@ double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, do
 
 // The highest rate that any GEMM reaches by the curve or the tile model, in FLOP/s.
 double sp_gemm_most_rate(const sp_profile *profile);
+// The same of products of FP8 matrices.
+double sp_gemm_most_fp8_rate(const sp_profile *profile);
 
 // Kernel that moves `bytes`.
 double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels);

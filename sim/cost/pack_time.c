@@ -65,6 +65,7 @@ struct sp_i_pack_timer {
     int views, view_of_part[SP_I_PARTS]; // of parts other than layers the first
     const sp_layout *layout;
     const sp_cluster *cluster;
+    const sp_expert_load *load;
     sp_memory_options memory, gathered; // the second of packs that gather keys and values
     variant **variants;                 // by dp_count, [1..dp]; made when first asked for
     memo_key *keys;                     // [MEMO], by a hash of the token count
@@ -73,6 +74,7 @@ struct sp_i_pack_timer {
     memo between;                    // interpolated last
     double kept_share, kept_fixed_s; // of a forward's attention: sp_i_pack_timer_keep
     sp_i_zones zones;                // of the pack that is priced; its tables are made when needed
+    sp_i_blocks *blocks;             // of the pack that is priced
 };
 
 static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
@@ -111,7 +113,8 @@ static void find_views(sp_i_pack_timer *packs)
 }
 
 sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
-                                     const sp_cluster *cluster, const sp_memory_options *memory)
+                                     const sp_cluster *cluster, const sp_memory_options *memory,
+                                     const sp_expert_load *load)
 {
     sp_i_pack_timer *packs = sp_calloc(1, sizeof *packs);
     packs->model = model;
@@ -119,6 +122,7 @@ sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *lay
     find_views(packs);
     packs->layout = layout;
     packs->cluster = cluster;
+    packs->load = load;
     packs->memory = *memory;
     packs->kept_share = 1.0;
     packs->gathered = *memory;
@@ -126,6 +130,7 @@ sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *lay
     packs->variants = sp_calloc((size_t)layout->dp + 1, sizeof(variant *));
     packs->keys = sp_calloc(MEMO, sizeof *packs->keys);
     packs->memos = sp_malloc(MEMO * sizeof *packs->memos);
+    packs->blocks = sp_calloc(1, sizeof *packs->blocks);
     packs->variants[1] = variant_new(packs, 1);
     return packs;
 }
@@ -148,6 +153,8 @@ void sp_i_pack_timer_free(sp_i_pack_timer *packs)
         variant_free(packs->variants[i]);
     }
     sp_free(packs->variants);
+    sp_i_blocks_free(packs->blocks);
+    sp_free(packs->blocks);
     sp_free(packs->zones.part);
     sp_free(packs->zones.work);
     sp_free(packs->zones.move);
@@ -189,6 +196,16 @@ static int ring_steps(const sp_memory_options *memory, const sp_layout *layout)
     return blocks > 1 && sp_stack_passes_keys(&memory->stack) ? blocks : 0;
 }
 
+// Queries, keys, values and results move between the ranks of the linear layers and those of the
+// attention, piece by piece behind the products of the layer (arXiv 2605.08524: hidden from 22 GB/s
+// of a GPU on).
+static double exposed_reshuffle_s(const sp_i_pack_timer *packs, const sp_op_timer *timer,
+                                  const sp_i_attention_load *load, double linear_s)
+{
+    double gpu_bytes = remapped_bytes(packs) * packs->layout->cp;
+    return fmax(0.0, sp_i_blocks_reshuffle_s(timer, load->moved_tokens, gpu_bytes) - linear_s);
+}
+
 // What attention adds to the layers of one view.
 static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *of,
                           const sp_op_timer *timer, const sp_pack_list *list, const sp_pack *pack,
@@ -198,6 +215,7 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
     sp_i_attention attention = attention_of(packs, v, of, timer);
     bool gathers = pack->gathers && !zones && v->head_ranks == 1;
     attention.memory = gathers ? &packs->gathered : &packs->memory;
+    attention.blocks = gathers ? NULL : attention.blocks;
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, forward || attention.recomputes, backward);
     load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
@@ -221,6 +239,10 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
                 zones ? sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs))
                       : pass_time(&attention, v, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
                                   &time->cp[pass]);
+            if (attention.blocks != NULL && !zones) {
+                time->of[part][pass].cp_s +=
+                    exposed_reshuffle_s(packs, timer, &load, tokens->of[part][pass].compute_s);
+            }
         }
     }
 }
@@ -228,18 +250,39 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
 void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
                        const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time)
 {
-    sp_i_pack_time_in_round(packs, timer, list, pack, forward, backward, pack->computed, time);
+    sp_i_pack_time_in_round(packs, timer, list, pack, forward, backward, pack->computed, 0.0, time);
+}
+
+double sp_i_group_tokens(const sp_model *model, const sp_layout *layout, const sp_pack *pack,
+                         int64_t expert_tokens)
+{
+    sp_shard shard = sp_shard_of(model, layout);
+    return (double)expert_tokens / pack->dp_count / layout->cp * sp_layout_ep(layout) *
+           (double)shard.rows_of / (double)shard.rows_over;
+}
+
+// The expected overload of a pack, 1 where ranks are loaded evenly.
+static double expected_overload(const sp_i_pack_timer *packs, int dp_count, int64_t expert_tokens)
+{
+    const sp_pack pack = {.dp_count = dp_count};
+    return packs->load == NULL
+               ? 1.0
+               : sp_expert_load_expected(packs->load, sp_i_group_tokens(packs->model, packs->layout,
+                                                                        &pack, expert_tokens));
 }
 
 void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              const sp_pack_list *list, const sp_pack *pack, bool forward,
-                             bool backward, int64_t expert_tokens, sp_i_pack_time *time)
+                             bool backward, int64_t expert_tokens, double overload,
+                             sp_i_pack_time *time)
 {
     const variant *v = variant_of(packs, pack->dp_count);
     const memo *tokens =
         packs->interpolates && expert_tokens == pack->computed
             ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
             : token_times(packs, timer, v, pack->dp_count, pack->computed, expert_tokens);
+    double most =
+        overload > 0.0 ? overload : expected_overload(packs, pack->dp_count, expert_tokens);
     const pass_ops *layer = v->ops[SP_PART_LAYER];
     time->layout = &v->layout;
     time->recompute_share =
@@ -260,7 +303,11 @@ void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
              part++) {
             time->of[part][pass].compute_s += tokens->of[part][pass].compute_s;
             time->of[part][pass].tp_s += tokens->of[part][pass].tp_s;
-            time->of[part][pass].ep_s += tokens->of[part][pass].ep_s;
+            time->of[part][pass].ep_wait_s = (most - 1.0) * tokens->of[part][pass].wait_s;
+            time->of[part][pass].ep_s +=
+                tokens->of[part][pass].ep_s + time->of[part][pass].ep_wait_s;
+            time->experts[part][pass] =
+                (sp_i_expert_parts){tokens->of[part][pass].mlp_s, tokens->of[part][pass].returns_s};
         }
     }
 }
@@ -314,8 +361,8 @@ void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer
             sp_i_token_times times;
             double local_tokens = tokens / v->layout.cp;
             sp_i_token_time(timer, &packs->memory.stack, &v->groups, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, local_tokens, local_tokens / v->groups.ranks, &timed,
-                            &times);
+                            (sp_pass)pass, local_tokens, local_tokens / v->groups.ranks, 1.0,
+                            &timed, &times);
             token_s[part][pass] = times.compute_s + times.tp_s + times.ep_s;
         }
     }
@@ -398,12 +445,23 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
     }
     *key = (memo_key){.tokens = tokens, .expert_tokens = expert_tokens, .dp_count = dp_count};
     double local_tokens = (double)tokens / v->layout.cp;
+    double rows_of = (double)expert_tokens / v->layout.cp;
+    // Of so many rows more than the mean's as are beyond the steps in which products take longer.
+    double overload = fmax(1.25, expected_overload(packs, dp_count, expert_tokens));
     sp_i_timed_collectives timed = {.op = {NULL}};
     for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            sp_i_token_time(timer, &packs->memory.stack, &v->groups, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, local_tokens, (double)expert_tokens / v->layout.cp,
-                            &timed, &entry->of[part][pass]);
+            const sp_inventory *ops = &v->ops[part][pass].inventory;
+            sp_i_token_times *times = &entry->of[part][pass];
+            sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
+                            local_tokens, rows_of, 1.0, &timed, times);
+            if (packs->load != NULL) {
+                sp_i_token_times fullest;
+                sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
+                                local_tokens, rows_of, overload, &timed, &fullest);
+                double longer_s = fullest.compute_s + fullest.ep_s - times->compute_s - times->ep_s;
+                times->wait_s = fmax(0.0, longer_s) / (overload - 1.0);
+            }
         }
     }
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
@@ -434,11 +492,19 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
             m->of[part][pass] =
                 (sp_i_token_times){.compute_s = x->compute_s + w * (y->compute_s - x->compute_s),
                                    .tp_s = x->tp_s + w * (y->tp_s - x->tp_s),
-                                   .ep_s = x->ep_s + w * (y->ep_s - x->ep_s)};
+                                   .ep_s = x->ep_s + w * (y->ep_s - x->ep_s),
+                                   .mlp_s = x->mlp_s + w * (y->mlp_s - x->mlp_s),
+                                   .returns_s = x->returns_s + w * (y->returns_s - x->returns_s),
+                                   .wait_s = x->wait_s + w * (y->wait_s - x->wait_s)};
         }
         m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);
     }
     return m;
+}
+
+static bool has_blocks(const sp_memory_options *memory, const variant *v)
+{
+    return v->layout.cp > 1 && memory->stack.cp_overlap == SP_CP_BLOCKS;
 }
 
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
@@ -452,7 +518,9 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
                             .recomputes = v->ops[SP_PART_LAYER][SP_PASS_RECOMPUTE].attentions > 0,
                             .rank_s = v->rank_s,
                             .ring = v->ring,
-                            .memo = of->memo};
+                            .memo = of->memo,
+                            .blocks = has_blocks(&packs->memory, v) ? packs->blocks : NULL,
+                            .node_ranks = v->cp.outer.most_per_node};
 }
 
 // A ring cuts an attention call into one for each block; after a gather it runs on the two halves
@@ -493,10 +561,12 @@ static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, co
                                  .heads_bytes = heads_bytes,
                                  .head_ranks = v->head_ranks,
                                  .ring_nics = ring_nics(attention, v->cp.outer)};
-    int calls = attention_calls(attention);
+    int calls = attention->blocks != NULL ? 1 + (int)sp_i_blocks_launches(load->rounds)
+                                          : attention_calls(attention);
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
-    double exposed_s = sp_i_exposed_cp_s(attention, cp_s, attention_s, qkv_s, pass == SP_PASS_I);
+    double exposed_s =
+        sp_i_exposed_cp_s(attention, load, cp_s, attention_s, qkv_s, pass == SP_PASS_I);
     double slowed_s = timer->profile->interference.overlap_share * (cp_s - exposed_s);
     return (sp_i_time){.compute_s = attention_s + slowed_s +
                                     sp_time_launch(timer, ops->attention_kernels * calls) +

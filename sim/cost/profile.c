@@ -96,6 +96,7 @@ sp_level sp_profile_level(const sp_profile *profile)
     }
     weakest = weaker(weakest, profile->gemm_model.level, profile->gemm_model.flops_per_s > 0.0);
     weakest = weaker(weakest, profile->grouped.level, profile->grouped.half_rows > 0.0);
+    weakest = weaker(weakest, profile->fp8.level, profile->fp8.is_used);
     weakest = weaker(weakest, profile->latent.level,
                      profile->latent.forward_share + profile->latent.backward_share > 0.0);
     weakest = weaker(weakest, profile->host.level, true);
@@ -392,6 +393,10 @@ static void replace_sections(json_t *base, const json_t *own)
     for (size_t i = 0; i < removed; i++) {
         json_object_del(base, of_itself[i]);
     }
+    // Rates of FP8 of its own go before those of the profile that the base names for them.
+    if (json_object_get(own, "fp8_gemm") != NULL) {
+        json_object_del(base, "for_fp8");
+    }
     json_object_foreach ((json_t *)own, key, value) {
         if (json_is_null(value) || strcmp(key, "extends") == 0) {
             json_object_del(base, key);
@@ -487,6 +492,13 @@ static const sp_setting gemm_rows[] = {
 };
 static const sp_setting grouped_rows[] = {
     NUMBER("grouped_gemm.half_rows", 0, 1e6, grouped.half_rows),
+};
+static const sp_setting fp8_rows[] = {
+    {.key = "fp8_gemm.tflops", SP_REAL(LEAST_NUMBER, MOST_NUMBER),
+     SP_FIELD(sp_profile, fp8.flops_per_s), .unit = FLOPS_PER_TFLOP, .required = true},
+    NUMBER("fp8_gemm.half_rate_k", 0, 1e6, fp8.half_rate_k),
+    NUMBER("fp8_gemm.half_rows", 0, 1e6, fp8.half_rows),
+    {.key = "fp8_gemm.transposes", SP_SWITCH, SP_FIELD(sp_profile, fp8.transposes)},
 };
 static const sp_setting latent_rows[] = {
     NUMBER("latent_attention.forward_share", 0, 1, latent.forward_share),
@@ -598,6 +610,7 @@ static void read_models(sp_object *root, sp_profile *profile)
     } sections[] = {
         {SP_SETTING_TABLE("gemm_model", gemm_rows), &profile->gemm_model.level, NULL},
         {SP_SETTING_TABLE("grouped_gemm", grouped_rows), &profile->grouped.level, NULL},
+        {SP_SETTING_TABLE("fp8_gemm", fp8_rows), &profile->fp8.level, NULL},
         {SP_SETTING_TABLE("latent_attention", latent_rows), &profile->latent.level, NULL},
         {SP_SETTING_TABLE("host", host_rows), &profile->host.level, NULL},
         {SP_SETTING_TABLE("interference", interference_rows), &profile->interference.level, NULL},
@@ -943,6 +956,7 @@ sp_status sp_profile_from_json(const json_t *json, const char *source, sp_profil
         BYTES_PER_GB * sp_object_real(&root, "hbm_gb_per_s", 0.0, LEAST_NUMBER, MOST_NUMBER);
     sp_stack_from_member(&root, "stack", &profile->stack);
     read_for_stack(&root, profile);
+    sp_object_text(&root, "for_fp8", "", profile->for_fp8, sizeof profile->for_fp8);
     sp_object cluster;
     profile->has_cluster = sp_object_member(&root, "cluster", &cluster);
     if (profile->has_cluster) {

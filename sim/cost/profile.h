@@ -83,6 +83,16 @@ typedef struct sp_grouped_model {
     sp_level level;
 } sp_grouped_model;
 
+// Products of FP8 matrices, beside the tiles of gemm_model: at flops_per_s / (1 + half_rate_k / k).
+typedef struct sp_fp8_model {
+    double flops_per_s; // 0: the GPU has none, or nobody states them
+    double half_rate_k;
+    double half_rows; // of experts in one launch, as in sp_grouped_model; 0: those of BF16
+    bool transposes;  // both operands are read along k (Hopper)
+    bool is_used;     // by the scenario, so that the level counts
+    sp_level level;
+} sp_fp8_model;
+
 // Attention of heads that are wider in keys than in values, beside the curves of attention.
 typedef struct sp_latent_model {
     double forward_share, backward_share; // of the curves' rates; 0: all of them
@@ -157,6 +167,8 @@ typedef struct sp_profile {
         char stack[SP_PROFILE_NAME], profile[SP_PROFILE_NAME];
     } for_stack[SP_PROFILE_STACKS];
     int for_stacks;
+    // The profile whose FP8 rates, and errors of steps in FP8, are this one's; "": its own.
+    char for_fp8[SP_PROFILE_NAME];
     // The one of them for the scenario's stack, where the scenario states this profile all the
     // same.
     char of_stack[SP_PROFILE_NAME];
@@ -168,6 +180,7 @@ typedef struct sp_profile {
     sp_curve gemm_rate;
     sp_gemm_model gemm_model;
     sp_grouped_model grouped;
+    sp_fp8_model fp8;
     sp_latent_model latent;
     sp_gemm_table gemm[SP_GEMM_TABLES];
     int gemm_tables;

@@ -143,6 +143,8 @@ static void scale_compute(sp_profile *profile, double by)
     }
     profile->gemm_model.flops_per_s *= by;
     profile->gemm_model.level = SP_LEVEL_ASSUMED;
+    profile->fp8.flops_per_s *= by;
+    profile->fp8.level = SP_LEVEL_ASSUMED;
 }
 
 static void join_gpu(sp_profile *profile, const sp_cluster *cluster)

@@ -37,6 +37,10 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->buckets);
     sp_free(costs->unit_row);
     sp_free(costs->backward_unit_row);
+    sp_free(costs->overlap.forward);
+    sp_free(costs->overlap.backward);
+    sp_free(costs->overlap.kind);
+    sp_free(costs->overlap.first);
     *costs = (sp_step_costs){0};
 }
 
@@ -268,18 +272,6 @@ sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan
 
 // ---- one action ----
 
-// A repeat may wait longer for other ranks than the backward that contains it.
-static void keep_above_zero(sp_action_cost *cost)
-{
-    if (cost->ep_ns < 0) {
-        cost->compute_ns += cost->ep_ns;
-        cost->ep_ns = 0;
-    }
-    cost->ep_wait_ns = cost->ep_wait_ns < 0             ? 0
-                       : cost->ep_wait_ns > cost->ep_ns ? cost->ep_ns
-                                                        : cost->ep_wait_ns;
-}
-
 static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                  int class, bool recomputed)
 {
@@ -300,7 +292,9 @@ static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs
             cost.cp_ns -= costs->action[SP_ACTION_R][at].cp_ns;
             cost.ep_ns -= costs->action[SP_ACTION_R][at].ep_ns;
             cost.ep_wait_ns -= costs->action[SP_ACTION_R][at].ep_wait_ns;
-            keep_above_zero(&cost);
+            cost.dp_ns -= costs->action[SP_ACTION_R][at].dp_wait_ns;
+            cost.dp_wait_ns -= costs->action[SP_ACTION_R][at].dp_wait_ns;
+            sp_action_cost_keep_above_zero(&cost); // a repeat may wait longer for other ranks
             // Waits do not add up: launches that one part hides in the other count once.
             int64_t apart_ns = costs->action[SP_ACTION_R][at].launch_ns;
             cost.launch_ns -= apart_ns < cost.launch_ns ? apart_ns : cost.launch_ns;

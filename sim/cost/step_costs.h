@@ -9,6 +9,8 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/status.h"
+#include "sim/cost/expert_load.h"
+#include "sim/cost/expert_overlap.h"
 #include "sim/cost/profile.h"
 #include "sim/memory/footprint.h"
 #include "sim/model/layout.h"
@@ -152,6 +154,7 @@ typedef struct sp_bucket_cost {
 // without other ranks' work: the model's first and last stage have embedding and LM head.
 typedef struct sp_step_costs {
     int classes;
+    sp_overload overload;      // of experts, over the forward packs; all 0: exactly even
     sp_stage_costs *stages;    // [pp*chunks], by virtual stage
     sp_rank_costs *ranks;      // [pp]
     bool *crosses_nodes;       // [pp]: the transfer between ranks r and (r+1) % pp does
@@ -169,9 +172,10 @@ typedef struct sp_step_costs {
     // [pack]. The walk reads the times for every action, so that they lie together.
     sp_p2p_times *forward_p2p, *backward_p2p;
     sp_pack_costs *forward, *backward;
-    bool has_bytes;     // of transfers and exchanges; false: uniform costs
-    bool zoned;         // some pack has zones
-    sp_arena zone_work; // holds the zones of packs
+    bool has_bytes;            // of transfers and exchanges; false: uniform costs
+    bool zoned;                // some pack has zones
+    sp_arena zone_work;        // holds the zones of packs
+    sp_expert_overlap overlap; // of pairs
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform
     // costs: a plan with O or L is then refused.
     int64_t *o_ns, *l_ns;

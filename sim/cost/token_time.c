@@ -19,8 +19,12 @@ static bool is_tp_collective(const sp_op *op);
 static bool is_of_experts(const sp_op *op);
 static sp_collective exchange_of(sp_op_kind kind);
 static sp_group exchange_group(const sp_i_block_groups *groups, sp_op_kind kind);
-static double exchange_s(const sp_op_timer *timer, const sp_i_block_groups *groups, const sp_op *op,
-                         double local_tokens);
+static double exchange_s(const sp_op_timer *timer, const sp_stack *stack,
+                         const sp_i_block_groups *groups, const sp_op *op, double local_tokens);
+static void hide_behind_shared(const sp_op_timer *timer, const sp_stack *stack,
+                               const double beside_s[3][2], sp_i_token_times *times);
+static double least_exchange_s(const sp_op_timer *timer, const sp_stack *stack,
+                               const sp_i_block_groups *groups, const sp_op *op, double share);
 static bool is_alike(const sp_op *a, const sp_op *b);
 static bool is_hidden(const sp_stack *stack, sp_pass pass, const sp_op *op);
 static int neighbour(const sp_inventory *inventory, int at);
@@ -41,21 +45,32 @@ sp_i_block_groups sp_i_block_groups_of(const sp_cluster *cluster, const sp_layou
 
 void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
                      const sp_i_block_groups *groups, const sp_inventory *inventory, sp_pass pass,
-                     double local_tokens, double expert_tokens, sp_i_timed_collectives *timed,
-                     sp_i_token_times *times)
+                     double local_tokens, double expert_tokens, double overload,
+                     sp_i_timed_collectives *timed, sp_i_token_times *times)
 {
     const sp_group tp = groups->tp;
     double left_s[SP_INVENTORY_OPS] = {0};
+    double beside_s[3][2] = {{0}}; // exchange, shared experts
     *times = (sp_i_token_times){0};
     for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
-        double tokens = op->routed ? expert_tokens : local_tokens;
+        bool grows = op->routed || op->kind == SP_OP_EXPERT_ALL_TO_ALL;
+        double tokens = (op->routed ? expert_tokens : local_tokens) * (grows ? overload : 1.0);
         if (is_of_experts(op)) {
-            times->ep_s += exchange_s(timer, groups, op, tokens);
+            double ep_s = exchange_s(timer, stack, groups, op, tokens);
+            times->ep_s += ep_s;
+            times->returns_s += op->returns ? ep_s : 0.0;
+            beside_s[op->returns ? SP_BESIDE_RETURN : SP_BESIDE_FIRST][0] +=
+                op->kind == SP_OP_EXPERT_ALL_TO_ALL ? ep_s : 0.0;
         } else if (!is_tp_collective(op)) {
             left_s[i] = op_s(timer, op, tokens);
             times->compute_s += left_s[i];
+            times->mlp_s += op->of_mlp ? left_s[i] : 0.0;
+            beside_s[op->beside][1] += left_s[i];
         }
+    }
+    if (stack->shared_expert_overlap) {
+        hide_behind_shared(timer, stack, (const double(*)[2])beside_s, times);
     }
     for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
@@ -74,9 +89,12 @@ void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
             double hidden_s = fmin(exposed_s, left_s[gemm]);
             left_s[gemm] -= hidden_s;
             exposed_s -= hidden_s;
-            times->compute_s += timer->profile->interference.overlap_share * hidden_s;
+            double slowed_s = timer->profile->interference.overlap_share * hidden_s;
+            times->compute_s += slowed_s;
+            times->mlp_s += op->of_mlp ? slowed_s : 0.0;
         }
         times->tp_s += exposed_s;
+        times->mlp_s += op->of_mlp ? exposed_s : 0.0;
     }
 }
 
@@ -99,16 +117,22 @@ double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack,
     const sp_group tp = groups->tp;
     double left_s[SP_INVENTORY_OPS] = {0};
     double least_s = 0.0;
+    double shared_s = 0.0;
+    double exchanged_s = 0.0;
+    const bool hides = stack->shared_expert_overlap || stack->expert_overlap;
     for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
         double share = op->routed ? expert_share : 1.0;
         left_s[i] = share * least_compute_s(timer, op);
         least_s += left_s[i];
+        shared_s += op->beside != SP_BESIDE_NOTHING ? left_s[i] : 0.0;
         if (is_of_experts(op)) {
-            least_s += share * op->bytes_per_token *
-                       sp_i_collective_least_s_per_byte(timer, exchange_of(op->kind),
-                                                        exchange_group(groups, op->kind));
+            double exchange_least_s = least_exchange_s(timer, stack, groups, op, share);
+            *(hides ? &exchanged_s : &least_s) += exchange_least_s;
         }
+    }
+    if (hides) {
+        least_s += stack->expert_overlap ? 0.0 : fmax(0.0, exchanged_s - shared_s);
     }
     for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
@@ -162,6 +186,9 @@ static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tok
 {
     gemm_shape shape = shape_of(op);
     double tokens = shape.tokens * local_tokens;
+    if (op->fp8) {
+        return sp_time_fp8_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
+    }
     if (op->of_experts) {
         return sp_time_grouped_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
     }
@@ -230,6 +257,9 @@ static int neighbour(const sp_inventory *inventory, int at)
 static double least_gemm_s(const sp_profile *profile, const sp_op *op)
 {
     gemm_shape shape = shape_of(op);
+    if (op->fp8) {
+        return 2.0 * shape.tokens * shape.n * shape.k / sp_gemm_most_fp8_rate(profile);
+    }
     const sp_gemm_table *table = sp_i_gemm_table(profile, shape.pass, shape.n, shape.k);
     if (table == NULL) {
         return 2.0 * shape.tokens * shape.n * shape.k / sp_gemm_most_rate(profile);
@@ -271,13 +301,55 @@ static sp_group exchange_group(const sp_i_block_groups *groups, sp_op_kind kind)
     return of_rows ? groups->etp : groups->both;
 }
 
-static double exchange_s(const sp_op_timer *timer, const sp_i_block_groups *groups, const sp_op *op,
-                         double local_tokens)
+static int etp_of(const sp_i_block_groups *groups)
 {
+    return groups->etp.size > 0 ? groups->etp.size : 1;
+}
+
+static double exchange_s(const sp_op_timer *timer, const sp_stack *stack,
+                         const sp_i_block_groups *groups, const sp_op *op, double local_tokens)
+{
+    if (op->kind == SP_OP_ROUTED_TOKENS) {
+        return local_tokens > 0.0
+                   ? sp_i_routed_latency_s(timer, groups->both) +
+                         local_tokens *
+                             sp_i_routed_s_per_token(timer, stack, groups->both, etp_of(groups), op)
+                   : 0.0;
+    }
     double bytes = op->bytes_per_token * local_tokens + op->bytes_fixed;
     bool counts = op->kind == SP_OP_EXPERT_COUNTS;
     sp_op_timer of = *timer;
     of.uncalibrated = counts ? NULL : timer->uncalibrated; // a few bytes: nothing but latency
     return sp_time_collective(&of, exchange_of(op->kind), exchange_group(groups, op->kind), bytes) +
            (counts ? COUNTS_SYNC_S : 0.0);
+}
+
+// For a share of a local token.
+static double least_exchange_s(const sp_op_timer *timer, const sp_stack *stack,
+                               const sp_i_block_groups *groups, const sp_op *op, double share)
+{
+    return op->kind == SP_OP_ROUTED_TOKENS
+               ? share * sp_i_routed_s_per_token(timer, stack, groups->both, etp_of(groups), op)
+               : share * op->bytes_per_token *
+                     sp_i_collective_least_s_per_byte(timer, exchange_of(op->kind),
+                                                      exchange_group(groups, op->kind));
+}
+
+// Shared experts on a stream of their own: while the all-to-all runs they have the SMs that it
+// leaves. What both take together beyond the shared experts' work alone counts as slower work and
+// as what is left of the exchange.
+static void hide_behind_shared(const sp_op_timer *timer, const sp_stack *stack,
+                               const double beside_s[3][2], sp_i_token_times *times)
+{
+    double slows = sp_i_dispatcher_slows(timer, stack);
+    for (int b = SP_BESIDE_FIRST; b <= SP_BESIDE_RETURN; b++) {
+        double exchanged_s = beside_s[b][0];
+        double shared_s = beside_s[b][1];
+        double slowed_s = fmin(shared_s * slows, exchanged_s * slows / (1.0 + slows));
+        double hidden_s = fmin(exchanged_s, shared_s + slowed_s);
+        times->compute_s += slowed_s;
+        times->mlp_s += slowed_s;
+        times->ep_s -= hidden_s;
+        times->returns_s -= b == SP_BESIDE_RETURN ? hidden_s : 0.0;
+    }
 }

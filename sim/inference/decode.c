@@ -137,6 +137,12 @@ sp_status sp_decode_run(const sp_decode_spec *job, const sp_decode_machine *mach
                             "parallel.ep: generated text has its experts on every rank, expected "
                             "parallel.ep 1 and parallel.etp 0");
     }
+    if (sp_precision_is_fp8(&machine->stack->precision)) {
+        *result = (sp_decode_result){.fits = false};
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "precision: \"fp8\" is of training steps, generated text is priced in "
+                            "BF16 alone");
+    }
     own.sequences = sp_ceil_div(job->sequences, machine->layout->dp);
     *result = (sp_decode_result){.how = spec->how,
                                  .output_tokens = job->sequences * job->output_tokens,

@@ -45,7 +45,7 @@ static double part_s(const sp_forward_pricer *pricer, const sp_inventory *invent
     const sp_i_block_groups groups = {.tp = pricer->tp, .ranks = 1};
     sp_i_token_times times;
     sp_i_timed_collectives timed = {.op = {NULL}};
-    sp_i_token_time(&pricer->timer, &pricer->stack, &groups, inventory, SP_PASS_F, rows, rows,
+    sp_i_token_time(&pricer->timer, &pricer->stack, &groups, inventory, SP_PASS_F, rows, rows, 1.0,
                     &timed, &times);
     return times.compute_s + times.tp_s;
 }

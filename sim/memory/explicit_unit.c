@@ -20,7 +20,7 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
     for (int r = 0; r < count; r++) {
         const sp_saved_tensor *row = &rows[r];
         sp_layer_tensor_id t = row->id;
-        int64_t bytes = sp_saved_bytes(row, layout, load->tokens, load->pairs);
+        int64_t bytes = sp_saved_load_bytes(row, layout, load);
         if (row->is_kv) {
             int64_t cached = sp_saved_bytes(row, layout, load->kv_tokens, 0);
             x->kv_cached = cut(x->stage, cached);
@@ -38,20 +38,56 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
     }
 }
 
+// Of router and gate, whose gradients do not wait for the weight gradients either.
+static int64_t choice_parameters(const sp_model *model, const sp_shard *shard)
+{
+    static const sp_layer_place steps[] = {SP_STEP_ROUTER, SP_STEP_SHARED_GATE};
+    int64_t parameters = 0;
+    for (int i = 0; i < 2; i++) {
+        sp_layer_linear linear;
+        if (model->experts > 0 && sp_layer_linear_of(model, shard, steps[i], &linear)) {
+            parameters += linear.outputs * (linear.inputs + (linear.bias ? 1 : 0));
+        }
+    }
+    return parameters;
+}
+
+static void measure_steps(const sp_model *alike, const sp_unit_sizes *sizes, sp_i_explicit *x)
+{
+    enum { ROUTE_NUMBERS = 2 }; // a weight and an expert
+    sp_i_explicit_kind *kind = &x->kinds[x->kind];
+    kind->routed = alike->experts > 0;
+    kind->gated = alike->shared_gate;
+    kind->latent = sp_model_is_latent(alike);
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        const sp_layer_step *step = &sp_layer_steps[s];
+        bool routes = step->operation == SP_LAYER_ROUTER || step->kind == SP_LAYER_KIND_PERMUTATION;
+        kind->runs[s] = sp_layer_has_step(alike, step) && (kind->routed || !routes);
+    }
+    if (sizes->shard.dispatches) {
+        int64_t rows = sp_mul_bytes(sizes->shard.active, sizes->width[SP_WIDTH_ONE]);
+        kind->sent_rows =
+            cut(x->stage, sp_mul_bytes(sizes->shard.active, sizes->width[SP_WIDTH_HIDDEN]));
+        kind->sent_routes = cut(x->stage, sp_mul_bytes(ROUTE_NUMBERS, rows));
+    }
+}
+
 // Gradients of norms and of tables that are looked up do not wait for the weight gradients.
 static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_explicit *x)
 {
     static const sp_stage stages[SP_PARTS] = {[SP_PART_LAYER] = {.layers = 1},
                                               [SP_PART_EMBEDDING] = {.embedding = true},
                                               [SP_PART_HEAD] = {.head = true}};
-    int64_t table = sp_shard_of(model, layout).vocab * model->hidden;
+    const sp_shard shard = sp_shard_of(model, layout);
+    int64_t table = shard.vocab * model->hidden;
     int64_t norm = sp_footprint_parameters(model, layout, &stages[SP_PART_HEAD], 1) - table;
     // One rank alone has nothing to gather or to scatter.
     int zero = sp_layout_zero_ranks(layout) > 1 ? layout->zero : 0;
-    int layer_norms = model->post_norms ? 4 : 2;
+    int64_t layer_norms = sp_layer_norms(model);
     for (int p = 0; p < SP_PARTS; p++) {
         int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
-        int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? layer_norms * norm : norm;
+        int64_t of_layer = layer_norms * norm + choice_parameters(model, &shard);
+        int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? of_layer : norm;
         x->kinds[x->kind].parameters[p] = zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
         x->kinds[x->kind].gradients[p] = zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
         x->kinds[x->kind].input_gradients[p] =
@@ -143,6 +179,7 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
             x->kinds[x->kind].width[w] = cut(stage, sizes.width[w]);
         }
         measure_parts(alike, layout, x);
+        measure_steps(alike, &sizes, x);
     }
     x->hidden = x->kinds[x->kind].bytes[SP_TENSOR_INPUT];
     x->hidden_gathered = sizes.shard.norm_split > 1 ? x->kinds[x->kind].width[SP_WIDTH_HIDDEN] : 0;
@@ -291,7 +328,8 @@ static void make_all(sp_i_explicit *x, sp_layer_place step)
 static void project(sp_i_explicit *x, sp_layer_place step)
 {
     take(x, x->hidden_gathered);
-    take(x, step == SP_STEP_QKV ? sp_i_explicit_of(x)->width[SP_WIDTH_QKV] : 0);
+    bool joint = step == SP_STEP_QKV && sp_i_explicit_of(x)->runs[step];
+    take(x, joint ? sp_i_explicit_of(x)->width[SP_WIDTH_QKV] : 0);
     make_all(x, step);
     give(x, x->hidden_gathered);
 }
@@ -303,7 +341,17 @@ static void split_qkv(sp_i_explicit *x)
         count_in(&x->gauge, SP_MEM_KV_CACHE, x->kv_cached);
     }
     make(x, SP_TENSOR_KEYS_VALUES);
-    give(x, sp_i_explicit_of(x)->width[SP_WIDTH_QKV]);
+    give(x,
+         sp_i_explicit_of(x)->width[sp_i_explicit_of(x)->latent ? SP_WIDTH_KV_UP : SP_WIDTH_QKV]);
+}
+
+// A latent without what stands behind it, and the statistics of its norm.
+static int64_t latent_norm_bytes(const sp_i_explicit *x, sp_layer_place step)
+{
+    enum { STATISTICS = 2 * FP32 / BF16 };
+    const int64_t *width = sp_i_explicit_of(x)->width;
+    return (step == SP_STEP_KV_NORM ? width[SP_WIDTH_KV_LATENT] : 0) +
+           STATISTICS * width[SP_WIDTH_ONE];
 }
 
 // The output is there before the scores, which go when there are probabilities.
@@ -327,6 +375,23 @@ static void reduce(sp_i_explicit *x, sp_layer_place step)
     take_briefly(x, x->hidden_gathered);
 }
 
+// What shared experts give, without a gate, goes when it is added.
+static int64_t ungated_bytes(const sp_i_explicit *x, sp_layer_place step)
+{
+    const sp_i_explicit_kind *kind = sp_i_explicit_of(x);
+    return kind->runs[step] && !kind->gated && !x->rebuilds ? x->hidden : 0;
+}
+
+// Rows are put in order before they go to experts on other ranks.
+static void permute(sp_i_explicit *x)
+{
+    make_all(x, SP_STEP_PERMUTATION);
+    take(x, sp_i_explicit_of(x)->sent_routes);
+    take(x, sp_i_explicit_of(x)->sent_rows);
+    give(x, sp_i_explicit_of(x)->sent_routes);
+    give(x, sp_i_explicit_of(x)->sent_rows);
+}
+
 static void run_step(sp_i_explicit *x, sp_layer_place step)
 {
     switch (step) {
@@ -343,6 +408,32 @@ static void run_step(sp_i_explicit *x, sp_layer_place step)
     case SP_STEP_OUTPUT_REDUCE:
     case SP_STEP_FC2_REDUCE:
         reduce(x, step);
+        break;
+    case SP_STEP_Q:
+    case SP_STEP_Q_UP:
+        if (sp_i_explicit_of(x)->runs[step]) {
+            make(x, SP_TENSOR_QUERIES);
+        }
+        break;
+    case SP_STEP_KV_UP:
+        take(x, sp_i_explicit_of(x)->runs[step] ? sp_i_explicit_of(x)->width[SP_WIDTH_KV_UP] : 0);
+        break;
+    case SP_STEP_Q_NORM:
+    case SP_STEP_KV_NORM:
+        make_all(x, step);
+        take_briefly(x, sp_i_explicit_of(x)->runs[step] ? latent_norm_bytes(x, step) : 0);
+        break;
+    case SP_STEP_SHARED_FC2:
+        take(x, ungated_bytes(x, step));
+        break;
+    case SP_STEP_SHARED_SUM:
+        give(x, ungated_bytes(x, step));
+        break;
+    case SP_STEP_PERMUTATION:
+        permute(x);
+        break;
+    case SP_STEP_UNPERMUTATION:
+        take_briefly(x, sp_i_explicit_of(x)->sent_rows);
         break;
     default:
         make_all(x, step);
@@ -365,7 +456,9 @@ static void layer_forward(sp_i_explicit *x)
 // reduction for the residual path that it adds to.
 static bool misses_any(const sp_i_explicit *x, sp_layer_place step)
 {
-    sp_layer_place made = step == SP_STEP_QKV             ? SP_STEP_QKV_ELEMENTWISE
+    bool projects =
+        step == SP_STEP_QKV || step == SP_STEP_Q || step == SP_STEP_Q_UP || step == SP_STEP_KV_UP;
+    sp_layer_place made = projects                        ? SP_STEP_QKV_ELEMENTWISE
                           : step == SP_STEP_OUTPUT_REDUCE ? SP_STEP_RESIDUAL1
                                                           : step;
     for (sp_layer_set left = sp_i_explicit_of(x)->made[made]; left != 0; left &= left - 1) {
@@ -466,9 +559,11 @@ static void fetch(sp_i_explicit *x, sp_layer_tensor_id first, sp_layer_tensor_id
 static void finish(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gradient)
 {
     if (x->splits) {
-        count_out(&x->gauge, x->place[input],
-                  x->viewed[input] ? 0 : sp_i_explicit_of(x)->bytes[input]);
-        count_in(&x->gauge, SP_MEM_ACTIVATIONS, sp_i_explicit_of(x)->bytes[input]);
+        if (x->place[input] != SP_MEM_CATEGORIES) { // else another product has read it
+            count_out(&x->gauge, x->place[input],
+                      x->viewed[input] ? 0 : sp_i_explicit_of(x)->bytes[input]);
+            count_in(&x->gauge, SP_MEM_ACTIVATIONS, sp_i_explicit_of(x)->bytes[input]);
+        }
         give(x, output_gradient);
         count_in(&x->gauge, SP_MEM_ACTIVATIONS, output_gradient);
     } else {
@@ -494,7 +589,10 @@ static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask, sp_layer_tens
 static void attend_backward(sp_i_explicit *x)
 {
     sp_i_memory_gauge *gauge = &x->gauge;
-    take(x, sp_i_explicit_of(x)->width[SP_WIDTH_Q]);
+    const int64_t *width = sp_i_explicit_of(x)->width;
+    // Of queries, or with latents, whose queries' gradients stay, of keys and values.
+    int64_t gradients = width[sp_i_explicit_of(x)->latent ? SP_WIDTH_KV : SP_WIDTH_Q];
+    take(x, gradients);
     take(x, 2 * sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
     take(x, x->attend_backward);
     count_in(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
@@ -505,50 +603,176 @@ static void attend_backward(sp_i_explicit *x)
     count_out(gauge, SP_MEM_KV_CACHE, x->kv_cached);
     drop(x, SP_TENSOR_KEYS_VALUES);
     give(x, 2 * sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
-    give(x, sp_i_explicit_of(x)->width[SP_WIDTH_Q]);
+    take_briefly(x, sp_i_explicit_of(x)->latent ? 2 * width[SP_WIDTH_ROTARY] : 0);
+    give(x, gradients);
 }
+
+// A product whose weight gradient waits for the norm of its block.
+typedef struct due_product {
+    sp_layer_tensor_id reads;
+    int64_t gradient; // bytes, of its output
+    bool is_column;   // parallel: its input is gathered once more
+} due_product;
+
+enum { BLOCK_PRODUCTS = 6 }; // of latent attention at most
 
 // What the steps of a block's backward leave for the norm that it begins with.
 typedef struct block {
-    sp_layer_place column, row; // its products
-    bool own;                   // the gradient of its output is a matrix of its own
+    due_product due[BLOCK_PRODUCTS];
+    int count;
+    bool own;      // the gradient of its output is a matrix of its own
+    bool down;     // the gradient of hidden states that latents are made from is there
+    bool residual; // the one that goes around the block is that of a product's output
 } block;
+
+static void owe(block *b, sp_layer_tensor_id reads, int64_t gradient, bool is_column)
+{
+    SP_ASSERT(b->count < BLOCK_PRODUCTS);
+    b->due[b->count++] = (due_product){reads, gradient, is_column};
+}
 
 // Of a column-parallel product all rows of its input's gradient come first. What was gathered of
 // the gradient of a row-parallel one's output stays for the weight gradient.
-static void product_backward(sp_i_explicit *x, sp_layer_place step, block *b)
+static void product_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
-    sp_layer_width inputs = sp_layer_steps[step].inputs;
+    const sp_layer_step *step = &sp_layer_steps[place];
+    const int64_t *width = sp_i_explicit_of(x)->width;
+    bool column = step->inputs == SP_WIDTH_HIDDEN;
+    if (place == SP_STEP_FC1 && sp_i_explicit_of(x)->routed) {
+        take(x, width[SP_WIDTH_ROUTED]);
+        owe(b, SP_TENSOR_EXPERT_INPUT, width[step->outputs], column);
+        return;
+    }
     take(x, x->hidden_gathered);
-    if (inputs == SP_WIDTH_HIDDEN) {
+    if (column) {
         take(x, x->hidden);
         give(x, x->hidden_gathered);
-        b->column = step;
+        owe(b, step->reads, width[step->outputs], column);
     } else {
-        take(x, sp_i_explicit_of(x)->width[inputs]);
-        b->row = step;
+        bool routed = place == SP_STEP_FC2 && sp_i_explicit_of(x)->routed;
+        bool leaves = step->outputs == SP_WIDTH_HIDDEN;
+        int64_t output = routed   ? width[SP_WIDTH_ROUTED]
+                         : leaves ? x->hidden
+                                  : width[step->outputs];
+        take(x, width[step->inputs]);
+        owe(b, step->reads, output, column);
     }
 }
 
-// To the gradient of the block's input; then what goes around the block is there no more, unless it
-// is also the gradient of its output. The weight gradients of the block are due, for which the
-// input of the column-parallel product is gathered once more.
-static void norm_backward(sp_i_explicit *x, const block *b)
+// From the gradient of a sum to those of experts' outputs and of the router's logits; from those of
+// what experts read to one of hidden states.
+static void permute_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
-    const sp_layer_step *row = &sp_layer_steps[b->row];
-    const sp_layer_step *column = &sp_layer_steps[b->column];
-    take_briefly(x, x->hidden);
+    const sp_i_explicit_kind *kind = sp_i_explicit_of(x);
+    if (place == SP_STEP_PERMUTATION) {
+        take(x, x->hidden);
+        take_briefly(x, kind->sent_rows);
+        give(x, kind->width[SP_WIDTH_ROUTED]);
+        return;
+    }
+    take(x, kind->width[SP_WIDTH_ROUTED]);
+    take(x, kind->width[SP_WIDTH_EXPERTS]);
+    take_briefly(x, kind->sent_rows);
     give(x, b->own ? x->hidden : 0);
+    b->own = b->residual = false;
+}
+
+// Shared experts work on the gradient around the block, or, behind a gate, on one of their own.
+static void shared_backward(sp_i_explicit *x, sp_layer_place place, block *b)
+{
+    const sp_i_explicit_kind *kind = sp_i_explicit_of(x);
+    switch (place) {
+    case SP_STEP_SHARED_SUM:
+        take(x, kind->gated ? x->hidden : 0);
+        take(x, kind->gated ? kind->width[SP_WIDTH_ONE] : 0);
+        break;
+    case SP_STEP_SHARED_FC2:
+        take(x, kind->width[SP_WIDTH_SHARED_FFN]);
+        owe(b, SP_TENSOR_SHARED_FC2_INPUT, x->hidden, false);
+        b->residual = b->residual || !kind->gated;
+        break;
+    case SP_STEP_SHARED_ACTIVATION:
+        take(x, kind->width[SP_WIDTH_SHARED_FC1]);
+        give(x, kind->width[SP_WIDTH_SHARED_FFN]);
+        break;
+    case SP_STEP_SHARED_FC1:
+        take(x, x->hidden);
+        owe(b, SP_TENSOR_NORM2, kind->width[SP_WIDTH_SHARED_FC1], true);
+        break;
+    case SP_STEP_SHARED_GATHER: // joins what the experts give
+        give(x, x->hidden);
+        break;
+    default:
+        break;
+    }
+}
+
+// Down-projections add to one gradient; an up-projection has its weight gradient at once.
+static void latent_backward(sp_i_explicit *x, sp_layer_place place, block *b)
+{
+    const sp_layer_step *step = &sp_layer_steps[place];
+    const int64_t *width = sp_i_explicit_of(x)->width;
+    int64_t inputs = width[step->inputs];
+    if (step->kind == SP_LAYER_KIND_NORM) {
+        take_briefly(x, latent_norm_bytes(x, place) + 2 * inputs);
+        give(x, place == SP_STEP_KV_NORM ? inputs : 0);
+    } else if (step->kind == SP_LAYER_KIND_LINEAR && step->inputs == SP_WIDTH_HIDDEN) {
+        take(x, x->hidden);
+        give(x, b->down ? x->hidden : 0);
+        b->down = true;
+        owe(b, step->reads, width[step->outputs], true);
+    } else if (step->kind == SP_LAYER_KIND_LINEAR) {
+        take(x, inputs);
+        finish(x, step->reads, width[step->outputs]);
+    }
+}
+
+static void latent_attention_backward(sp_i_explicit *x)
+{
+    const int64_t *width = sp_i_explicit_of(x)->width;
+    take(x, width[SP_WIDTH_Q] + width[SP_WIDTH_KV_UP] + width[SP_WIDTH_KV_DOWN]);
+    attend_backward(x);
+    give(x, width[SP_WIDTH_CONTEXT]);
+}
+
+// To the gradient of the block's input; then what goes around the block is there no more, unless it
+// is also the gradient of a product's output. The weight gradients of the block are due, for which
+// the input of the column-parallel product is gathered once more.
+static void norm_backward(sp_i_explicit *x, block *b)
+{
+    take_briefly(x, x->hidden);
+    give(x, b->residual ? 0 : x->hidden);
     give(x, x->hidden_gathered);
-    finish(x, row->reads, x->hidden);
-    take_briefly(x, x->splits ? 0 : x->hidden_gathered);
-    finish(x, column->reads, sp_i_explicit_of(x)->width[column->outputs]);
+    for (int d = 0; d < b->count; d++) {
+        const due_product *due = &b->due[d];
+        bool again = d + 1 < b->count && b->due[d + 1].reads == due->reads;
+        take_briefly(x, due->is_column && !x->splits ? x->hidden_gathered : 0);
+        if (again && !x->splits) {
+            give(x, due->gradient);
+        } else {
+            finish(x, due->reads, due->gradient);
+        }
+    }
+    b->count = 0;
+    b->down = false;
 }
 
 static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
-    if (!sp_layer_has_step(x->model, step)) {
+    if (!sp_i_explicit_of(x)->runs[place]) {
+        return;
+    }
+    if ((step->conditions & (SP_IF_LATENT | SP_IF_QUERY_LATENT)) != 0) {
+        latent_backward(x, place, b);
+        return;
+    }
+    if (place == SP_STEP_CORE && sp_i_explicit_of(x)->latent) {
+        latent_attention_backward(x);
+        return;
+    }
+    if ((step->conditions & SP_IF_SHARED) != 0 && step->operation != SP_LAYER_ROUTER) {
+        shared_backward(x, place, b);
         return;
     }
     switch (step->kind) {
@@ -556,11 +780,17 @@ static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         b->own =
             enter_block(x, step->reads,
                         place == SP_STEP_FC2_REDUCE ? SP_TENSOR_POST_NORM2 : SP_TENSOR_POST_NORM1);
+        b->residual = !b->own;
         break;
     case SP_LAYER_KIND_LINEAR:
         if (sp_layer_is_product(step)) {
             product_backward(x, place, b);
+        } else {
+            give(x, sp_i_explicit_of(x)->width[step->outputs]);
         }
+        break;
+    case SP_LAYER_KIND_PERMUTATION:
+        permute_backward(x, place, b);
         break;
     case SP_LAYER_KIND_ACTIVATION:
         take(x, sp_i_explicit_of(x)->width[SP_WIDTH_FC1]);

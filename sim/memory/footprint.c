@@ -89,13 +89,32 @@ int64_t sp_footprint_expert_parameters(const sp_model *model, const sp_layout *l
     return parameters;
 }
 
-// States of parameters, so many of them trained, of which so many ranks hold the same.
-static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t parameters,
-                       int64_t trained, int64_t ranks, bool reduces, sp_bytes *bytes)
+int64_t sp_footprint_product_weights(const sp_model *model, const sp_layout *layout,
+                                     const sp_stage *stages, int n, bool experts_alone)
 {
+    int64_t weights = 0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(model, k, &space);
+        sp_shard shard = sp_shard_of(alike, layout);
+        int64_t of_layer = sp_layer_product_weights(alike, &shard, experts_alone);
+        for (int i = 0; i < n; i++) {
+            weights += sp_stage_count(&stages[i], model, k) * of_layer;
+        }
+    }
+    return weights;
+}
+
+// States of parameters of which so many ranks hold the same; `trained` of them are trained, and
+// `products` of them are weights of FP8 products.
+static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t parameters,
+                       int64_t trained, int64_t products, int64_t ranks, bool reduces,
+                       sp_bytes *bytes)
+{
+    int64_t held = 2 * (parameters - products) + sp_fp8_weight_bytes(&stack->precision, products);
     int64_t gradient = (int64_t)sp_stack_gradient_bytes(stack);
     int64_t steps = sp_stack_master_bytes(stack) + 2 * sp_stack_moment_bytes(stack);
-    bytes->of[SP_MEM_PARAMETERS] += sharded(2 * parameters, ranks, layout->zero >= 3);
+    bytes->of[SP_MEM_PARAMETERS] += sharded(held, ranks, layout->zero >= 3);
     bytes->of[SP_MEM_GRADIENTS] += sharded(gradient * trained, ranks, layout->zero >= 2) +
                                    (stack->gradient_buckets && reduces ? 2 * trained : 0);
     bytes->of[SP_MEM_OPTIMIZER] += sharded(steps * trained, ranks, layout->zero >= 1);
@@ -106,15 +125,19 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
 {
     int64_t parameters = sp_footprint_parameters(model, layout, stages, n);
     int64_t trained = sp_footprint_trained_parameters(model, layout, stages, n);
+    bool fp8 = sp_precision_is_fp8(&stack->precision);
+    int64_t products = fp8 ? sp_footprint_product_weights(model, layout, stages, n, false) : 0;
     *bytes = (sp_bytes){{0}};
     if (sp_layout_dispatches(layout)) {
         int64_t experts = sp_footprint_expert_parameters(model, layout, stages, n);
+        int64_t of_them = fp8 ? sp_footprint_product_weights(model, layout, stages, n, true) : 0;
         int replicas = sp_layout_expert_replicas(layout);
-        add_states(layout, stack, experts, experts, replicas, replicas > 1, bytes);
+        add_states(layout, stack, experts, experts, of_them, replicas, replicas > 1, bytes);
         parameters -= experts;
         trained -= experts;
+        products -= of_them;
     }
-    add_states(layout, stack, parameters, trained, sp_layout_zero_ranks(layout),
+    add_states(layout, stack, parameters, trained, products, sp_layout_zero_ranks(layout),
                layout->dp * layout->cp > 1, bytes);
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
     int64_t dummies[SP_DUMMY_GRADIENTS];
@@ -156,10 +179,10 @@ int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
         sp_model_is_frozen(model)) {
         return 0;
     }
-    static const sp_layer_place products[] = {SP_STEP_FC1,        SP_STEP_FC2,       SP_STEP_QKV,
-                                              SP_STEP_Q,          SP_STEP_Q_DOWN,    SP_STEP_Q_UP,
-                                              SP_STEP_KV_DOWN,    SP_STEP_KV_UP,     SP_STEP_OUTPUT,
-                                              SP_STEP_SHARED_FC1, SP_STEP_SHARED_FC2};
+    static const sp_layer_place products[] = {
+        SP_STEP_FC1,        SP_STEP_FC2,      SP_STEP_QKV,      SP_STEP_Q,      SP_STEP_Q_DOWN,
+        SP_STEP_Q_UP,       SP_STEP_KV_DOWN,  SP_STEP_KV_UP,    SP_STEP_OUTPUT, SP_STEP_SHARED_FC1,
+        SP_STEP_SHARED_FC2, SP_STEP_STATE_IN, SP_STEP_STATE_OUT};
     bool column[SP_DUMMY_GRADIENTS];
     int count = 0;
     for (int k = 0; k < sp_model_kinds(model); k++) {
@@ -193,7 +216,7 @@ int64_t sp_footprint_rotary(const sp_model *model, const sp_stack *stack, int64_
 {
     bool lasts = stack->tensors == SP_TENSORS_EXPLICIT && model->positional == SP_ROPE;
     int64_t number = sp_stack_counts_device(stack) ? 4 : 2;
-    return lasts ? sp_mul_bytes(positions, 2 * number * (model->head_dim / 2)) : 0;
+    return lasts ? sp_mul_bytes(positions, 2 * number * (sp_model_rotary_dim(model) / 2)) : 0;
 }
 
 static int64_t work_space_bytes(const sp_stack *stack)

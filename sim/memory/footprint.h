@@ -61,11 +61,17 @@ int64_t sp_footprint_trained_parameters(const sp_model *model, const sp_layout *
 int64_t sp_footprint_expert_parameters(const sp_model *model, const sp_layout *layout,
                                        const sp_stage *stages, int n);
 
+// Of these the weights of products that run in FP8 where the step computes so; of all, or of
+// experts alone.
+int64_t sp_footprint_product_weights(const sp_model *model, const sp_layout *layout,
+                                     const sp_stage *stages, int n, bool experts_alone);
+
 // Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
-// (bf16), and of those that are trained 4 B per gradient (fp32; 2 where the stack adds up in bf16,
-// 2 more where it keeps buckets), 12 B optimizer (fp32 master, two moments; fewer where the stack
-// says so); ZeRO 1 divides the optimizer, 2 also the gradients, 3 also the parameters by dp*cp,
-// those of experts by the ranks that hold the same ones. Also the stack's persistent work spaces.
+// (bf16; of FP8 products also their copies, or these alone: precision.h), and of those that are
+// trained 4 B per gradient (fp32; 2 where the stack adds up in bf16, 2 more where it keeps
+// buckets), 12 B optimizer (fp32 master, two moments; fewer where the stack says so); ZeRO 1
+// divides the optimizer, 2 also the gradients, 3 also the parameters by dp*cp, those of experts by
+// the ranks that hold the same ones. Also the stack's persistent work spaces.
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
 
@@ -101,7 +107,7 @@ typedef struct sp_unit_load {
     // what is gathered of them asks for it (stack.h, device_bytes).
     int64_t seen_tokens;
     int64_t slices; // here; 0: not asked for
-    // Whose rows the experts of its ranks have (sim/plan/expert_rounds.h); 0: `tokens`.
+    // Whose rows the experts of its ranks have (sim/plan/rounds.h); 0: `tokens`.
     int64_t expert_tokens;
     // Tokens, each slice's rounded up to whole rows of every CP rank: of earlier slices in other
     // packs whose sums this backward begins, and of own slices whose sums others began.

@@ -24,7 +24,9 @@ typedef struct unit {
     bool keeps_experts;  // outputs, for the gradient of the router
     bool sequence_split; // hidden states are split over TP outside attention and MLP
     sp_unit_sizes size;
-    bool gathered_inputs;   // column-parallel layers keep them so
+    bool gathered_inputs; // column-parallel layers keep them so
+    const sp_stack *stack;
+    unsigned conditions;    // of the layer
     int64_t input;          // of a column-parallel layer, as it is kept
     int64_t score_buffer;   // kept from step to step
     int64_t dropped_scores; // score tensors that the mode rebuilds
@@ -113,6 +115,8 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
     u->keeps_experts = !options->stack.memory_efficient_permutation;
     u->sequence_split = u->size.shard.norm_split > 1;
     u->gathered_inputs = options->stack.keep_gathered_inputs;
+    u->stack = &options->stack;
+    u->conditions = sp_layer_conditions(u->alike, u->layout, u->stack, options->attention);
     u->input =
         options->stack.keep_gathered_inputs ? u->size.width[SP_WIDTH_HIDDEN] : u->size.hidden;
     u->score_buffer = options->stack.score_buffer ? u->size.scores : 0;
@@ -283,7 +287,9 @@ static sp_bytes layer_forward(const unit *u)
     int64_t returned = s->shard.dispatches ? own_rows(u) : gathers;
     int64_t experts = passes_experts ? s->width[SP_WIDTH_ROUTED] : 0;
     int64_t mlp =
-        gathered + shared + mlp_forward(u, SP_WIDTH_FFN, SP_WIDTH_FC1, returned + experts);
+        u->alike->without_mlp
+            ? 0
+            : gathered + shared + mlp_forward(u, SP_WIDTH_FFN, SP_WIDTH_FC1, returned + experts);
     if (shared > 0) {
         int64_t ungated = u->alike->shared_gate ? s->hidden : 0;
         int64_t first =
@@ -293,8 +299,10 @@ static sp_bytes layer_forward(const unit *u)
     // Output of both blocks and their sum.
     int64_t residual = s->kv_gathered + 3 * s->hidden + shared;
     // What queries, keys and values are made from.
-    int64_t latent =
-        sp_model_is_latent(u->model) ? s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV_UP] : 0;
+    bool attends = u->alike->mixer == SP_MIXER_ATTENTION;
+    int64_t latent = attends && sp_model_is_latent(u->model)
+                         ? s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV_UP]
+                         : 0;
 
     sp_bytes layer = {{0}};
     layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, latent), sp_larger(mlp, residual));
@@ -364,7 +372,10 @@ static sp_bytes mlp_backward(const unit *u, sp_layer_width ffn, sp_layer_width f
 static sp_bytes layer_backward(const unit *u)
 {
     const sp_unit_sizes *s = &u->size;
-    sp_bytes mlp = mlp_backward(u, SP_WIDTH_FFN, SP_WIDTH_FC1);
+    sp_bytes mlp = {{0}};
+    if (!u->alike->without_mlp) {
+        mlp = mlp_backward(u, SP_WIDTH_FFN, SP_WIDTH_FC1);
+    }
     if (u->alike->shared_ffn > 0) {
         // The gradient of what the experts read is there already, and with a gate that of its
         // output.
@@ -379,8 +390,16 @@ static sp_bytes layer_backward(const unit *u)
     attention.of[SP_MEM_WORKSPACE] =
         s->kv_gathered + sp_larger(s->kv_gathered, s->width[SP_WIDTH_KV]) + s->width[SP_WIDTH_Q] +
         s->width[SP_WIDTH_Q] * FP32 / BF16 + s->width[SP_WIDTH_CONTEXT] + 2 * s->scores;
-    if (sp_recompute_repeats(u->mode, SP_LAYER_CORE) ||
-        sp_recompute_repeats(u->mode, SP_LAYER_QKV)) {
+    if (u->alike->mixer != SP_MIXER_ATTENTION) {
+        // Gradients of what the state gives, of the convolution and of its input.
+        bool has = sp_mixer_has_state(u->alike->mixer);
+        attention.of[SP_MEM_WORKSPACE] = has ? s->width[SP_WIDTH_STATE_VALUES] +
+                                                   s->width[SP_WIDTH_STATE_CONV] +
+                                                   s->width[SP_WIDTH_STATE_IN]
+                                             : 0;
+        attention.of[SP_MEM_RECOMPUTE] = sp_recompute_is_whole(u->mode) ? u->dropped_layer : 0;
+    } else if (sp_recompute_repeats(u->mode, SP_LAYER_CORE) ||
+               sp_recompute_repeats(u->mode, SP_LAYER_QKV)) {
         attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
     }
 
@@ -469,7 +488,10 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
 // head its input and the gradient of the logits.
 static int64_t layer_keeps_for_weights(const unit *u)
 {
+    bool fp8 = sp_precision_is_fp8(&u->stack->precision);
     const sp_unit_sizes *s = &u->size;
+    int64_t widths[SP_LAYER_WIDTHS];
+    sp_layer_widths(u->alike, &s->shard, widths);
     int64_t layer = 0;
     sp_layer_set counted = 0;
     for (int p = 0; p < SP_LAYER_STEPS; p++) {
@@ -486,12 +508,22 @@ static int64_t layer_keeps_for_weights(const unit *u)
         sp_layer_width inputs = enters_experts ? SP_WIDTH_ROUTED : step->inputs;
         sp_layer_width outputs = leaves_experts ? SP_WIDTH_ROUTED : step->outputs;
         bool is_split = sp_layer_tensors[reads].rows == SP_ROWS_INPUT && !u->gathered_inputs;
+        if (fp8 && (u->conditions & SP_IF_FP8_COPIES) != 0) {
+            reads = reads == SP_TENSOR_ATTENTION ? SP_TENSOR_ATTENTION_COPY
+                    : p == SP_STEP_SHARED_FC1    ? SP_TENSOR_SHARED_INPUT_COPY
+                                                 : reads;
+        }
         if ((counted & SP_LAYER_SET(reads)) == 0) {
-            layer += is_split ? s->split[inputs] : s->width[inputs];
+            // Blocks with a scale do not reach over rows.
+            int64_t rows =
+                (is_split ? s->split[inputs] : s->width[inputs]) / (BF16 * widths[inputs]);
+            layer += sp_mul_bytes(
+                rows, sp_layer_tensor_bytes(reads, u->conditions, u->stack, widths[inputs]));
         }
         counted |= SP_LAYER_SET(reads);
         bool ends_split = step->duplicated || outputs == SP_WIDTH_HIDDEN;
-        layer += ends_split ? s->split[outputs] : s->width[outputs];
+        int64_t gradient = ends_split ? s->split[outputs] : s->width[outputs];
+        layer += fp8 ? sp_fp8_tensor_bytes(&u->stack->precision, gradient / BF16) : gradient;
     }
     return layer;
 }

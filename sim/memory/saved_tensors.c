@@ -30,6 +30,14 @@ static bool is_read(sp_layer_tensor_id id, unsigned conditions)
     }
 }
 
+// With a frozen head none reads its input, but a loss by chunks has its gradient there.
+static bool has_row(sp_layer_tensor_id id, unsigned conditions)
+{
+    bool unread = (conditions & SP_IF_TRAINED) == 0 && (conditions & SP_IF_WHOLE_LOSS) != 0;
+    return sp_layer_has(&sp_layer_tensors[id], conditions) &&
+           !(id == SP_TENSOR_FINAL_NORM && unread);
+}
+
 // Recomputation covers layers only, so embedding and head keep theirs in every mode, and so does a
 // layer its input. Autograd keeps the halves of a SwiGLU in several kernels as views of one tensor;
 // only a fused recomputing MLP keeps it whole.
@@ -58,7 +66,7 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
     for (int t = 0; t < SP_ALL_TENSORS; t++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
         sp_layer_tensor_id id = (sp_layer_tensor_id)t;
-        if (tensor->part != part || !sp_layer_has(tensor, conditions)) {
+        if (tensor->part != part || !has_row(id, conditions)) {
             continue;
         }
         bool splits =
@@ -67,7 +75,8 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
              (!options->stack.keep_gathered_inputs || (id == SP_TENSOR_NORM2 && shard.dispatches)));
         bool experts = tensor->rows == SP_ROWS_EXPERTS;
         int element = sp_layer_element_bytes(tensor->type, &options->stack);
-        int64_t bytes = element * widths[tensor->width] * (experts ? shard.rows_of : 1);
+        int64_t numbers = widths[tensor->width] * (experts ? shard.rows_of : 1);
+        int64_t bytes = sp_layer_tensor_bytes(id, conditions, &options->stack, numbers);
         int64_t split = experts ? shard.rows_over : splits ? shard.norm_split : 1;
         bool pairs = tensor->rows == SP_ROWS_PAIRS;
         bool view = id == SP_TENSOR_GATE || id == SP_TENSOR_UP || id == SP_TENSOR_SHARED_HALF ||
@@ -79,7 +88,8 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
                               .pair_bytes = pairs ? bytes : 0,
                               .element_bytes = element,
                               .shard = layout->cp * (int)split,
-                              .of_experts = experts,
+                              .of_experts = experts && model->experts > 0,
+                              .capacity = shard.capacity,
                               .is_kv = id == SP_TENSOR_KEYS_VALUES,
                               .is_logits = id == SP_TENSOR_LOGITS,
                               .is_statistic = (tensor->conditions & SP_IF_EXPLICIT) != 0,
@@ -99,7 +109,9 @@ sp_memory_category sp_saved_category(const sp_saved_tensor *tensor)
 int64_t sp_saved_bytes(const sp_saved_tensor *tensor, const sp_layout *layout, int64_t tokens,
                        int64_t pairs)
 {
-    return sp_mul_bytes(sp_ceil_div(tokens, tensor->shard), tensor->row_bytes) +
+    int64_t kept =
+        tensor->of_experts ? sp_capacity_tokens(&tensor->capacity, layout, tokens) : tokens;
+    return sp_mul_bytes(sp_ceil_div(kept, tensor->shard), tensor->row_bytes) +
            sp_mul_bytes(sp_ceil_div(pairs, layout->cp), tensor->pair_bytes);
 }
 
@@ -141,7 +153,7 @@ void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
     int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
     sizes->kv_gathered = peers > 1 ? sp_mul_bytes(peers, sizes->width[SP_WIDTH_KV]) : 0;
     int64_t local_pairs = sp_ceil_div(load->pairs, layout->cp);
-    if (options->attention == SP_ATTENTION_UNFUSED) {
+    if (options->attention == SP_ATTENTION_UNFUSED && model->mixer == SP_MIXER_ATTENTION) {
         sizes->scores = sp_mul_bytes(local_pairs, BF16 * shard->heads);
     }
     sizes->mask = options->stack.attention_mask ? local_pairs : 0;
@@ -150,6 +162,7 @@ void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
 typedef struct list {
     sp_unit_tensor *tensors;
     int count;
+    int kind; // of layers whose tensors are added
 } list;
 
 static void add(list *to, const sp_saved_tensor *saved, sp_memory_category category, int count,
@@ -164,6 +177,7 @@ static void add(list *to, const sp_saved_tensor *saved, sp_memory_category categ
         .name = category == SP_MEM_KV_CACHE ? "keys and values of earlier slices" : saved->name,
         .category = category,
         .is_kv = saved->is_kv,
+        .kind = to->kind,
         .count = count,
         .bytes = bytes,
         .elements = bytes / saved->element_bytes,
@@ -204,6 +218,7 @@ static void add_layers(list *to, const sp_model *model, const sp_layout *layout,
 {
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;
+        to->kind = k;
         add_part(to, sp_model_of_kind(model, k, &space), layout, options, SP_PART_LAYER, statistics,
                  sp_stage_count(stage, model, k), load);
     }
@@ -213,7 +228,7 @@ int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_sta
                     const sp_memory_options *options, const sp_unit_load *load,
                     sp_unit_tensor tensors[SP_UNIT_TENSORS])
 {
-    list to = {tensors, 0};
+    list to = {.tensors = tensors};
     add_part(&to, model, layout, options, SP_PART_EMBEDDING, false, stage->embedding, load);
     add_layers(&to, model, layout, stage, options, false, load);
     add_part(&to, model, layout, options, SP_PART_HEAD, false, stage->head, load);

@@ -17,11 +17,12 @@ typedef struct sp_saved_tensor {
     int shard;          // cp, or cp*tp where sequence parallelism splits the tokens over TP too
     int64_t pair_bytes; // attention scores of the unfused attention
     bool of_experts;    // of rows that experts get
-    bool is_kv;         // keys and values: later slices of the sample read them
-    bool is_logits;     // softmax of the loss: counted as logits
-    bool is_statistic;  // counted as workspace
-    bool contiguous;    // false: a strided view of a larger tensor (offload order)
-    unsigned kept;      // bit 1<<m: kept under recompute mode m
+    sp_expert_capacity capacity;
+    bool is_kv;        // keys and values: later slices of the sample read them
+    bool is_logits;    // softmax of the loss: counted as logits
+    bool is_statistic; // counted as workspace
+    bool contiguous;   // false: a strided view of a larger tensor (offload order)
+    unsigned kept;     // bit 1<<m: kept under recompute mode m
 } sp_saved_tensor;
 
 static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute mode)
@@ -29,7 +30,7 @@ static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute 
     return (tensor->kept >> mode & 1u) != 0;
 }
 
-enum { SP_SAVED_TENSORS = 50 };
+enum { SP_SAVED_TENSORS = 56 };
 
 // The tensors that a layer, the embedding or the head saves, in the order in which the forward
 // saves them, with statistics where the stack counts them; returns their number.
@@ -54,6 +55,7 @@ typedef struct sp_unit_tensor {
     // Activations, keys and values that stay in the cache, logits, or statistics (workspace).
     sp_memory_category category;
     bool is_kv;
+    int kind; // of layers
     int count;
     int64_t bytes; // of one
     int64_t elements;

@@ -43,6 +43,7 @@ typedef struct program_builder {
     // Queries, keys and values stay parts of what the projection gave: nothing is done to them
     // before the attention.
     bool mixed_views;
+    const sp_step_precision *precision;
     bool sequence_split; // hidden states are split over TP outside attention and MLP
     // Keys and values are projected apart from the queries, so that their gathering hides behind
     // the projection of the queries.
@@ -248,10 +249,16 @@ static void split_qkv(program_builder *b, layer_values *v)
     if (v->gathered != SP_NO_TENSOR) {
         made &= ~SP_LAYER_SET(SP_TENSOR_KEYS_VALUES);
     } else if (b->mixed_views) {
-        make_all(b,
-                 made & ~(SP_LAYER_SET(SP_TENSOR_QUERIES) | SP_LAYER_SET(SP_TENSOR_KEYS_VALUES)));
-        make_view(b, SP_TENSOR_QUERIES, v->mixed[0]);
-        make_view(b, SP_TENSOR_KEYS_VALUES, v->mixed[0]);
+        static const sp_layer_tensor_id views[] = {SP_TENSOR_QUERIES, SP_TENSOR_KEYS_VALUES,
+                                                   SP_TENSOR_ATTENTION_GATE};
+        sp_layer_set parts = 0;
+        for (size_t p = 0; p < sizeof views / sizeof views[0]; p++) {
+            parts |= SP_LAYER_SET(views[p]);
+        }
+        make_all(b, made & ~parts);
+        for (size_t p = 0; p < sizeof views / sizeof views[0]; p++) {
+            make_view(b, views[p], v->mixed[0]);
+        }
         made = 0;
     }
     make_all(b, made);
@@ -361,6 +368,7 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         break;
     case SP_STEP_FC1:
     case SP_STEP_SHARED_FC1:
+        make_all(b, b->of->made[step] & SP_LAYER_SET(SP_TENSOR_SHARED_INPUT_COPY));
         project_fc1(b, mlp_of(step));
         break;
     case SP_STEP_SHARED_REDUCE:
@@ -372,6 +380,12 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         break;
     case SP_STEP_SHARED_SUM:
         add_shared(b, v);
+        break;
+    case SP_STEP_RESIDUAL1:
+        make_all(b, b->of->made[step]);
+        if (!b->of->has_step[SP_STEP_RESIDUAL2]) { // the layer has no MLP
+            add_to_residual(b, v);
+        }
         break;
     case SP_STEP_RESIDUAL2:
         add_to_residual(b, v);
@@ -388,6 +402,8 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
 {
     layer_values v = {.mixed = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR},
                       .gathered = SP_NO_TENSOR,
+                      .attention = SP_NO_TENSOR,
+                      .mlp = SP_NO_TENSOR,
                       .shared = SP_NO_TENSOR,
                       .output_name = output_name};
     const sp_layer_set norms = SP_LAYER_SET(SP_TENSOR_NORM1) | SP_LAYER_SET(SP_TENSOR_NORM2);
@@ -567,6 +583,19 @@ static void release_for_weights(program_builder *b, int32_t tensor)
     }
 }
 
+// The gradient of a product's output: in FP8 the weight gradient reads a copy of it.
+static void release_gradient(program_builder *b, int32_t tensor)
+{
+    if (b->splits && tensor != SP_NO_TENSOR && sp_precision_is_fp8(b->precision)) {
+        int64_t bytes = b->program->tensors[tensor].bytes;
+        int32_t copy =
+            allocate(b, "gradient in FP8", sp_fp8_tensor_bytes(b->precision, bytes / BF16));
+        free_tensor(b, tensor);
+        tensor = copy;
+    }
+    release_for_weights(b, tensor);
+}
+
 // The gradient that goes around a block; `read` says that it is also that of the block's output.
 // What came from outside is held there until the pass ends.
 static void release_around(program_builder *b, int32_t gradient, bool read)
@@ -574,7 +603,7 @@ static void release_around(program_builder *b, int32_t gradient, bool read)
     if (gradient == b->program->output_gradient) {
         b->outer_read = b->outer_read || read;
     } else if (read) {
-        release_for_weights(b, gradient);
+        release_gradient(b, gradient);
     } else {
         free_tensor(b, gradient);
     }
@@ -721,7 +750,12 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     for (; read != 0; read &= read - 1) {
         drop(b, sp_layer_set_first(read));
     }
-    drop_input(b, SP_TENSOR_ATTENTION, SP_STEP_OUTPUT);
+    // What the gate gave, or an FP8 copy, is projected.
+    if (b->of->has_step[SP_STEP_ATTENTION_GATE] || has_row(b, SP_TENSOR_ATTENTION_COPY)) {
+        drop(b, SP_TENSOR_ATTENTION);
+    } else {
+        drop_input(b, SP_TENSOR_ATTENTION, SP_STEP_OUTPUT);
+    }
     if (parallel) {
         int32_t own = allocate_wide(b, "gradient of own keys and values", SP_WIDTH_KV);
         free_tensor(b, kv);
@@ -756,6 +790,7 @@ typedef struct layer_gradients {
     bool of_hidden;     // the gradient is of hidden states that several products read
     int32_t beside;     // of what the MLP reads, by the experts, beside that by the shared ones
     int32_t shared;     // of the output of the shared experts behind which a gate is
+    int32_t gate;       // of the gate of the attention's output
     bool rebuilds;      // the second projection of the MLP its input
 } layer_gradients;
 
@@ -763,11 +798,15 @@ typedef struct layer_gradients {
 // input.
 static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
-    if (step == SP_STEP_OUTPUT) {
-        g->gradient = allocate_wide(b, "gradient of the attention output", SP_WIDTH_CONTEXT);
+    if (step == SP_STEP_OUTPUT || step == SP_STEP_STATE_OUT) {
+        g->gradient = allocate_wide(b,
+                                    step == SP_STEP_OUTPUT ? "gradient of the attention output"
+                                                           : "gradient of the state's output",
+                                    sp_layer_steps[step].inputs);
         make_weight_gradient(b, step);
         adapters_backward(b, step);
-        release_for_weights(b, g->behind);
+        release_gradient(b, g->behind);
+        drop_for_weights(b, SP_TENSOR_ATTENTION_COPY);
         return;
     }
     const mlp *m = mlp_of(step);
@@ -778,6 +817,9 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
     }
     if (g->rebuilds) {
         make(b, m->silu);
+        if (step == SP_STEP_FC2) {
+            make(b, SP_TENSOR_UNWEIGHTED);
+        }
         make(b, m->fc2_input);
     }
     g->gradient = allocate_wide(b, "gradient of fc2's input", m->ffn);
@@ -788,12 +830,26 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
     }
 }
 
+// The probabilities' gradient is a sum over the product of the output's gradient and what they were
+// multiplied with.
+static void weighting_backward(program_builder *b, layer_gradients *g)
+{
+    int32_t unweighted = allocate_wide(b, "gradient of the activation's output", SP_WIDTH_FFN);
+    free_tensor(b, allocate_wide(b, "product for the probabilities' gradient", SP_WIDTH_FFN));
+    drop(b, SP_TENSOR_UNWEIGHTED);
+    free_tensor(b, g->gradient);
+    g->gradient = unweighted;
+}
+
 // A SwiGLU of several kernels has a gradient for each. One function frees all of its own at its
 // end, autograd what a node has read.
 static void activation_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
     const mlp *m = mlp_of(step);
     bool split = has_row(b, m->silu);
+    if (step == SP_STEP_ACTIVATION && has_row(b, SP_TENSOR_UNWEIGHTED)) {
+        weighting_backward(b, g);
+    }
     int32_t up = SP_NO_TENSOR;
     int32_t gate = SP_NO_TENSOR;
     if (split) {
@@ -814,13 +870,13 @@ static void activation_backward(program_builder *b, layer_gradients *g, sp_layer
     drop_input(b, m->fc2_input, SP_STEP_FC2);
     drop(b, m->fc1);
     if (step == SP_STEP_SHARED_ACTIVATION) {
-        release_for_weights(b, g->shared);
-        release_for_weights(b, g->behind);
+        release_gradient(b, g->shared);
+        release_gradient(b, g->behind);
         return;
     }
-    release_for_weights(b, g->routed);
+    release_gradient(b, g->routed);
     if (!b->of->has_step[SP_STEP_SHARED_FC1]) {
-        release_for_weights(b, g->behind);
+        release_gradient(b, g->behind);
     }
 }
 
@@ -835,8 +891,8 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     g->gradient = project_back(b, b->of->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
     make_weight_gradient(b, step);
     adapters_backward(b, step);
-    release_for_weights(b, g->outputs[0]);
-    release_for_weights(b, g->outputs[1]);
+    release_gradient(b, g->outputs[0]);
+    release_gradient(b, g->outputs[1]);
     if (routed) {
         drop_for_weights(b, SP_TENSOR_EXPERT_INPUT);
         drop(b, SP_TENSOR_ROUTES);
@@ -846,6 +902,7 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
         drop_input(b, input, step);
     }
     if (shared) {
+        drop_for_weights(b, SP_TENSOR_SHARED_INPUT_COPY);
         free_tensor(b, g->beside); // added to the other
     }
 }
@@ -885,7 +942,7 @@ static void latent_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     }
     free_tensor(b, full);
     make_weight_gradient(b, place);
-    release_for_weights(b, read);
+    release_gradient(b, read);
     if (is_up) {
         drop_for_weights(b, step->reads);
     }
@@ -899,6 +956,30 @@ static void latent_norm_backward(program_builder *b, layer_gradients *g, sp_laye
     *output = allocate_split(b, "gradient of a latent", sp_layer_tensors[step->reads].width);
     free_tensor(b, inner);
     drop(b, step->reads);
+}
+
+// Gradients of what attention gave and of its gate, which is that of a part of the QKV output.
+static void gate_backward(program_builder *b, layer_gradients *g)
+{
+    int32_t inner = allocate_wide(b, "gradient of the attention output", SP_WIDTH_CONTEXT);
+    g->gate = allocate_wide(b, "gradient of the gate of the attention output", SP_WIDTH_CONTEXT);
+    free_tensor(b, g->gradient);
+    drop_for_weights(b, SP_TENSOR_GATED_ATTENTION);
+    drop(b, SP_TENSOR_ATTENTION_GATE);
+    g->gradient = inner;
+}
+
+static void state_backward(program_builder *b, layer_gradients *g)
+{
+    int32_t conv = allocate_wide(b, "gradient of the convolution", SP_WIDTH_STATE_CONV);
+    g->outputs[0] =
+        allocate_wide(b, "gradient of the projection into the state", SP_WIDTH_STATE_IN);
+    g->outputs[1] = SP_NO_TENSOR;
+    free_tensor(b, conv);
+    free_tensor(b, g->gradient);
+    drop(b, SP_TENSOR_STATE_CONV);
+    drop(b, SP_TENSOR_STATE_INPUT);
+    drop_for_weights(b, SP_TENSOR_STATE_OUTPUT);
 }
 
 // What a norm in PyTorch's operations kept beside its input and its output.
@@ -934,7 +1015,8 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
             break;
         }
         g->behind = SP_NO_TENSOR;
-        if (has(b, step->reads) || has_row(b, SP_TENSOR_POST_NORM1)) {
+        if (has(b, step->reads) ||
+            has_row(b, place == SP_STEP_FC2_REDUCE ? SP_TENSOR_POST_NORM2 : SP_TENSOR_POST_NORM1)) {
             g->behind = allocate_hidden(b, place == SP_STEP_FC2_REDUCE
                                                ? "gradient of the MLP output"
                                                : "gradient of the attention block output");
@@ -965,7 +1047,18 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         break;
     case SP_LAYER_KIND_ATTENTION:
         core_attention_backward(b, g->gathered, g->outputs);
+        if (b->splits_qkv) { // else it is a part of the gradient of the QKV output
+            release_for_weights(b, g->gate);
+        } else {
+            free_tensor(b, g->gate);
+        }
         free_tensor(b, g->gradient);
+        break;
+    case SP_LAYER_KIND_GATE:
+        gate_backward(b, g);
+        break;
+    case SP_LAYER_KIND_STATE:
+        state_backward(b, g);
         break;
     case SP_LAYER_KIND_NORM:
         if (place != SP_STEP_NORM1 && place != SP_STEP_NORM2) {
@@ -975,7 +1068,7 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         drop_for_weights(b, step->writes);
         g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
         drop_unfused_norm(b, place);
-        drop(b, step->reads);
+        drop(b, has_row(b, step->reads) ? step->reads : SP_TENSOR_INPUT);
         break;
     default:
         break;
@@ -997,7 +1090,8 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
                          .routed = SP_NO_TENSOR,
                          .gathered = SP_NO_TENSOR,
                          .beside = SP_NO_TENSOR,
-                         .shared = SP_NO_TENSOR};
+                         .shared = SP_NO_TENSOR,
+                         .gate = SP_NO_TENSOR};
     if (b->of->size.kv_gathered > 0) {
         g.gathered = allocate(b, "gathered keys and values", b->of->size.kv_gathered);
     }
@@ -1118,7 +1212,7 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
     free_tensor(b, cached);
     b->mode = mode;
     if (b->outer_read) {
-        release_for_weights(b, program->output_gradient);
+        release_gradient(b, program->output_gradient);
     } else {
         free_tensor(b, program->output_gradient);
     }
@@ -1155,8 +1249,9 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .loss_chunks = options->stack.loss_chunks,
                          .copied_logits = options->stack.copied_logits,
                          .weight_gradients = options->stack.unfused_weight_gradient,
-                         .mixed_views = model->positional == SP_LEARNED && !model->qk_norm,
+                         .mixed_views = model->positional != SP_ROPE && !model->qk_norm,
                          .shares_table = model->tied_embeddings && stage->embedding && stage->head,
+                         .precision = &options->stack.precision,
                          .load = load};
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;

@@ -62,19 +62,29 @@ static double mean_relative_variance(const spread *s, size_t chunks)
 }
 
 typedef struct rank_sums {
-    int64_t busy_ns, tp_ns, cp_ns, dp_ns, ep_ns, ep_wait_ns, launch_ns, wait_ns, first_ns, last_ns;
+    int64_t busy_ns, tp_ns, cp_ns, dp_ns, ep_ns, dp_wait_ns, ep_wait_ns, ep_hidden_ns, launch_ns;
+    int64_t wait_ns, first_ns, last_ns;
     double forward_variance, backward_variance;
 } rank_sums;
+
+// A rank is idle while it waits in its layers for others that gather parameters with it: as idle as
+// where it waits for them at the end of the step.
+static int64_t busy_ns_of(const sp_span *span)
+{
+    return span->end_ns - span->start_ns - span->dp_wait_ns;
+}
 
 // Actions compute, and so does what a rank does of a vocabulary that pipeline ranks share.
 static void add_span(const sp_span *span, rank_sums *sums)
 {
-    sums->busy_ns += span->end_ns - span->start_ns;
+    sums->busy_ns += busy_ns_of(span);
     sums->tp_ns += span->tp_ns;
     sums->cp_ns += span->cp_ns;
-    sums->dp_ns += span->dp_ns;
+    sums->dp_ns += span->dp_ns - span->dp_wait_ns;
     sums->ep_ns += span->ep_ns;
+    sums->dp_wait_ns += span->dp_wait_ns;
     sums->ep_wait_ns += span->ep_wait_ns;
+    sums->ep_hidden_ns += span->ep_hidden_ns;
     sums->launch_ns += span->launch_ns;
     sums->first_ns = span->start_ns < sums->first_ns ? span->start_ns : sums->first_ns;
     sums->last_ns = span->end_ns > sums->last_ns ? span->end_ns : sums->last_ns;
@@ -125,7 +135,7 @@ static rank_sums sum_rank(const sp_rank_timeline *rank, const scratch *s)
         if (sp_action_is_copy(span->action)) {
             continue;
         }
-        int64_t took_ns = span->end_ns - span->start_ns;
+        int64_t took_ns = busy_ns_of(span);
         add_span(span, &sums);
         if (span->action.kind == SP_ACTION_F) {
             add_time(&s->spreads[span->action.chunk], (double)took_ns);
@@ -207,7 +217,9 @@ void sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeli
         metrics->cp_ns += rank->alike * sums.cp_ns;
         metrics->dp_ns += rank->alike * sums.dp_ns;
         metrics->ep_ns += rank->alike * sums.ep_ns;
+        metrics->dp_wait_ns += rank->alike * sums.dp_wait_ns;
         metrics->ep_wait_ns += rank->alike * sums.ep_wait_ns;
+        metrics->ep_hidden_ns += rank->alike * sums.ep_hidden_ns;
         metrics->launch_ns += rank->alike * sums.launch_ns;
         metrics->wait_p2p_ns += rank->alike * sums.wait_ns;
         if (sums.last_ns > metrics->makespan_ns) {

@@ -25,6 +25,8 @@ typedef struct sp_step_metrics {
     int64_t busy_ns;
     int64_t tp_ns, cp_ns, dp_ns, wait_p2p_ns;      // dp_ns: inside the actions
     int64_t ep_ns, ep_wait_ns;                     // the second is part of the first
+    int64_t ep_hidden_ns;                          // behind other actions
+    int64_t dp_wait_ns;                            // part of an action's dp_ns that is idle
     int64_t launch_ns;                             // waiting for launches, counted as computing
     int64_t reduce_ns, optimizer_ns;               // of the pipeline rank that ends last
     int64_t rank_count;                            // dp * pp

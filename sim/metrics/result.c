@@ -181,6 +181,9 @@ static void add_facts(sp_batch_facts *sum, const sp_batch_facts *facts)
     sum->simulate_ms += facts->simulate_ms;
     sum->tasks += facts->tasks;
     sum->edges += facts->edges;
+    sum->overload.mean += facts->overload.mean;
+    sum->overload.most = fmax(sum->overload.most, facts->overload.most);
+    sum->overload.held = fmax(sum->overload.held, facts->overload.held);
 }
 
 void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_batch_facts *facts)
@@ -204,7 +207,9 @@ void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_b
     result->cp_ns += (double)metrics->cp_ns;
     result->dp_ns += (double)metrics->dp_ns;
     result->ep_ns += (double)metrics->ep_ns;
+    result->dp_wait_ns += (double)metrics->dp_wait_ns;
     result->ep_wait_ns += (double)metrics->ep_wait_ns;
+    result->ep_hidden_ns += (double)metrics->ep_hidden_ns;
     result->launch_ns += (double)metrics->launch_ns;
     result->wait_p2p_ns += (double)metrics->wait_p2p_ns;
     result->reduce_ns += (double)metrics->reduce_ns;
@@ -260,10 +265,26 @@ void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS])
     ms[SP_TIME_BUBBLE] = (idle_ns - result->wait_p2p_ns) * per_rank;
 }
 
+bool sp_result_waits_for_experts(const sp_result *result)
+{
+    return sp_layout_expert_ranks(&result->layout) > 1 || result->sum.overload.mean > 0.0;
+}
+
 double sp_result_expert_wait_ms(const sp_result *result)
 {
-    return sp_layout_expert_ranks(&result->layout) > 1
-               ? result->ep_wait_ns * ms_of_mean_rank(result)
+    return sp_result_waits_for_experts(result) ? result->ep_wait_ns * ms_of_mean_rank(result)
+                                               : (double)NAN;
+}
+
+double sp_result_expert_hidden_ms(const sp_result *result)
+{
+    return result->ep_hidden_ns * ms_of_mean_rank(result);
+}
+
+double sp_result_zero_wait_ms(const sp_result *result)
+{
+    return sp_layout_parameter_ranks(&result->layout) > 1
+               ? result->dp_wait_ns * ms_of_mean_rank(result)
                : (double)NAN;
 }
 

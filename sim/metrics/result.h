@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "sim/cost/error_record.h"
+#include "sim/cost/expert_load.h"
 #include "sim/cost/profile.h"
 #include "sim/metrics/metrics.h"
 #include "sim/model/layout.h"
@@ -81,6 +82,7 @@ typedef struct sp_batch_facts {
     double gap_packs_ns, gap_uneven_ns, gap_idle_ns;
     double solver_ms, simulate_ms;
     int64_t tasks, edges;
+    sp_overload overload; // of experts (sp_step_costs)
 } sp_batch_facts;
 
 typedef struct sp_batch_result {
@@ -124,6 +126,7 @@ typedef struct sp_result {
     char uncalibrated[8][160];
     int uncalibrated_count;
     // SlimPipe's attention exchange: busiest rank over mean before and after, sent in all.
+    bool overlaps_experts; // exchanges of experts may hide behind other work (expert_hidden_ms)
     bool has_exchange;
     double exchange_before, exchange_after; // of the last batch
     double exchange_bytes;                  // of one virtual stage's ranks, sum over batches
@@ -136,7 +139,7 @@ typedef struct sp_result {
     double stall_ns;        // of all batches, in iteration_ns
     double rank_ns;         // sum of ranks * makespan
     double busy_ns, tp_ns, cp_ns, dp_ns, launch_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
-    double ep_ns, ep_wait_ns;
+    double ep_ns, dp_wait_ns, ep_wait_ns, ep_hidden_ns;
     double iteration_ns, makespan_ns;
     double longest_span_ns, longest_span_work_ns;
     double dp_busiest_ns, dp_mean_ns;
@@ -184,9 +187,16 @@ SP_API double sp_result_compute_share(const sp_result *result);
 // Time of a layer's micro-batch, forward and backward, with communication and all else but the
 // bubble: the mean rank's step without it over the micro-batches and layers of a rank.
 SP_API double sp_result_layer_ms(const sp_result *result, int layers);
-// Milliseconds a step that the mean rank waits, in its actions, for data-parallel ranks with which
-// it shares experts and whose micro-batches take longer; part of SP_TIME_EP. NAN: it shares none.
+// Does a rank wait, in its actions, for ranks with which it shares experts?
+SP_API bool sp_result_waits_for_experts(const sp_result *result);
+// Milliseconds a step that the mean rank waits for those whose micro-batches take longer, and for
+// those whose experts have more rows; part of SP_TIME_EP. NAN: for none.
 SP_API double sp_result_expert_wait_ms(const sp_result *result);
+// Milliseconds a step of the mean rank's exchanges of experts that run behind the computation of
+// another micro-batch (stack.expert_overlap), and so are no part of SP_TIME_EP.
+SP_API double sp_result_expert_hidden_ms(const sp_result *result);
+// The same for ranks from which it gathers parameters (ZeRO 3); part of SP_TIME_BUBBLE.
+SP_API double sp_result_zero_wait_ms(const sp_result *result);
 SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);

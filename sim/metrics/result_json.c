@@ -145,9 +145,32 @@ static json_t *json_breakdown(const sp_result *result)
     return b;
 }
 
-static bool shares_experts(const sp_result *result)
+static bool is_overloaded(const sp_result *result)
 {
-    return sp_layout_expert_ranks(&result->layout) > 1;
+    return result->sum.overload.mean > 0.0;
+}
+
+static json_t *json_overload(const sp_result *result)
+{
+    const sp_overload *overload = &result->sum.overload;
+    return !is_overloaded(result)
+               ? NULL
+               : sp_json_object(SP_JSON("max", overload->most), SP_JSON("held", overload->held));
+}
+
+static double mean_overload(const sp_result *result)
+{
+    return result->sum.overload.mean / batches_of(result);
+}
+
+static bool hides_experts(const sp_result *result)
+{
+    return result->overlaps_experts;
+}
+
+static bool gathers_parameters(const sp_result *result)
+{
+    return sp_layout_parameter_ranks(&result->layout) > 1;
 }
 
 // Its members are figures.
@@ -423,9 +446,30 @@ static const row rows[] = {
         .json = json_breakdown),
     NUMBER("expert_wait_ms",
            "Milliseconds of a step that the mean rank waits, in every layer of its micro-batches, "
-           "for data-parallel ranks that share its experts (parallel.ep).",
+           "for data-parallel ranks that share its experts (parallel.ep), and for the rank whose "
+           "experts have most rows (model.expert_imbalance).",
            "expert wait ms", 1, false, .number = sp_result_expert_wait_ms,
-           .is_there = shares_experts),
+           .is_there = sp_result_waits_for_experts),
+    NUMBER("expert_hidden_ms",
+           "Milliseconds of a step of the mean rank's exchanges of experts that run behind the "
+           "computation of another micro-batch (stack.expert_overlap).",
+           "experts hidden ms", 1, true, .number = sp_result_expert_hidden_ms,
+           .is_there = hides_experts),
+    KEY("expert_overload",
+        "Rows of the fullest rank that shares experts over the mean rank's "
+        "(model.expert_imbalance): the most of a layer and micro-batch (max), and the most of all "
+        "layers of a stage and a micro-batch together, which is what memory holds (held).",
+        .json = json_overload),
+    NUMBER("expert_overload.mean",
+           "Rows of the fullest rank that shares experts over the mean rank's, the mean over "
+           "layers and micro-batches.",
+           "overload", 3, false, .figure.least = 1, .number = mean_overload,
+           .is_there = is_overloaded),
+    NUMBER("zero_wait_ms",
+           "Milliseconds of a step that the mean rank waits, in every layer of its micro-batches, "
+           "for data-parallel ranks from which it gathers parameters (parallel.zero 3).",
+           "zero wait ms", 1, false, .number = sp_result_zero_wait_ms,
+           .is_there = gathers_parameters),
     KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
     NUMBER("imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean.",
            "imbalance", 3, false, .figure.least = 1, .number = sp_result_dp_max_over_mean),

@@ -24,7 +24,9 @@ static const char latent[] =
     "latent attention (MLA) is modelled where the model_type has it, or in "
     "a model given by its shape (model.kv_lora_rank)";
 static const char partly[] = "attention that does not read all tokens before is not modelled";
-static const char mixers[] = "layers other than attention and MLP are not modelled";
+static const char mixers[] =
+    "layers other than attention and MLP are modelled where the model_type "
+    "has them, or by model.mixer and model.layer_kinds";
 static const char biases[] = "biases other than those of the model_type are not modelled";
 static const char norms[] = "norms other than those of the model_type are not modelled";
 static const char shapes[] = "heads and sizes that differ from the usual are not modelled";
@@ -188,6 +190,16 @@ static void refuse_key(sp_object *object, const char *key, const json_t *value, 
     }
 }
 
+void sp_i_hf_read_quantization(sp_object *object, sp_model *model)
+{
+    const json_t *config = json_object_get(object->json, "quantization_config");
+    const char *method = json_string_value(json_object_get(config, "quant_method"));
+    if (method != NULL && strcmp(method, "fp8") == 0) {
+        sp_object_get(object, "quantization_config");
+        model->stored_dtype = SP_STORED_FP8;
+    }
+}
+
 // ---- keys that are passed over ----
 
 // They change neither parameters nor bytes nor time: names, tokens, how weights begin, rotation of
@@ -212,9 +224,9 @@ static const char *const harmless_keys[] = {
     "top_k", "top_p", "typical_p", "do_sample", "num_beams", "num_beam_groups",
     "num_return_sequences", "_penalty_", "_ngram_", "early_stopping", "bad_words_ids",
     "remove_invalid_values", "tie_encoder_decoder", "transformers.js_config", "norm_topk_prob",
-    "routed_scaling_factor", "n_group", "topk_group", "swiglu_limit", "input_jitter_noise",
+    "routed_scaling_factor", "swiglu_limit", "input_jitter_noise",
     "original_max_position_embeddings", "attn_scale", "attn_temperature_tuning", "floor_scale",
-    "for_llm_compression", "topk_method", "scoring_func", "aux_loss_alpha", "seq_aux", "ep_size",
+    "for_llm_compression", "scoring_func", "aux_loss_alpha", "seq_aux", "ep_size",
 };
 // clang-format on
 

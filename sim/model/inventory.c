@@ -63,6 +63,8 @@ double sp_inventory_flops(const sp_inventory *inventory, const sp_model *model,
             double n = op->n == 0 ? tokens : (double)op->n;
             double k = op->k == 0 ? tokens : (double)op->k;
             total += 2.0 * m * n * k * op->repeat;
+        } else if (op->kind == SP_OP_MEMORY) {
+            total += op->flops_per_token * local_tokens;
         } else if (op->kind == SP_OP_ATTENTION) {
             SP_ASSERT(pass != SP_PASS_W);
             double features = (double)sp_model_pair_features(model, (int)op->m);
@@ -204,6 +206,41 @@ static void attention_elementwise(builder *b, sp_pass pass)
     }
 }
 
+// The gate reads what attention gives and its own input and writes their product; backward it also
+// reads the product's gradient and writes two.
+static void attention_gate(builder *b, const char *name, sp_pass pass)
+{
+    memory(b, name, (pass == SP_PASS_F ? 3.0 : 5.0) * (double)(BF16 * b->shard.context), 1);
+}
+
+// Tokens of a chunk, for each of which kernels write the state and read it again (mamba_ssm's
+// Mamba-2 and flash-linear-attention's gated DeltaNet by default).
+enum { MAMBA2_CHUNK = 256, GATED_DELTA_CHUNK = 64 };
+
+// Assumed to be bound by memory, with no rate measured. Forward the convolution reads and writes
+// its width; what writes into the state of a chunk reads values and what writes, what reads the
+// state reads values, and both of these again, and writes its output; the states of chunks, in
+// fp32, are written, read and written once more by the pass over chunks, and read; a norm reads the
+// output and what is let through and writes. Backward all of that runs again, and twice as much for
+// the gradients.
+static void state(builder *b, const char *name, sp_pass pass)
+{
+    double values = (double)b->shard.state_values;
+    double keys = (double)b->shard.state_keys;
+    bool mamba = b->model->mixer == SP_MIXER_MAMBA2;
+    double chunk = mamba ? MAMBA2_CHUNK : GATED_DELTA_CHUNK;
+    double elements =
+        2.0 * (values + 2.0 * keys) + 2.0 * values + 3.0 * keys + values + 3.0 * values;
+    double rates = (mamba ? 1.0 : 2.0) * (double)b->shard.state_heads;
+    double states = values * (double)b->model->state_dim / chunk;
+    double bytes = BF16 * elements + 2.0 * FP32 * rates + 4.0 * FP32 * states;
+    bool forward = pass == SP_PASS_F;
+    enum { KERNELS = 7 };
+    sp_op *op = memory(b, name, (forward ? 1.0 : 3.0) * bytes, (forward ? 1 : 2) * KERNELS);
+    op->flops_per_token =
+        (forward ? 1.0 : 2.0) * sp_model_state_flops_per_token(b->model) / b->layout->tp;
+}
+
 // Keys and values of the whole CP group, bf16. The backward moves them again together with their
 // gradients, also bf16. All-to-all moves this rank's queries, keys, values and outputs, each way
 // once, and so their gradients. Where only some ranks exchange heads, each then has its share of
@@ -226,7 +263,8 @@ static void cp_exchange(builder *b, sp_pass pass)
 // Rows of the MLP for each row within attention, but for experts per token.
 static double expert_rows(const builder *b)
 {
-    return (double)b->shard.rows_of / (double)b->shard.rows_over;
+    return (double)b->shard.rows_of / (double)b->shard.rows_over *
+           sp_capacity_share(&b->shard.capacity);
 }
 
 // In elements of the activation's width read plus written. GELU maps one to one; its backward also
@@ -328,6 +366,100 @@ static void adapters_weight_gradient(builder *b, const sp_layer_adapters *a)
     gemm(b, "adapter A", SP_PASS_W, a->inputs, a->low)->repeat = a->count;
 }
 
+// ---- FP8 ----
+
+static bool is_of_tp(const builder *b, sp_layer_place place);
+static int entry_of(sp_layer_place place);
+
+// Do the rows that a step gathers go to an FP8 product, so that they are cast before? Those of a
+// row-parallel product are of its output's gradient. Experts get theirs behind a permutation.
+static bool gathers_fp8(const builder *b, sp_layer_place place)
+{
+    bool of_experts =
+        b->model->experts > 0 && (place == SP_STEP_FC1_GATHER || place == SP_STEP_FC2_REDUCE);
+    return sp_precision_is_fp8(&b->stack->precision) && place != SP_STEP_ROTARY_GATHER &&
+           !of_experts;
+}
+
+static double gathered_bytes(const builder *b, sp_layer_place place, int64_t numbers)
+{
+    return (double)numbers * (gathers_fp8(b, place) ? sp_fp8_bytes(&b->stack->precision) : BF16);
+}
+
+// Are the rows of a product's input, or of its output's gradient, cast before TP ranks gather them?
+static bool is_cast_split(const builder *b, sp_layer_place place, bool gradient)
+{
+    int entry = place == SP_STEP_OUTPUT       ? SP_STEP_OUTPUT_REDUCE
+                : place == SP_STEP_FC2        ? SP_STEP_FC2_REDUCE
+                : place == SP_STEP_SHARED_FC2 ? SP_STEP_SHARED_REDUCE
+                                              : entry_of(place);
+    bool splits = b->layout->sequence_parallel && b->layout->tp > 1 && entry >= 0;
+    return splits && gathers_fp8(b, (sp_layer_place)entry) &&
+           gradient == (sp_layer_steps[entry].kind == SP_LAYER_KIND_REDUCE);
+}
+
+// Rows of a product's matrices for one local token.
+static double product_rows(const builder *b, sp_layer_place place, const sp_layer_linear *shape)
+{
+    return sp_layer_steps[place].duplicated ? 1.0 / b->shard.norm_split
+           : shape->of_experts              ? (double)shape->active * expert_rows(b)
+                                            : 1.0;
+}
+
+static void add_cast(builder *b, const char *name, const sp_layer_linear *shape, double numbers,
+                     sp_fp8_cast cast)
+{
+    if (cast.bytes > 0.0) {
+        memory(b, name, numbers * cast.bytes, cast.kernels)->routed = shape->of_experts;
+    }
+}
+
+// Does the tensor come out of a norm's kernel, and no other product read it?
+static bool is_of_norm(const builder *b, sp_layer_place place)
+{
+    sp_layer_tensor_id reads = sp_layer_steps[place].reads;
+    return !b->stack->unfused_norms &&
+           (place == SP_STEP_QKV || place == SP_STEP_Q_UP || place == SP_STEP_KV_UP ||
+            (reads == SP_TENSOR_NORM2 && b->model->experts == 0));
+}
+
+// Do others keep what the product reads in BF16, so that its FP8 copy for the weight gradient is
+// made there?
+static bool is_cast_again(const builder *b, sp_layer_place place)
+{
+    bool kept = place == SP_STEP_OUTPUT || place == SP_STEP_SHARED_FC1;
+    return kept && sp_fp8_keeps_original(&b->stack->precision);
+}
+
+// Casts of a product's input in the forward and of its output's gradient in the backward, each to
+// the copies that this pass and the weight gradient read. Where rows are gathered and a tensor has
+// one scale, the second copy is a transposition behind the gather: a byte read and one written.
+static void cast_operand(builder *b, sp_layer_place place, sp_pass pass,
+                         const sp_layer_linear *shape)
+{
+    const sp_step_precision *precision = &b->stack->precision;
+    const sp_fp8_cast turned = {2.0, 1};
+    bool gradient = pass == SP_PASS_I;
+    bool split = is_cast_split(b, place, gradient);
+    bool turns = split && sp_fp8_is_per_tensor(precision) && precision->transposes;
+    double all =
+        product_rows(b, place, shape) * (double)(gradient ? shape->outputs : shape->inputs);
+    double cast = split ? all / b->shard.norm_split : all;
+    bool again = !gradient && is_cast_again(b, place);
+    if (pass == SP_PASS_W && again) {
+        add_cast(b, "cast of the input again", shape, cast, sp_fp8_cast_of(precision, 1, false));
+    } else if (pass != SP_PASS_W) {
+        int copies = turns || again ? 1 : sp_fp8_copies(precision);
+        add_cast(b, gradient ? "cast of the output's gradient" : "cast of the input", shape, cast,
+                 sp_fp8_cast_of(precision, copies, !gradient && is_of_norm(b, place)));
+    }
+    if (turns && pass != SP_PASS_F) {
+        add_cast(b,
+                 gradient ? "transposition of the output's gradient" : "transposition of the input",
+                 shape, all, turned);
+    }
+}
+
 // Each expert sees its share of the tokens; what TP ranks all have works where the norms do.
 static void product(builder *b, sp_layer_place place, sp_pass pass)
 {
@@ -335,8 +467,12 @@ static void product(builder *b, sp_layer_place place, sp_pass pass)
     if (!sp_layer_linear_of(b->model, &b->shard, place, &shape)) {
         return;
     }
+    if (sp_layer_is_fp8(&sp_layer_steps[place], b->stack)) {
+        cast_operand(b, place, pass, &shape);
+    }
     sp_op *op = gemm(b, sp_layer_steps[place].forward, pass, shape.inputs, shape.outputs);
     op->is_qkv = place == SP_STEP_QKV;
+    op->fp8 = sp_layer_is_fp8(&sp_layer_steps[place], b->stack);
     if (sp_layer_steps[place].duplicated) {
         op->token_share = 1.0 / b->shard.norm_split;
     } else if (shape.of_experts) {
@@ -371,7 +507,8 @@ static void linear(builder *b, sp_layer_place place, sp_pass pass)
 // that it receives are sorted by its experts, and back, where it holds several.
 static void permutation(builder *b)
 {
-    double rows = 4.0 * hidden_bytes(b) * (double)b->shard.active;
+    double copied = 4.0 * hidden_bytes(b) * (double)b->shard.active;
+    double rows = copied * sp_capacity_share(&b->shard.capacity);
     if (b->model->experts == 0) {
         return;
     }
@@ -382,18 +519,38 @@ static void permutation(builder *b)
     if (b->stack->dispatcher == SP_DISPATCH_ALLTOALL) {
         memory(b, "expert permutation", rows / b->shard.norm_split, 2);
     }
-    if (b->stack->dispatcher == SP_DISPATCH_ALLGATHER || b->shard.held > 1) {
-        memory(b, "sorting by expert", rows * expert_rows(b), 2)->routed = true;
+    if (b->stack->dispatcher != SP_DISPATCH_ALLTOALL || b->shard.held > 1) {
+        sp_op *op = memory(b, "sorting by expert", copied * expert_rows(b), 2);
+        op->routed = op->of_mlp = true;
     }
 }
 
-static void expert_exchange(builder *b, const char *name, sp_op_kind kind, int ranks,
+// `out`: to experts.
+static void expert_exchange(builder *b, const char *name, sp_op_kind kind, bool out, int ranks,
                             double bytes_per_token)
 {
     if (ranks > 1) {
         sp_op *op = add(b, name, kind);
         op->bytes_per_token = bytes_per_token;
         op->routed = kind == SP_OP_EXPERT_GATHER || kind == SP_OP_EXPERT_SCATTER;
+        op->returns = !out;
+    }
+}
+
+// A token's row with its k probabilities in the dispatch, once to wherever the token goes.
+static void routed_tokens(builder *b, const char *name, bool of_dispatch, bool out, int ranks)
+{
+    double tokens = 1.0 / b->shard.norm_split;
+    double weights = of_dispatch ? (double)(FP32 * b->shard.active) : 0.0;
+    if (ranks > 1) {
+        sp_op *op = add(b, name, SP_OP_ROUTED_TOKENS);
+        op->bytes_per_token = tokens * (hidden_bytes(b) + weights);
+        op->token_share = tokens;
+        op->returns = !out;
+        op->routing = (sp_routing){.experts = b->model->experts,
+                                   .active = b->model->experts_per_token,
+                                   .groups = b->model->expert_groups,
+                                   .active_groups = b->model->expert_group_top_k};
     }
 }
 
@@ -407,31 +564,35 @@ static void exchange_tokens(builder *b, const char *name, bool of_dispatch, bool
     int etp = sp_layout_etp(b->layout);
     int ranks = etp * sp_layout_ep(b->layout);
     double tokens = 1.0 / b->shard.norm_split;
-    double rows = tokens * (double)b->shard.active;
+    double rows = tokens * (double)b->shard.active * sp_capacity_share(&b->shard.capacity);
     double gathered = rows * etp * hidden_bytes(b);
     if (!b->shard.dispatches) {
         return;
     }
+    if (sp_dispatches_once(b->stack->dispatcher)) {
+        routed_tokens(b, name, of_dispatch, out, ranks);
+        return;
+    }
     if (b->stack->dispatcher == SP_DISPATCH_ALLGATHER) {
         double weights = of_dispatch ? (double)(FP32 * b->shard.experts) : 0.0;
-        expert_exchange(b, name, out ? SP_OP_TOKENS_GATHER : SP_OP_TOKENS_SCATTER, ranks,
+        expert_exchange(b, name, out ? SP_OP_TOKENS_GATHER : SP_OP_TOKENS_SCATTER, out, ranks,
                         tokens * ranks * (hidden_bytes(b) + weights));
         return;
     }
     double sent = rows * (hidden_bytes(b) + (of_dispatch ? FP32 : 0.0));
     if (!out) {
-        expert_exchange(b, name, SP_OP_EXPERT_SCATTER, etp, gathered);
+        expert_exchange(b, name, SP_OP_EXPERT_SCATTER, out, etp, gathered);
     }
-    expert_exchange(b, name, SP_OP_EXPERT_ALL_TO_ALL, sp_layout_ep(b->layout), sent);
+    expert_exchange(b, name, SP_OP_EXPERT_ALL_TO_ALL, out, sp_layout_ep(b->layout), sent);
     if (out) {
-        expert_exchange(b, name, SP_OP_EXPERT_GATHER, etp, gathered);
+        expert_exchange(b, name, SP_OP_EXPERT_GATHER, out, etp, gathered);
     }
 }
 
 static void dispatch(builder *b, const char *name, bool forward)
 {
     int ranks = sp_layout_etp(b->layout) * sp_layout_ep(b->layout);
-    bool counts = forward && b->shard.dispatches && b->stack->dispatcher == SP_DISPATCH_ALLTOALL;
+    bool counts = forward && b->shard.dispatches && b->stack->dispatcher != SP_DISPATCH_ALLGATHER;
     if (counts && ranks > 1) {
         add(b, "counts of rows by expert", SP_OP_EXPERT_COUNTS)->bytes_fixed =
             (double)(FP32 * b->shard.experts * ranks);
@@ -456,7 +617,30 @@ static void sum_experts(builder *b, const char *name, sp_pass pass)
            b->model->shared_gate ? 2 : 1);
 }
 
+// Shared experts run beside the routed ones: up to their activation while rows go to experts, or,
+// backward, while they come back.
+static void mark_mlp(sp_op *op, sp_layer_place place, bool forward)
+{
+    bool shared = place >= SP_STEP_SHARED_GATHER && place <= SP_STEP_SHARED_REDUCE;
+    op->of_mlp = op->of_mlp || shared || place == SP_STEP_FC1 || place == SP_STEP_ACTIVATION ||
+                 place == SP_STEP_FC2;
+    op->beside = !shared                                           ? SP_BESIDE_NOTHING
+                 : (place <= SP_STEP_SHARED_ACTIVATION) == forward ? SP_BESIDE_FIRST
+                                                                   : SP_BESIDE_RETURN;
+}
+
+static void work_of_step(builder *b, sp_layer_place place, sp_pass pass);
+
 static void run_step(builder *b, sp_layer_place place, sp_pass pass)
+{
+    int before = b->out->count;
+    work_of_step(b, place, pass);
+    for (int i = before; i < b->out->count; i++) {
+        mark_mlp(&b->out->ops[i], place, pass == SP_PASS_F);
+    }
+}
+
+static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
     bool forward = pass == SP_PASS_F;
@@ -469,7 +653,11 @@ static void run_step(builder *b, sp_layer_place place, sp_pass pass)
         norm(b, name, pass, b->width[step->inputs]);
         break;
     case SP_LAYER_KIND_GATHER:
-        (forward ? gather : reduce)(b, name, (double)(BF16 * b->width[step->inputs]));
+        if (forward) {
+            gather(b, name, gathered_bytes(b, place, b->width[step->inputs]));
+        } else {
+            reduce(b, name, (double)(BF16 * b->width[step->inputs]));
+        }
         break;
     case SP_LAYER_KIND_LINEAR:
         linear(b, place, pass);
@@ -481,8 +669,18 @@ static void run_step(builder *b, sp_layer_place place, sp_pass pass)
         cp_exchange(b, pass);
         attention_core(b, pass);
         break;
+    case SP_LAYER_KIND_GATE:
+        attention_gate(b, name, pass);
+        break;
+    case SP_LAYER_KIND_STATE:
+        state(b, name, pass);
+        break;
     case SP_LAYER_KIND_REDUCE:
-        (forward ? reduce : gather)(b, name, hidden_bytes(b));
+        if (forward) {
+            reduce(b, name, hidden_bytes(b));
+        } else {
+            gather(b, name, gathered_bytes(b, place, b->model->hidden));
+        }
         break;
     case SP_LAYER_KIND_RESIDUAL:
         residual(b, name, pass);
@@ -564,9 +762,14 @@ static void layer_weight_gradient(builder *b)
         int entry = entry_of((sp_layer_place)i);
         if (entry >= 0 && is_of_tp(b, (sp_layer_place)entry)) {
             const sp_layer_step *gathers = &sp_layer_steps[entry];
-            gather(b, gathers->forward, (double)(BF16 * b->width[gathers->inputs]));
+            gather(b, gathers->forward,
+                   gathered_bytes(b, (sp_layer_place)entry, b->width[gathers->inputs]));
         }
+        int before = b->out->count;
         linear(b, (sp_layer_place)i, SP_PASS_W);
+        for (int o = before; o < b->out->count; o++) {
+            mark_mlp(&b->out->ops[o], (sp_layer_place)i, false);
+        }
         weights += sp_model_is_frozen(b->model) ? sp_layer_adapter_parameters(&a)
                                                 : shape.weights * shape.inputs * shape.outputs;
     }

@@ -33,8 +33,19 @@ typedef enum sp_op_kind {
     SP_OP_EXPERT_SCATTER,    // its reverse: sums of what the parts of an expert gave
     SP_OP_TOKENS_GATHER,     // over ETP x EP of the tokens of all
     SP_OP_TOKENS_SCATTER,    // its reverse
+    SP_OP_ROUTED_TOKENS,     // over ETP x EP, once to each node and rank with an expert of a token
     SP_OP_EXPERT_COUNTS      // all-gather of bytes_fixed over ETP x EP, for which the host waits
 } sp_op_kind;
+
+// Where the experts of a token are: `active` of `experts`, in `active_groups` of `groups` at most
+// where there are groups.
+typedef struct sp_routing {
+    int experts, active, groups, active_groups;
+} sp_routing;
+
+// The exchange of routed experts beside which an operator of shared ones may run: rows go to
+// experts, or come back.
+typedef enum sp_beside { SP_BESIDE_NOTHING, SP_BESIDE_FIRST, SP_BESIDE_RETURN } sp_beside;
 
 // One operator on one rank for S local tokens (S = tokens of the pack / cp).
 typedef struct sp_op {
@@ -55,12 +66,18 @@ typedef struct sp_op {
     double bytes_fixed;
     // Beyond bytes_per_pair where the softmax runs as separate kernels (stack.h).
     double unfused_bytes_per_pair;
+    double flops_per_token;  // of a state, whose time is that of its bytes
     double logits_per_token; // of the loss: a profile may give bytes per logit in place of these
+    bool fp8;                // a GEMM of two FP8 matrices
     bool is_qkv;             // the QKV projection, which a CP gather may hide behind
     int kernels;             // kernel launches of one run of the operator (0 for collectives)
+    bool of_mlp;             // between a dispatch and its combination, or of shared experts
+    bool returns;            // of exchanges: rows come back from experts, else they go there
+    sp_beside beside;        // SP_BESIDE_NOTHING but for shared experts
+    sp_routing routing;      // SP_OP_ROUTED_TOKENS: token_share of the bytes of a token's row
 } sp_op;
 
-enum { SP_INVENTORY_OPS = 120 };
+enum { SP_INVENTORY_OPS = 136 };
 
 typedef struct sp_inventory {
     sp_op ops[SP_INVENTORY_OPS];

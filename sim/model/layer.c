@@ -1,5 +1,6 @@
 #include "sim/model/layer.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #include "sim/base/units.h"
@@ -53,20 +54,31 @@ const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {SP_LAYER_STEP_ROWS(STEP)};
                                 .scope = SP_##end,                                               \
                                 .read_back = SP_##back,                                          \
                                 .conditions = (needs)},
-_Static_assert(SP_LAYER_TENSORS <= 64, "sets of a layer's tensors are 64 bits");
+_Static_assert(SP_LAYER_TENSORS <= 128, "sets of a layer's tensors are 128 bits");
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR
 
 static unsigned attention_conditions(const sp_model *model)
 {
     bool latent = sp_model_is_latent(model);
-    return (latent ? SP_IF_LATENT : SP_IF_JOINT_QKV) |
+    if (sp_mixer_has_state(model->mixer)) {
+        return SP_IF_STATE | SP_IF_MIXER;
+    }
+    if (model->mixer == SP_MIXER_NONE) {
+        return 0;
+    }
+    return SP_IF_ATTENTION | SP_IF_MIXER | (model->attention_gate ? SP_IF_ATTENTION_GATE : 0) |
+           (latent ? SP_IF_LATENT : SP_IF_JOINT_QKV) |
            (latent && model->q_lora_rank > 0 ? SP_IF_QUERY_LATENT : SP_IF_QUERIES_OF_HIDDEN);
 }
 
 static unsigned mlp_conditions(const sp_model *model)
 {
-    return (model->experts > 0 ? SP_IF_ROUTED : 0) | (model->shared_ffn > 0 ? SP_IF_SHARED : 0) |
+    if (model->without_mlp) {
+        return 0;
+    }
+    return SP_IF_MLP | (model->experts > 0 ? SP_IF_ROUTED : 0) |
+           (model->shared_ffn > 0 ? SP_IF_SHARED : 0) |
            (model->shared_gate ? SP_IF_SHARED_GATE : 0);
 }
 
@@ -78,11 +90,10 @@ bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
 // The condition under which a projection has adapters; 0: none may.
 static unsigned adapters_condition(sp_layer_place step)
 {
-    return step == SP_STEP_QKV      ? SP_IF_QKV_ADAPTERS
-           : step == SP_STEP_OUTPUT ? SP_IF_OUTPUT_ADAPTERS
-           : step == SP_STEP_FC1    ? SP_IF_FC1_ADAPTERS
-           : step == SP_STEP_FC2    ? SP_IF_FC2_ADAPTERS
-                                    : 0;
+    return step == SP_STEP_QKV                          ? SP_IF_QKV_ADAPTERS
+           : step == SP_STEP_OUTPUT                     ? SP_IF_OUTPUT_ADAPTERS
+           : step == SP_STEP_FC1 || step == SP_STEP_FC2 ? SP_IF_MLP_ADAPTERS
+                                                        : 0;
 }
 
 static unsigned adapter_conditions(const sp_model *model)
@@ -95,8 +106,7 @@ static unsigned adapter_conditions(const sp_model *model)
     bool alone =
         model->lora_targets == SP_LORA_ATTENTION || model->lora_targets == SP_LORA_QUERY_VALUE;
     return (model->lora_dropout ? SP_IF_ADAPTER_DROPOUT : 0) |
-           (model->lora_targets == SP_LORA_MLP ? 0 : attention) |
-           (alone ? 0 : SP_IF_FC1_ADAPTERS | SP_IF_FC2_ADAPTERS);
+           (model->lora_targets == SP_LORA_MLP ? 0 : attention) | (alone ? 0 : SP_IF_MLP_ADAPTERS);
 }
 
 bool sp_layer_reads_input(unsigned conditions, sp_layer_place step)
@@ -106,10 +116,18 @@ bool sp_layer_reads_input(unsigned conditions, sp_layer_place step)
            (adapts && (conditions & SP_IF_ADAPTER_DROPOUT) == 0);
 }
 
+static bool copies_inputs(const sp_step_precision *precision)
+{
+    return sp_precision_is_fp8(precision) && !sp_fp8_keeps_original(precision);
+}
+
 unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                              sp_attention attention)
 {
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
+    // Megatron-LM's fused activations that take the probabilities are of gated units.
+    bool weighted = stack->memory_efficient_permutation && !is_explicit &&
+                    !(sp_model_is_gated(model) && stack->fused_swiglu);
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
     return attention_conditions(model) | mlp_conditions(model) |
            (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
@@ -121,10 +139,9 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
                                                                              : 0) |
            (reorders ? SP_IF_REORDERED : 0) |
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
-           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) |
+           (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) | (weighted ? SP_IF_WEIGHTED : 0) |
            (model->post_norms ? SP_IF_POST_NORMS : 0) | (model->mtp_layers > 0 ? SP_IF_MTP : 0) |
-           adapter_conditions(model) |
-           (!sp_model_is_frozen(model) || stack->loss_chunks > 0 ? SP_IF_HEAD_INPUT : 0);
+           (copies_inputs(&stack->precision) ? SP_IF_FP8_COPIES : 0) | adapter_conditions(model);
 }
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
@@ -148,6 +165,9 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
         .fc1 = halves * (model->ffn / etp),
         .shared_ffn = model->shared_ffn / tp,
         .shared_fc1 = halves * (model->shared_ffn / tp),
+        .state_heads = model->state_heads / tp,
+        .state_values = model->state_heads / tp * model->state_head_dim,
+        .state_keys = model->state_groups / tp * model->state_dim,
         .vocab = sp_ceil_div(model->vocab, tp * (layout->vocab_parallel ? layout->pp : 1)),
         .experts = experts,
         .held = experts / (dispatches ? sp_layout_ep(layout) : 1),
@@ -159,12 +179,31 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
         .dropout = model->dropout == SP_DROPOUT_USUAL ? model->activation == SP_GELU
                                                       : model->dropout == SP_DROPOUT_ON,
     };
+    shard.capacity = (sp_expert_capacity){
+        .factor = model->experts > 0 ? model->expert_capacity_factor : 0.0,
+        .experts = shard.experts,
+        .active = shard.active,
+        .split = shard.norm_split,
+    };
     return shard;
+}
+
+int64_t sp_capacity_tokens(const sp_expert_capacity *capacity, const sp_layout *layout,
+                           int64_t tokens)
+{
+    if (!(capacity->factor > 0.0)) {
+        return tokens;
+    }
+    int64_t ranks = (int64_t)layout->cp * capacity->split;
+    double routed = (double)sp_mul_bytes(sp_ceil_div(tokens, ranks), capacity->active);
+    double each = ceil(routed / (double)capacity->experts * capacity->factor);
+    return (int64_t)ceil(each * (double)capacity->experts / (double)capacity->active) * ranks;
 }
 
 int64_t sp_layer_mlp_rows(const sp_shard *shard, const sp_layout *layout, int64_t tokens)
 {
-    return sp_mul_bytes(sp_ceil_div(tokens, layout->cp * shard->rows_over), shard->rows_of);
+    int64_t routed = sp_capacity_tokens(&shard->capacity, layout, tokens);
+    return sp_mul_bytes(sp_ceil_div(routed, layout->cp * shard->rows_over), shard->rows_of);
 }
 
 // Outputs of the adapters of a projection: parts of the projection's own, or all of them.
@@ -241,8 +280,15 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_V] = shard->v;
     widths[SP_WIDTH_QK] = shard->q + shard->k;
     widths[SP_WIDTH_KV] = shard->k + shard->v;
-    widths[SP_WIDTH_QKV] = shard->q + shard->k + shard->v;
+    widths[SP_WIDTH_QKV] =
+        shard->q + shard->k + shard->v + (model->attention_gate ? shard->context : 0);
     widths[SP_WIDTH_CONTEXT] = shard->context;
+    // What is let through, what writes into the state and what reads it, and for each head how much
+    // is forgotten, with gated DeltaNet how much is written as well.
+    widths[SP_WIDTH_STATE_IN] = 2 * (shard->state_values + shard->state_keys) +
+                                (model->mixer == SP_MIXER_MAMBA2 ? 1 : 2) * shard->state_heads;
+    widths[SP_WIDTH_STATE_CONV] = shard->state_values + 2 * shard->state_keys;
+    widths[SP_WIDTH_STATE_VALUES] = shard->state_values;
     widths[SP_WIDTH_Q_LATENT] = model->q_lora_rank;
     widths[SP_WIDTH_KV_LATENT] = model->kv_lora_rank;
     widths[SP_WIDTH_ROTARY] = model->qk_rope_dim;
@@ -279,6 +325,23 @@ int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)
     }
 }
 
+static bool is_fp8_copy(sp_layer_tensor_id tensor, unsigned conditions, const sp_stack *stack)
+{
+    unsigned shared = tensor == SP_TENSOR_NORM1   ? SP_IF_LATENT
+                      : tensor == SP_TENSOR_NORM2 ? SP_IF_ROUTED
+                                                  : 0;
+    return sp_precision_is_fp8(&stack->precision) &&
+           sp_layer_tensors[tensor].type == SP_TYPE_PRODUCT && (conditions & shared) == 0;
+}
+
+int64_t sp_layer_tensor_bytes(sp_layer_tensor_id tensor, unsigned conditions, const sp_stack *stack,
+                              int64_t numbers)
+{
+    return is_fp8_copy(tensor, conditions, stack)
+               ? sp_fp8_tensor_bytes(&stack->precision, numbers)
+               : numbers * sp_layer_element_bytes(sp_layer_tensors[tensor].type, stack);
+}
+
 static bool has_bias(const sp_model *model, sp_layer_place step)
 {
     switch (step) {
@@ -290,6 +353,9 @@ static bool has_bias(const sp_model *model, sp_layer_place step)
         return model->router_bias;
     case SP_STEP_SHARED_GATE:
         return false;
+    case SP_STEP_STATE_IN:
+    case SP_STEP_STATE_OUT:
+        return model->bias;
     default:
         return model->bias || model->mlp_bias;
     }
@@ -341,13 +407,40 @@ static int64_t adapter_parameters(const sp_model *model, const sp_shard *shard)
     return total;
 }
 
+int64_t sp_layer_state_parameters(const sp_model *model, const sp_shard *shard,
+                                  int64_t parts[SP_STATE_PARTS])
+{
+    bool mamba = model->mixer == SP_MIXER_MAMBA2;
+    bool has = sp_mixer_has_state(model->mixer);
+    int64_t conv = shard->state_values + 2 * shard->state_keys;
+    parts[SP_STATE_CONV_WEIGHT] = has ? conv * model->state_conv : 0;
+    parts[SP_STATE_CONV_BIAS] = mamba ? conv : 0;
+    parts[SP_STATE_RATES] = has ? (mamba ? 3 : 2) * shard->state_heads : 0;
+    parts[SP_STATE_NORM] = !has ? 0 : mamba ? shard->state_values : model->state_head_dim;
+    int64_t total = 0;
+    for (int p = 0; p < SP_STATE_PARTS; p++) {
+        total += parts[p];
+    }
+    return total;
+}
+
+int64_t sp_layer_norms(const sp_model *model)
+{
+    int blocks = (model->mixer != SP_MIXER_NONE) + !model->without_mlp;
+    return (model->post_norms ? 2 : 1) * blocks;
+}
+
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
 {
-    int64_t norms = (model->post_norms ? 4 : 2) * model->hidden + model->q_lora_rank +
-                    model->kv_lora_rank +
-                    (model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
-    int64_t sinks = model->attention_sinks ? shard->heads : 0;
-    return (model->norm == SP_LAYERNORM ? 2 : 1) * norms + sinks + weights_of(model, shard, false) +
+    bool attends = model->mixer == SP_MIXER_ATTENTION;
+    int64_t latents = attends ? model->q_lora_rank + model->kv_lora_rank : 0;
+    int64_t norms =
+        sp_layer_norms(model) * model->hidden + latents +
+        (attends && model->qk_norm ? sp_model_query_norm(model) + sp_model_key_norm(model) : 0);
+    int64_t sinks = attends && model->attention_sinks ? shard->heads : 0;
+    int64_t parts[SP_STATE_PARTS];
+    return (model->norm == SP_LAYERNORM ? 2 : 1) * norms + sinks +
+           sp_layer_state_parameters(model, shard, parts) + weights_of(model, shard, false) +
            adapter_parameters(model, shard);
 }
 
@@ -360,4 +453,28 @@ int64_t sp_layer_trained_parameters(const sp_model *model, const sp_shard *shard
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard)
 {
     return weights_of(model, shard, true);
+}
+
+bool sp_layer_is_product_weight(sp_parameter_kind kind)
+{
+    bool found = false;
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        const sp_layer_step *step = &sp_layer_steps[s];
+        found = found || (sp_layer_is_product(step) && step->weight == kind);
+    }
+    return found;
+}
+
+int64_t sp_layer_product_weights(const sp_model *model, const sp_shard *shard, bool experts_alone)
+{
+    int64_t total = 0;
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        sp_layer_linear linear;
+        if (sp_layer_is_product(&sp_layer_steps[s]) &&
+            sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear) &&
+            (linear.of_experts || !experts_alone)) {
+            total += linear.weights * linear.outputs * linear.inputs;
+        }
+    }
+    return total;
 }

@@ -35,7 +35,8 @@ typedef enum sp_layer_operation {
     SP_LAYER_FC2 = 1 << 10,
     SP_LAYER_RESIDUAL2 = 1 << 11,
     SP_LAYER_LATENT = 1 << 12, // hidden states to the latents of queries, and of keys and values
-    SP_LAYER_ALL = (1 << 13) - 1
+    SP_LAYER_STATE = 1 << 13,  // a state in place of attention, with its projections
+    SP_LAYER_ALL = (1 << 14) - 1
 } sp_layer_operation;
 
 // The recompute modes: identifier, name, and the operations that run again before the backward. A
@@ -73,6 +74,8 @@ typedef enum sp_layer_kind {
     SP_LAYER_KIND_LINEAR,
     SP_LAYER_KIND_ELEMENTWISE, // of queries and keys
     SP_LAYER_KIND_ATTENTION,   // with the exchange over CP
+    SP_LAYER_KIND_GATE,        // of the attention's output
+    SP_LAYER_KIND_STATE,       // convolution, state and gated norm
     SP_LAYER_KIND_REDUCE,      // exit of a tensor-parallel block; backward a gather
     SP_LAYER_KIND_RESIDUAL,
     SP_LAYER_KIND_PERMUTATION, // to experts
@@ -95,7 +98,8 @@ typedef enum sp_layer_kind {
 // states.
 #define SP_LAYER_STEP_ROWS(ROW)                                                                    \
     ROW(NORM1, NORM1, NORM, "first norm", "first norm", .reads = SP_TENSOR_INPUT,                  \
-        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT, .inputs = SP_WIDTH_HIDDEN) \
+        .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
+        .conditions = SP_IF_MIXER)                                                                 \
     ROW(Q_DOWN, LATENT, LINEAR, "query down-projection", "query down-projection",                  \
         .reads = SP_TENSOR_NORM1, .writes = SP_TENSOR_Q_LATENT,                                    \
         .weight = SP_PARAMETER_Q_DOWN_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                           \
@@ -139,23 +143,43 @@ typedef enum sp_layer_kind {
         .writes = SP_TENSOR_QUERIES, .weight = SP_PARAMETER_QKV_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
         .outputs = SP_WIDTH_QKV, .conditions = SP_IF_JOINT_QKV)                                    \
     ROW(QKV_ELEMENTWISE, QKV, ELEMENTWISE, "element-wise work on queries and keys",                \
-        "element-wise work on queries and keys", .writes = SP_TENSOR_QUERIES)                      \
+        "element-wise work on queries and keys", .writes = SP_TENSOR_QUERIES,                      \
+        .conditions = SP_IF_ATTENTION)                                                             \
     ROW(CORE, CORE, ATTENTION, "attention", "attention", .reads = SP_TENSOR_QUERIES,               \
-        .writes = SP_TENSOR_ATTENTION)                                                             \
+        .writes = SP_TENSOR_ATTENTION, .conditions = SP_IF_ATTENTION)                              \
+    ROW(ATTENTION_GATE, OUTPUT, GATE, "gate of the attention output",                              \
+        "gate of the attention output", .reads = SP_TENSOR_ATTENTION,                              \
+        .writes = SP_TENSOR_GATED_ATTENTION, .conditions = SP_IF_ATTENTION_GATE)                   \
     ROW(OUTPUT, OUTPUT, LINEAR, "output projection", "output projection",                          \
         .reads = SP_TENSOR_ATTENTION, .writes = SP_TENSOR_RESIDUAL,                                \
         .weight = SP_PARAMETER_PROJECTION_WEIGHT, .inputs = SP_WIDTH_CONTEXT,                      \
-        .outputs = SP_WIDTH_HIDDEN)                                                                \
+        .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_ATTENTION)                                 \
+    ROW(STATE_GATHER, STATE, GATHER, "gather of the state's input",                                \
+        "reduction of the state's input gradient", .reads = SP_TENSOR_NORM1,                       \
+        .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_STATE)                                      \
+    ROW(STATE_IN, STATE, LINEAR, "projection into the state", "projection into the state",         \
+        .reads = SP_TENSOR_NORM1, .writes = SP_TENSOR_STATE_INPUT,                                 \
+        .weight = SP_PARAMETER_STATE_IN_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                         \
+        .outputs = SP_WIDTH_STATE_IN, .conditions = SP_IF_STATE)                                   \
+    ROW(STATE, STATE, STATE, "convolution and state", "convolution and state",                     \
+        .reads = SP_TENSOR_STATE_INPUT, .writes = SP_TENSOR_STATE_OUTPUT,                          \
+        .outputs = SP_WIDTH_STATE_VALUES, .conditions = SP_IF_STATE)                               \
+    ROW(STATE_OUT, STATE, LINEAR, "projection of the state's output",                              \
+        "projection of the state's output", .reads = SP_TENSOR_STATE_OUTPUT,                       \
+        .writes = SP_TENSOR_RESIDUAL, .weight = SP_PARAMETER_STATE_OUT_WEIGHT,                     \
+        .inputs = SP_WIDTH_STATE_VALUES, .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_STATE)    \
     ROW(OUTPUT_REDUCE, OUTPUT, REDUCE, "reduction of the attention output",                        \
         "gather of the attention output's gradient", .reads = SP_TENSOR_ATTENTION_MASK,            \
-        .writes = SP_TENSOR_RESIDUAL)                                                              \
+        .writes = SP_TENSOR_RESIDUAL, .conditions = SP_IF_MIXER)                                   \
     ROW(RESIDUAL1, RESIDUAL1, RESIDUAL, "first residual add", "first residual add",                \
-        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL)                                    \
+        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL, .conditions = SP_IF_MIXER)         \
     ROW(NORM2, NORM2, NORM, "second norm", "second norm", .reads = SP_TENSOR_RESIDUAL,             \
-        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT, .inputs = SP_WIDTH_HIDDEN) \
+        .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
+        .conditions = SP_IF_MLP)                                                                   \
     ROW(ROUTER, ROUTER, LINEAR, "router", "router", .reads = SP_TENSOR_NORM2,                      \
         .writes = SP_TENSOR_ROUTER, .weight = SP_PARAMETER_ROUTER_WEIGHT,                          \
-        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS, .duplicated = true)                \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS, .duplicated = true,                \
+        .conditions = SP_IF_MLP)                                                                   \
     ROW(SHARED_GATE, ROUTER, LINEAR, "shared experts' gate", "shared experts' gate",               \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_SHARED_SCORE,                                \
         .weight = SP_PARAMETER_SHARED_GATE_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                      \
@@ -181,30 +205,32 @@ typedef enum sp_layer_kind {
         .writes = SP_TENSOR_SHARED_OUTPUT, .conditions = SP_IF_SHARED)                             \
     ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
         "reduction of the MLP input's gradient", .reads = SP_TENSOR_NORM2,                         \
-        .inputs = SP_WIDTH_HIDDEN)                                                                 \
+        .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_MLP)                                        \
     ROW(PERMUTATION, PERMUTATION, PERMUTATION, "expert permutation", NULL,                         \
-        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT)                                \
+        .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_EXPERT_INPUT, .conditions = SP_IF_MLP)       \
     ROW(DISPATCH, PERMUTATION, DISPATCH, "token dispatch", "combination of dispatched gradients",  \
-        .reads = SP_TENSOR_NORM2)                                                                  \
+        .reads = SP_TENSOR_NORM2, .conditions = SP_IF_MLP)                                         \
     ROW(FC1, FC1, LINEAR, "first MLP projection", "first MLP projection",                          \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_FC1, .weight = SP_PARAMETER_FC1_WEIGHT,      \
-        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1)                                        \
+        .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_FC1, .conditions = SP_IF_MLP)               \
     ROW(ACTIVATION, ACTIVATION, ACTIVATION, "activation function", "activation function",          \
-        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT, .outputs = SP_WIDTH_FFN)            \
+        .reads = SP_TENSOR_FC1, .writes = SP_TENSOR_FC2_INPUT, .outputs = SP_WIDTH_FFN,            \
+        .conditions = SP_IF_MLP)                                                                   \
     ROW(FC2, FC2, LINEAR, "second MLP projection", "second MLP projection",                        \
         .reads = SP_TENSOR_FC2_INPUT, .writes = SP_LAYER_TENSORS,                                  \
-        .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN)     \
+        .weight = SP_PARAMETER_FC2_WEIGHT, .inputs = SP_WIDTH_FFN, .outputs = SP_WIDTH_HIDDEN,     \
+        .conditions = SP_IF_MLP)                                                                   \
     ROW(COMBINE, FC2, COMBINE, "combination of expert outputs", "dispatch of output gradients",    \
-        .writes = SP_LAYER_TENSORS)                                                                \
+        .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)                                       \
     ROW(UNPERMUTATION, FC2, PERMUTATION, NULL, "expert permutation",                               \
-        .reads = SP_TENSOR_EXPERT_OUTPUT, .writes = SP_LAYER_TENSORS)                              \
+        .reads = SP_TENSOR_EXPERT_OUTPUT, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)     \
     ROW(FC2_REDUCE, FC2, REDUCE, "reduction of the MLP output",                                    \
         "gather of the MLP output's gradient", .reads = SP_TENSOR_MLP_MASK,                        \
-        .writes = SP_LAYER_TENSORS)                                                                \
+        .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)                                       \
     ROW(SHARED_SUM, FC2, SUM, "sum with the shared experts", "sum with the shared experts",        \
         .reads = SP_TENSOR_SHARED_OUTPUT, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_SHARED)  \
     ROW(RESIDUAL2, RESIDUAL2, RESIDUAL, "second residual add", "second residual add",              \
-        .reads = SP_TENSOR_RESIDUAL, .writes = SP_LAYER_TENSORS)
+        .reads = SP_TENSOR_RESIDUAL, .writes = SP_LAYER_TENSORS, .conditions = SP_IF_MLP)
 
 #define SP_STEP_IDENTIFIER(identifier, ...) SP_STEP_##identifier,
 typedef enum sp_layer_place {
@@ -223,9 +249,12 @@ typedef enum sp_layer_width {
     SP_WIDTH_V,
     SP_WIDTH_QK,
     SP_WIDTH_KV,
-    SP_WIDTH_QKV,
+    SP_WIDTH_QKV,      // with the gate of the attention's output
     SP_WIDTH_CONTEXT,  // of the attention's output
-    SP_WIDTH_Q_LATENT, // of latent attention from here on
+    SP_WIDTH_STATE_IN, // of the projection into a state
+    SP_WIDTH_STATE_CONV,
+    SP_WIDTH_STATE_VALUES, // of what a state gives
+    SP_WIDTH_Q_LATENT,     // of latent attention from here on
     SP_WIDTH_KV_LATENT,
     SP_WIDTH_ROTARY,  // of the keys' rotary part, which all heads share
     SP_WIDTH_KV_DOWN, // latent and rotary part
@@ -265,6 +294,7 @@ typedef enum sp_layer_rows {
 
 typedef enum sp_layer_type {
     SP_TYPE_BF16,
+    SP_TYPE_PRODUCT, // what an FP8 product reads: one copy in FP8 with its scales; else bf16
     SP_TYPE_FP32,
     SP_TYPE_BYTE,    // dropout masks
     SP_TYPE_SOFTMAX, // bf16, or fp32 where the softmax runs as several kernels
@@ -298,20 +328,28 @@ typedef enum sp_layer_condition {
     SP_IF_QUERIES_OF_HIDDEN = 1 << 16, // no latent of theirs
     SP_IF_JOINT_QKV = 1 << 17,         // no latent at all
     SP_IF_MTP = 1 << 18,               // further tokens are predicted
-    SP_IF_TRAINED = 1 << 19,           // weights and gains; else adapters alone are
-    // A projection's adapters, and their dropout.
-    SP_IF_QKV_ADAPTERS = 1 << 20,
-    SP_IF_OUTPUT_ADAPTERS = 1 << 21,
-    SP_IF_FC1_ADAPTERS = 1 << 22,
-    SP_IF_FC2_ADAPTERS = 1 << 23,
-    SP_IF_ADAPTER_DROPOUT = 1 << 24,
-    SP_IF_ADAPTERS =
-        SP_IF_QKV_ADAPTERS | SP_IF_OUTPUT_ADAPTERS | SP_IF_FC1_ADAPTERS | SP_IF_FC2_ADAPTERS,
-    // Its weight gradient reads the head's input, or a loss by chunks has its gradient there.
-    SP_IF_HEAD_INPUT = 1 << 25
+    // What a layer has.
+    SP_IF_ATTENTION = 1 << 19,
+    SP_IF_ATTENTION_GATE = 1 << 20,
+    SP_IF_STATE = 1 << 21, // in place of attention
+    SP_IF_MIXER = 1 << 22, // either
+    SP_IF_MLP = 1 << 23,
+    // Probabilities of experts are multiplied in behind the activation, by an operation of its own.
+    SP_IF_WEIGHTED = 1 << 24,
+    // Products keep FP8 copies of inputs that others keep in bf16.
+    SP_IF_FP8_COPIES = 1 << 25,
+    SP_IF_TRAINED = 1 << 26, // weights and gains; else adapters alone are
+    // Adapters of a projection, of both of the MLP, and their dropout.
+    SP_IF_QKV_ADAPTERS = 1 << 27,
+    SP_IF_OUTPUT_ADAPTERS = 1 << 28,
+    SP_IF_MLP_ADAPTERS = 1 << 29,
+    SP_IF_ADAPTER_DROPOUT = 1 << 30,
+    SP_IF_ADAPTERS = SP_IF_QKV_ADAPTERS | SP_IF_OUTPUT_ADAPTERS | SP_IF_MLP_ADAPTERS
 } sp_layer_condition;
 
-// The tensors of a layer, of embedding and head, in the order in which the forward saves them.
+// The tensors of a layer, of embedding and head, in the order in which the forward saves them. Of a
+// layer with a state what the projection, the convolution and the state give stays; kernels make
+// the states of chunks again.
 // Columns: identifier, name, part; width, rows and type; the operation whose repetition makes it
 // needless to keep the tensor (the one that writes it, or else the one that keeps it as its input;
 // 0: kept in every mode); the step that writes it (SP_LAYER_STEPS: none of the layer's); the last
@@ -322,22 +360,23 @@ typedef enum sp_layer_condition {
 #define SP_LAYER_TENSOR_ROWS(ROW)                                                                  \
     ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,          \
         LAYER_STEPS, STEP_NORM1, 0)                                                                \
-    ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM1, STEP_NORM1,        \
-        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, 0)                                             \
+    ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, PRODUCT, SP_LAYER_NORM1, STEP_NORM1,     \
+        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, SP_IF_MIXER)                                   \
     ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,   \
-        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                          \
+        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT | SP_IF_MIXER)            \
     ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,             \
-        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, SP_IF_UNFUSED_NORMS)       \
+        SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1,                            \
+        SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                                                         \
     ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
         SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)                                                       \
+        SP_IF_UNFUSED_NORMS | SP_IF_MIXER | SP_IF_TRAINED)                                         \
     ROW(Q_LATENT, "query latent", LAYER, Q_LATENT, RESIDUAL, BF16, SP_LAYER_LATENT, STEP_Q_DOWN,   \
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                        \
     ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,        \
         STEP_KV_DOWN, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_NORM, SP_IF_LATENT)               \
-    ROW(Q_NORM, "normed query latent", LAYER, Q_LATENT, INPUT, BF16, SP_LAYER_QKV, STEP_Q_NORM,    \
+    ROW(Q_NORM, "normed query latent", LAYER, Q_LATENT, INPUT, PRODUCT, SP_LAYER_QKV, STEP_Q_NORM, \
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_UP, SP_IF_QUERY_LATENT)                          \
-    ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, BF16, SP_LAYER_QKV,       \
+    ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, PRODUCT, SP_LAYER_QKV,    \
         STEP_KV_NORM, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_UP, SP_IF_LATENT)                 \
     ROW(DROPPED_QKV, "inputs of the QKV adapters, dropped out", LAYER, DROPPED_QKV, INPUT, BF16,   \
         SP_LAYER_QKV, STEP_QKV, LAYER_STEPS, STEP_QKV, STEP_QKV,                                   \
@@ -349,23 +388,27 @@ typedef enum sp_layer_condition {
         STEP_QKV, LAYER_STEPS, STEP_QKV, STEP_QKV, SP_IF_QKV_ADAPTERS)                             \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                  \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
-        SP_IF_QK_NORM | SP_IF_VIEWED_VALUES)                                                       \
+        SP_IF_QK_NORM | SP_IF_VIEWED_VALUES | SP_IF_ATTENTION)                                     \
     ROW(RAW_QUERIES, "queries before their norm", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV,             \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)           \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
+        SP_IF_QK_NORM | SP_IF_ATTENTION)                                                           \
     ROW(RAW_KEYS, "keys before their norm", LAYER, K, BLOCK, BF16, SP_LAYER_QKV,                   \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_QK_NORM)           \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
+        SP_IF_QK_NORM | SP_IF_ATTENTION)                                                           \
     ROW(QUERIES, "queries", LAYER, Q, BLOCK, BF16, SP_LAYER_QKV, STEP_QKV_ELEMENTWISE, STEP_CORE,  \
-        STEP_OUTPUT_REDUCE, STEP_CORE, 0)                                                          \
+        STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_ATTENTION)                                            \
     ROW(PROBABILITIES, "probabilities", LAYER, HEADS, PAIRS, SOFTMAX, SP_LAYER_CORE, STEP_CORE,    \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED)                                            \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_ATTENTION)                          \
     ROW(PROBABILITY_MASK, "probability dropout mask", LAYER, HEADS, PAIRS, BYTE, SP_LAYER_CORE,    \
-        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE,                                                \
+        SP_IF_UNFUSED | SP_IF_DROPOUT | SP_IF_ATTENTION)                                           \
     ROW(DROPPED_PROBABILITIES, "dropped probabilities", LAYER, HEADS, PAIRS, BF16, SP_LAYER_CORE,  \
-        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_UNFUSED | SP_IF_DROPOUT)                 \
+        STEP_CORE, STEP_CORE, STEP_CORE, STEP_CORE,                                                \
+        SP_IF_UNFUSED | SP_IF_DROPOUT | SP_IF_ATTENTION)                                           \
     ROW(ATTENTION, "attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_CORE,    \
-        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, 0)                                         \
+        STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_ATTENTION)                           \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,           \
-        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH)                                              \
+        STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH | SP_IF_ATTENTION)                            \
     ROW(DROPPED_OUTPUT, "inputs of the attention output adapters, dropped out", LAYER,             \
         DROPPED_OUTPUT, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT,       \
         STEP_OUTPUT, SP_IF_OUTPUT_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                \
@@ -375,33 +418,51 @@ typedef enum sp_layer_condition {
     ROW(LOW_OUTPUT, "first products of the attention output adapters", LAYER, LOW_OUTPUT, BLOCK,   \
         BF16, SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT, STEP_OUTPUT,                 \
         SP_IF_OUTPUT_ADAPTERS)                                                                     \
+    ROW(ATTENTION_COPY, "attention output in FP8", LAYER, CONTEXT, BLOCK, PRODUCT,                 \
+        SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1,                 \
+        SP_IF_FP8_COPIES | SP_IF_ATTENTION)                                                        \
+    ROW(ATTENTION_GATE, "gate of the attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_QKV, \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_ATTENTION_GATE,                \
+        SP_IF_ATTENTION_GATE)                                                                      \
+    ROW(GATED_ATTENTION, "gated attention output", LAYER, CONTEXT, BLOCK, BF16, SP_LAYER_OUTPUT,   \
+        STEP_ATTENTION_GATE, STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_ATTENTION_GATE) \
+    ROW(STATE_INPUT, "projection into the state", LAYER, STATE_IN, BLOCK, BF16, SP_LAYER_STATE,    \
+        STEP_STATE_IN, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_STATE, SP_IF_STATE)                   \
+    ROW(STATE_CONV, "convolution before the state", LAYER, STATE_CONV, BLOCK, BF16,                \
+        SP_LAYER_STATE, STEP_STATE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_STATE, SP_IF_STATE)      \
+    ROW(STATE_OUTPUT, "output of the state", LAYER, STATE_VALUES, BLOCK, BF16, SP_LAYER_STATE,     \
+        STEP_STATE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_STATE)                      \
     ROW(POST_NORM1, "input of the norm behind attention", LAYER, HIDDEN, RESIDUAL, BF16,           \
         SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_RESIDUAL1, STEP_OUTPUT_REDUCE,                   \
-        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS)                                                      \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_MIXER)                                        \
     ROW(POST_NORM1_INPUT, "input of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL,   \
         FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
-        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                  \
     ROW(POST_NORM1_RESULT, "result of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL, \
         FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
-        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)                \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MIXER | SP_IF_TRAINED)  \
     ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,             \
         SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,    \
-        SP_IF_DROPOUT)                                                                             \
+        SP_IF_DROPOUT | SP_IF_MIXER)                                                               \
     ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,   \
-        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, 0)                                                \
-    ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, BF16, SP_LAYER_NORM2, STEP_NORM2,       \
-        STEP_FC1, STEP_FC1, STEP_NORM2, 0)                                                         \
+        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, SP_IF_MIXER | SP_IF_MLP)                          \
+    ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, PRODUCT, SP_LAYER_NORM2, STEP_NORM2,    \
+        STEP_FC1, STEP_FC1, STEP_NORM2, SP_IF_MLP)                                                 \
     ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2,  \
-        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT)                          \
+        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT | SP_IF_MLP)              \
     ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
-        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, SP_IF_UNFUSED_NORMS)       \
+        SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
+        SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                                           \
     ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
         SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)                                                       \
+        SP_IF_UNFUSED_NORMS | SP_IF_MLP | SP_IF_TRAINED)                                           \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
     ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(SHARED_INPUT_COPY, "shared experts' input in FP8", LAYER, HIDDEN, INPUT, PRODUCT,          \
+        SP_LAYER_NORM2, STEP_SHARED_FC1, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2,              \
+        SP_IF_SHARED | SP_IF_FP8_COPIES)                                                           \
     ROW(SHARED_SCORE, "shared experts' gate", LAYER, ONE, RESIDUAL, BF16, SP_LAYER_ROUTER,         \
         STEP_SHARED_GATE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_GATE,                          \
         SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
@@ -417,7 +478,7 @@ typedef enum sp_layer_condition {
     ROW(SHARED_SILU, "shared experts' SiLU output", LAYER, SHARED_FFN, BLOCK, BF16,                \
         SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_ACTIVATION,          \
         STEP_SHARED_ACTIVATION, SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                 \
-    ROW(SHARED_FC2_INPUT, "shared experts' fc2 input", LAYER, SHARED_FFN, BLOCK, BF16,             \
+    ROW(SHARED_FC2_INPUT, "shared experts' fc2 input", LAYER, SHARED_FFN, BLOCK, PRODUCT,          \
         SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2,  \
         SP_IF_SHARED)                                                                              \
     ROW(SHARED_OUTPUT, "shared experts' output before their gate", LAYER, HIDDEN, RESIDUAL, BF16,  \
@@ -426,57 +487,61 @@ typedef enum sp_layer_condition {
     ROW(ROUTES, "probabilities and places of expert rows", LAYER, ROUTES, EXPERTS, FP32,           \
         SP_LAYER_PERMUTATION, STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2,          \
         SP_IF_ROUTED)                                                                              \
-    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_PERMUTATION,          \
+    ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, PRODUCT, SP_LAYER_PERMUTATION,       \
         STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
     ROW(DROPPED_FC1, "inputs of the fc1 adapters, dropped out", LAYER, DROPPED_FC1, INPUT, BF16,   \
         SP_LAYER_FC1, STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1,                                   \
-        SP_IF_FC1_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+        SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
     ROW(DROPPED_FC1_MASK, "dropout mask of the fc1 adapters", LAYER, DROPPED_FC1, INPUT, BYTE,     \
         SP_LAYER_FC1, STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1,                                   \
-        SP_IF_FC1_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+        SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
     ROW(LOW_FC1, "first products of the fc1 adapters", LAYER, LOW_FC1, BLOCK, BF16, SP_LAYER_FC1,  \
-        STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1, SP_IF_FC1_ADAPTERS)                             \
+        STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1, SP_IF_MLP_ADAPTERS)                             \
     ROW(GATE, "fc1 output, gate half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,   \
-        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU | SP_IF_MLP)                 \
     ROW(UP, "fc1 output, up half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,       \
-        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                             \
+        LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU | SP_IF_MLP)                 \
     ROW(FC1, "fc1 output", LAYER, FC1, EXPERTS, BF16, SP_LAYER_FC1, STEP_FC1, STEP_ACTIVATION,     \
-        STEP_FC2_REDUCE, STEP_ACTIVATION, 0)                                                       \
+        STEP_FC2_REDUCE, STEP_ACTIVATION, SP_IF_MLP)                                               \
     ROW(SILU, "SiLU output", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,      \
-        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU)                         \
-    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_ACTIVATION,   \
-        LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, 0)                                               \
+        LAYER_STEPS, STEP_ACTIVATION, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU | SP_IF_MLP)             \
+    ROW(UNWEIGHTED, "activation output before its probabilities", LAYER, FFN, EXPERTS, BF16,       \
+        SP_LAYER_ACTIVATION, STEP_ACTIVATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_ACTIVATION,       \
+        SP_IF_ROUTED | SP_IF_WEIGHTED)                                                             \
+    ROW(FC2_INPUT, "fc2 input", LAYER, FFN, EXPERTS, PRODUCT, SP_LAYER_ACTIVATION,                 \
+        STEP_ACTIVATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_MLP)                      \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_FC2, STEP_FC2,      \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
     ROW(DROPPED_FC2, "inputs of the fc2 adapters, dropped out", LAYER, DROPPED_FC2, BLOCK, BF16,   \
         SP_LAYER_FC2, STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2,                                   \
-        SP_IF_FC2_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+        SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
     ROW(DROPPED_FC2_MASK, "dropout mask of the fc2 adapters", LAYER, DROPPED_FC2, BLOCK, BYTE,     \
         SP_LAYER_FC2, STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2,                                   \
-        SP_IF_FC2_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+        SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
     ROW(LOW_FC2, "first products of the fc2 adapters", LAYER, LOW_FC2, BLOCK, BF16, SP_LAYER_FC2,  \
-        STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2, SP_IF_FC2_ADAPTERS)                             \
+        STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2, SP_IF_MLP_ADAPTERS)                             \
     ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
         SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,           \
-        SP_IF_POST_NORMS)                                                                          \
+        SP_IF_POST_NORMS | SP_IF_MLP)                                                              \
     ROW(POST_NORM2_INPUT, "input of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,     \
         FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
-        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS)                                                    \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                        \
     ROW(POST_NORM2_RESULT, "result of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,   \
         FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
-        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)                                    \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP | SP_IF_TRAINED)                        \
     ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,           \
-        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT)               \
+        STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT | SP_IF_MLP)   \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                      \
-        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, 0)                       \
+        STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE, SP_IF_ATTENTION)         \
     ROW(REORDERED, "attention output in its own order", LAYER, CONTEXT, BLOCK, BF16,               \
-        SP_LAYER_OUTPUT, STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_REORDERED)  \
+        SP_LAYER_OUTPUT, STEP_CORE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1,                   \
+        SP_IF_REORDERED | SP_IF_ATTENTION)                                                         \
     ROW(EMBEDDING_MASK, "embedding dropout mask", EMBEDDING, HIDDEN, RESIDUAL, BYTE, 0,            \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_DROPOUT)                         \
     ROW(FINAL_INPUT, "final norm input", HEAD, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS,             \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, 0)                                                  \
     ROW(FINAL_NORM, "final norm output", HEAD, HIDDEN, INPUT, BF16, 0, LAYER_STEPS, LAYER_STEPS,   \
-        LAYER_STEPS, LAYER_STEPS, SP_IF_HEAD_INPUT)                                                \
+        LAYER_STEPS, LAYER_STEPS, 0)                                                               \
     ROW(FINAL_STATISTICS, "statistics of the final norm", HEAD, TWO, RESIDUAL, FP32, 0,            \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_EXPLICIT)                        \
     ROW(FINAL_NORM_INPUT, "input of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,      \
@@ -520,12 +585,14 @@ typedef struct sp_layer_tensor {
 extern const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS];
 
 // A set of a layer's tensors: bit 1 << id.
-typedef uint64_t sp_layer_set;
-#define SP_LAYER_SET(id) (UINT64_C(1) << (id))
+__extension__ typedef unsigned __int128 sp_layer_set;
+#define SP_LAYER_SET(id) ((sp_layer_set)1 << (id))
 
 static inline sp_layer_tensor_id sp_layer_set_first(sp_layer_set tensors)
 {
-    return (sp_layer_tensor_id)__builtin_ctzll(tensors);
+    uint64_t low = (uint64_t)tensors;
+    return (sp_layer_tensor_id)(low != 0 ? __builtin_ctzll(low)
+                                         : 64 + __builtin_ctzll((uint64_t)(tensors >> 64)));
 }
 
 // Columns of SP_LAYER_STEP_ROWS.
@@ -549,6 +616,13 @@ static inline bool sp_layer_is_product(const sp_layer_step *step)
     return step->kind == SP_LAYER_KIND_LINEAR && step->operation != SP_LAYER_ROUTER;
 }
 
+// Does it run in FP8 where the step computes so? All products of hidden states do; head and
+// embedding are no steps of a layer.
+static inline bool sp_layer_is_fp8(const sp_layer_step *step, const sp_stack *stack)
+{
+    return sp_precision_is_fp8(&stack->precision) && sp_layer_is_product(step);
+}
+
 // Does a layer of the model, whose layers are alike, run the step?
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step);
 
@@ -561,6 +635,24 @@ static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditio
     return (tensor->conditions & ~conditions) == 0;
 }
 
+// Where each of `experts` gets `factor` times its even share of the tokens of a rank, rounded up:
+// tokens beyond are dropped, and rows without a token padded (Megatron-LM's get_capacity and
+// moe_pad_expert_input_to_capacity). 0: as many rows as tokens choose it.
+typedef struct sp_expert_capacity {
+    double factor;
+    int64_t experts, active;
+    int split; // ranks that share the tokens which are routed
+} sp_expert_capacity;
+
+// The tokens of a pack that, `active` rows each, make as many rows as experts then have.
+int64_t sp_capacity_tokens(const sp_expert_capacity *capacity, const sp_layout *layout,
+                           int64_t tokens);
+// Rows by those of tokens without a capacity, but for rounding.
+static inline double sp_capacity_share(const sp_expert_capacity *capacity)
+{
+    return capacity->factor > 0.0 ? capacity->factor : 1.0;
+}
+
 // One rank's share of a model's widths.
 typedef struct sp_shard {
     int tp;                         // ranks that share a layer
@@ -570,16 +662,19 @@ typedef struct sp_shard {
     int64_t ffn;                    // of one expert
     int64_t fc1;                    // output of the first MLP projection: gate and up, or up alone
     int64_t shared_ffn, shared_fc1; // the same of the shared experts; 0: none
-    int64_t vocab;                  // rows of the vocabulary tables, rounded up
-    int64_t experts;                // of a layer, 1 where the MLP is dense
-    int64_t held;                   // of them on this rank
-    int64_t active;                 // experts per token, 1 where the MLP is dense
+    // Of layers with a state.
+    int64_t state_heads, state_values, state_keys;
+    int64_t vocab;   // rows of the vocabulary tables, rounded up
+    int64_t experts; // of a layer, 1 where the MLP is dense
+    int64_t held;    // of them on this rank
+    int64_t active;  // experts per token, 1 where the MLP is dense
     // Of rows spread evenly over experts on several ranks this one has rows_of / rows_over for each
     // row that it has within attention, times `active`: ETP / TP, whatever EP. Else 1 / 1.
     int64_t rows_of, rows_over;
     bool dispatches; // tokens go to experts on other ranks
-    int norm_split;  // ranks that share the tokens outside attention and MLP: tp or 1
-    bool dropout;    // as usual GPT models train with dropout, the Llama family without
+    sp_expert_capacity capacity;
+    int norm_split; // ranks that share the tokens outside attention and MLP: tp or 1
+    bool dropout;   // as usual GPT models train with dropout, the Llama family without
 } sp_shard;
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout);
@@ -591,6 +686,10 @@ int64_t sp_layer_mlp_rows(const sp_shard *shard, const sp_layout *layout, int64_
 // Elements for one token by width, on a rank.
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS]);
 int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack);
+// Of so many numbers of a tensor. What several products of hidden states read, each with a copy of
+// its own (latent attention), or the router too, counts as bf16.
+int64_t sp_layer_tensor_bytes(sp_layer_tensor_id tensor, unsigned conditions, const sp_stack *stack,
+                              int64_t numbers);
 
 // The weights of a projection on one rank, [outputs, inputs]: one, or one for each expert, of which
 // a token passes the active ones.
@@ -638,6 +737,20 @@ static inline int64_t sp_layer_adapter_parameters(const sp_layer_adapters *adapt
 // itself?
 bool sp_layer_reads_input(unsigned conditions, sp_layer_place step);
 
+// Of a layer with a state, beside its projections: the convolution, of Mamba-2 with a bias; numbers
+// of each head, which say how fast it forgets and, of Mamba-2, what passes by the state; a norm of
+// what the state gives, of Mamba-2 of all its features, else of those of a head, which every TP
+// rank has whole. Gives their sum, 0 for other layers.
+typedef enum sp_state_part {
+    SP_STATE_CONV_WEIGHT,
+    SP_STATE_CONV_BIAS,
+    SP_STATE_RATES,
+    SP_STATE_NORM,
+    SP_STATE_PARTS
+} sp_state_part;
+int64_t sp_layer_state_parameters(const sp_model *model, const sp_shard *shard,
+                                  int64_t parts[SP_STATE_PARTS]);
+int64_t sp_layer_norms(const sp_model *model); // of hidden states
 // Parameters of one layer: projections, their column-split biases and sinks are divided over TP,
 // norms, router, a gate and the biases after a reduction are not.
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
@@ -645,5 +758,10 @@ int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
 int64_t sp_layer_trained_parameters(const sp_model *model, const sp_shard *shard);
 // Those of them that are of experts: 0 of a dense MLP.
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard);
+// Is a parameter the weight of such a product?
+bool sp_layer_is_product_weight(sp_parameter_kind kind);
+// Weights of the products that run in FP8 where the step computes so, without biases; of all, or of
+// experts alone.
+int64_t sp_layer_product_weights(const sp_model *model, const sp_shard *shard, bool experts_alone);
 
 #endif

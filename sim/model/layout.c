@@ -33,6 +33,26 @@ int sp_layout_expert_ranks(const sp_layout *layout)
                : 1;
 }
 
+int sp_layout_parameter_ranks(const sp_layout *layout)
+{
+    int group = sp_layout_zero_ranks(layout);
+    if (layout->zero < 3 || layout->lone_gathers) {
+        return 1;
+    }
+    // Groups that overlap in a rank are one.
+    if (sp_layout_stride(layout, SP_AXIS_DP) < sp_layout_stride(layout, SP_AXIS_CP)) {
+        return layout->dp % group == 0 ? group : layout->dp;
+    }
+    return (int)(group / sp_gcd(group, layout->cp));
+}
+
+int sp_layout_round_ranks(const sp_layout *layout)
+{
+    int experts = sp_layout_expert_ranks(layout);
+    int parameters = sp_layout_parameter_ranks(layout);
+    return experts > parameters ? experts : parameters;
+}
+
 static const char *const axis_names[SP_AXES] = {"tp", "cp", "dp", "pp"};
 
 static sp_axis axis_at(const sp_rank_order *order, int place)
@@ -490,6 +510,12 @@ static bool check_split(const sp_layout *layout, const sp_model *model, const ch
         good = false;
         sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
                     "%d key and value heads cannot be split over %d ranks", model->kv_heads, tp);
+    }
+    if (model->state_heads % tp != 0 || model->state_groups % tp != 0) {
+        good = false;
+        sp_error_in(err, SP_ERR_CONTENT, source, "parallel.tp",
+                    "%d heads of a state in %d groups cannot be split over %d ranks",
+                    model->state_heads, model->state_groups, tp);
     }
     if (model->qk_norm_whole && tp > 1) {
         good = false;

@@ -49,6 +49,9 @@ typedef struct sp_layout {
     bool vocab_parallel; // vocabulary layers spread over the pipeline ranks
     int zero;            // 0..3
     int zero_group;      // ranks over which ZeRO splits; 0: all dp*cp (sp_layout_zero_ranks)
+    // With ZeRO 3 a rank reads parameters where they lie and waits for no other in its layers, by
+    // the stack (sp_stack_gathers_alone).
+    bool lone_gathers;
     // Layers of every virtual stage, in the order of the model: [pp*chunks]. NULL: equal shares.
     // Whoever makes the layout owns them; copies of the layout borrow them.
     const int *stage_layers;
@@ -112,6 +115,14 @@ int sp_layout_expert_replicas(const sp_layout *layout);
 // Neighbouring data-parallel ranks that meet in the layers with experts, since groups of experts
 // span them: 1 where each keeps to itself.
 int sp_layout_expert_ranks(const sp_layout *layout);
+
+// ---- Data-parallel ranks that meet ----
+
+// Neighbouring data-parallel ranks that meet in every layer of each micro-batch, since ZeRO 3
+// gathers its parameters from all of them by collectives: 1 where each keeps to itself.
+int sp_layout_parameter_ranks(const sp_layout *layout);
+// The same for either reason, experts or parameters: groups of the one are in those of the other.
+int sp_layout_round_ranks(const sp_layout *layout);
 
 int sp_layout_size(const sp_layout *layout, sp_axis axis);
 // Ranks between two neighbours along an axis: the product of the faster sizes.

@@ -70,7 +70,9 @@ static sp_layer_mlp own_mlp(const sp_model *model)
                           .shared_ffn = model->shared_ffn,
                           .shared_gate = model->shared_gate,
                           .window_tokens = model->window_tokens,
-                          .chunk_tokens = model->chunk_tokens};
+                          .chunk_tokens = model->chunk_tokens,
+                          .mixer = model->mixer,
+                          .without_mlp = model->without_mlp};
 }
 
 static bool is_same_kind(const sp_layer_mlp *a, const sp_layer_mlp *b)
@@ -78,7 +80,8 @@ static bool is_same_kind(const sp_layer_mlp *a, const sp_layer_mlp *b)
     return a->ffn == b->ffn && a->experts == b->experts &&
            a->experts_per_token == b->experts_per_token && a->shared_ffn == b->shared_ffn &&
            a->shared_gate == b->shared_gate && a->window_tokens == b->window_tokens &&
-           a->chunk_tokens == b->chunk_tokens;
+           a->chunk_tokens == b->chunk_tokens && a->mixer == b->mixer &&
+           a->without_mlp == b->without_mlp;
 }
 
 static int kind_like(sp_model *model, const sp_layer_mlp *mlp)
@@ -124,6 +127,8 @@ static bool read_run(sp_object *object, sp_model *model)
     bool usual_gate = mlp.shared_ffn > 0 && mlp.shared_gate;
     mlp.shared_gate = sp_object_bool(object, "shared_gate", usual_gate);
     read_seen(object, &mlp);
+    mlp.mixer = (sp_mixer)sp_object_enum(object, "mixer", sp_mixer_names, (int)mlp.mixer);
+    mlp.without_mlp = sp_object_bool(object, "without_mlp", mlp.without_mlp);
     run.kind = kind_like(model, &mlp);
     if (run.kind < SP_LAYER_KINDS) {
         model->run[model->runs++] = run;
@@ -180,6 +185,12 @@ static json_t *write_layer_kinds(const void *owner, const void *context)
             sp_json_add(run, SP_JSON("window_tokens", mlp->window_tokens),
                         SP_JSON("chunk_tokens", mlp->chunk_tokens));
         }
+        if (mlp->mixer != model->mixer) {
+            sp_json_add(run, SP_JSON("mixer", sp_mixer_names[mlp->mixer]));
+        }
+        if (mlp->without_mlp != model->without_mlp) {
+            sp_json_add(run, SP_JSON("without_mlp", mlp->without_mlp));
+        }
         json_array_append_new(array, run);
     }
     return array;
@@ -201,6 +212,37 @@ static json_t *write_dropout(const void *owner, const void *context)
     (void)context;
     return model->dropout != SP_DROPOUT_USUAL ? json_boolean(model->dropout == SP_DROPOUT_ON)
                                               : NULL;
+}
+
+// A standard deviation, or "exact".
+static void read_imbalance(sp_object *section, const sp_setting *row, void *owner, void *context)
+{
+    sp_model *model = owner;
+    const json_t *value = sp_object_get(section, "expert_imbalance");
+    (void)context;
+    if (value == NULL ||
+        (json_is_string(value) && strcmp(json_string_value(value), "exact") == 0)) {
+        return;
+    }
+    if (!json_is_number(value)) {
+        sp_object_expected(section, "expert_imbalance", value, "%s", row->type);
+        return;
+    }
+    model->forced_routing = true;
+    model->expert_imbalance =
+        sp_object_real(section, "expert_imbalance", 0.0, -SP_I_MAX_IMBALANCE, SP_I_MAX_IMBALANCE);
+}
+
+static json_t *write_imbalance(const void *owner, const void *context)
+{
+    const sp_model *model = owner;
+    (void)context;
+    return model->forced_routing ? json_real(model->expert_imbalance) : NULL;
+}
+
+static bool forces_routing(const void *owner)
+{
+    return ((const sp_model *)owner)->forced_routing;
 }
 
 // clang-format off
@@ -295,7 +337,7 @@ static const sp_setting model_rows[] = {
      .text = "Normalisation before attention, before the MLP and before the head.",
      .aliases = "normalization"},
     {.key = "model.positional", SP_ONE_OF(sp_positional_names), SP_FIELD(sp_model, positional),
-     .text = "Positions: rotary embeddings, or a learned table.",
+     .text = "Positions: rotary embeddings, a learned table, or none (Nemotron-H).",
      .aliases = "position_embedding_type"},
     {.key = "model.max_positions", SP_INT(0, SP_I_MAX_POSITIONS), SP_FIELD(sp_model, max_positions),
      .if_changed = true, .fallback = "0, not counted",
@@ -313,10 +355,43 @@ static const sp_setting model_rows[] = {
      .text = "A token attends to those before it in its own chunk of so many tokens of the sample "
              "(attention_chunk_size of a config.json). Not with model.window_tokens.",
      .aliases = "attention_chunk_size"},
+    {.key = "model.mixer", SP_ONE_OF(sp_mixer_names), SP_FIELD(sp_model, mixer), .if_changed = true,
+     .text = "What tokens of a layer learn from each other by: attention, or a state that each token "
+             "changes (mamba2, gated-delta; model.state_heads and those beside it), or none, in a "
+             "layer that is an MLP alone. Layers that differ in it are model.layer_kinds."},
+    {.key = "model.without_mlp", SP_SWITCH, SP_FIELD(sp_model, without_mlp), .if_changed = true,
+     .text = "Layers are attention, or what stands in its place, without an MLP (Nemotron-H). "
+             "Layers that differ in it are model.layer_kinds."},
+    {.key = "model.state_heads", SP_INT(0, SP_I_MAX_HEADS), SP_FIELD(sp_model, state_heads),
+     .if_changed = true, .fallback = "0, no layers with a state",
+     .text = "Heads of a layer with a state (model.mixer).",
+     .aliases = "mamba_num_heads linear_num_value_heads"},
+    {.key = "model.state_head_dim", SP_INT(0, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, state_head_dim),
+     .if_changed = true, .fallback = "0; required with state_heads",
+     .text = "Features of a token in a head of a layer with a state.",
+     .aliases = "mamba_head_dim linear_value_head_dim"},
+    {.key = "model.state_groups", SP_INT(0, SP_I_MAX_HEADS), SP_FIELD(sp_model, state_groups),
+     .if_changed = true, .fallback = "0; required with state_heads",
+     .text = "Groups of heads of a layer with a state that share what writes into the state and what "
+             "reads it (B and C of Mamba-2, keys and queries of gated DeltaNet).",
+     .aliases = "mamba_num_groups linear_num_key_heads"},
+    {.key = "model.state_dim", SP_INT(0, SP_I_MAX_HEAD_DIM), SP_FIELD(sp_model, state_dim),
+     .if_changed = true, .fallback = "0; required with state_heads",
+     .text = "Numbers that the state of a head has for each of its features.",
+     .aliases = "mamba_state_dim ssm_state_size linear_key_head_dim"},
+    {.key = "model.state_conv", SP_INT(0, SP_I_MAX_STATE_CONV), SP_FIELD(sp_model, state_conv),
+     .if_changed = true, .fallback = "0; required with state_heads",
+     .text = "Tokens that the convolution in front of a state takes in.",
+     .aliases = "conv_kernel linear_conv_kernel_dim mamba_d_conv"},
+    {.key = "model.attention_gate", SP_SWITCH, SP_FIELD(sp_model, attention_gate),
+     .if_changed = true,
+     .text = "What attention gives is multiplied by a gate for each of its features, made beside the "
+             "queries (Qwen3-Next).", .aliases = "attn_output_gate attention_output_gate"},
     {.key = "model.stored_dtype", SP_ONE_OF(sp_stored_dtype_names),
      SP_FIELD(sp_model, stored_dtype), .if_changed = true,
-     .text = "Type that the weights are stored in (torch_dtype of a config.json). Steps compute in "
-             "BF16 all the same, with a warning."},
+     .text = "Type that the weights are stored in (torch_dtype of a config.json, or its "
+             "quantization_config of FP8). Steps compute as precision says all the same, with a "
+             "warning; with float8 precision must be stated."},
     {.key = "model.tied_embeddings", SP_SWITCH, SP_FIELD(sp_model, tied_embeddings),
      .text = "Embedding and LM head share one matrix.", .aliases = "tie_word_embeddings"},
     {.key = "model.bias", SP_SWITCH, SP_FIELD(sp_model, bias),
@@ -376,6 +451,35 @@ static const sp_setting model_rows[] = {
      SP_FIELD(sp_model, experts_per_token), .derive = any_expert, .is_written = has_experts,
      .fallback = "0; required with experts", .text = "Experts that each token is routed to.",
      .aliases = "moe_router_topk num_experts_per_tok topk"},
+    {.key = "model.expert_groups", SP_INT(0, SP_I_MAX_EXPERTS), SP_FIELD(sp_model, expert_groups),
+     .if_changed = true, .fallback = "0, no groups",
+     .text = "Groups of neighbouring experts, of which a token goes to expert_group_top_k at most. "
+             "With a group on each node it goes to no more nodes (stack.dispatcher deepep, hybridep).",
+     .aliases = "moe_router_num_groups n_group"},
+    {.key = "model.expert_group_top_k", SP_INT(0, SP_I_MAX_EXPERTS),
+     SP_FIELD(sp_model, expert_group_top_k), .if_changed = true,
+     .fallback = "0; required with expert_groups",
+     .text = "Groups of experts that a token goes to at most.",
+     .aliases = "moe_router_group_topk topk_group"},
+    {.key = "model.expert_imbalance", .type = "\"exact\" or a number from -4 to 4",
+     .read = read_imbalance, .write = write_imbalance, .fallback = "\"exact\"",
+     .text = "How unevenly tokens are routed to experts on several ranks (parallel.ep). \"exact\": "
+             "every rank gets as many rows. A number forces routing as Megatron-LM's "
+             "moe_router_force_biased does: logits drawn from N(0, 1) plus a bias for each expert, "
+             "drawn with that standard deviation, anew for every layer and micro-batch above 0 and "
+             "kept for each layer below; 0 is its forced load balancing, even on average. All ranks "
+             "wait for the fullest (expert_overload, expert_wait_ms), and memory is the fullest's.",
+     .aliases = "moe_router_force_biased"},
+    {.key = "model.expert_imbalance_seed", SP_INT(0, HUGE_VAL),
+     SP_FIELD(sp_model, expert_imbalance_seed), .usual = 1, .is_written = forces_routing,
+     .text = "Seed of what model.expert_imbalance draws."},
+    {.key = "model.expert_capacity_factor", SP_REAL(0, 64),
+     SP_FIELD(sp_model, expert_capacity_factor), .if_changed = true, .fallback = "0, none",
+     .text = "Each expert gets so many times its even share of a rank's tokens, rounded up: what is "
+             "beyond is dropped, and what lacks is padded, so that all have as many rows whatever "
+             "the routing (Megatron-LM with moe_pad_expert_input_to_capacity). 0: no token is "
+             "dropped.",
+     .aliases = "moe_expert_capacity_factor"},
     {.key = "model.shared_ffn", SP_INT(0, SP_I_MAX_FFN), SP_FIELD(sp_model, shared_ffn),
      .if_changed = true, .fallback = "0, no shared experts",
      .text = "Width of all shared experts together: one dense MLP beside the experts, which every "
@@ -384,12 +488,12 @@ static const sp_setting model_rows[] = {
     {.key = "model.shared_gate", SP_SWITCH, SP_FIELD(sp_model, shared_gate), .if_changed = true,
      .text = "What shared experts give is multiplied by a number for each token that a gate makes "
              "of its hidden states (Qwen2-MoE).", .aliases = "moe_shared_expert_gate"},
-    {.key = "model.layer_kinds", .type = "an array of 1 to 8 objects", .read = read_layer_kinds,
+    {.key = "model.layer_kinds", .type = "an array of 1 to 128 objects", .read = read_layer_kinds,
      .write = write_layer_kinds, .fallback = "none, all layers are alike",
      .text = "Layers that differ in their MLP or in what they attend to, in the order of the model "
              "and again up to model.layers: objects with layers (how many, 1 unless stated), ffn, "
-             "experts, experts_per_token, shared_ffn, shared_gate, window_tokens and chunk_tokens (0: all tokens), each as "
-             "the model's where it is not stated. [{\"layers\": 3, \"experts\": 0, \"ffn\": 18432}, "
+             "experts, experts_per_token, shared_ffn, shared_gate, window_tokens and chunk_tokens (0: all tokens), "
+             "mixer and without_mlp, each as the model's where it is not stated. [{\"layers\": 3, \"experts\": 0, \"ffn\": 18432}, "
              "{\"layers\": 58}] begins with three dense layers."},
 };
 // clang-format on
@@ -502,6 +606,8 @@ const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *spac
     space->shared_gate = model->kind[kind].shared_gate;
     space->window_tokens = model->kind[kind].window_tokens;
     space->chunk_tokens = model->kind[kind].chunk_tokens;
+    space->mixer = model->kind[kind].mixer;
+    space->without_mlp = model->kind[kind].without_mlp;
     space->kinds = space->runs = 0;
     return space;
 }
@@ -524,6 +630,65 @@ int64_t sp_model_most_shared(const sp_model *model)
         most = shared > most ? shared : most;
     }
     return most;
+}
+
+bool sp_model_has_state(const sp_model *model)
+{
+    bool found = model->runs == 0 && sp_mixer_has_state(model->mixer);
+    for (int r = 0; r < model->runs; r++) {
+        found = found || sp_mixer_has_state(model->kind[model->run[r].kind].mixer);
+    }
+    return found;
+}
+
+bool sp_model_lacks_blocks(const sp_model *model)
+{
+    bool lacks = model->runs == 0 && (model->without_mlp || model->mixer == SP_MIXER_NONE);
+    for (int r = 0; r < model->runs; r++) {
+        const sp_layer_mlp *kind = &model->kind[model->run[r].kind];
+        lacks = lacks || kind->without_mlp || kind->mixer == SP_MIXER_NONE;
+    }
+    return lacks;
+}
+
+static bool attends_everywhere(const sp_model *model)
+{
+    bool all = model->runs > 0 || model->mixer == SP_MIXER_ATTENTION;
+    for (int r = 0; r < model->runs; r++) {
+        all = all && model->kind[model->run[r].kind].mixer == SP_MIXER_ATTENTION;
+    }
+    return all;
+}
+
+double sp_model_attending_share(const sp_model *model)
+{
+    int count[SP_LAYER_KINDS];
+    int attending = 0;
+    if (attends_everywhere(model)) {
+        return 1.0;
+    }
+    sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
+    for (int k = 0; model->runs > 0 && k < model->kinds; k++) {
+        attending += model->kind[k].mixer == SP_MIXER_ATTENTION ? count[k] : 0;
+    }
+    return (double)attending / sp_model_all_layers(model);
+}
+
+bool sp_model_sees_all(const sp_model *model)
+{
+    return attends_everywhere(model) && sp_model_least_seen(model) == 0;
+}
+
+double sp_model_state_flops_per_token(const sp_model *alike)
+{
+    if (!sp_mixer_has_state(alike->mixer)) {
+        return 0.0;
+    }
+    double values = (double)(alike->state_heads * alike->state_head_dim);
+    double keys = (double)(alike->state_groups * alike->state_dim);
+    double each = alike->mixer == SP_MIXER_MAMBA2 ? 7.0 : 4.0;
+    return 2.0 * (double)alike->state_conv * (values + 2.0 * keys) +
+           each * values * (double)alike->state_dim;
 }
 
 // 0: all tokens.
@@ -586,8 +751,12 @@ static double chunk_pairs2(double begin, double tokens, double chunk)
     return causal_pairs2(inside, first) + (left - last) * chunk + last * last;
 }
 
-static double pairs2_of(int64_t window_tokens, int64_t chunk_tokens, double begin, double tokens)
+static double pairs2_of(sp_mixer mixer, int64_t window_tokens, int64_t chunk_tokens, double begin,
+                        double tokens)
 {
+    if (mixer != SP_MIXER_ATTENTION) {
+        return 0.0;
+    }
     if (window_tokens > 0) {
         return window_pairs2(begin, tokens, (double)window_tokens);
     }
@@ -598,18 +767,19 @@ static double pairs2_of(int64_t window_tokens, int64_t chunk_tokens, double begi
 double sp_model_pairs2(const sp_model *model, double begin, double tokens)
 {
     int64_t least = sp_model_least_seen(model);
-    if (least == 0 || begin + tokens <= (double)least) {
+    if (attends_everywhere(model) && (least == 0 || begin + tokens <= (double)least)) {
         return causal_pairs2(begin, tokens);
     }
     if (model->runs == 0) {
-        return pairs2_of(model->window_tokens, model->chunk_tokens, begin, tokens);
+        return pairs2_of(model->mixer, model->window_tokens, model->chunk_tokens, begin, tokens);
     }
     int count[SP_LAYER_KINDS];
     double sum = 0.0;
     sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
     for (int k = 0; k < model->kinds; k++) {
         const sp_layer_mlp *kind = &model->kind[k];
-        sum += count[k] * pairs2_of(kind->window_tokens, kind->chunk_tokens, begin, tokens);
+        sum += count[k] *
+               pairs2_of(kind->mixer, kind->window_tokens, kind->chunk_tokens, begin, tokens);
     }
     return sum / sp_model_all_layers(model);
 }
@@ -687,7 +857,7 @@ static double linear_flops_of_layer(const sp_model *model)
             weights += linear.active * linear.inputs * linear.outputs;
         }
     }
-    return 2.0 * (double)weights;
+    return 2.0 * (double)weights + sp_model_state_flops_per_token(model);
 }
 
 double sp_model_layer_linear_flops_per_token(const sp_model *model)
@@ -751,8 +921,8 @@ static void check_range(checker *check, const char *key, int64_t value, int64_t 
            (long long)value);
 }
 
-static void check_kind(checker *check, const char *experts_key, const char *chunk_key,
-                       const sp_layer_mlp *kind);
+static void check_kind(checker *check, const sp_model *model, const char *experts_key,
+                       const char *chunk_key, const sp_layer_mlp *kind);
 static void check_relations(checker *check, const sp_model *model);
 
 sp_status sp_model_check(const sp_model *model, const char *source, const char *path, sp_error *err)
@@ -766,9 +936,9 @@ sp_status sp_model_check(const sp_model *model, const char *source, const char *
         }
     }
     const sp_layer_mlp own = own_mlp(model);
-    check_kind(&check, "experts_per_token", "chunk_tokens", &own);
+    check_kind(&check, model, "experts_per_token", "chunk_tokens", &own);
     for (int k = 0; model->runs > 0 && k < model->kinds; k++) {
-        check_kind(&check, "layer_kinds", "layer_kinds", &model->kind[k]);
+        check_kind(&check, model, "layer_kinds", "layer_kinds", &model->kind[k]);
     }
     if (check.good) {
         check_relations(&check, model);
@@ -784,6 +954,21 @@ static void check_experts(checker *check, const char *key, const sp_layer_mlp *m
     refuse(check, mlp->experts == 0 && mlp->experts_per_token != 0, key,
            "is %d, and the model has no experts: state how many it has, or neither",
            mlp->experts_per_token);
+}
+
+static void check_groups(checker *check, const sp_model *model, const sp_layer_mlp *mlp)
+{
+    int groups = model->expert_groups;
+    int top = model->expert_group_top_k;
+    if (groups == 0 || mlp->experts == 0) {
+        return;
+    }
+    refuse(check, mlp->experts % groups != 0, "expert_groups",
+           "%d experts cannot be cut into %d equal groups", mlp->experts, groups);
+    refuse(check,
+           mlp->experts % groups == 0 && mlp->experts / groups * top < mlp->experts_per_token,
+           "expert_group_top_k", "%d groups of %d experts have no %d for a token", top,
+           mlp->experts / groups, mlp->experts_per_token);
 }
 
 static void check_latent(checker *check, const sp_model *model)
@@ -831,13 +1016,22 @@ static void check_adapters(checker *check, const sp_model *model)
            "adapters are not simulated with layers that predict further tokens (mtp_layers), "
            "expected 0, got %lld",
            (long long)model->lora_rank);
+    refuse(check, sp_model_has_state(model) || sp_model_lacks_blocks(model), key,
+           "adapters are not simulated beside layers with a state, or without attention or an MLP "
+           "(mixer, without_mlp), expected 0, got %lld",
+           (long long)model->lora_rank);
+    refuse(check, model->attention_gate, key,
+           "adapters are not simulated with a gate of attention (attention_gate), expected 0, got "
+           "%lld",
+           (long long)model->lora_rank);
 }
 
-static void check_kind(checker *check, const char *experts_key, const char *chunk_key,
-                       const sp_layer_mlp *kind)
+static void check_kind(checker *check, const sp_model *model, const char *experts_key,
+                       const char *chunk_key, const sp_layer_mlp *kind)
 {
     bool of_kind = strcmp(experts_key, "layer_kinds") == 0;
     check_experts(check, experts_key, kind);
+    check_groups(check, model, kind);
     refuse(check, kind->shared_ffn > 0 && kind->experts == 0,
            of_kind ? "layer_kinds" : "shared_ffn",
            "shared experts stand beside experts, and there are none (experts)");
@@ -846,6 +1040,35 @@ static void check_kind(checker *check, const char *experts_key, const char *chun
            "a gate is of shared experts, and there are none (shared_ffn)");
     refuse(check, kind->window_tokens > 0 && kind->chunk_tokens > 0, chunk_key,
            "a layer attends to a window (window_tokens) or to its chunk (chunk_tokens), not both");
+    refuse(check, kind->without_mlp && kind->mixer == SP_MIXER_NONE,
+           of_kind ? "layer_kinds" : "without_mlp",
+           "a layer without attention or a state (mixer) has an MLP");
+    refuse(check, kind->without_mlp && kind->experts > 0, of_kind ? "layer_kinds" : "without_mlp",
+           "a layer without an MLP has no experts");
+}
+
+static void check_state(checker *check, const sp_model *model)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"state_heads", model->state_heads},
+                 {"state_head_dim", model->state_head_dim},
+                 {"state_groups", model->state_groups},
+                 {"state_dim", model->state_dim},
+                 {"state_conv", model->state_conv}};
+    bool has = sp_model_has_state(model);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        refuse(check, has && sizes[i].value == 0, sizes[i].key,
+               "layers with a state need it (mixer)");
+        refuse(check, !has && sizes[i].value > 0, sizes[i].key,
+               "is of layers with a state, of which the model has none (mixer)");
+    }
+    refuse(check, has && model->state_groups > 0 && model->state_heads % model->state_groups != 0,
+           "state_groups", "%d groups do not divide %d heads (state_heads)", model->state_groups,
+           model->state_heads);
+    refuse(check, model->attention_gate && sp_model_is_latent(model), "attention_gate",
+           "is not simulated with latent attention (kv_lora_rank)");
 }
 
 static void check_biases(checker *check, const sp_model *model)
@@ -861,12 +1084,20 @@ static void check_relations(checker *check, const sp_model *model)
 {
     const char *rotary = sp_model_is_latent(model) ? "qk_rope_dim" : "head_dim";
     check_latent(check, model);
+    check_state(check, model);
     check_adapters(check, model);
     check_biases(check, model);
     refuse(check, model->heads % model->kv_heads != 0, "kv_heads",
            "%d key and value heads do not divide %d query heads", model->kv_heads, model->heads);
     refuse(check, model->router_bias && sp_model_most_experts(model) == 0, "router_bias",
            "is true, and no layer has a router (experts)");
+    refuse(check, model->expert_groups > 0 && sp_model_most_experts(model) == 0, "expert_groups",
+           "is %d, and the model has no experts (experts)", model->expert_groups);
+    refuse(check,
+           model->expert_group_top_k > model->expert_groups ||
+               (model->expert_group_top_k == 0 && model->expert_groups > 0),
+           "expert_group_top_k", "is %d, and there are %d groups (expert_groups)",
+           model->expert_group_top_k, model->expert_groups);
     refuse(check, model->qk_norm_whole && !model->qk_norm, "qk_norm_whole",
            "is true, and queries and keys have no norm (qk_norm)");
     refuse(check, model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0, rotary,
@@ -882,11 +1113,12 @@ static void check_relations(checker *check, const sp_model *model)
 }
 
 const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", "geglu", NULL};
+const char *const sp_mixer_names[] = {"attention", "mamba2", "gated-delta", "none", NULL};
 const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
-const char *const sp_positional_names[] = {"rope", "learned", NULL};
+const char *const sp_positional_names[] = {"rope", "learned", "none", NULL};
 const char *const sp_lora_target_names[] = {"all-linear",  "attention",       "mlp",
                                             "query-value", "megatron-linear", NULL};
-const char *const sp_stored_dtype_names[] = {"bfloat16", "float16", "float32", NULL};
+const char *const sp_stored_dtype_names[] = {"bfloat16", "float16", "float32", "float8", NULL};
 
 void sp_model_from_object(sp_object *object, sp_model *model)
 {

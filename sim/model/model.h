@@ -11,7 +11,12 @@
 // GEGLU is SwiGLU with GELU in SiLU's place, of the same cost.
 typedef enum sp_activation { SP_SWIGLU, SP_GELU, SP_SQUARED_RELU, SP_GEGLU } sp_activation;
 // The type that weights are stored in. Steps compute in BF16 whatever that is.
-typedef enum sp_stored_dtype { SP_STORED_BF16, SP_STORED_FP16, SP_STORED_FP32 } sp_stored_dtype;
+typedef enum sp_stored_dtype {
+    SP_STORED_BF16,
+    SP_STORED_FP16,
+    SP_STORED_FP32,
+    SP_STORED_FP8 // with scales, for blocks of weights or for tensors
+} sp_stored_dtype;
 // Dropout of hidden states and attention; usual: with GELU alone.
 typedef enum sp_dropout { SP_DROPOUT_USUAL, SP_DROPOUT_OFF, SP_DROPOUT_ON } sp_dropout;
 // Which projections of a layer carry adapters: all of them, those of attention or of the MLP, or
@@ -25,19 +30,29 @@ typedef enum sp_lora_targets {
     SP_LORA_MEGATRON
 } sp_lora_targets;
 typedef enum sp_norm { SP_RMSNORM, SP_LAYERNORM } sp_norm;
-typedef enum sp_positional { SP_ROPE, SP_LEARNED } sp_positional;
+// What tokens of a layer learn from each other by: attention; a state that each token changes
+// (Mamba-2, arXiv 2405.21060; gated DeltaNet, arXiv 2412.06464), in place of it; or nothing, in a
+// layer that is an MLP alone.
+typedef enum sp_mixer {
+    SP_MIXER_ATTENTION,
+    SP_MIXER_MAMBA2,
+    SP_MIXER_GATED_DELTA,
+    SP_MIXER_NONE
+} sp_mixer;
+typedef enum sp_positional { SP_ROPE, SP_LEARNED, SP_NO_POSITIONS } sp_positional;
 
 // NULL-terminated, in the order of the enums.
 extern const char *const sp_activation_names[];
 extern const char *const sp_norm_names[];
+extern const char *const sp_mixer_names[];
 extern const char *const sp_positional_names[];
 extern const char *const sp_stored_dtype_names[]; // as PyTorch names them
 extern const char *const sp_lora_target_names[];
 
 enum { SP_MODEL_NAME = 64, SP_MODEL_KEY = 40, SP_MODEL_KEYS = 160 };
 
-// What may differ from layer to layer: the MLP, dense or routed to experts, and the tokens that
-// attention sees. All else is alike in all layers.
+// What may differ from layer to layer: attention or what stands in its place, the MLP, dense or
+// routed to experts, and the tokens that attention sees. All else is alike in all layers.
 typedef struct sp_layer_mlp {
     int64_t ffn; // f, of one expert where there are experts
     int experts; // 0: dense MLP
@@ -45,6 +60,8 @@ typedef struct sp_layer_mlp {
     int64_t shared_ffn; // of all shared experts together, which every token passes; 0: none
     bool shared_gate;   // their output is multiplied by a number for each token (h to 1, Qwen2-MoE)
     int64_t window_tokens, chunk_tokens; // as of sp_model
+    sp_mixer mixer;
+    bool without_mlp;
 } sp_layer_mlp;
 
 // So many layers of one kind behind each other.
@@ -52,7 +69,7 @@ typedef struct sp_layer_run {
     int layers, kind;
 } sp_layer_run;
 
-enum { SP_LAYER_KINDS = 4, SP_LAYER_RUNS = 8 }; // at most
+enum { SP_LAYER_KINDS = 4, SP_LAYER_RUNS = 128 }; // at most
 
 // A decoder-only transformer. All counts are of the whole model, before sharding.
 typedef struct sp_model {
@@ -69,6 +86,14 @@ typedef struct sp_model {
     // those of its own chunk (of so many tokens, counted from the sample's first); 0: to all before
     // it. One of them at most.
     int64_t window_tokens, chunk_tokens;
+    sp_mixer mixer;
+    bool without_mlp;
+    // Of layers with a state: heads, each with so many features of a token and a state of that many
+    // times state_dim; groups of heads that share what writes into the state and what reads it; and
+    // tokens that a convolution in front takes in.
+    int state_heads, state_groups;
+    int64_t state_head_dim, state_dim, state_conv;
+    bool attention_gate; // of each feature of the attention's output (Qwen3-Next)
     sp_activation activation;
     sp_norm norm;
     sp_positional positional;
@@ -102,8 +127,20 @@ typedef struct sp_model {
     int mtp_layers; // that predict further tokens, on the last stage, alike the last layer
     int experts;    // as ffn
     int experts_per_token;
+    // Experts of a layer in so many groups of neighbours, of which a token's lie in so many at most
+    // (DeepSeek-V2, arXiv 2405.04434, section 2.2.2); 0: anywhere.
+    int expert_groups, expert_group_top_k;
     int64_t shared_ffn;
     bool shared_gate;
+    // Tokens go to experts as Megatron-LM's forced routing sends them (sim/cost/expert_load.h),
+    // with biases of that standard deviation and draws of that seed; else evenly, each expert as
+    // many.
+    bool forced_routing;
+    double expert_imbalance;
+    int64_t expert_imbalance_seed;
+    // Every expert gets so many times its even share of each rank's tokens, rows without a token
+    // among them (drop and pad); 0: the tokens that choose it.
+    double expert_capacity_factor;
     // Layers in the order of the model, again and again up to their number; 0 runs: all alike.
     int kinds, runs;
     sp_layer_mlp kind[SP_LAYER_KINDS];
@@ -124,12 +161,15 @@ SP_API sp_status sp_model_named(const char *name, sp_model *model, bool *known, 
 // Is it the path of a file, or of a folder that holds a config.json?
 bool sp_model_is_there(const char *path);
 
-// Reads a Hugging Face config.json of one of the families of model_hf.c; keys that are not read are
-// named in the model, missing ones take the architecture's defaults.
+// Reads a Hugging Face config.json of one of the families of hf_families.c; keys that are not read
+// are named in the model, missing ones take the architecture's defaults.
 sp_status sp_model_read_hf(const char *path, sp_model *model, sp_error *err);
 // A config.json that is parsed already; `source` names it in messages.
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model,
                            sp_error *err);
+
+// The model_type of the families that are read, NULL past the last.
+const char *sp_model_hf_kind(int index);
 
 // The `model` object of a scenario. Ends and checks the object; errors are
 // collected in object->err.
@@ -181,6 +221,25 @@ int64_t sp_model_least_seen(const sp_model *model);
 void sp_model_drop_seen(sp_model *model, int64_t longest);
 // Do layers of the two kinds see the same tokens?
 bool sp_model_sees_alike(const sp_model *model, int kind, int other);
+
+// ---- Layers with a state ----
+
+static inline bool sp_mixer_has_state(sp_mixer mixer)
+{
+    return mixer == SP_MIXER_MAMBA2 || mixer == SP_MIXER_GATED_DELTA;
+}
+// Has a layer of the model a state?
+bool sp_model_has_state(const sp_model *model);
+// Has a layer attention, or what stands in its place, or an MLP alone?
+bool sp_model_lacks_blocks(const sp_model *model);
+// The share of all layers that have attention; 1 of most models.
+double sp_model_attending_share(const sp_model *model);
+// Do all layers attend to all tokens before?
+bool sp_model_sees_all(const sp_model *model);
+// FLOPs that a token takes in a layer beside its products, forward: the convolution, and the state
+// as recurrent: 7 for each of its elements with Mamba-2, 4 with gated DeltaNet. 0: the layer has no
+// state. (Megatron-LM counts the same, training/training.py.)
+double sp_model_state_flops_per_token(const sp_model *alike);
 
 // ---- Attention ----
 
@@ -256,6 +315,7 @@ double sp_model_attention_flops_per_pair(const sp_model *model); // one layer
 // Largest sizes that are read: every parameter count then fits int64_t (3*h*f*experts*layers is
 // below 2^62.6), and 16 bytes for each of at most 2^50 parameters do as well.
 enum {
+    SP_I_MAX_IMBALANCE = 4, // biases beyond make one rank hold all that it may
     SP_I_MAX_LAYERS = 1 << 12,
     SP_I_MAX_MTP_LAYERS = 4,
     SP_I_MAX_HIDDEN = 1 << 18,
@@ -265,7 +325,8 @@ enum {
     SP_I_MAX_VOCAB = 1 << 27,
     SP_I_MAX_POSITIONS = 1 << 27,
     SP_I_MAX_LORA_RANK = 1 << 12,
-    SP_I_MAX_EXPERTS = 1 << 10
+    SP_I_MAX_EXPERTS = 1 << 10,
+    SP_I_MAX_STATE_CONV = 64
 };
 
 #define SP_I_MAX_PARAMETERS (INT64_C(1) << 50)

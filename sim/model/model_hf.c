@@ -10,236 +10,11 @@
 #include "sim/model/hf_config.h"
 #include "sim/model/model.h"
 
-// How attention is seen by a family whose file has no layer_types: all tokens unless
-// use_sliding_window says so, a window unless it says no, or always.
-typedef enum hf_windows { IF_ASKED, IF_STATED, ALWAYS } hf_windows;
-
-// A key with the value that the library's class has where a file does not state it; NULL: none.
-typedef struct hf_number {
-    const char *key;
-    int usual;
-} hf_number;
-
-typedef struct hf_family hf_family;
-struct hf_family {
-    const char *name; // model_type
-    // Reads all of the file; NULL: as most do, with the rows below.
-    void (*read)(sp_object *object, sp_model *model);
-    // What the library has where a file states nothing; 0: as many as heads, hidden_size over
-    // heads, and of heads and vocabulary, of no window: they must be stated.
-    int kv_heads, head_dim, heads, vocab;
-    int window;
-    hf_windows windows;
-    int pattern;              // one layer of so many sees all tokens; 0: none does
-    const char *pattern_key;  // the same in the file
-    const char *first_window; // key of the first layer with a window
-    bool chunks;              // layers see the chunk of attention_chunk_size, not a window
-    sp_activation activation; // SwiGLU, or another whose name must have "gelu" in it
-    sp_norm norm;
-    bool tied, post_norms;
-    hf_number soft_caps;
-    hf_number qk_norm; // key "": always
-    bool qk_norm_whole;
-    bool latents; // of queries, keys and values (MLA)
-    // Biases of queries, keys and values, and with `output_bias` of what is behind the attention.
-    hf_number attention_bias;
-    bool output_bias;
-    bool expert_biases, attention_sinks; // experts' with those of routers
-    hf_number mlp_bias, head_bias;
-    // Experts: how many, and of them for a token; the key of their width where intermediate_size
-    // is that of dense layers. Of shared ones the key of their number, each as wide as an expert,
-    // or of the width of all.
-    hf_number experts, active, shared, shared_width;
-    const char *expert_width;
-    bool shared_gate;
-    // Of a model whose layers differ: has this one experts?
-    bool (*is_routed)(sp_object *object, int layer);
-    hf_number dense_width; // where it is not intermediate_size
-    // What else the file may say.
-    void (*finish)(sp_object *object, sp_model *model);
-};
-
-static void read_gpt2(sp_object *object, sp_model *model);
-static void read_gpt_neox(sp_object *object, sp_model *model);
-static bool is_routed_qwen(sp_object *object, int layer);
-static bool is_routed_glm(sp_object *object, int layer);
-static bool is_routed_llama4(sp_object *object, int layer);
-static bool is_routed_deepseek_v2(sp_object *object, int layer);
-static bool is_routed_deepseek_v3(sp_object *object, int layer);
-static void read_mtp(sp_object *object, sp_model *model);
-static void finish_gpt_oss(sp_object *object, sp_model *model);
-static void finish_llama4(sp_object *object, sp_model *model);
-
-enum { LIBRARY_WINDOW = 4096 };
-
-// Kimi K2 is a DeepSeek-V3 of other sizes, as Moonlight is, whose files say deepseek_v3. The
-// numbers that choose its experts evenly (e_score_correction_bias) have no gradients and are not
-// counted.
-#define DEEPSEEK_V3(name_)                                                                        \
-    {                                                                                             \
-        .name = (name_), .latents = true, .experts = {"n_routed_experts", 256},                   \
-        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size",            \
-        .shared = {"n_shared_experts", 1}, .is_routed = is_routed_deepseek_v3, .finish = read_mtp \
-    }
-
-// Values of absent keys are those of the library's classes, src/transformers/models/*; what only
-// some layers or files have is read by the functions named here.
-static const hf_family families[] = {
-    {.name = "llama",
-     .windows = IF_STATED, // of another library's model
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .mlp_bias = {"mlp_bias", 0}},
-    {.name = "mistral", .kv_heads = 8, .windows = ALWAYS, .window = LIBRARY_WINDOW},
-    {.name = "qwen2",
-     .kv_heads = 32,
-     .window = LIBRARY_WINDOW,
-     .first_window = "max_window_layers",
-     .attention_bias = {"qkv_bias", true}},
-    {.name = "qwen3",
-     .kv_heads = 32,
-     .head_dim = 128,
-     .window = LIBRARY_WINDOW,
-     .first_window = "max_window_layers",
-     .qk_norm = {"use_qk_norm", true},
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true},
-    {.name = "mixtral",
-     .kv_heads = 8,
-     .windows = ALWAYS,
-     .experts = {"num_local_experts", 8},
-     .active = {"num_experts_per_tok", 2}},
-    {.name = "gpt2", .read = read_gpt2, .activation = SP_GELU},
-    {.name = "gpt_neox", .read = read_gpt_neox, .activation = SP_GELU},
-    {.name = "gemma",
-     .kv_heads = 16,
-     .head_dim = 256,
-     .activation = SP_GEGLU,
-     .tied = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .soft_caps = {"attn_logit_softcapping", 0}},
-    {.name = "gemma2",
-     .kv_heads = 4,
-     .head_dim = 256,
-     .windows = ALWAYS,
-     .window = LIBRARY_WINDOW,
-     .pattern = 2,
-     .activation = SP_GEGLU,
-     .tied = true,
-     .post_norms = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .soft_caps = {"attn_logit_softcapping", true}},
-    // Files that see pictures leave out heads and vocabulary where they are the library's.
-    {.name = "gemma3_text",
-     .kv_heads = 4,
-     .head_dim = 256,
-     .heads = 8,
-     .vocab = 262208,
-     .windows = ALWAYS,
-     .window = LIBRARY_WINDOW,
-     .pattern = 6,
-     .pattern_key = "sliding_window_pattern",
-     .activation = SP_GEGLU,
-     .tied = true,
-     .post_norms = true,
-     .qk_norm = {"", 0},
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .soft_caps = {"attn_logit_softcapping", 0}},
-    {.name = "qwen2_moe",
-     .kv_heads = 16,
-     .window = LIBRARY_WINDOW,
-     .first_window = "max_window_layers",
-     .attention_bias = {"qkv_bias", true},
-     .experts = {"num_experts", 60},
-     .active = {"num_experts_per_tok", 4},
-     .expert_width = "moe_intermediate_size",
-     .shared_width = {"shared_expert_intermediate_size", 5632},
-     .shared_gate = true,
-     .is_routed = is_routed_qwen},
-    {.name = "qwen3_moe",
-     .kv_heads = 4,
-     .window = LIBRARY_WINDOW,
-     .qk_norm = {"use_qk_norm", true},
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .experts = {"num_experts", 128},
-     .active = {"num_experts_per_tok", 8},
-     .expert_width = "moe_intermediate_size",
-     .is_routed = is_routed_qwen},
-    {.name = "olmoe",
-     .qk_norm = {"", 0},
-     .qk_norm_whole = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .experts = {"num_experts", 64},
-     .active = {"num_experts_per_tok", 8}},
-    {.name = "phimoe",
-     .kv_heads = 8,
-     .windows = ALWAYS,
-     .norm = SP_LAYERNORM,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .head_bias = {"lm_head_bias", 0},
-     .experts = {"num_local_experts", 16},
-     .active = {"num_experts_per_tok", 2}},
-    {.name = "glm4_moe",
-     .kv_heads = 8,
-     .qk_norm = {"use_qk_norm", false},
-     .attention_bias = {"attention_bias", 0},
-     .experts = {"n_routed_experts", 128},
-     .active = {"num_experts_per_tok", 8},
-     .expert_width = "moe_intermediate_size",
-     .shared = {"n_shared_experts", 1},
-     .is_routed = is_routed_glm,
-     .finish = read_mtp},
-    {.name = "deepseek_v2",
-     .latents = true,
-     .experts = {"n_routed_experts", 64},
-     .active = {"num_experts_per_tok", 6},
-     .expert_width = "moe_intermediate_size",
-     .shared = {"n_shared_experts", 2},
-     .is_routed = is_routed_deepseek_v2},
-    DEEPSEEK_V3("deepseek_v3"),
-    DEEPSEEK_V3("kimi_k2"),
-    {.name = "gpt_oss",
-     .kv_heads = 8,
-     .head_dim = 64,
-     .windows = ALWAYS,
-     .window = 128,
-     .pattern = 2,
-     .attention_bias = {"attention_bias", true},
-     .output_bias = true,
-     .expert_biases = true,
-     .attention_sinks = true,
-     .experts = {"num_local_experts", 128},
-     .active = {"num_experts_per_tok", 4},
-     .finish = finish_gpt_oss},
-    {.name = "llama4_text",
-     .kv_heads = 8,
-     .head_dim = 128,
-     .windows = ALWAYS,
-     .window = 8192,
-     .pattern = 4,
-     .pattern_key = "no_rope_layer_interval",
-     .chunks = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .experts = {"num_local_experts", 16},
-     .active = {"num_experts_per_tok", 1},
-     .shared = {"", 1},
-     .is_routed = is_routed_llama4,
-     .dense_width = {"intermediate_size_mlp", 16384},
-     .finish = finish_llama4},
-};
-
-enum { FAMILIES = sizeof families / sizeof families[0], KINDS_TEXT = 400, KIND_TEXT = 80 };
+enum { KIND_TEXT = 80 };
 
 static void read_dtype(sp_object *object, sp_model *model);
-static void refuse_activations(sp_object *object, const hf_family *family);
-static void read_family(sp_object *object, const hf_family *family, sp_model *model);
+static void refuse_activations(sp_object *object, const sp_i_hf_family *family);
+static void read_family(sp_object *object, const sp_i_hf_family *family, sp_model *model);
 static void name_model(sp_object *object, const char *fallback, sp_model *model);
 
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model, sp_error *err)
@@ -249,32 +24,53 @@ sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *m
 
 // ---- the document ----
 
-static const hf_family *family_named(const char *kind)
+static const sp_i_hf_family *family_named(const char *kind)
 {
-    for (int i = 0; kind != NULL && i < FAMILIES; i++) {
-        if (strcmp(kind, families[i].name) == 0) {
-            return &families[i];
+    for (int i = 0; kind != NULL && i < SP_I_HF_FAMILIES; i++) {
+        if (strcmp(kind, sp_i_hf_families[i].name) == 0) {
+            return &sp_i_hf_families[i];
         }
     }
     return NULL;
 }
 
+// Kinds that are published often, and what of them no layer here has.
+static const struct {
+    const char *names, *why;
+} other_kinds[] = {
+    {"falcon gptj codegen phi cohere cohere2", "attention and MLP side by side"},
+    {"mpt bloom", "positions that are added to scores (ALiBi)"},
+    {"opt", "ReLU"},
+    {"olmo", "norms without weights"},
+    {"olmo2 olmo3 exaone4", "norms behind attention and MLP alone"},
+    {"mllama llama4_vision_model t5 bart whisper", "layers that attend to another part"},
+    {"mamba falcon_mamba rwkv recurrent_gemma zamba falcon_h1 lfm2 jamba",
+     "layers other than attention, Mamba-2 and MLP"},
+};
+
+const char *sp_model_hf_kind(int index)
+{
+    return index >= 0 && index < SP_I_HF_FAMILIES ? sp_i_hf_families[index].name : NULL;
+}
+
 // Numbers tell kinds apart, so none is a misspelt other.
-static const hf_family *family_of(sp_object *object)
+static const sp_i_hf_family *family_of(sp_object *object)
 {
     const json_t *value = sp_object_get(object, "model_type");
-    const hf_family *family = family_named(json_string_value(value));
+    const char *kind = json_string_value(value);
+    const sp_i_hf_family *family = family_named(kind);
+    const char *why = NULL;
+    for (size_t i = 0; kind != NULL && i < sizeof other_kinds / sizeof other_kinds[0]; i++) {
+        why = sp_names_hold(other_kinds[i].names, kind) ? other_kinds[i].why : why;
+    }
     if (family == NULL) {
-        char list[KINDS_TEXT] = "";
-        for (int i = 0; i < FAMILIES; i++) {
-            sp_append(list, sizeof list, "%s\"%s\"", i > 0 ? ", " : "", families[i].name);
-        }
         char found[KIND_TEXT];
         sp_json_quote(value, found, sizeof found);
         sp_object_error(object, "model_type",
-                        "expected one of %s, or in place of the file an object with the shape of "
-                        "the model (model.layers, model.hidden, ...), got %s",
-                        list, found);
+                        "expected one of the kinds that \"slimpack help model_types\" lists, or in "
+                        "place of the file an object with the shape of the model (model.layers, "
+                        "model.hidden, ...), got %s%s%s",
+                        found, why != NULL ? ", which has " : "", why != NULL ? why : "");
     }
     return family;
 }
@@ -316,6 +112,7 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
         text = text_part(&whole);
     }
     if (text != NULL) {
+        sp_i_hf_read_quantization(&whole, model);
         sp_i_hf_refuse_keys(&whole, true);
         sp_object_begin(&object, text, source, "text_config", found);
     }
@@ -330,15 +127,18 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
     } else if (object.json != NULL) {
         sp_object_require(&object, "model_type");
     }
-    const hf_family *family = found->count + found->dropped == before ? family_of(&object) : NULL;
+    const sp_i_hf_family *family =
+        found->count + found->dropped == before ? family_of(&object) : NULL;
     if (family != NULL) {
         snprintf(name, sizeof name, "%s%s", called != NULL ? called : family->name,
                  text != NULL ? " (text)" : "");
         name_model(text != NULL ? &whole : &object, name, model);
         refuse_activations(&object, family);
         read_dtype(&object, model);
+        sp_i_hf_read_quantization(&whole, model);
+        sp_i_hf_read_quantization(&object, model);
         if (family->read != NULL) {
-            family->read(&object, model);
+            family->read(&object, family, model);
         } else {
             read_family(&object, family, model);
         }
@@ -362,7 +162,7 @@ static void read_dtype(sp_object *object, sp_model *model)
         const char *name = json_string_value(value);
         name = name != NULL && strncmp(name, "torch.", 6) == 0 ? name + 6 : name;
         bool known = name == NULL || strcmp(name, "auto") == 0;
-        for (int i = 0; !known && sp_stored_dtype_names[i] != NULL; i++) {
+        for (int i = 0; !known && i < SP_STORED_FP8; i++) {
             known = strcmp(name, sp_stored_dtype_names[i]) == 0;
             model->stored_dtype = known ? (sp_stored_dtype)i : model->stored_dtype;
         }
@@ -373,20 +173,24 @@ static void read_dtype(sp_object *object, sp_model *model)
 }
 
 // GELU by any of the names that approximations of it have, and what a gated MLP multiplies with.
-static void refuse_activations(sp_object *object, const hf_family *family)
+static void refuse_activations(sp_object *object, const sp_i_hf_family *family)
 {
     static const char *const keys[] = {"hidden_act", "hidden_activation", "activation_function"};
-    bool gelu = family->activation != SP_SWIGLU;
+    bool gelu = family->activation == SP_GELU || family->activation == SP_GEGLU;
+    bool squared = family->activation == SP_SQUARED_RELU;
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
         const json_t *value = json_object_get(object->json, keys[k]);
         const char *name = json_string_value(value);
         bool known =
             value == NULL || json_is_null(value) ||
-            (name != NULL && (gelu ? strstr(name, "gelu") != NULL
-                                   : strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0));
+            (name != NULL && (gelu      ? strstr(name, "gelu") != NULL
+                              : squared ? strcmp(name, "relu2") == 0
+                                        : strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0));
         if (!known) {
             sp_object_expected(object, keys[k], value, "%s",
-                               gelu ? "\"gelu\" or one of its approximations" : "\"silu\"");
+                               gelu      ? "\"gelu\" or one of its approximations"
+                               : squared ? "\"relu2\""
+                                         : "\"silu\"");
         }
     }
 }
@@ -403,107 +207,26 @@ static void name_model(sp_object *object, const char *fallback, sp_model *model)
     model->name[length] = '\0';
 }
 
-// Sizes have no default: the library's own ones are those of one particular checkpoint.
-static int64_t required_size(sp_object *object, const char *key, int64_t max)
-{
-    sp_object_require(object, key);
-    return sp_object_int(object, key, 1, 1, max);
-}
-
-// A number that the library's class knows: what an explicit null stands for, or NO_NULL where the
-// library cannot build a model of it.
-enum { NO_NULL = -1 };
-
-static bool is_null(const sp_object *object, const char *key)
-{
-    return json_is_null(json_object_get(object->json, key));
-}
-
-static int64_t number_or_null(sp_object *object, const char *key, int64_t usual, int64_t null,
-                              int64_t least, int64_t most)
-{
-    if (!is_null(object, key)) {
-        return sp_object_int(object, key, usual, least, most);
-    }
-    sp_object_get(object, key);
-    if (null == NO_NULL) {
-        sp_object_error(object, key, "expected an integer from %lld to %lld, got null",
-                        (long long)least, (long long)most);
-    }
-    return null == NO_NULL ? usual : null;
-}
-
-// hidden/heads where the file gives no head_dim.
-static int64_t head_dim_of(sp_object *object, const char *heads_key, const sp_model *model,
-                           int64_t fallback)
-{
-    if (sp_object_has(object, "head_dim")) {
-        return sp_object_int(object, "head_dim", 1, 1, SP_I_MAX_HEAD_DIM);
-    }
-    if (fallback > 0 && !is_null(object, "head_dim")) {
-        return fallback;
-    }
-    const char *hidden_key = strcmp(heads_key, "n_head") == 0 ? "n_embd" : "hidden_size";
-    bool is_refused =
-        json_integer_value(json_object_get(object->json, hidden_key)) != model->hidden;
-    if (model->hidden % model->heads != 0 && !is_refused) {
-        sp_object_error(object, heads_key,
-                        "%d heads do not divide a hidden size of %lld, and head_dim is not given",
-                        model->heads, (long long)model->hidden);
-        return 1;
-    }
-    return sp_larger(1, model->hidden / model->heads);
-}
-
-static int64_t size_or(sp_object *object, const char *key, int64_t usual, int64_t max)
-{
-    return usual > 0 ? sp_object_int(object, key, usual, 1, max) : required_size(object, key, max);
-}
-
-static void read_sizes(sp_object *object, const hf_family *family, sp_model *model)
-{
-    model->layers = (int)required_size(object, "num_hidden_layers", SP_I_MAX_LAYERS);
-    model->hidden = required_size(object, "hidden_size", SP_I_MAX_HIDDEN);
-    model->ffn = required_size(object, "intermediate_size", SP_I_MAX_FFN);
-    model->heads = (int)size_or(object, "num_attention_heads", family->heads, SP_I_MAX_HEADS);
-    model->vocab = size_or(object, "vocab_size", family->vocab, SP_I_MAX_VOCAB);
-}
-
-// Masks that the dropout of hidden states and of the attention leaves, where there is one.
-static void read_dropout(sp_object *object, const char *const keys[], double usual, sp_model *model)
-{
-    double first = 0.0;
-    for (int i = 0; keys[i] != NULL; i++) {
-        double share = sp_object_real(object, keys[i], usual, 0.0, 1.0);
-        first = i == 0 ? share : first;
-        if ((share > 0.0) != (first > 0.0)) {
-            sp_object_error(object, keys[i], "dropout in one place and none at %s is not modelled",
-                            keys[0]);
-        }
-    }
-    model->dropout = first > 0.0 ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
-}
-
-static void set_biases(sp_model *model, bool all)
-{
-    model->bias = model->qkv_bias = model->output_bias = model->mlp_bias = all;
-}
-
 // False where the family has no such key.
-static bool read_switch(sp_object *object, const hf_number *number)
+static bool read_switch(sp_object *object, const sp_i_hf_stated *number)
 {
     return number->key != NULL &&
            (number->key[0] == '\0' || sp_object_bool(object, number->key, number->usual != 0));
 }
 
-static int read_count(sp_object *object, const hf_number *number)
+static int read_count(sp_object *object, const sp_i_hf_stated *number)
 {
-    return (int)number_or_null(object, number->key, number->usual, NO_NULL, 1, SP_I_MAX_EXPERTS);
+    if (number->usual == 0) {
+        sp_object_require(object, number->key);
+        return (int)sp_object_int(object, number->key, 1, 1, SP_I_MAX_EXPERTS);
+    }
+    return (int)sp_i_hf_number(object, number->key, number->usual, SP_I_HF_NO_NULL, 1,
+                               SP_I_MAX_EXPERTS);
 }
 
 // Attention scores have a cap where the file gives one. Caps on logits, scaled embeddings and
 // another scale of scores cost nothing.
-static bool has_caps(sp_object *object, const hf_family *family)
+static bool has_caps(sp_object *object, const sp_i_hf_family *family)
 {
     if (family->soft_caps.key == NULL) {
         return false;
@@ -514,62 +237,67 @@ static bool has_caps(sp_object *object, const hf_family *family)
     return cap == NULL ? family->soft_caps.usual != 0 : !sp_i_hf_asks_for_nothing(cap);
 }
 
-static void read_biases(sp_object *object, const hf_family *family, sp_model *model)
+static void read_biases(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
     bool attention = read_switch(object, &family->attention_bias);
+    bool behind = family->behind_bias.key != NULL ? read_switch(object, &family->behind_bias)
+                                                  : attention && family->output_bias;
     bool mlp = read_switch(object, &family->mlp_bias);
-    set_biases(model, attention && family->output_bias && mlp);
+    sp_i_hf_set_biases(model, attention && behind && mlp);
     model->qkv_bias = attention;
-    model->output_bias = attention && family->output_bias;
+    model->output_bias = behind;
     model->mlp_bias = mlp || family->expert_biases;
     model->router_bias = family->expert_biases;
     model->head_bias = read_switch(object, &family->head_bias);
 }
 
-static void read_experts(sp_object *object, const hf_family *family, sp_model *model)
+// All groups, or a choice that does not look at them, are none.
+static void read_groups(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
+    const char *method = json_string_value(sp_object_get(object, "topk_method"));
+    int usual = family->groups > 0 ? family->groups : 1;
+    int usually_active = family->groups > 0 ? family->active_groups : 1;
+    int64_t groups = sp_i_hf_number(object, "n_group", usual, 1, 1, SP_I_MAX_EXPERTS);
+    int64_t active = sp_i_hf_number(object, "topk_group", usually_active, 1, 1, SP_I_MAX_EXPERTS);
+    if (groups > active && (method == NULL || strcmp(method, "greedy") != 0)) {
+        model->expert_groups = (int)groups;
+        model->expert_group_top_k = (int)active;
+    }
+}
+
+static void read_experts(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+{
+    if (family->may_lack_experts &&
+        json_integer_value(json_object_get(object->json, family->experts.key)) == 0) {
+        sp_object_require(object, family->experts.key);
+        sp_object_get(object, family->active.key);
+        model->ffn = sp_i_hf_size(object, family->shared_width.key, SP_I_MAX_FFN);
+        return;
+    }
     model->experts = read_count(object, &family->experts);
     model->experts_per_token = read_count(object, &family->active);
     if (family->expert_width != NULL) {
-        model->ffn = required_size(object, family->expert_width, SP_I_MAX_FFN);
+        model->ffn = sp_i_hf_size(object, family->expert_width, SP_I_MAX_FFN);
     }
     if (family->shared_width.key != NULL) {
-        model->shared_ffn = number_or_null(object, family->shared_width.key,
-                                           family->shared_width.usual, NO_NULL, 0, SP_I_MAX_FFN);
+        model->shared_ffn =
+            sp_i_hf_number(object, family->shared_width.key, family->shared_width.usual,
+                           SP_I_HF_NO_NULL, 0, SP_I_MAX_FFN);
     } else if (family->shared.key != NULL) {
         bool stated = family->shared.key[0] != '\0';
         model->shared_ffn =
-            model->ffn * (stated ? number_or_null(object, family->shared.key, family->shared.usual,
+            model->ffn * (stated ? sp_i_hf_number(object, family->shared.key, family->shared.usual,
                                                   0, 0, SP_I_MAX_EXPERTS)
                                  : family->shared.usual);
     }
     model->shared_gate = family->shared_gate && model->shared_ffn > 0;
+    read_groups(object, family, model);
 }
 
 // ---- layers ----
 
-static bool is_type(const json_t *type, const char *name)
-{
-    return json_is_string(type) && strcmp(json_string_value(type), name) == 0;
-}
-
-// The key's array of a number or text for each layer; NULL: it has none, or of another length.
-static const json_t *of_layers(sp_object *object, const char *key, const sp_model *model)
-{
-    const json_t *array = sp_object_get(object, key);
-    if (!json_is_array(array) || json_array_size(array) == 0) {
-        return NULL;
-    }
-    if (json_array_size(array) != (size_t)model->layers) {
-        sp_object_error(object, key, "has %zu layers, the model has %d", json_array_size(array),
-                        model->layers);
-        return NULL;
-    }
-    return array;
-}
-
 // Does the layer see a window, or its chunk, where the file has no layer_types?
-static bool is_local(sp_object *object, const hf_family *family, int64_t pattern, int layer)
+static bool is_local(sp_object *object, const sp_i_hf_family *family, int64_t pattern, int layer)
 {
     if (family->pattern > 0) {
         return pattern == 0 || (layer + 1) % pattern != 0;
@@ -582,19 +310,20 @@ static bool is_local(sp_object *object, const hf_family *family, int64_t pattern
 }
 
 // Tokens that layers with a window or a chunk see; 0: all layers see all. Null is no window.
-static int64_t read_seen(sp_object *object, const hf_family *family, bool typed)
+static int64_t read_seen(sp_object *object, const sp_i_hf_family *family, bool typed)
 {
     if (family->chunks) {
-        return number_or_null(object, "attention_chunk_size", family->window, 0, 1,
+        return sp_i_hf_number(object, "attention_chunk_size", family->window, 0, 1,
                               SP_I_MAX_POSITIONS);
     }
-    bool used = family->windows == ALWAYS ||
-                sp_object_bool(object, "use_sliding_window", typed || family->windows == IF_STATED);
+    bool used =
+        family->windows == SP_I_HF_ALWAYS ||
+        sp_object_bool(object, "use_sliding_window", typed || family->windows == SP_I_HF_IF_STATED);
     if (json_equal(json_object_get(object->json, "sliding_window_size"),
                    json_object_get(object->json, "sliding_window"))) {
         sp_object_get(object, "sliding_window_size"); // published files of Gemma 2 say it twice
     }
-    return used ? number_or_null(object, "sliding_window", family->window, 0, 1, SP_I_MAX_POSITIONS)
+    return used ? sp_i_hf_number(object, "sliding_window", family->window, 0, 1, SP_I_MAX_POSITIONS)
                 : 0;
 }
 
@@ -603,7 +332,8 @@ static bool check_types(sp_object *object, const json_t *types, const char *loca
     size_t i;
     json_t *type;
     json_array_foreach (types, i, type) {
-        if (!is_type(type, "full_attention") && !(has_local && is_type(type, local))) {
+        if (!sp_i_hf_is_text(type, "full_attention") &&
+            !(has_local && sp_i_hf_is_text(type, local))) {
             sp_object_expected(object, "layer_types", type,
                                has_local ? "\"full_attention\" or \"%s\" of each layer"
                                          : "\"full_attention\" of each layer, or with a window "
@@ -617,16 +347,18 @@ static bool check_types(sp_object *object, const json_t *types, const char *loca
 
 // Attention of each layer over a window or over its chunk: as layer_types say, or of Llama 4
 // no_rope_layers, in which layers with rotary positions (1) see their chunk, or the family's order.
-static void read_local(sp_object *object, const hf_family *family, sp_model *model,
+static void read_local(sp_object *object, const sp_i_hf_family *family, sp_model *model,
                        sp_layer_mlp *of_layer)
 {
     const char *local = family->chunks ? "chunked_attention" : "sliding_attention";
-    const json_t *types = of_layers(object, "layer_types", model);
-    const json_t *rotary = family->chunks ? of_layers(object, "no_rope_layers", model) : NULL;
+    const json_t *types = sp_i_hf_of_layers(object, "layer_types", model);
+    const json_t *rotary =
+        family->chunks ? sp_i_hf_of_layers(object, "no_rope_layers", model) : NULL;
     const char *key = family->pattern_key;
     int64_t pattern = key == NULL ? family->pattern
                                   : sp_object_int(object, key, family->pattern, 0, SP_I_MAX_LAYERS);
-    bool is_overruled = false; // the order that the key states
+    bool is_overruled = false;    // the order that the key states
+    bool is_contradicted = false; // layers with rotary positions, by layer_types
     int64_t seen = read_seen(object, family, types != NULL);
     bool stated = json_is_integer(json_object_get(object->json, "sliding_window"));
     if (!check_types(object, types, local, family->chunks || stated)) {
@@ -635,20 +367,25 @@ static void read_local(sp_object *object, const hf_family *family, sp_model *mod
     for (int i = 0; seen > 0 && i < model->layers; i++) {
         const json_t *number = json_array_get(rotary, (size_t)i);
         bool usual = is_local(object, family, pattern, i);
-        bool here = types != NULL    ? is_type(json_array_get(types, (size_t)i), local)
+        bool here = types != NULL    ? sp_i_hf_is_text(json_array_get(types, (size_t)i), local)
                     : rotary != NULL ? json_integer_value(number) != 0
                                      : usual;
         is_overruled = is_overruled || here != usual;
+        is_contradicted =
+            is_contradicted || (rotary != NULL && here != (json_integer_value(number) != 0));
         *(family->chunks ? &of_layer[i].chunk_tokens : &of_layer[i].window_tokens) =
             here ? seen : 0;
     }
     if (is_overruled && key != NULL && sp_object_has(object, key)) {
         sp_i_hf_add_key(model->ignored_keys, key);
     }
+    if (is_contradicted) {
+        sp_i_hf_add_key(model->ignored_keys, "no_rope_layers");
+    }
 }
 
 // Layers without experts have a width of their own.
-static void read_dense(sp_object *object, const hf_family *family, const sp_model *model,
+static void read_dense(sp_object *object, const sp_i_hf_family *family, const sp_model *model,
                        sp_layer_mlp *of_layer)
 {
     if (family->is_routed == NULL) {
@@ -656,8 +393,8 @@ static void read_dense(sp_object *object, const hf_family *family, const sp_mode
     }
     bool is_stated = family->dense_width.key == NULL;
     const char *key = is_stated ? "intermediate_size" : family->dense_width.key;
-    int64_t width = number_or_null(object, key, is_stated ? model->ffn : family->dense_width.usual,
-                                   NO_NULL, 1, SP_I_MAX_FFN);
+    int64_t width = sp_i_hf_number(object, key, is_stated ? model->ffn : family->dense_width.usual,
+                                   SP_I_HF_NO_NULL, 1, SP_I_MAX_FFN);
     for (int i = 0; i < model->layers; i++) {
         if (!family->is_routed(object, i)) {
             of_layer[i] = (sp_layer_mlp){.ffn = width};
@@ -685,7 +422,7 @@ static const char *key_of_order(const sp_object *object, sp_model mlps, sp_layer
     return "num_hidden_layers";
 }
 
-static void read_layers(sp_object *object, const hf_family *family, sp_model *model)
+static void read_layers(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
     sp_layer_mlp *of_layer = sp_calloc((size_t)model->layers, sizeof *of_layer);
     for (int i = 0; i < model->layers; i++) {
@@ -696,7 +433,11 @@ static void read_layers(sp_object *object, const hf_family *family, sp_model *mo
                                      .shared_gate = model->shared_gate};
     }
     read_dense(object, family, model, of_layer);
-    read_local(object, family, model, of_layer);
+    if (family->read_mixers != NULL) {
+        family->read_mixers(object, model, of_layer);
+    } else {
+        read_local(object, family, model, of_layer);
+    }
     if (!sp_model_set_kinds(model, of_layer)) {
         sp_object_error(object, key_of_order(object, *model, of_layer),
                         "no order of at most %d runs of layers of %d kinds repeats", SP_LAYER_RUNS,
@@ -709,94 +450,21 @@ static void read_layers(sp_object *object, const hf_family *family, sp_model *mo
     sp_free(of_layer);
 }
 
-static bool holds(const json_t *list, int layer)
-{
-    bool found = false;
-    for (size_t i = 0; !found && i < json_array_size(list); i++) {
-        const json_t *number = json_array_get(list, i);
-        found = json_is_integer(number) && json_integer_value(number) == layer;
-    }
-    return found;
-}
-
-// Qwen2-MoE's and Qwen3-MoE's: every decoder_sparse_step-th layer but those of a list.
-static bool is_routed_qwen(sp_object *object, int layer)
-{
-    int64_t step = sp_object_int(object, "decoder_sparse_step", 1, 1, SP_I_MAX_LAYERS);
-    return !holds(sp_object_get(object, "mlp_only_layers"), layer) && (layer + 1) % step == 0;
-}
-
-static bool is_routed_glm(sp_object *object, int layer)
-{
-    return layer >= sp_object_int(object, "first_k_dense_replace", 1, 0, SP_I_MAX_LAYERS);
-}
-
-// DeepSeek's: every so many layers from one on.
-static bool is_routed_behind(sp_object *object, int layer, int usual)
-{
-    int64_t every = sp_object_int(object, "moe_layer_freq", 1, 1, SP_I_MAX_LAYERS);
-    return layer % every == 0 &&
-           layer >= sp_object_int(object, "first_k_dense_replace", usual, 0, SP_I_MAX_LAYERS);
-}
-
-static bool is_routed_deepseek_v2(sp_object *object, int layer)
-{
-    return is_routed_behind(object, layer, 0);
-}
-
-static bool is_routed_deepseek_v3(sp_object *object, int layer)
-{
-    return is_routed_behind(object, layer, 3);
-}
-
-// Llama 4's: those of a list, which may be empty, or every so many.
-static bool is_routed_llama4(sp_object *object, int layer)
-{
-    const json_t *list = sp_object_get(object, "moe_layers");
-    int64_t step = sp_object_int(object, "interleave_moe_layer_step", 1, 1, SP_I_MAX_LAYERS);
-    return json_is_array(list) ? holds(list, layer) : (layer + 1) % step == 0;
-}
-
-// ---- what single families say ----
-
-// Layers that predict further tokens, which Megatron-Bridge trains and the library's classes leave
-// out (model.mtp_layers 0).
-static void read_mtp(sp_object *object, sp_model *model)
-{
-    model->mtp_layers =
-        (int)sp_object_int(object, "num_nextn_predict_layers", 0, 0, SP_I_MAX_MTP_LAYERS);
-}
-
-// Published files say it twice.
-static void finish_gpt_oss(sp_object *object, sp_model *model)
-{
-    int64_t again =
-        sp_object_int(object, "experts_per_token", model->experts_per_token, 1, SP_I_MAX_EXPERTS);
-    if (again != model->experts_per_token) {
-        sp_object_error(object, "experts_per_token", "is %lld, and num_experts_per_tok %d",
-                        (long long)again, model->experts_per_token);
-    }
-}
-
-// Its norms of queries and keys have no weights, and are not simulated.
-static void finish_llama4(sp_object *object, sp_model *model)
-{
-    if (sp_object_bool(object, "use_qk_norm", true)) {
-        sp_i_hf_add_key(model->ignored_keys, "use_qk_norm");
-    }
-}
+// ---- a family ----
 
 // Without a rank of the queries' latent (null) they are made from hidden states. Keys of usual
 // heads say nothing here: each query head has its own keys and values.
 static void read_latents(sp_object *object, sp_model *model)
 {
-    model->q_lora_rank = number_or_null(object, "q_lora_rank", 1536, 0, 0, SP_I_MAX_HIDDEN);
-    model->kv_lora_rank = number_or_null(object, "kv_lora_rank", 512, NO_NULL, 1, SP_I_MAX_HIDDEN);
+    model->q_lora_rank = sp_i_hf_number(object, "q_lora_rank", 1536, 0, 0, SP_I_MAX_HIDDEN);
+    model->kv_lora_rank =
+        sp_i_hf_number(object, "kv_lora_rank", 512, SP_I_HF_NO_NULL, 1, SP_I_MAX_HIDDEN);
     model->qk_nope_dim =
-        number_or_null(object, "qk_nope_head_dim", 128, NO_NULL, 1, SP_I_MAX_HEAD_DIM);
+        sp_i_hf_number(object, "qk_nope_head_dim", 128, SP_I_HF_NO_NULL, 1, SP_I_MAX_HEAD_DIM);
     model->qk_rope_dim =
-        number_or_null(object, "qk_rope_head_dim", 64, NO_NULL, 1, SP_I_MAX_HEAD_DIM);
-    model->v_head_dim = number_or_null(object, "v_head_dim", 128, NO_NULL, 1, SP_I_MAX_HEAD_DIM);
+        sp_i_hf_number(object, "qk_rope_head_dim", 64, SP_I_HF_NO_NULL, 1, SP_I_MAX_HEAD_DIM);
+    model->v_head_dim =
+        sp_i_hf_number(object, "v_head_dim", 128, SP_I_HF_NO_NULL, 1, SP_I_MAX_HEAD_DIM);
     model->kv_heads = model->heads;
     model->head_dim = model->qk_nope_dim + model->qk_rope_dim;
     sp_object_get(object, "num_key_value_heads");
@@ -808,20 +476,34 @@ static void read_latents(sp_object *object, sp_model *model)
     }
 }
 
-static void read_heads(sp_object *object, const hf_family *family, sp_model *model)
+static void read_heads(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
     int kv_heads = family->kv_heads > 0 ? family->kv_heads : model->heads;
-    model->kv_heads = (int)number_or_null(object, "num_key_value_heads", kv_heads, model->heads, 1,
-                                          SP_I_MAX_HEADS);
-    model->head_dim = head_dim_of(object, "num_attention_heads", model, family->head_dim);
+    model->kv_heads = (int)sp_i_hf_number(object, sp_i_hf_key(family, "num_key_value_heads"),
+                                          kv_heads, model->heads, 1, SP_I_MAX_HEADS);
+    model->head_dim = sp_i_hf_head_dim(object, family, model);
 }
 
-static void read_family(sp_object *object, const hf_family *family, sp_model *model)
+static void read_named(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+{
+    for (size_t i = 0; family->free != NULL && family->free[i] != NULL; i++) {
+        sp_object_get(object, family->free[i]);
+    }
+    for (size_t i = 0; family->noted != NULL && family->noted[i] != NULL; i++) {
+        const json_t *value = sp_object_get(object, family->noted[i]);
+        if (value != NULL && !sp_i_hf_asks_for_nothing(value)) {
+            sp_i_hf_add_key(model->ignored_keys, family->noted[i]);
+        }
+    }
+}
+
+static void read_family(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
     model->activation = family->activation;
     model->norm = family->norm;
     model->positional = SP_ROPE;
-    read_sizes(object, family, model);
+    sp_i_hf_read_sizes(object, family, model);
+    model->ffn = sp_i_hf_size(object, sp_i_hf_key(family, "intermediate_size"), SP_I_MAX_FFN);
     if (family->latents) {
         read_latents(object, model);
     } else {
@@ -838,52 +520,13 @@ static void read_family(sp_object *object, const hf_family *family, sp_model *mo
     }
     read_biases(object, family, model);
     read_layers(object, family, model);
+    read_named(object, family, model);
     if (family->finish != NULL) {
         family->finish(object, model);
     }
-    sp_i_hf_note_dropout(object, model);
-}
-
-static void read_gpt2(sp_object *object, sp_model *model)
-{
-    model->activation = SP_GELU;
-    model->norm = SP_LAYERNORM;
-    model->positional = SP_LEARNED;
-    model->layers = (int)required_size(object, "n_layer", SP_I_MAX_LAYERS);
-    model->hidden = required_size(object, "n_embd", SP_I_MAX_HIDDEN);
-    model->heads = (int)required_size(object, "n_head", SP_I_MAX_HEADS);
-    model->vocab = required_size(object, "vocab_size", SP_I_MAX_VOCAB);
-    model->ffn = sp_object_int(object, "n_inner", 4 * model->hidden, 1, SP_I_MAX_FFN);
-    model->max_positions = sp_object_int(object, "n_positions", 1024, 1, SP_I_MAX_POSITIONS);
-    model->kv_heads = model->heads;
-    model->head_dim = head_dim_of(object, "n_head", model, 0);
-    model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", true);
-    set_biases(model, sp_object_bool(object, "use_bias", true));
-    static const char *const dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", NULL};
-    read_dropout(object, dropouts, 0.1, model);
-}
-
-static void read_gpt_neox(sp_object *object, sp_model *model)
-{
-    model->activation = SP_GELU;
-    model->norm = SP_LAYERNORM;
-    model->positional = SP_ROPE;
-    read_sizes(object, family_named("gpt_neox"), model);
-    model->kv_heads = model->heads;
-    if (sp_object_int(object, "num_key_value_heads", model->heads, 1, SP_I_MAX_HEADS) !=
-        model->heads) {
-        sp_object_error(object, "num_key_value_heads",
-                        "groups of heads are not modelled of this model_type");
+    if (family->dropouts[0] != NULL) {
+        sp_i_hf_read_dropout(object, family->dropouts, 0.0, model);
+    } else {
+        sp_i_hf_note_dropout(object, model);
     }
-    model->head_dim = head_dim_of(object, "num_attention_heads", model, 0);
-    model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
-    set_biases(model, sp_object_bool(object, "attention_bias", true));
-    model->mlp_bias = true;
-    // Its MLP is simulated behind the attention.
-    const json_t *side_by_side = sp_object_get(object, "use_parallel_residual");
-    if (!json_is_false(side_by_side)) { // true where it is absent
-        sp_i_hf_add_key(model->ignored_keys, "use_parallel_residual");
-    }
-    static const char *const dropouts[] = {"hidden_dropout", "attention_dropout", NULL};
-    read_dropout(object, dropouts, 0.0, model);
 }

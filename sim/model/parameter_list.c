@@ -36,6 +36,14 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_PROJECTION_BIAS] = "projection.bias",
     [SP_PARAMETER_POST_NORM1_WEIGHT] = "post_norm1.weight",
     [SP_PARAMETER_POST_NORM1_BIAS] = "post_norm1.bias",
+    [SP_PARAMETER_STATE_IN_WEIGHT] = "state.in.weight",
+    [SP_PARAMETER_STATE_IN_BIAS] = "state.in.bias",
+    [SP_PARAMETER_STATE_CONV_WEIGHT] = "state.conv.weight",
+    [SP_PARAMETER_STATE_CONV_BIAS] = "state.conv.bias",
+    [SP_PARAMETER_STATE_RATES] = "state.rates",
+    [SP_PARAMETER_STATE_NORM] = "state.norm.weight",
+    [SP_PARAMETER_STATE_OUT_WEIGHT] = "state.out.weight",
+    [SP_PARAMETER_STATE_OUT_BIAS] = "state.out.bias",
     [SP_PARAMETER_NORM2_WEIGHT] = "norm2.weight",
     [SP_PARAMETER_NORM2_BIAS] = "norm2.bias",
     [SP_PARAMETER_ROUTER_WEIGHT] = "router.weight",
@@ -171,10 +179,9 @@ static void add_latent(sp_parameter_list *list, int layer, const shares *s)
     }
 }
 
-static void add_layer(sp_parameter_list *list, int layer, const shares *s)
+static void add_attention(sp_parameter_list *list, int layer, const shares *s)
 {
     const sp_model *model = s->model;
-    add_norm(list, layer, SP_PARAMETER_NORM1_WEIGHT, model, model->hidden);
     add_linear(list, layer, s, SP_STEP_QKV);
     if (model->qk_norm) {
         add_norm(list, layer, SP_PARAMETER_QUERY_NORM_WEIGHT, model, sp_model_query_norm(model));
@@ -185,9 +192,27 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
     }
     add_latent(list, layer, s);
     add_linear(list, layer, s, SP_STEP_OUTPUT);
-    if (model->post_norms) {
-        add_norm(list, layer, SP_PARAMETER_POST_NORM1_WEIGHT, model, model->hidden);
+}
+
+static void add_state(sp_parameter_list *list, int layer, const shares *s)
+{
+    int64_t own[SP_STATE_PARTS];
+    int64_t all[SP_STATE_PARTS];
+    sp_layer_state_parameters(s->model, &s->rank, own);
+    sp_layer_state_parameters(s->model, &s->whole, all);
+    add_linear(list, layer, s, SP_STEP_STATE_IN);
+    for (int p = 0; p < SP_STATE_PARTS; p++) {
+        if (all[p] > 0) {
+            add_vector(list, layer, (sp_parameter_kind)(SP_PARAMETER_STATE_CONV_WEIGHT + p), own[p],
+                       all[p]);
+        }
     }
+    add_linear(list, layer, s, SP_STEP_STATE_OUT);
+}
+
+static void add_mlp(sp_parameter_list *list, int layer, const shares *s)
+{
+    const sp_model *model = s->model;
     add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
     add_linear(list, layer, s, SP_STEP_ROUTER);
     for (int64_t e = 0; e < s->rank.held; e++) {
@@ -199,6 +224,21 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
     add_linear(list, layer, s, SP_STEP_SHARED_GATE);
     if (model->post_norms) {
         add_norm(list, layer, SP_PARAMETER_POST_NORM2_WEIGHT, model, model->hidden);
+    }
+}
+
+static void add_layer(sp_parameter_list *list, int layer, const shares *s)
+{
+    const sp_model *model = s->model;
+    if (model->mixer != SP_MIXER_NONE) {
+        add_norm(list, layer, SP_PARAMETER_NORM1_WEIGHT, model, model->hidden);
+        (model->mixer == SP_MIXER_ATTENTION ? add_attention : add_state)(list, layer, s);
+        if (model->post_norms) {
+            add_norm(list, layer, SP_PARAMETER_POST_NORM1_WEIGHT, model, model->hidden);
+        }
+    }
+    if (!model->without_mlp) {
+        add_mlp(list, layer, s);
     }
 }
 

@@ -21,6 +21,10 @@
 static const sp_setting_word transformer_engine_names[] = {
     {"p2p", SP_CP_ATTENTION}, {"all_gather", SP_CP_BLOCKING}, {NULL, 0}};
 
+// Its flex dispatcher has DeepEP's kernels where no other backend is stated.
+static const sp_setting_word megatron_dispatcher_names[] = {{"flex", SP_DISPATCH_DEEPEP},
+                                                            {NULL, 0}};
+
 // Switches that are written where they differ from the named stack's, so that documents from before
 // they were there stay as they are.
 static sp_stack named_for(const sp_stack *stack)
@@ -100,6 +104,12 @@ static const sp_setting stack_rows[] = {
                  "The TP gather of a backward hides behind the product beside it."),
     STACK_SWITCH(hide_backward_reduce,
                  "The TP reduction of a backward hides behind the product beside it."),
+    {.key = "stack.one_sided", SP_SWITCH, SP_FIELD(sp_stack, one_sided), .if_changed = true,
+     .fallback = "the strategy's own, else false",
+     .text = "With ZeRO 3 ranks read parameters from the ranks that hold them and add gradients "
+             "there (ODC, arXiv 2601.19362): none waits for a slower one before the step ends. Off: "
+             "collectives, by which ranks wait for the slowest in every layer. Without pipeline and "
+             "context parallelism."},
     STACK_SWITCH(hide_gradient_reduce,
                  "Gradients are reduced over data-parallel ranks behind the last backward of each "
                  "model chunk.", .aliases = "overlap_grad_reduce"),
@@ -156,9 +166,10 @@ static const sp_setting stack_rows[] = {
      .fallback = "the strategy's own or what it chooses, else as in the named stack",
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), "
              "a gather behind the QKV projection, a blocking gather (all_gather), one for each "
-             "slice, one for the whole pack, all-to-all over heads (Ulysses), or all-to-all among "
-             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical). Transformer "
-             "Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the "
+             "slice, one for the whole pack, all-to-all over heads (Ulysses), all-to-all among "
+             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical), or blocks on "
+             "any rank whose keys and values go straight to the ranks that need them (FCP). "
+             "Transformer Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the "
              "job.", .aliases = "cp_comm_type"},
     {.key = "stack.cp_ring_nics", SP_INT(0, SP_MOST_RING_NICS), SP_FIELD(sp_stack, cp_ring_nics),
      .if_changed = true, .fallback = "the strategy's own, else 0",
@@ -173,16 +184,40 @@ static const sp_setting stack_rows[] = {
              "parallel.cp over it. Groups of merged data-parallel ranks take the greatest common "
              "divisor. 0: as many as share a node and have each whole heads and key heads.",
      .aliases = "hierarchical_context_parallel_sizes ulysses_degree cp_size_a2a"},
+    {.key = "stack.cp_block_tokens", SP_INT(0, 1 << 20), SP_FIELD(sp_stack, cp_block_tokens),
+     .if_changed = true,
+     .text = "With stack.cp_overlap blocks: tokens of a block, into which samples are cut for the "
+             "ranks of a pack; 0: 4096."},
     {.key = "stack.cp_lone_rings", SP_SWITCH, SP_FIELD(sp_stack, cp_lone_rings), .if_changed = true,
      .text = "Of a pack whose samples have their attention in zones of its ranks: a ring hides "
              "behind the attention of its own zone alone, not of all (off: Zeppelin's attention "
              "engine)."},
     {.key = "stack.dispatcher", SP_ONE_OF(sp_dispatcher_names),
      SP_FIELD(sp_stack, dispatcher), .if_changed = true,
+     .also = megatron_dispatcher_names,
      .text = "How tokens get to experts on other ranks (parallel.ep): an all-to-all of each token's "
-             "row for each of its experts, or a gather of all tokens by all ranks that hold the "
-             "experts, and a reduction back.",
-     .aliases = "moe_token_dispatcher_type token_dispatcher_type"},
+             "row for each of its experts; a gather of all tokens by all ranks that hold the "
+             "experts, and a reduction back; or each token once to each node and rank that has an "
+             "expert of it, by DeepEP's or HybridEP's kernels. Megatron-LM's flex is read as deepep.",
+     .aliases = "moe_token_dispatcher_type token_dispatcher_type moe_flex_dispatcher_backend"},
+    {.key = "stack.dispatcher_sms", SP_INT(0, 128), SP_FIELD(sp_stack, dispatcher_sms),
+     .if_changed = true,
+     .text = "SMs that the dispatcher's kernels hold: DeepEP's and HybridEP's are slower with few, "
+             "and products beside them have the others alone. 0: 20 with deepep, 16 with "
+             "hybridep, 24 with others.",
+     .aliases = "moe_deepep_num_sms moe_hybridep_num_sms"},
+    STACK_SWITCH(shared_expert_overlap,
+                 "Shared experts run beside the all-to-alls of the routed ones (dispatcher "
+                 "alltoall): their first projection beside the dispatch, the second beside the "
+                 "combination.", .aliases = "moe_shared_expert_overlap", .if_changed = true),
+    STACK_SWITCH(expert_overlap,
+                 "The forward of one micro-batch runs beside the backward of another, layer by "
+                 "layer, so that exchanges of experts hide behind computation: interleaved with "
+                 "one forward more before the first backward, 1f1b with pp 1, and pairs of "
+                 "dualpipe-v.", .aliases = "overlap_moe_expert_parallel_comm", .if_changed = true),
+    STACK_SWITCH(delay_wgrad,
+                 "With expert_overlap weight gradients run when nothing else can, not behind their "
+                 "input gradients.", .aliases = "delay_wgrad_compute", .if_changed = true),
     {.key = "stack.gradient_reduce_dtype", SP_ONE_OF(sp_reduce_dtype_names),
      SP_FIELD(sp_stack, gradient_reduce_dtype), .fallback = NAMED,
      .text = "Precision in which data-parallel ranks add up gradients.",
@@ -344,9 +379,9 @@ static const struct {
       .cudnn_attention = true}},
 };
 
-const char *const sp_cp_overlap_names[] = {"attention", "qkv", "blocking", "slices",
-                                           "gathered",  "a2a", "a2a+p2p",  NULL};
-const char *const sp_dispatcher_names[] = {"alltoall", "allgather", NULL};
+const char *const sp_cp_overlap_names[] = {"attention", "qkv",     "blocking", "slices", "gathered",
+                                           "a2a",       "a2a+p2p", "blocks",   NULL};
+const char *const sp_dispatcher_names[] = {"alltoall", "allgather", "deepep", "hybridep", NULL};
 const char *const sp_reduce_dtype_names[] = {"fp32", "bf16", NULL};
 const char *const sp_tensor_names[] = {"autograd", "explicit", NULL};
 
@@ -378,6 +413,11 @@ static bool adds_weight_gradients_apart(const sp_stack *stack)
 static bool blocks_launches(const sp_stack *stack)
 {
     return stack->blocking_launches;
+}
+
+static bool overlaps_no_experts(const sp_stack *stack)
+{
+    return !stack->expert_overlap;
 }
 
 static bool has_no_work_spaces(const sp_stack *stack)
@@ -434,6 +474,9 @@ static const struct {
     {"hide_gradient_reduce", blocks_launches, BLOCKING},
     {"hide_gradient_all_reduce", blocks_launches, BLOCKING},
     {"hide_parameter_gather", blocks_launches, BLOCKING},
+    {"shared_expert_overlap", blocks_launches, BLOCKING},
+    {"expert_overlap", blocks_launches, BLOCKING},
+    {"delay_wgrad", overlaps_no_experts, "stack.expert_overlap is off"},
     {"lingering_inputs", keeps_gathered_inputs,
      "stack.keep_gathered_inputs is on, and they stay for good"},
 };
@@ -459,6 +502,11 @@ bool sp_stack_builtin(const char *name, sp_stack *stack)
         }
     }
     return false;
+}
+
+int64_t sp_stack_block_tokens(const sp_stack *stack)
+{
+    return stack->cp_block_tokens > 0 ? stack->cp_block_tokens : 4096;
 }
 
 double sp_stack_gradient_bytes(const sp_stack *stack)
@@ -525,6 +573,11 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
 bool sp_stack_passes_keys(const sp_stack *stack)
 {
     return stack->cp_overlap == SP_CP_ATTENTION || stack->cp_overlap == SP_CP_A2A_P2P;
+}
+
+bool sp_stack_gathers_alone(const sp_stack *stack)
+{
+    return stack->one_sided || stack->tensors == SP_TENSORS_EXPLICIT;
 }
 
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)

@@ -8,6 +8,7 @@
 
 #include "sim/base/json.h"
 #include "sim/model/layout.h"
+#include "sim/model/precision.h"
 
 enum { SP_STACK_NAME = 96 };
 
@@ -26,15 +27,29 @@ typedef enum sp_cp_overlap {
     // neighbours, after which a rank has their tokens with its share of heads, and rings of the
     // ranks at one place among them.
     SP_CP_A2A_P2P,
+    // Blocks of stack.cp_block_tokens on any rank, level by attention work and tokens; keys and
+    // values go straight to the ranks that need them, behind the attention (FCP, arXiv 2605.08524).
+    SP_CP_BLOCKS,
 } sp_cp_overlap;
 
 // How tokens get to the ranks that hold their experts (Megatron-LM,
 // core/transformer/moe/token_dispatcher.py).
 typedef enum sp_dispatcher {
-    SP_DISPATCH_ALLTOALL, // each token's row to each of its experts, then over the ranks of an
-                          // expert
-    SP_DISPATCH_ALLGATHER // all tokens to all ranks that hold the experts together
+    SP_DISPATCH_ALLTOALL,  // each token's row to each of its experts, then over the ranks of an
+                           // expert
+    SP_DISPATCH_ALLGATHER, // all tokens to all ranks that hold the experts together
+    // Each token once to each node that has an expert of it, and there once to each rank that has
+    // (DeepSeek's DeepEP; NVIDIA's HybridEP), which then sorts rows by expert.
+    SP_DISPATCH_DEEPEP,
+    SP_DISPATCH_HYBRIDEP,
+    SP_DISPATCHERS
 } sp_dispatcher;
+
+// Does the dispatcher send a token once to each rank, however many experts of it are there?
+static inline bool sp_dispatches_once(sp_dispatcher dispatcher)
+{
+    return dispatcher == SP_DISPATCH_DEEPEP || dispatcher == SP_DISPATCH_HYBRIDEP;
+}
 
 // Who frees tensors.
 typedef enum sp_tensor_lives {
@@ -83,11 +98,22 @@ typedef struct sp_stack {
     // Neighbours that exchange heads with SP_CP_A2A_P2P; 0: as many as a node, heads and key heads
     // allow (sp_scenario_resolve_layout).
     int64_t cp_a2a_ranks;
+    int64_t cp_block_tokens; // of a block with SP_CP_BLOCKS; 0: 4096
     // With zones in a pack (sim/plan/packing.h) a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
     sp_dispatcher dispatcher;
+    int64_t dispatcher_sms; // that its kernels hold; 0: the dispatcher's own (expert_dispatch.c)
+    bool shared_expert_overlap; // shared experts run beside the all-to-alls of the routed ones
+    // A forward and the backward of another micro-batch run beside each other, layer by layer: the
+    // exchanges of one hide behind the computation of the other (Megatron-LM's
+    // combined_1f1b.py, DualPipe).
+    bool expert_overlap;
+    bool delay_wgrad; // then weight gradients run when nothing else can
     // Data parallelism.
+    // With ZeRO 3 a rank reads parameters from the ranks that hold them, and adds its gradients
+    // there, in place of collectives of all (ODC, arXiv 2601.19362).
+    bool one_sided;
     bool hide_gradient_reduce;     // by buckets, behind the last backward of each model chunk
     bool hide_gradient_all_reduce; // of ZeRO 0 alone
     sp_reduce_dtype gradient_reduce_dtype;
@@ -140,7 +166,12 @@ typedef struct sp_stack {
     bool cudnn_attention;
     int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)
+
+    // A scenario's choice beside the named stack; no switch of it.
+    sp_step_precision precision;
 } sp_stack;
+
+int64_t sp_stack_block_tokens(const sp_stack *stack);
 
 // Bytes of one gradient on its way between data-parallel ranks.
 double sp_stack_gradient_bytes(const sp_stack *stack);
@@ -190,6 +221,10 @@ bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
 
 // Do keys and values pass the ranks of a CP group in turn, behind the attention?
 bool sp_stack_passes_keys(const sp_stack *stack);
+
+// With ZeRO 3, does a rank get parameters without the ranks that hold them taking part? With
+// one_sided, and so do the executors, which read the memory of other ranks.
+bool sp_stack_gathers_alone(const sp_stack *stack);
 
 // Ranks of a CP group, all of layout->cp, among which heads are exchanged by all-to-all: all of
 // them, some neighbours, or 1. Their peers in the group, cp over that, exchange keys and values.

@@ -50,9 +50,11 @@ static inline bool sp_action_is_copy(sp_action action)
 // One action's time: what the GPU computes and the communication that blocks it.
 typedef struct sp_action_cost {
     int64_t compute_ns, tp_ns, cp_ns;
-    int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3
+    int64_t dp_ns;        // parameters gathered, gradients scattered by ZeRO 2 and 3, and waiting
+    int64_t dp_wait_ns;   // part of it: longer actions of the ranks that gather parameters (3)
     int64_t ep_ns;        // tokens sent to experts on other ranks and back, and waiting for these
     int64_t ep_wait_ns;   // part of it: longer actions of the ranks that share experts
+    int64_t ep_hidden_ns; // no part of it: exchanges behind the other action of a pair
     int64_t attention_ns; // part of compute_ns: the attention core
     int64_t launch_ns;    // part of compute_ns: the GPU waits for launches
 } sp_action_cost;
@@ -62,11 +64,36 @@ static inline int64_t sp_action_cost_ns(const sp_action_cost *cost)
     return cost->compute_ns + cost->tp_ns + cost->cp_ns + cost->dp_ns + cost->ep_ns;
 }
 
+// After something was taken out of ep_ns: where ep_ns held less, out of the computation.
+static inline void sp_action_cost_keep_above_zero(sp_action_cost *cost)
+{
+    int64_t *const parts[][2] = {{&cost->ep_ns, &cost->ep_wait_ns},
+                                 {&cost->dp_ns, &cost->dp_wait_ns}};
+    for (int i = 0; i < 2; i++) {
+        int64_t *all_ns = parts[i][0];
+        int64_t *wait_ns = parts[i][1];
+        if (*all_ns < 0) {
+            cost->compute_ns += *all_ns;
+            *all_ns = 0;
+        }
+        *wait_ns = *wait_ns < 0 ? 0 : *wait_ns > *all_ns ? *all_ns : *wait_ns;
+    }
+}
+
 // The actions of one pipeline rank of one data-parallel rank, in order.
 typedef struct sp_stage_plan {
     sp_action *actions;
     size_t count, capacity;
 } sp_stage_plan;
+
+// The action beside which action `at` runs, NULL where it is in no pair.
+static inline const sp_action *sp_stage_partner(const sp_stage_plan *stage, size_t at)
+{
+    const sp_action *actions = stage->actions;
+    return actions[at].with_next                 ? &actions[at + 1]
+           : at > 0 && actions[at - 1].with_next ? &actions[at - 1]
+                                                 : NULL;
+}
 
 typedef struct sp_plan {
     sp_layout layout;

@@ -18,7 +18,8 @@
 typedef struct sp_span {
     int64_t start_ns, end_ns;
     int64_t tp_ns, cp_ns, dp_ns, ep_ns;
-    int64_t ep_wait_ns; // part of ep_ns
+    int64_t dp_wait_ns, ep_wait_ns; // parts of dp_ns and ep_ns
+    int64_t ep_hidden_ns;           // no part of the span: behind the other action of a pair
     int64_t launch_ns;
     int64_t wait_p2p_ns;
     sp_action action;

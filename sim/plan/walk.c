@@ -769,7 +769,9 @@ static inline void note_span(const walk_rank *rank, sp_action action, const sp_a
                                              .cp_ns = took->cp_ns,
                                              .dp_ns = took->dp_ns,
                                              .ep_ns = took->ep_ns,
+                                             .dp_wait_ns = took->dp_wait_ns,
                                              .ep_wait_ns = took->ep_wait_ns,
+                                             .ep_hidden_ns = took->ep_hidden_ns,
                                              .launch_ns = took->launch_ns,
                                              .wait_p2p_ns = wait_ns < idle_ns ? wait_ns : idle_ns,
                                              .action = action};
@@ -829,7 +831,8 @@ static inline sp_status execute(walk_state *w, walk_rank *rank, const step *s, s
     sp_walk_outcome *gave = &w->gave[s->place.dp];
     sp_walk_action action = {.place = s->place,
                              .vstage = s->vstage,
-                             .recomputed = w->recomputed != NULL && was_recomputed(w, s)};
+                             .recomputed = w->recomputed != NULL && was_recomputed(w, s),
+                             .partner = sp_stage_partner(rank->stage, rank->done)};
     *gave = (sp_walk_outcome){0};
     if (w->found != NULL) {
         action.shares = shares_taken(w, &s->place);

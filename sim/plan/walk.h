@@ -26,7 +26,8 @@
 typedef struct sp_walk_action {
     sp_plan_place place;
     int vstage;
-    bool recomputed; // B and I: all its forward packs were recomputed by R before
+    bool recomputed;          // B and I: all its forward packs were recomputed by R before
+    const sp_action *partner; // the other action of its pair (with_next); NULL: it is in none
     // Where a vocabulary is shared and the action needs all pipeline ranks: what each of them does,
     // [pp], NULL for none; of a merged pack at its first rank [data-parallel ranks * pp]. To be run
     // with the action.

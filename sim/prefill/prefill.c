@@ -60,6 +60,12 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
                            "reading prompts predicts no further tokens, expected 0, got %d",
                            scenario->model.mtp_layers);
     }
+    if (sp_model_has_state(&scenario->model) || sp_model_lacks_blocks(&scenario->model) ||
+        scenario->model.attention_gate) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "model.mixer",
+                           "prompts are not simulated with layers with a state, layers that are "
+                           "attention or an MLP alone, and gates of attention");
+    }
     if (sp_model_is_latent(&scenario->model)) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "model.kv_lora_rank",
                            "prompts are not simulated with latent attention, whose keys and values "
@@ -69,6 +75,10 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
         return sp_error_in(err, SP_ERR_CONTENT, source, "model.lora_rank",
                            "reading prompts is not simulated with adapters, expected 0, got %lld",
                            (long long)scenario->model.lora_rank);
+    }
+    if (sp_precision_is_fp8(&scenario->memory.stack.precision)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "precision",
+                           "\"fp8\" is of training steps: prompts are priced in BF16 alone");
     }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",

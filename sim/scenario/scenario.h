@@ -24,7 +24,7 @@ enum {
     SP_STRATEGY_NAME = 32,
     SP_SOURCE_NAME = 256,
     SP_MAX_OUTLIER_QUEUES = 16,
-    SP_STATED_WORDS = 4
+    SP_STATED_WORDS = 6
 };
 
 typedef enum sp_pad_to { SP_PAD_CONTEXT, SP_PAD_LONGEST } sp_pad_to;
@@ -132,8 +132,10 @@ typedef struct sp_scenario {
     int64_t microbatches; // schedule.microbatches, per data-parallel rank; 0: not given
     sp_memory_options memory;
     bool stack_given;      // memory.stack
+    bool precision_given;  // memory.stack.precision.compute
     bool cp_overlap_given; // its cp_overlap
     bool cp_ring_nics_given;
+    bool one_sided_given;
     sp_memory_model memory_model;
     int64_t memory_limit_bytes;   // of tensors, on one GPU
     int64_t memory_reserve_bytes; // what the limit leaves of the GPU, unless the limit is stated
@@ -238,6 +240,11 @@ void sp_scenario_take_cut(sp_scenario *scenario, int chunks, int *stage_layers);
 // stack could have any: passes written by hand know one, and rings need the log-sum-exp of flash
 // attention.
 bool sp_scenario_exchange_is_open(const sp_scenario *scenario);
+// What of the scenario does not go with ranks that read parameters one-sidedly (stack.one_sided),
+// as the end of a message; NULL: nothing.
+const char *sp_scenario_not_one_sided(const sp_scenario *scenario);
+// The same of blocks of samples on any rank (stack.cp_overlap "blocks").
+const char *sp_scenario_not_blocks(const sp_scenario *scenario);
 
 // Ends the choice of a schedule, of chunks and of layers for a strategy, once `schedule` and
 // `layout` hold what was chosen: resolves the layout, writes the choice into `resolved`, so that

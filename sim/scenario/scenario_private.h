@@ -93,9 +93,9 @@ void sp_i_strategy_name(const char *word, char name[SP_STRATEGY_NAME]);
 const char *sp_setting_held(const char *section, const char *text);
 
 // Read into sp_uniform_costs, sp_decode_spec, and all others into sp_scenario.
-extern const sp_setting_table sp_i_uniform_settings, sp_i_decode_settings, sp_i_parallel_settings,
-    sp_i_network_settings, sp_i_jitter_settings, sp_i_schedule_settings, sp_i_memory_settings,
-    sp_i_workload_settings, sp_i_strategy_settings, sp_i_prefill_settings;
+extern const sp_setting_table sp_i_precision_settings, sp_i_uniform_settings, sp_i_decode_settings,
+    sp_i_parallel_settings, sp_i_network_settings, sp_i_jitter_settings, sp_i_schedule_settings,
+    sp_i_memory_settings, sp_i_workload_settings, sp_i_strategy_settings, sp_i_prefill_settings;
 
 // The layers of each virtual stage.
 json_t *sp_i_stage_layers_array(const sp_layout *layout);

@@ -10,9 +10,16 @@
 // Defaults that follow from other settings, and choices of strategies. `chosen` lists those that
 // the scenario does not state, so that its document, stating them, is not taken for one that does.
 static const char *const chosen_keys[] = {
-    "schedule.kind",         "schedule.slices",          "schedule.slice_rule",
-    "parallel.stage_layers", "parallel.chunks_per_rank", "parallel.sequence_parallel",
-    "stack.cp_overlap",      "stack.cp_ring_nics",       "stack.gradient_buckets",
+    "schedule.kind",
+    "schedule.slices",
+    "schedule.slice_rule",
+    "parallel.stage_layers",
+    "parallel.chunks_per_rank",
+    "parallel.sequence_parallel",
+    "stack.cp_overlap",
+    "stack.cp_ring_nics",
+    "stack.gradient_buckets",
+    "stack.one_sided",
     "strategy.kind",
 };
 
@@ -184,6 +191,9 @@ json_t *sp_i_scenario_to_json(const sp_i_scenario_reader *reader)
         }
         sp_json_add(b, SP_JSON("profile", reader->profile),
                     SP_JSON("stack", sp_stack_to_json(&scenario->memory.stack)));
+        json_t *precision = sp_settings_write(sp_i_precision_settings, scenario, NULL);
+        json_object_update(b, precision);
+        json_decref(precision);
     }
     add_section(b, sp_i_parallel_settings, reader);
     if (!scenario->uniform && !sp_settings_are_usual(sp_i_network_settings, scenario)) {
@@ -257,7 +267,8 @@ void sp_scenario_set_strategy(sp_scenario *scenario, const char *kind, const cha
 
 void sp_scenario_set_stack(sp_scenario *scenario)
 {
-    static const char *const switches[] = {"stack.cp_overlap", "stack.cp_ring_nics"};
+    static const char *const switches[] = {"stack.cp_overlap", "stack.cp_ring_nics",
+                                           "stack.one_sided"};
     json_t *stack = json_object_get(scenario->resolved, "stack");
     json_t *now = stack != NULL ? sp_stack_to_json(&scenario->memory.stack) : NULL;
     for (size_t i = 0; stack != NULL && i < sizeof switches / sizeof switches[0]; i++) {

@@ -20,6 +20,7 @@ static void read_profile(sp_i_scenario_reader *reader);
 static void read_cluster(sp_i_scenario_reader *reader);
 static void default_profile(sp_i_scenario_reader *reader);
 static void read_stack(sp_i_scenario_reader *reader);
+static void read_precision(sp_i_scenario_reader *reader);
 
 void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
 {
@@ -30,6 +31,7 @@ void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
     default_profile(reader);
     sp_profile_join(&scenario->profile, &scenario->cluster);
     read_stack(reader);
+    read_precision(reader);
     int of_cluster = scenario->cluster.nodes;
     scenario->cluster.nodes =
         (int)sp_object_int(&reader->root, "nodes", of_cluster, 1, SP_I_MAX_RANKS);
@@ -271,8 +273,62 @@ static void read_stack(sp_i_scenario_reader *reader)
     reader->scenario->stack_given = sp_object_has(&reader->root, "stack");
     reader->scenario->cp_overlap_given = json_object_get(stated, "cp_overlap") != NULL;
     reader->scenario->cp_ring_nics_given = json_object_get(stated, "cp_ring_nics") != NULL;
+    reader->scenario->one_sided_given = json_object_get(stated, "one_sided") != NULL;
     sp_stack_from_member(&reader->root, "stack", stack);
     sp_stack_drop_idle(&reader->root, "stack", stack);
+}
+
+// Takes FP8 rates and errors of steps in FP8 from the profile that this one names for them, which
+// is of the same GPU.
+static void take_fp8_profile(sp_i_scenario_reader *reader)
+{
+    sp_profile *profile = &reader->scenario->profile;
+    sp_profile other;
+    sp_error found;
+    sp_error_clear(&found);
+    if (sp_i_scenario_cache_profile(reader->cache, profile->for_fp8, &other, &found) != SP_OK) {
+        sp_i_adopt_errors(&reader->root, "profile", &found);
+        return;
+    }
+    profile->fp8 = other.fp8;
+    if (profile->compute_scale > 0.0) {
+        profile->fp8.flops_per_s *= profile->compute_scale;
+        profile->fp8.level = SP_LEVEL_ASSUMED;
+    }
+    sp_error_records of_bf16 = profile->errors;
+    profile->errors = other.errors;
+    other.errors = of_bf16;
+    sp_profile_fini(&other);
+}
+
+// What FP8 runs on, of which a named stack says nothing.
+static void read_precision(sp_i_scenario_reader *reader)
+{
+    static const char *const of_fp8[] = {"fp8_recipe", "fp8_params"};
+    sp_scenario *scenario = reader->scenario;
+    sp_step_precision *precision = &scenario->memory.stack.precision;
+    sp_fp8_model *rates = &scenario->profile.fp8;
+    *precision = (sp_step_precision){0};
+    sp_settings_read(&reader->root, sp_i_precision_settings, scenario, reader);
+    scenario->precision_given = sp_object_has(&reader->root, "precision");
+    if (sp_precision_is_fp8(precision) && scenario->profile.for_fp8[0] != '\0') {
+        take_fp8_profile(reader);
+    }
+    precision->transposes = rates->transposes;
+    rates->is_used = sp_precision_is_fp8(precision);
+    for (size_t i = 0; i < 2 && !rates->is_used; i++) {
+        if (sp_object_has(&reader->root, of_fp8[i])) {
+            sp_object_error(&reader->root, of_fp8[i],
+                            "changes nothing: precision is \"bf16\", expected \"fp8\" beside it");
+        }
+    }
+    if (scenario->model.stored_dtype == SP_STORED_FP8 && !scenario->precision_given) {
+        sp_object_error(&reader->root, "precision",
+                        "is missing: the model's weights are stored in FP8 (quantization_config), "
+                        "which says nothing of training: state precision \"bf16\", for weights "
+                        "that are turned back, or precision \"fp8\" with fp8_recipe "
+                        "\"blockwise\", as they were trained");
+    }
 }
 
 // ---- memory ----
@@ -310,6 +366,9 @@ static void refuse_beside_uniform(sp_i_scenario_reader *reader)
         {"nodes", "uniform_costs give every time, no cluster is asked"},
         {"profile", "uniform_costs give every time, no profile is asked"},
         {"stack", "uniform_costs give every time, no stack is asked"},
+        {"precision", "uniform_costs give every time, whatever computes"},
+        {"fp8_recipe", "uniform_costs give every time, whatever computes"},
+        {"fp8_params", "uniform_costs give every time, whatever computes"},
         {"network", "uniform_costs give every time, no network is asked"},
         {"jitter", "uniform_costs give every time, no GPU is asked"},
         {"memory", "uniform_costs count activation units, see uniform_costs.memory_units"},
@@ -473,17 +532,31 @@ static sp_status check_offload(const sp_scenario *scenario, sp_error *err)
                        "is not simulated for layers of several kinds (model.layer_kinds)");
 }
 
-// Passes written by hand have one MLP in a layer.
+// Passes written by hand do not gather rows for shared experts.
 static sp_status check_shared_experts(const sp_scenario *scenario, sp_error *err)
 {
     const sp_stack *stack = &scenario->memory.stack;
-    if (sp_model_most_shared(&scenario->model) == 0 || stack->tensors != SP_TENSORS_EXPLICIT) {
+    if (sp_model_most_shared(&scenario->model) == 0 || stack->tensors != SP_TENSORS_EXPLICIT ||
+        scenario->layout.tp == 1) {
         return SP_OK;
     }
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.tensors",
                        "is \"explicit\" (stack \"%s\"), and passes written by hand have no shared "
-                       "experts (model.shared_ffn): take a stack with \"autograd\"",
+                       "experts (model.shared_ffn) beside tensor parallelism (parallel.tp): take a "
+                       "stack with \"autograd\"",
                        stack->name);
+}
+
+static sp_status check_capacity(const sp_scenario *scenario, sp_error *err)
+{
+    if (!(scenario->model.expert_capacity_factor > 0.0) ||
+        !sp_layout_dispatches(&scenario->layout) ||
+        scenario->memory.stack.dispatcher == SP_DISPATCH_ALLTOALL) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.expert_capacity_factor",
+                       "needs stack.dispatcher \"alltoall\", as in Megatron-LM: an all-gather "
+                       "brings all tokens");
 }
 
 // Attention is handed over in stretches of one length, of as many layers here as there.
@@ -647,6 +720,59 @@ static sp_status check_zero_group(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+const char *sp_scenario_not_one_sided(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    return layout->zero < 3         ? "parameters that all ranks hold: expected parallel.zero 3"
+           : layout->pp > 1         ? "a pipeline: expected parallel.pp 1"
+           : layout->cp > 1         ? "context parallelism: expected parallel.cp 1"
+           : layout->zero_group > 0 ? "groups of ranks: leave parallel.zero_group out"
+           : sp_layout_dispatches(layout) ? "experts over ranks (parallel.ep, parallel.etp)"
+           : scenario->network != SP_NETWORK_CLOSED
+               ? "links that transfers share: expected network.detail \"closed\""
+           : scenario->profile.algorithm != SP_ALGORITHM_PROFILE
+               ? "algorithms of collectives: expected network.collectives \"profile\""
+               : NULL;
+}
+
+static sp_status check_one_sided(const sp_scenario *scenario, sp_error *err)
+{
+    const char *reason = scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT
+                             ? "explicit tensors, whose executors read the memory of other ranks "
+                               "as it is"
+                             : sp_scenario_not_one_sided(scenario);
+    return !scenario->memory.stack.one_sided || reason == NULL
+               ? SP_OK
+               : sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.one_sided",
+                             "is not priced with %s", reason);
+}
+
+const char *sp_scenario_not_blocks(const sp_scenario *scenario)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    return stack->tensors == SP_TENSORS_EXPLICIT ? "passes written by hand (stack.tensors)"
+           : scenario->memory.attention != SP_ATTENTION_FLASH
+               ? "unfused attention: expected memory.attention \"flash\""
+           : scenario->layout.cp_sharding != SP_SHARD_EVEN
+               ? "strategy.cp_sharding, since blocks have a place of their own"
+           : scenario->schedule.exchange ? "attention that moves (schedule.exchange)"
+           : scenario->network != SP_NETWORK_CLOSED
+               ? "links that transfers share: expected network.detail \"closed\""
+           : scenario->profile.algorithm != SP_ALGORITHM_PROFILE
+               ? "algorithms of collectives: expected network.collectives \"profile\""
+               : NULL;
+}
+
+static sp_status check_blocks(const sp_scenario *scenario, sp_error *err)
+{
+    const char *reason = sp_scenario_not_blocks(scenario);
+    return scenario->memory.stack.cp_overlap != SP_CP_BLOCKS || reason == NULL
+               ? SP_OK
+               : sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
+                             "\"%s\" does not go with %s", sp_cp_overlap_names[SP_CP_BLOCKS],
+                             reason);
+}
+
 // What knows of one group of replicas alone, or of no experts on other ranks.
 static sp_status check_experts(const sp_scenario *scenario, sp_error *err)
 {
@@ -660,10 +786,12 @@ static sp_status check_experts(const sp_scenario *scenario, sp_error *err)
         key = "parallel.zero_group";
         reason = "splits states in groups, which experts over several ranks (parallel.ep, "
                  "parallel.etp) do not have; leave it out";
-    } else if (scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
+    } else if (scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT && layout->tp > 1) {
         key = "stack.tensors";
-        reason = "is \"explicit\": passes written by hand have no experts over several ranks "
-                 "(parallel.ep, parallel.etp); take a stack of Megatron-LM";
+        reason =
+            "is \"explicit\": passes written by hand have no experts over several ranks "
+            "(parallel.ep, parallel.etp) beside tensor parallelism (parallel.tp); take a stack "
+            "of Megatron-LM";
     } else if (scenario->network == SP_NETWORK_FLOWS) {
         key = "network.detail";
         reason = "\"flows\" does not go with experts over several ranks (parallel.ep, "
@@ -763,6 +891,115 @@ static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+// What does not know layers with a state, layers that lack a block, and gates of attention.
+static sp_status check_mixers(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_model *model = &scenario->model;
+    const sp_stack *stack = &scenario->memory.stack;
+    const char *key = sp_model_has_state(model) || sp_model_lacks_blocks(model) ? "model.mixer"
+                      : model->attention_gate ? "model.attention_gate"
+                                              : NULL;
+    const char *what = sp_model_has_state(model)      ? "layers with a state"
+                       : sp_model_lacks_blocks(model) ? "layers of an MLP or of attention alone"
+                                                      : "a gate of the attention's output";
+    if (key == NULL) {
+        return SP_OK;
+    }
+    if (stack->tensors == SP_TENSORS_EXPLICIT || stack->unfused_norms) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "%s are not simulated with %s of stack \"%s\": the stacks of "
+                           "Megatron-Core are",
+                           what,
+                           stack->unfused_norms ? "the unfused norms" : "the hand-written passes",
+                           stack->name);
+    }
+    if (scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.model",
+                           "\"slimpipe-planner\" knows no %s (%s)", what, key);
+    }
+    if (sp_model_has_state(model) && scenario->layout.cp > 1) {
+        return sp_error_in(
+            err, SP_ERR_CONTENT, scenario->source, "parallel.cp",
+            "is %d, and how ranks hand on the state of a sample (model.mixer) is not "
+            "simulated: expected 1",
+            scenario->layout.cp);
+    }
+    return SP_OK;
+}
+
+// Both dimensions of products and the FP8 rates, and what does not know FP8.
+static sp_status check_fp8_shapes(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_step_precision *precision = &scenario->memory.stack.precision;
+    int unit = sp_fp8_alignment(precision);
+    for (int k = 0; k < sp_model_kinds(&scenario->model); k++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(&scenario->model, k, &space);
+        sp_shard shard = sp_shard_of(alike, &scenario->layout);
+        for (int s = 0; s < SP_LAYER_STEPS; s++) {
+            sp_layer_linear linear;
+            if (sp_layer_is_product(&sp_layer_steps[s]) &&
+                sp_layer_linear_of(alike, &shard, (sp_layer_place)s, &linear) &&
+                (linear.inputs % unit != 0 || linear.outputs % unit != 0)) {
+                return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "precision",
+                                   "fp8 with fp8_recipe \"%s\" needs multiples of %d: a rank's %s "
+                                   "has %lld inputs and %lld outputs",
+                                   sp_fp8_recipe_names[precision->recipe], unit,
+                                   sp_layer_steps[s].forward, (long long)linear.inputs,
+                                   (long long)linear.outputs);
+            }
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status check_fp8(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_step_precision *precision = &stack->precision;
+    const sp_fp8_model *rates = &scenario->profile.fp8;
+    const char *key = "precision";
+    const char *why = NULL;
+    if (!sp_precision_is_fp8(precision)) {
+        return SP_OK;
+    }
+    bool rebuilds = sp_recompute_repeats(scenario->memory.recompute, SP_LAYER_NORM2) &&
+                    !sp_recompute_is_whole(scenario->memory.recompute);
+    if (rates->flops_per_s <= 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "\"fp8\" needs the rate of FP8 products, which profile %s (%s) does not "
+                           "state (fp8_gemm): GPUs before Hopper have none",
+                           scenario->profile.name, scenario->profile.gpu);
+    }
+    if (precision->recipe == SP_FP8_MXFP8 && rates->transposes) {
+        key = "fp8_recipe";
+        why = "\"mxfp8\" is computed by Blackwell's tensor cores and later ones: expected "
+              "\"delayed\", \"current\" or \"blockwise\"";
+    } else if (stack->tensors == SP_TENSORS_EXPLICIT) {
+        why = "\"fp8\" is not computed by passes written by hand (stack.tensors \"explicit\"): "
+              "take a stack with \"autograd\"";
+    } else if (scenario->layout.zero >= 3) {
+        key = "parallel.zero";
+        why = "3 is not priced with precision \"fp8\": what is gathered for a layer would be cast "
+              "in every pass; expected at most 2";
+    } else if (scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER) {
+        key = "memory.model";
+        why = "\"slimpipe-planner\" knows BF16 alone: expected \"tensors\" with precision \"fp8\"";
+    } else if (precision->recipe == SP_FP8_DELAYED && rebuilds) {
+        key = "memory.recompute";
+        why = "does not go with fp8_recipe \"delayed\", as in Megatron-Core: scales have changed "
+              "when norms or activations run again; expected another recipe, \"attention\" or "
+              "\"full\"";
+    } else if (sp_model_has_state(&scenario->model) || scenario->model.attention_gate) {
+        why = "\"fp8\" is not simulated for layers with a state or a gate of the attention's "
+              "output (model.mixer, model.attention_gate)";
+    } else if (scenario->prefill.given || scenario->decode != NULL) {
+        why = "\"fp8\" is of training steps: prefill and decode are priced in BF16 alone";
+    }
+    return why != NULL ? sp_error_in(err, SP_ERR_CONTENT, scenario->source, key, "%s", why)
+                       : check_fp8_shapes(scenario, err);
+}
+
 // The last stage has layers and logits more than others.
 static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
 {
@@ -804,10 +1041,73 @@ static sp_status check_adapters(const sp_scenario *scenario, sp_error *err)
                                  "\"fsdp2-2025\" are of frameworks that have them"
                                : "expected \"tensors\"");
     }
+    if (sp_precision_is_fp8(&stack->precision)) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "adapters are not simulated with precision \"fp8\": expected \"bf16\"");
+    }
     if (model->lora_rank % tp != 0) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
                            "%lld is no multiple of parallel.tp %d, whose ranks split adapters",
                            (long long)model->lora_rank, tp);
+    }
+    return SP_OK;
+}
+
+// Has the schedule a forward beside each backward that is not its own, so that neither waits for
+// the other? Chunks in turn (interleaved) have, whose ranks run two forwards more ahead for each
+// rank behind them, DualPipe's pairs, and one rank alone. With the one forward more of 1F1B pairs
+// of neighbouring ranks would wait for each other over and over.
+static bool has_pairs(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    sp_schedule_kind kind = scenario->schedule.kind;
+    return kind == SP_SCHEDULE_DUALPIPE_V ||
+           (kind == SP_SCHEDULE_INTERLEAVED && (layout->chunks > 1 || layout->pp == 1)) ||
+           (kind == SP_SCHEDULE_1F1B && layout->pp == 1);
+}
+
+// Exchanges of experts behind other work, and what does not go with it.
+static sp_status check_overlap(const sp_scenario *scenario, sp_error *err)
+{
+    static const char shared_key[] = "stack.shared_expert_overlap";
+    static const char key[] = "stack.expert_overlap";
+    const sp_stack *stack = &scenario->memory.stack;
+    const char *source = scenario->source;
+    if (!sp_layout_dispatches(&scenario->layout)) {
+        return SP_OK;
+    }
+    if (stack->shared_expert_overlap && stack->expert_overlap) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, shared_key,
+                           "does not go with %s, whose pairs run shared experts with the others: "
+                           "turn one of them off",
+                           key);
+    }
+    if (stack->shared_expert_overlap && stack->dispatcher != SP_DISPATCH_ALLTOALL) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, shared_key,
+                           "needs stack.dispatcher \"alltoall\", got \"%s\"",
+                           sp_dispatcher_names[stack->dispatcher]);
+    }
+    if (!stack->expert_overlap) {
+        return SP_OK;
+    }
+    if (sp_recompute_repeats(scenario->memory.recompute, SP_LAYER_PERMUTATION)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, key,
+                           "does not go with memory.recompute \"%s\", whose repeated exchanges "
+                           "have nothing to hide behind: expected a mode that keeps what experts "
+                           "get",
+                           sp_recompute_names[scenario->memory.recompute]);
+    }
+    if (scenario->memory.offload_ratio > 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, key,
+                           "does not go with memory.offload_ratio, whose copies stand between the "
+                           "forward and the backward of a pair: expected 0");
+    }
+    if (!has_pairs(scenario)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, key,
+                           "needs pairs of a forward and a backward: schedule.kind "
+                           "\"interleaved\" with parallel.chunks_per_rank above 1, "
+                           "\"dualpipe-v\", or \"1f1b\" with parallel.pp 1, got \"%s\"",
+                           sp_schedule_names[scenario->schedule.kind]);
     }
     return SP_OK;
 }
@@ -828,14 +1128,18 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
     static check *const checks[] = {
         check_chunks,      check_layout,  check_layers,     check_exchange,       check_cp_sharding,
         check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
-        check_nvls,        check_planner, check_offload,    check_shared_experts, check_latent,
-        check_mtp,         check_adapters};
+        check_nvls,        check_planner, check_offload,    check_shared_experts, check_capacity,
+        check_mixers,      check_latent,  check_mtp,        check_overlap,        check_fp8,
+        check_one_sided,   check_blocks,  check_adapters};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =
         sp_schedule_placement(scenario->schedule.kind, scenario->layout.chunks);
     if (!scenario->uniform) {
         resolve_head_groups(scenario);
+        scenario->schedule.pairs =
+            scenario->memory.stack.expert_overlap && sp_layout_dispatches(&scenario->layout);
+        scenario->layout.lone_gathers = sp_stack_gathers_alone(&scenario->memory.stack);
     }
     for (size_t i = 0; i < count; i++) {
         sp_status status = checks[i](scenario, err);
@@ -1197,6 +1501,12 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *resu
                            "drafts by layers that predict further tokens are not simulated, "
                            "expected 0, got %d",
                            scenario->model.mtp_layers);
+    }
+    if (sp_model_has_state(&scenario->model) || sp_model_lacks_blocks(&scenario->model) ||
+        scenario->model.attention_gate) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.mixer",
+                           "generated text is not simulated with layers with a state, layers that "
+                           "are attention or an MLP alone, and gates of attention");
     }
     if (sp_model_is_latent(&scenario->model)) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.kv_lora_rank",

@@ -5,7 +5,8 @@
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/scenario_private.h"
 
-static const char other_precisions[] = "other precisions than BF16 are not modelled";
+static const char other_precisions[] =
+    "other precisions than BF16 and FP8 (precision) are not modelled";
 
 // Names that others set and nothing here stands for, some in one section alone. A hint at the
 // setting spelt most alike, or at one of another matter, would change something else. `modelled`
@@ -13,10 +14,9 @@ static const char other_precisions[] = "other precisions than BF16 are not model
 static const struct {
     const char *names, *why, *modelled;
 } missing[] = {
-    {"expert_overlap overlap_moe_expert_parallel_comm moe_shared_expert_overlap "
-     "delay_wgrad_compute",
-     "the exchange of tokens with experts on other ranks is not hidden behind anything", "false 0"},
-    {"expert_imbalance moe_router_force_biased", "tokens are spread evenly over experts", "0"},
+    {"moe_router_force_load_balancing", "it is model.expert_imbalance 0", "false"},
+    {"moe_pad_expert_input_to_capacity",
+     "experts with a model.expert_capacity_factor are always padded to it", "true"},
     {"parallel.expert parallel.experts parallel.num_experts parallel.moe parallel.moe_parallel",
      "expert-parallel ranks are parallel.ep, the experts of a layer model.experts", ""},
     {"data_parallel_replicate_degree dp_replicate num_distributed_optimizer_instances",
@@ -27,11 +27,10 @@ static const struct {
      "parameters split over some of the ranks are parallel.zero 3 with parallel.zero_group, the "
      "ranks that split them, of all parallel.dp x cp",
      ""},
-    {"precision mixed_precision dtype torch_dtype", other_precisions,
+    {"mixed_precision dtype torch_dtype", other_precisions,
      "bf16 bfloat16 torch.bfloat16 bf16_mixed bf16_true amp_bf16"},
     {"bf16", other_precisions, "true 1"},
     {"fp16 fp32", other_precisions, "false 0"},
-    {"fp8 fp8_format fp8_recipe", "FP8 is not modelled, steps compute in BF16", "none false"},
     {"multi_latent_attention", "latent attention (MLA) is asked for by model.kv_lora_rank",
      "none false"},
     {"num_shared_experts n_shared_experts",
@@ -132,6 +131,7 @@ static const struct {
                 {"auto", NULL}},
      .expected = "\"flash\", which cuDNN's fused attention and SDPA are, too, or \"unfused\", "
                  "which keeps the scores"},
+    {.names = "fp8 fp8_format", .values = {{"true", "fp8"}, {"false", "bf16"}, {"none", "bf16"}}},
     {.names = "shuffle", .values = {{"true", "shuffled"}, {"false", "file"}}},
     {.names = "packing packing_strategy",
      .values = {{"true", NULL}, {"false", NULL}, {"wrapped", "concat"}},

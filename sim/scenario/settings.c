@@ -57,6 +57,18 @@ static const char *const deal_names[] = {"cost", "heads", NULL};
 _Static_assert(SP_PREFILL_BY_COST == 0 && SP_PREFILL_BY_HEADS == 1, "prefill.deal");
 static const char *const draft_gpus_names[] = {"shared", "own", NULL};
 
+// As Lightning, Composer and Hugging Face call it, and Megatron-LM's formats of FP8.
+static const sp_setting_word precision_words[] = {{"bfloat16", SP_COMPUTE_BF16},
+                                                  {"torch.bfloat16", SP_COMPUTE_BF16},
+                                                  {"bf16_mixed", SP_COMPUTE_BF16},
+                                                  {"bf16_true", SP_COMPUTE_BF16},
+                                                  {"amp_bf16", SP_COMPUTE_BF16},
+                                                  {"hybrid", SP_COMPUTE_FP8},
+                                                  {"e4m3", SP_COMPUTE_FP8},
+                                                  {"amp_fp8", SP_COMPUTE_FP8},
+                                                  {NULL, 0}};
+static const sp_setting_word recipe_words[] = {{"tensorwise", SP_FP8_CURRENT}, {NULL, 0}};
+
 // ---- defaults that follow from other rows, and when a resolved document states a row ----
 
 // dp fills the nodes where they are counted, if tp x cp x pp divides their GPUs.
@@ -81,6 +93,17 @@ static double splits_by_tokens(const void *owner)
 {
     const sp_scenario *scenario = owner;
     return scenario->layout.tp > 1 && !scenario->uniform;
+}
+
+static bool computes_fp8(const void *owner)
+{
+    return sp_precision_is_fp8(&((const sp_scenario *)owner)->memory.stack.precision);
+}
+
+// A model that is stored in FP8 needs it stated.
+static bool states_precision(const void *owner)
+{
+    return computes_fp8(owner) || ((const sp_scenario *)owner)->model.stored_dtype == SP_STORED_FP8;
 }
 
 static bool has_slices(const void *owner)
@@ -436,6 +459,29 @@ static const sp_setting document_rows[] = {
      .text = "Measured or fitted rates of the GPU and its links, by which actions are priced; "
              "`slimpack help profiles` lists them. A stated one is used whatever the stack is; "
              "that of a cluster gives way to the one it names for a stated stack (for_stack)."},
+};
+
+static const sp_setting precision_rows[] = {
+    {.key = "precision", SP_ONE_OF(sp_compute_names),
+     SP_FIELD(sp_scenario, memory.stack.precision.compute), .is_written = states_precision,
+     .also = precision_words,
+     .text = "In which numbers the products of the layers are computed: QKV, output, MLP and "
+             "experts, forward and for both gradients. Attention, embedding, head, router, norms, "
+             "loss and optimizer stay in BF16 or FP32. FP8 needs a profile that states its rate.",
+     .aliases = "fp8 fp8_format compute_precision"},
+    {.key = "fp8_recipe", SP_ONE_OF(sp_fp8_recipe_names),
+     SP_FIELD(sp_scenario, memory.stack.precision.recipe), .is_written = computes_fp8,
+     .also = recipe_words,
+     .text = "With precision fp8, how casts find their scales. delayed: one for a tensor, from "
+             "earlier steps; a cast reads its tensor once, and ranks agree on maxima. current: "
+             "one for a tensor, from itself: it is read twice. blockwise: one for 128 numbers of "
+             "a row, of weights for 128 x 128. mxfp8: one for 32 numbers (Blackwell)."},
+    {.key = "fp8_params", SP_SWITCH, SP_FIELD(sp_scenario, memory.stack.precision.parameters),
+     .is_written = computes_fp8,
+     .text = "With precision fp8, weights of these products are kept in FP8 alone and gathered "
+             "so, a byte each in place of two (MXFP8 is gathered in BF16). Off: FP8 copies stand "
+             "beside BF16 weights.",
+     .aliases = "fp8_param fp8_param_gather fp8_primary_weights"},
 };
 
 static const sp_setting uniform_rows[] = {
@@ -959,6 +1005,7 @@ static const sp_setting decode_rows[] = {
 // clang-format on
 
 static const sp_setting_table document_settings = SP_SETTING_TABLE("", document_rows);
+const sp_setting_table sp_i_precision_settings = SP_SETTING_TABLE("", precision_rows);
 const sp_setting_table sp_i_uniform_settings = SP_SETTING_TABLE("uniform_costs", uniform_rows);
 const sp_setting_table sp_i_parallel_settings = SP_SETTING_TABLE("parallel", parallel_rows);
 const sp_setting_table sp_i_network_settings = SP_SETTING_TABLE("network", network_rows);
@@ -972,11 +1019,11 @@ const sp_setting_table sp_i_decode_settings = SP_SETTING_TABLE("decode", decode_
 
 // In the order of the pages.
 static const sp_setting_table *const sections[] = {
-    &document_settings,     &sp_model_settings,      &sp_i_uniform_settings,
-    &sp_cluster_settings,   &sp_stack_settings,      &sp_i_parallel_settings,
-    &sp_i_network_settings, &sp_i_jitter_settings,   &sp_i_schedule_settings,
-    &sp_i_memory_settings,  &sp_i_workload_settings, &sp_i_strategy_settings,
-    &sp_i_prefill_settings, &sp_i_decode_settings,
+    &document_settings,      &sp_i_precision_settings, &sp_model_settings,
+    &sp_i_uniform_settings,  &sp_cluster_settings,     &sp_stack_settings,
+    &sp_i_parallel_settings, &sp_i_network_settings,   &sp_i_jitter_settings,
+    &sp_i_schedule_settings, &sp_i_memory_settings,    &sp_i_workload_settings,
+    &sp_i_strategy_settings, &sp_i_prefill_settings,   &sp_i_decode_settings,
 };
 
 const sp_setting *sp_setting_at(int index)

@@ -39,8 +39,11 @@ void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, dou
     const char *words[SP_STEP_WORDS] = {
         [SP_STEP_CLUSTER] = cluster_name(&scenario->cluster),
         [SP_STEP_STACK] = "",
-        [SP_STEP_PRECISION] = "bf16", // the only one that is priced
-        [SP_STEP_ATTENTION] = sp_attention_names[memory->attention],
+        [SP_STEP_PRECISION] = sp_compute_names[memory->stack.precision.compute],
+        // No step with such layers was logged, so that none is like one.
+        [SP_STEP_ATTENTION] = sp_model_has_state(&scenario->model)
+                                  ? "with states"
+                                  : sp_attention_names[memory->attention],
         [SP_STEP_RECOMPUTE] = sp_recompute_names[memory->recompute],
         [SP_STEP_LENGTHS] = fills_rows(&scenario->workload) ? "uniform" : "mixed",
         [SP_STEP_SCHEDULE] = sp_schedule_names[scenario->schedule.kind],

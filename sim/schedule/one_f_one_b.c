@@ -69,6 +69,11 @@ static void add_reverse(unit_order *order, size_t from)
     }
 }
 
+static bool is_same(slice_unit a, slice_unit b)
+{
+    return a.microbatch == b.microbatch && a.chunk == b.chunk && a.slice == b.slice;
+}
+
 static void emit_rank(const unit_order *order, int pp_rank, int64_t lag, int64_t ahead,
                       int retained)
 {
@@ -81,12 +86,16 @@ static void emit_rank(const unit_order *order, int pp_rank, int64_t lag, int64_t
         int64_t needed = order->place[place_index(order, unit)] + 1 + lag;
         target = target + 1 > needed ? target + 1 : needed;
         target = target < units ? target : units;
+        const int64_t begun = done;
         for (; done < target; done++) {
             slice_unit next = order->forward[done];
             sp_i_schedule_add(job, pp_rank, SP_ACTION_F, next.chunk, next.microbatch, next.slice);
         }
         if (unit.slice < sp_i_slices_of(job, unit.microbatch) - retained) {
             sp_i_schedule_add(job, pp_rank, SP_ACTION_R, unit.chunk, unit.microbatch, unit.slice);
+        }
+        if (job->spec->pairs && done > begun && !is_same(order->forward[done - 1], unit)) {
+            sp_i_schedule_pair(job, pp_rank);
         }
         sp_i_schedule_add(job, pp_rank, SP_ACTION_B, unit.chunk, unit.microbatch, unit.slice);
     }
@@ -97,13 +106,15 @@ static void emit_rank(const unit_order *order, int pp_rank, int64_t lag, int64_t
 // and one more where those are not fewer; then comes one forward for each backward; where
 // micro-batches have different numbers of slices, as many more as it takes for a backward to find
 // its own forward `lag` units behind. Of the slices of a micro-batch all but the last `retained`
-// are recomputed before their backward.
+// are recomputed before their backward. Pairs need one forward more ahead: each backward then has
+// a forward beside it that is not its own (schedule.h).
 static void emit_order(const unit_order *order, int slope, int64_t ahead, int retained)
 {
     int pp = order->job->pp;
     SP_ASSERT(order->forwards == order->backwards);
     for (int r = 0; r < pp; r++) {
-        emit_rank(order, r, slope * (int64_t)(pp - 1 - r), ahead, retained);
+        emit_rank(order, r, slope * (int64_t)(pp - 1 - r), ahead + order->job->spec->pairs,
+                  retained);
     }
 }
 

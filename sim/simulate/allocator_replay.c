@@ -4,7 +4,6 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
-#include "sim/plan/expert_rounds.h"
 #include "sim/simulate/allocator_units.h"
 #include "sim/simulate/engine.h"
 
@@ -24,11 +23,10 @@ typedef struct rank_replay {
     // the costs (sp_step_costs.unit_row) share them.
     sp_i_unit_shape **shape_of;
     sp_i_unit_shape *last_shape; // and by it all others; owned
-    const int32_t *unit_row;     // NULL: each pack has its own
-    int64_t *expert_tokens;      // [packs] (sp_unit_load); NULL: their own
-    sp_i_unit *units;            // [packs * chunks]
-    int32_t *next_forward;       // [actions]: the first forward at or behind it, or -1
-    int32_t *next_backward;      // [actions]: the first B or I at or behind it, or -1
+    const sp_step_costs *costs;
+    sp_i_unit *units;       // [packs * chunks]
+    int32_t *next_forward;  // [actions]: the first forward at or behind it, or -1
+    int32_t *next_backward; // [actions]: the first B or I at or behind it, or -1
     sp_i_unit_memory memory;
     // Memory between units.
     int32_t received, received_gradient; // for the next forward and backward
@@ -61,10 +59,10 @@ static void find_next(rank_replay *l)
 }
 
 // forward_pack: the forward pack of each backward pack; NULL where they are the same list.
-// unit_row: of the step's costs. To be freed with rank_replay_fini whatever comes back.
+// To be freed with rank_replay_fini whatever comes back.
 static sp_status rank_replay_init(rank_replay *l, const sp_plan *plan, const sp_rank_timeline *rank,
                                   const sp_model *model, const sp_memory_options *options,
-                                  const int32_t *forward_pack, const int32_t *unit_row,
+                                  const int32_t *forward_pack, const sp_step_costs *costs,
                                   sp_error *err)
 {
     const sp_layout *layout = &plan->layout;
@@ -73,7 +71,7 @@ static sp_status rank_replay_init(rank_replay *l, const sp_plan *plan, const sp_
                        .model = model,
                        .options = options,
                        .rank = rank,
-                       .unit_row = unit_row,
+                       .costs = costs,
                        .action_count = stage->count};
     size_t chunks = (size_t)layout->chunks;
     size_t units = plan->packing->forward.count * chunks;
@@ -94,14 +92,6 @@ static sp_status rank_replay_init(rank_replay *l, const sp_plan *plan, const sp_
     l->next_forward[l->action_count] = NONE;
     l->next_backward[l->action_count] = NONE;
     find_next(l);
-    if (sp_layout_expert_ranks(layout) > 1) {
-        const sp_pack_list *forward = &plan->packing->forward;
-        sp_expert_rounds rounds;
-        sp_expert_rounds_make(layout, forward, &rounds);
-        l->expert_tokens = sp_arena_take(&l->work, forward->count, sizeof *l->expert_tokens);
-        memcpy(l->expert_tokens, rounds.tokens, forward->count * sizeof *l->expert_tokens);
-        sp_expert_rounds_free(&rounds);
-    }
     sp_status status = sp_layout_stages(layout, model, "plan", l->vstages, err);
     for (int c = 0; status == SP_OK && c < layout->chunks; c++) {
         l->stages[c] = l->vstages[sp_layout_vstage(layout, rank->pp, c)];
@@ -139,8 +129,7 @@ static sp_i_unit_shape *make_shape(rank_replay *l, int32_t index, int chunk)
     const sp_unit_load load = {.tokens = pack->computed,
                                .kv_tokens = pack->kv_tokens,
                                .pairs = pack->full_pairs,
-                               .expert_tokens =
-                                   l->expert_tokens != NULL ? l->expert_tokens[index] : 0};
+                               .expert_tokens = l->costs->forward[index].expert_tokens};
     sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, &load,
                             &shape->program);
     sp_i_unit_shape_init(shape, l->options->offload_ratio);
@@ -150,7 +139,7 @@ static sp_i_unit_shape *make_shape(rank_replay *l, int32_t index, int chunk)
 static const sp_i_unit_shape *shape_for(rank_replay *l, sp_action action)
 {
     sp_action row = action;
-    row.pack = l->unit_row != NULL ? l->unit_row[action.pack] : action.pack;
+    row.pack = l->costs->unit_row != NULL ? l->costs->unit_row[action.pack] : action.pack;
     sp_i_unit_shape **known = &l->shape_of[unit_index(l, row)];
     if (*known == NULL) {
         *known = make_shape(l, action.pack, action.chunk);
@@ -424,18 +413,18 @@ static sp_status replay_fullest(const sp_timeline *timeline, const sp_step_costs
 
 static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
                             const sp_memory_options *options, const int32_t *forward_pack,
-                            const int32_t *unit_row, sp_world_rank which, sp_allocator_peak *peak,
-                            sp_error *err);
+                            const sp_step_costs *costs, sp_world_rank which,
+                            sp_allocator_peak *peak, sp_error *err);
 
 static sp_status replay(const sp_timeline *timeline, const sp_step_costs *costs,
                         const sp_memory_timeline *memory, const sp_model *model,
                         const sp_memory_options *options, const int32_t *forward_pack,
                         sp_world_rank which, sp_allocator_peak *peak, sp_error *err)
 {
-    return which == SP_NO_RANK ? replay_fullest(timeline, costs, memory, model, options,
-                                                forward_pack, INT64_MAX, peak, err)
-                               : replay_one(timeline, model, options, forward_pack, costs->unit_row,
-                                            which, peak, err);
+    return which == SP_NO_RANK
+               ? replay_fullest(timeline, costs, memory, model, options, forward_pack, INT64_MAX,
+                                peak, err)
+               : replay_one(timeline, model, options, forward_pack, costs, which, peak, err);
 }
 
 // Reserved are also inputs that another stream may still read, where the stack has such.
@@ -527,7 +516,7 @@ static bool choose_rank(const alike_rank *ranks, size_t rank_count, size_t chose
 
 static sp_status replay_ranks(const alike_rank *ranks, size_t rank_count, const sp_plan *plan,
                               const sp_model *model, const sp_memory_options *options,
-                              const int32_t *forward_pack, const int32_t *unit_row,
+                              const int32_t *forward_pack, const sp_step_costs *costs,
                               int64_t enough_bytes, sp_allocator_peak *peak, sp_error *err)
 {
     size_t chosen[RANKS];
@@ -541,7 +530,7 @@ static sp_status replay_ranks(const alike_rank *ranks, size_t rank_count, const 
         }
         rank_replay l;
         status = rank_replay_init(&l, plan, &ranks[chosen[i]].rank, model, options, forward_pack,
-                                  unit_row, err);
+                                  costs, err);
         l.events = events;
         if (status == SP_OK) {
             status = rank_peak(&l, enough_bytes, peak, err);
@@ -589,8 +578,8 @@ static sp_status replay_fullest(const sp_timeline *timeline, const sp_step_costs
     for (size_t r = 0; alike.members == NULL && r < count; r++) {
         ranks[r] = (alike_rank){timeline->ranks[r], sp_bytes_total(&memory->ranks[r].peak)};
     }
-    sp_status status = replay_ranks(ranks, count, plan, model, options, forward_pack,
-                                    costs->unit_row, enough_bytes, peak, err);
+    sp_status status = replay_ranks(ranks, count, plan, model, options, forward_pack, costs,
+                                    enough_bytes, peak, err);
     sp_i_alike_fini(&alike);
     sp_free(ranks);
     return status;
@@ -763,8 +752,8 @@ static bool stands_for(const sp_rank_timeline *rank, int pp, int dp)
 
 static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
                             const sp_memory_options *options, const int32_t *forward_pack,
-                            const int32_t *unit_row, sp_world_rank which, sp_allocator_peak *peak,
-                            sp_error *err)
+                            const sp_step_costs *costs, sp_world_rank which,
+                            sp_allocator_peak *peak, sp_error *err)
 {
     const sp_layout *layout = &timeline->plan->layout;
     bool last = which == SP_LAST_RANK;
@@ -778,7 +767,7 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
     rank_replay l;
     sp_i_pieces pieces = {0};
     sp_status status = rank_replay_init(&l, timeline->plan, &timeline->ranks[r], model, options,
-                                        forward_pack, unit_row, err);
+                                        forward_pack, costs, err);
     if (status == SP_OK) {
         int64_t share = last ? (int64_t)layout->dp * layout->cp - 1 : 0;
         sp_i_optimizer_pieces(model, layout, l.stages, share, &pieces);

@@ -305,7 +305,11 @@ static void allocate_chunk(sp_i_unit_memory *memory, const sp_layout *layout, co
 {
     int64_t number = (int64_t)sp_stack_gradient_bytes(stack);
     for (size_t i = 0; i < list->count; i++) {
-        int64_t bytes = sp_mul_bytes(BF16, list->items[i].elements);
+        int64_t elements = list->items[i].elements;
+        bool fp8 = sp_precision_is_fp8(&stack->precision) &&
+                   sp_layer_is_product_weight(list->items[i].kind);
+        int64_t bytes =
+            fp8 ? sp_fp8_weight_bytes(&stack->precision, elements) : sp_mul_bytes(BF16, elements);
         int64_t ranks = shares(layout, buffer_of(layout, &list->items[i]));
         sp_i_take(memory, layout->zero >= 3 ? sp_ceil_div(bytes, ranks) : bytes);
     }

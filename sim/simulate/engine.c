@@ -5,7 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/cost/step_costs.h"
-#include "sim/plan/expert_rounds.h"
+#include "sim/plan/rounds.h"
 #include "sim/plan/walk.h"
 #include "sim/simulate/memory.h"
 #include "sim/simulate/traffic.h"
@@ -36,10 +36,10 @@ static size_t rank_of_gpu(const sp_layout *layout, int64_t gpu)
     return (size_t)(dp * layout->pp + pp);
 }
 
-// Data-parallel ranks that share experts are as slow as the slowest of them.
-static void wait_for_experts(const sp_layout *layout, double *factors)
+// Data-parallel ranks that meet in every layer are as slow as the slowest of them.
+static void wait_for_slowest(const sp_layout *layout, double *factors)
 {
-    int ranks = sp_layout_expert_ranks(layout);
+    int ranks = sp_layout_round_ranks(layout);
     for (int first = 0; ranks > 1 && first < layout->dp; first += ranks) {
         for (int pp = 0; pp < layout->pp; pp++) {
             double slowest = 0.0;
@@ -62,7 +62,7 @@ double *sp_i_jitter_factors(const sp_layout *layout, const sp_jitter *jitter)
         double *factor = &factors[rank_of_gpu(layout, gpu)];
         *factor = fmax(*factor, next_factor(jitter, &prng));
     }
-    wait_for_experts(layout, factors);
+    wait_for_slowest(layout, factors);
     return factors;
 }
 
@@ -148,6 +148,10 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
     pricing *p = context;
     outcome->took = sp_action_cost_of(p->plan, p->costs, action->place.action, action->vstage,
                                       action->recomputed);
+    if (action->partner != NULL) {
+        sp_hide_experts(p->plan, &p->costs->overlap, action->place.pp, action->place.action,
+                        *action->partner, &outcome->took);
+    }
     sp_status status = add_ns(p, sp_action_cost_ns(&outcome->took), err);
     for (int r = 0; status == SP_OK && action->shares != NULL && r < p->plan->layout.pp; r++) {
         if (action->shares[r] != NULL) {
@@ -382,8 +386,7 @@ sp_status sp_simulate(const sp_plan *plan, const sp_step_costs *costs,
     const sp_network network = network_of(plan, options);
     sp_status status = refuse_unknown_costs(plan, costs, err);
     if (status == SP_OK) {
-        status =
-            sp_expert_rounds_check(plan, options->source != NULL ? options->source : "plan", err);
+        status = sp_rounds_check(plan, options->source != NULL ? options->source : "plan", err);
     }
     if (status == SP_OK) {
         status = sp_i_traffic_new(plan, costs, &network, timeline, &traffic, err);

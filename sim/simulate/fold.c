@@ -13,7 +13,7 @@ typedef struct column {
     const int32_t *row_of; // [packs]: the row of a pack; NULL: its index
 } column;
 
-enum { COLUMNS = 6 };
+enum { COLUMNS = 7 };
 
 // The plan as the comparison of ranks sees it: packs by their position among those of their rank.
 typedef struct view {
@@ -61,6 +61,7 @@ static uint64_t mix_words(uint64_t hash, const void *data, size_t bytes)
 static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS])
 {
     size_t n = (size_t)c->classes;
+    size_t kinds = (size_t)c->overlap.kinds;
     const column forward[COLUMNS] = {
         {c->action[SP_ACTION_F], n * sizeof(sp_action_cost), true, NULL},
         {c->forward_p2p, sizeof *c->forward_p2p, true, NULL},
@@ -68,6 +69,7 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
         {c->o_ns, n * sizeof *c->o_ns, true, NULL},
         {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false, c->unit_row},
         {c->l_ns, n * sizeof *c->l_ns, false, NULL},
+        {c->overlap.forward, kinds * sizeof *c->overlap.forward, false, NULL},
     };
     const column backward[COLUMNS] = {
         {c->action[SP_ACTION_B], n * sizeof(sp_action_cost), true, NULL},
@@ -76,6 +78,7 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
         {c->action[SP_ACTION_R], n * sizeof(sp_action_cost), false, NULL},
         {c->backward_p2p, sizeof *c->backward_p2p, true, NULL},
         {c->backward_unit, n * sizeof *c->backward_unit, false, c->backward_unit_row},
+        {c->overlap.backward, kinds * sizeof *c->overlap.backward, false, NULL},
     };
     memcpy(columns, side == 0 ? forward : backward, COLUMNS * sizeof *columns);
 }

@@ -625,7 +625,9 @@ sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int6
         return SP_OK;
     }
     int64_t stage_ns[STAGES];
-    set_sharded(t, action, took->dp_ns, stage_ns);
+    // What a rank waits for others that gather its parameters is that of the closed times.
+    set_sharded(t, action, took->dp_ns - took->dp_wait_ns, stage_ns);
+    stage_ns[BEHIND_WORK] += took->dp_wait_ns;
     int64_t dp_ns = stage_ns[BEFORE_WORK] + stage_ns[BESIDE_WORK] + stage_ns[BEHIND_WORK];
     int64_t hidden_ns = took_ns - took->cp_ns - took->dp_ns;
     int64_t cp_ns = exposed_cp_ns(t, action, took->cp_ns);

@@ -66,6 +66,27 @@ static void add_edge(void *context, size_t v, const sp_dependency *dependency)
 
 // ---- durations ----
 
+// The action that item v runs beside, among the neighbours of v without shares of a vocabulary.
+static const sp_action *partner_of(const builder *b, size_t v)
+{
+    const sp_plan_items *p = &b->s->items;
+    size_t other = v;
+    if (p->items[v].action.with_next) {
+        do {
+            other++;
+        } while (p->items[other].share > 0);
+        return &p->items[other].action;
+    }
+    do {
+        if (other == 0) {
+            return NULL;
+        }
+        other--;
+    } while (p->items[other].share > 0);
+    bool same = p->items[other].dp == p->items[v].dp && p->items[other].pp == p->items[v].pp;
+    return same && p->items[other].action.with_next ? &p->items[other].action : NULL;
+}
+
 static int64_t duration_by_costs(const builder *b, size_t v, size_t share)
 {
     const sp_plan *plan = b->s->plan;
@@ -78,6 +99,11 @@ static int64_t duration_by_costs(const builder *b, size_t v, size_t share)
                               : sp_action_cost_of(plan, b->costs, plan_item->action,
                                                   sp_plan_item_vstage(&b->s->items, plan_item),
                                                   sp_plan_item_recomputed(&b->s->items, v));
+    const sp_action *partner = plan_item->share > 0 ? NULL : partner_of(b, v);
+    if (partner != NULL) {
+        sp_hide_experts(plan, &b->costs->overlap, plan_item->pp, plan_item->action, *partner,
+                        &cost);
+    }
     return sp_action_cost_ns(&cost);
 }
 

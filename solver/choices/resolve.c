@@ -198,7 +198,7 @@ bool sp_strategy_resolves(const sp_scenario *scenario)
 {
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
     return strategy->brings_order || strategy->brings_exchange || strategy->rings ||
-           cuts_layers(scenario) || scenario->shares_open;
+           strategy->one_sided || cuts_layers(scenario) || scenario->shares_open;
 }
 
 // No strategy that brings an exchange, or rings, brings an order.
@@ -215,6 +215,18 @@ static void take_exchange(const sp_strategy *strategy, sp_scenario *scenario)
         stack->cp_ring_nics = strategy->cp_ring_nics;
     }
     sp_scenario_set_stack(scenario);
+}
+
+// Where it cannot, the strategy refuses its batches. Executors do so as it is.
+static sp_status take_one_sided(sp_scenario *scenario, sp_error *err)
+{
+    if (!scenario->one_sided_given) {
+        sp_stack *stack = &scenario->memory.stack;
+        stack->one_sided =
+            stack->tensors == SP_TENSORS_AUTOGRAD && sp_scenario_not_one_sided(scenario) == NULL;
+    }
+    sp_scenario_set_stack(scenario);
+    return sp_scenario_resolve_layout(scenario, err);
 }
 
 static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, bool compared,
@@ -277,6 +289,9 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
     if (strategy->brings_exchange || strategy->rings) {
         take_exchange(strategy, scenario);
         return SP_OK;
+    }
+    if (strategy->one_sided) {
+        return take_one_sided(scenario, err);
     }
     if (!strategy->brings_order) {
         return SP_OK;

@@ -169,7 +169,8 @@ static void note_error(const sp_i_evaluation *ev, sp_status status)
                                sp_result_microbatches(result), error);
         const char *gpu = ev->steps.scenario->profile.gpu;
         bool of_gpu = strncmp(gpu, "none", 4) != 0 && strncmp(gpu, "CPU", 3) != 0;
-        if (!error->known && of_gpu) { // GPUs' steps were logged
+        bool fp8 = sp_precision_is_fp8(&ev->steps.scenario->memory.stack.precision);
+        if (!error->known && of_gpu && !fp8) { // GPUs' steps were logged, in BF16
             error->range =
                 sp_error_range_of(error->differing, error->foreign,
                                   sp_result_layer_ms(result, ev->steps.scenario->model.layers));
@@ -191,6 +192,9 @@ static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err)
     }
     double mfu = sp_result_mfu(result, SP_FLOPS_CAUSAL);
     double most = fmax(mfu, sp_result_hfu(result));
+    // Tensor cores run FP8 at twice the rate of BF16, whose peak utilisation is counted against.
+    bool fp8 = sp_precision_is_fp8(&scenario->memory.stack.precision);
+    most /= fp8 ? 2.0 : 1.0;
     double peak_tflops = scenario->cluster.peak_flops_per_s / 1e12;
     bool is_assumed = strncmp(scenario->cluster.source, "assumed", strlen("assumed")) == 0;
     bool of_no_gpu = strncmp(scenario->profile.gpu, "none", strlen("none")) == 0;
@@ -208,7 +212,7 @@ static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err)
                            "name a profile of the cluster's",
                            100.0 * most, most * peak_tflops, scenario->profile.name, peak_tflops);
     }
-    if (sp_result_mfu(result, SP_FLOPS_MEGATRON) > 1.0) {
+    if (sp_result_mfu(result, SP_FLOPS_MEGATRON) > 1.0 && !fp8) {
         sp_warnings_add(&result->warnings,
                         "MFU of all pairs is above 100 %%: it counts, as Megatron-LM did before "
                         "2026, pairs that causal attention does not compute");

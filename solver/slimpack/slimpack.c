@@ -65,14 +65,16 @@ static bool runs_again(const sp_packing *packing)
     return again;
 }
 
-// A rank holds least of a pack that all ranks share, and few samples mostly leave ranks uneven that
-// run packs of their own. With a pipeline blocks are not counted, and a tight step may fit well.
+// A rank holds least of a pack that all ranks share, few samples mostly leave ranks uneven that run
+// packs of their own, and ranks that meet in every layer (ZeRO 3) wait least for each other in such
+// packs. With a pipeline blocks are not counted, and a tight step may fit well.
 static sp_status try_all_ranks(const sp_strategy_input *input, sp_packing *packing,
                                sp_packflow_outcome *outcome, sp_error *err)
 {
     bool is_short = outcome->lacking_bytes > 0 || runs_again(packing) ||
                     (outcome->tight && sp_i_may_nest(input->scenario));
-    if (!(is_short || sp_i_has_few_samples(input->batch)) || !may_share(input->scenario)) {
+    bool meets = sp_layout_parameter_ranks(&input->scenario->layout) > 1;
+    if (!(is_short || meets || sp_i_has_few_samples(input->batch)) || !may_share(input->scenario)) {
         return SP_OK;
     }
     sp_packflow_outcome tried;

@@ -21,12 +21,14 @@ static void warn_of_replaced(const sp_scenario *scenario, sp_warnings *warnings)
 static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_nodes(const sp_cluster *cluster, sp_warnings *warnings);
+static void warn_of_fp8(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_jitter(const sp_scenario *scenario, sp_warnings *warnings);
 static void warn_of_passing_stages(const sp_scenario *scenario, sp_warnings *warnings);
 
 void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
 {
     *result = (sp_result){.layout = scenario->layout,
+                          .overlaps_experts = scenario->schedule.pairs,
                           .seed = scenario->workload.seed,
                           .lossless = true,
                           .level = SP_LEVEL_ASSUMED,
@@ -75,6 +77,7 @@ void sp_i_step_warn(const sp_scenario *scenario, sp_warnings *warnings)
         warn_of_free_settings(scenario, warnings);
         warn_of_profile(scenario, warnings);
         warn_of_nodes(&scenario->cluster, warnings);
+        warn_of_fp8(scenario, warnings);
         warn_of_jitter(scenario, warnings);
         warn_of_passing_stages(scenario, warnings);
     }
@@ -230,10 +233,40 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
                         experts);
     }
     if (sp_layout_dispatches(layout)) {
+        const sp_stack *stack = &scenario->memory.stack;
+        const sp_model *model = &scenario->model;
+        char routed[96] = "routed evenly";
+        if (model->expert_capacity_factor > 0.0) {
+            snprintf(routed, sizeof routed, "dropped or padded (model.expert_capacity_factor %.6g)",
+                     model->expert_capacity_factor);
+        } else if (model->forced_routing) {
+            snprintf(routed, sizeof routed,
+                     "routed as forced (model.expert_imbalance %.6g, seed %lld)",
+                     model->expert_imbalance, (long long)model->expert_imbalance_seed);
+        }
         sp_warnings_add(warnings,
-                        "experts over ranks: tokens are routed evenly, nothing hides their "
+                        "experts over ranks: tokens are %s, %s hides their "
                         "exchange, and the host's wait for the counts of rows is assumed (20 us "
-                        "in each forward of a layer)");
+                        "in each forward of a layer)",
+                        routed,
+                        stack->expert_overlap          ? "other micro-batches' work alone"
+                        : stack->shared_expert_overlap ? "shared experts' work alone"
+                                                       : "nothing");
+        if (stack->expert_overlap || stack->shared_expert_overlap) {
+            sp_warnings_add(warnings,
+                            "work beside exchanges of experts has the SMs that these leave "
+                            "(stack.dispatcher_sms)%s; assumed",
+                            stack->expert_overlap
+                                ? ", and exchanges beside work take 1.58 times as long, as in one "
+                                  "published trace of 64 H800"
+                                : "");
+        }
+        if (sp_dispatches_once(stack->dispatcher) && layout->etp > 1) {
+            sp_warnings_add(warnings,
+                            "dispatcher %s with parallel.etp above 1: each rank of an "
+                            "expert gets its rows apart; no such run was measured",
+                            sp_dispatcher_names[stack->dispatcher]);
+        }
     }
     if (ranks > 1) {
         sp_warnings_add(warnings,
@@ -253,7 +286,16 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
                         sp_gib_from_bytes(scenario->memory_limit_bytes),
                         sp_gib_from_bytes(scenario->cluster.memory_bytes));
     }
-    if (scenario->layout.zero >= 2 && scenario->layout.dp > 1) {
+    if (sp_layout_parameter_ranks(&scenario->layout) > 1) {
+        sp_warnings_add(warnings,
+                        "zero 3: data-parallel ranks meet in every layer and run their "
+                        "micro-batches in step (zero_wait_ms); the empty ones of ranks that have "
+                        "fewer are not counted");
+    } else if (scenario->memory.stack.one_sided && scenario->layout.dp > 1) {
+        sp_warnings_add(warnings,
+                        "stack.one_sided: parameters are read and gradients added as fast as by "
+                        "collectives inside a node, over nodes by each GPU's share of the NICs");
+    } else if (scenario->layout.zero >= 2 && scenario->layout.dp > 1) {
         sp_warnings_add(warnings,
                         "zero %d: exchanges inside a step do not wait for slower data-parallel "
                         "ranks",
@@ -280,6 +322,20 @@ static bool falls_back(const sp_scenario *scenario)
 {
     return scenario->network == SP_NETWORK_AUTO &&
            (scenario->layout.vocab_parallel || sp_layout_dispatches(&scenario->layout));
+}
+
+static void warn_of_fp8(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_step_precision *precision = &scenario->memory.stack.precision;
+    if (sp_precision_is_fp8(precision)) {
+        sp_warnings_add(warnings,
+                        "precision fp8 (%s): products of the layers alone are in FP8, at a rate "
+                        "that is %s; mfu and hfu are against the peak in BF16; rows of experts are "
+                        "not padded, and FP8 copies that last for one product are not counted in "
+                        "memory",
+                        sp_fp8_recipe_names[precision->recipe],
+                        sp_level_names[scenario->profile.fp8.level]);
+    }
 }
 
 static void warn_of_profile(const sp_scenario *scenario, sp_warnings *warnings)
@@ -326,6 +382,9 @@ void sp_i_step_recompute(sp_i_steps *steps)
         steps->recompute_flops_per_pair2 +=
             count[k] * sp_inventory_flops(&ops, alike, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
     }
+    // Pairs are counted as the mean over all layers.
+    double share = sp_model_attending_share(&scenario->model);
+    steps->recompute_flops_per_pair2 /= share > 0.0 ? share : 1.0;
 }
 
 int64_t sp_i_step_microbatches(const sp_packing *packing)
@@ -376,6 +435,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     facts->delayed_tokens = tokens_of(packing->batch, packing->delayed, packing->delayed_count);
     double tokens = (double)facts->tokens;
     facts->model_flops = sp_model_step_flops(model, tokens, pairs2);
+    full2 *= sp_model_attending_share(model);
     facts->full_flops = sp_model_step_flops(model, tokens, full2);
     facts->hardware_flops = facts->model_flops + tokens * steps->recompute_flops_per_token +
                             pairs2 * steps->recompute_flops_per_pair2;

@@ -34,12 +34,45 @@ void sp_i_steps_fini(sp_i_steps *steps)
     sp_cost_model_fini(&steps->trial);
 }
 
+// A state goes on from slice to slice and from rank to rank, which is not priced: samples stay
+// whole, on ranks that share none. Searches pass over packings that are refused.
+static sp_status check_whole_samples(const sp_scenario *scenario, const sp_packing *packing,
+                                     sp_error *err)
+{
+    const sp_pack_list *list = &packing->forward;
+    const char *what = NULL;
+    if (scenario->uniform || packing->batch == NULL || !sp_model_has_state(&scenario->model)) {
+        return SP_OK;
+    }
+    for (size_t p = 0; what == NULL && p < list->count; p++) {
+        const sp_pack *pack = &list->packs[p];
+        what = pack->dp_count > 1 ? "shares samples among ranks" : NULL;
+        for (size_t s = 0; what == NULL && s < pack->slice_count; s++) {
+            const sp_slice *slice = &list->slices[pack->first_slice + s];
+            bool whole =
+                slice->begin == 0 && slice->tokens == packing->batch->tokens[slice->sample];
+            what = whole ? NULL : "cuts samples into slices";
+        }
+    }
+    return what == NULL
+               ? SP_OK
+               : sp_error_in(err, SP_ERR_CONTENT, scenario->source, "strategy.kind",
+                             "\"%s\", with schedule \"%s\", %s, and how their state is "
+                             "handed on (model.mixer) is not simulated: expected a strategy "
+                             "and a schedule of whole samples, as \"packed\" and \"1f1b\"",
+                             scenario->strategy.kind, sp_schedule_names[scenario->schedule.kind],
+                             what);
+}
+
 sp_status sp_i_step_costs(sp_i_steps *steps, const sp_packing *packing, sp_step_costs *costs,
                           sp_error *err)
 {
     const sp_scenario *scenario = steps->scenario;
     *costs = (sp_step_costs){0};
     sp_status status = sp_schedule_check_size(&scenario->layout, packing, err);
+    if (status == SP_OK) {
+        status = check_whole_samples(scenario, packing, err);
+    }
     if (status != SP_OK) {
         return status;
     }
@@ -390,6 +423,7 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
         status = explain_peak(steps, &timeline, costs, &memory, metrics.peak_bytes, err);
     }
     facts->simulate_ms += (sp_clock_s() - started_s) * 1e3;
+    facts->overload = costs->overload;
     facts->tasks = (int64_t)counts.tasks;
     facts->edges = (int64_t)counts.edges;
     facts->lower_bound_ns = -1.0;

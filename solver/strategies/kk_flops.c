@@ -3,7 +3,13 @@
 // over the FLOPs of samples. First equally many samples go to each data-parallel rank; the rank
 // with most tokens says how many micro-batches of up to the budget (strategy.rank_tokens, or the
 // context) it needs, and every rank splits its samples into as many, longest first. A micro-batch
-// may exceed the budget, as there: FLOPs are levelled, not tokens.
+// may exceed the budget, as there: FLOPs are levelled, not tokens. With FSDP that is LB-Micro, the
+// baseline of ODC (arXiv 2601.19362): what collectives of all ranks in every layer ask for, each
+// rank's heaviest micro-batches first so that they meet.
+//
+// Odc: its LB-Mini, for ranks that read parameters one-sidedly and meet once a step. Differencing
+// over the time of samples gives each rank as much work, of as many samples as that takes, and each
+// fills micro-batches of up to the budget for itself.
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
@@ -210,5 +216,88 @@ sp_status sp_i_pack_kk_flops(const sp_strategy_input *input, sp_packing *packing
 {
     (void)err;
     sp_i_pack_rows(input, fill_kk_flops, packing);
+    return SP_OK;
+}
+
+// ---- ODC ----
+
+static sp_status refuse_odc(const sp_strategy_input *input, sp_error *err)
+{
+    const sp_scenario *scenario = input->scenario;
+    const sp_batch *batch = input->batch;
+    const char *reason = sp_scenario_not_one_sided(scenario);
+    int64_t longest = batch->count > 0 ? sp_batch_longest(batch) : 0;
+    if (reason != NULL) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE,
+                            "\"odc\" reads parameters of other ranks one-sidedly, which does not "
+                            "go with %s",
+                            reason);
+    }
+    if (longest > sp_i_row_tokens(input)) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE,
+                            "a sample of %lld tokens is above the %lld of a micro-batch "
+                            "(strategy.rank_tokens)",
+                            (long long)longest, (long long)sp_i_row_tokens(input));
+    }
+    return SP_OK;
+}
+
+// First fit, longest first: the samples of a rank, in group[] by place in `order`.
+static void fill_rank(const sp_strategy_input *input, const int32_t *order, const size_t *part_of,
+                      size_t rank, int64_t *room, size_t *pack_of, sp_packing *packing)
+{
+    const sp_batch *batch = input->batch;
+    size_t packs = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        int64_t tokens = batch->tokens[order[i]];
+        size_t k = 0;
+        if (part_of[order[i]] != rank) {
+            continue;
+        }
+        while (k < packs && room[k] < tokens) {
+            k++;
+        }
+        if (k == packs) {
+            room[packs++] = sp_i_row_tokens(input);
+        }
+        room[k] -= tokens;
+        pack_of[i] = k;
+    }
+    for (size_t k = 0; k < packs; k++) {
+        sp_pack_list_begin(&packing->forward, (int)rank, 1);
+        for (size_t i = 0; i < batch->count; i++) {
+            if (part_of[order[i]] == rank && pack_of[i] == k) {
+                sp_i_add_sample(packing, order[i]);
+            }
+        }
+    }
+}
+
+sp_status sp_i_pack_odc(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    const sp_batch *batch = input->batch;
+    size_t count = batch->count;
+    size_t ranks = (size_t)input->scenario->layout.dp;
+    sp_arena memory = {0};
+    sp_packing_init(packing, batch, (int)ranks);
+    sp_status status = refuse_odc(input, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    int32_t *order = sp_i_order_descending(batch);
+    double *work_s = sp_arena_take(&memory, count, sizeof *work_s);
+    int32_t *next = sp_arena_take(&memory, count, sizeof *next);
+    size_t *part_of = sp_arena_take(&memory, count, sizeof *part_of);
+    size_t *pack_of = sp_arena_take(&memory, count, sizeof *pack_of);
+    int64_t *room = sp_arena_take(&memory, count, sizeof *room);
+    for (size_t i = 0; i < count; i++) {
+        work_s[i] = sp_cost_model_sample_work_s(input->cost, batch->tokens[i]);
+    }
+    split(order, count, work_s, ranks, (double)count * (double)ranks > MOST_SUMS, next, part_of);
+    for (size_t r = 0; r < ranks; r++) {
+        fill_rank(input, order, part_of, r, room, pack_of, packing);
+    }
+    sp_free(order);
+    sp_arena_free(&memory);
     return SP_OK;
 }

@@ -1,6 +1,8 @@
 // Samples over data-parallel ranks by a fixed rule: the baselines of Zeppelin (arXiv 2509.21841).
 // te-cp: Transformer Engine's context parallelism, every sample in a ring of all ranks.
 // llama-cp: that of Llama 3 (arXiv 2407.21783), which gathers keys and values before the attention.
+// fcp: flexible context parallelism (arXiv 2605.08524), every pack on all ranks, to which blocks of
+// its samples go (sim/cost/block_placement.c).
 // hybrid-dp: samples that one rank holds stay whole, longer ones go in a ring over as many ranks as
 // hold them; each goes where it levels the FLOPs of the ranks.
 //
@@ -22,6 +24,18 @@ sp_status sp_i_pack_te_cp(const sp_strategy_input *input, sp_packing *packing, s
 
 sp_status sp_i_pack_llama_cp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
+    return pack(input, false, packing, err);
+}
+
+sp_status sp_i_pack_fcp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    const char *reason = sp_scenario_not_blocks(input->scenario);
+    if (input->scenario->memory.stack.cp_overlap == SP_CP_BLOCKS && reason != NULL) {
+        sp_packing_init(packing, input->batch, input->scenario->layout.dp);
+        return sp_error_set(err, SP_ERR_INFEASIBLE,
+                            "\"fcp\" puts blocks of samples on any rank, which does not go with %s",
+                            reason);
+    }
     return pack(input, false, packing, err);
 }
 

@@ -23,7 +23,7 @@ cat >"$work/set.json" <<'S'
    {"name": "1F1B, packed"},
    {"name": "slimpack", "set": {"strategy.kind": "slimpack"}},
    {"name": "on the wall", "clock": "wall", "set": {"schedule.kind": "zb-h1"}},
-   {"name": "experts", "set": {"model.experts": 4, "model.experts_per_token": 2}}]}]}
+   {"name": "sinks", "set": {"model.attention_sinks": true}}]}]}
 S
 validate() { # ARGUMENT...
     "$program" validate "$work/set.json" --quiet "$@"
@@ -31,7 +31,7 @@ validate() { # ARGUMENT...
 validate --backend host --steps 3 --seed 5 --export "$work/requests" >"$work/table"
 expect "status of --export" 0 "$?"
 expect "requests" "4 of 4 plans in $work/requests" "$(tail -n 1 "$work/table")"
-expect "files" "01-1f1b-packed.json 02-slimpack.json 03-on-the-wall.json 04-experts.json runs.txt" \
+expect "files" "01-1f1b-packed.json 02-slimpack.json 03-on-the-wall.json 04-sinks.json runs.txt" \
     "$(cd "$work/requests" && echo *)"
 expect "clocks" "virtual virtual wall virtual" \
     "$(sed -n 's/.*--clock \([a-z]*\) .*/\1/p' "$work/requests/runs.txt" | tr '\n' ' ' | sed 's/ $//')"
@@ -58,11 +58,11 @@ execute "$work/results" 60 >"$work/lines"
 expect "status of a case that cannot be executed" 1 "$?"
 expect "executed" "3 of 4 plans executed" "$(tail -n 1 "$work/lines")"
 grep -q '^01-1f1b-packed: iteration [0-9.]* ms' "$work/lines" || complain "no line of the first case"
-grep -q '^04-experts: status 3: error: .*experts' "$work/lines" || complain "no reason in the line of experts"
+grep -q '^04-sinks: status 3: error: .*sinks' "$work/lines" || complain "no reason in the line of sinks"
 validate --backend host --executed "$work/results" -o "$work/report.json" >"$work/table"
 expect "status of --executed" 1 "$?"
 expect "rows with exact memory" 3 "$(grep -c ' exact$' "$work/table")"
-grep -q '^g  *experts  *cannot execute: .*experts' "$work/table" || complain "no reason in the row of experts"
+grep -q '^g  *sinks  *cannot execute: .*sinks' "$work/table" || complain "no reason in the row of sinks"
 grep -q '^3 of 4 cases executed, 1 cannot execute$' "$work/table" || complain "no count"
 expect "steps in the report" 1 "$(grep -c '"steps": 3' "$work/report.json")"
 expect "cases on the wall clock" 1 "$(grep -c '"clock": "wall"' "$work/report.json")"

@@ -54,11 +54,11 @@ cat >"$work/refused.json" <<'S'
           "model": {"layers": 2, "hidden": 16, "ffn": 32, "heads": 2, "vocab": 32}},
  "groups": [{"name": "g", "cases": [
    {"name": "plain"},
-   {"name": "experts", "set": {"model.experts": 4, "model.experts_per_token": 2}}]}]}
+   {"name": "sinks", "set": {"model.attention_sinks": true}}]}]}
 S
 validate "$work/refused.json" --backend host --steps 1 >"$work/table"
 expect "status of a refused case" 1 "$?"
-grep -q '^g  *experts  *cannot execute: .*experts' "$work/table" || complain "no reason for the refused case"
+grep -q '^g  *sinks  *cannot execute: .*sinks' "$work/table" || complain "no reason for the refused case"
 grep -q '^1 of 2 cases executed, 1 cannot execute$' "$work/table" || complain "the refused case is not counted"
 
 message=$(validate "$set" --backend fake --plot "$work/x.svg" 2>&1 >/dev/null)

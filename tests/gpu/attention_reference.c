@@ -1,6 +1,7 @@
 #include "tests/gpu/attention_reference.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,20 +28,31 @@ static void clear(double *x, int64_t rows, int64_t stride, int64_t columns)
     }
 }
 
+// Does the query at this position see the key?
+static bool sees(const sp_kernel_attention_shape *s, int64_t query, int64_t key)
+{
+    bool in_window = s->window == 0 || query - key < s->window;
+    return key <= query && in_window && (s->chunk == 0 || query / s->chunk == key / s->chunk);
+}
+
 // One query of one head; `p` and `dp` have room for all keys.
 static void one_query(const attention_reference *r, int64_t query, int64_t head, double *p,
                       double *dp)
 {
     const sp_kernel_attention_shape *s = &r->shape;
     const int64_t d = s->head_dim;
-    const int64_t seen = query + r->keys - r->queries + 1;
+    const int64_t position = query + r->keys - r->queries;
+    const int64_t seen = position + 1;
     const int64_t group = head / (s->heads / s->kv_heads) * d;
     const int64_t row = query * s->q_stride + head * d;
-    const int64_t out = query * s->out_stride + head * d;
+    const int64_t v_dim = sp_kernel_value_dim(s);
+    const int64_t v_group = head / (s->heads / s->kv_heads) * v_dim;
+    const int64_t out = query * s->out_stride + head * v_dim;
     double most = -INFINITY;
     double sum = 0.0;
     for (int64_t c = 0; c < seen; c++) {
-        p[c] = s->scale * dot(&r->q[row], &r->k[c * s->kv_stride + group], d);
+        p[c] = sees(s, position, c) ? s->scale * dot(&r->q[row], &r->k[c * s->kv_stride + group], d)
+                                    : -HUGE_VAL;
         most = fmax(most, p[c]);
     }
     for (int64_t c = 0; c < seen; c++) {
@@ -50,16 +62,16 @@ static void one_query(const attention_reference *r, int64_t query, int64_t head,
     r->stats[query * s->heads + head] = most + log(sum);
     double weighted = 0.0;
     for (int64_t c = 0; c < seen; c++) {
-        const double *v = &r->v[c * s->kv_stride + group];
+        const double *v = &r->v[c * s->kv_stride + v_group];
         p[c] /= sum;
-        add_scaled(&r->out[out], p[c], v, d);
-        dp[c] = dot(&r->d_out[out], v, d);
+        add_scaled(&r->out[out], p[c], v, v_dim);
+        dp[c] = dot(&r->d_out[out], v, v_dim);
         weighted += p[c] * dp[c];
     }
     for (int64_t c = 0; c < seen; c++) {
         const int64_t key = c * r->dkv_stride + group;
         double ds = s->scale * p[c] * (dp[c] - weighted);
-        add_scaled(&r->dv[key], p[c], &r->d_out[out], d);
+        add_scaled(&r->dv[c * r->dkv_stride + v_group], p[c], &r->d_out[out], v_dim);
         add_scaled(&r->dk[key], ds, &r->q[row], d);
         add_scaled(&r->dq[row], ds, &r->k[c * s->kv_stride + group], d);
     }
@@ -72,10 +84,10 @@ void attention_reference_compute(const attention_reference *r)
     if (p == NULL) {
         abort();
     }
-    clear(r->out, r->queries, s->out_stride, s->heads * s->head_dim);
+    clear(r->out, r->queries, s->out_stride, s->heads * sp_kernel_value_dim(s));
     clear(r->dq, r->queries, s->q_stride, s->heads * s->head_dim);
     clear(r->dk, r->keys, r->dkv_stride, s->kv_heads * s->head_dim);
-    clear(r->dv, r->keys, r->dkv_stride, s->kv_heads * s->head_dim);
+    clear(r->dv, r->keys, r->dkv_stride, s->kv_heads * sp_kernel_value_dim(s));
     for (int64_t query = 0; query < r->queries; query++) {
         for (int64_t head = 0; head < s->heads; head++) {
             one_query(r, query, head, p, &p[r->keys]);

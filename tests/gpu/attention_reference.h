@@ -1,6 +1,7 @@
 // Attention by its definition in fp64, one sample or slice: P = softmax(scale Q K^T) where query r
-// sees key c if r + keys - queries >= c; O = P V; statistics log(sum(exp)). Gradients by
-// dV = P^T dO, dP = dO V^T, dS = scale P (dP - sum(P dP)), dQ = dS K, dK = dS^T Q.
+// sees key c if r + keys - queries >= c, and c lies in the window or chunk of the shape; O = P V;
+// statistics log(sum(exp)). Gradients by dV = P^T dO, dP = dO V^T, dS = scale P (dP - sum(P dP)),
+// dQ = dS K, dK = dS^T Q.
 #ifndef SLIMPACK_TESTS_GPU_ATTENTION_REFERENCE_H
 #define SLIMPACK_TESTS_GPU_ATTENTION_REFERENCE_H
 

@@ -175,8 +175,13 @@ static sp_status check_sample(gpu_test *t, const sp_i_cuda_attention_shape *s, c
     for (int i = INPUTS; i < TENSORS; i++) {
         want[i] = sp_calloc((size_t)(of[i].rows * of[i].width), sizeof *want[i]);
     }
-    const attention_reference r = {.shape = {s->heads, s->kv_heads, s->head_dim, wide, narrow, wide,
-                                             1.0 / sqrt((double)s->head_dim)},
+    const attention_reference r = {.shape = {.heads = s->heads,
+                                             .kv_heads = s->kv_heads,
+                                             .head_dim = s->head_dim,
+                                             .q_stride = wide,
+                                             .kv_stride = narrow,
+                                             .out_stride = wide,
+                                             .scale = 1.0 / sqrt((double)s->head_dim)},
                                    .queries = one.queries,
                                    .keys = one.keys,
                                    .dkv_stride = narrow,

@@ -152,6 +152,7 @@ void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes)
         return;
     }
     s->layout.zero = zero;
+    s->layout.lone_gathers = true; // what ranks wait for is drawn with their times
     sp_free(costs->buckets);
     costs->buckets = NULL;
     costs->shards = true;

@@ -135,7 +135,7 @@ void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
         random_plan r;
         int layers[HOST_STAGES];
         bool wanted = host_random_plan(&prng, model->layers, layers, &r);
-        sp_recompute mode = host_random_mode(&prng);
+        sp_recompute mode = host_random_mode(&prng, model);
         r.plan.layout.vocab_parallel = vocab;
         if (wanted) {
             compare_random(&c, &scenario, model, &r, mode);

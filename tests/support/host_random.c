@@ -92,8 +92,11 @@ static bool is_wanted(bool merges, const random_plan *r)
     return r->batch.count > 0 && packs->slice_count > 0 && (!merged || merges);
 }
 
-sp_recompute host_random_mode(sp_prng *prng)
+sp_recompute host_random_mode(sp_prng *prng, const sp_model *model)
 {
+    if (sp_model_is_latent(model)) {
+        return (sp_recompute)prng_below(prng, SP_RECOMPUTE_MODES);
+    }
     int mode = prng_below(prng, SP_RECOMPUTE_MODES - 1);
     return (sp_recompute)(mode < SP_RECOMPUTE_MLA_UP_PROJ ? mode : mode + 1);
 }
@@ -128,7 +131,7 @@ void host_random_agree(host_random draw)
         draw_members(&prng, &draw, &r.plan.layout);
         r.plan.layout.zero = draw.zero > 0 ? draw.zero : 1;
         const sp_memory_options memory = {
-            .recompute = host_random_mode(&prng),
+            .recompute = host_random_mode(&prng, model),
             .offload_ratio = draw.vocab ? 0.0 : (double)prng_below(&prng, 5) / 4.0};
         const sp_run_request request = {RUN_OF(&r.plan, model, &memory), .clock = draw.clock,
                                         RUN_STEPS(draw.bf16   ? SP_BF16

@@ -16,8 +16,8 @@ enum { HOST_STAGES = 6 }; // virtual stages at most
 // any case. `r` must stay where it is.
 bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], random_plan *r);
 
-// Any mode of a model without latents.
-sp_recompute host_random_mode(sp_prng *prng);
+// Any mode that a model has; up-projections are dropped of latents alone.
+sp_recompute host_random_mode(sp_prng *prng, const sp_model *model);
 
 typedef struct host_random {
     void (*agrees)(

@@ -18,6 +18,42 @@ sp_model host_gpt(void)
                       .bias = true};
 }
 
+sp_model host_kinds(void)
+{
+    sp_model model = host_llama();
+    const sp_layer_mlp window = {.ffn = 48, .window_tokens = 5};
+    const sp_layer_mlp chunk = {.ffn = 64, .chunk_tokens = 7};
+    const sp_layer_mlp all = {.ffn = 48};
+    const sp_layer_mlp of_layer[] = {window, chunk, window, all};
+    assert_true(sp_model_set_kinds(&model, of_layer));
+    return model;
+}
+
+sp_model host_routed(void)
+{
+    sp_model model = host_llama();
+    sp_layer_mlp of_layer[] = {
+        {.ffn = 48},
+        {.ffn = 24, .experts = 4, .experts_per_token = 2},
+        {.ffn = 16, .experts = 6, .experts_per_token = 3, .shared_ffn = 24},
+        {.ffn = 16, .experts = 6, .experts_per_token = 3, .shared_ffn = 24, .shared_gate = true}};
+    assert_true(sp_model_set_kinds(&model, of_layer));
+    return model;
+}
+
+sp_model host_latent(bool of_queries)
+{
+    sp_model model = host_routed();
+    model.kv_heads = model.heads;
+    model.qk_nope_dim = 5;
+    model.qk_rope_dim = 4;
+    model.head_dim = 9;
+    model.v_head_dim = 6;
+    model.kv_lora_rank = 10;
+    model.q_lora_rank = of_queries ? 12 : 0;
+    return model;
+}
+
 void host_open(host_device *device)
 {
     assert_int_equal(sp_registry_new(&device->registry, NULL), SP_OK);

@@ -10,6 +10,17 @@
 sp_model host_llama(void);
 sp_model host_gpt(void);
 
+// The Llama with layers of three kinds: a window of 5 tokens, chunks of 7 beside a wider MLP, all
+// tokens.
+sp_model host_kinds(void);
+
+// The Llama with a dense layer, one of 4 experts of which a token has 2, and two of 6 and 3 with
+// shared experts, in the last one behind a gate.
+sp_model host_routed(void);
+
+// Latent attention in every layer, with a latent of the queries or without, and experts in some.
+sp_model host_latent(bool of_queries);
+
 typedef struct host_device {
     sp_registry *registry;
     const sp_backend *backend;

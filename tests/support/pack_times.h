@@ -18,7 +18,8 @@ typedef struct pack_times_case {
 static inline void pack_times(const pack_times_case *of, const sp_slice *slices, int count,
                               int dp_count, sp_i_pack_time *times)
 {
-    sp_i_pack_timer *timer = sp_i_pack_timer_new(of->model, &of->layout, of->cluster, &of->memory);
+    sp_i_pack_timer *timer =
+        sp_i_pack_timer_new(of->model, &of->layout, of->cluster, &of->memory, NULL);
     sp_packing packing;
     sp_op_timer op_timer = {.cluster = of->cluster, .profile = of->profile};
     sp_packing_init(&packing, NULL, of->layout.dp);

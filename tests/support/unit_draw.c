@@ -46,6 +46,28 @@ static void draw_adapters(sp_prng *prng, unit_draw *d)
     d->model.lora_dropout = prng_below(prng, 2) == 0;
 }
 
+// Layers with a state, or that lack a block; samples are whole and no ranks share them.
+static void draw_mixers(sp_prng *prng, unit_draw *d)
+{
+    sp_model *model = &d->model;
+    model->state_groups = 4 << prng_below(prng, 2);
+    model->state_heads = model->state_groups * (1 + prng_below(prng, 3));
+    model->state_head_dim = 8 * (1 + prng_below(prng, 8));
+    model->state_dim = 8 * (1 + prng_below(prng, 8));
+    model->state_conv = 2 + prng_below(prng, 4);
+    model->mixer = (sp_mixer)prng_below(prng, SP_MIXER_NONE + 1);
+    model->without_mlp =
+        model->mixer != SP_MIXER_NONE && model->experts == 0 && prng_below(prng, 2) == 0;
+    for (int k = 0; model->runs > 0 && k < model->kinds; k++) {
+        model->kind[k].mixer = (sp_mixer)prng_below(prng, SP_MIXER_NONE + 1);
+        model->kind[k].without_mlp = model->kind[k].mixer != SP_MIXER_NONE &&
+                                     model->kind[k].experts == 0 && prng_below(prng, 2) == 0;
+    }
+    d->layout.cp = 1;
+    d->load.kv_tokens = 0;
+    d->options.stack.unfused_norms = false;
+}
+
 void make_usual(unit_draw *draw)
 {
     sp_model *model = &draw->model;
@@ -55,6 +77,9 @@ void make_usual(unit_draw *draw)
     model->lora_rank = 0;
     model->lora_targets = SP_LORA_ALL_LINEAR;
     model->lora_dropout = false;
+    model->mixer = model->kind[0].mixer = model->kind[1].mixer = SP_MIXER_ATTENTION;
+    model->without_mlp = model->kind[0].without_mlp = model->kind[1].without_mlp = false;
+    model->attention_gate = false;
     make_dense(draw);
 }
 
@@ -137,6 +162,11 @@ unit_draw draw_unit(sp_prng *prng)
     if (d.stage.head && d.options.stack.loss_chunks == 0 && prng_below(prng, 4) == 0) {
         d.model.mtp_layers = 1 + prng_below(prng, 2);
     }
+    if (prng_below(prng, 3) == 0) {
+        draw_mixers(prng, &d);
+    }
+    d.model.attention_gate =
+        d.model.kv_lora_rank == 0 && !d.options.stack.unfused_norms && prng_below(prng, 4) == 0;
     if (prng_below(prng, 3) == 0) {
         draw_adapters(prng, &d);
     }

@@ -14,7 +14,8 @@ typedef struct unit_draw {
 } unit_draw;
 
 unit_draw draw_unit(sp_prng *prng);
-// Takes latents, further predicted tokens and adapters away too, as hand-written passes ask for.
+// Takes latents, states, missing blocks, gates, further predicted tokens and adapters away too, as
+// hand-written passes ask for.
 void make_usual(unit_draw *draw);
 // Takes the experts away from all layers.
 void make_dense(unit_draw *draw);

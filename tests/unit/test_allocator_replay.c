@@ -32,6 +32,7 @@ typedef struct step {
     sp_plan plan;
     sp_step_costs costs;
     sp_unit_bytes unit;
+    sp_pack_costs forward[32];
     sp_timeline timeline;
     sp_rank_timeline ranks[8];
     sp_rank_memory memories[8];
@@ -51,7 +52,9 @@ static void gpipe(step *s, int pp, int count, sp_recompute recompute)
     sp_plan_init(&s->plan, &s->layout, &s->packing);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
     must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, ERR));
+    assert_true(count <= COUNT_OF(s->forward));
     s->costs.unit = &s->unit;
+    s->costs.forward = s->forward;
     s->timeline = (sp_timeline){.plan = &s->plan, .ranks = s->ranks, .rank_count = (size_t)pp};
     s->memory = (sp_memory_timeline){.ranks = s->memories, .rank_count = (size_t)pp};
     for (int r = 0; r < pp; r++) {

@@ -261,9 +261,10 @@ TEST(plans_are_made_before_the_first_step)
     PACK(&c, {0, 0, 60, 0});
     PACK(&c, {0, 60, 60, 0});
     find_slices(&c);
-    const sp_model model = {.head_dim = 16};
     const sp_i_exec_job job = {
-        .model = &model, .shard = {.heads = 4, .q = 64, .k = 32, .v = 32}, .slices = c.slices};
+        .kind = {{.model = {.head_dim = 16},
+                  .shard = {.heads = 4, .q = 64, .k = 32, .v = 32, .context = 64}}},
+        .slices = c.slices};
     const sp_i_exec_job *jobs[] = {&job, &job};
     must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 2, ERR));
     assert_int_equal(plans.plans[0], 1);
@@ -289,9 +290,10 @@ TEST(one_plan_serves_all_packs)
     pack(&c, (const int64_t(*)[4])samples, 16);
     PACK(&c, {17, 0, 100, 0});
     find_slices(&c);
-    const sp_i_exec_job job = {.model = &(sp_model){.head_dim = 16},
-                               .shard = {.heads = 1, .q = 16, .k = 16, .v = 16},
-                               .slices = c.slices};
+    const sp_i_exec_job job = {
+        .kind = {{.model = {.head_dim = 16},
+                  .shard = {.heads = 1, .q = 16, .k = 16, .v = 16, .context = 16}}},
+        .slices = c.slices};
     const sp_i_exec_job *jobs[] = {&job};
     must_succeed(sp_i_cuda_attention_prepare(&plans, jobs, 1, ERR));
     for (int pass = 0; pass < 2; pass++) {

@@ -6,7 +6,7 @@
 #include "sim/memory/saved_tensors.h"
 #include "sim/model/cluster.h"
 #include "sim/model/inventory.h"
-#include "sim/plan/expert_rounds.h"
+#include "sim/plan/rounds.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
@@ -370,7 +370,7 @@ TEST(exchanges_take_their_time)
                        SP_PART_LAYER, SP_PASS_F, &ops);
     sp_i_timed_collectives timed = {.op = {NULL}};
     sp_i_token_times times;
-    sp_i_token_time(&timer, &stack, &groups, &ops, SP_PASS_F, 4096.0, 4096.0, &timed, &times);
+    sp_i_token_time(&timer, &stack, &groups, &ops, SP_PASS_F, 4096.0, 4096.0, 1.0, &timed, &times);
     double rows = 4096.0 * TOP;
     double bytes = rows * (4.0 * HIDDEN + 4.0) + 8.0 * 4.0 * EXPERTS;
     double expected_s =
@@ -378,7 +378,7 @@ TEST(exchanges_take_their_time)
     assert_close(times.ep_s, expected_s, 1e-9);
     // Experts that get half of the rows take less, but send as much.
     sp_i_token_times fewer;
-    sp_i_token_time(&timer, &stack, &groups, &ops, SP_PASS_F, 4096.0, 2048.0, &timed, &fewer);
+    sp_i_token_time(&timer, &stack, &groups, &ops, SP_PASS_F, 4096.0, 2048.0, 1.0, &timed, &fewer);
     assert_close(fewer.ep_s, times.ep_s, 1e-12);
     double flops = 6.0 * HIDDEN * WIDTH * TOP * 2048.0;
     double moved = TOP * 2048.0 * (10.0 * WIDTH + 8.0 * HIDDEN); // activation and sorting
@@ -408,7 +408,7 @@ TEST(few_rows_of_an_expert_cost_more)
         sp_i_token_times times[2];
         for (int grouped = 0; grouped < 2; grouped++) {
             profile.grouped.half_rows = grouped * 100.0;
-            sp_i_token_time(&timer, &stack, &groups, &ops, passes[p], 4096.0, 4096.0, &timed,
+            sp_i_token_time(&timer, &stack, &groups, &ops, passes[p], 4096.0, 4096.0, 1.0, &timed,
                             &times[grouped]);
         }
         assert_close(times[1].compute_s - times[0].compute_s,
@@ -431,13 +431,13 @@ TEST(rounds)
 {
     sp_layout layout = layout_of(1, 1, 4, 2, 0);
     sp_pack_list list = {0};
-    sp_expert_rounds rounds;
+    sp_rounds rounds;
     add_pack(&list, 0, 1, 100);
     add_pack(&list, 1, 1, 300);
     add_pack(&list, 0, 1, 60);
     add_pack(&list, 1, 3, 600);
     add_pack(&list, 3, 1, 50);
-    sp_expert_rounds_make(&layout, &list, &rounds);
+    sp_rounds_make(&layout, &list, sp_layout_expert_ranks(&layout), &rounds);
     static const int round[] = {0, 0, 1, 1, 2};
     for (int k = 0; k < 5; k++) {
         assert_int_equal(rounds.round[k], round[k]);
@@ -451,7 +451,7 @@ TEST(rounds)
     assert_int_equal(rounds.tokens[2], 130); // (60 + 200) / 2
     assert_int_equal(rounds.tokens[3], 600); // three times that of ranks 2 and 3, (200 + 200) / 2
     assert_int_equal(rounds.tokens[4], 25);  // (0 + 50) / 2
-    sp_expert_rounds_free(&rounds);
+    sp_rounds_free(&rounds);
     sp_free(list.packs);
     sp_free(list.slices);
 }
@@ -516,8 +516,9 @@ TEST(random_steps)
     static const char *const strategies[] = {"packed",   "ffd",      "hybrid-cp",   "bytescale",
                                              "slimpack", "zeppelin", "dp-balanced", "te-cp"};
     static const char *const schedules[] = {"1f1b", "gpipe", "zb-h1"};
-    static const char *const dispatchers[] = {"alltoall", "allgather"};
+    static const char *const dispatchers[] = {"alltoall", "allgather", "deepep", "hybridep"};
     static const char *const modes[] = {"none", "full", "partial-fc1"};
+    static const char *const imbalances[] = {"'exact'", "0.2", "-0.5"};
     sp_prng prng = prng_seeded(33);
     int runs = test_draws(64);
     while (runs > 0) {
@@ -533,9 +534,11 @@ TEST(random_steps)
         char text[RUN_TEXT] = "";
         put_json(text,
                  "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
-                 "'experts': 8, 'experts_per_token': 2}, 'cluster': 'h100-8', 'parallel': {'tp': "
-                 "%d, 'cp': %d, 'dp': %d, 'ep': %d, 'etp': %d, 'pp': %d, 'zero': %d}, ",
-                 tp, cp, dp, ep, etp, 1 << prng_below(&prng, 3), prng_below(&prng, 4));
+                 "'experts': 8, 'experts_per_token': 2, 'expert_imbalance': %s}, 'cluster': "
+                 "'h100-8', 'parallel': {'tp': %d, 'cp': %d, 'dp': %d, 'ep': %d, 'etp': %d, 'pp': "
+                 "%d, 'zero': %d}, ",
+                 ONE_OF(&prng, imbalances), tp, cp, dp, ep, etp, 1 << prng_below(&prng, 3),
+                 prng_below(&prng, 4));
         bool sliced = false;
         const char *strategy = ONE_OF(&prng, strategies);
         sliced = strcmp(strategy, "slimpack") == 0;

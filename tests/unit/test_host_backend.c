@@ -1,5 +1,6 @@
 // What a user of the CPU executor meets: tensors by name, options, limits and refusals, and equal
 // runs from equal requests.
+#include "backends/executor/executor.h"
 #include "sim/memory/footprint.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/host_run.h"
@@ -165,15 +166,11 @@ TEST(refuses_what_it_cannot_compute)
     const sp_memory_options unfused = {.attention = SP_ATTENTION_UNFUSED};
     fixture f;
     fixture_make(&f);
-    f.model.experts = 4;
-    f.model.experts_per_token = 2;
-    refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute experts");
-    f.model = host_llama();
     f.model.qk_norm = true;
     refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute norms of queries and keys");
     f.model = host_llama();
-    f.model.window_tokens = 29;
-    refuses(&f, &f.request, SP_ERR_CONTENT, "attention to 29 tokens in a sample of 30");
+    f.model.attention_sinks = true;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute attention sinks");
     f.model = host_gpt();
     f.model.max_positions = 29;
     refuses(&f, &f.request, SP_ERR_CONTENT, "a sample of 30 tokens with 29 learned positions");
@@ -183,6 +180,26 @@ TEST(refuses_what_it_cannot_compute)
     f.model = host_llama();
     f.request.memory = &unfused;
     refuses(&f, &f.request, SP_ERR_CONTENT, "unfused attention");
+    fixture_fini(&f);
+}
+
+// What the CPU computes and another device may not.
+TEST(refuses_layers_by_device)
+{
+    fixture f;
+    fixture_make(&f);
+    f.model.window_tokens = 29;
+    must_fail_with(sp_i_exec_check(&f.request, "other", SP_I_EXEC_KINDS, ERR), SP_ERR_CONTENT,
+                   "attention to 29 tokens in a sample of 30");
+    must_succeed(sp_i_exec_check(&f.request, "other", SP_I_EXEC_WINDOWS, ERR));
+    f.model = host_llama();
+    f.model.experts = 4;
+    f.model.experts_per_token = 2;
+    must_fail_with(sp_i_exec_check(&f.request, "other", SP_I_EXEC_KINDS, ERR), SP_ERR_CONTENT,
+                   "cannot execute experts");
+    f.model = host_kinds();
+    must_fail_with(sp_i_exec_check(&f.request, "other", SP_I_EXEC_WINDOWS, ERR), SP_ERR_CONTENT,
+                   "layers of several kinds");
     fixture_fini(&f);
 }
 

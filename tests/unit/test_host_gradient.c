@@ -21,6 +21,13 @@ typedef struct probe {
     sp_i_exec_run *run;
 } probe;
 
+// A loss with experts jumps where a token changes one of its own: so small a step does not get
+// there.
+static double step_of(const sp_model *model)
+{
+    return sp_model_most_experts(model) > 0 ? 2e-6 : 2e-4;
+}
+
 static void probe_make(const sp_model *model, const char *dropout, probe *p)
 {
     *p = (probe){.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1},
@@ -55,9 +62,8 @@ static double loss(const probe *p)
 
 // The five-point difference, whose error is of the order of step^4, and of the loss's rounding over
 // the step.
-static double difference(const probe *p, double *at)
+static double difference(const probe *p, double step, double *at)
 {
-    const double step = 2e-4;
     const double move[4] = {-2.0, -1.0, 1.0, 2.0};
     const double share[4] = {1.0, -8.0, 8.0, -1.0};
     double here = *at;
@@ -94,7 +100,7 @@ static void follows_differences(const sp_model *model, const char *dropout)
         for (int k = 0; k < PLACES; k++) {
             int64_t at = weight->offset + weight->elements * k / PLACES + k % 3;
             at = at < weight->offset + weight->elements ? at : weight->offset;
-            double measured = difference(&p, &values[at]);
+            double measured = difference(&p, step_of(model), &values[at]);
             error += (measured - expected[at]) * (measured - expected[at]);
             size += expected[at] * expected[at];
         }
@@ -132,6 +138,109 @@ TEST(dropout_follows_differences)
 {
     sp_model model = host_gpt();
     follows_differences(&model, "0.3");
+}
+
+// Samples of 7, 12 and 1 tokens: windows and chunks cut the first two.
+TEST(windows_and_chunks_follow_differences)
+{
+    sp_model model = host_llama();
+    model.window_tokens = 4;
+    follows_differences(&model, "0");
+    model = host_llama();
+    model.chunk_tokens = 5;
+    follows_differences(&model, "0");
+}
+
+TEST(kinds_of_layers_follow_differences)
+{
+    sp_model model = host_kinds();
+    follows_differences(&model, "0");
+}
+
+TEST(routed_layers_follow_differences)
+{
+    sp_model model = host_routed();
+    follows_differences(&model, "0");
+}
+
+// Biases everywhere, dropout, and a token in all experts of two.
+TEST(biased_routed_layers_follow_differences)
+{
+    sp_model model = host_gpt();
+    model.layers = 2;
+    model.router_bias = true;
+    model.experts = 3;
+    model.experts_per_token = 3;
+    model.shared_ffn = 20;
+    model.shared_gate = true;
+    follows_differences(&model, "0.3");
+    model.experts_per_token = 1;
+    follows_differences(&model, "0");
+}
+
+// The weight of a name without its expert's number in a list; NULL: none.
+static const sp_i_exec_weight *weight_of(const sp_i_exec_weights *weights, const char *name)
+{
+    for (size_t w = 0; w < weights->count; w++) {
+        if (strcmp(weights->items[w].name, name) == 0) {
+            return &weights->items[w];
+        }
+    }
+    return NULL;
+}
+
+// "layers.0.experts.3.fc1.weight" is "layers.0.fc1.weight".
+static void name_dense(const char *name, char *dense)
+{
+    const char *part = strstr(name, ".experts.");
+    size_t before = part != NULL ? (size_t)(part - name) : strlen(name);
+    const char *rest = part != NULL ? strchr(part + strlen(".experts."), '.') : "";
+    sprintf(dense, "%.*s%s", (int)before, name, rest);
+}
+
+// The weights of a token's experts are 1 together: experts that are alike give what one of them
+// gives as a dense MLP.
+TEST(experts_that_are_alike_are_one_mlp)
+{
+    for (int active = 1; active <= 3; active++) {
+        probe dense, routed;
+        sp_model model = host_llama();
+        probe_make(&model, "0", &dense);
+        sp_model mixture = model;
+        mixture.experts = 5;
+        mixture.experts_per_token = active;
+        probe_make(&mixture, "0", &routed);
+        const sp_i_exec_weights *to = &routed.run->weights[0];
+        double *values = routed.run->ranks[0].states.values;
+        const double *from = dense.run->ranks[0].states.values;
+        for (size_t w = 0; w < to->count; w++) {
+            char name[SP_I_EXEC_WEIGHT_NAME];
+            name_dense(to->items[w].name, name);
+            const sp_i_exec_weight *weight = weight_of(&dense.run->weights[0], name);
+            if (weight != NULL) { // the router has none
+                assert_int_equal(weight->elements, to->items[w].elements);
+                memcpy(values + to->items[w].offset, from + weight->offset,
+                       (size_t)weight->elements * sizeof *values);
+            }
+        }
+        assert_within(loss(&routed), loss(&dense), 1e-13);
+        probe_fini(&routed);
+        probe_fini(&dense);
+    }
+}
+
+TEST(latent_attention_follows_differences)
+{
+    for (int of_queries = 0; of_queries < 2; of_queries++) {
+        sp_model model = host_latent(of_queries != 0);
+        model.runs = model.kinds = 0;
+        model.layers = 2;
+        follows_differences(&model, "0");
+        model.norm = SP_LAYERNORM;
+        model.bias = true;
+        model.window_tokens = 4;
+        follows_differences(&model, "0");
+    }
 }
 
 // With all parameters zero every token is equally likely.

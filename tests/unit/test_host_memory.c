@@ -105,6 +105,54 @@ TEST(regrouped_packs)
 // Slices, padding and packs that no strategy makes.
 TEST_CALL(random_plans, host_memory_compare_random_plans(is_exact))
 
+TEST(windows_and_kinds)
+{
+    sp_model kinds = host_kinds();
+    sp_model window = host_llama();
+    window.window_tokens = 6;
+    host_memory_compare_random(&kinds, 7, test_draws(40), false, is_exact);
+    host_memory_compare_random(&window, 8, test_draws(20), false, is_exact);
+}
+
+TEST(routed_layers)
+{
+    sp_model routed = host_routed();
+    host_memory_compare_random(&routed, 9, test_draws(60), false, is_exact);
+}
+
+// Plans of strategies, under the stack that the executor names as its own; scenarios refuse latent
+// attention under it.
+TEST(todays_layers_by_strategy)
+{
+    static const char *const layers[] = {
+        "{'layers': 4, 'hidden': 32, 'ffn': 24, 'heads': 4, 'vocab': 61, 'layer_kinds': "
+        "[{'experts': 0, 'ffn': 48}, {'experts': 6, 'experts_per_token': 2}, {'experts': 4, "
+        "'experts_per_token': 1, 'shared_ffn': 16}, {'experts': 4, 'experts_per_token': 3, "
+        "'shared_ffn': 24, 'shared_gate': true}]}",
+        "{'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'vocab': 61, 'layer_kinds': "
+        "[{'window_tokens': 9}, {'chunk_tokens': 16}, {'layers': 2}]}"};
+    static const char *const plans[] = {"'schedule': {'kind': '1f1b'}",
+                                        "'schedule': {'kind': 'zb-h1'}",
+                                        SLIMPIPE,
+                                        CHUNKFLOW,
+                                        SLIMPACK,
+                                        SLIMPACK_ZB};
+    for (size_t m = 0; m < sizeof layers / sizeof layers[0]; m++) {
+        for (size_t p = 0; p < sizeof plans / sizeof plans[0]; p++) {
+            assert_float_equal(host_memory_compare(layers[m], "{'pp': 2}", plans[p], is_exact), 0.0,
+                               0.0);
+        }
+    }
+}
+
+TEST(latent_attention)
+{
+    for (int of_queries = 0; of_queries < 2; of_queries++) {
+        sp_model latent = host_latent(of_queries != 0);
+        host_memory_compare_random(&latent, 11, test_draws(30), false, is_held);
+    }
+}
+
 // One rank gathers and scatters nothing.
 TEST(zero_on_one_rank)
 {

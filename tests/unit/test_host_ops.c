@@ -124,17 +124,18 @@ TEST(widths_of_two_precisions)
 {
     const sp_model model = host_gpt();
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    sp_i_exec_specs specs;
-    sp_i_exec_specs_make(&model, &layout, SP_RECOMPUTE_NONE, 2, 4, &specs);
-    must_have_width(&specs, SP_TENSOR_INPUT, 2, 2);
-    must_have_width(&specs, SP_TENSOR_FC1, 2, 2);
-    must_have_width(&specs, SP_TENSOR_LOG_SUM_EXP, 4, 4);
-    must_have_width(&specs, SP_TENSOR_STATISTICS1, 4, 4);
-    must_have_width(&specs, SP_TENSOR_LOGITS_SUM, 4, 4);
-    must_have_width(&specs, SP_TENSOR_LOGITS, 2, 4);
-    must_have_width(&specs, SP_TENSOR_MLP_MASK, 1, 1);
-    assert_int_equal(specs.of[SP_TENSOR_LOG_SUM_EXP].columns, model.heads);
-    assert_int_equal(specs.of[SP_TENSOR_LOGITS].columns, model.vocab);
+    const sp_i_exec_widths widths = sp_i_exec_widths_of(2, 4);
+    sp_i_exec_kind kind;
+    sp_i_exec_kind_make(&model, 0, &layout, SP_RECOMPUTE_NONE, &widths, &kind);
+    must_have_width(&kind.specs, SP_TENSOR_INPUT, 2, 2);
+    must_have_width(&kind.specs, SP_TENSOR_FC1, 2, 2);
+    must_have_width(&kind.specs, SP_TENSOR_LOG_SUM_EXP, 4, 4);
+    must_have_width(&kind.specs, SP_TENSOR_STATISTICS1, 4, 4);
+    must_have_width(&kind.specs, SP_TENSOR_LOGITS_SUM, 4, 4);
+    must_have_width(&kind.specs, SP_TENSOR_LOGITS, 2, 4);
+    must_have_width(&kind.specs, SP_TENSOR_MLP_MASK, 1, 1);
+    assert_int_equal(kind.specs.of[SP_TENSOR_LOG_SUM_EXP].columns, model.heads);
+    assert_int_equal(kind.specs.of[SP_TENSOR_LOGITS].columns, model.vocab);
 }
 
 // ---- numbers to and from a device's elements ----

@@ -52,6 +52,73 @@ TEST_CALL(merged_ranks, agree((host_random){.seed = 14, .count = 25, .merges = t
 
 TEST_CALL(zones, agree((host_random){.seed = 17, .count = 25, .merges = true, .zones = true}))
 
+// ---- windows, chunks, and layers of several kinds ----
+
+static void agree_kinds(host_random draw)
+{
+    sp_model window = host_llama();
+    sp_model chunk = host_llama();
+    sp_model kinds = host_kinds();
+    sp_model *models[] = {&window, &chunk, &kinds};
+    window.window_tokens = 6;
+    chunk.chunk_tokens = 9;
+    for (int m = 0; m < 3; m++) {
+        draw.model = models[m];
+        draw.seed++;
+        agree(draw);
+    }
+}
+
+TEST_CALL(windows, agree_kinds((host_random){.seed = 31, .count = 15}))
+
+TEST(windows_on_several_ranks)
+{
+    agree_kinds((host_random){.seed = 34, .count = 8, .most_tp_bits = 1, .most_cp = 3});
+    agree_kinds((host_random){.seed = 37, .count = 8, .most_cp = 2, .merges = true, .ring = true});
+    agree_kinds((host_random){.seed = 40, .count = 8, .merges = true, .zones = true});
+}
+
+// ---- layers with experts ----
+
+static void agree_routed(host_random draw)
+{
+    sp_model model = host_routed();
+    draw.model = &model;
+    agree(draw);
+}
+
+TEST_CALL(routed, agree_routed((host_random){.seed = 51, .count = 40}))
+
+TEST(routed_on_several_ranks)
+{
+    agree_routed((host_random){.seed = 52, .count = 15, .most_cp = 3});
+    agree_routed((host_random){.seed = 53, .count = 15, .most_cp = 2, .merges = true});
+    agree_routed((host_random){.seed = 55, .count = 10, .most_cp = 2, .zero = 2});
+    agree_routed((host_random){.seed = 56, .count = 10, .most_cp = 2, .zero = 3});
+    agree_routed((host_random){.seed = 54, .count = 10, .clock = SP_CLOCK_WALL, .most_cp = 2});
+}
+
+// ---- latent attention, beside dense layers and layers with experts ----
+
+static void agree_latent(host_random draw)
+{
+    for (int of_queries = 0; of_queries < 2; of_queries++) {
+        sp_model model = host_latent(of_queries != 0);
+        draw.model = &model;
+        draw.seed++;
+        agree(draw);
+    }
+}
+
+TEST_CALL(latent, agree_latent((host_random){.seed = 61, .count = 30}))
+
+TEST(latent_on_several_ranks)
+{
+    agree_latent((host_random){.seed = 63, .count = 10, .most_cp = 3});
+    agree_latent((host_random){.seed = 65, .count = 10, .merges = true, .ring = true});
+    agree_latent((host_random){.seed = 67, .count = 10, .most_cp = 2, .zero = 3});
+}
+
 // ---- all at once ----
 
 static void agree_at_once(host_random draw)

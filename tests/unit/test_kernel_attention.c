@@ -32,10 +32,20 @@ static void run_f32(attention_problem *p)
                                            p->workspace.f);
 }
 
-static void check_against_naive(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t tokens)
+// Tokens that a query sees, and features of a head of values where they are fewer.
+typedef struct sight {
+    int64_t window, chunk;
+    int64_t value_dim;
+} sight;
+
+static void check_seen(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t tokens,
+                       sight seen)
 {
     attention_problem p;
     attention_set_up(&p, heads, kv_heads, head_dim, tokens);
+    p.shape.window = seen.window;
+    p.shape.chunk = seen.chunk;
+    p.shape.value_dim = seen.value_dim;
     tensor out = tensor_zero(&p.all, p.out.n);
     tensor lse = tensor_zero(&p.all, p.lse.n);
     tensor dq = tensor_zero(&p.all, p.dq.n);
@@ -56,6 +66,11 @@ static void check_against_naive(int64_t heads, int64_t kv_heads, int64_t head_di
     assert_types_agree(p.dk, 1e-5);
     assert_types_agree(p.dv, 1e-5);
     tensors_fini(&p.all);
+}
+
+static void check_against_naive(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t tokens)
+{
+    check_seen(heads, kv_heads, head_dim, tokens, (sight){0, 0, 0});
 }
 
 TEST(short_samples)
@@ -99,11 +114,14 @@ TEST(gradients)
     tensors_fini(&p.all);
 }
 
-static void check_slices(int64_t tokens, const int64_t *begin, int slices)
+static void check_seen_slices(int64_t tokens, const int64_t *begin, int slices, sight seen)
 {
     attention_problem whole, sliced;
     attention_set_up(&whole, 4, 2, 8, tokens);
     attention_set_up(&sliced, 4, 2, 8, tokens);
+    whole.shape.window = sliced.shape.window = seen.window;
+    whole.shape.chunk = sliced.shape.chunk = seen.chunk;
+    whole.shape.value_dim = sliced.shape.value_dim = seen.value_dim;
     forward_f64(&whole, 0, tokens);
     backward_f64(&whole, 0, tokens);
     for (int i = 0; i < slices; i++) {
@@ -119,6 +137,49 @@ static void check_slices(int64_t tokens, const int64_t *begin, int slices)
     assert_near_rows(sliced.dv.d, whole.dv.d, whole.dv.n, 1e-13);
     tensors_fini(&sliced.all);
     tensors_fini(&whole.all);
+}
+
+static void check_slices(int64_t tokens, const int64_t *begin, int slices)
+{
+    check_seen_slices(tokens, begin, slices, (sight){0, 0, 0});
+}
+
+// Windows and chunks shorter and longer than tiles of keys and queries, and than the sample.
+static const sight sights[] = {{2, 0, 0},   {7, 0, 0},   {128, 0, 0}, {256, 0, 0},
+                               {300, 0, 0}, {999, 0, 0}, {0, 2, 0},   {0, 7, 0},
+                               {0, 128, 0}, {0, 256, 0}, {0, 257, 0}, {0, 300, 0},
+                               {0, 999, 0}, {0, 0, 1},   {0, 0, 3},   {9, 0, 2}};
+
+enum { SIGHTS = sizeof sights / sizeof sights[0] };
+
+TEST(windows_and_chunks)
+{
+    for (int s = 0; s < SIGHTS; s++) {
+        check_seen(2, 1, 6, 19, sights[s]);
+        check_seen(1, 1, 4, 391, sights[s]);
+        check_seen(4, 2, 8, 643, sights[s]);
+    }
+}
+
+TEST(slices_of_windows_and_chunks)
+{
+    static const int64_t odd[6] = {0, 1, 100, 357, 601, 643};
+    for (int s = 0; s < SIGHTS; s++) {
+        check_seen_slices(643, odd, 5, sights[s]);
+    }
+}
+
+// One token of a window is a query's own: its value comes out as it is.
+TEST(a_window_of_one)
+{
+    attention_problem p;
+    attention_set_up(&p, 1, 1, 4, 300);
+    p.shape.window = 1;
+    forward_f64(&p, 0, p.tokens);
+    for (int64_t i = 0; i < p.tokens; i++) {
+        assert_within(p.out.d[i * p.shape.out_stride], p.v.d[i * p.shape.kv_stride], 1e-14);
+    }
+    tensors_fini(&p.all);
 }
 
 TEST(slices_against_the_whole)

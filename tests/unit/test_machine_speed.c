@@ -110,9 +110,10 @@ TEST(every_strategy)
 {
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
         const char *text = json_text(
-            TINY_MODEL "'cluster': 'h100-8', 'parallel': {'pp': 2, 'dp': 4}, 'workload': "
+            TINY_MODEL "'cluster': 'h100-8', 'parallel': {%s, 'dp': 4}, 'workload': "
                        "{'lengths': 'wikipedia', 'context': 16384, 'samples_per_batch': 40}, "
                        "'strategy': {'kind': '%s'}}",
+            sp_strategy_find(sp_strategy_names[i])->one_sided ? "'zero': 3" : "'pp': 2",
             sp_strategy_names[i]);
         assert_same_on(text, 10);
     }

@@ -479,6 +479,7 @@ TEST(published_tables)
         {"h800_throughput", 21, SP_MEASURED_TOKENS_PER_S},
         {"h800_memory", 10, SP_MEASURED_ALLOCATOR_PEAK_BYTES},
         {"megatron_memory", 231, SP_MEASURED_LAST_RANK_BYTES},
+        {"megatron_memory_experts", 64, SP_MEASURED_LAST_RANK_BYTES},
         {"h100_nanotron_fits", 1140, SP_MEASURED_FITS},
         {"zb_table5", 20, SP_MEASURED_BUBBLE_RATE},
         {"zb_v", 15, SP_MEASURED_BUBBLE_RATE},

@@ -289,12 +289,9 @@ TEST(huggingface_errors_name_key_and_file)
 
     // Another kind is no misspelt one.
     must_fail(read_text("{\"model_type\":\"llama4\"}", &model, ERR), SP_ERR_CONTENT,
-              "config.json: model_type: expected one of \"llama\", \"mistral\", \"qwen2\", "
-              "\"qwen3\", \"mixtral\", \"gpt2\", \"gpt_neox\", \"gemma\", \"gemma2\", "
-              "\"gemma3_text\", \"qwen2_moe\", \"qwen3_moe\", \"olmoe\", \"phimoe\", "
-              "\"glm4_moe\", \"deepseek_v2\", \"deepseek_v3\", \"kimi_k2\", \"gpt_oss\", "
-              "\"llama4_text\", or in place of the file an object "
-              "with the shape of the model (model.layers, model.hidden, ...), got \"llama4\"");
+              "config.json: model_type: expected one of the kinds that \"slimpack help "
+              "model_types\" lists, or in place of the file an object with the shape of the model "
+              "(model.layers, model.hidden, ...), got \"llama4\"");
     must_fail_with(read_text("{\"model_type\":\"gemma3n\",\"text_config\":{\"model_type\":"
                              "\"gemma3n_text\"}}",
                              &model, ERR),
@@ -403,6 +400,9 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"qwen3", "'use_qk_norm':true", NULL},
         {"gpt2", "'activation_function':'gelu_new','use_bias':true,'n_ctx':1024", NULL},
         {"gpt_neox", "'use_parallel_residual':true,'rotary_pct':0.25,'hidden_act':'gelu'", NULL},
+        {"llama", "'quantization_config':{'quant_method':'fp8','weight_block_size':[128,128]}",
+         NULL},
+        {"llama", "'quantization_config':{'quant_method':'gptq','bits':4}", "quantization_config"},
         {"llama", "'quantization_config':{'quant_method':'awq'}",
          "quantization_config: quantized weights are not modelled, without this key the model is "
          "simulated as it trains in BF16: expected it to be absent or null"},
@@ -651,6 +651,14 @@ TEST(text_part_of_a_model_that_sees)
     assert_string_equal(model.name, "mistral (text)");
     assert_string_equal(model.ignored_parts, "vision_config");
     assert_string_equal(model.ignored_keys, "");
+    assert_int_equal(model.stored_dtype, SP_STORED_BF16);
+    // One in FP8 says so around its text model.
+    model =
+        from_hf("{\"model_type\":\"mistral3\",\"quantization_config\":{\"quant_method\":\"fp8\"},"
+                "\"text_config\":{\"model_type\":\"mistral\",\"torch_dtype\":\"bfloat16\","
+                "\"hidden_size\":512,\"intermediate_size\":1024,\"num_attention_heads\":4,"
+                "\"num_hidden_layers\":2,\"num_key_value_heads\":4,\"vocab_size\":1000}}");
+    assert_int_equal(model.stored_dtype, SP_STORED_FP8);
     must_fail_with(read_text("{\"model_type\":\"mistral3\",\"quantization_config\":{\"bits\":4},"
                              "\"text_config\":{\"model_type\":\"mistral\"}}",
                              &model, ERR),

@@ -89,9 +89,10 @@ static void end_fixture(fixture *f)
     sp_profile_fini(&f->profile);
 }
 
+// Without what it waits for other ranks' packs.
 static int64_t total_ns(const sp_action_cost *cost)
 {
-    return cost->compute_ns + cost->tp_ns + cost->cp_ns + cost->dp_ns;
+    return sp_action_cost_ns(cost) - cost->dp_wait_ns - cost->ep_wait_ns;
 }
 
 static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, bool backward,

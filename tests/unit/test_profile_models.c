@@ -39,6 +39,7 @@ typedef struct number {
 static const char *required_of(const char *section)
 {
     return strcmp(section, "gemm_model") == 0         ? "\"tflops\":273,"
+           : strcmp(section, "fp8_gemm") == 0         ? "\"tflops\":1310,"
            : strcmp(section, "node_collectives") == 0 ? "\"gb_per_s\":[[2,194]],"
                                                       : "";
 }
@@ -68,6 +69,8 @@ TEST(units_and_defaults)
     static const number numbers[] = {
         NUMBER("gemm_model", "half_rate_k", "64", gemm_model.half_rate_k, 64, 0),
         NUMBER("gemm_model", "fixed_us", "5", gemm_model.fixed_s, 5e-6, 0),
+        NUMBER("fp8_gemm", "half_rows", "70", fp8.half_rows, 70, 0),
+        NUMBER("fp8_gemm", "half_rate_k", "770", fp8.half_rate_k, 770, 0),
         NUMBER("latent_attention", "forward_share", "0.9", latent.forward_share, 0.9, 0),
         NUMBER("latent_attention", "backward_share", "0.8", latent.backward_share, 0.8, 0),
         NUMBER("decode", "call_us", "630", decode.call_s, 0.63e-3, 0),
@@ -198,6 +201,8 @@ TEST(wrong_sections)
         {"gemm_model={\"tflops\":1,\"tile\":[]" SOURCE, "gemm_model"},
         {"gemm_model={\"tflops\":1,\"sms\":8" SOURCE, "gemm_model.tiles"},
         {"grouped_gemm={\"half_rows\":230" SOURCE, "grouped_gemm.half_rows"}, // no gemm_model
+        {"fp8_gemm={\"half_rate_k\":770" SOURCE, "fp8_gemm"},
+        {"fp8_gemm={\"tflops\":1310,\"transposes\":2" SOURCE, "fp8_gemm.transposes"},
         {"latent_attention={\"forward_share\":1.1" SOURCE, "latent_attention.forward_share"},
         // Below one the "norm" would be longer than the sum of the two.
         {"host={\"overlap_power\":0.5" SOURCE, "host.overlap_power"},

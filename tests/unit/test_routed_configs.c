@@ -166,6 +166,27 @@ TEST(parameters_of_published_models)
     }
 }
 
+// The files' n_group and topk_group where they limit where a token goes; DeepSeek-V2 greedily, or
+// with one group, does not.
+TEST(groups_of_published_models)
+{
+    static const struct {
+        const char *config;
+        int groups, top_k;
+    } grouped[] = {{deepseek_v3, 8, 4}, {deepseek_v2, 8, 3}, {deepseek_v2_lite, 0, 0},
+                   {kimi_k2, 0, 0},     {moonlight, 0, 0},   {glm_45, 0, 0},
+                   {qwen3_30b, 0, 0}};
+    for (size_t i = 0; i < sizeof grouped / sizeof grouped[0]; i++) {
+        sp_model model = read_config(grouped[i].config);
+        assert_int_equal(model.expert_groups, grouped[i].groups);
+        assert_int_equal(model.expert_group_top_k, grouped[i].top_k);
+        json_t *document = sp_model_to_json(&model);
+        assert_int_equal(json_integer_value(json_object_get(document, "expert_groups")),
+                         grouped[i].groups);
+        json_decref(document);
+    }
+}
+
 // Megatron-LM counts 23.0 GFLOP for a token of 4096 of Qwen3-30B, forward and backward.
 TEST(flops_of_a_published_model)
 {
@@ -309,33 +330,37 @@ TEST(keys_that_others_overrule_are_named)
     assert_string_equal(model.ignored_keys, "add_router_bias");
 }
 
-// The key that makes an order of layers that does not repeat is blamed for it.
+// The key that makes an order of layers that does not repeat is blamed for it: of layers that
+// differ in turn, but for the first two, there are too many runs.
 TEST(orders_that_do_not_repeat)
 {
-    static const struct {
-        const char *config, *key;
-    } cases[] = {
-        {"{'model_type':'deepseek_v2'," SHAPE(
-             64, 27, 4, 4,
-             100) ",'intermediate_size':128,"
-                  "'moe_intermediate_size':32,'first_k_dense_replace':1,'moe_layer_freq':2}",
-         "config.json: moe_layer_freq: no order"},
-        {"{'model_type':'qwen2'," SHAPE(
-             64, 11, 4, 4,
-             100) ",'intermediate_size':128,"
-                  "'sliding_window':8,'layer_types':['full_attention','full_attention',"
-                  "'sliding_attention','full_attention','sliding_attention','full_attention',"
-                  "'sliding_attention','full_attention','sliding_attention','full_attention',"
-                  "'sliding_attention']}",
-         "config.json: layer_types: no order"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    enum { LAYERS = 2 * SP_LAYER_RUNS + 1 };
+    char routed[600];
+    snprintf(routed, sizeof routed,
+             "{'model_type':'deepseek_v2','hidden_size':64,'num_hidden_layers':%d,"
+             "'num_attention_heads':4,'num_key_value_heads':4,'vocab_size':100,"
+             "'intermediate_size':128,'moe_intermediate_size':32,'first_k_dense_replace':1,"
+             "'moe_layer_freq':2}",
+             LAYERS);
+    json_t *roots[] = {config_of(routed),
+                       config_of("{'model_type':'qwen2','hidden_size':64,'num_hidden_layers':1,"
+                                 "'num_attention_heads':4,'num_key_value_heads':4,"
+                                 "'vocab_size':100,'intermediate_size':128,'sliding_window':8}")};
+    static const char *const told[] = {"config.json: moe_layer_freq: no order",
+                                       "config.json: layer_types: no order"};
+    json_t *types = json_array();
+    for (int i = 0; i < LAYERS; i++) {
+        json_array_append_new(
+            types, json_string(i % 2 == 1 || i == 0 ? "full_attention" : "sliding_attention"));
+    }
+    json_object_set_new(roots[1], "layer_types", types);
+    json_object_set_new(roots[1], "num_hidden_layers", json_integer(LAYERS));
+    for (int i = 0; i < 2; i++) {
         sp_model model;
-        json_t *root = config_of(cases[i].config);
-        must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT,
-                       cases[i].key);
+        must_fail_with(sp_model_from_hf(roots[i], "config.json", &model, ERR), SP_ERR_CONTENT,
+                       told[i]);
         sp_error_clear(ERR);
-        json_decref(root);
+        json_decref(roots[i]);
     }
 }
 

@@ -181,7 +181,7 @@ TEST(shared_experts_cost_a_dense_mlp)
 // What Megatron Core keeps of a layer with experts, in bytes of a token (flash attention, fused
 // SwiGLU, no recomputation): inputs and outputs of both norms are of the rank's own tokens, queries
 // to attention output and the shared experts of its heads and features.
-static int64_t kept_bytes(const sp_model *model, const sp_layout *layout, bool efficient)
+static int64_t kept_of_tokens(const sp_model *model, const sp_layout *layout, bool efficient)
 {
     const sp_memory_options options = {
         .stack = {.fused_swiglu = true, .memory_efficient_permutation = efficient}};
@@ -193,8 +193,15 @@ static int64_t kept_bytes(const sp_model *model, const sp_layout *layout, bool e
     for (int i = 0; i < count; i++) {
         sum += tensors[i].count * tensors[i].bytes;
     }
+    return sum;
+}
+
+// Of four tokens, which TP ranks of four have one of.
+static int64_t kept_bytes(const sp_model *model, const sp_layout *layout, bool efficient)
+{
+    int64_t sum = kept_of_tokens(model, layout, efficient);
     assert_int_equal(sum % 1024, 0);
-    return sum / 1024; // for four tokens, which TP ranks of four have one of
+    return sum / 1024;
 }
 
 TEST(kept_of_a_layer)
@@ -218,6 +225,89 @@ TEST(kept_of_a_layer)
         gate(&with); // its number, and what it is multiplied with
         assert_int_equal(kept_bytes(&with, &layout, true), sum + shared + 4 * (2 * H + 2) / tp);
     }
+}
+
+// Without a fused activation that takes the probabilities, autograd keeps what they are multiplied
+// with beside the product (Megatron-LM, core/transformer/mlp.py); where they come behind the
+// experts, the experts' outputs.
+TEST(kept_of_an_activation_that_is_not_gated)
+{
+    sp_model model = routed;
+    model.activation = SP_SQUARED_RELU;
+    int64_t others =
+        4 * (2 * (A + 2 * G) * D + 2 * A * D + 4 * A) + 4 * 4 * 2 * H + 4 * (4 * E + E);
+    int64_t experts = 4 * K * (2 * H + 2 * F + 2 * F + 4 + 4);
+    assert_int_equal(kept_bytes(&model, &single, true), others + experts + 4 * K * 2 * F);
+    assert_int_equal(kept_bytes(&model, &single, false), others + experts + 4 * K * 2 * H);
+}
+
+// 4096 tokens choose 4 of 60 experts: an even share of 273.07 rows, of which 1.25 are 341.33, so
+// 342 for each and 20,520 for all, 5,130 tokens' worth. On ranks of four 1024 tokens each: 85.33
+// rows, 86 for each expert, 5,160 from each rank. Megatron-LM: ceil(tokens * k / experts * factor).
+TEST(kept_of_padded_rows)
+{
+    static const struct {
+        int tp, ep;
+        int64_t rows;
+    } cases[] = {{1, 1, 20520}, {4, 4, 5160}};
+    sp_model model = routed;
+    model.expert_capacity_factor = 1.25;
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_layout layout = single;
+        layout.tp = cases[i].tp;
+        layout.ep = cases[i].ep;
+        layout.etp = cases[i].ep > 1;
+        layout.sequence_parallel = layout.tp > 1;
+        int64_t even = 4096 * K / layout.tp;
+        int64_t row = 2 * H + 4 * F + 2 * F + 4 + 4;
+        int64_t dropless = kept_bytes(&routed, &layout, true) * 1024;
+        assert_int_equal(kept_of_tokens(&model, &layout, true),
+                         dropless + (cases[i].rows - even) * row);
+    }
+}
+
+// Twice the even share: experts' products and what is sent to other ranks and back twice, and all
+// else as without.
+TEST(padded_rows_are_computed_and_sent)
+{
+    sp_layout layout = single;
+    layout.dp = layout.ep = 4;
+    layout.etp = 1;
+    sp_model model = routed;
+    model.expert_capacity_factor = 2.0;
+    sp_inventory even = operators(&routed, &layout, SP_PART_LAYER, SP_PASS_F);
+    sp_inventory padded = operators(&model, &layout, SP_PART_LAYER, SP_PASS_F);
+    int doubled = 0;
+    assert_int_equal(even.count, padded.count);
+    for (int i = 0; i < even.count; i++) {
+        const sp_op *a = &even.ops[i];
+        const sp_op *b = &padded.ops[i];
+        bool rows = a->routed || a->kind == SP_OP_EXPERT_ALL_TO_ALL ||
+                    strcmp(a->name, "expert permutation") == 0;
+        assert_close(b->token_share,
+                     (a->of_experts && a->kind == SP_OP_GEMM ? 2.0 : 1.0) * a->token_share, 1e-12);
+        assert_close(b->bytes_per_token, (rows ? 2.0 : 1.0) * a->bytes_per_token, 1e-12);
+        doubled += rows;
+    }
+    assert_true(doubled >= 6);
+}
+
+TEST(a_capacity_needs_an_all_to_all)
+{
+    sp_scenario scenario;
+    sp_error_clear(ERR);
+    assert_int_equal(
+        run_read(
+            "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
+            "'experts': 8, 'experts_per_token': 2, 'expert_capacity_factor': 1}, 'cluster': "
+            "'h100-8', 'workload': {'uniform': 4096}, 'parallel': {'dp': 4, 'ep': 4}, 'stack': "
+            "{'name': 'megatron-core-2025', 'dispatcher': 'allgather'}}",
+            &scenario, ERR),
+        SP_ERR_CONTENT);
+    assert_non_null(
+        strstr(ERR->message[0], "model.expert_capacity_factor: needs stack.dispatcher"));
+    sp_error_clear(ERR);
+    sp_scenario_fini(&scenario);
 }
 
 // Four ranks that each hold whole experts, a quarter of them: a rank has as many rows as its own
@@ -327,7 +417,8 @@ TEST(scenarios_that_are_refused)
     scenario_fails(", 'qk_norm': true, 'qk_norm_whole': true", "'parallel': {'tp': 2}",
                    "s.json: parallel.tp: is 2, and norms over the heads");
     scenario_fails(", 'experts': 4, 'experts_per_token': 2, 'shared_ffn': 32",
-                   "'stack': 'reference'", "s.json: stack.tensors: is \"explicit\"");
+                   "'stack': 'reference', 'parallel': {'tp': 2}",
+                   "s.json: stack.tensors: is \"explicit\"");
     scenario_fails(", 'experts': 4, 'experts_per_token': 2, 'shared_ffn': 33",
                    "'parallel': {'tp': 2}",
                    "s.json: parallel.tp: a shared_ffn of 33 cannot be split over 2 ranks");

@@ -125,19 +125,20 @@ TEST(exact_cases_have_no_error)
     fini(&e);
 }
 
-// No backend's virtual clock knows experts; a case without a plan and one that is refused are
-// counted as what they are.
+// No backend runs GEGLU; a case without a plan and one that is refused are counted as
+// what they are.
 TEST(refused_cases_are_no_success)
 {
     executed e;
     sp_set_summary summary;
     execute("host",
-            "'groups': [{'name': 'g', 'cases': [{'name': 'experts', 'set': {'model.experts': 4, "
-            "'model.experts_per_token': 2}}, {'name': 'good'}]}]}",
+            "'groups': [{'name': 'g', 'cases': [{'name': 'geglu', 'set': {'model.activation': "
+            "'geglu'}}, "
+            "{'name': 'good'}]}]}",
             &e);
     sp_set_summarize(e.outcomes, e.set.count, &e.set.bounds, &summary);
     assert_int_equal(e.outcomes[0].status, SP_CASE_CANNOT_EXECUTE);
-    assert_non_null(strstr(e.outcomes[0].reason, "experts"));
+    assert_non_null(strstr(e.outcomes[0].reason, "GEGLU"));
     assert_int_equal(e.outcomes[1].status, SP_CASE_OK);
     assert_int_equal(summary.of_status[SP_CASE_CANNOT_EXECUTE], 1);
     assert_int_equal(summary.compared, 1);

@@ -60,6 +60,9 @@ static const char *const times_and_memory[] = {"iteration_ms",
 #define LATENT                                                                                    \
     "model.kv_heads=16 model.kv_lora_rank=256 model.qk_nope_dim=64 model.qk_rope_dim=32 "         \
     "model.v_head_dim=64"
+#define STATE                                                                                     \
+    "model.mixer='mamba2' model.state_heads=16 model.state_groups=4 model.state_head_dim=64 "     \
+    "model.state_dim=64 model.state_conv=4"
 #define FIGURE(...) {__VA_ARGS__, NULL}
 #define NONE(key_, why) {.key = (key_), .none = (why)}
 #define ROUTED "model.experts=4 model.experts_per_token=2"
@@ -68,6 +71,9 @@ static const effect effects[] = {
     NONE("chosen", "says what a resolved document has and nobody stated"),
     TIME_OR_MEMORY("nodes", TRAIN, "parallel.tp=8", "1", "2"),
     TIME_OR_MEMORY("profile", TRAIN, "", "'h100'", "'a100'"),
+    TIME_OR_MEMORY("precision", TRAIN, "", "'bf16'", "*"),
+    TIME_OR_MEMORY("fp8_recipe", TRAIN, "precision='fp8' cluster='b200-8'", "'delayed'", "*"),
+    TIME_OR_MEMORY("fp8_params", TRAIN, "precision='fp8'", "false", "*"),
     TIME_OR_MEMORY("model", TRAIN, "", "'llama-2-7b'", "'llama-3-8b'"),
     FIGURE("model.name", TRAIN, "", "'a'", "'b'", "model.name"),
     TIME_OR_MEMORY("model.layers", TRAIN, "", "8", "4"),
@@ -90,10 +96,24 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.lora_dropout", TRAIN, "model.lora_rank=16", "false", "*"),
     TIME_OR_MEMORY("model.experts", TRAIN, "model.experts_per_token=2", "4", "8"),
     TIME_OR_MEMORY("model.experts_per_token", TRAIN, "model.experts=4", "1", "2"),
+    FIGURE("model.expert_imbalance", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "0", "0.5", "expert_overload.mean"),
+    TIME_OR_MEMORY("model.expert_imbalance", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "'exact'", "-0.5"),
+    TIME_OR_MEMORY("model.expert_imbalance_seed", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4 model.expert_imbalance=0.3", "1", "2"),
+    TIME_OR_MEMORY("model.expert_capacity_factor", TRAIN, ROUTED, "0", "1.5"),
+    TIME_OR_MEMORY("model.expert_capacity_factor", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "1", "1.25"),
     TIME_OR_MEMORY("model.shared_ffn", TRAIN, "model.experts=4 model.experts_per_token=1", "1024", "2048"),
     TIME_OR_MEMORY("model.shared_gate", TRAIN, "model.experts=4 model.experts_per_token=1 model.shared_ffn=1024", "false", "*"),
     TIME_OR_MEMORY("model.layer_kinds", TRAIN, "", "[{'layers':1}]",
                    "[{'layers':1},{'layers':1,'ffn':4096}]"),
+    TIME_OR_MEMORY("model.mixer", TRAIN, STATE, "'mamba2'", "'gated-delta'"),
+    TIME_OR_MEMORY("model.mixer", TRAIN, "", "'attention'", "'none'"),
+    TIME_OR_MEMORY("model.without_mlp", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("model.state_heads", TRAIN, STATE, "16", "32"),
+    TIME_OR_MEMORY("model.state_head_dim", TRAIN, STATE, "64", "128"),
+    TIME_OR_MEMORY("model.state_groups", TRAIN, STATE, "4", "8"),
+    TIME_OR_MEMORY("model.state_dim", TRAIN, STATE, "64", "128"),
+    TIME_OR_MEMORY("model.state_conv", TRAIN, STATE, "4", "8"),
+    TIME_OR_MEMORY("model.attention_gate", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.norm", TRAIN, "", "'rmsnorm'", "*"),
     TIME_OR_MEMORY("model.positional", TRAIN, "model.max_positions=4096", "'rope'", "*"),
     TIME_OR_MEMORY("model.max_positions", TRAIN, "model.positional='learned'", "4096", "8192"),
@@ -101,7 +121,7 @@ static const effect effects[] = {
     FIGURE("model.ignored_keys", TRAIN, "", "", "'alibi'", "warnings"),
     TIME_OR_MEMORY("model.window_tokens", TRAIN, "", "0", "128"),
     TIME_OR_MEMORY("model.chunk_tokens", TRAIN, "", "0", "128"),
-    FIGURE("model.stored_dtype", TRAIN, "", "'bfloat16'", "*", "warnings"),
+    FIGURE("model.stored_dtype", TRAIN, "precision='bf16'", "'bfloat16'", "*", "warnings"),
     FIGURE("model.ignored_dropout", TRAIN, "", "", "'attention_dropout'", "warnings"),
     TIME_OR_MEMORY("model.tied_embeddings", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.bias", TRAIN, "", "false", "*"),
@@ -178,6 +198,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "profile='h100' stack='megatron-core-2025' parallel.dp=2", "false", "true"),
     TIME_OR_MEMORY("stack.blocking_launches", TRAIN, "stack.name='megatron-core-2025' parallel.tp=2", "false", "*"),
     TIME_OR_MEMORY("stack.rooted_shares", TRAIN, "parallel.dp=16", "false", "*"),
+    TIME_OR_MEMORY("stack.one_sided", TRAIN, "parallel.dp=16 parallel.zero=3", "false", "*"),
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "parallel.tp=2 parallel.pp=2 parallel.sequence_parallel=false", "false", "*"),
     TIME_OR_MEMORY("stack.fused_cross_entropy", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("stack.copied_logits", TRAIN, "", "false", "*"),
@@ -192,6 +213,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.cudnn_attention", TRAIN, "stack.tensors='explicit' stack.device_bytes=true memory.recompute='full' model.vocab=100 model.ffn=64 workload.context=65536 workload.lengths=[65536]", "false", "*"),
     TIME_OR_MEMORY("stack.cp_overlap", TRAIN, "parallel.cp=4 stack.cp_a2a_ranks=2", "'attention'", "*"),
     TIME_OR_MEMORY("stack.cp_a2a_ranks", TRAIN, "parallel.cp=4 stack.cp_overlap='a2a+p2p'", "2", "4"),
+    TIME_OR_MEMORY("stack.cp_block_tokens", TRAIN, "parallel.cp=4 stack.cp_overlap='blocks'", "128", "1024"),
     TIME_OR_MEMORY("stack.cp_ring_nics", TRAIN, "parallel.cp=16 stack.cp_overlap='attention'", "1", "8"),
     TIME_OR_MEMORY("stack.cp_lone_rings", TRAIN, "parallel.dp=4 strategy.kind='zeppelin' strategy.rank_tokens=1024", "false", "*"),
     TIME_OR_MEMORY("stack.gradient_reduce_dtype", TRAIN, "parallel.dp=2", "'fp32'", "*"),
@@ -223,6 +245,12 @@ static const effect effects[] = {
     FIGURE("parallel.ep", TRAIN, ROUTED " parallel.dp=4", "2", "4", "expert_wait_ms"),
     TIME_OR_MEMORY("parallel.etp", TRAIN, ROUTED " parallel.tp=4", "0", "1"),
     TIME_OR_MEMORY("stack.dispatcher", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "'alltoall'", "*"),
+    TIME_OR_MEMORY("stack.dispatcher_sms", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4 stack.dispatcher='deepep'", "0", "4"),
+    TIME_OR_MEMORY("stack.shared_expert_overlap", TRAIN, ROUTED " model.shared_ffn=512 parallel.dp=4 parallel.ep=4", "false", "*"),
+    TIME_OR_MEMORY("stack.expert_overlap", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "false", "*"),
+    TIME_OR_MEMORY("stack.delay_wgrad", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4 stack.expert_overlap=true cluster.gpus_per_node=1 cluster.nics_per_node=1", "false", "*"),
+    TIME_OR_MEMORY("model.expert_groups", TRAIN, "model.experts=32 model.experts_per_token=4 parallel.dp=32 parallel.ep=32 stack.dispatcher='deepep' model.expert_group_top_k=2", "4", "8"),
+    TIME_OR_MEMORY("model.expert_group_top_k", TRAIN, "model.experts=32 model.experts_per_token=4 parallel.dp=32 parallel.ep=32 stack.dispatcher='deepep' model.expert_groups=4", "1", "2"),
     TIME_OR_MEMORY("parallel.zero_group", TRAIN, "parallel.dp=16", "0", "8"),
     TIME_OR_MEMORY("parallel.zero_group", TRAIN, "parallel.dp=16 parallel.zero=3", "0", "8"),
     TIME_OR_MEMORY("parallel.order", TRAIN, "parallel.tp=8 parallel.pp=2", "'tp-cp-dp-pp'", "'pp-tp-cp-dp'"),
@@ -265,6 +293,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("workload.seed", TRAIN, "workload.order='shuffled' workload.samples_per_batch=4", "1", "2"),
 
     TIME_OR_MEMORY("strategy.kind", TRAIN, "parallel.dp=3 parallel.pp=2 workload.context=8192", "'packed'", "*"),
+    TIME_OR_MEMORY("strategy.kind", TRAIN, "parallel.dp=3 parallel.zero=3 workload.context=8192", "'packed'", "'odc'"),
     TIME_OR_MEMORY("strategy.pad_to", TRAIN, "strategy.kind='padded'", "'context'", "*"),
     TIME_OR_MEMORY("strategy.cp_sharding", TRAIN, "parallel.cp=2", "'even'", "*"),
     TIME_OR_MEMORY("strategy.cp_ring_steps", TRAIN, "parallel.cp=4 strategy.cp_sharding='sequence' stack.cp_overlap='attention'", "false", "*"),
@@ -527,7 +556,10 @@ static int failures_of_row(const effect *e)
         failures = failures_of(e, one, e->other);
     } else {
         for (int v = 0; (value = value_at(setting, v)) != NULL; v++) {
-            if (!is_value(setting, value, e->one)) {
+            // What is one-sided has no pipeline, and a row of its own.
+            const sp_strategy *strategy = sp_strategy_find(value);
+            bool apart = strategy != NULL && strategy->one_sided;
+            if (!apart && !is_value(setting, value, e->one)) {
                 failures += failures_of(e, one, written(setting, value));
             }
         }

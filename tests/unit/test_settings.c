@@ -169,17 +169,21 @@ static void refuses(const char *text, const char *path)
     sp_scenario_fini(&s);
 }
 
+// A bit of sp_scenario.states for each.
+TEST(there_is_room_for_all)
+{
+    int count = 0;
+    while (sp_setting_at(count) != NULL) {
+        count++;
+    }
+    assert_in_range(count, 200, 64 * SP_STATED_WORDS);
+}
+
 // Nothing is hinted at that would change something else.
 TEST(what_is_not_modelled_is_said)
 {
     static const char why[] =
         "expert-parallel ranks are parallel.ep, the experts of a layer model.experts";
-    static const char *const keys[] = {"expert_overlap", "moe_shared_expert_overlap",
-                                       "expert_imbalance"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        assert_non_null(sp_setting_missing(keys[i]));
-        assert_null(sp_setting_find(keys[i]));
-    }
     refuses("{'model': 'llama-13b', 'parallel': {'ep': 2}}", "parallel.ep");
     // In this section; a model has experts.
     static const char *const degrees[] = {"experts", "expert", "moe"};

@@ -1,6 +1,7 @@
 // Strategies: every sample once and whole, rows within the context, and the counts that bin packing
 // theory allows.
 #include "solver/strategy.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 400 };
@@ -288,5 +289,86 @@ TEST(kk_flops_levels_ranks_and_packs)
             }
         }
         sp_packing_fini(&packing);
+    }
+}
+
+// ---- ODC ----
+
+// Whatever the lengths: every sample once and whole, packs within the budget, no rank with more
+// work than another by more than the largest sample, and as few packs as first fit leaves (no two
+// packs of a rank would fit one).
+TEST(odc_levels_ranks)
+{
+    static const char scenario[] =
+        "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+        "'cluster': 'h100-8', 'parallel': {'dp': %d, 'zero': 3}, 'strategy': {'kind': 'odc', "
+        "'rank_tokens': %d}, 'workload': {'lengths': [100], 'context': 1000}}";
+    sp_prng prng = prng_seeded(73);
+    for (int round = 0; round < test_draws(64); round++) {
+        int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
+        double work_s[9] = {0.0}, largest_s = 0.0;
+        int64_t last_two[9][2] = {{0}};
+        sp_batch batch;
+        sp_scenario read;
+        sp_packing packing;
+        sp_cost_model cost;
+        int dp = 1 + prng_below(&prng, 9);
+        int budget = 1000 + prng_below(&prng, 2000);
+        random_batch(&prng, 1000, &batch, ids, tokens);
+        must_succeed(run_read(json_text(scenario, dp, budget), &read, ERR));
+        must_succeed(sp_strategy_resolve(&read, false, ERR));
+        assert_true(read.memory.stack.one_sided && read.layout.lone_gathers);
+        must_succeed(sp_scenario_cost_model(&read, &cost, ERR));
+        sp_strategy_input input = {
+            .scenario = &read, .batch = &batch, .context = 1000, .cost = &cost};
+        must_succeed(sp_strategy_pack(sp_strategy_find("odc"), &input, &packing, ERR));
+        unsigned char seen[MOST_SAMPLES] = {0};
+        for (size_t k = 0; k < packing.forward.count; k++) {
+            const sp_pack *p = &packing.forward.packs[k];
+            assert_true(p->computed <= budget && p->dp_count == 1);
+            last_two[p->dp_first][0] = last_two[p->dp_first][1];
+            last_two[p->dp_first][1] = p->computed;
+            assert_true(last_two[p->dp_first][0] == 0 ||
+                        last_two[p->dp_first][0] + p->computed > budget);
+            for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+                int32_t sample = packing.forward.slices[s].sample;
+                double sample_s = sp_cost_model_sample_work_s(&cost, tokens[sample]);
+                assert_int_equal(seen[sample]++, 0);
+                assert_int_equal(packing.forward.slices[s].tokens, tokens[sample]);
+                work_s[p->dp_first] += sample_s;
+                largest_s = sample_s > largest_s ? sample_s : largest_s;
+            }
+        }
+        assert_int_equal(packing.forward.slice_count, batch.count);
+        for (int a = 0; a < dp; a++) {
+            for (int b = 0; b < dp; b++) {
+                assert_true(work_s[a] - work_s[b] <= largest_s * (1.0 + 1e-9));
+            }
+        }
+        sp_packing_fini(&packing);
+        sp_cost_model_fini(&cost);
+        sp_scenario_fini(&read);
+    }
+}
+
+// What it does not go with is refused, and said in the words of the setting.
+TEST(odc_refuses)
+{
+    static const struct {
+        const char *parallel, *more, *part;
+    } cases[] = {{"'dp': 2", "", "parallel.zero 3"},
+                 {"'dp': 2, 'pp': 2, 'zero': 3", "", "parallel.pp 1"},
+                 {"'dp': 2, 'cp': 2, 'zero': 3", "", "parallel.cp 1"},
+                 {"'dp': 4, 'zero': 3, 'zero_group': 2", "", "parallel.zero_group"},
+                 {"'dp': 2, 'zero': 3", ", 'network': {'detail': 'auto'}", "network.detail"}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        scenario_run r;
+        const char *text = json_text(
+            "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+            "'cluster': 'h100-8', 'parallel': {%s}, 'strategy': {'kind': 'odc'}, 'workload': "
+            "{'lengths': [100, 200]}%s}",
+            cases[i].parallel, cases[i].more);
+        must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_INFEASIBLE, cases[i].part);
+        run_fini(&r);
     }
 }

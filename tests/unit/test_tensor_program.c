@@ -103,11 +103,25 @@ static void take_input_gradient(ledger *l, int split)
 
 // For any model, layout and mode the tensors that a forward leaves add up to what the footprint
 // holds, and a whole or a split backward frees them all.
+// Half of the units compute in FP8, by any recipe.
+static void draw_precision(sp_prng *prng, unit_draw *d)
+{
+    if (sp_model_has_state(&d->model) || d->model.attention_gate || sp_model_is_frozen(&d->model)) {
+        return; // which scenarios refuse in FP8
+    }
+    d->options.stack.precision = (sp_step_precision){
+        .compute = (sp_compute)prng_below(prng, 2),
+        .recipe = (sp_fp8_recipe)prng_below(prng, 4),
+        .transposes = prng_below(prng, 2) == 0,
+    };
+}
+
 TEST(saved_tensors_add_up)
 {
     sp_prng prng = prng_seeded(20240710);
     for (int round = 0; round < 2000; round++) {
         unit_draw d = draw_unit(&prng);
+        draw_precision(&prng, &d);
         sp_tensor_program program;
         sp_unit_bytes unit;
         build(&d, &program);
@@ -139,6 +153,7 @@ TEST(split_backward_keeps_what_weights_need)
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 500; round++) {
         unit_draw d = draw_unit(&prng);
+        draw_precision(&prng, &d);
         make_dense(&d);
         sp_tensor_program program;
         sp_unit_bytes unit;

@@ -1,6 +1,7 @@
 // What ZeRO 2 and 3 exchange inside a step (Rajbhandari et al., arXiv 1910.02054).
 #include "sim/base/alloc.h"
 #include "tests/support/priced_step.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 #define BYTES_BF16 2.0
@@ -294,4 +295,72 @@ TEST(memory_of_gathered_layers)
     assert_int_equal(three.costs.ranks[0].states.of[SP_MEM_PARAMETERS], (parameters + 3) / 4);
     priced_step_fini(&one);
     priced_step_fini(&three);
+}
+
+// ---- ranks that wait for each other ----
+
+#define STEP_OF                                                                                   \
+    "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, 'cluster': " \
+    "'h100-8', 'strategy': {'kind': 'packed'}, 'workload': {'lengths': %s, 'context': 4096, "     \
+    "'order': 'file'}, 'parallel': {'dp': 2, 'zero': %d}%s}"
+
+static double step_ms(const char *lengths, int zero, const char *more, double *wait_ms)
+{
+    scenario_run r;
+    run_good(json_text(STEP_OF, lengths, zero, more), &run_verified, &r);
+    double ms = sp_result_iteration_ms(&r.result);
+    *wait_ms = sp_result_zero_wait_ms(&r.result);
+    run_fini(&r);
+    return ms;
+}
+
+// Two ranks of as much work, in two micro-batches each, which have the longer one at different
+// times: they take as long as if every micro-batch were the longer one, and wait for as much as
+// micro-batches that meet their like are faster. With ZeRO 2 nobody waits, and neither do
+// executors, who read the memory of other ranks.
+TEST(the_slowest_rank_sets_the_pace)
+{
+    static const char apart[] = "[4096, 3000, 3000, 4096]";
+    static const char alike[] = "[4096, 4096, 3000, 3000]";
+    static const char longest[] = "[4096, 4096, 4096, 4096]";
+    double wait_ms;
+    double alike_ms = step_ms(alike, 3, "", &wait_ms);
+    assert_true(wait_ms == 0.0);
+    double longest_ms = step_ms(longest, 3, "", &wait_ms);
+    assert_true(wait_ms == 0.0);
+    assert_within(step_ms(apart, 3, "", &wait_ms), longest_ms, 1e-9);
+    assert_within(wait_ms, longest_ms - alike_ms, 1e-9);
+    assert_within(step_ms(apart, 2, "", &wait_ms), step_ms(alike, 2, "", &wait_ms), 1e-9);
+    assert_true(isnan(wait_ms));
+    static const char executed[] = ", 'stack': 'reference'";
+    assert_within(step_ms(apart, 3, executed, &wait_ms), step_ms(alike, 3, executed, &wait_ms),
+                  1e-9);
+}
+
+// Groups of ZeRO along the ranks, context-parallel ones first unless the order says otherwise.
+TEST(ranks_that_gather_together)
+{
+    static const struct {
+        int cp, dp, group, ranks;
+        const char *order;
+    } cases[] = {{1, 8, 0, 8, "tp-cp-dp-pp"}, {1, 8, 4, 4, "tp-cp-dp-pp"},
+                 {2, 8, 4, 2, "tp-cp-dp-pp"}, {4, 3, 6, 3, "tp-cp-dp-pp"},
+                 {4, 2, 2, 1, "tp-cp-dp-pp"}, {2, 8, 4, 4, "tp-dp-cp-pp"},
+                 {3, 4, 6, 4, "tp-dp-cp-pp"}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_layout layout = {.tp = 2,
+                            .cp = cases[i].cp,
+                            .dp = cases[i].dp,
+                            .pp = 2,
+                            .chunks = 1,
+                            .zero = 3,
+                            .zero_group = cases[i].group};
+        assert_true(sp_rank_order_read(cases[i].order, &layout.order));
+        assert_int_equal(sp_layout_parameter_ranks(&layout), cases[i].ranks);
+        layout.lone_gathers = true;
+        assert_int_equal(sp_layout_parameter_ranks(&layout), 1);
+        layout.lone_gathers = false;
+        layout.zero = 2;
+        assert_int_equal(sp_layout_parameter_ranks(&layout), 1);
+    }
 }

@@ -17,12 +17,18 @@
 typedef struct layer {
     sp_i_exec_stage *stage;
     const sp_i_exec_pack *pack;
+    const sp_i_exec_kind *kind;
     int index;    // in the stage; the head's is the number of layers
     int64_t rows; // this rank's of the pack
     int64_t own;  // of its part: those of hidden states under sequence parallelism
     bool keep;    // forward: what the table keeps stays
     bool rebuilds;
     void *t[SP_ALL_TENSORS];
+    // Rows of the MLP; of experts those that this rank's have, as they arrived from each rank, and
+    // how many of the pack's own went to each.
+    sp_i_exec_routed routed;
+    int32_t *own_rows; // a block: of each of the pack's own their expert and place, as they go out
+    int64_t arrived[SP_I_EXEC_MOST_EXPERT_RANKS], sent[SP_I_EXEC_MOST_EXPERT_RANKS];
 } layer;
 
 static inline const sp_i_exec_slice *slice_of(const layer *l, int32_t number)
@@ -75,11 +81,14 @@ bool SP_EXEC(share_stages)(const layer *l, bool last, real *x);
 // ---- norms (parts.c): weights are the value or the gradient of a norm, its bias in the slot
 // behind
 
-// Statistics are [own] means, then as many reciprocals of deviations.
-void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *statistics);
-// dx [own, hidden] is overwritten.
-void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *gradients,
-                            const real *x, const exact *statistics, const real *dy, real *dx);
+// Of [own, features], most often hidden states. Statistics are [own] means, then as many
+// reciprocals of deviations.
+void SP_EXEC(norm)(const layer *l, int64_t features, void *const *weights, const real *x, real *y,
+                   exact *statistics);
+// dx is overwritten.
+void SP_EXEC(norm_backward)(const layer *l, int64_t features, void *const *weights,
+                            void *const *gradients, const real *x, const exact *statistics,
+                            const real *dy, real *dx);
 
 // ---- attention (parts.c): for every device
 
@@ -93,6 +102,21 @@ bool SP_EXEC(is_shared)(const layer *l);
 // memory ran out.
 exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number);
 
+// ---- queries, keys and values of the pack's slices (keys.c) ----
+
+// From the output of the joint product [rows, queries | keys | values], or, where the queries are
+// there, of the product of the latent [rows, heads, key | value], writes SP_TENSOR_QUERIES, turned,
+// and each slice's keys and values (sp_i_exec_kv).
+bool SP_EXEC(split_qkv)(layer *l, const real *qkv);
+bool SP_EXEC(split_latent)(layer *l, const real *product);
+// At the end of a forward: gives back keys and values that neither later slices nor the layer keep.
+void SP_EXEC(release_kv)(const layer *l);
+// The gradients of both, from that of the attention's output; of latents dq [rows, queries] and, of
+// dlatent [rows, latent | shared keys], the keys alone.
+bool SP_EXEC(attend_backward)(layer *l, const real *dout, real *dqkv);
+bool SP_EXEC(attend_latent_backward)(layer *l, const real *dout, real *dq, real *dproduct,
+                                     real *dlatent);
+
 // ---- attention: each device has its own, the CPU in backends/host/typed/attention.c, a GPU in
 // backends/cuda/attention.c
 
@@ -104,6 +128,43 @@ bool SP_EXEC(attend_pack)(layer *l);
 // Overwrites dq [rows, q], still turned, and adds to the gradients of all these keys and values
 // (SP_EXEC(kv_gradient)).
 bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq);
+
+// ---- experts: the CPU's in backends/host/typed/experts.c. All rows of a pack are the rank's own.
+// A function is false where an exchange failed or memory ran out. ----
+
+// A product of each expert with its rows: y = x W^T + b, of [outputs, inputs].
+typedef struct expert_product {
+    int weight; // sp_parameter_kind, the bias in the one behind
+    int64_t inputs, outputs;
+} expert_product;
+
+typedef struct expert_operations {
+    // The router, from SP_TENSOR_NORM2, makes SP_TENSOR_ROUTER, the weights [rows, experts], and
+    // the map. Backward takes the logits' gradient and adds to dx [rows, hidden], as `gate` does.
+    bool (*choose)(layer *l);
+    void (*choose_backward)(const layer *l, const real *dlogits, real *dx);
+    // Makes SP_TENSOR_ROUTES and SP_TENSOR_EXPERT_INPUT, and says what arrived; `recall` says it
+    // again for a backward that has them. Backward overwrites dx [rows, hidden].
+    bool (*dispatch)(layer *l);
+    bool (*dispatch_backward)(const layer *l, const real *drows, real *dx);
+    bool (*recall)(layer *l);
+    // From SP_TENSOR_EXPERT_OUTPUT to the sums y [rows, hidden]. Backward overwrites drows
+    // [routed, hidden] and the gradient of the router's logits.
+    bool (*combine)(const layer *l, real *y);
+    bool (*combine_backward)(const layer *l, const real *dy, real *drows, real *dlogits);
+    bool (*multiply)(const layer *l, const expert_product *p, const real *x, real *y);
+    bool (*multiply_backward)(const layer *l, const expert_product *p, const real *dy, real *dx);
+    bool (*weight_gradient)(const layer *l, const expert_product *p, const sp_i_exec_routed *routed,
+                            const real *x, const real *dy);
+    // Shared experts' gate: makes SP_TENSOR_SHARED_SCORE, the sigmoid of a product [rows], by which
+    // their output is multiplied. Backward overwrites dshared and dscore.
+    bool (*gate)(layer *l);
+    void (*gate_backward)(const layer *l, const real *dscore, real *dx);
+    void (*add_gated)(const layer *l, const real *shared, real *y);
+    void (*add_gated_backward)(const layer *l, const real *dy, real *dshared, real *dscore);
+} expert_operations;
+
+extern const expert_operations *const SP_EXEC(experts); // NULL: the device computes none
 
 // ---- dropout (parts.c), for models that have it ----
 

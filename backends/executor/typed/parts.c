@@ -9,7 +9,7 @@
 
 static const sp_i_exec_spec *spec_of(const layer *l, sp_layer_tensor_id tensor)
 {
-    return &l->stage->job->specs.of[tensor];
+    return &l->kind->specs.of[tensor];
 }
 
 bool SP_EXEC(make)(layer *l, sp_layer_tensor_id tensor)
@@ -18,9 +18,10 @@ bool SP_EXEC(make)(layer *l, sp_layer_tensor_id tensor)
     sp_memory_category category = l->rebuilds             ? SP_MEM_RECOMPUTE
                                   : l->keep && spec->kept ? spec->category
                                                           : SP_MEM_WORKSPACE;
-    int64_t rows = spec->own ? l->own : l->rows;
+    int64_t elements = spec->routed ? l->routed.count * (spec->columns / l->kind->shard.active)
+                                    : (spec->own ? l->own : l->rows) * spec->columns;
     SP_ASSERT(l->t[tensor] == NULL);
-    l->t[tensor] = sp_i_exec_take(l->stage->arena, category, rows * spec->columns, spec->width);
+    l->t[tensor] = sp_i_exec_take(l->stage->arena, category, elements, spec->width);
     return l->t[tensor] != NULL;
 }
 
@@ -64,13 +65,13 @@ void SP_EXEC(clear)(layer *l)
 void *SP_EXEC(take)(const layer *l, int64_t columns)
 {
     return sp_i_exec_take(l->stage->arena, SP_MEM_WORKSPACE, l->rows * columns,
-                          l->stage->job->specs.value);
+                          l->stage->job->width.value);
 }
 
 void *SP_EXEC(take_own)(const layer *l)
 {
     return sp_i_exec_take(l->stage->arena, SP_MEM_WORKSPACE, l->own * l->stage->job->model->hidden,
-                          l->stage->job->specs.value);
+                          l->stage->job->width.value);
 }
 
 real *SP_EXEC(value)(const layer *l, sp_parameter_kind weight)
@@ -80,9 +81,9 @@ real *SP_EXEC(value)(const layer *l, sp_parameter_kind weight)
 
 // ---- Norms ----
 
-void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y, exact *statistics)
+void SP_EXEC(norm)(const layer *l, int64_t h, void *const *weights, const real *x, real *y,
+                   exact *statistics)
 {
-    int64_t h = l->stage->job->model->hidden;
     exact *mean = statistics;
     exact *rstd = statistics + l->own;
     if (l->stage->job->model->norm == SP_RMSNORM) {
@@ -93,10 +94,9 @@ void SP_EXEC(norm)(const layer *l, void *const *weights, const real *x, real *y,
     }
 }
 
-void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *gradients,
+void SP_EXEC(norm_backward)(const layer *l, int64_t h, void *const *weights, void *const *gradients,
                             const real *x, const exact *statistics, const real *dy, real *dx)
 {
-    int64_t h = l->stage->job->model->hidden;
     const exact *mean = statistics;
     const exact *rstd = statistics + l->own;
     if (l->stage->job->model->norm == SP_RMSNORM) {
@@ -119,7 +119,7 @@ void SP_EXEC(norm_backward)(const layer *l, void *const *weights, void *const *g
 static uint64_t seed_of(const layer *l, sp_layer_tensor_id mask, int64_t id)
 {
     enum { NUMBERS_OF_LAYER = 22, OF_ATTENTION = 13, OF_MLP = 14, OF_EMBEDDING = 21 };
-    uint64_t place = (uint64_t)(l->stage->first_layer + l->index) * NUMBERS_OF_LAYER;
+    uint64_t place = (uint64_t)(l->stage->model_part.first + l->index) * NUMBERS_OF_LAYER;
     place += mask == SP_TENSOR_ATTENTION_MASK ? OF_ATTENTION
              : mask == SP_TENSOR_MLP_MASK     ? OF_MLP
                                               : OF_EMBEDDING;
@@ -168,7 +168,7 @@ static void apply(const layer *l, sp_layer_tensor_id mask, const real *x, real *
 
 bool SP_EXEC(mask)(layer *l, sp_layer_tensor_id mask)
 {
-    if (!l->stage->job->specs.drops || l->t[mask] != NULL) {
+    if (!l->kind->specs.drops || l->t[mask] != NULL) {
         return true;
     }
     if (!SP_EXEC(make)(l, mask)) {
@@ -202,14 +202,18 @@ real *SP_EXEC(drop_out_backward)(const layer *l, sp_layer_tensor_id mask, const 
 
 sp_kernel_attention_shape SP_EXEC(attention_shape)(const layer *l)
 {
-    const sp_i_exec_job *job = l->stage->job;
-    return (sp_kernel_attention_shape){.heads = job->shard.heads,
-                                       .kv_heads = job->shard.k / job->model->head_dim,
-                                       .head_dim = job->model->head_dim,
-                                       .q_stride = job->shard.q,
-                                       .kv_stride = 2 * job->shard.k,
-                                       .out_stride = job->shard.q,
-                                       .scale = 1.0 / sqrt((double)job->model->head_dim)};
+    const sp_shard *shard = &l->kind->shard;
+    const sp_model *model = &l->kind->model;
+    return (sp_kernel_attention_shape){.heads = shard->heads,
+                                       .kv_heads = shard->k / model->head_dim,
+                                       .head_dim = model->head_dim,
+                                       .value_dim = sp_model_v_dim(model),
+                                       .window = model->window_tokens,
+                                       .chunk = model->chunk_tokens,
+                                       .q_stride = shard->q,
+                                       .kv_stride = shard->k + shard->v,
+                                       .out_stride = shard->context,
+                                       .scale = 1.0 / sqrt((double)model->head_dim)};
 }
 
 bool SP_EXEC(is_shared)(const layer *l)
@@ -219,13 +223,13 @@ bool SP_EXEC(is_shared)(const layer *l)
 
 exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number)
 {
-    const sp_i_exec_specs *specs = &l->stage->job->specs;
-    const sp_i_exec_width width = {specs->statistic.real_bytes, specs->value.table_bytes};
+    const sp_i_exec_widths *of = &l->stage->job->width;
+    const sp_i_exec_width width = {of->statistic.real_bytes, of->value.table_bytes};
     void **place = sp_i_exec_kv_gradient(l->stage, number, l->index);
     if (*place == NULL) {
         *place = sp_i_exec_take_zeroed(
             l->stage->arena, SP_MEM_KV_GRADIENTS,
-            slice_of(l, number)->rows * specs->of[SP_TENSOR_KEYS_VALUES].columns, width);
+            slice_of(l, number)->rows * spec_of(l, SP_TENSOR_KEYS_VALUES)->columns, width);
     }
     return *place;
 }

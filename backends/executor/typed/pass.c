@@ -4,8 +4,14 @@
 
 static layer layer_of(sp_i_exec_stage *stage, const sp_i_exec_pack *pack, int index)
 {
-    return (layer){
-        .stage = stage, .pack = pack, .index = index, .rows = pack->rows, .own = pack->own_rows};
+    const sp_i_exec_kind *kind = sp_i_exec_kind_of(stage, index);
+    return (layer){.stage = stage,
+                   .pack = pack,
+                   .kind = kind,
+                   .index = index,
+                   .rows = pack->rows,
+                   .own = pack->own_rows,
+                   .routed = {.count = pack->rows * kind->shard.active}};
 }
 
 // Hidden states of the pack.
@@ -86,7 +92,7 @@ static bool keep_input(sp_i_exec_stage *stage, int32_t pack, const real *input)
 {
     layer l = layer_of(stage, &stage->job->slices.forward[pack], 0);
     stage->input[pack] = sp_i_exec_take(stage->arena, SP_MEM_RECOMPUTE,
-                                        l.own * stage->job->model->hidden, stage->job->specs.value);
+                                        l.own * stage->job->model->hidden, stage->job->width.value);
     if (stage->input[pack] != NULL) {
         copy_hidden(&l, input, stage->input[pack]);
     }
@@ -173,7 +179,7 @@ static bool weights(sp_i_exec_stage *stage, int32_t pack)
     }
     for (int i = stage->model_part.layers - 1; ok && i >= 0; i--) {
         sp_i_exec_unit unit = sp_i_exec_layer_unit(i, SP_I_EXEC_WEIGHTS);
-        l.index = i;
+        l = layer_of(stage, l.pack, i);
         ok = sp_i_exec_open(stage, unit) && SP_EXEC(layer_weights)(&l, pack) &&
              sp_i_exec_close(stage, unit);
     }

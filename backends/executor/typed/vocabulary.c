@@ -25,14 +25,14 @@ static const int64_t *numbers(const layer *l, sp_i_exec_number number)
 // The rows of the vocabulary that this rank holds begin here.
 static int64_t first_word(const layer *l)
 {
-    return l->stage->vocab_rank * job_of(l)->shard.vocab;
+    return l->stage->vocab_rank * l->kind->shard.vocab;
 }
 
 // How many of them are real: a table's last rows may be padding.
 static int64_t words(const layer *l)
 {
     int64_t left = job_of(l)->model->vocab - first_word(l);
-    int64_t rows = job_of(l)->shard.vocab;
+    int64_t rows = l->kind->shard.vocab;
     return left < 0 ? 0 : left < rows ? left : rows;
 }
 
@@ -101,7 +101,7 @@ bool SP_EXEC(embed_share_backward)(layer *l)
 
 bool SP_EXEC(embed_backward)(layer *l, real *dy)
 {
-    if (!job_of(l)->specs.drops) {
+    if (!l->kind->specs.drops) {
         return SP_EXEC(share_stages)(l, false, dy) && table_gradients(l, dy);
     }
     if (!sp_i_exec_fetch(l->stage, l->pack, l->index, SP_TENSOR_EMBEDDING_MASK,
@@ -119,9 +119,9 @@ bool SP_EXEC(embed_backward)(layer *l, real *dy)
 static bool vocab_parallel_loss(layer *l, const int64_t *target, double *loss)
 {
     const sp_i_exec_job *job = job_of(l);
-    int64_t vocab = job->shard.vocab;
+    int64_t vocab = l->kind->shard.vocab;
     exact *max =
-        sp_i_exec_take(l->stage->arena, SP_MEM_WORKSPACE, 3 * l->rows, job->specs.statistic);
+        sp_i_exec_take(l->stage->arena, SP_MEM_WORKSPACE, 3 * l->rows, job->width.statistic);
     if (max == NULL) {
         return false;
     }
@@ -148,7 +148,7 @@ static bool vocab_parallel_loss(layer *l, const int64_t *target, double *loss)
 static bool project_words(const layer *l)
 {
     int64_t h = job_of(l)->model->hidden;
-    int64_t vocab = job_of(l)->shard.vocab;
+    int64_t vocab = l->kind->shard.vocab;
     real *norm = l->t[SP_TENSOR_FINAL_NORM];
     real *all = SP_EXEC(gather)(l, norm);
     if (all == NULL) {
@@ -164,7 +164,7 @@ static bool project_words(const layer *l)
 // The table also has rows of what only autograd keeps.
 static bool has_columns(const layer *l, int tensor)
 {
-    return l->stage->job->specs.of[tensor].columns > 0;
+    return l->kind->specs.of[tensor].columns > 0;
 }
 
 static bool make_head(layer *l)
@@ -185,7 +185,7 @@ static bool loss_of(layer *l, double *loss)
         return vocab_parallel_loss(l, target, loss);
     }
     SP_OP(cross_entropy)
-    (l->rows, job->shard.vocab, l->t[SP_TENSOR_LOGITS], target, (double)job->slices.trained,
+    (l->rows, l->kind->shard.vocab, l->t[SP_TENSOR_LOGITS], target, (double)job->slices.trained,
      l->t[SP_TENSOR_LOGITS_SUM], loss);
     return true;
 }
@@ -207,8 +207,8 @@ bool SP_EXEC(head_forward)(layer *l, int32_t forward_pack, bool counts)
         return false;
     }
     SP_EXEC(norm)
-    (l, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_TENSOR_FINAL_INPUT],
-     l->t[SP_TENSOR_FINAL_NORM], l->t[SP_TENSOR_FINAL_STATISTICS]);
+    (l, job_of(l)->model->hidden, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT),
+     l->t[SP_TENSOR_FINAL_INPUT], l->t[SP_TENSOR_FINAL_NORM], l->t[SP_TENSOR_FINAL_STATISTICS]);
     if (!project_words(l)) {
         return false;
     }
@@ -219,7 +219,7 @@ bool SP_EXEC(head_forward)(layer *l, int32_t forward_pack, bool counts)
 static bool table_gradient(const layer *l, const real *dlogits, real *norm)
 {
     int64_t h = job_of(l)->model->hidden;
-    int64_t vocab = job_of(l)->shard.vocab;
+    int64_t vocab = l->kind->shard.vocab;
     real *all = SP_EXEC(gather)(l, norm);
     if (all == NULL) {
         return false;
@@ -235,12 +235,12 @@ static bool table_gradient(const layer *l, const real *dlogits, real *norm)
 static void logits_backward(layer *l)
 {
     const sp_i_exec_job *job = job_of(l);
-    int64_t vocab = job->shard.vocab;
+    int64_t vocab = l->kind->shard.vocab;
     real *logits = l->t[SP_TENSOR_LOGITS];
     SP_OP(cross_entropy_backward)
     (l->rows, words(l), first_word(l), logits, vocab, numbers(l, SP_I_EXEC_TARGETS),
      (double)job->slices.trained, l->t[SP_TENSOR_LOGITS_SUM]);
-    sp_i_exec_recount(l->stage->arena, logits, SP_MEM_LOGITS, l->rows * vocab, job->specs.value);
+    sp_i_exec_recount(l->stage->arena, logits, SP_MEM_LOGITS, l->rows * vocab, job->width.value);
 }
 
 static bool fetch(layer *l)
@@ -257,7 +257,7 @@ static bool fetch(layer *l)
 static bool norm_gradient(const layer *l, real *dnorm)
 {
     int64_t h = job_of(l)->model->hidden;
-    int64_t vocab = job_of(l)->shard.vocab;
+    int64_t vocab = l->kind->shard.vocab;
     real *part = SP_EXEC(partial)(l, dnorm);
     if (part == NULL) {
         return false;
@@ -272,7 +272,7 @@ static bool norm_gradient(const layer *l, real *dnorm)
 static bool defer(layer *l, void **deferred)
 {
     deferred[0] = sp_i_exec_recount(l->stage->arena, l->t[SP_TENSOR_FINAL_NORM], SP_MEM_ACTIVATIONS,
-                                    l->own * job_of(l)->model->hidden, job_of(l)->specs.value);
+                                    l->own * job_of(l)->model->hidden, job_of(l)->width.value);
     deferred[1] = l->t[SP_TENSOR_LOGITS];
     l->t[SP_TENSOR_FINAL_NORM] = NULL;
     l->t[SP_TENSOR_LOGITS] = NULL;
@@ -291,7 +291,7 @@ bool SP_EXEC(head_backward)(layer *l, int32_t backward_pack, bool split, real **
         return false;
     }
     SP_EXEC(norm_backward)
-    (l, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT),
+    (l, job_of(l)->model->hidden, vocab_value(l->stage, SP_PARAMETER_FINAL_WEIGHT),
      vocab_gradient(l->stage, SP_PARAMETER_FINAL_WEIGHT), l->t[SP_TENSOR_FINAL_INPUT],
      l->t[SP_TENSOR_FINAL_STATISTICS], dnorm, *dx);
     sp_i_exec_give(l->stage->arena, dnorm);

@@ -90,7 +90,7 @@ static bool exchange_keys(const layer *l, const pass *p, int32_t e, const exchan
                           void *workspace)
 {
     sp_i_exec_links *links = l->stage->links;
-    int64_t kv = l->stage->job->shard.k;
+    int64_t kv = l->kind->shard.k;
     const real *q = l->t[SP_TENSOR_QUERIES];
     exact *lse = l->t[SP_TENSOR_LOG_SUM_EXP];
     const real *k = *sp_i_exec_kv(l->stage, e, l->index);
@@ -178,7 +178,7 @@ static void attend_piece(const layer *l, const sp_kernel_attention_shape *shape,
         sp_kernel_attention_block block = block_of(l, piece, e);
         const real *k = *sp_i_exec_kv(l->stage, e, l->index);
         SP_KERNEL(attention_block)
-        (shape, &block, q, k, k + l->stage->job->shard.k, out, max, sum + piece->row * shape->heads,
+        (shape, &block, q, k, k + l->kind->shard.k, out, max, sum + piece->row * shape->heads,
          tiles);
     }
 }
@@ -200,7 +200,7 @@ static exact *take_workspace(const layer *l, const sp_kernel_attention_shape *sh
 {
     return sp_i_exec_take(l->stage->arena, SP_MEM_WORKSPACE,
                           SP_KERNEL(attention_workspace)(shape, l->rows),
-                          l->stage->job->specs.scratch);
+                          l->stage->job->width.scratch);
 }
 
 bool SP_EXEC(attend_pack)(layer *l)
@@ -229,7 +229,7 @@ static bool piece_backward(const layer *l, const sp_kernel_attention_shape *shap
                            const sp_i_exec_piece *piece, const real *dout, const exact *delta,
                            real *dq, exact *tiles)
 {
-    int64_t kv = l->stage->job->shard.k;
+    int64_t kv = l->kind->shard.k;
     const real *q = (real *)l->t[SP_TENSOR_QUERIES] + piece->row * shape->q_stride;
     const exact *lse = (exact *)l->t[SP_TENSOR_LOG_SUM_EXP] + piece->row * shape->heads;
     for (int32_t e = piece->slice; e != SP_I_EXEC_NONE; e = slice_of(l, e)->earlier) {

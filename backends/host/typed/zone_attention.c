@@ -384,14 +384,13 @@ static void begin(zone *z)
 bool SP_EXEC(attend_zone)(const layer *l, int32_t i, const sp_kernel_attention_shape *shape,
                           const zone_pass *pass)
 {
-    const sp_i_exec_job *job = l->stage->job;
     zone z = {.l = l,
               .shape = shape,
               .pass = pass,
               .i = i,
               .slice = slice_of(l, l->pack->slice[i]),
-              .q = job->shard.q,
-              .kv = job->shard.k,
+              .q = l->kind->shard.q,
+              .kv = l->kind->shard.k,
               .heads = shape->heads};
     z.group = l->stage->links->token_group[z.slice->forward_pack];
     z.me = z.slice->shard;

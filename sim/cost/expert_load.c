@@ -1,0 +1,309 @@
+#include "sim/cost/expert_load.h"
+
+#include <math.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/prng.h"
+
+// Draws of biases: the more experts there are, the longer one takes and the less the fullest of
+// many ranks differs between draws. Each is dealt out to the ranks several times, since experts are
+// alike.
+enum { DRAWS_OF_EXPERTS = 1 << 15, LEAST_DRAWS = 256, MOST_DRAWS = 1024, DEALS = 4 };
+// Counts of tokens for which the expected overload is tabulated, each twice the one before.
+enum { TOKEN_COUNTS = 28 };
+
+// Draws for layers of one kind. Of rank r in draw d: rows per token, [d * ranks + r], and how far
+// the rows of T tokens lie from T times that, [d * ranks + r], times sqrt(T).
+typedef struct drawn {
+    int count;
+    double mean; // rows per token of a rank
+    double *rows, *off;
+    double expected[TOKEN_COUNTS]; // overload with 1 << i tokens
+} drawn;
+
+struct sp_expert_load {
+    const sp_model *model;
+    const sp_stage *stages;
+    int vstages, ranks;
+    bool kept; // from call to call
+    uint64_t seed;
+    drawn of_kind[SP_LAYER_KINDS];
+    int layers[SP_LAYER_KINDS]; // 0: no experts
+};
+
+// Box and Muller.
+static double normal(sp_prng *prng)
+{
+    double radius = sqrt(-2.0 * log(1.0 - sp_prng_uniform(prng)));
+    return radius * cos(6.283185307179586 * sp_prng_uniform(prng));
+}
+
+// ---- shares ----
+
+// Between neighbouring points of the integral. The integrand is smooth on the scale of 1 and, with
+// many experts, of the spread of the last logit that is chosen, above 0.1 up to 1024 experts: the
+// trapezoidal rule errs by less than 1e-6.
+#define STEP 0.125
+
+static double above(double x)
+{
+    return 0.5 * erfc(x * 0.70710678118654752);
+}
+
+// below[m]: the probability that m of the experts counted so far are above x, m < active.
+static void count_expert(double *below, int active, double p)
+{
+    for (int m = active - 1; m > 0; m--) {
+        below[m] += p * (below[m - 1] - below[m]);
+    }
+    below[0] -= p * below[0];
+}
+
+// Adds a point of the integral: of each expert the density at x times the probability that fewer
+// than `active` of those before and those behind it are above x. Returns what all got.
+static double add_point(const double *bias, int experts, int active, double x, double *behind,
+                        double *share)
+{
+    double before[SP_I_MAX_EXPERTS] = {1.0};
+    size_t row = (size_t)active;
+    double added = 0.0;
+    for (int m = 0; m < active; m++) {
+        behind[(size_t)experts * row + (size_t)m] = m == 0;
+    }
+    for (int e = experts; e-- > 0;) {
+        double *own = &behind[(size_t)e * row];
+        for (int m = 0; m < active; m++) {
+            own[m] = own[row + (size_t)m];
+        }
+        count_expert(own, active, above(x - bias[e]));
+    }
+    for (int e = 0; e < experts; e++) {
+        const double *rest = &behind[((size_t)e + 1) * row];
+        double at_most = 0.0; // of those behind, up to active - 1 - m
+        double fewer = 0.0;
+        for (int m = active - 1; m >= 0; m--) {
+            at_most += rest[active - 1 - m];
+            fewer += before[m] * at_most;
+        }
+        double off = x - bias[e];
+        double part = STEP * 0.3989422804014327 * exp(-0.5 * off * off) * fewer;
+        share[e] += part;
+        added += part;
+        count_expert(before, active, above(off));
+    }
+    return added;
+}
+
+// From where so few experts are above that all of them are chosen, down until nothing is added.
+void sp_expert_shares(const double *bias, int experts, int active, double *share)
+{
+    double *behind = sp_malloc(((size_t)experts + 1) * (size_t)active * sizeof *behind);
+    double x = bias[0];
+    double sum = 0.0;
+    for (int e = 0; e < experts; e++) {
+        x = fmax(x, bias[e]);
+        share[e] = 0.0;
+    }
+    x += 6.0;
+    for (double added = 1.0; added > 1e-9 || sum < 0.5 * active; x -= STEP) {
+        added = add_point(bias, experts, active, x, behind, share);
+        sum += added;
+    }
+    for (int e = 0; e < experts; e++) {
+        share[e] *= active / sum;
+    }
+    sp_free(behind);
+}
+
+// ---- draws ----
+
+static void deal(sp_prng *prng, double *share, int experts)
+{
+    for (int e = experts - 1; e > 0; e--) {
+        int other = (int)sp_prng_below(prng, (uint64_t)e + 1);
+        double kept = share[e];
+        share[e] = share[other];
+        share[other] = kept;
+    }
+}
+
+// The rows of a rank with a share q of `active` are distributed about as hypergeometric numbers, of
+// which even routing makes them. The ranks' sum is fixed: what all are off together is taken away.
+static void fill_ranks(sp_prng *prng, const double *share, const sp_layer_mlp *mlp, int ranks,
+                       double *rows, double *off)
+{
+    int held = mlp->experts / ranks;
+    double active = mlp->experts_per_token;
+    double left = mlp->experts > 1 ? (mlp->experts - active) / (mlp->experts - 1) : 0.0;
+    double mean = 0.0;
+    for (int r = 0; r < ranks; r++) {
+        rows[r] = 0.0;
+        for (int e = 0; e < held; e++) {
+            rows[r] += share[r * held + e];
+        }
+        off[r] = normal(prng);
+        mean += off[r] / ranks;
+    }
+    for (int r = 0; r < ranks; r++) {
+        double variance = fmax(0.0, rows[r] * (1.0 - rows[r] / active) * left);
+        off[r] = (off[r] - mean) * sqrt(variance * ranks / (ranks - 1.0));
+    }
+}
+
+static double rows_over_mean(const drawn *d, int ranks, int at, int rank, double root)
+{
+    size_t i = (size_t)at * (size_t)ranks + (size_t)rank;
+    return fmax(0.0, d->rows[i] + d->off[i] / root) / d->mean;
+}
+
+static double fullest(const drawn *d, int ranks, int at, double root)
+{
+    double most = 1.0;
+    for (int r = 0; r < ranks; r++) {
+        most = fmax(most, rows_over_mean(d, ranks, at, r, root));
+    }
+    return most;
+}
+
+static void draw(const sp_layer_mlp *mlp, int ranks, double std, uint64_t seed, drawn *d)
+{
+    sp_prng prng;
+    int experts = mlp->experts;
+    int biases = DRAWS_OF_EXPERTS / experts;
+    biases = biases < LEAST_DRAWS ? LEAST_DRAWS : biases > MOST_DRAWS ? MOST_DRAWS : biases;
+    double *bias = sp_calloc((size_t)experts, sizeof *bias);
+    double *share = sp_calloc((size_t)experts, sizeof *share);
+    d->count = biases * DEALS;
+    d->mean = (double)mlp->experts_per_token / ranks;
+    d->rows = sp_malloc((size_t)d->count * (size_t)ranks * sizeof *d->rows);
+    d->off = sp_malloc((size_t)d->count * (size_t)ranks * sizeof *d->off);
+    sp_prng_seed(&prng, seed);
+    for (int b = 0; b < biases; b++) {
+        for (int e = 0; e < experts; e++) {
+            bias[e] = std * normal(&prng);
+            share[e] = (double)mlp->experts_per_token / experts;
+        }
+        if (std > 0.0) {
+            sp_expert_shares(bias, experts, mlp->experts_per_token, share);
+        }
+        for (int i = 0; i < DEALS; i++) {
+            size_t at = ((size_t)b * DEALS + (size_t)i) * (size_t)ranks;
+            deal(&prng, share, experts);
+            fill_ranks(&prng, share, mlp, ranks, &d->rows[at], &d->off[at]);
+        }
+    }
+    for (int i = 0; i < TOKEN_COUNTS; i++) {
+        for (int at = 0; at < d->count; at++) {
+            d->expected[i] += fullest(d, ranks, at, sqrt(ldexp(1.0, i))) / d->count;
+        }
+    }
+    sp_free(bias);
+    sp_free(share);
+}
+
+sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layout,
+                                   const sp_stage *stages)
+{
+    int ranks = sp_layout_ep(layout);
+    bool padded = model->expert_capacity_factor > 0.0;
+    if (!model->forced_routing || padded || ranks == 1 || sp_model_most_experts(model) == 0) {
+        return NULL;
+    }
+    sp_expert_load *load = sp_calloc(1, sizeof *load);
+    *load = (sp_expert_load){.model = model,
+                             .stages = stages,
+                             .vstages = sp_layout_vstages(layout),
+                             .ranks = ranks,
+                             .kept = model->expert_imbalance < 0.0,
+                             .seed = (uint64_t)model->expert_imbalance_seed};
+    int layers[SP_LAYER_KINDS] = {0};
+    sp_model_count_kinds(model, 0, model->layers, layers);
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_layer_mlp mlp = {.experts = model->experts,
+                            .experts_per_token = model->experts_per_token};
+        mlp = model->runs > 0 ? model->kind[k] : mlp;
+        load->layers[k] = mlp.experts == 0 ? 0 : model->runs > 0 ? layers[k] : model->layers;
+        if (load->layers[k] > 0) {
+            draw(&mlp, ranks, fabs(model->expert_imbalance), load->seed + (uint64_t)k,
+                 &load->of_kind[k]);
+        }
+    }
+    return load;
+}
+
+void sp_expert_load_free(sp_expert_load *load)
+{
+    for (int k = 0; load != NULL && k < SP_LAYER_KINDS; k++) {
+        sp_free(load->of_kind[k].rows);
+        sp_free(load->of_kind[k].off);
+    }
+    sp_free(load);
+}
+
+// The draw of a layer in a call.
+static int draw_of(const sp_expert_load *load, const drawn *d, int layer, int64_t call)
+{
+    sp_prng prng;
+    uint64_t number = load->kept ? 0 : (uint64_t)call + 1;
+    sp_prng_seed(&prng, load->seed ^ number << 20 ^ (uint64_t)layer << 44);
+    return (int)sp_prng_below(&prng, (uint64_t)d->count);
+}
+
+static int kind_of(const sp_expert_load *load, int layer)
+{
+    return load->model->runs > 0 ? sp_model_kind_of(load->model, layer) : 0;
+}
+
+sp_overload sp_expert_load_of(const sp_expert_load *load, int64_t call, double tokens)
+{
+    sp_overload overload = {.most = 1.0, .held = 1.0};
+    double *held = sp_calloc((size_t)load->ranks, sizeof *held);
+    double root = sqrt(fmax(1.0, tokens));
+    int all = 0;
+    for (int s = 0; s < load->vstages; s++) {
+        int layers = 0;
+        for (int r = 0; r < load->ranks; r++) {
+            held[r] = 0.0;
+        }
+        for (int i = 0; i < load->stages[s].layers; i++) {
+            int layer = load->stages[s].first + i;
+            int kind = kind_of(load, layer);
+            const drawn *d = &load->of_kind[kind];
+            if (load->layers[kind] == 0) {
+                continue;
+            }
+            int at = draw_of(load, d, layer, call);
+            double most = fullest(d, load->ranks, at, root);
+            overload.mean += most;
+            overload.most = fmax(overload.most, most);
+            for (int r = 0; r < load->ranks; r++) {
+                held[r] += rows_over_mean(d, load->ranks, at, r, root);
+            }
+            layers++;
+        }
+        for (int r = 0; layers > 0 && r < load->ranks; r++) {
+            overload.held = fmax(overload.held, held[r] / layers);
+        }
+        all += layers;
+    }
+    overload.mean = all > 0 ? overload.mean / all : 1.0;
+    sp_free(held);
+    return overload;
+}
+
+double sp_expert_load_expected(const sp_expert_load *load, double tokens)
+{
+    double at = fmin(fmax(log2(fmax(1.0, tokens)), 0.0), TOKEN_COUNTS - 1.0);
+    int first = (int)fmin(at, TOKEN_COUNTS - 2.0);
+    double sum = 0.0;
+    int layers = 0;
+    for (int k = 0; k < SP_LAYER_KINDS; k++) {
+        const double *expected = load->of_kind[k].expected;
+        if (load->layers[k] > 0) {
+            double mean = expected[first] + (at - first) * (expected[first + 1] - expected[first]);
+            sum += load->layers[k] * mean;
+            layers += load->layers[k];
+        }
+    }
+    return layers > 0 ? sum / layers : 1.0;
+}

@@ -1,0 +1,966 @@
+// The families of models whose Hugging Face config.json is read: a row for each, and what single
+// families say. Values of absent keys are those of the transformers library's configuration classes
+// (src/transformers/models/*/configuration_*.py).
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/base/alloc.h"
+#include "sim/base/units.h"
+#include "sim/model/hf_config.h"
+#include "sim/model/model.h"
+
+// ---- values ----
+
+int64_t sp_i_hf_size(sp_object *object, const char *key, int64_t max)
+{
+    sp_object_require(object, key);
+    return sp_object_int(object, key, 1, 1, max);
+}
+
+const char *sp_i_hf_key(const sp_i_hf_family *family, const char *usual)
+{
+    for (int i = 0; i < SP_I_HF_RENAMED && family->renamed[i].usual != NULL; i++) {
+        if (strcmp(family->renamed[i].usual, usual) == 0) {
+            return family->renamed[i].here;
+        }
+    }
+    return usual;
+}
+
+static bool is_null(const sp_object *object, const char *key)
+{
+    return json_is_null(json_object_get(object->json, key));
+}
+
+int64_t sp_i_hf_number(sp_object *object, const char *key, int64_t usual, int64_t null,
+                       int64_t least, int64_t most)
+{
+    if (!is_null(object, key)) {
+        return sp_object_int(object, key, usual, least, most);
+    }
+    sp_object_get(object, key);
+    if (null == SP_I_HF_NO_NULL) {
+        sp_object_error(object, key, "expected an integer from %lld to %lld, got null",
+                        (long long)least, (long long)most);
+    }
+    return null == SP_I_HF_NO_NULL ? usual : null;
+}
+
+int64_t sp_i_hf_head_dim(sp_object *object, const sp_i_hf_family *family, const sp_model *model)
+{
+    const char *key = sp_i_hf_key(family, "head_dim");
+    if (sp_object_has(object, key)) {
+        return sp_object_int(object, key, 1, 1, SP_I_MAX_HEAD_DIM);
+    }
+    if (family->head_dim > 0 && !is_null(object, key)) {
+        return family->head_dim;
+    }
+    const json_t *hidden = json_object_get(object->json, sp_i_hf_key(family, "hidden_size"));
+    bool is_refused = json_integer_value(hidden) != model->hidden;
+    if (model->hidden % model->heads != 0 && !is_refused) {
+        sp_object_error(object, sp_i_hf_key(family, "num_attention_heads"),
+                        "%d heads do not divide a hidden size of %lld, and %s is not given",
+                        model->heads, (long long)model->hidden, key);
+        return 1;
+    }
+    return sp_larger(1, model->hidden / model->heads);
+}
+
+static int64_t size_or(sp_object *object, const char *key, int64_t usual, int64_t max)
+{
+    return usual > 0 ? sp_object_int(object, key, usual, 1, max) : sp_i_hf_size(object, key, max);
+}
+
+void sp_i_hf_read_sizes(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+{
+    const char *heads = sp_i_hf_key(family, "num_attention_heads");
+    model->layers =
+        (int)sp_i_hf_size(object, sp_i_hf_key(family, "num_hidden_layers"), SP_I_MAX_LAYERS);
+    model->hidden = sp_i_hf_size(object, sp_i_hf_key(family, "hidden_size"), SP_I_MAX_HIDDEN);
+    model->heads = (int)size_or(object, heads, family->heads, SP_I_MAX_HEADS);
+    model->vocab =
+        size_or(object, sp_i_hf_key(family, "vocab_size"), family->vocab, SP_I_MAX_VOCAB);
+}
+
+void sp_i_hf_read_dropout(sp_object *object, const char *const keys[], double usual,
+                          sp_model *model)
+{
+    double first = 0.0;
+    for (int i = 0; i < SP_I_HF_DROPOUTS && keys[i] != NULL; i++) {
+        double share = sp_object_real(object, keys[i], usual, 0.0, 1.0);
+        first = i == 0 ? share : first;
+        if ((share > 0.0) != (first > 0.0)) {
+            sp_object_error(object, keys[i], "dropout in one place and none at %s is not modelled",
+                            keys[0]);
+        }
+    }
+    model->dropout = first > 0.0 ? SP_DROPOUT_ON : SP_DROPOUT_OFF;
+}
+
+void sp_i_hf_set_biases(sp_model *model, bool all)
+{
+    model->bias = model->qkv_bias = model->output_bias = model->mlp_bias = all;
+}
+
+bool sp_i_hf_is_text(const json_t *type, const char *name)
+{
+    return json_is_string(type) && strcmp(json_string_value(type), name) == 0;
+}
+
+const json_t *sp_i_hf_of_layers(sp_object *object, const char *key, const sp_model *model)
+{
+    const json_t *array = sp_object_get(object, key);
+    if (!json_is_array(array) || json_array_size(array) == 0) {
+        return NULL;
+    }
+    if (json_array_size(array) != (size_t)model->layers) {
+        sp_object_error(object, key, "has %zu layers, the model has %d", json_array_size(array),
+                        model->layers);
+        return NULL;
+    }
+    return array;
+}
+
+// ---- what single families say ----
+
+// Granite 4's layer_types: "mamba" or "attention".
+static void read_layers_of_granite(sp_object *object, const sp_model *model, sp_layer_mlp *of_layer)
+{
+    const json_t *types = sp_i_hf_of_layers(object, "layer_types", model);
+    sp_object_require(object, "layer_types");
+    for (int i = 0; types != NULL && i < model->layers; i++) {
+        const json_t *type = json_array_get(types, (size_t)i);
+        bool attends = sp_i_hf_is_text(type, "attention");
+        if (!attends && !sp_i_hf_is_text(type, "mamba")) {
+            sp_object_expected(object, "layer_types", type,
+                               "\"mamba\" or \"attention\" of each layer");
+            return;
+        }
+        of_layer[i].mixer = attends ? SP_MIXER_ATTENTION : SP_MIXER_MAMBA2;
+    }
+}
+
+// Every full_attention_interval-th layer has attention, unless layer_types say which.
+static void read_layers_of_qwen3_next(sp_object *object, const sp_model *model,
+                                      sp_layer_mlp *of_layer)
+{
+    const json_t *types = sp_i_hf_of_layers(object, "layer_types", model);
+    int64_t every = sp_object_int(object, "full_attention_interval", 4, 1, SP_I_MAX_LAYERS);
+    for (int i = 0; i < model->layers; i++) {
+        const json_t *type = json_array_get(types, (size_t)i);
+        bool attends =
+            types != NULL ? sp_i_hf_is_text(type, "full_attention") : (i + 1) % every == 0;
+        if (types != NULL && !attends && !sp_i_hf_is_text(type, "linear_attention")) {
+            sp_object_expected(object, "layer_types", type,
+                               "\"full_attention\" or \"linear_attention\" of each layer");
+            return;
+        }
+        of_layer[i].mixer = attends ? SP_MIXER_ATTENTION : SP_MIXER_GATED_DELTA;
+    }
+}
+
+static bool holds(const json_t *list, int layer)
+{
+    bool found = false;
+    for (size_t i = 0; !found && i < json_array_size(list); i++) {
+        const json_t *number = json_array_get(list, i);
+        found = json_is_integer(number) && json_integer_value(number) == layer;
+    }
+    return found;
+}
+
+static void read_layers_of_bamba(sp_object *object, const sp_model *model, sp_layer_mlp *of_layer)
+{
+    const json_t *attending = sp_object_get(object, "attn_layer_indices");
+    for (int i = 0; i < model->layers; i++) {
+        of_layer[i].mixer = holds(attending, i) ? SP_MIXER_ATTENTION : SP_MIXER_MAMBA2;
+    }
+}
+
+// Qwen2-MoE's and Qwen3-MoE's: every decoder_sparse_step-th layer but those of a list.
+static bool is_routed_qwen(sp_object *object, int layer)
+{
+    int64_t step = sp_object_int(object, "decoder_sparse_step", 1, 1, SP_I_MAX_LAYERS);
+    return !holds(sp_object_get(object, "mlp_only_layers"), layer) && (layer + 1) % step == 0;
+}
+
+static bool is_routed_glm(sp_object *object, int layer)
+{
+    return layer >= sp_object_int(object, "first_k_dense_replace", 1, 0, SP_I_MAX_LAYERS);
+}
+
+// DeepSeek's: every so many layers from one on.
+static bool is_routed_behind(sp_object *object, int layer, int usual)
+{
+    int64_t every = sp_object_int(object, "moe_layer_freq", 1, 1, SP_I_MAX_LAYERS);
+    return layer % every == 0 &&
+           layer >= sp_object_int(object, "first_k_dense_replace", usual, 0, SP_I_MAX_LAYERS);
+}
+
+static bool is_routed_deepseek_v2(sp_object *object, int layer)
+{
+    return is_routed_behind(object, layer, 0);
+}
+
+static bool is_routed_deepseek_v3(sp_object *object, int layer)
+{
+    return is_routed_behind(object, layer, 3);
+}
+
+// Llama 4's: those of a list, which may be empty, or every so many.
+static bool is_routed_llama4(sp_object *object, int layer)
+{
+    const json_t *list = sp_object_get(object, "moe_layers");
+    int64_t step = sp_object_int(object, "interleave_moe_layer_step", 1, 1, SP_I_MAX_LAYERS);
+    return json_is_array(list) ? holds(list, layer) : (layer + 1) % step == 0;
+}
+
+// ERNIE 4.5's: those between two indices, of which the last counts too; -1 is that of the last
+// layer.
+static bool is_routed_ernie(sp_object *object, int layer)
+{
+    int64_t every = sp_object_int(object, "moe_layer_interval", 1, 1, SP_I_MAX_LAYERS);
+    int64_t first = sp_object_int(object, "moe_layer_start_index", 1, 0, SP_I_MAX_LAYERS);
+    int64_t last = sp_object_int(object, "moe_layer_end_index", -1, -1, SP_I_MAX_LAYERS);
+    return (layer + 1) % every == 0 && layer >= first && (last < 0 || layer <= last);
+}
+
+// Layers that predict further tokens, which Megatron-Bridge trains and the library's classes leave
+// out (model.mtp_layers 0).
+static void read_mtp(sp_object *object, sp_model *model)
+{
+    model->mtp_layers =
+        (int)sp_object_int(object, "num_nextn_predict_layers", 0, 0, SP_I_MAX_MTP_LAYERS);
+}
+
+// Published files say it twice.
+static void finish_gpt_oss(sp_object *object, sp_model *model)
+{
+    int64_t again =
+        sp_object_int(object, "experts_per_token", model->experts_per_token, 1, SP_I_MAX_EXPERTS);
+    if (again != model->experts_per_token) {
+        sp_object_error(object, "experts_per_token", "is %lld, and num_experts_per_tok %d",
+                        (long long)again, model->experts_per_token);
+    }
+}
+
+// Its norms of queries and keys have no weights, and are not simulated.
+static void finish_llama4(sp_object *object, sp_model *model)
+{
+    if (sp_object_bool(object, "use_qk_norm", true)) {
+        sp_i_hf_add_key(model->ignored_keys, "use_qk_norm");
+    }
+}
+
+// Layers of another model_type of theirs have linear attention (0), these softmax attention (1).
+static void finish_minimax(sp_object *object, sp_model *model)
+{
+    const json_t *types = sp_i_hf_of_layers(object, "attn_type_list", model);
+    size_t i;
+    json_t *type;
+    json_array_foreach (types, i, type) {
+        if (json_integer_value(type) != 1) {
+            sp_object_expected(object, "attn_type_list", type,
+                               "1 (softmax attention) of each layer");
+            return;
+        }
+    }
+    sp_object_get(object, "qk_norm_type");
+    if (model->qk_norm && json_object_get(object->json, "qk_norm_type") != NULL &&
+        !sp_i_hf_is_text(json_object_get(object->json, "qk_norm_type"), "per_layer")) {
+        sp_object_expected(object, "qk_norm_type", json_object_get(object->json, "qk_norm_type"),
+                           "\"per_layer\"");
+    }
+}
+
+// Files say the width of the shared experts besides.
+static void finish_bailing_v2(sp_object *object, sp_model *model)
+{
+    int64_t shared = 0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        shared = sp_larger(shared, sp_model_of_kind(model, k, &space)->shared_ffn);
+    }
+    static const char key[] = "moe_shared_expert_intermediate_size";
+    if (sp_object_int(object, key, shared, 0, SP_I_MAX_FFN) != shared) {
+        sp_object_error(object, key, "is not the width of all shared experts, %lld",
+                        (long long)shared);
+    }
+    read_mtp(object, model);
+}
+
+// The first Qwen's files give the width of gate and up together; only queries, keys and values have
+// biases unless no_bias is false.
+static void finish_qwen(sp_object *object, sp_model *model)
+{
+    if (model->ffn % 2 != 0) {
+        sp_object_error(object, "intermediate_size", "expected an even number, got %lld",
+                        (long long)model->ffn);
+    }
+    model->ffn = sp_larger(1, model->ffn / 2);
+    sp_i_hf_set_biases(model, !sp_object_bool(object, "no_bias", true));
+    model->qkv_bias = true;
+}
+
+static void finish_chatglm(sp_object *object, sp_model *model)
+{
+    if (!sp_object_bool(object, "multi_query_attention", false)) {
+        model->kv_heads = model->heads;
+    }
+    model->norm = sp_object_bool(object, "rmsnorm", true) ? SP_RMSNORM : SP_LAYERNORM;
+    sp_i_hf_set_biases(model, model->mlp_bias);
+    model->qkv_bias = model->mlp_bias || sp_object_bool(object, "add_qkv_bias", false);
+    if (!sp_object_bool(object, "post_layer_norm", true)) {
+        sp_object_error(object, "post_layer_norm",
+                        "a model without a norm before its head is not "
+                        "modelled: expected true");
+    }
+    if (sp_object_bool(object, "apply_residual_connection_post_layernorm", false)) {
+        sp_object_error(object, "apply_residual_connection_post_layernorm",
+                        "a residual path of normed states is not modelled: expected false");
+    }
+}
+
+// Mamba-2 as Bamba and Granite 4 have it. Heads share mamba_expand times the width of the hidden
+// states where the file does not say how wide each is.
+static void read_mamba(sp_object *object, sp_model *model)
+{
+    static const char *const free[] = {"mamba_chunk_size", "mamba_expand",  "time_step_limit",
+                                       "time_step_min",    "time_step_max", "num_logits_to_keep"};
+    for (size_t i = 0; i < sizeof free / sizeof free[0]; i++) {
+        sp_object_get(object, free[i]);
+    }
+    if (!sp_model_has_state(model)) {
+        return;
+    }
+    int64_t width = model->hidden * sp_object_int(object, "mamba_expand", 2, 1, 64);
+    model->state_heads = (int)sp_object_int(object, "mamba_n_heads", 128, 1, SP_I_MAX_HEADS);
+    model->state_groups = (int)sp_object_int(object, "mamba_n_groups", 1, 1, SP_I_MAX_HEADS);
+    model->state_dim = sp_object_int(object, "mamba_d_state", 256, 1, SP_I_MAX_HEAD_DIM);
+    model->state_conv = sp_object_int(object, "mamba_d_conv", 4, 1, SP_I_MAX_STATE_CONV);
+    model->state_head_dim = sp_larger(1, width / model->state_heads);
+    const json_t *dim = sp_object_get(object, "mamba_d_head");
+    if (dim != NULL && !sp_i_hf_is_text(dim, "auto")) {
+        model->state_head_dim = sp_object_int(object, "mamba_d_head", 64, 1, SP_I_MAX_HEAD_DIM);
+    }
+    if (model->state_head_dim * model->state_heads != width) {
+        sp_object_error(object, "mamba_d_head", "%d heads of %lld are not the width of %lld",
+                        model->state_heads, (long long)model->state_head_dim, (long long)width);
+    }
+    if (!sp_object_bool(object, "mamba_conv_bias", true)) {
+        sp_object_error(object, "mamba_conv_bias", "a convolution without a bias is not modelled");
+    }
+    if (sp_object_bool(object, "mamba_proj_bias", false)) {
+        sp_object_error(object, "mamba_proj_bias",
+                        "biases other than those of the model_type are not modelled: expected it "
+                        "to be absent or false");
+    }
+}
+
+// Granite 4: a shared MLP beside experts, alone where there are none; positions or none.
+static void finish_granite(sp_object *object, sp_model *model)
+{
+    const json_t *positions = sp_object_get(object, "position_embedding_type");
+    if (positions != NULL && !sp_i_hf_is_text(positions, "rope") &&
+        !sp_i_hf_is_text(positions, "nope")) {
+        sp_object_expected(object, "position_embedding_type", positions, "\"rope\" or \"nope\"");
+    }
+    model->positional =
+        positions != NULL && sp_i_hf_is_text(positions, "rope") ? SP_ROPE : SP_NO_POSITIONS;
+    read_mamba(object, model);
+}
+
+// A state whose heads forget and write by themselves, in place of attention in most layers, and a
+// gate of the attention's output in the others (Qwen/Qwen3-Next-80B-A3B, arXiv 2412.06464). Its
+// files hold a layer that predicts a further token, of which their keys say nothing.
+static void finish_qwen3_next(sp_object *object, sp_model *model)
+{
+    model->attention_gate = true;
+    if (!sp_model_has_state(model)) {
+        return;
+    }
+    model->state_heads =
+        (int)sp_object_int(object, "linear_num_value_heads", 32, 1, SP_I_MAX_HEADS);
+    model->state_groups = (int)sp_object_int(object, "linear_num_key_heads", 16, 1, SP_I_MAX_HEADS);
+    model->state_head_dim =
+        sp_object_int(object, "linear_value_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
+    model->state_dim = sp_object_int(object, "linear_key_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
+    model->state_conv = sp_object_int(object, "linear_conv_kernel_dim", 4, 1, SP_I_MAX_STATE_CONV);
+}
+
+// GPT-2, and GPT-BigCode, whose query heads share one head of keys and values unless the file says
+// no (multi_query).
+static void read_gpt2(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+{
+    model->activation = SP_GELU;
+    model->norm = SP_LAYERNORM;
+    model->positional = SP_LEARNED;
+    sp_i_hf_read_sizes(object, family, model);
+    model->ffn = sp_object_int(object, "n_inner", 4 * model->hidden, 1, SP_I_MAX_FFN);
+    model->max_positions = sp_object_int(object, "n_positions", 1024, 1, SP_I_MAX_POSITIONS);
+    bool shares = family->kv_heads == 1 && sp_object_bool(object, "multi_query", true);
+    model->kv_heads = shares ? 1 : model->heads;
+    model->head_dim = sp_i_hf_head_dim(object, family, model);
+    model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", true);
+    sp_i_hf_set_biases(model, sp_object_bool(object, "use_bias", true));
+    static const char *const dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", NULL};
+    sp_i_hf_read_dropout(object, dropouts, 0.1, model);
+}
+
+static void read_gpt_neox(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+{
+    model->activation = SP_GELU;
+    model->norm = SP_LAYERNORM;
+    model->positional = SP_ROPE;
+    sp_i_hf_read_sizes(object, family, model);
+    model->ffn = sp_i_hf_size(object, "intermediate_size", SP_I_MAX_FFN);
+    model->kv_heads = model->heads;
+    if (sp_object_int(object, "num_key_value_heads", model->heads, 1, SP_I_MAX_HEADS) !=
+        model->heads) {
+        sp_object_error(object, "num_key_value_heads",
+                        "groups of heads are not modelled of this model_type");
+    }
+    model->head_dim = sp_i_hf_head_dim(object, family, model);
+    model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
+    sp_i_hf_set_biases(model, sp_object_bool(object, "attention_bias", true));
+    model->mlp_bias = true;
+    // Its MLP is simulated behind the attention.
+    const json_t *side_by_side = sp_object_get(object, "use_parallel_residual");
+    if (!json_is_false(side_by_side)) { // true where it is absent
+        sp_i_hf_add_key(model->ignored_keys, "use_parallel_residual");
+    }
+    static const char *const dropouts[] = {"hidden_dropout", "attention_dropout", NULL};
+    sp_i_hf_read_dropout(object, dropouts, 0.0, model);
+}
+
+// Sizes of attention and experts stand in objects of their own. Its norms have no biases, as
+// RMSNorm, at whose cost LayerNorm runs too.
+static void read_dbrx(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+{
+    sp_object attention;
+    sp_object experts;
+    model->activation = SP_SWIGLU;
+    model->norm = SP_RMSNORM;
+    model->positional = SP_ROPE;
+    sp_i_hf_read_sizes(object, family, model);
+    sp_object_require(object, "attn_config");
+    sp_object_require(object, "ffn_config");
+    sp_object_begin(&attention, sp_object_get(object, "attn_config"), object->source, "attn_config",
+                    object->err);
+    sp_object_begin(&experts, sp_object_get(object, "ffn_config"), object->source, "ffn_config",
+                    object->err);
+    model->kv_heads = (int)sp_object_int(&attention, "kv_n_heads", 1, 1, SP_I_MAX_HEADS);
+    model->head_dim = sp_i_hf_head_dim(object, family, model);
+    model->ffn = sp_object_int(&experts, "ffn_hidden_size", 3584, 1, SP_I_MAX_FFN);
+    model->experts = (int)sp_object_int(&experts, "moe_num_experts", 4, 1, SP_I_MAX_EXPERTS);
+    model->experts_per_token = (int)sp_object_int(&experts, "moe_top_k", 1, 1, SP_I_MAX_EXPERTS);
+    model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
+    sp_object activation;
+    sp_object_begin(&activation, sp_object_get(&experts, "ffn_act_fn"), object->source,
+                    "ffn_config.ffn_act_fn", object->err);
+    const json_t *name = json_object_get(activation.json, "name");
+    if (name != NULL && !sp_i_hf_is_text(name, "silu")) {
+        sp_object_expected(&activation, "name", name, "\"silu\"");
+    }
+    static const char *const routing[] = {"moe_loss_weight", "moe_jitter_eps",
+                                          "moe_normalize_expert_weights"};
+    for (size_t i = 0; i < sizeof routing / sizeof routing[0]; i++) {
+        sp_object_get(&experts, routing[i]);
+    }
+    sp_object *parts[] = {&attention, &experts};
+    for (int i = 0; i < 2; i++) {
+        sp_i_hf_refuse_keys(parts[i], false);
+        sp_i_hf_note_unread(parts[i], model);
+        sp_i_hf_note_dropout(parts[i], model);
+    }
+}
+
+// One letter a layer: a state (M), attention (*), an MLP (-), each with one norm.
+static void read_pattern(sp_object *object, sp_model *model)
+{
+    static const char key[] = "hybrid_override_pattern";
+    sp_object_require(object, key);
+    const char *pattern = json_string_value(sp_object_get(object, key));
+    if (pattern == NULL || strlen(pattern) != (size_t)model->layers) {
+        sp_object_error(object, key,
+                        "expected a letter for each of %d layers: \"M\" (Mamba-2), "
+                        "\"*\" (attention) or \"-\" (an MLP)",
+                        model->layers);
+        return;
+    }
+    sp_layer_mlp *of_layer = sp_calloc((size_t)model->layers, sizeof *of_layer);
+    bool known = true;
+    for (int i = 0; known && i < model->layers; i++) {
+        known = strchr("M*-", pattern[i]) != NULL;
+        of_layer[i] = (sp_layer_mlp){.ffn = model->ffn,
+                                     .mixer = pattern[i] == 'M'   ? SP_MIXER_MAMBA2
+                                              : pattern[i] == '*' ? SP_MIXER_ATTENTION
+                                                                  : SP_MIXER_NONE,
+                                     .without_mlp = pattern[i] != '-'};
+    }
+    if (!known) {
+        sp_object_error(object, key,
+                        "layers other than \"M\" (Mamba-2), \"*\" (attention) and \"-\" (an MLP) "
+                        "are not modelled in a file of this model_type");
+    } else if (!sp_model_set_kinds(model, of_layer)) {
+        sp_object_error(object, key, "no order of at most %d runs of layers repeats",
+                        SP_LAYER_RUNS);
+    } else if (model->kinds == 1) {
+        sp_model space;
+        *model = *sp_model_of_kind(model, 0, &space);
+    }
+    sp_free(of_layer);
+}
+
+// Nemotron-H (arXiv 2504.03624), whose attention has no positions and whose Mamba-2 has heads of
+// their own.
+static void read_nemotron_h(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+{
+    model->activation = SP_SQUARED_RELU;
+    model->norm = SP_RMSNORM;
+    model->positional = SP_NO_POSITIONS;
+    sp_i_hf_read_sizes(object, family, model);
+    model->ffn = sp_i_hf_size(object, "intermediate_size", SP_I_MAX_FFN);
+    model->kv_heads =
+        (int)sp_i_hf_number(object, "num_key_value_heads", 8, model->heads, 1, SP_I_MAX_HEADS);
+    const char *dim =
+        sp_object_has(object, "attention_head_dim") ? "attention_head_dim" : "head_dim";
+    model->head_dim = sp_object_int(object, dim, 128, 1, SP_I_MAX_HEAD_DIM);
+    model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
+    read_pattern(object, model);
+    if (sp_model_has_state(model)) {
+        model->state_heads = (int)sp_object_int(object, "mamba_num_heads", 128, 1, SP_I_MAX_HEADS);
+        model->state_head_dim = sp_object_int(object, "mamba_head_dim", 64, 1, SP_I_MAX_HEAD_DIM);
+        model->state_groups = (int)sp_object_int(object, "n_groups", 8, 1, SP_I_MAX_HEADS);
+        model->state_dim = sp_object_int(object, "ssm_state_size", 128, 1, SP_I_MAX_HEAD_DIM);
+        model->state_conv = sp_object_int(object, "conv_kernel", 4, 1, SP_I_MAX_STATE_CONV);
+    }
+    static const char *const activations[][2] = {{"mlp_hidden_act", "relu2"},
+                                                 {"mamba_hidden_act", "silu"}};
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *name = sp_object_get(object, activations[i][0]);
+        if (name != NULL && !sp_i_hf_is_text(name, activations[i][1])) {
+            sp_object_expected(object, activations[i][0], name, "\"%s\"", activations[i][1]);
+        }
+    }
+    if (!sp_object_bool(object, "use_conv_bias", true)) {
+        sp_object_error(object, "use_conv_bias", "a convolution without a bias is not modelled");
+    }
+    static const char *const biases[] = {"use_bias", "mlp_bias", "attention_bias",
+                                         "mamba_proj_bias"};
+    for (size_t i = 0; i < sizeof biases / sizeof biases[0]; i++) {
+        if (sp_object_bool(object, biases[i], false)) {
+            sp_object_error(object, biases[i],
+                            "biases other than those of the model_type are not "
+                            "modelled: expected it to be absent or false");
+        }
+    }
+    static const char *const others[] = {"expand",
+                                         "chunk_size",
+                                         "residual_in_fp32",
+                                         "time_step_limit",
+                                         "time_step_min",
+                                         "time_step_max",
+                                         "time_step_floor",
+                                         "rescale_prenorm_residual",
+                                         "use_mamba_kernels",
+                                         "num_logits_to_keep",
+                                         "mamba_ssm_cache_dtype"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        sp_object_get(object, others[i]);
+    }
+    sp_i_hf_note_dropout(object, model);
+}
+
+// ---- the table ----
+
+enum { LIBRARY_WINDOW = 4096 };
+
+// Kimi K2 is a DeepSeek-V3 of other sizes, as Moonlight is, whose files say deepseek_v3. The
+// numbers that choose its experts evenly (e_score_correction_bias) have no gradients and are not
+// counted.
+#define DEEPSEEK_V3(name_)                                                             \
+    {                                                                                  \
+        .name = (name_), .latents = true, .experts = {"n_routed_experts", 256},        \
+        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size", \
+        .shared = {"n_shared_experts", 1}, .groups = 8, .active_groups = 4,            \
+        .is_routed = is_routed_deepseek_v3, .finish = read_mtp                         \
+    }
+
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+// Of embeddings, residual adds, scores and logits.
+#define GRANITE_SCALES \
+    KEYS("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+
+// Text models of those that see pictures are those of the family.
+#define QWEN2(name_)                                               \
+    {                                                              \
+        .name = (name_), .kv_heads = 32, .window = LIBRARY_WINDOW, \
+        .first_window = "max_window_layers", .attention_bias = {   \
+            "qkv_bias",                                            \
+            true                                                   \
+        }                                                          \
+    }
+#define QWEN3(name_)                                                                \
+    {                                                                               \
+        .name = (name_), .kv_heads = 32, .head_dim = 128, .window = LIBRARY_WINDOW, \
+        .first_window = "max_window_layers", .qk_norm = {"use_qk_norm", true},      \
+        .attention_bias = {"attention_bias", 0}, .output_bias = true                \
+    }
+#define QWEN3_MOE(name_)                                                               \
+    {                                                                                  \
+        .name = (name_), .kv_heads = 4, .window = LIBRARY_WINDOW,                      \
+        .qk_norm = {"use_qk_norm", true}, .attention_bias = {"attention_bias", 0},     \
+        .output_bias = true, .experts = {"num_experts", 128},                          \
+        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size", \
+        .is_routed = is_routed_qwen                                                    \
+    }
+#define GLM4(name_)                                                                              \
+    {                                                                                            \
+        .name = (name_), .kv_heads = 2, .head_dim = 128, .post_norms = true, .attention_bias = { \
+            "attention_bias",                                                                    \
+            true                                                                                 \
+        }                                                                                        \
+    }
+
+#define NAMES_OF_GPT2                              \
+    .renamed = {{"num_hidden_layers", "n_layer"},  \
+                {"hidden_size", "n_embd"},         \
+                {"num_attention_heads", "n_head"}, \
+                {"intermediate_size", "n_inner"}}
+
+// Values of absent keys are those of the library's classes, src/transformers/models/*; what only
+// some layers or files have is read by the functions named here.
+const sp_i_hf_family sp_i_hf_families[] = {
+    {.name = "llama",
+     .windows = SP_I_HF_IF_STATED, // of another library's model
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .mlp_bias = {"mlp_bias", 0}},
+    {.name = "mistral", .kv_heads = 8, .windows = SP_I_HF_ALWAYS, .window = LIBRARY_WINDOW},
+    QWEN2("qwen2"),
+    QWEN2("qwen2_vl_text"),
+    QWEN2("qwen2_5_vl_text"),
+    QWEN3("qwen3"),
+    QWEN3("qwen3_vl_text"),
+    {.name = "mixtral",
+     .kv_heads = 8,
+     .windows = SP_I_HF_ALWAYS,
+     .experts = {"num_local_experts", 8},
+     .active = {"num_experts_per_tok", 2}},
+    {.name = "gpt2", .read = read_gpt2, .activation = SP_GELU, NAMES_OF_GPT2},
+    {.name = "gpt_bigcode", .read = read_gpt2, .kv_heads = 1, .activation = SP_GELU, NAMES_OF_GPT2},
+    {.name = "gpt_neox", .read = read_gpt_neox, .activation = SP_GELU},
+    {.name = "gemma",
+     .kv_heads = 16,
+     .head_dim = 256,
+     .activation = SP_GEGLU,
+     .tied = true,
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .soft_caps = {"attn_logit_softcapping", 0}},
+    {.name = "gemma2",
+     .kv_heads = 4,
+     .head_dim = 256,
+     .windows = SP_I_HF_ALWAYS,
+     .window = LIBRARY_WINDOW,
+     .pattern = 2,
+     .activation = SP_GEGLU,
+     .tied = true,
+     .post_norms = true,
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .soft_caps = {"attn_logit_softcapping", true}},
+    // Files that see pictures leave out heads and vocabulary where they are the library's.
+    {.name = "gemma3_text",
+     .kv_heads = 4,
+     .head_dim = 256,
+     .heads = 8,
+     .vocab = 262208,
+     .windows = SP_I_HF_ALWAYS,
+     .window = LIBRARY_WINDOW,
+     .pattern = 6,
+     .pattern_key = "sliding_window_pattern",
+     .activation = SP_GEGLU,
+     .tied = true,
+     .post_norms = true,
+     .qk_norm = {"", 0},
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .soft_caps = {"attn_logit_softcapping", 0}},
+    {.name = "qwen2_moe",
+     .kv_heads = 16,
+     .window = LIBRARY_WINDOW,
+     .first_window = "max_window_layers",
+     .attention_bias = {"qkv_bias", true},
+     .experts = {"num_experts", 60},
+     .active = {"num_experts_per_tok", 4},
+     .expert_width = "moe_intermediate_size",
+     .shared_width = {"shared_expert_intermediate_size", 5632},
+     .shared_gate = true,
+     .is_routed = is_routed_qwen},
+    QWEN3_MOE("qwen3_moe"),
+    QWEN3_MOE("qwen3_vl_moe_text"),
+    {.name = "olmoe",
+     .qk_norm = {"", 0},
+     .qk_norm_whole = true,
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"num_experts", 64},
+     .active = {"num_experts_per_tok", 8}},
+    {.name = "phimoe",
+     .kv_heads = 8,
+     .windows = SP_I_HF_ALWAYS,
+     .norm = SP_LAYERNORM,
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .head_bias = {"lm_head_bias", 0},
+     .experts = {"num_local_experts", 16},
+     .active = {"num_experts_per_tok", 2}},
+    {.name = "glm4_moe",
+     .kv_heads = 8,
+     .qk_norm = {"use_qk_norm", false},
+     .attention_bias = {"attention_bias", 0},
+     .experts = {"n_routed_experts", 128},
+     .active = {"num_experts_per_tok", 8},
+     .expert_width = "moe_intermediate_size",
+     .shared = {"n_shared_experts", 1},
+     .is_routed = is_routed_glm,
+     .finish = read_mtp},
+    {.name = "deepseek_v2",
+     .latents = true,
+     .experts = {"n_routed_experts", 64},
+     .active = {"num_experts_per_tok", 6},
+     .expert_width = "moe_intermediate_size",
+     .shared = {"n_shared_experts", 2},
+     .is_routed = is_routed_deepseek_v2},
+    DEEPSEEK_V3("deepseek_v3"),
+    DEEPSEEK_V3("kimi_k2"),
+    {.name = "gpt_oss",
+     .kv_heads = 8,
+     .head_dim = 64,
+     .windows = SP_I_HF_ALWAYS,
+     .window = 128,
+     .pattern = 2,
+     .attention_bias = {"attention_bias", true},
+     .output_bias = true,
+     .expert_biases = true,
+     .attention_sinks = true,
+     .experts = {"num_local_experts", 128},
+     .active = {"num_experts_per_tok", 4},
+     .finish = finish_gpt_oss},
+    {.name = "llama4_text",
+     .kv_heads = 8,
+     .head_dim = 128,
+     .windows = SP_I_HF_ALWAYS,
+     .window = 8192,
+     .pattern = 4,
+     .pattern_key = "no_rope_layer_interval",
+     .chunks = true,
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"num_local_experts", 16},
+     .active = {"num_experts_per_tok", 1},
+     .shared = {"", 1},
+     .is_routed = is_routed_llama4,
+     .dense_width = {"intermediate_size_mlp", 16384},
+     .finish = finish_llama4},
+    {.name = "phi3", .windows = SP_I_HF_ALWAYS},
+    {.name = "granite",
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .mlp_bias = {"mlp_bias", 0},
+     .free = GRANITE_SCALES},
+    {.name = "granitemoe",
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"num_local_experts", 8},
+     .active = {"num_experts_per_tok", 2},
+     .free = GRANITE_SCALES},
+    {.name = "granitemoeshared",
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"num_local_experts", 8},
+     .active = {"num_experts_per_tok", 2},
+     .shared_width = {"shared_intermediate_size", 0},
+     .free = GRANITE_SCALES},
+    {.name = "glm", .kv_heads = 2, .head_dim = 128, .attention_bias = {"attention_bias", true}},
+    GLM4("glm4"),
+    GLM4("glm4v_text"),
+    {.name = "chatglm",
+     .kv_heads = 1,
+     .renamed = {{"num_hidden_layers", "num_layers"},
+                 {"intermediate_size", "ffn_hidden_size"},
+                 {"vocab_size", "padded_vocab_size"},
+                 {"num_key_value_heads", "multi_query_group_num"},
+                 {"head_dim", "kv_channels"}},
+     .attention_bias = {"add_qkv_bias", 0},
+     .behind_bias = {"add_bias_linear", 0},
+     .mlp_bias = {"add_bias_linear", 0},
+     .free = KEYS("original_rope", "bias_dropout_fusion", "apply_query_key_layer_scaling",
+                  "attention_softmax_in_fp32"),
+     .finish = finish_chatglm},
+    {.name = "ernie4_5",
+     .kv_heads = 2,
+     .head_dim = 128,
+     .tied = true,
+     .attention_bias = {"use_bias", 0},
+     .output_bias = true,
+     .mlp_bias = {"use_bias", 0}},
+    {.name = "ernie4_5_moe",
+     .kv_heads = 4,
+     .tied = true,
+     .attention_bias = {"use_bias", 0},
+     .output_bias = true,
+     .mlp_bias = {"use_bias", 0},
+     .experts = {"moe_num_experts", 64},
+     .active = {"moe_k", 6},
+     .expert_width = "moe_intermediate_size",
+     .shared = {"moe_num_shared_experts", 2},
+     .is_routed = is_routed_ernie,
+     .free = KEYS("moe_gate", "moe_use_aux_free", "moe_norm_min", "moe_norm_gate_logits",
+                  "compression_ratio"),
+     .noted = KEYS("moe_capacity", "num_nextn_predict_layers")},
+    {.name = "seed_oss",
+     .kv_heads = 8,
+     .head_dim = 128,
+     .attention_bias = {"attention_bias", true},
+     .behind_bias = {"attention_out_bias", 0},
+     .mlp_bias = {"mlp_bias", 0}},
+    {.name = "smollm3",
+     .kv_heads = 4,
+     .tied = true,
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .mlp_bias = {"mlp_bias", 0},
+     .free = KEYS("no_rope_layers", "no_rope_layer_interval")},
+    {.name = "nemotron",
+     .activation = SP_SQUARED_RELU,
+     .norm = SP_LAYERNORM,
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .mlp_bias = {"mlp_bias", 0}},
+    {.name = "arcee",
+     .activation = SP_SQUARED_RELU,
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .mlp_bias = {"mlp_bias", 0}},
+    {.name = "internlm2", .attention_bias = {"bias", true}, .output_bias = true},
+    {.name = "internlm3",
+     .attention_bias = {"qkv_bias", 0},
+     .behind_bias = {"bias", 0},
+     .mlp_bias = {"bias", 0}},
+    {.name = "stablelm", .norm = SP_LAYERNORM, .attention_bias = {"use_qkv_bias", 0}},
+    {.name = "starcoder2",
+     .kv_heads = 2,
+     .windows = SP_I_HF_ALWAYS,
+     .activation = SP_GELU,
+     .norm = SP_LAYERNORM,
+     .tied = true,
+     .attention_bias = {"use_bias", true},
+     .output_bias = true,
+     .mlp_bias = {"use_bias", true},
+     .dropouts = {"residual_dropout", "embedding_dropout", "attention_dropout"},
+     .free = KEYS("norm_type", "mlp_type")},
+    {.name = "exaone", .renamed = {{"num_hidden_layers", "num_layers"}}},
+    {.name = "minicpm",
+     .tied = true,
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .free = KEYS("scale_emb", "scale_depth", "dim_model_base")},
+    {.name = "qwen",
+     .renamed = {{"head_dim", "kv_channels"}},
+     .attention_bias = {"", 0},
+     .free = KEYS("use_dynamic_ntk", "use_logn_attn", "softmax_in_fp32", "bf16", "fp16", "fp32",
+                  "onnx_safe"),
+     .finish = finish_qwen},
+    {.name = "ministral", .kv_heads = 8, .windows = SP_I_HF_ALWAYS, .window = LIBRARY_WINDOW},
+    {.name = "ministral3", .kv_heads = 8, .head_dim = 128, .windows = SP_I_HF_ALWAYS},
+    {.name = "deepseek",
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"n_routed_experts", 0},
+     .active = {"num_experts_per_tok", 0},
+     .expert_width = "moe_intermediate_size",
+     .shared = {"n_shared_experts", 0},
+     .is_routed = is_routed_deepseek_v2},
+    {.name = "dots1",
+     .qk_norm = {"", 0},
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"n_routed_experts", 0},
+     .active = {"num_experts_per_tok", 0},
+     .expert_width = "moe_intermediate_size",
+     .shared = {"n_shared_experts", 0},
+     .is_routed = is_routed_deepseek_v2},
+    {.name = "minimax_m2",
+     .kv_heads = 8,
+     .qk_norm = {"use_qk_norm", true},
+     .qk_norm_whole = true,
+     .experts = {"num_local_experts", 0},
+     .active = {"num_experts_per_tok", 0},
+     .free = KEYS("use_routing_bias"),
+     .noted = KEYS("use_mtp", "num_mtp_modules", "mtp_transformer_layers"),
+     .finish = finish_minimax},
+    {.name = "bailing_moe",
+     .experts = {"num_experts", 0},
+     .active = {"num_experts_per_tok", 0},
+     .expert_width = "moe_intermediate_size",
+     .shared = {"num_shared_experts", 0},
+     .is_routed = is_routed_deepseek_v2,
+     .free = KEYS("norm_softmax")},
+    {.name = "bailing_moe_v2",
+     .qk_norm = {"use_qk_norm", 0},
+     .experts = {"num_experts", 0},
+     .active = {"num_experts_per_tok", 0},
+     .expert_width = "moe_intermediate_size",
+     .shared = {"num_shared_experts", 0},
+     .is_routed = is_routed_deepseek_v2,
+     .free = KEYS("norm_softmax", "score_function", "moe_router_enable_expert_bias",
+                  "moe_router_topk_scaling_factor", "mtp_loss_scaling_factor", "router_dtype"),
+     .finish = finish_bailing_v2},
+    {.name = "grok-1",
+     .activation = SP_GEGLU,
+     .tied = true,
+     .post_norms = true,
+     .soft_caps = {"max_attn_value", true},
+     .experts = {"num_experts", 8},
+     .active = {"num_experts_per_tok", 2},
+     .free =
+         KEYS("attn_output_multiplier", "embedding_multiplier_scale", "output_multiplier_scale")},
+    {.name = "qwen3_next",
+     .kv_heads = 2,
+     .head_dim = 256,
+     .qk_norm = {"", 0},
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"num_experts", 512},
+     .active = {"num_experts_per_tok", 10},
+     .expert_width = "moe_intermediate_size",
+     .shared_width = {"shared_expert_intermediate_size", 512},
+     .shared_gate = true,
+     .is_routed = is_routed_qwen,
+     .read_mixers = read_layers_of_qwen3_next,
+     .finish = finish_qwen3_next},
+    {.name = "granitemoehybrid",
+     .attention_bias = {"attention_bias", 0},
+     .output_bias = true,
+     .experts = {"num_local_experts", 0},
+     .active = {"num_experts_per_tok", 0},
+     .shared_width = {"shared_intermediate_size", 1024},
+     .may_lack_experts = true,
+     .read_mixers = read_layers_of_granite,
+     .free = GRANITE_SCALES,
+     .finish = finish_granite},
+    {.name = "bamba", .kv_heads = 8, .read_mixers = read_layers_of_bamba, .finish = read_mamba},
+    {.name = "nemotron_h", .read = read_nemotron_h, .activation = SP_SQUARED_RELU},
+    {.name = "dbrx",
+     .read = read_dbrx,
+     .renamed = {{"num_hidden_layers", "n_layers"},
+                 {"hidden_size", "d_model"},
+                 {"num_attention_heads", "n_heads"}}},
+};
+
+_Static_assert(sizeof sp_i_hf_families / sizeof sp_i_hf_families[0] == SP_I_HF_FAMILIES,
+               "rows of the table");

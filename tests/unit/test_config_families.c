@@ -1,0 +1,559 @@
+// Hugging Face config.json of families beside those of test_model.c and test_routed_configs.c: the
+// exact numbers of parameters of published models, from their sizes by hand, and of small models.
+#include "sim/model/model.h"
+#include "tests/support/test_main.h"
+
+static json_t *config_of(const char *quoted)
+{
+    char text[2000];
+    json_t *root = NULL;
+    snprintf(text, sizeof text, "%s", quoted);
+    for (char *at = text; *at != '\0'; at++) {
+        *at = *at == '\'' ? '"' : *at;
+    }
+    must_succeed(sp_json_read_text(text, strlen(text), "config.json", &root, ERR));
+    return root;
+}
+
+static sp_model read_config(const char *quoted)
+{
+    sp_model model;
+    json_t *root = config_of(quoted);
+    must_succeed(sp_model_from_hf(root, "config.json", &model, ERR));
+    json_decref(root);
+    return model;
+}
+
+static void refuses(const char *quoted, const char *message)
+{
+    sp_model model;
+    json_t *root = config_of(quoted);
+    must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT, message);
+    json_decref(root);
+    sp_error_clear(ERR);
+}
+
+#define CONFIG(type, hidden, layers, heads, kv, ffn, vocab, more)                                 \
+    "{'model_type':'" type "','hidden_size':" #hidden ",'num_hidden_layers':" #layers             \
+    ",'num_attention_heads':" #heads ",'num_key_value_heads':" #kv ",'intermediate_size':" #ffn   \
+    ",'vocab_size':" #vocab ",'rms_norm_eps':1e-6,'rope_theta':10000,'torch_dtype':'bfloat16',"   \
+    "'max_position_embeddings':4096,'initializer_range':0.02,'attention_dropout':0.0,'use_cache'" \
+    ":true" more "}"
+
+typedef struct published {
+    const char *config;
+    int64_t parameters;
+} published;
+
+// The sizes in the published files, and the sum of their matrices, norms and biases by hand.
+static const published models[] = {
+    // microsoft/Phi-3-mini-4k-instruct, microsoft/phi-4
+    {CONFIG("phi3", 3072, 32, 32, 32, 8192, 32064,
+            ",'hidden_act':'silu','resid_pdrop':0.0,'embd_pdrop':0.0,'sliding_window':2047,"
+            "'original_max_position_embeddings':4096,'tie_word_embeddings':false,"
+            "'attention_bias':false,'rope_scaling':null"),
+     3821079552},
+    {CONFIG("phi3", 5120, 40, 40, 10, 17920, 100352, ",'hidden_act':'silu','sliding_window':null"),
+     14659507200},
+    // zai-org/GLM-4-9B-0414, glm-4-9b-chat-hf
+    {CONFIG("glm4", 4096, 40, 32, 2, 13696, 151552,
+            ",'head_dim':128,'attention_bias':true,'partial_rotary_factor':0.5,"
+            "'tie_word_embeddings':false"),
+     9400279040},
+    {CONFIG("glm", 4096, 40, 32, 2, 13696, 151552, ",'head_dim':128,'attention_bias':true"),
+     9399951360},
+    // zai-org/chatglm3-6b
+    {"{'model_type':'chatglm','hidden_size':4096,'num_layers':28,'num_attention_heads':32,"
+     "'multi_query_attention':true,'multi_query_group_num':2,'kv_channels':128,"
+     "'ffn_hidden_size':13696,'padded_vocab_size':65024,'add_bias_linear':false,"
+     "'add_qkv_bias':true,'rmsnorm':true,'post_layer_norm':true,'seq_length':8192,"
+     "'apply_residual_connection_post_layernorm':false,'layernorm_epsilon':1e-05,"
+     "'bias_dropout_fusion':true,'attention_softmax_in_fp32':true,'original_rope':true,"
+     "'apply_query_key_layer_scaling':true,'fp32_residual_connection':false,"
+     "'quantization_bit':0,'pre_seq_len':null,'prefix_projection':false,"
+     "'hidden_dropout':0.0,'tie_word_embeddings':false}",
+     6243584000},
+    // baidu/ERNIE-4.5-0.3B-PT
+    {CONFIG("ernie4_5", 1024, 18, 16, 2, 3072, 103424,
+            ",'head_dim':128,'use_bias':false,'tie_word_embeddings':true"),
+     360748032},
+    // ByteDance-Seed/Seed-OSS-36B-Instruct
+    {CONFIG("seed_oss", 5120, 64, 80, 8, 27648, 155136,
+            ",'head_dim':128,'attention_bias':true,'attention_out_bias':false,'mlp_bias':false,"
+            "'residual_dropout':0.0,'tie_word_embeddings':false"),
+     36151104512},
+    // HuggingFaceTB/SmolLM3-3B
+    {CONFIG("smollm3", 2048, 36, 16, 4, 11008, 128256,
+            ",'no_rope_layers':[1,1,1,0],'no_rope_layer_interval':4,'use_sliding_window':false,"
+            "'sliding_window':null,'max_window_layers':28,'mlp_bias':false"),
+     3075098624},
+    // stabilityai/stablelm-3b-4e1t
+    {CONFIG("stablelm", 2560, 32, 32, 32, 6912, 50304,
+            ",'use_qkv_bias':false,'use_parallel_residual':false,'qk_layernorm':false,"
+            "'partial_rotary_factor':0.25,'tie_word_embeddings':false"),
+     2795443200},
+    // bigcode/starcoder2-3b
+    {CONFIG("starcoder2", 3072, 30, 24, 2, 12288, 49152,
+            ",'hidden_act':'gelu_pytorch_tanh','use_bias':true,'sliding_window':4096,"
+            "'embedding_dropout':0.0,'residual_dropout':0.0,'norm_type':'layer_norm',"
+            "'mlp_type':'default'"),
+     3030371328},
+    // bigcode/starcoder
+    {"{'model_type':'gpt_bigcode','n_embd':6144,'n_layer':40,'n_head':48,'n_inner':24576,"
+     "'n_positions':8192,'vocab_size':49152,'multi_query':true,'activation_function':'gelu',"
+     "'resid_pdrop':0.1,'attn_pdrop':0.1,'embd_pdrop':0.1}",
+     15517456384},
+    // internlm/internlm2-7b
+    {CONFIG("internlm2", 4096, 32, 32, 8, 14336, 92544,
+            ",'bias':false,'hidden_act':'silu','tie_word_embeddings':false"),
+     7737708544},
+    // LGAI-EXAONE/EXAONE-3.0-7.8B-Instruct
+    {"{'model_type':'exaone','hidden_size':4096,'num_layers':32,'num_attention_heads':32,"
+     "'num_key_value_heads':8,'intermediate_size':14336,'vocab_size':102400,"
+     "'activation_function':'silu','embed_dropout':0.0,'tie_word_embeddings':false}",
+     7818448896},
+    // openbmb/MiniCPM-2B-sft-bf16
+    {CONFIG("minicpm", 2304, 40, 36, 36, 5760, 122753,
+            ",'scale_emb':12,'dim_model_base':256,'scale_depth':1.4,'hidden_act':'silu'"),
+     2724880896},
+    // Qwen/Qwen-7B
+    {"{'model_type':'qwen','hidden_size':4096,'num_hidden_layers':32,'num_attention_heads':32,"
+     "'intermediate_size':22016,'vocab_size':151936,'kv_channels':128,'no_bias':true,"
+     "'use_dynamic_ntk':true,'use_logn_attn':true,'seq_length':8192,'scale_attn_weights':true,"
+     "'emb_dropout_prob':0.0,'attn_dropout_prob':0.0,'rotary_pct':1.0,'bf16':false,"
+     "'use_flash_attn':'auto','tie_word_embeddings':false}",
+     7721324544},
+    // deepseek-ai/deepseek-moe-16b-base
+    {CONFIG("deepseek", 2048, 28, 16, 16, 10944, 102400,
+            ",'n_routed_experts':64,'num_experts_per_tok':6,'moe_intermediate_size':1408,"
+            "'n_shared_experts':2,'first_k_dense_replace':1,'moe_layer_freq':1,"
+            "'scoring_func':'softmax','aux_loss_alpha':0.001,'seq_aux':true,"
+            "'norm_topk_prob':false,'tie_word_embeddings':false"),
+     16375728128},
+    // databricks/dbrx-base
+    {"{'model_type':'dbrx','d_model':6144,'n_layers':40,'n_heads':48,'vocab_size':100352,"
+     "'max_seq_len':32768,'resid_pdrop':0.0,'emb_pdrop':0.0,'tie_word_embeddings':false,"
+     "'attn_config':{'clip_qkv':8,'kv_n_heads':8,'rope_theta':500000},"
+     "'ffn_config':{'ffn_hidden_size':10752,'moe_jitter_eps':0.01,'moe_loss_weight':0.05,"
+     "'moe_num_experts':16,'moe_top_k':4,'ffn_act_fn':{'name':'silu'}}}",
+     131596523520},
+    // Grok-1: 4 norms in a layer, embedding and head tied (the count is that of its matrices)
+    {CONFIG("grok-1", 6144, 64, 48, 8, 32768, 131072,
+            ",'hidden_act':'gelu','num_experts':8,'num_experts_per_tok':2,'max_attn_value':30.0,"
+            "'attn_output_multiplier':0.08838834764831845,'output_router_logits':false,"
+            "'embedding_multiplier_scale':78.38367176906169,"
+            "'output_multiplier_scale':0.5773502691896257"),
+     315684820992},
+};
+
+TEST(parameters_of_published_models)
+{
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        sp_model model = read_config(models[i].config);
+        assert_int_equal(sp_model_parameters(&model), models[i].parameters);
+        bool has_length = strstr(models[i].config, "max_seq_len") != NULL;
+        assert_string_equal(model.ignored_keys, has_length ? "max_seq_len" : "");
+    }
+}
+
+// Of attention, of a norm of h features, and of an MLP with so many matrices.
+static int64_t attention(int64_t h, int64_t a, int64_t g, int64_t d)
+{
+    return 2 * h * a * d + 2 * h * g * d;
+}
+
+static int64_t mlp(int64_t matrices, int64_t h, int64_t f)
+{
+    return matrices * h * f;
+}
+
+enum { H = 64, L = 6, A = 8, G = 2, D = 8, F = 96, V = 1000, E = 8, K = 2, W = 24 };
+
+#define SMALL(type, more) CONFIG(type, 64, 6, 8, 2, 96, 1000, more)
+#define EXPERTS(count, active)                                               \
+    ",'" count "':8,'" active "':2,'moe_intermediate_size':24,'n_group':1,'" \
+    "topk_group':1,'norm_topk_prob':true"
+
+// Small models in the form of each family, and the parameters of their matrices, norms and biases.
+TEST(parameters_of_small_models)
+{
+    const int64_t core = attention(H, A, G, D);
+    const int64_t layer = core + mlp(3, H, F) + 2 * H;
+    const int64_t tables = 2 * V * H + H;
+    const int64_t qkv = (A + 2 * G) * D;
+    const int64_t routed = H * E + E * mlp(3, H, W);
+    const published small[] = {
+        {SMALL("phi3", ""), L * layer + tables},
+        {SMALL("granite", ",'embedding_multiplier':12.0,'residual_multiplier':0.22,"
+                          "'attention_multiplier':0.0078125,'logits_scaling':16.0,"
+                          "'tie_word_embeddings':true,'attention_bias':true,'mlp_bias':true"),
+         L * (layer + qkv + H + 2 * F + H) + V * H + H},
+        {SMALL("granitemoe", ",'num_local_experts':8,'num_experts_per_tok':2,"
+                             "'logits_scaling':6.0,'tie_word_embeddings':true"),
+         L * (core + 2 * H + H * E + E * mlp(3, H, F)) + V * H + H},
+        {SMALL("granitemoeshared", ",'num_local_experts':8,'num_experts_per_tok':2,"
+                                   "'shared_intermediate_size':24"),
+         L * (core + 2 * H + H * E + E * mlp(3, H, F) + mlp(3, H, W)) + tables},
+        {SMALL("glm", ",'head_dim':8"), L * (layer + qkv) + tables},
+        {SMALL("glm4", ",'head_dim':8,'attention_bias':false"), L * (layer + 2 * H) + tables},
+        {SMALL("glm4v_text", ",'head_dim':8"), L * (layer + 2 * H + qkv) + tables},
+        {"{'model_type':'chatglm','hidden_size':64,'num_layers':6,'num_attention_heads':8,"
+         "'kv_channels':8,'ffn_hidden_size':96,'padded_vocab_size':1000,'rmsnorm':false,"
+         "'add_bias_linear':true}",
+         L * (attention(H, A, A, D) + mlp(3, H, F) + 4 * H + 3 * A * D + H + 2 * F + H) +
+             2 * V * H + 2 * H},
+        {SMALL("ernie4_5", ",'head_dim':8,'use_bias':true"),
+         L * (layer + qkv + H + 2 * F + H) + V * H + H},
+        {SMALL("ernie4_5_moe", ",'moe_num_experts':8,'moe_k':2,'moe_intermediate_size':24,"
+                               "'moe_num_shared_experts':2,'moe_layer_start_index':1,"
+                               "'moe_layer_end_index':4,'moe_layer_interval':1,"
+                               "'moe_use_aux_free':true,'moe_gate':'topk'"),
+         2 * layer + 4 * (core + 2 * H + routed + mlp(3, H, 2 * W)) + V * H + H},
+        {SMALL("seed_oss", ",'head_dim':8,'attention_out_bias':true"),
+         L * (layer + qkv + H) + tables},
+        {SMALL("smollm3", ",'tie_word_embeddings':false,'no_rope_layers':[1,1,1,0,1,1]"),
+         L * layer + tables},
+        {SMALL("nemotron", ",'hidden_act':'relu2','partial_rotary_factor':0.5"),
+         L * (core + mlp(2, H, F) + 4 * H) + 2 * V * H + 2 * H},
+        {SMALL("arcee", ",'hidden_act':'relu2'"), L * (core + mlp(2, H, F) + 2 * H) + tables},
+        {SMALL("internlm2", ""), L * (layer + qkv + H) + tables},
+        {SMALL("internlm3", ",'qkv_bias':false,'bias':true"), L * (layer + H + 2 * F + H) + tables},
+        {SMALL("stablelm", ",'use_qkv_bias':true"), L * (layer + 2 * H + qkv) + tables + H},
+        {SMALL("starcoder2", ",'use_bias':false"),
+         L * (core + mlp(2, H, F) + 4 * H) + V * H + 2 * H},
+        {"{'model_type':'gpt_bigcode','n_embd':64,'n_layer':6,'n_head':8,'n_positions':32,"
+         "'vocab_size':1000}",
+         L * (attention(H, A, 1, D) + (A + 2) * D + H + mlp(2, H, 4 * H) + 5 * H + 4 * H) +
+             (V + 32) * H + 2 * H},
+        {SMALL("ministral", ""), L * layer + tables},
+        {SMALL("ministral3", ",'head_dim':8,'sliding_window':null"), L * layer + tables},
+        {SMALL("qwen2_5_vl_text", ",'use_sliding_window':false"), L * (layer + qkv) + tables},
+        {SMALL("qwen2_vl_text", ",'use_sliding_window':false"), L * (layer + qkv) + tables},
+        {SMALL("qwen3_vl_text", ",'head_dim':8"), L * (layer + 2 * D) + tables},
+        {SMALL("qwen3_vl_moe_text", ",'head_dim':8" EXPERTS("num_experts", "num_experts_per_tok")),
+         L * (core + 2 * H + 2 * D + routed) + tables},
+        {SMALL("minicpm", ""), L * layer + V * H + H},
+        {SMALL("qwen", ",'no_bias':false"),
+         L * (attention(H, A, G, D) + mlp(3, H, F / 2) + 2 * H + qkv + H + F + H) + tables},
+        {SMALL("deepseek", ",'first_k_dense_replace':2,'n_shared_experts':2" EXPERTS(
+                               "n_routed_experts", "num_experts_per_tok")),
+         2 * layer + 4 * (core + 2 * H + routed + mlp(3, H, 2 * W)) + tables},
+        {SMALL("dots1", ",'head_dim':8,'first_k_dense_replace':1,'n_shared_experts':2" EXPERTS(
+                            "n_routed_experts", "num_experts_per_tok")),
+         layer + 2 * D + 5 * (core + 2 * D + 2 * H + routed + mlp(3, H, 2 * W)) + tables},
+        {SMALL("minimax_m2", ",'head_dim':8,'num_local_experts':8,'num_experts_per_tok':2,"
+                             "'attn_type_list':[1,1,1,1,1,1],'qk_norm_type':'per_layer',"
+                             "'use_routing_bias':true,'shared_intermediate_size':0"),
+         L * (core + (A + G) * D + 2 * H + H * E + E * mlp(3, H, F)) + tables},
+        {SMALL("bailing_moe", ",'head_dim':8,'first_k_dense_replace':0,'num_shared_experts':2,"
+                              "'use_bias':false,'norm_softmax':false" EXPERTS(
+                                  "num_experts", "num_experts_per_tok")),
+         L * (core + 2 * H + routed + mlp(3, H, 2 * W)) + tables},
+        {SMALL("bailing_moe_v2",
+               ",'head_dim':8,'first_k_dense_replace':1,'num_shared_experts':1,'use_qk_norm':true,"
+               "'moe_shared_expert_intermediate_size':24,'moe_router_enable_expert_bias':true,"
+               "'score_function':'sigmoid'" EXPERTS("num_experts", "num_experts_per_tok")),
+         layer + 2 * D + 5 * (core + 2 * D + 2 * H + routed + mlp(3, H, W)) + tables},
+        {SMALL("grok-1", ",'tie_word_embeddings':false"),
+         L * (core + 4 * H + H * E + E * mlp(3, H, F)) + tables},
+        {"{'model_type':'dbrx','d_model':64,'n_layers':6,'n_heads':8,'vocab_size':1000,"
+         "'attn_config':{'kv_n_heads':2},'ffn_config':{'ffn_hidden_size':24,'moe_num_experts':8,"
+         "'moe_top_k':2}}",
+         L * (core + 2 * H + routed) + tables},
+    };
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) {
+        sp_model model = read_config(small[i].config);
+        if (sp_model_parameters(&model) != small[i].parameters) {
+            fail_msg("%.40s: %lld, expected %lld", small[i].config,
+                     (long long)sp_model_parameters(&model), (long long)small[i].parameters);
+        }
+        assert_string_equal(model.ignored_keys, "");
+        // The document of the model says all of it.
+        json_t *document = sp_model_to_json(&model);
+        sp_object object;
+        sp_model again;
+        sp_object_begin(&object, document, "s.json", "model", ERR);
+        sp_model_from_object(&object, &again);
+        json_decref(document);
+        assert_int_equal(ERR->count, 0);
+        assert_int_equal(sp_model_parameters(&again), small[i].parameters);
+    }
+}
+
+// Qwen/Qwen3-Next-80B-A3B: the weight files hold a layer that predicts a further token as well.
+static const char qwen3_next[] =
+    CONFIG("qwen3_next", 2048, 48, 16, 2, 5120, 151936,
+           ",'head_dim':256,'num_experts':512,'num_experts_per_tok':10,'moe_intermediate_size':512,"
+           "'shared_expert_intermediate_size':512,'decoder_sparse_step':1,'mlp_only_layers':[],"
+           "'full_attention_interval':4,'linear_num_value_heads':32,'linear_num_key_heads':16,"
+           "'linear_value_head_dim':128,'linear_key_head_dim':128,'linear_conv_kernel_dim':4,"
+           "'attention_bias':false,'norm_topk_prob':true,'tie_word_embeddings':false,"
+           "'partial_rotary_factor':0.25,'hidden_act':'silu'");
+
+TEST(qwen3_next_by_its_file)
+{
+    sp_model model = read_config(qwen3_next);
+    model.mtp_layers = 1;
+    assert_int_equal(sp_model_parameters(&model), 81324862720);
+    assert_string_equal(model.ignored_keys, "");
+    for (int i = 0; i < 49; i++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(&model, sp_model_kind_of(&model, i), &space);
+        bool attends = i % 4 == 3 || i == 48;
+        assert_int_equal(alike->mixer, attends ? SP_MIXER_ATTENTION : SP_MIXER_GATED_DELTA);
+        assert_true(alike->experts == 512 && alike->shared_gate);
+    }
+    model = read_config(SMALL("qwen3_next", ",'head_dim':8,'moe_intermediate_size':24,"
+                                            "'num_experts':8,'num_experts_per_tok':2,"
+                                            "'layer_types':['linear_attention','full_attention',"
+                                            "'linear_attention','full_attention',"
+                                            "'linear_attention','full_attention']"));
+    assert_close(sp_model_attending_share(&model), 0.5, 1e-12);
+    refuses(SMALL("qwen3_next", ",'moe_intermediate_size':24,'layer_types':['full_attention',"
+                                "'sliding_attention','full_attention','full_attention',"
+                                "'full_attention','full_attention']"),
+            "config.json: layer_types: expected \"full_attention\" or \"linear_attention\"");
+}
+
+// nvidia/Nemotron-H-8B-Base-8K by the sizes in its file: 24 layers of Mamba-2, 4 of attention, 24
+// MLPs, each with one norm.
+#define NEMOTRON_H(layers, pattern, more)                                                       \
+    "{'model_type':'nemotron_h','hidden_size':4096,'num_hidden_layers':" #layers                \
+    ",'num_attention_heads':32,'num_key_value_heads':8,'attention_head_dim':128,"               \
+    "'intermediate_size':21504,'vocab_size':131072,'mamba_num_heads':128,'mamba_head_dim':64,"  \
+    "'n_groups':8,'ssm_state_size':128,'conv_kernel':4,'expand':2,'chunk_size':128,"            \
+    "'mlp_hidden_act':'relu2','mamba_hidden_act':'silu','use_conv_bias':true,'use_bias':false," \
+    "'mlp_bias':false,'attention_bias':false,'mamba_proj_bias':false,'residual_in_fp32':false," \
+    "'tie_word_embeddings':false,'hybrid_override_pattern':'" pattern "'" more "}"
+
+TEST(nemotron_h_by_its_file)
+{
+    static const char pattern[] = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+    sp_model model =
+        read_config(NEMOTRON_H(52, "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", ""));
+    const int64_t h = 4096;
+    const int64_t inner = 128 * 64;
+    const int64_t conv = inner + 2 * 8 * 128;
+    const int64_t mamba = h * (inner + conv + 128) + 5 * conv + 3 * 128 + inner + inner * h + h;
+    const int64_t full = attention(h, 32, 8, 128) + h;
+    const int64_t dense = mlp(2, h, 21504) + h;
+    assert_int_equal(sp_model_parameters(&model),
+                     24 * mamba + 4 * full + 24 * dense + 2 * 131072 * h + h);
+    assert_string_equal(model.ignored_keys, "");
+    for (int i = 0; i < 52; i++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(&model, sp_model_kind_of(&model, i), &space);
+        assert_int_equal(alike->mixer, pattern[i] == 'M'   ? SP_MIXER_MAMBA2
+                                       : pattern[i] == '*' ? SP_MIXER_ATTENTION
+                                                           : SP_MIXER_NONE);
+        assert_int_equal(alike->without_mlp, pattern[i] != '-');
+    }
+    refuses(NEMOTRON_H(4, "M-M", ""), "config.json: hybrid_override_pattern: expected a letter");
+    refuses(NEMOTRON_H(4, "ME*-", ""), "config.json: hybrid_override_pattern: layers other than");
+    refuses(NEMOTRON_H(2, "M-", ",'mamba_proj_bias2':0,'n_routed_experts':8"),
+            "config.json: n_routed_experts: ");
+}
+
+// ibm-granite/granite-4.0-h-tiny: 36 layers of Mamba-2 and 4 of attention, all with experts.
+static const char granite_tiny[] = CONFIG(
+    "granitemoehybrid", 1536, 40, 12, 4, 512, 100352,
+    ",'num_local_experts':64,'num_experts_per_tok':6,'shared_intermediate_size':1024,"
+    "'mamba_n_heads':48,'mamba_d_head':64,'mamba_n_groups':1,'mamba_d_state':128,'mamba_d_conv':4,"
+    "'mamba_expand':2,'mamba_chunk_size':256,'mamba_conv_bias':true,'mamba_proj_bias':false,"
+    "'position_embedding_type':'nope','tie_word_embeddings':true,'logits_scaling':6,"
+    "'embedding_multiplier':12,'residual_multiplier':0.22,'attention_multiplier':0.0078125,"
+    "'normalization_function':'rmsnorm'");
+
+static json_t *with_types(const char *config, int layers, int every)
+{
+    json_t *root = config_of(config);
+    json_t *types = json_array();
+    for (int i = 0; i < layers; i++) {
+        json_array_append_new(types, json_string(i % every == 5 ? "attention" : "mamba"));
+    }
+    json_object_set_new(root, "layer_types", types);
+    return root;
+}
+
+TEST(granite_4_by_its_file)
+{
+    sp_model model;
+    json_t *root = with_types(granite_tiny, 40, 10);
+    must_succeed(sp_model_from_hf(root, "config.json", &model, ERR));
+    assert_int_equal(sp_model_parameters(&model), 6939037248);
+    assert_string_equal(model.ignored_keys, "normalization_function");
+    assert_int_equal(model.positional, SP_NO_POSITIONS);
+    assert_close(sp_model_attending_share(&model), 0.1, 1e-12);
+    // Without experts what would be shared is the MLP.
+    json_object_set_new(root, "num_local_experts", json_integer(0));
+    must_succeed(sp_model_from_hf(root, "config.json", &model, ERR));
+    json_decref(root);
+    assert_int_equal(sp_model_parameters(&model),
+                     6939037248 - 40 * (64 * mlp(3, 1536, 512) + 64 * 1536));
+    refuses(SMALL("granitemoehybrid", ",'num_local_experts':0,'shared_intermediate_size':24"),
+            "config.json: key 'layer_types' is missing");
+}
+
+TEST(bamba_by_its_form)
+{
+    static const char more[] =
+        ",'attn_layer_indices':[2,5],'mamba_n_heads':16,'mamba_d_head':'auto','mamba_n_groups':2,"
+        "'mamba_d_state':32,'mamba_d_conv':4,'mamba_expand':2,'mamba_conv_bias':true,"
+        "'mamba_proj_bias':false,'mamba_chunk_size':256,'hidden_act':'silu'";
+    char text[1000];
+    snprintf(text, sizeof text, "%.*s%s}", (int)sizeof SMALL("bamba", "") - 2, SMALL("bamba", ""),
+             more);
+    sp_model model = read_config(text);
+    const int64_t inner = 2 * H;
+    const int64_t conv = inner + 2 * 2 * 32;
+    const int64_t mamba = H * (inner + conv + 16) + 5 * conv + 3 * 16 + inner + inner * H;
+    assert_int_equal(sp_model_parameters(&model), 4 * mamba + 2 * attention(H, A, G, D) +
+                                                      L * (mlp(3, H, F) + 2 * H) + 2 * V * H + H);
+    assert_string_equal(model.ignored_keys, "");
+    refuses(SMALL("bamba", ",'mamba_d_head':64"), "config.json: mamba_d_head: 128 heads of 64");
+    refuses(SMALL("bamba", ",'mamba_n_heads':16,'mamba_proj_bias':true"),
+            "config.json: mamba_proj_bias: ");
+}
+
+// What is beside the sizes: activation, norms, windows, caps and dropout.
+TEST(habits_of_families)
+{
+    sp_model model = read_config(models[0].config);
+    assert_int_equal(model.window_tokens, 2047);
+    model = read_config(SMALL("nemotron", ""));
+    assert_true(model.activation == SP_SQUARED_RELU && model.norm == SP_LAYERNORM);
+    model = read_config("{'model_type':'starcoder2','hidden_size':64,'num_hidden_layers':6,"
+                        "'num_attention_heads':8,'intermediate_size':96,'vocab_size':1000,"
+                        "'residual_dropout':0.1,'embedding_dropout':0.1,'attention_dropout':0.1}");
+    assert_true(model.dropout == SP_DROPOUT_ON && model.window_tokens == 0);
+    assert_true(model.activation == SP_GELU && model.kv_heads == 2 && model.tied_embeddings);
+    model = read_config(SMALL("grok-1", ""));
+    assert_true(model.soft_caps && model.post_norms && model.activation == SP_GEGLU);
+    model = read_config(SMALL("grok-1", ",'max_attn_value':0"));
+    assert_false(model.soft_caps);
+    model = read_config(SMALL("minimax_m2", ",'num_local_experts':8,'num_experts_per_tok':2"));
+    assert_true(model.qk_norm && model.qk_norm_whole);
+    model = read_config(SMALL("smollm3", ",'layer_types':['full_attention','full_attention',"
+                                         "'full_attention','full_attention','full_attention',"
+                                         "'full_attention']"));
+    assert_int_equal(model.runs, 0);
+}
+
+TEST(dropout_in_one_place_is_refused)
+{
+    refuses(CONFIG("starcoder2", 64, 6, 8, 2, 96, 1000, ",'residual_dropout':0.1"),
+            "config.json: embedding_dropout: dropout in one place and none");
+}
+
+TEST(what_a_family_cannot_have_is_refused)
+{
+    refuses(SMALL("nemotron", ",'hidden_act':'silu'"),
+            "config.json: hidden_act: expected \"relu2\", got \"silu\"");
+    refuses(SMALL("stablelm", ",'use_parallel_residual':true"),
+            "config.json: use_parallel_residual: ");
+    refuses(SMALL("stablelm", ",'qk_layernorm':true"), "config.json: qk_layernorm: ");
+    refuses(SMALL("bailing_moe", ",'num_experts':8,'num_experts_per_tok':2,"
+                                 "'moe_intermediate_size':24,'use_qkv_bias':true"),
+            "config.json: use_qkv_bias: ");
+    refuses(SMALL("minimax_m2", ",'num_local_experts':8,'num_experts_per_tok':2,"
+                                "'attn_type_list':[1,1,0,1,1,1]"),
+            "config.json: attn_type_list: expected 1 (softmax attention)");
+    refuses(SMALL("minimax_m2", ",'num_local_experts':8"),
+            "config.json: key 'num_experts_per_tok' is missing");
+    refuses(SMALL("minicpm", ",'num_experts':8"), "config.json: num_experts: ");
+    refuses(CONFIG("qwen", 64, 6, 8, 8, 95, 1000, ",'kv_channels':16"),
+            "config.json: intermediate_size: expected an even number, got 95");
+    refuses("{'model_type':'chatglm','hidden_size':64,'num_layers':6,'num_attention_heads':8,"
+            "'kv_channels':8,'ffn_hidden_size':96,'padded_vocab_size':1000,"
+            "'post_layer_norm':false}",
+            "config.json: post_layer_norm: ");
+    refuses("{'model_type':'dbrx','d_model':64,'n_layers':6,'n_heads':8,'vocab_size':1000,"
+            "'attn_config':{'kv_n_heads':2},'ffn_config':{'moe_num_experts':8,"
+            "'n_shared_experts':1}}",
+            "config.json: ffn_config.n_shared_experts: ");
+    refuses("{'model_type':'dbrx','d_model':64,'n_layers':6,'n_heads':8,'vocab_size':1000,"
+            "'ffn_config':{}}",
+            "config.json: key 'attn_config' is missing");
+    refuses(SMALL("bailing_moe_v2", ",'num_shared_experts':1,'moe_shared_expert_intermediate_size'"
+                                    ":48" EXPERTS("num_experts", "num_experts_per_tok")),
+            "config.json: moe_shared_expert_intermediate_size: is not the width");
+}
+
+// Where the weight files leave something out, or Megatron-LM alone trains it, the key is named.
+TEST(what_is_left_out_is_named)
+{
+    sp_model model = read_config(
+        SMALL("minimax_m2", ",'num_local_experts':8,'num_experts_per_tok':2,'use_mtp':true,"
+                            "'num_mtp_modules':3,'mtp_transformer_layers':1"));
+    assert_string_equal(model.ignored_keys, "use_mtp, num_mtp_modules, mtp_transformer_layers");
+    model = read_config(SMALL("ernie4_5_moe", ",'moe_intermediate_size':24,'moe_capacity':[64,64],"
+                                              "'num_nextn_predict_layers':1"));
+    assert_string_equal(model.ignored_keys, "moe_capacity, num_nextn_predict_layers");
+}
+
+// layer_types say what a layer sees, no_rope_layers which have rotary positions: as they stand in
+// published files both say the same.
+TEST(contradictions_are_named)
+{
+    static const char agrees[] =
+        "'no_rope_layers':[1,0],'layer_types':['chunked_attention','full_attention']";
+    static const char differs[] =
+        "'no_rope_layers':[0,1],'layer_types':['chunked_attention','full_attention']";
+    for (int i = 0; i < 2; i++) {
+        char text[500];
+        snprintf(text, sizeof text,
+                 "{'model_type':'llama4_text','hidden_size':64,'num_hidden_layers':2,"
+                 "'num_attention_heads':4,'num_key_value_heads':4,'vocab_size':100,"
+                 "'intermediate_size':128,'use_qk_norm':false,%s}",
+                 i == 0 ? agrees : differs);
+        sp_model model = read_config(text);
+        assert_string_equal(model.ignored_keys, i == 0 ? "" : "no_rope_layers");
+        sp_model space;
+        assert_int_equal(
+            sp_model_of_kind(&model, sp_model_kind_of(&model, 0), &space)->chunk_tokens, 8192);
+    }
+}
+
+// Kinds that no layer here can be are refused with what they have and what is read in their place.
+TEST(kinds_that_are_not_read)
+{
+    refuses(SMALL("falcon", ""), "config.json: model_type: expected one of the ");
+    static const char *const others[][2] = {
+        {"gptj", ", got \"gptj\", which has attention and MLP side by side"},
+        {"olmo2", ", got \"olmo2\", which has norms behind attention and MLP alone"},
+        {"bloom", ", got \"bloom\", which has positions that are added to scores (ALiBi)"},
+        {"unheard", "an object with the shape of the model (model.layers, model.hidden, ...), got "
+                    "\"unheard\""},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        char text[200];
+        sp_model model;
+        snprintf(text, sizeof text, "{'model_type':'%s'}", others[i][0]);
+        json_t *root = config_of(text);
+        assert_int_equal(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT);
+        size_t length = strlen(ERR->message[0]);
+        size_t end = strlen(others[i][1]);
+        assert_true(length > end);
+        assert_string_equal(ERR->message[0] + length - end, others[i][1]);
+        json_decref(root);
+        sp_error_clear(ERR);
+    }
+}
+
+// Every kind that help lists is read, and no other.
+TEST(kinds_are_listed)
+{
+    int kinds = 0;
+    for (const char *kind; (kind = sp_model_hf_kind(kinds)) != NULL; kinds++) {
+        char text[100];
+        sp_model model;
+        snprintf(text, sizeof text, "{'model_type':'%s'}", kind);
+        json_t *root = config_of(text);
+        assert_int_equal(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT);
+        assert_null(strstr(ERR->message[0], "model_type: expected"));
+        json_decref(root);
+        sp_error_clear(ERR);
+    }
+    assert_true(kinds > 50);
+    assert_null(sp_model_hf_kind(-1));
+}

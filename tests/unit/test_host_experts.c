@@ -1,0 +1,301 @@
+// Layers whose experts are spread over data-parallel ranks, on the CPU and the wall clock:
+// gradients and loss of plans are those of the plain step, whatever the strategy, with rounds in
+// which some ranks have no micro-batch.
+#include "backends/executor/run.h"
+#include "backends/host/host.h"
+#include "sim/memory/saved_tensors.h"
+#include "tests/support/host_memory.h"
+#include "tests/support/host_run.h"
+#include "tests/support/initializers.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+#include "tests/support/uniform_packing.h"
+
+// A dense layer, experts, and experts beside shared ones behind a gate.
+#define KINDS                                                                                     \
+    "'layer_kinds': [{'experts': 0, 'ffn': 48}, {'experts': 4, 'experts_per_token': 2}, "         \
+    "{'experts': 8, 'experts_per_token': 3, 'shared_ffn': 24, 'shared_gate': true}, {'experts': " \
+    "4, 'experts_per_token': 1, 'shared_ffn': 16}]"
+#define MODEL \
+    "{'layers': 4, 'hidden': 32, 'ffn': 24, 'heads': 4, 'kv_heads': 2, 'vocab': 61, " KINDS "}"
+
+typedef struct examination {
+    scenario_run run;
+    host_device device;
+    int plans, joins;
+    const char *refused; // what the executor says; NULL: it agrees
+} examination;
+
+// Empty micro-batches of all ranks.
+static int count_joins(const sp_run_request *request)
+{
+    sp_i_exec_run *run;
+    int count = 0;
+    assert_int_equal(sp_i_host_run_new_cpu(request, &run, NULL), SP_OK);
+    for (size_t r = 0; r < sp_i_exec_rank_count(run); r++) {
+        count += (int)run->ranks[r].joins.count;
+    }
+    sp_i_exec_run_free(run);
+    return count;
+}
+
+static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
+{
+    examination *e = context;
+    (void)err;
+    const sp_scenario *scenario = &e->run.scenario;
+    const sp_run_request request = {RUN_OF(view->plan, &scenario->model, &scenario->memory),
+                                    .clock = SP_CLOCK_WALL, RUN_STEPS(SP_FP64, 5, 1)};
+    e->plans++;
+    if (e->refused != NULL) {
+        sp_run *run = NULL;
+        must_fail_with(sp_backend_run(e->device.backend, 0, &request, &run, ERR), SP_ERR_CONTENT,
+                       e->refused);
+        return SP_OK;
+    }
+    e->joins += count_joins(&request);
+    host_must_agree(&e->device, &request, 1e-10);
+    return SP_OK;
+}
+
+static void run_plans(examination *e, const char *parallel, const char *more)
+{
+    const sp_evaluate_options options = {
+        .no_bounds = true, .effort_percent = 10, .observer = execute, .observer_context = e};
+    char text[RUN_TEXT] = "";
+    put_json(text,
+             "{'model': " MODEL ", 'cluster': 'host', 'profile': 'host', "
+             "'parallel': %s, 'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22, 9], "
+             "'order': 'file', 'samples_per_batch': 9, 'context': 96}, %s}",
+             parallel, more);
+    host_open(&e->device);
+    run_good(text, &options, &e->run);
+    assert_true(e->plans > 0);
+    run_fini(&e->run);
+    host_close(&e->device);
+}
+
+// Returns how many empty micro-batches there were.
+static int agrees(const char *parallel, const char *more)
+{
+    examination e = {0};
+    run_plans(&e, parallel, more);
+    return e.joins;
+}
+
+#define EP2 "'ep': 2, 'zero': 0"
+
+TEST(two_ranks)
+{
+    agrees("{'dp': 2, " EP2 "}", "'strategy': {'kind': 'packed'}");
+    agrees("{'dp': 2, " EP2 "}", "'strategy': {'kind': 'sorted'}");
+    agrees("{'dp': 2, " EP2 "}", "'strategy': {'kind': 'padded'}");
+}
+
+TEST(two_groups)
+{
+    agrees("{'dp': 4, " EP2 "}", "'strategy': {'kind': 'packed'}");
+    agrees("{'dp': 4, 'ep': 4, 'zero': 0}", "'strategy': {'kind': 'packed'}");
+}
+
+TEST(stages)
+{
+    agrees("{'pp': 2, 'dp': 2, " EP2 "}", "'schedule': {'kind': '1f1b'}");
+    agrees("{'pp': 2, 'dp': 2, " EP2 "}", "'schedule': {'kind': 'gpipe'}");
+    agrees("{'pp': 2, 'dp': 2, " EP2 "}", "'schedule': {'kind': 'zb-h1'}");
+}
+
+TEST(recomputation)
+{
+    static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
+    for (int m = 0; m < 4; m++) {
+        char more[128];
+        snprintf(more, sizeof more, "'memory': {'recompute': '%s'}, 'schedule': {'kind': '1f1b'}",
+                 modes[m]);
+        agrees("{'pp': 2, 'dp': 2, " EP2 "}", more);
+    }
+}
+
+TEST(rounds_without_a_pack)
+{
+    assert_true(agrees("{'dp': 2, " EP2 "}", "'strategy': {'kind': 'padded'}") > 0);
+    assert_true(agrees("{'pp': 2, 'dp': 2, " EP2 "}", "'strategy': {'kind': 'padded'}") > 0);
+    assert_true(agrees("{'dp': 4, 'ep': 4, 'zero': 0}", "'strategy': {'kind': 'padded'}") > 0);
+}
+
+// A plan of two stages and four data-parallel ranks, of which two share the experts of a layer.
+typedef struct uneven {
+    int64_t ids[8], tokens[8];
+    sp_layout layout;
+    sp_batch batch;
+    sp_model model;
+    sp_packing packing;
+    sp_plan plan;
+    sp_memory_options memory;
+    sp_run_request request;
+} uneven;
+
+// Sample i is a pack of `tokens` on rank_of[i].
+static void uneven_make(uneven *u, const int *rank_of, const int64_t *tokens, int samples, int pp,
+                        int dp, sp_schedule_kind schedule, sp_recompute mode)
+{
+    *u = (uneven){.layout = {.tp = 1, .cp = 1, .pp = pp, .dp = dp, .ep = 2, .etp = 1, .chunks = 1},
+                  .model = host_routed(),
+                  .memory = {.recompute = mode}};
+    u->batch = (sp_batch){.ids = u->ids, .tokens = u->tokens, .count = (size_t)samples};
+    sp_packing_init(&u->packing, &u->batch, dp);
+    for (int32_t i = 0; i < samples; i++) {
+        u->ids[i] = i;
+        u->tokens[i] = tokens[i];
+        u->batch.total_tokens += tokens[i];
+        assert_true(pack_sample(&u->packing.forward, rank_of[i], 1, i, tokens[i]));
+    }
+    must_succeed(plan_by_schedule(&u->plan, &u->layout, &u->packing, schedule, ERR));
+    u->request = (sp_run_request){RUN_OF(&u->plan, &u->model, &u->memory), .clock = SP_CLOCK_WALL,
+                                  RUN_STEPS(SP_FP64, 5, 1)};
+}
+
+static void uneven_fini(uneven *u)
+{
+    sp_plan_fini(&u->plan);
+    sp_packing_fini(&u->packing);
+}
+
+// One rank has five micro-batches, its neighbour one; of the others one has none.
+static const int rank_of[] = {0, 0, 1, 0, 0, 3, 0};
+static const int64_t sizes[] = {5, 8, 11, 14, 17, 20, 23};
+
+enum { SAMPLES = sizeof rank_of / sizeof rank_of[0], MISSED = 4 + 1 };
+
+static void agree_unevenly(sp_schedule_kind schedule, sp_recompute mode)
+{
+    uneven u;
+    host_device device;
+    uneven_make(&u, rank_of, sizes, SAMPLES, 2, 4, schedule, mode);
+    // A forward and a backward for each round that a rank has no pack in, on each stage.
+    assert_int_equal(count_joins(&u.request), MISSED * 2 * 2);
+    host_open(&device);
+    host_must_agree(&device, &u.request, 1e-10);
+    host_close(&device);
+    uneven_fini(&u);
+}
+
+TEST(uneven_ranks)
+{
+    agree_unevenly(SP_SCHEDULE_1F1B, SP_RECOMPUTE_NONE);
+    agree_unevenly(SP_SCHEDULE_GPIPE, SP_RECOMPUTE_FULL);
+    agree_unevenly(SP_SCHEDULE_ZB_H1, SP_RECOMPUTE_ACTIVATION);
+}
+
+// Replicas of experts are others than those of all else, in sums, in the norm that clips and in
+// steps.
+TEST(steps_with_clipping)
+{
+    const sp_backend_option options[] = {{"clip", "0.4"}};
+    uneven u;
+    host_device device;
+    host_plain plain;
+    uneven_make(&u, rank_of, sizes, SAMPLES, 2, 4, SP_SCHEDULE_1F1B, SP_RECOMPUTE_NONE);
+    u.request.options = options;
+    u.request.option_count = 1;
+    u.request.steps = 3;
+    host_open(&device);
+    host_plain_make(&u.request, &plain);
+    sp_run *own = host_run(&device, &u.request);
+    sp_run *expected = host_run(&device, &plain.request);
+    for (int s = 0; s < 3; s++) {
+        assert_within(sp_run_step(own, s)->loss, sp_run_step(expected, s)->loss, 1e-9);
+    }
+    assert_true(host_distance(own, expected, "parameters/") < 1e-8);
+    sp_run_free(own);
+    sp_run_free(expected);
+    host_plain_fini(&plain);
+    host_close(&device);
+    uneven_fini(&u);
+}
+
+// A token in all experts has a row at each, so that ranks have equally many: as many bytes as the
+// table says of rows that are levelled over the ranks of a round.
+TEST(memory_of_level_rows)
+{
+    static const int of_rank[] = {0, 1};
+    static const int64_t tokens[] = {20, 12};
+    uneven u;
+    sp_i_exec_run *run;
+    sp_measured_step step = {0};
+    sp_unit_tensor tensors[SP_UNIT_TENSORS];
+    uneven_make(&u, of_rank, tokens, 2, 1, 2, SP_SCHEDULE_GPIPE, SP_RECOMPUTE_NONE);
+    for (int k = 0; k < u.model.kinds; k++) {
+        u.model.kind[k].experts_per_token = u.model.kind[k].experts;
+    }
+    must_succeed(sp_i_host_run_new_cpu(&u.request, &run, ERR));
+    must_succeed(sp_i_exec_run_step(run, &step, ERR));
+    for (int r = 0; r < 2; r++) {
+        const sp_memory_options options = {
+            .stack = {.fused_swiglu = true, .tensors = SP_TENSORS_EXPLICIT}};
+        const sp_unit_load load = {.tokens = tokens[r], .expert_tokens = 16};
+        int count =
+            sp_unit_tensors(&u.model, &u.layout, &run->model_parts[0], &options, &load, tensors);
+        int64_t bytes = 0;
+        for (int t = 0; t < count; t++) {
+            bool counted = tensors[t].category == SP_MEM_ACTIVATIONS;
+            bytes += counted ? tensors[t].count * tensors[t].bytes : 0;
+        }
+        assert_int_equal(run->ranks[r].log[0].after.of[SP_MEM_ACTIVATIONS], bytes);
+    }
+    sp_timeline_fini(&step.timeline);
+    sp_memory_timeline_fini(&step.memory);
+    sp_i_exec_run_free(run);
+    uneven_fini(&u);
+}
+
+// By the predictor of the executor's own stack, too.
+TEST(memory_of_level_steps)
+{
+    static const char scenario[] =
+        "{'model': {'layers': 2, 'hidden': 32, 'ffn': 24, 'heads': 4, 'vocab': 61, 'experts': 4, "
+        "'experts_per_token': 4, 'shared_ffn': 16}, 'cluster': 'host', 'profile': 'host', 'stack': "
+        "'reference', 'parallel': {'dp': 2, 'ep': 2, 'zero': 0}, 'workload': {'lengths': [32, 32, "
+        "16, 16, 24, 40, 8, 24], 'order': 'file', 'samples_per_batch': 8, 'context': 64}, "
+        "'strategy': {'kind': 'packed'}}";
+    host_device device;
+    host_open(&device);
+    host_memory_must_hold(&device, scenario, SP_CLOCK_WALL);
+    host_close(&device);
+}
+
+// One rank runs both forwards first, the other each backward behind its forward.
+TEST(orders_that_cannot_meet)
+{
+    static const int of_rank[] = {0, 0, 1, 1};
+    uneven u;
+    sp_i_exec_run *run;
+    uneven_make(&u, of_rank, sizes, 4, 1, 2, SP_SCHEDULE_GPIPE, SP_RECOMPUTE_NONE);
+    sp_action *actions = u.plan.stages[1].actions;
+    assert_int_equal(u.plan.stages[1].count, 4);
+    sp_action second = actions[1];
+    int backward = actions[2].pack == actions[0].pack ? 2 : 3;
+    actions[1] = actions[backward];
+    actions[backward] = actions[2];
+    actions[2] = second;
+    must_fail_with(sp_i_host_run_new_cpu(&u.request, &run, ERR), SP_ERR_CONTENT,
+                   "in orders that cannot meet");
+    uneven_fini(&u);
+}
+
+TEST(refusals)
+{
+    static const struct {
+        const char *parallel, *more, *text;
+    } cases[] = {
+        {"{'dp': 2, 'ep': 2, 'zero': 1}", "'strategy': {'kind': 'packed'}", "parallel.zero"},
+        {"{'cp': 2, " EP2 "}", "'strategy': {'kind': 'packed'}", "parallel.cp"},
+        {"{'tp': 2}", "'strategy': {'kind': 'packed'}", "parallel.tp"},
+        {"{'pp': 2, 'dp': 2, " EP2 "}", "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}",
+         "backward packs that differ from the forward packs"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        examination e = {.refused = cases[i].text};
+        run_plans(&e, cases[i].parallel, cases[i].more);
+    }
+}
