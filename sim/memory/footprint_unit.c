@@ -483,6 +483,11 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
     }
 }
 
+static int64_t fp8_bytes_of(const unit *u, int64_t bf16_bytes)
+{
+    return sp_fp8_tensor_bytes(&u->stack->precision, bf16_bytes / BF16);
+}
+
 // What the weight gradients read: the inputs of a layer's projections and the gradients of their
 // outputs, 32 h bytes a token for GPT (Qi et al., Zero Bubble, arXiv 2401.10241, Table 1); for the
 // head its input and the gradient of the logits.
@@ -494,6 +499,8 @@ static int64_t layer_keeps_for_weights(const unit *u)
     sp_layer_widths(u->alike, &s->shard, widths);
     int64_t layer = 0;
     sp_layer_set counted = 0;
+    // Whose gradients of queries and of keys and values are then two tensors, with scales each.
+    bool splits_qkv = u->layout->cp > 1 && u->stack->cp_overlap == SP_CP_QKV;
     for (int p = 0; p < SP_LAYER_STEPS; p++) {
         const sp_layer_step *step = &sp_layer_steps[p];
         sp_layer_linear linear;
@@ -523,7 +530,11 @@ static int64_t layer_keeps_for_weights(const unit *u)
         counted |= SP_LAYER_SET(reads);
         bool ends_split = step->duplicated || outputs == SP_WIDTH_HIDDEN;
         int64_t gradient = ends_split ? s->split[outputs] : s->width[outputs];
-        layer += fp8 ? sp_fp8_tensor_bytes(&u->stack->precision, gradient / BF16) : gradient;
+        if (fp8 && p == SP_STEP_QKV && splits_qkv) {
+            layer += fp8_bytes_of(u, s->width[SP_WIDTH_Q]) + fp8_bytes_of(u, s->width[SP_WIDTH_KV]);
+        } else {
+            layer += fp8 ? fp8_bytes_of(u, gradient) : gradient;
+        }
     }
     return layer;
 }
