@@ -836,6 +836,19 @@ static void warn_of_model(const sp_scenario *scenario, sp_run_kind run, sp_warni
     }
 }
 
+static void warn_of_adapters(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    if (sp_model_is_frozen(&scenario->model) && sp_stack_lacks_adapters(stack)) {
+        sp_warnings_add(warnings,
+                        "stack \"%s\" is of a framework that is not known to train adapters "
+                        "(model.lora_rank): they are simulated as Megatron-Bridge has them; "
+                        "\"hf-trainer\", \"megatron-bridge-2025\" and \"fsdp2-2025\" are of "
+                        "frameworks that do",
+                        stack->name);
+    }
+}
+
 // A file goes before a built-in name. A model's name says so.
 static void warn_of_files(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
 {
@@ -879,6 +892,7 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     const sp_setting *setting = NULL;
     warn_of_files(scenario, run, warnings);
     warn_of_model(scenario, run, warnings);
+    warn_of_adapters(scenario, warnings);
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;
         const use *unmet = sp_scenario_states(scenario, i) ? find_unmet(&q, run) : NULL;

@@ -264,6 +264,11 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
     if (model != NULL && sp_model_is_latent(model)) {
         return sp_error_set(err, SP_ERR_CONTENT, "backend 'cuda' cannot execute latent attention");
     }
+    if (model != NULL && sp_model_is_frozen(model)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "backend 'cuda' cannot execute adapters "
+                            "(model.lora_rank)");
+    }
     if (model != NULL &&
         (sp_model_has_state(model) || sp_model_lacks_blocks(model) || model->attention_gate)) {
         return sp_error_set(err, SP_ERR_CONTENT,

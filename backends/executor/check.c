@@ -232,6 +232,9 @@ static sp_status check_model(const char *backend, unsigned layers, const sp_mode
     if (model->mtp_layers > 0) {
         status = cannot(backend, err, "layers that predict further tokens (model.mtp_layers)");
     }
+    if (sp_model_is_frozen(model)) {
+        status = cannot(backend, err, "adapters (model.lora_rank)");
+    }
     int64_t seen = sp_model_least_seen(model);
     if (seen > 0 && longest > seen && (layers & SP_I_EXEC_WINDOWS) == 0) {
         status = cannot(backend, err, "attention to %lld tokens in a sample of %lld",

@@ -1147,6 +1147,10 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
         return sp_error_set(err, SP_ERR_USAGE, "backend 'host' has no partitions");
     }
     const sp_model *model = request->model;
+    if (model != NULL && sp_model_is_frozen(model)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "backend 'host' cannot execute adapters (model.lora_rank)");
+    }
     bool squared = model != NULL && model->activation == SP_SQUARED_RELU;
     bool latent = model != NULL && sp_model_is_latent(model);
     bool other = model != NULL && (model->activation == SP_GEGLU || model->post_norms);

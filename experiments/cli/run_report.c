@@ -269,6 +269,15 @@ static void print_throughput(FILE *out, const sp_result *result)
     fprintf(out, "  throughput     %s tokens/s/GPU",
             cli_short_number(sp_result_tokens_per_gpu_s(result), number));
     fprintf(out, "  (%s tokens/s)\n", cli_short_number(tokens_per_s, number));
+    if (sp_result_is_frozen(result)) {
+        print_flops(out, result, SP_FLOPS_MEGATRON,
+                    "of all pairs, without frozen weights' gradients");
+        print_flops(out, result, SP_FLOPS_CAUSAL,
+                    "of causal pairs, without frozen weights' gradients");
+        fprintf(out, "  parameters     %lld of %lld trained (adapters)\n",
+                (long long)result->trained_parameters, (long long)result->parameters);
+        return;
+    }
     print_flops(out, result, SP_FLOPS_MEGATRON, "of all pairs, as Megatron-LM counted before 2026");
     print_flops(out, result, SP_FLOPS_CAUSAL, "of causal pairs, as Megatron-LM counts since");
 }

@@ -119,6 +119,7 @@ static void describe(const executor *e, sp_result *measured)
     memcpy(measured->schedule, predicted->schedule, sizeof measured->schedule);
     memcpy(measured->model_name, predicted->model_name, sizeof measured->model_name);
     measured->parameters = predicted->parameters;
+    measured->trained_parameters = predicted->trained_parameters;
     measured->flops_per_token = predicted->flops_per_token;
     measured->memory_limit_bytes = predicted->memory_limit_bytes;
     snprintf(measured->profile, sizeof measured->profile, "backend %.48s",

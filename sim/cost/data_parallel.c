@@ -84,8 +84,8 @@ typedef struct replicas {
     sp_nested_groups common, experts; // the second with held.experts alone
 } replicas;
 
-static held parameters_of(const sp_cost_model *cost, const sp_model *model, const sp_stage *stages,
-                          int n)
+static held all_parameters(const sp_cost_model *cost, const sp_model *model, const sp_stage *stages,
+                           int n)
 {
     double all = (double)sp_footprint_parameters(model, cost->layout, stages, n);
     double experts = 0.0;
@@ -105,17 +105,40 @@ static held parameters_of(const sp_cost_model *cost, const sp_model *model, cons
     return of;
 }
 
-static held layer_parameters(const sp_cost_model *cost, int kind)
-{
-    const sp_stage layer = {.layers = 1};
-    sp_model space;
-    return parameters_of(cost, sp_model_of_kind(cost->model, kind, &space), &layer, 1);
-}
-
 static held less(held a, held b)
 {
     return (held){a.common - b.common, a.experts - b.experts, a.products - b.products,
                   a.expert_products - b.expert_products};
+}
+
+// Those that have gradients. Models with experts have no adapters.
+static held trained_parameters(const sp_cost_model *cost, const sp_model *model,
+                               const sp_stage *stages, int n)
+{
+    if (!sp_model_is_frozen(model)) {
+        return all_parameters(cost, model, stages, n);
+    }
+    return (held){(double)sp_footprint_trained_parameters(model, cost->layout, stages, n), 0.0, 0.0,
+                  0.0};
+}
+
+// What is gathered of a stage's parameters, and of what gradients are reduced.
+typedef struct exchanged {
+    held all, trained;
+} exchanged;
+
+static exchanged parameters_of(const sp_cost_model *cost, const sp_model *model,
+                               const sp_stage *stage)
+{
+    return (exchanged){all_parameters(cost, model, stage, 1),
+                       trained_parameters(cost, model, stage, 1)};
+}
+
+static exchanged layer_parameters(const sp_cost_model *cost, int kind)
+{
+    const sp_stage layer = {.layers = 1};
+    sp_model space;
+    return parameters_of(cost, sp_model_of_kind(cost->model, kind, &space), &layer);
 }
 
 static double all_of(held parameters)
@@ -208,6 +231,12 @@ static double gather_s(const sp_cost_model *cost, const sp_op_timer *timer, cons
 
 static const bucket_counts at_once = {1.0, 1.0};
 
+// Is there nothing to exchange, because all is frozen?
+static bool has_none(const sp_cost_model *cost, held trained)
+{
+    return sp_model_is_frozen(cost->model) && all_of(trained) < 1.0;
+}
+
 // Seconds in which each rank reads what others hold of a tensor, or adds to it, without their
 // taking part (stack.one_sided): inside a node as fast as a collective (arXiv 2601.19362 measures
 // that), and beside that over nodes, where no ring hands on what one GPU of the node has got: every
@@ -228,19 +257,22 @@ static double one_sided_s(const sp_op_timer *timer, sp_collective kind, sp_group
 }
 
 static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer, const replicas *group,
-                    held parameters)
+                    exchanged parameters)
 {
     const sp_op_timer of = sp_i_replica_timer(cost, timer);
     const sp_stack *stack = &cost->memory.stack;
+    bool reduces = !has_none(cost, parameters.trained);
     if (stack->one_sided) {
-        double all = all_of(parameters);
-        return (unit){.gather_s =
-                          one_sided_s(&of, SP_ALL_GATHER, group->common.inner, all * BYTES_BF16),
-                      .scatter_s = one_sided_s(&of, SP_REDUCE_SCATTER, group->common.inner,
-                                               all * sp_stack_gradient_bytes(stack))};
+        double gradients = all_of(parameters.trained) * sp_stack_gradient_bytes(stack);
+        sp_group shards = group->common.inner;
+        return (unit){
+            .gather_s =
+                one_sided_s(&of, SP_ALL_GATHER, shards, all_of(parameters.all) * BYTES_BF16),
+            .scatter_s = reduces ? one_sided_s(&of, SP_REDUCE_SCATTER, shards, gradients) : 0.0};
     }
-    return (unit){.gather_s = gather_s(cost, &of, group, parameters, at_once),
-                  .scatter_s = reduction_s(cost, &of, group, parameters, at_once)};
+    return (unit){.gather_s = gather_s(cost, &of, group, parameters.all, at_once),
+                  .scatter_s =
+                      reduces ? reduction_s(cost, &of, group, parameters.trained, at_once) : 0.0};
 }
 
 static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
@@ -250,9 +282,9 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
     const sp_stage embedding = {.embedding = true};
     // A table that embedding and head of a stage share is the embedding's.
     const sp_stage embedding_and_head = {.embedding = stage->embedding, .head = true};
-    held before = {0.0, 0.0, 0.0, 0.0};
+    exchanged before = {{0.0, 0.0, 0.0, 0.0}, {0.0, 0.0, 0.0, 0.0}};
     if (stage->embedding) {
-        before = parameters_of(cost, cost->model, &embedding, 1);
+        before = parameters_of(cost, cost->model, &embedding);
     }
     chain c = {.model = cost->model,
                .stage = *stage,
@@ -264,8 +296,9 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
         c.of[sp_i_part_of_kind(k)] = unit_of(cost, timer, &of, layer_parameters(cost, k));
     }
     c.of[SP_PART_EMBEDDING] = unit_of(cost, timer, &of, before);
-    c.of[SP_PART_HEAD] = unit_of(
-        cost, timer, &of, less(parameters_of(cost, cost->model, &embedding_and_head, 1), before));
+    exchanged head = parameters_of(cost, cost->model, &embedding_and_head);
+    head = (exchanged){less(head.all, before.all), less(head.trained, before.trained)};
+    c.of[SP_PART_HEAD] = unit_of(cost, timer, &of, head);
     return c;
 }
 
@@ -373,19 +406,19 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
     const unit *last = unit_at(&whole, whole.count - 1);
     double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
     double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
-    double in_layer = all_of(layer_parameters(cost, sp_model_kind_of(cost->model, stage->first)));
-    double in_stage = all_of(parameters_of(cost, cost->model, stage, 1));
-    double in_layers = all_of(parameters_of(cost, cost->model, &layers, 1));
+    exchanged in_layer = layer_parameters(cost, sp_model_kind_of(cost->model, stage->first));
+    exchanged in_stage = parameters_of(cost, cost->model, stage);
+    double in_layers = all_of(parameters_of(cost, cost->model, &layers).all);
     return (sp_sharded_stage){
-        .gather = all_units(&whole, true, in_stage * gather_bytes),
+        .gather = all_units(&whole, true, all_of(in_stage.all) * gather_bytes),
         .layers_gather = all_units(&of_layers, true, in_layers * gather_bytes),
-        .scatter = all_units(&whole, false, in_stage * scatter_bytes),
+        .scatter = all_units(&whole, false, all_of(in_stage.trained) * scatter_bytes),
         .backward_bare_s = gather_bytes > 0.0 && whole.count > 0 ? last->gather_s : 0.0,
         .overlap_share = whole.overlap_share,
-        .gathers_by =
-            sp_collective_choice(&of_replicas, SP_ALL_GATHER, shards, in_layer * BYTES_BF16),
+        .gathers_by = sp_collective_choice(&of_replicas, SP_ALL_GATHER, shards,
+                                           all_of(in_layer.all) * BYTES_BF16),
         .scatters_by = sp_collective_choice(&of_replicas, SP_REDUCE_SCATTER, shards,
-                                            in_layer * scatter_bytes)};
+                                            all_of(in_layer.trained) * scatter_bytes)};
 }
 
 void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -442,7 +475,7 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
         for (int c = 0; c < chunks; c++) {
             stages[c] = cost->stages[sp_layout_vstage(layout, r, c)];
             // A tied table that two chunks of the rank share is the first one's.
-            held with_chunk = parameters_of(cost, cost->model, stages, c + 1);
+            held with_chunk = trained_parameters(cost, cost->model, stages, c + 1);
             held of_chunk = less(with_chunk, parameters);
             if (costs->buckets != NULL) {
                 costs->buckets[r * chunks + c] =
@@ -502,6 +535,9 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     optimizer_s += fp8_step_s(cost, timer, parameters);
     sp_epilogue_cost epilogue = {.optimizer_ns =
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
+    if (has_none(cost, parameters)) {
+        return epilogue;
+    }
     if (zero <= 1) {
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
         epilogue.reduce_bytes = all_of(parameters) * sp_stack_gradient_bytes(stack);
@@ -563,7 +599,7 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
                                   const replicas *group, const sp_stage *first_chunk,
                                   int64_t gather_ns)
 {
-    held parameters = parameters_of(cost, cost->model, first_chunk, 1);
+    held parameters = trained_parameters(cost, cost->model, first_chunk, 1);
     bucket_counts counts = count_buckets(cost, first_chunk, parameters);
     held bucket = {parameters.common / counts.common, parameters.experts / counts.experts,
                    parameters.products / counts.common,
@@ -585,7 +621,7 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
     sp_layout_locate(layout, sp_layout_vstages(layout) - 1, &last_rank, &chunk);
     // With vocabulary parallelism every rank has one share of the table for both uses.
     bool shares = cost->model->tied_embeddings || cost->model->mtp_layers > 0;
-    if (!shares || layout->vocab_parallel || last_rank == 0) {
+    if (!shares || layout->vocab_parallel || last_rank == 0 || sp_model_is_frozen(cost->model)) {
         return;
     }
     // The last pipeline rank's neighbour up the ring is the first.

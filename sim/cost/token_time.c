@@ -231,6 +231,9 @@ static bool is_alike(const sp_op *a, const sp_op *b)
 static bool is_hidden(const sp_stack *stack, sp_pass pass, const sp_op *op)
 {
     bool forward = pass == SP_PASS_F || pass == SP_PASS_RECOMPUTE;
+    if (op->blocks) {
+        return false;
+    }
     if (op->kind == SP_OP_ALL_GATHER) {
         return forward ? stack->hide_forward_gather : stack->hide_backward_gather;
     }

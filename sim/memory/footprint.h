@@ -53,6 +53,10 @@ typedef struct sp_memory_options {
 int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
                                 const sp_stage *stages, int n);
 
+// Of these those that are trained: all, or adapters alone.
+int64_t sp_footprint_trained_parameters(const sp_model *model, const sp_layout *layout,
+                                        const sp_stage *stages, int n);
+
 // Of these those of experts.
 int64_t sp_footprint_expert_parameters(const sp_model *model, const sp_layout *layout,
                                        const sp_stage *stages, int n);
@@ -63,11 +67,11 @@ int64_t sp_footprint_product_weights(const sp_model *model, const sp_layout *lay
                                      const sp_stage *stages, int n, bool experts_alone);
 
 // Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
-// (bf16; of FP8 products also their copies, or these alone: precision.h), 4 B per gradient (fp32; 2
-// where the stack adds up in bf16, 2 more where it keeps buckets), 12 B optimizer (fp32 master, two
-// moments; fewer where the stack says so); ZeRO 1 divides the optimizer, 2 also the gradients, 3
-// also the parameters by dp*cp, those of experts by the ranks that hold the same ones. Also the
-// stack's persistent work spaces.
+// (bf16; of FP8 products also their copies, or these alone: precision.h), and of those that are
+// trained 4 B per gradient (fp32; 2 where the stack adds up in bf16, 2 more where it keeps
+// buckets), 12 B optimizer (fp32 master, two moments; fewer where the stack says so); ZeRO 1
+// divides the optimizer, 2 also the gradients, 3 also the parameters by dp*cp, those of experts by
+// the ranks that hold the same ones. Also the stack's persistent work spaces.
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
 
@@ -76,7 +80,8 @@ int64_t sp_footprint_weight(const sp_model *model, const sp_layout *layout, sp_l
 
 enum { SP_DUMMY_GRADIENTS = 9 * SP_LAYER_KINDS + 1 }; // of at most nine projections and the head
 // The tensors that a rank with `stages[0..n)` keeps in place of weight gradients: bf16, one for
-// each shape of a weight, the head's among them. Returns their number, 0 where the stack has none.
+// each shape of a weight, the head's among them. Returns their number, 0 where the stack has none
+// or weights are frozen (those of adapters are not counted).
 int sp_footprint_dummy_gradients(const sp_model *model, const sp_layout *layout,
                                  const sp_stack *stack, const sp_stage *stages, int n,
                                  int64_t bytes[SP_DUMMY_GRADIENTS]);

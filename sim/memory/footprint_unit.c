@@ -19,6 +19,7 @@ typedef struct unit {
     const sp_stage *stage;
     int layers; // of the kind
     sp_recompute mode;
+    bool unread_product; // no weight gradient reads the second projection's input
     bool split_swiglu;   // SwiGLU as a kernel for each of its steps
     bool keeps_experts;  // outputs, for the gradient of the router
     bool sequence_split; // hidden states are split over TP outside attention and MLP
@@ -108,6 +109,9 @@ static void measure(unit *u, const sp_memory_options *options, const sp_unit_loa
     u->mode = options->recompute;
     sp_unit_sizes_of(u->alike, u->layout, options, load, &u->size);
     u->split_swiglu = sp_model_is_gated(u->alike) && !options->stack.fused_swiglu;
+    unsigned conditions =
+        sp_layer_conditions(u->alike, u->layout, &options->stack, options->attention);
+    u->unread_product = !sp_layer_reads_input(conditions, SP_STEP_FC2);
     u->keeps_experts = !options->stack.memory_efficient_permutation;
     u->sequence_split = u->size.shard.norm_split > 1;
     u->gathered_inputs = options->stack.keep_gathered_inputs;
@@ -134,8 +138,9 @@ static void measure_loss(unit *u, const sp_stack *stack)
         u->fresh_logits = sp_ceil_div(u->fresh_logits + softmax, stack->loss_chunks);
         u->logit_gradient = 0;
     }
-    u->table =
-        stack->unfused_weight_gradient ? sp_mul_bytes(s->shard.vocab, BF16 * u->model->hidden) : 0;
+    u->table = stack->unfused_weight_gradient && !sp_model_is_frozen(u->model)
+                   ? sp_mul_bytes(s->shard.vocab, BF16 * u->model->hidden)
+                   : 0;
 }
 
 static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
@@ -236,6 +241,22 @@ static int64_t own_rows(const unit *u)
     return sp_mul_bytes(u->size.shard.active, u->size.hidden);
 }
 
+// What adapters give, and the same scaled, of one at a time.
+static int64_t adapters_forward(const unit *u, sp_layer_place step)
+{
+    const sp_layer_adapters a = sp_layer_adapters_of(u->alike, &u->size.shard, step);
+    return a.count > 0 ? 2 * u->size.width[a.output_width] : 0;
+}
+
+// The scaled gradient of the output, that of what A gives, and that of the input.
+static int64_t adapters_backward(const unit *u, sp_layer_place step)
+{
+    const sp_layer_adapters a = sp_layer_adapters_of(u->alike, &u->size.shard, step);
+    const int64_t *width = u->size.width;
+    return a.count > 0 ? width[a.low_width] + sp_larger(width[a.output_width], width[a.input_width])
+                       : 0;
+}
+
 // What passes in the forward of an MLP, dense or of experts, or of the shared experts: the largest
 // of its phases. The second projection gives `output`, all rows before the reduce-scatter or those
 // of experts, beside hidden states.
@@ -244,10 +265,11 @@ static int64_t mlp_forward(const unit *u, sp_layer_width ffn, sp_layer_width fc1
     const sp_unit_sizes *s = &u->size;
     bool drops_fc1 = sp_recompute_repeats(u->mode, SP_LAYER_FC1);
     bool drops_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
-    int64_t product = drops_product ? s->width[ffn] : 0;
-    int64_t silu = u->split_swiglu ? product : 0;
+    int64_t product = drops_product || u->unread_product ? s->width[ffn] : 0;
+    int64_t silu = u->split_swiglu && drops_product ? s->width[ffn] : 0;
     int64_t activation = s->hidden + (drops_fc1 ? s->width[fc1] : 0) + silu + product;
-    return sp_larger(activation, s->hidden + product + s->hidden + output);
+    int64_t second = sp_larger(s->hidden + output, adapters_forward(u, SP_STEP_FC2));
+    return sp_larger(activation, s->hidden + product + second);
 }
 
 static sp_bytes layer_forward(const unit *u)
@@ -334,6 +356,12 @@ static sp_bytes mlp_backward(const unit *u, sp_layer_width ffn, sp_layer_width f
         // Gradients of the expert output: sent, received, and sorted.
         mlp.of[SP_MEM_WORKSPACE] += own_rows(u) + 2 * s->width[SP_WIDTH_ROUTED];
     }
+    if (sp_model_is_frozen(u->model)) {
+        int64_t second = s->width[ffn] + adapters_backward(u, SP_STEP_FC2);
+        int64_t first = s->width[fc1] + s->hidden + adapters_backward(u, SP_STEP_FC1);
+        mlp.of[SP_MEM_WORKSPACE] =
+            sp_larger(mlp.of[SP_MEM_WORKSPACE], s->kv_gathered + sp_larger(first, second));
+    }
     mlp.of[SP_MEM_RECOMPUTE] = full ? u->dropped_layer : rebuilds_product ? s->width[ffn] : 0;
     if (!full && sp_recompute_repeats(u->mode, SP_LAYER_FC1)) {
         mlp.of[SP_MEM_RECOMPUTE] += s->width[fc1];
@@ -398,7 +426,7 @@ static void backward_transients(const units u, sp_bytes *bytes)
     }
     // PyTorch makes the gradient of the lookup as a dense bf16 table.
     sp_bytes lookup = {{0}};
-    if (u->stage->embedding) {
+    if (u->stage->embedding && !sp_model_is_frozen(u->model)) {
         lookup.of[SP_MEM_WORKSPACE] = BF16 * s->shard.vocab * u->model->hidden;
     }
     lookup.of[SP_MEM_LOGITS] = -u->softmax;
@@ -455,6 +483,11 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
     }
 }
 
+static int64_t fp8_bytes_of(const unit *u, int64_t bf16_bytes)
+{
+    return sp_fp8_tensor_bytes(&u->stack->precision, bf16_bytes / BF16);
+}
+
 // What the weight gradients read: the inputs of a layer's projections and the gradients of their
 // outputs, 32 h bytes a token for GPT (Qi et al., Zero Bubble, arXiv 2401.10241, Table 1); for the
 // head its input and the gradient of the logits.
@@ -466,6 +499,8 @@ static int64_t layer_keeps_for_weights(const unit *u)
     sp_layer_widths(u->alike, &s->shard, widths);
     int64_t layer = 0;
     sp_layer_set counted = 0;
+    // Whose gradients of queries and of keys and values are then two tensors, with scales each.
+    bool splits_qkv = u->layout->cp > 1 && u->stack->cp_overlap == SP_CP_QKV;
     for (int p = 0; p < SP_LAYER_STEPS; p++) {
         const sp_layer_step *step = &sp_layer_steps[p];
         sp_layer_linear linear;
@@ -495,7 +530,32 @@ static int64_t layer_keeps_for_weights(const unit *u)
         counted |= SP_LAYER_SET(reads);
         bool ends_split = step->duplicated || outputs == SP_WIDTH_HIDDEN;
         int64_t gradient = ends_split ? s->split[outputs] : s->width[outputs];
-        layer += fp8 ? sp_fp8_tensor_bytes(&u->stack->precision, gradient / BF16) : gradient;
+        if (fp8 && p == SP_STEP_QKV && splits_qkv) {
+            layer += fp8_bytes_of(u, s->width[SP_WIDTH_Q]) + fp8_bytes_of(u, s->width[SP_WIDTH_KV]);
+        } else {
+            layer += fp8 ? fp8_bytes_of(u, gradient) : gradient;
+        }
+    }
+    return layer;
+}
+
+// Those of adapters read what A reads and gives, and the gradients of what A and B give.
+static int64_t adapters_keep_for_weights(const unit *u)
+{
+    const sp_unit_sizes *s = &u->size;
+    int64_t layer = 0;
+    for (int p = 0; p < SP_LAYER_STEPS; p++) {
+        const sp_layer_adapters a = sp_layer_adapters_of(u->alike, &s->shard, (sp_layer_place)p);
+        sp_layer_width input = a.input_width;
+        if (a.count == 0) {
+            continue;
+        }
+        if (u->alike->lora_dropout) {
+            input = a.low_width - SP_WIDTH_LOW_QKV + SP_WIDTH_DROPPED_QKV;
+        }
+        layer += a.column && !u->gathered_inputs ? s->split[input] : s->width[input];
+        layer += sp_mul_bytes(sp_layer_adapter_outputs(&a), s->width[SP_WIDTH_ONE]);
+        layer += 2 * s->width[a.low_width];
     }
     return layer;
 }
@@ -503,10 +563,13 @@ static int64_t layer_keeps_for_weights(const unit *u)
 static void keep_for_weights(const units u, sp_bytes *bytes)
 {
     const sp_unit_sizes *s = &u->size;
+    bool frozen = sp_model_is_frozen(u->model);
     for (int k = 0; k < sp_model_kinds(u->model); k++) {
-        bytes->of[SP_MEM_ACTIVATIONS] += sp_mul_bytes(u[k].layers, layer_keeps_for_weights(&u[k]));
+        bytes->of[SP_MEM_ACTIVATIONS] +=
+            sp_mul_bytes(u[k].layers, frozen ? adapters_keep_for_weights(&u[k])
+                                             : layer_keeps_for_weights(&u[k]));
     }
-    if (u->stage->head && !u->chunked_loss) {
+    if (u->stage->head && !u->chunked_loss && !frozen) {
         bytes->of[SP_MEM_ACTIVATIONS] += sp_mul_bytes(1 + 3 * u->model->mtp_layers, u->input);
         bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_LOGITS];
     }

@@ -11,6 +11,33 @@
 
 #include "sim/base/units.h"
 
+// Is the tensor read by the backward? Inputs of frozen projections are not, but for the output of
+// flash attention.
+static bool is_read(sp_layer_tensor_id id, unsigned conditions)
+{
+    switch (id) {
+    case SP_TENSOR_NORM1:
+        return sp_layer_reads_input(conditions, SP_STEP_QKV);
+    case SP_TENSOR_NORM2:
+        return sp_layer_reads_input(conditions, SP_STEP_FC1);
+    case SP_TENSOR_FC2_INPUT:
+        return sp_layer_reads_input(conditions, SP_STEP_FC2);
+    case SP_TENSOR_ATTENTION:
+        return sp_layer_reads_input(conditions, SP_STEP_OUTPUT) ||
+               ((conditions & SP_IF_FLASH) != 0 && (conditions & SP_IF_REORDERED) == 0);
+    default:
+        return true;
+    }
+}
+
+// With a frozen head none reads its input, but a loss by chunks has its gradient there.
+static bool has_row(sp_layer_tensor_id id, unsigned conditions)
+{
+    bool unread = (conditions & SP_IF_TRAINED) == 0 && (conditions & SP_IF_WHOLE_LOSS) != 0;
+    return sp_layer_has(&sp_layer_tensors[id], conditions) &&
+           !(id == SP_TENSOR_FINAL_NORM && unread);
+}
+
 // Recomputation covers layers only, so embedding and head keep theirs in every mode, and so does a
 // layer its input. Autograd keeps the halves of a SwiGLU in several kernels as views of one tensor;
 // only a fused recomputing MLP keeps it whole.
@@ -18,6 +45,9 @@ static unsigned modes_keeping(sp_layer_tensor_id id, unsigned conditions, const 
 {
     unsigned modes = sp_recompute_keeping((sp_layer_operation)sp_layer_tensors[id].kept_by);
     if (id == SP_TENSOR_EXPERT_OUTPUT && stack->memory_efficient_permutation) {
+        return 0;
+    }
+    if (!is_read(id, conditions)) {
         return 0;
     }
     bool fc1 = id == SP_TENSOR_FC1 || id == SP_TENSOR_SHARED_FC1;
@@ -36,7 +66,7 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
     for (int t = 0; t < SP_ALL_TENSORS; t++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
         sp_layer_tensor_id id = (sp_layer_tensor_id)t;
-        if (tensor->part != part || !sp_layer_has(tensor, conditions)) {
+        if (tensor->part != part || !has_row(id, conditions)) {
             continue;
         }
         bool splits =

@@ -10,8 +10,12 @@ enum { BF16 = 2, FP32 = 4 };
 // What layers of one kind have.
 typedef struct layer_kind {
     sp_unit_sizes size;
-    int64_t weights[SP_LAYER_STEPS]; // of projections
-    int64_t gathered_parameters;     // of one layer, with ZeRO 3; 0: a rank holds them
+    int64_t weights[SP_LAYER_STEPS]; // that are trained, of projections
+    // Of adapters: by projection, and the tensors that they keep.
+    sp_layer_adapters adapters[SP_LAYER_STEPS];
+    sp_layer_set adapted[SP_LAYER_STEPS + 1];
+    bool reads_input[SP_LAYER_STEPS]; // a weight gradient, by projection
+    int64_t gathered_parameters;      // of one layer, with ZeRO 3; 0: a rank holds them
     bool has_step[SP_LAYER_STEPS];
     sp_saved_tensor rows[SP_LAYER_TENSORS];
     // Sets of these tensors as bits: those that the layer has; by step, which it makes and which
@@ -28,6 +32,7 @@ typedef struct program_builder {
     const sp_stage *stage;
     layer_kind kinds[SP_LAYER_KINDS];
     const layer_kind *of; // that of the layer at hand
+    bool frozen;          // weights: adapters alone are trained
     sp_recompute mode;    // of the layer at hand: none while a whole layer is rebuilt
     bool recomputes_layers;
     bool splits;           // the backward being written leaves the weight gradients
@@ -320,6 +325,20 @@ static void add_to_residual(program_builder *b, layer_values *v)
     free_tensor(b, v->gathered);
 }
 
+// What adapters keep, what one of them gives, and that scaled; it is added to the output.
+static void run_adapters(program_builder *b, sp_layer_place step)
+{
+    const sp_layer_adapters *adapters = &b->of->adapters[step];
+    if (adapters->count == 0) {
+        return;
+    }
+    make_all(b, b->of->adapted[step]);
+    int32_t output = allocate_wide(b, "output of an adapter", adapters->output_width);
+    int32_t scaled = allocate_wide(b, "scaled output of an adapter", adapters->output_width);
+    free_tensor(b, output);
+    free_tensor(b, scaled);
+}
+
 static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
 {
     if (!b->of->has_step[step]) {
@@ -395,6 +414,7 @@ static int32_t layer_forward(program_builder *b, int32_t input, const char *outp
     b->now[SP_TENSOR_INPUT] = input;
     for (int step = 0; step < SP_LAYER_STEPS; step++) {
         run_step(b, &v, (sp_layer_place)step);
+        run_adapters(b, (sp_layer_place)step);
         leave_all(b, b->of->scope[step] & ~staying);
         if (step == SP_STEP_NORM2) {
             leave_all(b, staying & SP_LAYER_SET(SP_TENSOR_NORM1));
@@ -467,7 +487,8 @@ static void run_chunk(program_builder *b)
     int64_t exact = b->fused_loss ? 0 : rows * FP32 / BF16;
     int32_t tensors[] = {
         project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]),
-        b->weight_gradients ? allocate(b, "gradient of the output weight", b->table) : SP_NO_TENSOR,
+        b->weight_gradients && !b->frozen ? allocate(b, "gradient of the output weight", b->table)
+                                          : SP_NO_TENSOR,
         allocate(b, "logits of a chunk", rows),
         exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
         b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact) : SP_NO_TENSOR};
@@ -540,8 +561,7 @@ static void write_forward(program_builder *b)
     free_tensor(b, mask);
 }
 
-// Frees what the weight gradients still read: inputs of the GEMMs and gradients of their outputs.
-static void release_for_weights(program_builder *b, int32_t tensor)
+static void release_later(program_builder *b, int32_t tensor)
 {
     if (!b->splits || tensor == SP_NO_TENSOR) {
         free_tensor(b, tensor);
@@ -550,6 +570,17 @@ static void release_for_weights(program_builder *b, int32_t tensor)
     sp_reserve((void **)&b->deferred, &b->deferred_capacity, b->deferred_count + 1,
                sizeof *b->deferred);
     b->deferred[b->deferred_count++] = tensor;
+}
+
+// Frees what the weight gradients of projections still read: inputs of the GEMMs and gradients of
+// their outputs. Frozen weights have none.
+static void release_for_weights(program_builder *b, int32_t tensor)
+{
+    if (b->frozen) {
+        free_tensor(b, tensor);
+    } else {
+        release_later(b, tensor);
+    }
 }
 
 // The gradient of a product's output: in FP8 the weight gradient reads a copy of it.
@@ -595,6 +626,17 @@ static void drop_for_weights(program_builder *b, sp_layer_tensor_id t)
     release_for_weights(b, take(b, t));
 }
 
+// The input of a projection, which its weight gradient reads, or that of its adapters may.
+static void drop_input(program_builder *b, sp_layer_tensor_id t, sp_layer_place step)
+{
+    int32_t tensor = take(b, t);
+    if (b->of->reads_input[step]) {
+        release_later(b, tensor);
+    } else {
+        free_tensor(b, tensor);
+    }
+}
+
 static bool has(const program_builder *b, sp_layer_tensor_id t)
 {
     return b->now[t] != SP_NO_TENSOR;
@@ -610,9 +652,41 @@ static void rebuild(program_builder *b, sp_layer_tensor_id t)
 // A weight gradient that the GEMM does not add itself: there until it is added to its buffer.
 static void make_weight_gradient(program_builder *b, sp_layer_place step)
 {
-    if (b->weight_gradients) {
+    if (b->weight_gradients && b->of->weights[step] > 0) {
         int32_t gradient = allocate(b, "gradient of a layer's weight", b->of->weights[step]);
         free_tensor(b, gradient);
+    }
+}
+
+// The scaled gradient of the output (of one adapter at a time, unless the weight gradients read it
+// later) gives that of what A gave, and this one that of the input,
+// which is added to the projection's.
+static void adapters_backward(program_builder *b, sp_layer_place step)
+{
+    const sp_layer_adapters *adapters = &b->of->adapters[step];
+    if (adapters->count == 0) {
+        return;
+    }
+    for (sp_layer_set kept = b->of->adapted[step]; kept != 0; kept &= kept - 1) {
+        rebuild(b, sp_layer_set_first(kept));
+    }
+    int64_t outputs = b->splits ? sp_mul_bytes(sp_layer_adapter_outputs(adapters),
+                                               b->of->size.width[SP_WIDTH_ONE])
+                                : b->of->size.width[adapters->output_width];
+    int32_t scaled = allocate(b, "scaled gradient of adapters", outputs);
+    int32_t low = allocate_wide(b, "gradient of the first products", adapters->low_width);
+    release_later(b, scaled);
+    int32_t input = allocate_wide(b, "gradient of an adapter's input", adapters->input_width);
+    release_later(b, low);
+    free_tensor(b, input);
+    for (sp_layer_set kept = b->of->adapted[step]; kept != 0; kept &= kept - 1) {
+        sp_layer_tensor_id t = sp_layer_set_first(kept);
+        int32_t tensor = take(b, t);
+        if (sp_layer_tensors[t].type == SP_TYPE_BYTE) {
+            free_tensor(b, tensor); // a mask
+        } else {
+            release_later(b, tensor);
+        }
     }
 }
 
@@ -680,7 +754,7 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
     if (b->of->has_step[SP_STEP_ATTENTION_GATE] || has_row(b, SP_TENSOR_ATTENTION_COPY)) {
         drop(b, SP_TENSOR_ATTENTION);
     } else {
-        drop_for_weights(b, SP_TENSOR_ATTENTION);
+        drop_input(b, SP_TENSOR_ATTENTION, SP_STEP_OUTPUT);
     }
     if (parallel) {
         int32_t own = allocate_wide(b, "gradient of own keys and values", SP_WIDTH_KV);
@@ -730,12 +804,13 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
                                                            : "gradient of the state's output",
                                     sp_layer_steps[step].inputs);
         make_weight_gradient(b, step);
+        adapters_backward(b, step);
         release_gradient(b, g->behind);
         drop_for_weights(b, SP_TENSOR_ATTENTION_COPY);
         return;
     }
     const mlp *m = mlp_of(step);
-    g->rebuilds = !has(b, m->fc2_input);
+    g->rebuilds = !has(b, m->fc2_input) && sp_recompute_repeats(b->mode, SP_LAYER_ACTIVATION);
     if (g->rebuilds && !has(b, m->fc1)) {
         rebuild(b, SP_TENSOR_NORM2);
         make(b, m->fc1);
@@ -748,9 +823,10 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
         make(b, m->fc2_input);
     }
     g->gradient = allocate_wide(b, "gradient of fc2's input", m->ffn);
+    adapters_backward(b, step);
     if (!g->rebuilds) {
         make_weight_gradient(b, step);
-        drop_for_weights(b, m->fc2_input);
+        drop_input(b, m->fc2_input, SP_STEP_FC2);
     }
 }
 
@@ -791,7 +867,7 @@ static void activation_backward(program_builder *b, layer_gradients *g, sp_layer
     free_tensor(b, gate);
     free_tensor(b, up);
     free_tensor(b, g->rebuilds || !split ? g->gradient : SP_NO_TENSOR);
-    drop_for_weights(b, m->fc2_input);
+    drop_input(b, m->fc2_input, SP_STEP_FC2);
     drop(b, m->fc1);
     if (step == SP_STEP_SHARED_ACTIVATION) {
         release_gradient(b, g->shared);
@@ -809,9 +885,12 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     bool routed = has_row(b, SP_TENSOR_ROUTER) && step == SP_STEP_FC1;
     bool shared = step == SP_STEP_SHARED_FC1;
     sp_layer_tensor_id input = sp_layer_steps[step].reads;
-    rebuild(b, input);
+    if (b->of->reads_input[step]) {
+        rebuild(b, input);
+    }
     g->gradient = project_back(b, b->of->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
     make_weight_gradient(b, step);
+    adapters_backward(b, step);
     release_gradient(b, g->outputs[0]);
     release_gradient(b, g->outputs[1]);
     if (routed) {
@@ -820,7 +899,7 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
         g->beside = g->gradient;
     }
     if (!routed || !b->of->has_step[SP_STEP_SHARED_FC1]) {
-        drop_for_weights(b, input);
+        drop_input(b, input, step);
     }
     if (shared) {
         drop_for_weights(b, SP_TENSOR_SHARED_INPUT_COPY);
@@ -1049,7 +1128,7 @@ static int32_t head_backward(program_builder *b)
         last--;
         inner = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]);
     }
-    if (b->weight_gradients) {
+    if (b->weight_gradients && !b->frozen) {
         b->head_gradient = allocate(b, "gradient of the output weight", b->table);
         if (!b->shares_table) {
             free_tensor(b, b->head_gradient);
@@ -1072,7 +1151,7 @@ static int32_t head_backward(program_builder *b)
 }
 
 // PyTorch makes the gradient of the lookup as a dense table.
-static void embedding_backward(program_builder *b, int32_t gradient)
+static void lookup_backward(program_builder *b)
 {
     int32_t full = SP_NO_TENSOR;
     if (b->sequence_split) {
@@ -1085,6 +1164,13 @@ static void embedding_backward(program_builder *b, int32_t gradient)
     }
     free_tensor(b, table);
     free_tensor(b, full);
+}
+
+static void embedding_backward(program_builder *b, int32_t gradient)
+{
+    if (!b->frozen) {
+        lookup_backward(b);
+    }
     for (int r = 0; r < b->embedding_count; r++) {
         free_tensor(b, b->embedding_saved[r]);
     }
@@ -1155,6 +1241,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .model = model,
                          .layout = layout,
                          .stage = stage,
+                         .frozen = sp_model_is_frozen(model),
                          .mode = options->recompute,
                          .recomputes_layers = sp_recompute_is_whole(options->recompute),
                          .splits_qkv = layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
@@ -1211,16 +1298,22 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
     const sp_stage one_layer = {.layers = 1};
     sp_saved_tensor rows[SP_SAVED_TENSORS];
     int count = sp_saved_part(alike, layout, options, SP_PART_LAYER, rows);
+    unsigned conditions = sp_layer_conditions(alike, layout, &options->stack, options->attention);
     for (int r = 0; r < count; r++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[rows[r].id];
         kind->rows[rows[r].id] = rows[r];
         kind->exist |= SP_LAYER_SET(rows[r].id);
-        kind->made[tensor->made] |= SP_LAYER_SET(rows[r].id);
+        bool adapted = (tensor->conditions & SP_IF_ADAPTERS) != 0;
+        (adapted ? kind->adapted : kind->made)[tensor->made] |= SP_LAYER_SET(rows[r].id);
         kind->scope[tensor->scope] |= SP_LAYER_SET(rows[r].id);
     }
     sp_unit_sizes_of(alike, layout, options, load, &kind->size);
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
-        kind->weights[s] = sp_footprint_weight(alike, layout, (sp_layer_place)s);
+        kind->adapters[s] = sp_layer_adapters_of(alike, &kind->size.shard, (sp_layer_place)s);
+        kind->reads_input[s] = sp_layer_reads_input(conditions, (sp_layer_place)s);
+        kind->weights[s] = sp_model_is_frozen(alike)
+                               ? BF16 * sp_layer_adapter_parameters(&kind->adapters[s])
+                               : sp_footprint_weight(alike, layout, (sp_layer_place)s);
         kind->has_step[s] = sp_layer_has_step(alike, &sp_layer_steps[s]);
     }
     kind->gathered_parameters =

@@ -97,8 +97,9 @@ typedef struct sp_result {
     char strategy[32], schedule[32];
     char cp_overlap[32]; // how keys and values are exchanged; "": by uniform costs
     char model_name[64];
-    int64_t parameters;     // 0: uniform costs
-    double flops_per_token; // forward and backward, linear part
+    int64_t parameters;         // 0: uniform costs
+    int64_t trained_parameters; // as many, or those of adapters
+    double flops_per_token;     // forward and backward, linear part
     double peak_flops_per_s;
     int64_t memory_limit_bytes;   // 0: none
     sp_memory_log memory_log;     // by whose logs it fits so surely
@@ -223,6 +224,11 @@ SP_API double sp_result_microbatches(const sp_result *result); // mean per batch
 SP_API double sp_result_left_out_share(const sp_result *result);
 SP_API double sp_result_cut_share(const sp_result *result);
 SP_API bool sp_result_is_oom(const sp_result *result);
+// Are adapters alone trained?
+static inline bool sp_result_is_frozen(const sp_result *result)
+{
+    return result->trained_parameters > 0 && result->trained_parameters < result->parameters;
+}
 
 // Does the step fit? `no`: the peak is above the limit, or blocks with the gaps between them above
 // all of the device's memory. `tight`: it is not, but what PyTorch would

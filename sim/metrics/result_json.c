@@ -208,11 +208,16 @@ static json_t *json_gap_parts(const sp_result *result)
 
 static json_t *json_model(const sp_result *result)
 {
-    return result->parameters == 0
-               ? json_null()
-               : sp_json_object(SP_JSON("name", result->model_name),
-                                SP_JSON("parameters", result->parameters),
-                                SP_JSON("flops_per_token", result->flops_per_token));
+    if (result->parameters == 0) {
+        return json_null();
+    }
+    json_t *model = sp_json_object(SP_JSON("name", result->model_name),
+                                   SP_JSON("parameters", result->parameters),
+                                   SP_JSON("flops_per_token", result->flops_per_token));
+    if (sp_result_is_frozen(result)) {
+        sp_json_add(model, SP_JSON("trained_parameters", result->trained_parameters));
+    }
+    return model;
 }
 
 static json_t *json_provenance(const sp_result *result)
@@ -491,7 +496,9 @@ static const row rows[] = {
         .mean_at = AT(sum.simulate_ms)),
     KEY("tasks", "Actions and transfers of the simulated steps.", .int_at = AT(sum.tasks)),
     KEY("edges", "Dependencies between them.", .int_at = AT(sum.edges)),
-    KEY("model", "Name, parameters, and FLOPs of a token, forward and backward.",
+    KEY("model",
+        "Name, parameters (those that are trained, too, where that is not all), and FLOPs of a "
+        "token, forward and backward.",
         .json = json_model),
     KEY("provenance",
         "The profile, and whether its rates are measured, published, fitted or assumed.",

@@ -291,6 +291,81 @@ static void activation(builder *b, sp_layer_place place, sp_pass pass)
     op->of_experts = op->routed = experts;
 }
 
+static void adapter_collective(builder *b, const char *name, sp_op_kind kind, double width,
+                               int repeat)
+{
+    if (b->layout->tp > 1) {
+        sp_op *op = add(b, name, kind);
+        op->bytes_per_token = BF16 * width;
+        op->repeat = repeat;
+        op->blocks = true;
+    }
+}
+
+// Dropout reads and writes what an adapter reads, and its mask.
+static void adapter_dropout(builder *b, const sp_layer_adapters *adapters)
+{
+    if (b->model->lora_dropout) {
+        double rows = adapters->column ? 1.0 / b->shard.norm_split : 1.0;
+        double inputs = (double)(adapters->count * adapters->inputs);
+        memory(b, "adapter dropout", (2.0 * BF16 + MASK) * inputs * rows, adapters->count);
+    }
+}
+
+// All outputs of the projection that get what adapters give, of a row-parallel one as gathered.
+static double added_outputs(const builder *b, const sp_layer_adapters *adapters)
+{
+    return adapters->column ? (double)sp_layer_adapter_outputs(adapters)
+                            : (double)b->model->hidden / b->shard.norm_split;
+}
+
+// What the adapters give is scaled (2 tensors) and added (3).
+static void adapters_forward(builder *b, const sp_layer_adapters *a)
+{
+    adapter_dropout(b, a);
+    gemm(b, "adapter A", SP_PASS_F, a->inputs, a->low)->repeat = a->count;
+    adapter_collective(b, "gather of adapters", a->column ? SP_OP_ALL_GATHER : SP_OP_ALL_REDUCE,
+                       (double)a->rank, a->count);
+    for (int i = 0; i < a->count; i++) {
+        gemm(b, "adapter B", SP_PASS_F, a->rank, a->outputs[i]);
+    }
+    if (!a->column) {
+        adapter_collective(b, "gather of the adapter's output", SP_OP_ALL_GATHER,
+                           (double)b->model->hidden, 1);
+    }
+    memory(b, "adapter scaling and sum", 5.0 * BF16 * added_outputs(b, a), 2 * a->count);
+}
+
+// The gradient of the output is scaled, and that of the input added to the projection's. Ranks add
+// up what B's parts and, without split sequences, A's parts give.
+static void adapters_input_gradient(builder *b, const sp_layer_adapters *a)
+{
+    memory(b, "adapter scaling", 2.0 * BF16 * added_outputs(b, a), a->count);
+    if (!a->column && b->layout->sequence_parallel) {
+        adapter_collective(b, "gather of the adapter's gradient", SP_OP_ALL_GATHER,
+                           (double)b->model->hidden, 1);
+    }
+    for (int i = 0; i < a->count; i++) {
+        gemm(b, "adapter B", SP_PASS_I, a->rank, a->outputs[i]);
+    }
+    adapter_collective(b, "reduction of adapters", SP_OP_ALL_REDUCE, (double)a->rank, a->count);
+    gemm(b, "adapter A", SP_PASS_I, a->inputs, a->low)->repeat = a->count;
+    if (a->column && !b->layout->sequence_parallel) {
+        adapter_collective(b, "reduction of the adapters' input gradient", SP_OP_ALL_REDUCE,
+                           (double)a->inputs, a->count);
+    }
+    adapter_dropout(b, a);
+    memory(b, "adapter sum", 3.0 * BF16 * (double)(a->count * a->inputs), a->count);
+}
+
+static void adapters_weight_gradient(builder *b, const sp_layer_adapters *a)
+{
+    for (int i = 0; i < a->count; i++) {
+        gemm(b, "adapter B", SP_PASS_W, a->rank, a->outputs[i]);
+    }
+    gemm(b, "adapter A", SP_PASS_W, a->inputs, a->low)->repeat = a->count;
+}
+
 // ---- FP8 ----
 
 static bool is_of_tp(const builder *b, sp_layer_place place);
@@ -386,7 +461,7 @@ static void cast_operand(builder *b, sp_layer_place place, sp_pass pass,
 }
 
 // Each expert sees its share of the tokens; what TP ranks all have works where the norms do.
-static void linear(builder *b, sp_layer_place place, sp_pass pass)
+static void product(builder *b, sp_layer_place place, sp_pass pass)
 {
     sp_layer_linear shape;
     if (!sp_layer_linear_of(b->model, &b->shard, place, &shape)) {
@@ -404,6 +479,26 @@ static void linear(builder *b, sp_layer_place place, sp_pass pass)
         op->token_share = (double)shape.active / (double)shape.weights * expert_rows(b);
         op->repeat = (int)shape.weights;
         op->of_experts = op->routed = true;
+    }
+}
+
+// A projection, and its adapters on the side that no collective of the projection stands on, so
+// that this hides behind the projection.
+static void linear(builder *b, sp_layer_place place, sp_pass pass)
+{
+    const sp_layer_adapters a = sp_layer_adapters_of(b->model, &b->shard, place);
+    bool runs = pass != SP_PASS_W || !sp_model_is_frozen(b->model);
+    bool product_first = a.column == (pass == SP_PASS_F);
+    if (runs && product_first) {
+        product(b, place, pass);
+    }
+    if (a.count > 0) {
+        (pass == SP_PASS_F   ? adapters_forward
+         : pass == SP_PASS_I ? adapters_input_gradient
+                             : adapters_weight_gradient)(b, &a);
+    }
+    if (runs && !product_first) {
+        product(b, place, pass);
     }
 }
 
@@ -660,6 +755,10 @@ static void layer_weight_gradient(builder *b)
         if (!sp_layer_linear_of(b->model, &b->shard, (sp_layer_place)i, &shape)) {
             continue;
         }
+        const sp_layer_adapters a = sp_layer_adapters_of(b->model, &b->shard, (sp_layer_place)i);
+        if (sp_model_is_frozen(b->model) && a.count == 0) {
+            continue;
+        }
         int entry = entry_of((sp_layer_place)i);
         if (entry >= 0 && is_of_tp(b, (sp_layer_place)entry)) {
             const sp_layer_step *gathers = &sp_layer_steps[entry];
@@ -671,7 +770,8 @@ static void layer_weight_gradient(builder *b)
         for (int o = before; o < b->out->count; o++) {
             mark_mlp(&b->out->ops[o], (sp_layer_place)i, false);
         }
-        weights += shape.weights * shape.inputs * shape.outputs;
+        weights += sp_model_is_frozen(b->model) ? sp_layer_adapter_parameters(&a)
+                                                : shape.weights * shape.inputs * shape.outputs;
     }
     accumulate(b, weights);
 }
@@ -682,6 +782,9 @@ static void embedding_pass(builder *b, sp_pass pass)
     double h = hidden_bytes(b);
     double mask = (double)(MASK * b->model->hidden) / b->shard.norm_split;
     double dropout = 2.0 * h / b->shard.norm_split + mask;
+    if (pass != SP_PASS_F && sp_model_is_frozen(b->model)) {
+        return;
+    }
     if (pass == SP_PASS_F) {
         memory(b, "token lookup", 2.0 * h, 1);
         reduce(b, "reduction of the lookup", h);
@@ -733,7 +836,7 @@ static void prediction_pass(builder *b, sp_pass pass)
         gemm(b, "logits", pass, h, vocab);
         reduce(b, "reduction of the head input's gradient", hidden_bytes(b));
         norm(b, "final norm", pass, h);
-    } else if (pass == SP_PASS_W) {
+    } else if (pass == SP_PASS_W && !sp_model_is_frozen(b->model)) {
         gather(b, "gather of the head input", hidden_bytes(b));
         gemm(b, "logits", pass, h, vocab);
         accumulate(b, vocab * h);

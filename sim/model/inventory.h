@@ -14,7 +14,7 @@
 
 extern const char *const sp_attention_names[]; // NULL-terminated
 
-// I is the gradient of the inputs, W of the weights; a full backward is both.
+// I is the gradient of the inputs, W of the weights that are trained; a full backward is both.
 typedef enum sp_pass { SP_PASS_F, SP_PASS_I, SP_PASS_W, SP_PASS_RECOMPUTE } sp_pass;
 
 typedef enum sp_op_kind {
@@ -55,6 +55,7 @@ typedef struct sp_op {
     int64_t m, n, k;
     double token_share; // 1; experts_per_token/experts for an expert's GEMM
     int repeat;         // equal launches (experts); at least 1
+    bool blocks;        // a collective that nothing hides, whatever the stack does
     bool of_experts;    // runs for each expert: repeat or kernels are multiples of their number
     bool routed;        // works on the rows that this rank's experts receive
     // Memory operator: bytes read and written = bytes_per_token*S + bytes_per_pair*pairs(full, on
@@ -76,7 +77,7 @@ typedef struct sp_op {
     sp_routing routing;      // SP_OP_ROUTED_TOKENS: token_share of the bytes of a token's row
 } sp_op;
 
-enum { SP_INVENTORY_OPS = 96 };
+enum { SP_INVENTORY_OPS = 136 };
 
 typedef struct sp_inventory {
     sp_op ops[SP_INVENTORY_OPS];

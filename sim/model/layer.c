@@ -54,7 +54,7 @@ const sp_layer_step sp_layer_steps[SP_LAYER_STEPS] = {SP_LAYER_STEP_ROWS(STEP)};
                                 .scope = SP_##end,                                               \
                                 .read_back = SP_##back,                                          \
                                 .conditions = (needs)},
-_Static_assert(SP_LAYER_TENSORS <= 64, "sets of a layer's tensors are 64 bits");
+_Static_assert(SP_LAYER_TENSORS <= 128, "sets of a layer's tensors are 128 bits");
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR
 
@@ -87,6 +87,35 @@ bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
     return (step->conditions & ~(attention_conditions(model) | mlp_conditions(model))) == 0;
 }
 
+// The condition under which a projection has adapters; 0: none may.
+static unsigned adapters_condition(sp_layer_place step)
+{
+    return step == SP_STEP_QKV                          ? SP_IF_QKV_ADAPTERS
+           : step == SP_STEP_OUTPUT                     ? SP_IF_OUTPUT_ADAPTERS
+           : step == SP_STEP_FC1 || step == SP_STEP_FC2 ? SP_IF_MLP_ADAPTERS
+                                                        : 0;
+}
+
+static unsigned adapter_conditions(const sp_model *model)
+{
+    unsigned attention = SP_IF_QKV_ADAPTERS;
+    if (!sp_model_is_frozen(model)) {
+        return SP_IF_TRAINED;
+    }
+    attention |= model->lora_targets == SP_LORA_QUERY_VALUE ? 0 : SP_IF_OUTPUT_ADAPTERS;
+    bool alone =
+        model->lora_targets == SP_LORA_ATTENTION || model->lora_targets == SP_LORA_QUERY_VALUE;
+    return (model->lora_dropout ? SP_IF_ADAPTER_DROPOUT : 0) |
+           (model->lora_targets == SP_LORA_MLP ? 0 : attention) | (alone ? 0 : SP_IF_MLP_ADAPTERS);
+}
+
+bool sp_layer_reads_input(unsigned conditions, sp_layer_place step)
+{
+    bool adapts = (conditions & adapters_condition(step)) != 0;
+    return (conditions & SP_IF_TRAINED) != 0 ||
+           (adapts && (conditions & SP_IF_ADAPTER_DROPOUT) == 0);
+}
+
 static bool copies_inputs(const sp_step_precision *precision)
 {
     return sp_precision_is_fp8(precision) && !sp_fp8_keeps_original(precision);
@@ -112,7 +141,7 @@ unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
            (stack->loss_chunks == 0 ? SP_IF_WHOLE_LOSS : 0) | (weighted ? SP_IF_WEIGHTED : 0) |
            (model->post_norms ? SP_IF_POST_NORMS : 0) | (model->mtp_layers > 0 ? SP_IF_MTP : 0) |
-           (copies_inputs(&stack->precision) ? SP_IF_FP8_COPIES : 0);
+           (copies_inputs(&stack->precision) ? SP_IF_FP8_COPIES : 0) | adapter_conditions(model);
 }
 
 sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
@@ -126,6 +155,7 @@ sp_shard sp_shard_of(const sp_model *model, const sp_layout *layout)
     int64_t common = sp_gcd(etp, tp);
     int64_t experts = model->experts > 0 ? model->experts : 1;
     sp_shard shard = {
+        .tp = layout->tp,
         .heads = model->heads / tp,
         .q = model->heads / tp * model->head_dim,
         .k = kv_heads * model->head_dim,
@@ -176,6 +206,69 @@ int64_t sp_layer_mlp_rows(const sp_shard *shard, const sp_layout *layout, int64_
     return sp_mul_bytes(sp_ceil_div(routed, layout->cp * shard->rows_over), shard->rows_of);
 }
 
+// Outputs of the adapters of a projection: parts of the projection's own, or all of them.
+static int adapter_outputs(const sp_model *model, const sp_shard *shard, sp_layer_place step,
+                           int64_t outputs[3])
+{
+    bool whole = model->lora_targets == SP_LORA_MEGATRON;
+    int count = 0;
+    if (step == SP_STEP_QKV && !whole) {
+        outputs[count++] = shard->q;
+        if (model->lora_targets != SP_LORA_QUERY_VALUE) {
+            outputs[count++] = shard->k;
+        }
+        outputs[count++] = shard->v;
+        return count;
+    }
+    bool halves = step == SP_STEP_FC1 && sp_model_is_gated(model) && !whole;
+    outputs[count++] = step == SP_STEP_QKV   ? shard->q + shard->k + shard->v
+                       : step != SP_STEP_FC1 ? sp_ceil_div(model->hidden, shard->tp)
+                       : halves              ? shard->ffn
+                                             : shard->fc1;
+    if (halves) {
+        outputs[count++] = shard->ffn;
+    }
+    return count;
+}
+
+sp_layer_adapters sp_layer_adapters_of(const sp_model *model, const sp_shard *shard,
+                                       sp_layer_place step)
+{
+    sp_layer_adapters adapters = {.rank = model->lora_rank,
+                                  .column = sp_layer_steps[step].inputs == SP_WIDTH_HIDDEN};
+    if ((adapter_conditions(model) & adapters_condition(step)) == 0) {
+        return adapters;
+    }
+    bool whole = model->lora_targets == SP_LORA_MEGATRON;
+    bool qkv = step == SP_STEP_QKV;
+    adapters.count = adapter_outputs(model, shard, step, adapters.outputs);
+    adapters.inputs = adapters.column          ? model->hidden
+                      : step == SP_STEP_OUTPUT ? shard->context
+                                               : shard->ffn;
+    adapters.low = adapters.column ? sp_ceil_div(model->lora_rank, shard->tp) : model->lora_rank;
+    adapters.input_width = sp_layer_steps[step].inputs;
+    adapters.output_width = !adapters.column      ? SP_WIDTH_HIDDEN
+                            : qkv                 ? (whole ? SP_WIDTH_QKV : SP_WIDTH_Q)
+                            : adapters.count == 1 ? SP_WIDTH_FC1
+                                                  : SP_WIDTH_FFN;
+    adapters.low_width = qkv                      ? SP_WIDTH_LOW_QKV
+                         : step == SP_STEP_OUTPUT ? SP_WIDTH_LOW_OUTPUT
+                         : step == SP_STEP_FC1    ? SP_WIDTH_LOW_FC1
+                                                  : SP_WIDTH_LOW_FC2;
+    return adapters;
+}
+
+static void adapter_widths(const sp_model *model, const sp_shard *shard,
+                           int64_t widths[SP_LAYER_WIDTHS])
+{
+    static const sp_layer_place steps[] = {SP_STEP_QKV, SP_STEP_OUTPUT, SP_STEP_FC1, SP_STEP_FC2};
+    for (int i = 0; i < 4; i++) {
+        const sp_layer_adapters adapters = sp_layer_adapters_of(model, shard, steps[i]);
+        widths[SP_WIDTH_LOW_QKV + i] = adapters.count * adapters.rank;
+        widths[SP_WIDTH_DROPPED_QKV + i] = adapters.count * adapters.inputs;
+    }
+}
+
 void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t widths[SP_LAYER_WIDTHS])
 {
     widths[SP_WIDTH_ONE] = 1;
@@ -212,6 +305,7 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
     widths[SP_WIDTH_LOGITS] = (1 + model->mtp_layers) * shard->vocab;
     widths[SP_WIDTH_MTP] = model->mtp_layers * model->hidden;
     widths[SP_WIDTH_MTP_JOINED] = 2 * model->mtp_layers * model->hidden;
+    adapter_widths(model, shard, widths);
 }
 
 int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)
@@ -303,6 +397,16 @@ static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool exp
     return total;
 }
 
+static int64_t adapter_parameters(const sp_model *model, const sp_shard *shard)
+{
+    int64_t total = 0;
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        const sp_layer_adapters adapters = sp_layer_adapters_of(model, shard, (sp_layer_place)s);
+        total += sp_layer_adapter_parameters(&adapters);
+    }
+    return total;
+}
+
 int64_t sp_layer_state_parameters(const sp_model *model, const sp_shard *shard,
                                   int64_t parts[SP_STATE_PARTS])
 {
@@ -336,7 +440,14 @@ int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
     int64_t sinks = attends && model->attention_sinks ? shard->heads : 0;
     int64_t parts[SP_STATE_PARTS];
     return (model->norm == SP_LAYERNORM ? 2 : 1) * norms + sinks +
-           sp_layer_state_parameters(model, shard, parts) + weights_of(model, shard, false);
+           sp_layer_state_parameters(model, shard, parts) + weights_of(model, shard, false) +
+           adapter_parameters(model, shard);
+}
+
+int64_t sp_layer_trained_parameters(const sp_model *model, const sp_shard *shard)
+{
+    return sp_model_is_frozen(model) ? adapter_parameters(model, shard)
+                                     : sp_layer_parameters(model, shard);
 }
 
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard)

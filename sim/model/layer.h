@@ -270,6 +270,16 @@ typedef enum sp_layer_width {
     SP_WIDTH_LOGITS, // of all tokens that a position predicts
     SP_WIDTH_MTP,    // hidden states of the further ones among them
     SP_WIDTH_MTP_JOINED,
+    // Of the adapters of a projection: what their first products give, and what these read where
+    // each has a copy.
+    SP_WIDTH_LOW_QKV,
+    SP_WIDTH_LOW_OUTPUT,
+    SP_WIDTH_LOW_FC1,
+    SP_WIDTH_LOW_FC2,
+    SP_WIDTH_DROPPED_QKV,
+    SP_WIDTH_DROPPED_OUTPUT,
+    SP_WIDTH_DROPPED_FC1,
+    SP_WIDTH_DROPPED_FC2,
     SP_LAYER_WIDTHS
 } sp_layer_width;
 
@@ -327,7 +337,14 @@ typedef enum sp_layer_condition {
     // Probabilities of experts are multiplied in behind the activation, by an operation of its own.
     SP_IF_WEIGHTED = 1 << 24,
     // Products keep FP8 copies of inputs that others keep in bf16.
-    SP_IF_FP8_COPIES = 1 << 25
+    SP_IF_FP8_COPIES = 1 << 25,
+    SP_IF_TRAINED = 1 << 26, // weights and gains; else adapters alone are
+    // Adapters of a projection, of both of the MLP, and their dropout.
+    SP_IF_QKV_ADAPTERS = 1 << 27,
+    SP_IF_OUTPUT_ADAPTERS = 1 << 28,
+    SP_IF_MLP_ADAPTERS = 1 << 29,
+    SP_IF_ADAPTER_DROPOUT = 1 << 30,
+    SP_IF_ADAPTERS = SP_IF_QKV_ADAPTERS | SP_IF_OUTPUT_ADAPTERS | SP_IF_MLP_ADAPTERS
 } sp_layer_condition;
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them. Of a
@@ -352,7 +369,7 @@ typedef enum sp_layer_condition {
         SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                                                         \
     ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
         SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                                                         \
+        SP_IF_UNFUSED_NORMS | SP_IF_MIXER | SP_IF_TRAINED)                                         \
     ROW(Q_LATENT, "query latent", LAYER, Q_LATENT, RESIDUAL, BF16, SP_LAYER_LATENT, STEP_Q_DOWN,   \
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                        \
     ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,        \
@@ -361,6 +378,14 @@ typedef enum sp_layer_condition {
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_UP, SP_IF_QUERY_LATENT)                          \
     ROW(KV_NORM, "normed key and value latent", LAYER, KV_LATENT, INPUT, PRODUCT, SP_LAYER_QKV,    \
         STEP_KV_NORM, LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_KV_UP, SP_IF_LATENT)                 \
+    ROW(DROPPED_QKV, "inputs of the QKV adapters, dropped out", LAYER, DROPPED_QKV, INPUT, BF16,   \
+        SP_LAYER_QKV, STEP_QKV, LAYER_STEPS, STEP_QKV, STEP_QKV,                                   \
+        SP_IF_QKV_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(DROPPED_QKV_MASK, "dropout mask of the QKV adapters", LAYER, DROPPED_QKV, INPUT, BYTE,     \
+        SP_LAYER_QKV, STEP_QKV, LAYER_STEPS, STEP_QKV, STEP_QKV,                                   \
+        SP_IF_QKV_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(LOW_QKV, "first products of the QKV adapters", LAYER, LOW_QKV, BLOCK, BF16, SP_LAYER_QKV,  \
+        STEP_QKV, LAYER_STEPS, STEP_QKV, STEP_QKV, SP_IF_QKV_ADAPTERS)                             \
     ROW(QKV_REST, "rest of the QKV output", LAYER, QK, BLOCK, BF16, SP_LAYER_QKV,                  \
         STEP_QKV_ELEMENTWISE, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_CORE,                          \
         SP_IF_QK_NORM | SP_IF_VIEWED_VALUES | SP_IF_ATTENTION)                                     \
@@ -384,6 +409,15 @@ typedef enum sp_layer_condition {
         STEP_RESIDUAL1, STEP_OUTPUT_REDUCE, STEP_NORM1, SP_IF_ATTENTION)                           \
     ROW(LOG_SUM_EXP, "log-sum-exp", LAYER, HEADS, BLOCK, FP32, SP_LAYER_CORE, STEP_CORE,           \
         STEP_CORE, STEP_CORE, STEP_CORE, SP_IF_FLASH | SP_IF_ATTENTION)                            \
+    ROW(DROPPED_OUTPUT, "inputs of the attention output adapters, dropped out", LAYER,             \
+        DROPPED_OUTPUT, BLOCK, BF16, SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT,       \
+        STEP_OUTPUT, SP_IF_OUTPUT_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                \
+    ROW(DROPPED_OUTPUT_MASK, "dropout mask of the attention output adapters", LAYER,               \
+        DROPPED_OUTPUT, BLOCK, BYTE, SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT,       \
+        STEP_OUTPUT, SP_IF_OUTPUT_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                \
+    ROW(LOW_OUTPUT, "first products of the attention output adapters", LAYER, LOW_OUTPUT, BLOCK,   \
+        BF16, SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT, STEP_OUTPUT,                 \
+        SP_IF_OUTPUT_ADAPTERS)                                                                     \
     ROW(ATTENTION_COPY, "attention output in FP8", LAYER, CONTEXT, BLOCK, PRODUCT,                 \
         SP_LAYER_OUTPUT, STEP_OUTPUT, LAYER_STEPS, STEP_OUTPUT_REDUCE, STEP_NORM1,                 \
         SP_IF_FP8_COPIES | SP_IF_ATTENTION)                                                        \
@@ -406,7 +440,7 @@ typedef enum sp_layer_condition {
         STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                  \
     ROW(POST_NORM1_RESULT, "result of the norm behind attention in fp32", LAYER, HIDDEN, RESIDUAL, \
         FP32, SP_LAYER_OUTPUT, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE, STEP_OUTPUT_REDUCE,         \
-        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                  \
+        STEP_OUTPUT_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MIXER | SP_IF_TRAINED)  \
     ROW(ATTENTION_MASK, "attention block dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE,             \
         SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,    \
         SP_IF_DROPOUT | SP_IF_MIXER)                                                               \
@@ -421,7 +455,7 @@ typedef enum sp_layer_condition {
         SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                                           \
     ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
         SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                                           \
+        SP_IF_UNFUSED_NORMS | SP_IF_MLP | SP_IF_TRAINED)                                           \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
     ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
@@ -455,6 +489,14 @@ typedef enum sp_layer_condition {
         SP_IF_ROUTED)                                                                              \
     ROW(EXPERT_INPUT, "expert input", LAYER, ROUTED, EXPERTS, PRODUCT, SP_LAYER_PERMUTATION,       \
         STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_ROUTED)                  \
+    ROW(DROPPED_FC1, "inputs of the fc1 adapters, dropped out", LAYER, DROPPED_FC1, INPUT, BF16,   \
+        SP_LAYER_FC1, STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1,                                   \
+        SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(DROPPED_FC1_MASK, "dropout mask of the fc1 adapters", LAYER, DROPPED_FC1, INPUT, BYTE,     \
+        SP_LAYER_FC1, STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1,                                   \
+        SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(LOW_FC1, "first products of the fc1 adapters", LAYER, LOW_FC1, BLOCK, BF16, SP_LAYER_FC1,  \
+        STEP_FC1, LAYER_STEPS, STEP_FC1, STEP_FC1, SP_IF_MLP_ADAPTERS)                             \
     ROW(GATE, "fc1 output, gate half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,   \
         LAYER_STEPS, LAYER_STEPS, STEP_ACTIVATION, SP_IF_SPLIT_SWIGLU | SP_IF_MLP)                 \
     ROW(UP, "fc1 output, up half", LAYER, FFN, EXPERTS, BF16, SP_LAYER_ACTIVATION, STEP_FC1,       \
@@ -470,6 +512,14 @@ typedef enum sp_layer_condition {
         STEP_ACTIVATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2, SP_IF_MLP)                      \
     ROW(EXPERT_OUTPUT, "expert output", LAYER, ROUTED, EXPERTS, BF16, SP_LAYER_FC2, STEP_FC2,      \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
+    ROW(DROPPED_FC2, "inputs of the fc2 adapters, dropped out", LAYER, DROPPED_FC2, BLOCK, BF16,   \
+        SP_LAYER_FC2, STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2,                                   \
+        SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(DROPPED_FC2_MASK, "dropout mask of the fc2 adapters", LAYER, DROPPED_FC2, BLOCK, BYTE,     \
+        SP_LAYER_FC2, STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2,                                   \
+        SP_IF_MLP_ADAPTERS | SP_IF_ADAPTER_DROPOUT)                                                \
+    ROW(LOW_FC2, "first products of the fc2 adapters", LAYER, LOW_FC2, BLOCK, BF16, SP_LAYER_FC2,  \
+        STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2, SP_IF_MLP_ADAPTERS)                             \
     ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
         SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,           \
         SP_IF_POST_NORMS | SP_IF_MLP)                                                              \
@@ -478,7 +528,7 @@ typedef enum sp_layer_condition {
         SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                        \
     ROW(POST_NORM2_RESULT, "result of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,   \
         FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
-        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                        \
+        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP | SP_IF_TRAINED)                        \
     ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,           \
         STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT | SP_IF_MLP)   \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                      \
@@ -497,7 +547,7 @@ typedef enum sp_layer_condition {
     ROW(FINAL_NORM_INPUT, "input of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,      \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
     ROW(FINAL_NORM_RESULT, "result of the final norm in fp32", HEAD, HIDDEN, RESIDUAL, FP32, 0,    \
-        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS)                   \
+        LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_UNFUSED_NORMS | SP_IF_TRAINED)   \
     ROW(MTP_EMBEDDING, "embeddings of further tokens", HEAD, MTP, RESIDUAL, BF16, 0, LAYER_STEPS,  \
         LAYER_STEPS, LAYER_STEPS, LAYER_STEPS, SP_IF_MTP)                                          \
     ROW(MTP_INPUT, "hidden states of further tokens", HEAD, MTP, RESIDUAL, BF16, 0, LAYER_STEPS,   \
@@ -535,12 +585,14 @@ typedef struct sp_layer_tensor {
 extern const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS];
 
 // A set of a layer's tensors: bit 1 << id.
-typedef uint64_t sp_layer_set;
-#define SP_LAYER_SET(id) (UINT64_C(1) << (id))
+__extension__ typedef unsigned __int128 sp_layer_set;
+#define SP_LAYER_SET(id) ((sp_layer_set)1 << (id))
 
 static inline sp_layer_tensor_id sp_layer_set_first(sp_layer_set tensors)
 {
-    return (sp_layer_tensor_id)__builtin_ctzll(tensors);
+    uint64_t low = (uint64_t)tensors;
+    return (sp_layer_tensor_id)(low != 0 ? __builtin_ctzll(low)
+                                         : 64 + __builtin_ctzll((uint64_t)(tensors >> 64)));
 }
 
 // Columns of SP_LAYER_STEP_ROWS.
@@ -603,6 +655,7 @@ static inline double sp_capacity_share(const sp_expert_capacity *capacity)
 
 // One rank's share of a model's widths.
 typedef struct sp_shard {
+    int tp;                         // ranks that share a layer
     int64_t heads;                  // query heads
     int64_t q, k, v;                // widths of queries, keys and values
     int64_t context;                // width of the attention's output
@@ -649,6 +702,41 @@ typedef struct sp_layer_linear {
 // False: the step is no projection, or none that the model has.
 bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
                         sp_layer_linear *linear);
+// The adapters of a projection on one rank: each multiplies its input by A [inputs, low] and what
+// that gives by B [rank, outputs], which is scaled and added to the projection's output. TP ranks
+// split both: A of a column-parallel projection by what it gives, which is gathered, of a
+// row-parallel one by what it reads, which is summed; B by its outputs, which of a row-parallel one
+// are gathered (NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/peft/utils.py,
+// ParallelLinearAdapter). Without TP as in PEFT.
+typedef struct sp_layer_adapters {
+    int count; // 0: none
+    bool column;
+    int64_t rank, inputs, low;
+    int64_t outputs[3];                       // [count]
+    sp_layer_width input_width, output_width; // of matrices of all rows; the widest output
+    sp_layer_width low_width;                 // of all adapters together
+} sp_layer_adapters;
+
+sp_layer_adapters sp_layer_adapters_of(const sp_model *model, const sp_shard *shard,
+                                       sp_layer_place step);
+// The outputs of all together.
+static inline int64_t sp_layer_adapter_outputs(const sp_layer_adapters *adapters)
+{
+    int64_t outputs = 0;
+    for (int i = 0; i < adapters->count; i++) {
+        outputs += adapters->outputs[i];
+    }
+    return outputs;
+}
+static inline int64_t sp_layer_adapter_parameters(const sp_layer_adapters *adapters)
+{
+    return adapters->count * adapters->inputs * adapters->low +
+           adapters->rank * sp_layer_adapter_outputs(adapters);
+}
+// Does the gradient of the projection's weight, or of its adapters', read the projection's input
+// itself?
+bool sp_layer_reads_input(unsigned conditions, sp_layer_place step);
+
 // Of a layer with a state, beside its projections: the convolution, of Mamba-2 with a bias; numbers
 // of each head, which say how fast it forgets and, of Mamba-2, what passes by the state; a norm of
 // what the state gives, of Mamba-2 of all its features, else of those of a head, which every TP
@@ -666,6 +754,8 @@ int64_t sp_layer_norms(const sp_model *model); // of hidden states
 // Parameters of one layer: projections, their column-split biases and sinks are divided over TP,
 // norms, router, a gate and the biases after a reduction are not.
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard);
+// Those of them that are trained: of adapters alone where there are any.
+int64_t sp_layer_trained_parameters(const sp_model *model, const sp_shard *shard);
 // Those of them that are of experts: 0 of a dense MLP.
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard);
 // Is a parameter the weight of such a product?

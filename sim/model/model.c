@@ -51,6 +51,11 @@ static bool has_experts(const void *owner)
     return ((const sp_model *)owner)->experts > 0;
 }
 
+static bool has_adapters(const void *owner)
+{
+    return sp_model_is_frozen(owner);
+}
+
 static double any_expert(const void *owner)
 {
     return has_experts(owner);
@@ -289,6 +294,29 @@ static const sp_setting model_rows[] = {
              "stage: each is like the last layer, behind a projection of hidden states joined with "
              "the embedding, and has logits and a loss of its own.",
      .aliases = "num_nextn_predict_layers mtp_num_layers"},
+    {.key = "model.lora_rank", SP_INT(0, SP_I_MAX_LORA_RANK), SP_FIELD(sp_model, lora_rank),
+     .if_changed = true, .fallback = "0, all parameters are trained",
+     .text = "Rank r of low-rank adapters (LoRA): the model's own weights are frozen, without "
+             "gradients, optimizer states and weight-gradient products, and beside each projection "
+             "of model.lora_targets with n inputs and m outputs n*r and r*m parameters are "
+             "trained. Gradients still pass through all layers down to the first. FLOPs and MFU "
+             "count what is computed: forward and input gradients of all, weight gradients of "
+             "adapters alone. Tensor-parallel ranks each have 1/tp of both matrices of an adapter, "
+             "as in Megatron-Bridge. Not with experts, latent attention, layers that predict "
+             "further tokens, or stacks of hand-written passes.",
+     .aliases = "lora_r lora_dim peft_dim"},
+    {.key = "model.lora_targets", SP_ONE_OF(sp_lora_target_names), SP_FIELD(sp_model, lora_targets),
+     .is_written = has_adapters,
+     .text = "Projections with adapters: all-linear (queries, keys, values, attention output, gate, "
+             "up and down, one adapter each, as PEFT and Megatron-Bridge's CanonicalLoRA have "
+             "them), attention (the first four), mlp (the last three), query-value (queries and "
+             "values), megatron-linear (all, but one adapter for queries, keys and values together "
+             "and one for gate and up, as Megatron-Bridge's LoRA class). With model.lora_rank.",
+     .aliases = "target_modules lora_target_modules"},
+    {.key = "model.lora_dropout", SP_SWITCH, SP_FIELD(sp_model, lora_dropout),
+     .is_written = has_adapters,
+     .text = "Adapters drop out inputs: each keeps what is left of its own and a mask. With "
+             "model.lora_rank."},
     {.key = "model.kv_heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, kv_heads),
      .derive = as_many_as_heads, .fallback = "as many as heads",
      .text = "Heads of keys and values; fewer than heads is grouped-query attention.",
@@ -776,6 +804,12 @@ static double parameters_of_layer(const sp_model *alike)
     return (double)sp_layer_parameters(alike, &shard);
 }
 
+static double trained_of_layer(const sp_model *alike)
+{
+    sp_shard shard = whole(alike);
+    return (double)sp_layer_trained_parameters(alike, &shard);
+}
+
 int64_t sp_model_layer_parameters(const sp_model *model)
 {
     return (int64_t)(sum_layers(model, parameters_of_layer) / sp_model_all_layers(model));
@@ -805,10 +839,17 @@ int64_t sp_model_parameters(const sp_model *model)
            head_parameters(model) + model->mtp_layers * sp_model_mtp_parameters(model);
 }
 
+int64_t sp_model_trained_parameters(const sp_model *model)
+{
+    return sp_model_is_frozen(model) ? (int64_t)sum_layers(model, trained_of_layer)
+                                     : sp_model_parameters(model);
+}
+
 static double linear_flops_of_layer(const sp_model *model)
 {
     sp_shard shard = whole(model);
-    int64_t weights = 0; // that a token passes
+    // That a token passes.
+    int64_t weights = sp_model_is_frozen(model) ? sp_layer_trained_parameters(model, &shard) : 0;
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         sp_layer_linear linear;
         if (sp_layer_is_product(&sp_layer_steps[s]) &&
@@ -836,6 +877,16 @@ double sp_model_forward_flops(const sp_model *model, double tokens, double pairs
     double linear = sum_layers(model, linear_flops_of_layer) + head + model->mtp_layers * further;
     double attention = sp_model_all_layers(model) * sp_model_attention_flops_per_pair(model);
     return linear * tokens + attention * (pairs2 / 2.0);
+}
+
+double sp_model_step_flops(const sp_model *model, double tokens, double pairs2)
+{
+    double all = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
+    if (!sp_model_is_frozen(model)) {
+        return all;
+    }
+    double trained = 2.0 * (double)sp_model_trained_parameters(model) * tokens;
+    return all - (sp_model_forward_flops(model, tokens, 0.0) - trained);
 }
 
 typedef struct checker {
@@ -946,6 +997,35 @@ static void check_latent(checker *check, const sp_model *model)
            "latent attention has no QKV projection");
 }
 
+static void check_adapters(checker *check, const sp_model *model)
+{
+    static const char key[] = "lora_rank";
+    static const char alone[] = "is of adapters, which lora_rank asks for";
+    if (!sp_model_is_frozen(model)) {
+        refuse(check, model->lora_targets != SP_LORA_ALL_LINEAR, "lora_targets", alone);
+        refuse(check, model->lora_dropout, "lora_dropout", alone);
+        return;
+    }
+    refuse(check, sp_model_most_experts(model) > 0, key,
+           "adapters are not simulated in models with experts, expected 0, got %lld",
+           (long long)model->lora_rank);
+    refuse(check, sp_model_is_latent(model), key,
+           "adapters are not simulated with latent attention (kv_lora_rank), expected 0, got %lld",
+           (long long)model->lora_rank);
+    refuse(check, model->mtp_layers > 0, key,
+           "adapters are not simulated with layers that predict further tokens (mtp_layers), "
+           "expected 0, got %lld",
+           (long long)model->lora_rank);
+    refuse(check, sp_model_has_state(model) || sp_model_lacks_blocks(model), key,
+           "adapters are not simulated beside layers with a state, or without attention or an MLP "
+           "(mixer, without_mlp), expected 0, got %lld",
+           (long long)model->lora_rank);
+    refuse(check, model->attention_gate, key,
+           "adapters are not simulated with a gate of attention (attention_gate), expected 0, got "
+           "%lld",
+           (long long)model->lora_rank);
+}
+
 static void check_kind(checker *check, const sp_model *model, const char *experts_key,
                        const char *chunk_key, const sp_layer_mlp *kind)
 {
@@ -1005,6 +1085,7 @@ static void check_relations(checker *check, const sp_model *model)
     const char *rotary = sp_model_is_latent(model) ? "qk_rope_dim" : "head_dim";
     check_latent(check, model);
     check_state(check, model);
+    check_adapters(check, model);
     check_biases(check, model);
     refuse(check, model->heads % model->kv_heads != 0, "kv_heads",
            "%d key and value heads do not divide %d query heads", model->kv_heads, model->heads);
@@ -1035,6 +1116,8 @@ const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", "ge
 const char *const sp_mixer_names[] = {"attention", "mamba2", "gated-delta", "none", NULL};
 const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
 const char *const sp_positional_names[] = {"rope", "learned", "none", NULL};
+const char *const sp_lora_target_names[] = {"all-linear",  "attention",       "mlp",
+                                            "query-value", "megatron-linear", NULL};
 const char *const sp_stored_dtype_names[] = {"bfloat16", "float16", "float32", "float8", NULL};
 
 void sp_model_from_object(sp_object *object, sp_model *model)
@@ -1057,6 +1140,12 @@ void sp_model_from_object(sp_object *object, sp_model *model)
     }
     if (model->experts > 0) {
         sp_object_require(object, "experts_per_token");
+    }
+    static const char *const of_adapters[] = {"lora_targets", "lora_dropout"};
+    for (size_t k = 0; k < sizeof of_adapters / sizeof of_adapters[0]; k++) {
+        if (model->lora_rank == 0 && sp_object_has(object, of_adapters[k])) {
+            sp_object_error(object, of_adapters[k], "is of adapters, which lora_rank asks for");
+        }
     }
     sp_object_end(object);
     if (object->json != NULL && object->err->count + object->err->dropped == before) {

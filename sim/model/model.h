@@ -19,6 +19,16 @@ typedef enum sp_stored_dtype {
 } sp_stored_dtype;
 // Dropout of hidden states and attention; usual: with GELU alone.
 typedef enum sp_dropout { SP_DROPOUT_USUAL, SP_DROPOUT_OFF, SP_DROPOUT_ON } sp_dropout;
+// Which projections of a layer carry adapters: all of them, those of attention or of the MLP, or
+// queries and values alone (the choice of the LoRA paper); or all of them as Megatron-Bridge's LoRA
+// class has them, with one adapter for queries, keys and values, and one for gate and up.
+typedef enum sp_lora_targets {
+    SP_LORA_ALL_LINEAR,
+    SP_LORA_ATTENTION,
+    SP_LORA_MLP,
+    SP_LORA_QUERY_VALUE,
+    SP_LORA_MEGATRON
+} sp_lora_targets;
 typedef enum sp_norm { SP_RMSNORM, SP_LAYERNORM } sp_norm;
 // What tokens of a layer learn from each other by: attention; a state that each token changes
 // (Mamba-2, arXiv 2405.21060; gated DeltaNet, arXiv 2412.06464), in place of it; or nothing, in a
@@ -37,6 +47,7 @@ extern const char *const sp_norm_names[];
 extern const char *const sp_mixer_names[];
 extern const char *const sp_positional_names[];
 extern const char *const sp_stored_dtype_names[]; // as PyTorch names them
+extern const char *const sp_lora_target_names[];
 
 enum { SP_MODEL_NAME = 64, SP_MODEL_KEY = 40, SP_MODEL_KEYS = 160 };
 
@@ -108,6 +119,11 @@ typedef struct sp_model {
     // the position does not turn and one that it does, which all keys share.
     int64_t q_lora_rank, kv_lora_rank;
     int64_t qk_nope_dim, qk_rope_dim, v_head_dim;
+    // Low-rank adapters (Hu et al., LoRA, arXiv 2106.09685): r of each; 0: all parameters are
+    // trained, else adapters alone. Their dropout keeps a copy of what each reads, and a mask.
+    int64_t lora_rank;
+    sp_lora_targets lora_targets;
+    bool lora_dropout;
     int mtp_layers; // that predict further tokens, on the last stage, alike the last layer
     int experts;    // as ffn
     int experts_per_token;
@@ -248,10 +264,18 @@ static inline int64_t sp_model_pair_features(const sp_model *model, int products
     return (products + 1) / 2 * model->head_dim + products / 2 * sp_model_v_dim(model);
 }
 
+// Are all parameters frozen but those of adapters?
+static inline bool sp_model_is_frozen(const sp_model *model)
+{
+    return model->lora_rank > 0;
+}
+
 // ---- Counts ----
 
-// Parameters, exact: equal to the published counts where they exist.
+// Parameters, exact: equal to the published counts where they exist. With those of adapters, and
+// those that are trained: adapters alone where there are any.
 int64_t sp_model_parameters(const sp_model *model);
+int64_t sp_model_trained_parameters(const sp_model *model);
 // What a further predicted token has beside its layer: a projection of 2h to h and three norms.
 int64_t sp_model_mtp_parameters(const sp_model *model);
 // One layer, all experts, norms, biases; of several kinds the mean, rounded down.
@@ -281,6 +305,9 @@ double sp_model_pairs2(const sp_model *model, double begin, double tokens);
 // pair, with latents 2*a*(d + v) (QK^T and PV; Korthikanti et al., arXiv 2205.05198, appendix A
 // counts the same with s^2 pairs).
 double sp_model_forward_flops(const sp_model *model, double tokens, double pairs2);
+// Of a forward and its backward without recomputation: three times as many, but for the weight
+// gradients that frozen weights have not.
+double sp_model_step_flops(const sp_model *model, double tokens, double pairs2);
 // One layer; of several kinds the mean.
 double sp_model_layer_linear_flops_per_token(const sp_model *model);
 double sp_model_attention_flops_per_pair(const sp_model *model); // one layer
@@ -297,6 +324,7 @@ enum {
     SP_I_MAX_HEAD_DIM = 1 << 12,
     SP_I_MAX_VOCAB = 1 << 27,
     SP_I_MAX_POSITIONS = 1 << 27,
+    SP_I_MAX_LORA_RANK = 1 << 12,
     SP_I_MAX_EXPERTS = 1 << 10,
     SP_I_MAX_STATE_CONV = 64
 };

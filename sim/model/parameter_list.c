@@ -59,6 +59,8 @@ const char *const sp_parameter_names[SP_PARAMETER_KINDS] = {
     [SP_PARAMETER_SHARED_GATE_WEIGHT] = "shared.gate.weight",
     [SP_PARAMETER_POST_NORM2_WEIGHT] = "post_norm2.weight",
     [SP_PARAMETER_POST_NORM2_BIAS] = "post_norm2.bias",
+    [SP_PARAMETER_ADAPTER_A] = "adapter_a.weight",
+    [SP_PARAMETER_ADAPTER_B] = "adapter_b.weight",
     [SP_PARAMETER_TOKEN_TABLE] = "embedding.tokens",
     [SP_PARAMETER_POSITION_TABLE] = "embedding.positions",
     [SP_PARAMETER_FINAL_WEIGHT] = "final_norm.weight",
@@ -117,6 +119,27 @@ typedef struct shares {
     sp_shard rank, whole;
 } shares;
 
+// A starts as a weight, B at 0 (LoRA, section 4.1), which decays all the same.
+static void add_adapters(sp_parameter_list *list, int layer, const shares *s, sp_layer_place step)
+{
+    const sp_layer_adapters own = sp_layer_adapters_of(s->model, &s->rank, step);
+    const sp_layer_adapters all = sp_layer_adapters_of(s->model, &s->whole, step);
+    for (int i = 0; i < own.count; i++) {
+        sp_parameter first = {.rows = own.low,
+                              .columns = own.inputs,
+                              .all_rows = all.low,
+                              .all_columns = all.inputs,
+                              .spread = 1.0 / sqrt((double)all.inputs)};
+        sp_parameter second = {.rows = own.outputs[i],
+                               .columns = own.rank,
+                               .all_rows = all.outputs[i],
+                               .all_columns = all.rank};
+        add(list, layer, SP_PARAMETER_ADAPTER_A, first);
+        add(list, layer, SP_PARAMETER_ADAPTER_B, second);
+        list->items[list->count - 1].decays = true;
+    }
+}
+
 // Weights start with a spread of 1/sqrt(inputs) (LeCun and others: "Efficient BackProp", 1998,
 // equation 16), biases at 0.
 static void add_linear(sp_parameter_list *list, int layer, const shares *s, sp_layer_place step)
@@ -138,6 +161,7 @@ static void add_linear(sp_parameter_list *list, int layer, const shares *s, sp_l
         parameter.spread = 0.0;
         add(list, layer, sp_layer_steps[step].weight + 1, parameter);
     }
+    add_adapters(list, layer, s, step);
 }
 
 static void add_latent(sp_parameter_list *list, int layer, const shares *s)
@@ -233,8 +257,8 @@ static void repeat_layer(sp_parameter_list *list, size_t first, int layers)
     }
 }
 
-void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
-                           bool embedded, sp_parameter_list *list)
+static void add_stage(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                      bool embedded, sp_parameter_list *list)
 {
     const sp_layout alone = {.tp = 1};
     const shares s = {model, sp_shard_of(model, layout), sp_shard_of(model, &alone)};
@@ -280,6 +304,19 @@ void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const
         if (model->head_bias) {
             add_vector(list, -1, SP_PARAMETER_HEAD_BIAS, s.rank.vocab, model->vocab);
         }
+    }
+}
+
+void sp_parameter_list_add(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
+                           bool embedded, sp_parameter_list *list)
+{
+    size_t first = list->count;
+    add_stage(model, layout, stage, embedded, list);
+    for (size_t i = first; i < list->count; i++) {
+        sp_parameter *added = &list->items[i];
+        bool adapter =
+            added->kind == SP_PARAMETER_ADAPTER_A || added->kind == SP_PARAMETER_ADAPTER_B;
+        added->frozen = sp_model_is_frozen(model) && !adapter;
     }
 }
 

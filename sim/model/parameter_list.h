@@ -64,6 +64,8 @@ typedef enum sp_parameter_kind {
     SP_PARAMETER_SHARED_GATE_WEIGHT,
     SP_PARAMETER_POST_NORM2_WEIGHT, // behind the MLP
     SP_PARAMETER_POST_NORM2_BIAS,
+    SP_PARAMETER_ADAPTER_A, // of any projection
+    SP_PARAMETER_ADAPTER_B,
     SP_PARAMETER_LAYER_KINDS,
     // Embedding and LM head.
     SP_PARAMETER_TOKEN_TABLE = SP_PARAMETER_LAYER_KINDS,
@@ -88,6 +90,7 @@ typedef struct sp_parameter {
     // Starting values are spread evenly around the centre with this standard deviation.
     double centre, spread;
     bool of_experts;
+    bool frozen; // no gradient, no optimizer states
     bool decays; // matrices have weight decay, vectors (norms, biases) have none
 } sp_parameter;
 

@@ -563,6 +563,13 @@ bool sp_stack_is_fsdp(const sp_stack *stack)
     return framework_of(stack) == FSDP;
 }
 
+bool sp_stack_lacks_adapters(const sp_stack *stack)
+{
+    framework of = framework_of(stack);
+    return of == MEGATRON || of == INTERNEVO || of == NANOTRON ||
+           (of == DEEPSPEED && strcmp(stack->name, "hf-trainer") != 0);
+}
+
 bool sp_stack_passes_keys(const sp_stack *stack)
 {
     return stack->cp_overlap == SP_CP_ATTENTION || stack->cp_overlap == SP_CP_A2A_P2P;

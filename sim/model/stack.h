@@ -212,6 +212,9 @@ typedef enum sp_memory_log {
 
 sp_memory_log sp_stack_memory_log(const sp_stack *stack);
 bool sp_stack_is_fsdp(const sp_stack *stack);
+// Is it of a framework that is not known to train adapters? Those of Hugging Face, Megatron-Bridge
+// and FSDP (torchtune, PEFT) do, and none is named by this program's own stacks.
+bool sp_stack_lacks_adapters(const sp_stack *stack);
 
 // Are both of one framework, or one of them of none (this program's own stacks, and no name)?
 bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);

@@ -71,6 +71,11 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
                            "prompts are not simulated with latent attention, whose keys and values "
                            "later chunks make again from their latents");
     }
+    if (sp_model_is_frozen(&scenario->model)) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "model.lora_rank",
+                           "reading prompts is not simulated with adapters, expected 0, got %lld",
+                           (long long)scenario->model.lora_rank);
+    }
     if (sp_precision_is_fp8(&scenario->memory.stack.precision)) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "precision",
                            "\"fp8\" is of training steps: prompts are priced in BF16 alone");

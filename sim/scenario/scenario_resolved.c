@@ -319,6 +319,10 @@ json_t *sp_scenario_derived(const sp_scenario *scenario)
         }
         put_layers_per_chunk(b, scenario);
         sp_json_put(b, "parameters", json_integer(sp_model_parameters(&scenario->model)));
+        if (sp_model_is_frozen(&scenario->model)) {
+            sp_json_put(b, "trained_parameters",
+                        json_integer(sp_model_trained_parameters(&scenario->model)));
+        }
     }
     return b;
 }

@@ -1019,6 +1019,40 @@ static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
                        "layers that predict further tokens are not simulated with %s", what);
 }
 
+// Adapters, which TP ranks split (Megatron-LM's divide() asserts that they can).
+static sp_status check_adapters(const sp_scenario *scenario, sp_error *err)
+{
+    static const char key[] = "model.lora_rank";
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_model *model = &scenario->model;
+    int tp = scenario->layout.tp;
+    if (!sp_model_is_frozen(model)) {
+        return SP_OK;
+    }
+    if (stack->tensors == SP_TENSORS_EXPLICIT ||
+        scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "adapters are not simulated with %s: %s",
+                           stack->tensors == SP_TENSORS_EXPLICIT
+                               ? "passes written by hand (stack.tensors \"explicit\")"
+                               : "memory.model \"slimpipe-planner\"",
+                           stack->tensors == SP_TENSORS_EXPLICIT
+                               ? "the stacks \"hf-trainer\", \"megatron-bridge-2025\" and "
+                                 "\"fsdp2-2025\" are of frameworks that have them"
+                               : "expected \"tensors\"");
+    }
+    if (sp_precision_is_fp8(&stack->precision)) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "adapters are not simulated with precision \"fp8\": expected \"bf16\"");
+    }
+    if (model->lora_rank % tp != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "%lld is no multiple of parallel.tp %d, whose ranks split adapters",
+                           (long long)model->lora_rank, tp);
+    }
+    return SP_OK;
+}
+
 // Has the schedule a forward beside each backward that is not its own, so that neither waits for
 // the other? Chunks in turn (interleaved) have, whose ranks run two forwards more ahead for each
 // rank behind them, DualPipe's pairs, and one rank alone. With the one forward more of 1F1B pairs
@@ -1096,7 +1130,7 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
         check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
         check_nvls,        check_planner, check_offload,    check_shared_experts, check_capacity,
         check_mixers,      check_latent,  check_mtp,        check_overlap,        check_fp8,
-        check_one_sided,   check_blocks};
+        check_one_sided,   check_blocks,  check_adapters};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =
@@ -1478,6 +1512,11 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *resu
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.kv_lora_rank",
                            "generated text is not simulated with latent attention, whose products "
                            "then work on the latents");
+    }
+    if (sp_model_is_frozen(&scenario->model)) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.lora_rank",
+                           "generated text is not simulated with adapters, expected 0, got %lld",
+                           (long long)scenario->model.lora_rank);
     }
     sp_decode_machine machine = sp_decode_machine_of(scenario);
     sp_status status = sp_scenario_check_shares(scenario, err);

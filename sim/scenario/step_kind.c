@@ -192,6 +192,11 @@ void sp_scenario_step_error(const sp_scenario *scenario, double bubble, double m
         *found = (sp_step_error){.not_validated = "no logged step was compared with jitter"};
         return;
     }
+    if (sp_model_is_frozen(&scenario->model)) {
+        *found = (sp_step_error){.not_validated = "logged steps train all parameters, this one "
+                                                  "adapters alone (model.lora_rank)"};
+        return;
+    }
     if (scenario->memory.offload_ratio > 0.0) {
         *found = (sp_step_error){.not_validated = "no logged step was compared with offloading"};
         return;

@@ -287,16 +287,19 @@ static int64_t shares(const sp_layout *layout, int buffer)
     return buffer == EXPERTS ? sp_layout_expert_replicas(layout) : sp_layout_zero_ranks(layout);
 }
 
+// That are trained.
 static int64_t elements_of(const sp_layout *layout, const sp_parameter_list *list, int buffer)
 {
     int64_t elements = 0;
     for (size_t i = 0; i < list->count; i++) {
-        elements += buffer_of(layout, &list->items[i]) == buffer ? list->items[i].elements : 0;
+        bool counts = buffer_of(layout, &list->items[i]) == buffer && !list->items[i].frozen;
+        elements += counts ? list->items[i].elements : 0;
     }
     return elements;
 }
 
-// Parameters one by one, then the chunk's gradient buffers, padded to equal shares.
+// Parameters one by one, then the chunk's gradient buffers (of those that are trained), padded to
+// equal shares.
 static void allocate_chunk(sp_i_unit_memory *memory, const sp_layout *layout, const sp_stack *stack,
                            const sp_parameter_list *list)
 {
@@ -315,7 +318,8 @@ static void allocate_chunk(sp_i_unit_memory *memory, const sp_layout *layout, co
         int64_t elements = elements_of(layout, list, b);
         int64_t share = sp_ceil_div(elements, ranks);
         bool reduces = b == EXPERTS ? ranks > 1 : layout->dp * layout->cp > 1;
-        if (b == EXPERTS && elements == 0) {
+        // A stage may have no expert, and no parameter that is trained.
+        if (elements == 0 && (b == EXPERTS || list->count > 0)) {
             continue;
         }
         sp_i_take(memory, sp_mul_bytes(number, layout->zero >= 2 ? share : share * ranks));
@@ -391,7 +395,7 @@ static void cut(const sp_layout *layout, const sp_parameter_list *list, int buff
     int64_t at = 0;
     for (size_t i = list->count; i-- > 0;) {
         const sp_parameter *parameter = &list->items[i];
-        if (buffer_of(layout, parameter) != buffer) {
+        if (buffer_of(layout, parameter) != buffer || parameter->frozen) {
             continue;
         }
         int64_t from = at > begin ? at : begin;

@@ -49,7 +49,8 @@ void sp_i_step_describe(const sp_scenario *scenario, sp_result *result)
     result->compute_scale = scenario->profile.compute_scale;
     result->memory_scale = scenario->profile.memory_scale;
     result->parameters = sp_model_parameters(&scenario->model);
-    result->flops_per_token = 3.0 * sp_model_forward_flops(&scenario->model, 1.0, 0.0);
+    result->trained_parameters = sp_model_trained_parameters(&scenario->model);
+    result->flops_per_token = sp_model_step_flops(&scenario->model, 1.0, 0.0);
     result->network = falls_back(scenario) ? SP_NETWORK_CLOSED : scenario->network;
     result->collectives = scenario->profile.algorithm;
     result->jitter = scenario->jitter;
@@ -151,23 +152,25 @@ static void warn_of_sharding(const sp_scenario *scenario, sp_warnings *warnings)
 {
     const sp_layout *layout = &scenario->layout;
     const sp_stack *stack = &scenario->memory.stack;
-    double parameters =
-        (double)sp_model_parameters(&scenario->model) / ((double)layout->tp * layout->pp);
+    double model_ranks = (double)layout->tp * layout->pp;
+    double parameters = (double)sp_model_parameters(&scenario->model) / model_ranks;
+    double trained = (double)sp_model_trained_parameters(&scenario->model) / model_ranks;
     double ranks = (double)layout->dp * layout->cp;
     if (layout->zero == 2 && ranks > 1.0 && stack->gradient_buckets) {
         sp_warnings_add(warnings,
                         "zero 2: bf16 buckets of all gradients stand beside the shares "
                         "(stack.gradient_buckets), as in DeepSpeed; sums in fp32 as its BF16 "
                         "optimizer has, about %.2f GiB more, are not counted",
-                        DEEPSPEED_SUM_BYTES * parameters / SP_GIB);
+                        DEEPSPEED_SUM_BYTES * trained / SP_GIB);
     }
     if (layout->zero >= 2 && ranks > 1.0 && layout->pp > 1 && sp_stack_is_fsdp(stack)) {
-        double whole = sp_stack_gradient_bytes(stack) + (layout->zero >= 3 ? 2.0 : 0.0);
+        double whole_bytes =
+            sp_stack_gradient_bytes(stack) * trained + (layout->zero >= 3 ? 2.0 * parameters : 0.0);
         sp_warnings_add(warnings,
                         "zero %d with a pipeline: FSDP keeps %sgradients whole between "
                         "micro-batches, about %.2f GiB more, which is not counted",
                         layout->zero, layout->zero >= 3 ? "parameters and " : "",
-                        whole * parameters * (1.0 - 1.0 / ranks) / SP_GIB);
+                        whole_bytes * (1.0 - 1.0 / ranks) / SP_GIB);
     }
 }
 
@@ -431,9 +434,9 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     facts->dropped_tokens = tokens_of(packing->batch, packing->dropped, packing->dropped_count);
     facts->delayed_tokens = tokens_of(packing->batch, packing->delayed, packing->delayed_count);
     double tokens = (double)facts->tokens;
-    facts->model_flops = 3.0 * sp_model_forward_flops(model, tokens, pairs2);
+    facts->model_flops = sp_model_step_flops(model, tokens, pairs2);
     full2 *= sp_model_attending_share(model);
-    facts->full_flops = 3.0 * sp_model_forward_flops(model, tokens, full2);
+    facts->full_flops = sp_model_step_flops(model, tokens, full2);
     facts->hardware_flops = facts->model_flops + tokens * steps->recompute_flops_per_token +
                             pairs2 * steps->recompute_flops_per_pair2;
 }

@@ -37,6 +37,15 @@ static void draw_latents(sp_prng *prng, unit_draw *d)
     }
 }
 
+// Adapters, which no routed, latent or further layers have.
+static void draw_adapters(sp_prng *prng, unit_draw *d)
+{
+    make_usual(d);
+    d->model.lora_rank = 8 * (1 + prng_below(prng, 8));
+    d->model.lora_targets = (sp_lora_targets)prng_below(prng, SP_LORA_MEGATRON + 1);
+    d->model.lora_dropout = prng_below(prng, 2) == 0;
+}
+
 // Layers with a state, or that lack a block; samples are whole and no ranks share them.
 static void draw_mixers(sp_prng *prng, unit_draw *d)
 {
@@ -65,6 +74,9 @@ void make_usual(unit_draw *draw)
     model->q_lora_rank = model->kv_lora_rank = 0;
     model->qk_nope_dim = model->qk_rope_dim = model->v_head_dim = 0;
     model->mtp_layers = 0;
+    model->lora_rank = 0;
+    model->lora_targets = SP_LORA_ALL_LINEAR;
+    model->lora_dropout = false;
     model->mixer = model->kind[0].mixer = model->kind[1].mixer = SP_MIXER_ATTENTION;
     model->without_mlp = model->kind[0].without_mlp = model->kind[1].without_mlp = false;
     model->attention_gate = false;
@@ -155,6 +167,9 @@ unit_draw draw_unit(sp_prng *prng)
     }
     d.model.attention_gate =
         d.model.kv_lora_rank == 0 && !d.options.stack.unfused_norms && prng_below(prng, 4) == 0;
+    if (prng_below(prng, 3) == 0) {
+        draw_adapters(prng, &d);
+    }
     sp_model_count_kinds(&d.model, d.stage.first, d.stage.layers, d.stage.count);
     return d;
 }

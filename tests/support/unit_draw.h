@@ -14,7 +14,7 @@ typedef struct unit_draw {
 } unit_draw;
 
 unit_draw draw_unit(sp_prng *prng);
-// Takes latents, states, missing blocks, gates and further predicted tokens away too, as
+// Takes latents, states, missing blocks, gates, further predicted tokens and adapters away too, as
 // hand-written passes ask for.
 void make_usual(unit_draw *draw);
 // Takes the experts away from all layers.

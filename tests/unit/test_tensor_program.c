@@ -106,7 +106,7 @@ static void take_input_gradient(ledger *l, int split)
 // Half of the units compute in FP8, by any recipe.
 static void draw_precision(sp_prng *prng, unit_draw *d)
 {
-    if (sp_model_has_state(&d->model) || d->model.attention_gate) {
+    if (sp_model_has_state(&d->model) || d->model.attention_gate || sp_model_is_frozen(&d->model)) {
         return; // which scenarios refuse in FP8
     }
     d->options.stack.precision = (sp_step_precision){

@@ -1,0 +1,438 @@
+// Low-rank adapters (Hu et al., LoRA, arXiv 2106.09685) of frozen models: parameters, states, saved
+// tensors, FLOPs and exchanges by closed forms.
+#include "sim/inference/decode.h"
+#include "sim/memory/footprint.h"
+#include "sim/model/inventory.h"
+#include "sim/prefill/prefill.h"
+#include "sim/simulate/engine.h"
+#include "solver/strategy.h"
+#include "tests/support/priced_step.h"
+#include "tests/support/scenario_run.h"
+#include "tests/support/test_main.h"
+
+enum { H = 4096, KV = 1024, F = 14336, LAYERS = 32, R = 16 };
+
+static const sp_layout single = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+
+static sp_model adapted(int64_t rank, sp_lora_targets targets)
+{
+    sp_model model;
+    assert_int_equal(sp_model_builtin("llama-3-8b", &model, NULL), SP_OK);
+    model.lora_rank = rank;
+    model.lora_targets = targets;
+    return model;
+}
+
+// Inputs and outputs of all adapters of a layer.
+static int64_t ends_of(sp_lora_targets targets)
+{
+    const int64_t q = H + H;
+    const int64_t k = H + KV;
+    const int64_t o = H + H;
+    const int64_t mlp = 2 * (H + F) + F + H;
+    switch (targets) {
+    case SP_LORA_ATTENTION:
+        return q + 2 * k + o;
+    case SP_LORA_MLP:
+        return mlp;
+    case SP_LORA_QUERY_VALUE:
+        return q + k;
+    case SP_LORA_MEGATRON:
+        return H + (H + 2 * KV) + o + H + 2 * F + F + H;
+    default:
+        return q + 2 * k + o + mlp;
+    }
+}
+
+// What PEFT's print_trainable_parameters() says of Llama-3-8B with r 16 on all seven projections:
+// "trainable params: 41,943,040 || all params: 8,072,204,288".
+TEST(parameters_are_those_of_peft)
+{
+    sp_model model = adapted(R, SP_LORA_ALL_LINEAR);
+    assert_int_equal(sp_model_trained_parameters(&model), 41943040);
+    assert_int_equal(sp_model_parameters(&model), 8072204288);
+}
+
+TEST(parameters_follow_the_targets)
+{
+    for (int t = SP_LORA_ALL_LINEAR; t <= SP_LORA_MEGATRON; t++) {
+        for (int64_t rank = 1; rank <= 64; rank *= 4) {
+            sp_model model = adapted(rank, (sp_lora_targets)t);
+            int64_t trained = LAYERS * rank * ends_of((sp_lora_targets)t);
+            assert_int_equal(sp_model_trained_parameters(&model), trained);
+            assert_int_equal(sp_model_parameters(&model), 8030261248 + trained);
+        }
+    }
+    sp_model model = adapted(0, SP_LORA_ALL_LINEAR);
+    assert_int_equal(sp_model_trained_parameters(&model), 8030261248);
+}
+
+// TP ranks split both matrices of every adapter.
+TEST(tensor_parallel_ranks_split_adapters)
+{
+    const sp_stage all = {.layers = LAYERS, .embedding = true, .head = true};
+    for (int t = SP_LORA_ALL_LINEAR; t <= SP_LORA_MEGATRON; t++) {
+        for (int tp = 1; tp <= 8; tp *= 2) {
+            sp_model model = adapted(R, (sp_lora_targets)t);
+            sp_layout layout = single;
+            layout.tp = tp;
+            assert_int_equal(tp * sp_footprint_trained_parameters(&model, &layout, &all, 1),
+                             sp_model_trained_parameters(&model));
+        }
+    }
+}
+
+// 2 bytes of each parameter, and gradients, fp32 weights and two moments of adapters alone: 4 + 12
+// bytes. ZeRO splits as it does all parameters.
+TEST(states_are_those_of_adapters)
+{
+    const sp_stage all = {.layers = LAYERS, .embedding = true, .head = true};
+    const int64_t trained = 41943040;
+    const int64_t parameters = 8072204288;
+    for (int zero = 0; zero <= 3; zero++) {
+        sp_model model = adapted(R, SP_LORA_ALL_LINEAR);
+        sp_layout layout = single;
+        sp_bytes bytes;
+        layout.dp = 8;
+        layout.zero = zero;
+        sp_footprint_states(&model, &layout, &(sp_stack){.dummy_weight_gradients = true}, &all, 1,
+                            &bytes);
+        assert_int_equal(bytes.of[SP_MEM_PARAMETERS], 2 * parameters / (zero >= 3 ? 8 : 1));
+        assert_int_equal(bytes.of[SP_MEM_GRADIENTS], 4 * trained / (zero >= 2 ? 8 : 1));
+        assert_int_equal(bytes.of[SP_MEM_OPTIMIZER], 12 * trained / (zero >= 1 ? 8 : 1));
+        assert_int_equal(bytes.of[SP_MEM_WORKSPACE], INT64_C(3) * 32 << 20);
+    }
+}
+
+// ---- FLOPs ----
+
+static double flops_of(const sp_model *model, const sp_layout *layout, sp_part part, sp_pass pass,
+                       double tokens)
+{
+    sp_inventory ops;
+    sp_inventory_build(model, layout, &(sp_stack){.name = "ours"}, SP_ATTENTION_FLASH,
+                       SP_RECOMPUTE_NONE, part, pass, &ops);
+    return sp_inventory_flops(&ops, model, layout, pass, tokens, 0.0);
+}
+
+// 2 FLOPs a token and weight: of a layer forward and of its inputs' gradient with those of
+// adapters, of the weights' gradient with those of adapters alone; of the head none there.
+TEST(passes_leave_out_frozen_gradients)
+{
+    const double layer = (double)(H * (H + 2 * KV) + H * H) + 3.0 * H * F;
+    for (int t = SP_LORA_ALL_LINEAR; t <= SP_LORA_MEGATRON; t++) {
+        for (int tp = 1; tp <= 4; tp *= 4) {
+            sp_model model = adapted(R, (sp_lora_targets)t);
+            sp_layout layout = single;
+            layout.tp = tp;
+            layout.sequence_parallel = tp > 1;
+            double adapters = (double)(R * ends_of((sp_lora_targets)t));
+            double tokens = 777.0;
+            for (int p = SP_PASS_F; p <= SP_PASS_W; p++) {
+                double weights = p == SP_PASS_W ? adapters : layer + adapters;
+                double head = p == SP_PASS_W ? 0.0 : 128256.0 * H;
+                assert_close(tp * flops_of(&model, &layout, SP_PART_LAYER, (sp_pass)p, tokens),
+                             2.0 * weights * tokens, 1e-12);
+                assert_near(tp * flops_of(&model, &layout, SP_PART_HEAD, (sp_pass)p, tokens),
+                            2.0 * head * tokens, 1e-12, 0.5);
+            }
+        }
+    }
+}
+
+// Forward and input gradient of all weights, three passes of adapters and of the attention, which
+// has no weights: 3 * 4*a*d per pair.
+TEST(step_flops_follow_the_closed_form)
+{
+    sp_model model = adapted(R, SP_LORA_ALL_LINEAR);
+    double tokens = 4096.0;
+    double weights = LAYERS * ((double)(H * (H + 2 * KV) + H * H) + 3.0 * H * F) + 128256.0 * H;
+    double attention = LAYERS * 4.0 * H * (tokens * tokens / 2.0);
+    assert_close(sp_model_step_flops(&model, tokens, tokens * tokens),
+                 2.0 * tokens * (2.0 * weights + 3.0 * 41943040.0) + 3.0 * attention, 1e-12);
+    model.lora_rank = 0;
+    assert_close(sp_model_step_flops(&model, tokens, tokens * tokens),
+                 3.0 * sp_model_forward_flops(&model, tokens, tokens * tokens), 1e-15);
+}
+
+// ---- what stays for the backward ----
+
+static int64_t held(const sp_model *model, sp_stage stage, sp_memory_options options,
+                    int64_t tokens)
+{
+    sp_unit_bytes unit;
+    sp_unit_load load = {.tokens = tokens, .pairs = tokens * tokens};
+    sp_footprint_unit(model, &single, &stage, &options, &load, &unit);
+    return sp_bytes_total(&unit.held);
+}
+
+// Bytes a token, fused SwiGLU and flash attention: all that a layer keeps, less the inputs of
+// projections without adapters (but not the attention's output, which its own backward reads), and
+// 2 r for each adapter; with dropout less the inputs of all, and a copy and a mask for each
+// adapter.
+TEST(layers_keep_what_adapters_read)
+{
+    static const struct {
+        sp_lora_targets targets;
+        int64_t less, adapters, read; // widths not kept; what all adapters read
+    } cases[] = {
+        {SP_LORA_ALL_LINEAR, 0, 7, 3 * H + H + 2 * H + F},
+        {SP_LORA_ATTENTION, H + F, 4, 3 * H + H},
+        {SP_LORA_MLP, H, 3, 2 * H + F},
+        {SP_LORA_QUERY_VALUE, H + F, 2, 2 * H},
+        {SP_LORA_MEGATRON, 0, 4, H + H + H + F},
+    };
+    const sp_memory_options options = {.stack = {.fused_swiglu = true}};
+    const int64_t tokens = 1000;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_model full = adapted(0, SP_LORA_ALL_LINEAR);
+        sp_model model = adapted(R, cases[i].targets);
+        sp_stage stage = {.layers = 3};
+        int64_t all = held(&full, stage, options, tokens);
+        int64_t low = 2 * R * cases[i].adapters;
+        assert_int_equal(held(&model, stage, options, tokens),
+                         all + 3 * tokens * (low - 2 * cases[i].less));
+        model.lora_dropout = true;
+        assert_int_equal(held(&model, stage, options, tokens),
+                         all + 3 * tokens * (low + 3 * cases[i].read - 2 * (2 * H + F)));
+    }
+}
+
+// Of the head the input of its weight gradient goes, 2 h bytes a token, of a layer that runs again
+// nothing changes.
+TEST(heads_and_recomputed_layers_keep_no_more)
+{
+    sp_model full = adapted(0, SP_LORA_ALL_LINEAR);
+    sp_model model = adapted(R, SP_LORA_ALL_LINEAR);
+    const sp_memory_options options = {.stack = {.fused_swiglu = true}};
+    const sp_memory_options again = {.recompute = SP_RECOMPUTE_FULL};
+    assert_int_equal(held(&model, (sp_stage){.head = true}, options, 1000),
+                     held(&full, (sp_stage){.head = true}, options, 1000) - 1000 * 2 * H);
+    assert_int_equal(held(&model, (sp_stage){.layers = 4}, again, 1000),
+                     held(&full, (sp_stage){.layers = 4}, again, 1000));
+}
+
+// Norms in PyTorch's operations keep their input in fp32, 4 h bytes a token of each of two a layer
+// and of the head's; the result, that the gain's gradient reads, only where gains are trained.
+TEST(frozen_gains_read_no_result)
+{
+    const sp_memory_options plain = {.recompute = SP_RECOMPUTE_NONE};
+    const sp_memory_options unfused = {.stack = {.unfused_norms = true}};
+    for (int64_t rank = 0; rank <= R; rank += R) {
+        sp_model model = adapted(rank, SP_LORA_ALL_LINEAR);
+        sp_stage stage = {.layers = 2, .head = true};
+        int64_t numbers = rank == 0 ? 2 : 1;
+        assert_int_equal(held(&model, stage, unfused, 1000) - held(&model, stage, plain, 1000),
+                         1000 * 5 * numbers * 4 * H);
+    }
+}
+
+// ---- steps ----
+
+static priced_case small_case(int zero, int64_t rank)
+{
+    priced_case c = priced_default();
+    c.layout.dp = 4;
+    c.layout.zero = zero;
+    c.model.lora_rank = rank;
+    return c;
+}
+
+// Gradients of adapters alone are reduced, and theirs alone the parameters that ZeRO 1 and 2 gather
+// after the step; ZeRO 3 gathers all of them in the step, and so does a frozen model.
+TEST(adapters_alone_are_reduced)
+{
+    for (int zero = 0; zero <= 3; zero++) {
+        priced_case c = small_case(zero, R);
+        priced_step step;
+        priced_step_run(&c, &step);
+        double trained = (double)sp_model_trained_parameters(&c.model);
+        double parameters = (double)sp_model_parameters(&c.model);
+        const sp_epilogue_cost *epilogue = &step.costs.ranks[0].epilogue;
+        double reduce_ns =
+            1e9 * priced_collective_s(&step, zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER,
+                                      4.0 * trained);
+        double gather_ns = 1e9 * priced_collective_s(&step, SP_ALL_GATHER, 2.0 * trained);
+        double optimizer_ns = 1e9 * trained / (zero > 0 ? 4.0 : 1.0) *
+                              step.profile.optimizer_bytes_per_parameter /
+                              step.profile.memory_bytes_per_s;
+        assert_within((double)epilogue->grad_reduce_ns, zero <= 1 ? reduce_ns : 0.0, 1.0);
+        assert_within((double)epilogue->param_gather_ns, zero == 1 || zero == 2 ? gather_ns : 0.0,
+                      1.0);
+        assert_within((double)epilogue->optimizer_ns, optimizer_ns, 1.0);
+        if (zero >= 2) {
+            assert_close(step.costs.sharded[0].scatter.bytes, 4.0 * trained, 1e-12);
+        }
+        if (zero >= 3) {
+            assert_close(step.costs.sharded[0].gather.bytes, 2.0 * parameters, 1e-12);
+        }
+        priced_step_fini(&step);
+    }
+}
+
+// A wider adapter takes no less time and memory, and full training more than the narrowest.
+TEST(steps_grow_with_the_rank)
+{
+    for (int zero = 0; zero <= 3; zero++) {
+        int64_t ns = 0;
+        int64_t bytes = 0;
+        for (int64_t rank = 8; rank <= 512; rank *= 4) {
+            priced_case c = small_case(zero, rank);
+            priced_step step;
+            priced_step_run(&c, &step);
+            assert_true(step.metrics.iteration_ns > ns);
+            assert_true(step.metrics.peak_bytes > bytes);
+            ns = step.metrics.iteration_ns;
+            bytes = step.metrics.peak_bytes;
+            priced_step_fini(&step);
+        }
+    }
+}
+
+// Targets in an order in which each has all of the one before.
+TEST(steps_grow_with_the_targets)
+{
+    static const sp_lora_targets chain[] = {SP_LORA_QUERY_VALUE, SP_LORA_ATTENTION,
+                                            SP_LORA_ALL_LINEAR};
+    for (int dropout = 0; dropout <= 1; dropout++) {
+        int64_t ns = 0;
+        int64_t bytes = 0;
+        for (int i = 0; i < COUNT_OF(chain); i++) {
+            priced_case c = small_case(1, R);
+            priced_step step;
+            c.model.lora_targets = chain[i];
+            c.model.lora_dropout = dropout == 1;
+            priced_step_run(&c, &step);
+            assert_true(step.metrics.iteration_ns > ns);
+            assert_true(step.metrics.peak_bytes > bytes);
+            ns = step.metrics.iteration_ns;
+            bytes = step.metrics.peak_bytes;
+            priced_step_fini(&step);
+        }
+    }
+}
+
+// ---- scenarios ----
+
+#define MODEL_OF(more)                                                                         \
+    "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, " more "}" \
+    ", 'cluster': 'h100-8'"
+
+TEST(what_does_not_know_them_is_refused)
+{
+    static const struct {
+        const char *text, *told;
+    } cases[] = {
+        {MODEL_OF("'lora_rank': 8, 'experts': 4, 'experts_per_token': 2") "}", "experts"},
+        {MODEL_OF("'lora_rank': 8, 'kv_lora_rank': 64, 'qk_nope_dim': 32, 'qk_rope_dim': 32, "
+                  "'v_head_dim': 64") "}",
+         "latent attention"},
+        {MODEL_OF("'lora_rank': 8, 'mtp_layers': 1") "}", "further tokens"},
+        {MODEL_OF("'lora_rank': 8, 'mixer': 'mamba2', 'state_heads': 4, 'state_head_dim': 32, "
+                  "'state_dim': 16") "}",
+         "mixer"},
+        {MODEL_OF("'lora_rank': 8, 'without_mlp': true") "}", "without_mlp"},
+        {MODEL_OF("'lora_rank': 8, 'attention_gate': true") "}", "attention_gate"},
+        {MODEL_OF("'lora_rank': 8") ", 'precision': 'fp8'}", "precision \"fp8\""},
+        {MODEL_OF("'lora_targets': 'mlp'") "}", "lora_rank"},
+        {MODEL_OF("'lora_dropout': false") "}", "lora_rank"},
+        {MODEL_OF("'lora_rank': 8") ", 'stack': 'reference'}", "explicit"},
+        {MODEL_OF("'lora_rank': 8") ", 'memory': {'model': 'slimpipe-planner'}}",
+         "slimpipe-planner"},
+        {MODEL_OF("'lora_rank': 9") ", 'parallel': {'tp': 2}}", "no multiple of parallel.tp 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_scenario scenario;
+        sp_error err;
+        sp_error_clear(&err);
+        assert_int_equal(run_read(cases[i].text, &scenario, &err), SP_ERR_CONTENT);
+        bool told = false;
+        for (int m = 0; m < err.count; m++) {
+            told = told || strstr(err.message[m], cases[i].told) != NULL;
+        }
+        assert_true(told);
+        sp_scenario_fini(&scenario);
+    }
+}
+
+TEST(prompts_and_text_are_refused)
+{
+    sp_scenario scenario;
+    sp_prefill_result read;
+    sp_decode_result decoded;
+    sp_error err;
+    read_good(MODEL_OF("'lora_rank': 8") ", 'workload': {'lengths': [100]}, 'prefill': {}, "
+                                         "'decode': {}}",
+              &scenario);
+    sp_error_clear(&err);
+    assert_int_equal(sp_decode_scenario(&scenario, &decoded, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "generated text"));
+    sp_error_clear(&err);
+    const sp_batch none = {0};
+    assert_int_equal(sp_prefill(&scenario, &none, NULL, NULL, &read, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "prompts"));
+    sp_scenario_fini(&scenario);
+}
+
+// Whatever packs and orders the samples, with whole and with split backwards: the walk agrees with
+// igraph's longest path, memory drains, and no step is below its bound.
+TEST(every_strategy_runs_them)
+{
+    static const char *const models[] = {
+        "'lora_rank': 8", "'lora_rank': 16, 'lora_targets': 'attention', 'lora_dropout': true",
+        "'activation': 'gelu', 'lora_rank': 64, 'lora_targets': 'megatron-linear'"};
+    static const char *const recompute[] = {"none", "activation", "full"};
+    int ran = 0;
+    const char *name = NULL;
+    for (int s = 0; (name = sp_strategy_names[s]) != NULL; s++) {
+        scenario_run r;
+        int i = s % 3;
+        // One-sided reads are of shards, without a pipeline.
+        bool shards = strcmp(name, "odc") == 0;
+        run_good(json_text("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
+                           "'vocab': 1000, %s}, 'cluster': 'h100-8', 'parallel': {'tp': 2, 'pp': "
+                           "%d, 'dp': %d, 'zero': %d}, 'memory': {'recompute': '%s'}, 'workload': "
+                           "{'lengths': [100, 3000, 700, 4096, 20, 2048, 512, 300]}, 'strategy': "
+                           "{'kind': '%s'}}",
+                           models[i], shards ? 1 : 2, shards ? 4 : 2, shards ? 3 : s % 4,
+                           recompute[s / 3 % 3], name),
+                 &run_verified, &r);
+        assert_true(r.result.sum.lower_bound_ns <= r.result.iteration_ns * 1.000001);
+        ran++;
+        run_fini(&r);
+    }
+    assert_true(ran > 20);
+}
+
+TEST(schedules_that_split_the_backward_run_them)
+{
+    static const char *const kinds[] = {"zb-h1", "zb-h2", "zb-auto"};
+    for (int k = 0; k < COUNT_OF(kinds); k++) {
+        scenario_run r;
+        run_good(
+            json_text(
+                MODEL_OF(
+                    "'lora_rank': 8, 'lora_dropout': true") ", 'parallel': {'pp': 2}, 'workload': "
+                                                            "{'lengths': [1000, 1000, 1000, "
+                                                            "1000, 1000, 1000]}, 'strategy': "
+                                                            "{'kind': 'padded'}, 'schedule': "
+                                                            "{'kind': '%s'}}",
+                kinds[k]),
+            &run_verified, &r);
+        run_fini(&r);
+    }
+}
+
+// No figure of logged steps is told, and the result counts what is trained.
+TEST(results_say_what_is_trained)
+{
+    scenario_run r;
+    run_good(MODEL_OF("'lora_rank': 8, 'lora_targets': 'query-value'") ", 'workload': {'lengths': "
+                                                                       "[100, 300]}}",
+             &run_verified, &r);
+    assert_int_equal(r.result.trained_parameters, 4 * 8 * 2 * (512 + 512));
+    assert_true(sp_result_is_frozen(&r.result));
+    assert_false(r.result.step_error.known);
+    assert_non_null(strstr(r.result.step_error.not_validated, "model.lora_rank"));
+    run_fini(&r);
+}
