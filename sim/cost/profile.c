@@ -501,8 +501,8 @@ static const sp_setting fp8_rows[] = {
     {.key = "fp8_gemm.transposes", SP_SWITCH, SP_FIELD(sp_profile, fp8.transposes)},
 };
 static const sp_setting latent_rows[] = {
-    NUMBER("latent_attention.forward_share", 0, 1, latent.forward_share),
-    NUMBER("latent_attention.backward_share", 0, 1, latent.backward_share),
+    NUMBER("latent_attention.forward_share", 0, 10, latent.forward_share),
+    NUMBER("latent_attention.backward_share", 0, 10, latent.backward_share),
 };
 static const sp_setting host_rows[] = {
     TIME_US("host.layer_us", host.layer_s),

@@ -203,7 +203,7 @@ TEST(wrong_sections)
         {"grouped_gemm={\"half_rows\":230" SOURCE, "grouped_gemm.half_rows"}, // no gemm_model
         {"fp8_gemm={\"half_rate_k\":770" SOURCE, "fp8_gemm"},
         {"fp8_gemm={\"tflops\":1310,\"transposes\":2" SOURCE, "fp8_gemm.transposes"},
-        {"latent_attention={\"forward_share\":1.1" SOURCE, "latent_attention.forward_share"},
+        {"latent_attention={\"forward_share\":11" SOURCE, "latent_attention.forward_share"},
         // Below one the "norm" would be longer than the sum of the two.
         {"host={\"overlap_power\":0.5" SOURCE, "host.overlap_power"},
         {"host={\"level\":\"fitted\"}", "host"},
