@@ -1,6 +1,7 @@
 // The cost model of a scenario: classes of stages, the price of a pack on each of them, and the
 // tables of a whole packing.
 #include "sim/cost/cost_model.h"
+#include "sim/memory/saved_tensors.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -1144,6 +1145,8 @@ static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backw
     size_t capacity = 0;
     double *steps = sp_calloc((size_t)cost->layout->dp + 1, sizeof *steps);
     known_loads known = {0};
+    sp_saved_parts parts; // of a pack on so many ranks
+    int64_t parts_ranks = 0;
     sp_status status = SP_OK;
     make_slots(&known, list->count);
     *rows = 0;
@@ -1158,7 +1161,11 @@ static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backw
             layout.cp *= pack->dp_count;
             layout.dp /= pack->dp_count;
             sp_unit_bytes *row = *units + *rows * classes;
-            sp_footprint_units(cost->model, &layout, cost->class_stage, cost->classes,
+            if (pack->dp_count != parts_ranks) {
+                sp_saved_parts_find(cost->model, &layout, &cost->memory, &parts);
+                parts_ranks = pack->dp_count;
+            }
+            sp_footprint_units(&parts, cost->model, &layout, cost->class_stage, cost->classes,
                                &cost->memory, &load, row);
             for (size_t c = 0; c < classes; c++) {
                 known.items[*rows].largest =

@@ -144,9 +144,13 @@ typedef struct sp_unit_bytes {
 void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                        const sp_memory_options *options, const sp_unit_load *load,
                        sp_unit_bytes *unit);
-// Computes the units of n stages [n] in less time than each by itself.
-void sp_footprint_units(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
-                        int n, const sp_memory_options *options, const sp_unit_load *load,
-                        sp_unit_bytes *units);
+// What the parts of a model save whatever the load (saved_tensors.h).
+typedef struct sp_saved_parts sp_saved_parts;
+
+// Computes the units of n stages [n] in less time than each by itself. `parts` are those of the
+// same model, layout and options.
+void sp_footprint_units(const sp_saved_parts *parts, const sp_model *model, const sp_layout *layout,
+                        const sp_stage *stages, int n, const sp_memory_options *options,
+                        const sp_unit_load *load, sp_unit_bytes *units);
 
 #endif

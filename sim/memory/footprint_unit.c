@@ -42,9 +42,10 @@ typedef struct unit {
 // [kinds]: units of the same stage, of which each stands for layers of its kind.
 typedef unit units[SP_LAYER_KINDS];
 
-static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load);
-static void fill_unit(units u, const sp_memory_options *options, const sp_unit_load *load,
-                      sp_unit_bytes *out);
+static void measure(unit *u, const sp_saved_rows *saved, const sp_memory_options *options,
+                    const sp_unit_load *load);
+static void fill_unit(units u, const sp_saved_parts *parts, const sp_memory_options *options,
+                      const sp_unit_load *load, sp_unit_bytes *out);
 static void hold(sp_unit_tensor *tensors, int count, double offload_ratio, sp_unit_bytes *out);
 static void sum_gradients(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                           const sp_stack *stack, const sp_unit_load *load, sp_unit_bytes *out);
@@ -56,22 +57,22 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out);
 static void keep_for_weights(const units u, sp_bytes *bytes);
 
 // All that does not depend on the stage is measured once.
-void sp_footprint_units(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
-                        int n, const sp_memory_options *options, const sp_unit_load *load,
-                        sp_unit_bytes *out)
+void sp_footprint_units(const sp_saved_parts *parts, const sp_model *model, const sp_layout *layout,
+                        const sp_stage *stages, int n, const sp_memory_options *options,
+                        const sp_unit_load *load, sp_unit_bytes *out)
 {
     units u;
     for (int k = 0; k < sp_model_kinds(model); k++) {
         u[k] = (unit){.model = model, .layout = layout};
         u[k].alike = sp_model_of_kind(model, k, &u[k].space);
-        measure(&u[k], options, load);
+        measure(&u[k], &parts->layer[k], options, load);
     }
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < sp_model_kinds(model); k++) {
             u[k].stage = &stages[i];
             u[k].layers = sp_stage_count(&stages[i], model, k);
         }
-        fill_unit(u, options, load, &out[i]);
+        fill_unit(u, parts, options, load, &out[i]);
     }
 }
 
@@ -79,16 +80,18 @@ void sp_footprint_unit(const sp_model *model, const sp_layout *layout, const sp_
                        const sp_memory_options *options, const sp_unit_load *load,
                        sp_unit_bytes *out)
 {
-    sp_footprint_units(model, layout, stage, 1, options, load, out);
+    sp_saved_parts parts;
+    sp_saved_parts_find(model, layout, options, &parts);
+    sp_footprint_units(&parts, model, layout, stage, 1, options, load, out);
 }
 
-static void fill_unit(units u, const sp_memory_options *options, const sp_unit_load *load,
-                      sp_unit_bytes *out)
+static void fill_unit(units u, const sp_saved_parts *parts, const sp_memory_options *options,
+                      const sp_unit_load *load, sp_unit_bytes *out)
 {
     const sp_stage *stage = u->stage;
     *out = (sp_unit_bytes){.held = {{0}}};
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
-    int count = sp_unit_tensors(u->model, u->layout, stage, options, load, tensors);
+    int count = sp_unit_tensors_of(parts, u->model, u->layout, stage, options, load, tensors);
     hold(tensors, count, options->offload_ratio, out);
     sum_gradients(u->model, u->layout, stage, &options->stack, load, out);
     keep_for_weights(u, &out->weights);
@@ -102,26 +105,25 @@ static void fill_unit(units u, const sp_memory_options *options, const sp_unit_l
 }
 
 static void measure_loss(unit *u, const sp_stack *stack);
-static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load);
+static void measure_layer(unit *u, const sp_saved_rows *saved, const sp_unit_load *load);
 
-static void measure(unit *u, const sp_memory_options *options, const sp_unit_load *load)
+static void measure(unit *u, const sp_saved_rows *saved, const sp_memory_options *options,
+                    const sp_unit_load *load)
 {
     u->mode = options->recompute;
     sp_unit_sizes_of(u->alike, u->layout, options, load, &u->size);
     u->split_swiglu = sp_model_is_gated(u->alike) && !options->stack.fused_swiglu;
-    unsigned conditions =
-        sp_layer_conditions(u->alike, u->layout, &options->stack, options->attention);
-    u->unread_product = !sp_layer_reads_input(conditions, SP_STEP_FC2);
     u->keeps_experts = !options->stack.memory_efficient_permutation;
     u->sequence_split = u->size.shard.norm_split > 1;
     u->gathered_inputs = options->stack.keep_gathered_inputs;
     u->stack = &options->stack;
     u->conditions = sp_layer_conditions(u->alike, u->layout, u->stack, options->attention);
+    u->unread_product = !sp_layer_reads_input(u->conditions, SP_STEP_FC2);
     u->input =
         options->stack.keep_gathered_inputs ? u->size.width[SP_WIDTH_HIDDEN] : u->size.hidden;
     u->score_buffer = options->stack.score_buffer ? u->size.scores : 0;
     measure_loss(u, &options->stack);
-    measure_layer(u, options, load);
+    measure_layer(u, saved, load);
 }
 
 // The projection's bf16 logits, and an fp32 copy of them where the softmax is a tensor of its own.
@@ -143,11 +145,10 @@ static void measure_loss(unit *u, const sp_stack *stack)
                    : 0;
 }
 
-static void measure_layer(unit *u, const sp_memory_options *options, const sp_unit_load *load)
+static void measure_layer(unit *u, const sp_saved_rows *saved, const sp_unit_load *load)
 {
-    sp_saved_tensor layer[SP_SAVED_TENSORS];
-    int saved = sp_saved_part(u->alike, u->layout, options, SP_PART_LAYER, layer);
-    for (int i = 0; i < saved; i++) {
+    const sp_saved_tensor *layer = saved->row;
+    for (int i = 0; i < saved->count; i++) {
         bool plain = sp_saved_is_kept(&layer[i], SP_RECOMPUTE_NONE);
         bool scores = layer[i].pair_bytes > 0;
         int dropped = plain - sp_saved_is_kept(&layer[i], u->mode);

@@ -186,17 +186,13 @@ static void add(list *to, const sp_saved_tensor *saved, sp_memory_category categ
 
 // The tensors of a part of the model, or else their statistics. Keys and values that later slices
 // read stay in every mode; the rest follows the mode.
-static void add_part(list *to, const sp_model *model, const sp_layout *layout,
-                     const sp_memory_options *options, sp_part part, bool statistics, int times,
+static void add_part(list *to, const sp_saved_rows *rows, const sp_layout *layout,
+                     const sp_memory_options *options, bool statistics, int times,
                      const sp_unit_load *load)
 {
-    sp_saved_tensor rows[SP_SAVED_TENSORS];
     bool are_counted = !statistics || options->stack.tensors == SP_TENSORS_EXPLICIT;
-    if (times == 0 || !are_counted) {
-        return;
-    }
-    int count = sp_saved_part(model, layout, options, part, rows);
-    for (const sp_saved_tensor *row = rows; row < rows + count; row++) {
+    for (int i = 0; times > 0 && are_counted && i < rows->count; i++) {
+        const sp_saved_tensor *row = &rows->row[i];
         if (row->is_statistic != statistics) {
             continue;
         }
@@ -212,29 +208,51 @@ static void add_part(list *to, const sp_model *model, const sp_layout *layout,
     }
 }
 
-static void add_layers(list *to, const sp_model *model, const sp_layout *layout,
-                       const sp_stage *stage, const sp_memory_options *options, bool statistics,
-                       const sp_unit_load *load)
+static void add_layers(list *to, const sp_saved_parts *parts, const sp_model *model,
+                       const sp_layout *layout, const sp_stage *stage,
+                       const sp_memory_options *options, bool statistics, const sp_unit_load *load)
 {
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model space;
         to->kind = k;
-        add_part(to, sp_model_of_kind(model, k, &space), layout, options, SP_PART_LAYER, statistics,
-                 sp_stage_count(stage, model, k), load);
+        add_part(to, &parts->layer[k], layout, options, statistics, sp_stage_count(stage, model, k),
+                 load);
     }
+}
+
+void sp_saved_parts_find(const sp_model *model, const sp_layout *layout,
+                         const sp_memory_options *options, sp_saved_parts *parts)
+{
+    sp_saved_rows *embedding = &parts->embedding;
+    sp_saved_rows *head = &parts->head;
+    embedding->count = sp_saved_part(model, layout, options, SP_PART_EMBEDDING, embedding->row);
+    head->count = sp_saved_part(model, layout, options, SP_PART_HEAD, head->row);
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        parts->layer[k].count = sp_saved_part(sp_model_of_kind(model, k, &space), layout, options,
+                                              SP_PART_LAYER, parts->layer[k].row);
+    }
+}
+
+int sp_unit_tensors_of(const sp_saved_parts *parts, const sp_model *model, const sp_layout *layout,
+                       const sp_stage *stage, const sp_memory_options *options,
+                       const sp_unit_load *load, sp_unit_tensor tensors[SP_UNIT_TENSORS])
+{
+    list to = {.tensors = tensors};
+    add_part(&to, &parts->embedding, layout, options, false, stage->embedding, load);
+    add_layers(&to, parts, model, layout, stage, options, false, load);
+    add_part(&to, &parts->head, layout, options, false, stage->head, load);
+    add_part(&to, &parts->head, layout, options, true, stage->head, load);
+    add_layers(&to, parts, model, layout, stage, options, true, load);
+    return to.count;
 }
 
 int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                     const sp_memory_options *options, const sp_unit_load *load,
                     sp_unit_tensor tensors[SP_UNIT_TENSORS])
 {
-    list to = {.tensors = tensors};
-    add_part(&to, model, layout, options, SP_PART_EMBEDDING, false, stage->embedding, load);
-    add_layers(&to, model, layout, stage, options, false, load);
-    add_part(&to, model, layout, options, SP_PART_HEAD, false, stage->head, load);
-    add_part(&to, model, layout, options, SP_PART_HEAD, true, stage->head, load);
-    add_layers(&to, model, layout, stage, options, true, load);
-    return to.count;
+    sp_saved_parts parts;
+    sp_saved_parts_find(model, layout, options, &parts);
+    return sp_unit_tensors_of(&parts, model, layout, stage, options, load, tensors);
 }
 
 static bool may_leave(const sp_unit_tensor *tensor)

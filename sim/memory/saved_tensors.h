@@ -36,6 +36,19 @@ enum { SP_SAVED_TENSORS = 56 };
 // saves them, with statistics where the stack counts them; returns their number.
 int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
                   sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS]);
+typedef struct sp_saved_rows {
+    sp_saved_tensor row[SP_SAVED_TENSORS]; // [count]
+    int count;
+} sp_saved_rows;
+
+// The tensors of all parts of a model, with its layers by kind: what a unit saves of them is a
+// matter of its load alone.
+struct sp_saved_parts {
+    sp_saved_rows embedding, head, layer[SP_LAYER_KINDS];
+};
+
+void sp_saved_parts_find(const sp_model *model, const sp_layout *layout,
+                         const sp_memory_options *options, sp_saved_parts *parts);
 // Where memory counts one: activations, logits, or workspace for statistics. Keys and values of
 // later slices are cache instead.
 sp_memory_category sp_saved_category(const sp_saved_tensor *tensor);
@@ -85,6 +98,10 @@ enum { SP_UNIT_TENSORS = (2 + SP_LAYER_KINDS) * SP_SAVED_TENSORS };
 int sp_unit_tensors(const sp_model *model, const sp_layout *layout, const sp_stage *stage,
                     const sp_memory_options *options, const sp_unit_load *load,
                     sp_unit_tensor tensors[SP_UNIT_TENSORS]);
+// The same of parts that are found already.
+int sp_unit_tensors_of(const sp_saved_parts *parts, const sp_model *model, const sp_layout *layout,
+                       const sp_stage *stage, const sp_memory_options *options,
+                       const sp_unit_load *load, sp_unit_tensor tensors[SP_UNIT_TENSORS]);
 
 // The bytes that an offload takes away: the share `ratio` of the activations in tensors of at least
 // 1 MiB each, rounded up to whole MiB but to no more than there is. Logits and cached keys and

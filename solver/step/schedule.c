@@ -6,6 +6,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/cost/step_costs.h"
+#include "sim/memory/saved_tensors.h"
 #include "sim/plan/packing.h"
 #include "sim/schedule/schedule.h"
 #include "solver/slicing.h"
@@ -394,10 +395,12 @@ void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
     const sp_unit_load most = load_of(fullest, sp_larger(fullest->tokens, 1));
     sp_unit_bytes *emptiest = memory->units;
     sp_unit_bytes *fullest_units = emptiest + cost->stage_classes;
-    sp_footprint_units(cost->model, &layout, cost->class_stage, cost->stage_classes, &cost->memory,
-                       &least, emptiest);
-    sp_footprint_units(cost->model, &layout, cost->class_stage, cost->stage_classes, &cost->memory,
-                       &most, fullest_units);
+    sp_saved_parts parts;
+    sp_saved_parts_find(cost->model, &layout, &cost->memory, &parts);
+    sp_footprint_units(&parts, cost->model, &layout, cost->class_stage, cost->stage_classes,
+                       &cost->memory, &least, emptiest);
+    sp_footprint_units(&parts, cost->model, &layout, cost->class_stage, cost->stage_classes,
+                       &cost->memory, &most, fullest_units);
     for (int v = 0; v < sp_layout_vstages(cost->layout); v++) {
         int u = 0;
         while (cost->class_of_vstage[u] != cost->class_of_vstage[v]) {
