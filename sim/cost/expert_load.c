@@ -65,6 +65,7 @@ static double add_point(const double *bias, int experts, int active, double x, d
                         double *share)
 {
     double before[SP_I_MAX_EXPERTS] = {1.0};
+    double chance[SP_I_MAX_EXPERTS];
     size_t row = (size_t)active;
     double added = 0.0;
     for (int m = 0; m < active; m++) {
@@ -72,10 +73,11 @@ static double add_point(const double *bias, int experts, int active, double x, d
     }
     for (int e = experts; e-- > 0;) {
         double *own = &behind[(size_t)e * row];
+        chance[e] = above(x - bias[e]);
         for (int m = 0; m < active; m++) {
             own[m] = own[row + (size_t)m];
         }
-        count_expert(own, active, above(x - bias[e]));
+        count_expert(own, active, chance[e]);
     }
     for (int e = 0; e < experts; e++) {
         const double *rest = &behind[((size_t)e + 1) * row];
@@ -89,7 +91,7 @@ static double add_point(const double *bias, int experts, int active, double x, d
         double part = STEP * 0.3989422804014327 * exp(-0.5 * off * off) * fewer;
         share[e] += part;
         added += part;
-        count_expert(before, active, above(off));
+        count_expert(before, active, chance[e]);
     }
     return added;
 }
@@ -273,12 +275,14 @@ sp_overload sp_expert_load_of(const sp_expert_load *load, int64_t call, double t
                 continue;
             }
             int at = draw_of(load, d, layer, call);
-            double most = fullest(d, load->ranks, at, root);
+            double most = 1.0;
+            for (int r = 0; r < load->ranks; r++) {
+                double rows = rows_over_mean(d, load->ranks, at, r, root);
+                most = fmax(most, rows);
+                held[r] += rows;
+            }
             overload.mean += most;
             overload.most = fmax(overload.most, most);
-            for (int r = 0; r < load->ranks; r++) {
-                held[r] += rows_over_mean(d, load->ranks, at, r, root);
-            }
             layers++;
         }
         for (int r = 0; layers > 0 && r < load->ranks; r++) {
