@@ -380,10 +380,13 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     const sp_pack_list *backward = sp_packing_backward(packing);
     int32_t *forward_pack = NULL;
     sp_i_rounds rounds[2];
+    const int behind = backward != forward; // the backward's among them
     const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1 || cost->load != NULL;
     if (in_rounds) {
         sp_i_rounds_make(cost, forward, &rounds[0]);
-        sp_i_rounds_make(cost, backward, &rounds[1]);
+    }
+    if (in_rounds && behind != 0) {
+        sp_i_rounds_make(cost, backward, &rounds[behind]);
     }
     sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
     fill_share_classes(cost, costs);
@@ -419,17 +422,17 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         const sp_pack *pack = &backward->packs[k];
         sp_i_cp_row row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
         sp_i_pack_time time;
-        int64_t expert_tokens = in_rounds ? rounds[1].of.tokens[k] : pack->computed;
+        int64_t expert_tokens = in_rounds ? rounds[behind].of.tokens[k] : pack->computed;
         if (repeats(backward, k) && row.pack == pack &&
-            (!in_rounds || sp_i_rounds_repeat(&rounds[1], k))) {
+            (!in_rounds || sp_i_rounds_repeat(&rounds[behind], k))) {
             repeat_backward(k, costs);
             continue;
         }
         status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
         if (status == SP_OK) {
             sp_i_pack_time_in_round(cost->packs, &timer, row.list, row.pack, false, true,
-                                    expert_tokens, in_rounds ? rounds[1].overload[k].mean : 1.0,
-                                    &time);
+                                    expert_tokens,
+                                    in_rounds ? rounds[behind].overload[k].mean : 1.0, &time);
             fill_backward(cost, &timer, pack, &time, k, costs);
             fill_backward_tasks(cost, &time, k, &costs->overlap);
             costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
@@ -449,7 +452,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     }
     if (in_rounds && status == SP_OK) {
         sp_i_wait_in_rounds(&rounds[0].of, SP_I_WAIT_EXPERTS, false, forward->count, costs);
-        sp_i_wait_in_rounds(&rounds[1].of, SP_I_WAIT_EXPERTS, true, backward->count, costs);
+        sp_i_wait_in_rounds(&rounds[behind].of, SP_I_WAIT_EXPERTS, true, backward->count, costs);
         if (cost->load != NULL) {
             sp_i_rounds_report(&rounds[0], forward->count, &costs->overload);
         }
@@ -459,7 +462,9 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     }
     if (in_rounds) {
         sp_i_rounds_free(&rounds[0]);
-        sp_i_rounds_free(&rounds[1]);
+    }
+    if (in_rounds && behind != 0) {
+        sp_i_rounds_free(&rounds[behind]);
     }
     if (status == SP_OK) {
         fill_ranks(cost, packing, costs);

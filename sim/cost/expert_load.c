@@ -1,6 +1,7 @@
 #include "sim/cost/expert_load.h"
 
 #include <math.h>
+#include <pthread.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
@@ -11,10 +12,20 @@
 enum { DRAWS_OF_EXPERTS = 1 << 15, LEAST_DRAWS = 256, MOST_DRAWS = 1024, DEALS = 4 };
 // Counts of tokens for which the expected overload is tabulated, each twice the one before.
 enum { TOKEN_COUNTS = 28 };
+enum { DRAWN_KEPT = 16 };
+
+// What draws depend on.
+typedef struct drawn_of {
+    int experts, active, ranks;
+    double std;
+    uint64_t seed;
+} drawn_of;
 
 // Draws for layers of one kind. Of rank r in draw d: rows per token, [d * ranks + r], and how far
 // the rows of T tokens lie from T times that, [d * ranks + r], times sqrt(T).
 typedef struct drawn {
+    drawn_of of;
+    int users;
     int count;
     double mean; // rows per token of a rank
     double *rows, *off;
@@ -27,8 +38,8 @@ struct sp_expert_load {
     int vstages, ranks;
     bool kept; // from call to call
     uint64_t seed;
-    drawn of_kind[SP_LAYER_KINDS];
-    int layers[SP_LAYER_KINDS]; // 0: no experts
+    drawn *of_kind[SP_LAYER_KINDS]; // NULL: no experts
+    int layers[SP_LAYER_KINDS];
 };
 
 // Box and Muller.
@@ -65,6 +76,7 @@ static double add_point(const double *bias, int experts, int active, double x, d
                         double *share)
 {
     double before[SP_I_MAX_EXPERTS] = {1.0};
+    double chance[SP_I_MAX_EXPERTS];
     size_t row = (size_t)active;
     double added = 0.0;
     for (int m = 0; m < active; m++) {
@@ -72,10 +84,11 @@ static double add_point(const double *bias, int experts, int active, double x, d
     }
     for (int e = experts; e-- > 0;) {
         double *own = &behind[(size_t)e * row];
+        chance[e] = above(x - bias[e]);
         for (int m = 0; m < active; m++) {
             own[m] = own[row + (size_t)m];
         }
-        count_expert(own, active, above(x - bias[e]));
+        count_expert(own, active, chance[e]);
     }
     for (int e = 0; e < experts; e++) {
         const double *rest = &behind[((size_t)e + 1) * row];
@@ -89,7 +102,7 @@ static double add_point(const double *bias, int experts, int active, double x, d
         double part = STEP * 0.3989422804014327 * exp(-0.5 * off * off) * fewer;
         share[e] += part;
         added += part;
-        count_expert(before, active, above(off));
+        count_expert(before, active, chance[e]);
     }
     return added;
 }
@@ -129,12 +142,13 @@ static void deal(sp_prng *prng, double *share, int experts)
 
 // The rows of a rank with a share q of `active` are distributed about as hypergeometric numbers, of
 // which even routing makes them. The ranks' sum is fixed: what all are off together is taken away.
-static void fill_ranks(sp_prng *prng, const double *share, const sp_layer_mlp *mlp, int ranks,
-                       double *rows, double *off)
+static void fill_ranks(sp_prng *prng, const double *share, const drawn_of *of, double *rows,
+                       double *off)
 {
-    int held = mlp->experts / ranks;
-    double active = mlp->experts_per_token;
-    double left = mlp->experts > 1 ? (mlp->experts - active) / (mlp->experts - 1) : 0.0;
+    int ranks = of->ranks;
+    int held = of->experts / ranks;
+    double active = of->active;
+    double left = of->experts > 1 ? (of->experts - active) / (of->experts - 1) : 0.0;
     double mean = 0.0;
     for (int r = 0; r < ranks; r++) {
         rows[r] = 0.0;
@@ -150,55 +164,113 @@ static void fill_ranks(sp_prng *prng, const double *share, const sp_layer_mlp *m
     }
 }
 
-static double rows_over_mean(const drawn *d, int ranks, int at, int rank, double root)
+static double rows_over_mean(const drawn *d, int at, int rank, double root)
 {
-    size_t i = (size_t)at * (size_t)ranks + (size_t)rank;
+    size_t i = (size_t)at * (size_t)d->of.ranks + (size_t)rank;
     return fmax(0.0, d->rows[i] + d->off[i] / root) / d->mean;
 }
 
-static double fullest(const drawn *d, int ranks, int at, double root)
+static double fullest(const drawn *d, int at, double root)
 {
     double most = 1.0;
-    for (int r = 0; r < ranks; r++) {
-        most = fmax(most, rows_over_mean(d, ranks, at, r, root));
+    for (int r = 0; r < d->of.ranks; r++) {
+        most = fmax(most, rows_over_mean(d, at, r, root));
     }
     return most;
 }
 
-static void draw(const sp_layer_mlp *mlp, int ranks, double std, uint64_t seed, drawn *d)
+static drawn *draw(const drawn_of *of)
 {
     sp_prng prng;
-    int experts = mlp->experts;
+    drawn *d = sp_calloc(1, sizeof *d);
+    int experts = of->experts;
+    size_t ranks = (size_t)of->ranks;
     int biases = DRAWS_OF_EXPERTS / experts;
     biases = biases < LEAST_DRAWS ? LEAST_DRAWS : biases > MOST_DRAWS ? MOST_DRAWS : biases;
     double *bias = sp_calloc((size_t)experts, sizeof *bias);
     double *share = sp_calloc((size_t)experts, sizeof *share);
+    d->of = *of;
     d->count = biases * DEALS;
-    d->mean = (double)mlp->experts_per_token / ranks;
-    d->rows = sp_malloc((size_t)d->count * (size_t)ranks * sizeof *d->rows);
-    d->off = sp_malloc((size_t)d->count * (size_t)ranks * sizeof *d->off);
-    sp_prng_seed(&prng, seed);
+    d->mean = (double)of->active / of->ranks;
+    d->rows = sp_malloc((size_t)d->count * ranks * sizeof *d->rows);
+    d->off = sp_malloc((size_t)d->count * ranks * sizeof *d->off);
+    sp_prng_seed(&prng, of->seed);
     for (int b = 0; b < biases; b++) {
         for (int e = 0; e < experts; e++) {
-            bias[e] = std * normal(&prng);
-            share[e] = (double)mlp->experts_per_token / experts;
+            bias[e] = of->std * normal(&prng);
+            share[e] = (double)of->active / experts;
         }
-        if (std > 0.0) {
-            sp_expert_shares(bias, experts, mlp->experts_per_token, share);
+        if (of->std > 0.0) {
+            sp_expert_shares(bias, experts, of->active, share);
         }
         for (int i = 0; i < DEALS; i++) {
-            size_t at = ((size_t)b * DEALS + (size_t)i) * (size_t)ranks;
+            size_t at = ((size_t)b * DEALS + (size_t)i) * ranks;
             deal(&prng, share, experts);
-            fill_ranks(&prng, share, mlp, ranks, &d->rows[at], &d->off[at]);
+            fill_ranks(&prng, share, of, &d->rows[at], &d->off[at]);
         }
     }
     for (int i = 0; i < TOKEN_COUNTS; i++) {
         for (int at = 0; at < d->count; at++) {
-            d->expected[i] += fullest(d, ranks, at, sqrt(ldexp(1.0, i))) / d->count;
+            d->expected[i] += fullest(d, at, sqrt(ldexp(1.0, i))) / d->count;
         }
     }
     sp_free(bias);
     sp_free(share);
+    return d;
+}
+
+// ---- draws that are kept ----
+
+// A search makes a cost model for each layout, and there are few ways to spread a model's experts.
+static struct {
+    pthread_mutex_t mutex;
+    drawn *items[DRAWN_KEPT];
+    size_t count; // in all; the latest DRAWN_KEPT are held
+} kept = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void drop(drawn *d)
+{
+    if (d != NULL && --d->users == 0) {
+        sp_free(d->rows);
+        sp_free(d->off);
+        sp_free(d);
+    }
+}
+
+static drawn *find_kept(const drawn_of *of)
+{
+    for (size_t i = 0; i < kept.count && i < DRAWN_KEPT; i++) {
+        const drawn_of *a = &kept.items[i]->of;
+        if (a->experts == of->experts && a->active == of->active && a->ranks == of->ranks &&
+            a->std == of->std && a->seed == of->seed) {
+            return kept.items[i];
+        }
+    }
+    return NULL;
+}
+
+// Others wait meanwhile, mostly for the same. To be given back by give_drawn.
+static drawn *take_drawn(const drawn_of *of)
+{
+    pthread_mutex_lock(&kept.mutex);
+    drawn *d = find_kept(of);
+    if (d == NULL) {
+        drawn **item = &kept.items[kept.count++ % DRAWN_KEPT];
+        d = draw(of);
+        d->users = 1;
+        drop(*item);
+        *item = d;
+    }
+    d->users++;
+    pthread_mutex_unlock(&kept.mutex);
+    return d;
+}
+
+static void give_drawn(drawn *d)
+{
+    pthread_mutex_lock(&kept.mutex);
+    drop(d);
+    pthread_mutex_unlock(&kept.mutex);
 }
 
 sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layout,
@@ -224,8 +296,11 @@ sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layou
         mlp = model->runs > 0 ? model->kind[k] : mlp;
         load->layers[k] = mlp.experts == 0 ? 0 : model->runs > 0 ? layers[k] : model->layers;
         if (load->layers[k] > 0) {
-            draw(&mlp, ranks, fabs(model->expert_imbalance), load->seed + (uint64_t)k,
-                 &load->of_kind[k]);
+            load->of_kind[k] = take_drawn(&(drawn_of){.experts = mlp.experts,
+                                                      .active = mlp.experts_per_token,
+                                                      .ranks = ranks,
+                                                      .std = fabs(model->expert_imbalance),
+                                                      .seed = load->seed + (uint64_t)k});
         }
     }
     return load;
@@ -234,8 +309,7 @@ sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layou
 void sp_expert_load_free(sp_expert_load *load)
 {
     for (int k = 0; load != NULL && k < SP_LAYER_KINDS; k++) {
-        sp_free(load->of_kind[k].rows);
-        sp_free(load->of_kind[k].off);
+        give_drawn(load->of_kind[k]);
     }
     sp_free(load);
 }
@@ -268,17 +342,19 @@ sp_overload sp_expert_load_of(const sp_expert_load *load, int64_t call, double t
         for (int i = 0; i < load->stages[s].layers; i++) {
             int layer = load->stages[s].first + i;
             int kind = kind_of(load, layer);
-            const drawn *d = &load->of_kind[kind];
-            if (load->layers[kind] == 0) {
+            const drawn *d = load->of_kind[kind];
+            if (d == NULL) {
                 continue;
             }
             int at = draw_of(load, d, layer, call);
-            double most = fullest(d, load->ranks, at, root);
+            double most = 1.0;
+            for (int r = 0; r < load->ranks; r++) {
+                double rows = rows_over_mean(d, at, r, root);
+                most = fmax(most, rows);
+                held[r] += rows;
+            }
             overload.mean += most;
             overload.most = fmax(overload.most, most);
-            for (int r = 0; r < load->ranks; r++) {
-                held[r] += rows_over_mean(d, load->ranks, at, r, root);
-            }
             layers++;
         }
         for (int r = 0; layers > 0 && r < load->ranks; r++) {
@@ -298,8 +374,8 @@ double sp_expert_load_expected(const sp_expert_load *load, double tokens)
     double sum = 0.0;
     int layers = 0;
     for (int k = 0; k < SP_LAYER_KINDS; k++) {
-        const double *expected = load->of_kind[k].expected;
-        if (load->layers[k] > 0) {
+        if (load->of_kind[k] != NULL) {
+            const double *expected = load->of_kind[k]->expected;
             double mean = expected[first] + (at - first) * (expected[first + 1] - expected[first]);
             sum += load->layers[k] * mean;
             layers += load->layers[k];

@@ -24,7 +24,8 @@ typedef struct sp_overload {
 
 // Of the layers of stages[0 .. pp*chunks), which must outlive it. NULL: every rank gets as many
 // rows as the next, because the model says so or because none shares experts with another. O(draws
-// * experts * experts per token) for each kind of layer, some tenths of a second at most.
+// * experts * experts per token) for each kind of layer, 0.1 s for 8 of 256 and 2 s for 64 of 1024,
+// unless a load of as many on as many ranks was made before (the latest 16 are kept).
 sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layout,
                                    const sp_stage *stages);
 void sp_expert_load_free(sp_expert_load *load);

@@ -16,20 +16,36 @@
 #include "sim/base/units.h"
 #include "sim/cost/cost_private.h"
 
+// A round is one call of each layer, so that packs of it with as many tokens have one overload.
+static void draw_overloads(const sp_cost_model *cost, const sp_pack_list *list, sp_i_rounds *rounds)
+{
+    size_t *known = sp_calloc(list->count + 1, sizeof *known); // by round: pack + 1, the last drawn
+    double *tokens = sp_calloc(list->count + 1, sizeof *tokens);
+    for (size_t k = 0; k < list->count; k++) {
+        size_t *last = &known[rounds->of.round[k]];
+        int64_t own = rounds->of.tokens[k];
+        tokens[k] = sp_i_group_tokens(cost->model, cost->layout, &list->packs[k], own);
+        bool again = *last > 0 && tokens[*last - 1] == tokens[k];
+        rounds->overload[k] = again ? rounds->overload[*last - 1]
+                                    : sp_expert_load_of(cost->load, rounds->of.round[k], tokens[k]);
+        rounds->held[k] = (int64_t)ceil(rounds->overload[k].held * (double)own);
+        *last = k + 1;
+    }
+    sp_free(known);
+    sp_free(tokens);
+}
+
 void sp_i_rounds_make(const sp_cost_model *cost, const sp_pack_list *list, sp_i_rounds *rounds)
 {
     sp_rounds_make(cost->layout, list, sp_layout_expert_ranks(cost->layout), &rounds->of);
     rounds->overload = sp_malloc((list->count + 1) * sizeof *rounds->overload);
     rounds->held = sp_malloc((list->count + 1) * sizeof *rounds->held);
     for (size_t k = 0; k < list->count; k++) {
-        int64_t tokens = rounds->of.tokens[k];
         rounds->overload[k] = (sp_overload){1.0, 1.0, 1.0};
-        rounds->held[k] = tokens;
-        if (cost->load != NULL) {
-            double together = sp_i_group_tokens(cost->model, cost->layout, &list->packs[k], tokens);
-            rounds->overload[k] = sp_expert_load_of(cost->load, rounds->of.round[k], together);
-            rounds->held[k] = (int64_t)ceil(rounds->overload[k].held * (double)tokens);
-        }
+        rounds->held[k] = rounds->of.tokens[k];
+    }
+    if (cost->load != NULL) {
+        draw_overloads(cost, list, rounds);
     }
 }
 

@@ -332,6 +332,13 @@ TEST(the_slowest_rank_sets_the_pace)
     assert_within(wait_ms, longest_ms - alike_ms, 1e-9);
     assert_within(step_ms(apart, 2, "", &wait_ms), step_ms(alike, 2, "", &wait_ms), 1e-9);
     assert_true(isnan(wait_ms));
+    // GPUs of another speed compute longer and wait longer.
+    for (int seed = 1; seed <= 4; seed++) {
+        char jitter[64];
+        snprintf(jitter, sizeof jitter, ", 'jitter': {'gpu_cv': 0.2, 'seed': %d}", seed);
+        longest_ms = step_ms(longest, 3, jitter, &wait_ms);
+        assert_close(step_ms(apart, 3, jitter, &wait_ms), longest_ms, 1e-3);
+    }
     static const char executed[] = ", 'stack': 'reference'";
     assert_within(step_ms(apart, 3, executed, &wait_ms), step_ms(alike, 3, executed, &wait_ms),
                   1e-9);
