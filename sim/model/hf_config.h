@@ -40,17 +40,18 @@ struct sp_i_hf_family {
     // Keys that change neither parameters nor bytes nor time, and those of what the family's model
     // has, or may have, and is not simulated. NULL: none.
     const char *const *free, *const *noted;
+    const char *const *stated; // keys that must stand in the file; NULL: none but sizes
     const char *dropouts[SP_I_HF_DROPOUTS]; // keys of models whose dropout is simulated; NULL: none
     // What the library has where a file states nothing; 0: as many as heads, hidden_size over
     // heads, and of heads and vocabulary, of no window: they must be stated.
     int kv_heads, head_dim, heads, vocab;
     int window;
     sp_i_hf_windows windows;
-    int pattern;              // one layer of so many sees all tokens; 0: none does
-    const char *pattern_key;  // the same in the file
-    const char *first_window; // key of the first layer with a window
-    bool chunks;              // layers see the chunk of attention_chunk_size, not a window
-    sp_activation activation; // SwiGLU, or another whose name must have "gelu" in it
+    int pattern;                 // one layer of so many sees all tokens; 0: none does
+    const char *pattern_key;     // the same in the file
+    sp_i_hf_stated first_window; // layer with a window
+    bool chunks;                 // layers see the chunk of attention_chunk_size, not a window
+    sp_activation activation;    // SwiGLU, or another whose name must have "gelu" in it
     sp_norm norm;
     bool tied, post_norms;
     sp_i_hf_stated soft_caps;

@@ -302,11 +302,10 @@ static bool is_local(sp_object *object, const sp_i_hf_family *family, int64_t pa
     if (family->pattern > 0) {
         return pattern == 0 || (layer + 1) % pattern != 0;
     }
-    enum { LIBRARY_FIRST = 28 };
-    const json_t *first =
-        family->first_window != NULL ? sp_object_get(object, family->first_window) : NULL;
-    int64_t begin = json_is_integer(first) ? json_integer_value(first) : LIBRARY_FIRST;
-    return family->first_window == NULL || layer >= begin;
+    const sp_i_hf_stated *key = &family->first_window;
+    const json_t *first = key->key != NULL ? sp_object_get(object, key->key) : NULL;
+    return key->key == NULL ||
+           layer >= (json_is_integer(first) ? json_integer_value(first) : key->usual);
 }
 
 // Tokens that layers with a window or a chunk see; 0: all layers see all. Null is no window.
@@ -486,6 +485,11 @@ static void read_heads(sp_object *object, const sp_i_hf_family *family, sp_model
 
 static void read_named(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
+    for (size_t i = 0; family->stated != NULL && family->stated[i] != NULL; i++) {
+        if (json_object_get(object->json, family->stated[i]) == NULL) { // not read: may be refused
+            sp_object_require(object, family->stated[i]);
+        }
+    }
     for (size_t i = 0; family->free != NULL && family->free[i] != NULL; i++) {
         sp_object_get(object, family->free[i]);
     }
