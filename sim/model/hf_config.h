@@ -112,7 +112,7 @@ const json_t *sp_i_hf_of_layers(sp_object *object, const char *key, const sp_mod
 sp_status sp_i_hf_read(const json_t *config, const char *source, const char *called,
                        sp_model *model, sp_error *err);
 
-extern const char sp_i_hf_adapters[]; // why these are refused
+extern const char sp_i_hf_adapters[]; // what to write in place of these
 
 // Absent, null, false, 0, and an empty text, list or object ask for nothing.
 bool sp_i_hf_asks_for_nothing(const json_t *value);

@@ -122,7 +122,7 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
         sp_error_in(found, SP_ERR_CONTENT, source, NULL, "expected a model's config.json, got %s",
                     kind);
     } else if (json_object_get(object.json, "peft_type") != NULL) {
-        sp_object_error(&object, "peft_type", "%s, their base model's config.json is",
+        sp_object_error(&object, "peft_type", "%s, beside the config.json of their base model",
                         sp_i_hf_adapters);
     } else if (object.json != NULL) {
         sp_object_require(&object, "model_type");
