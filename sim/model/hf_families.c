@@ -107,6 +107,18 @@ bool sp_i_hf_is_text(const json_t *type, const char *name)
     return json_is_string(type) && strcmp(json_string_value(type), name) == 0;
 }
 
+// A switch of which one value alone is modelled.
+static void expect(sp_object *object, const char *key, bool value, const char *why)
+{
+    if (sp_object_bool(object, key, value) != value) {
+        sp_object_error(object, key, "%s: expected it to be absent or %s", why,
+                        value ? "true" : "false");
+    }
+}
+
+static const char other_biases[] = "biases other than those of the model_type are not modelled";
+static const char bare_convolution[] = "a convolution without a bias is not modelled";
+
 const json_t *sp_i_hf_of_layers(sp_object *object, const char *key, const sp_model *model)
 {
     const json_t *array = sp_object_get(object, key);
@@ -318,26 +330,16 @@ static void finish_chatglm(sp_object *object, sp_model *model)
     model->norm = sp_object_bool(object, "rmsnorm", true) ? SP_RMSNORM : SP_LAYERNORM;
     model->qkv_bias = model->qkv_bias || model->mlp_bias;
     model->bias = model->mlp_bias;
-    if (!sp_object_bool(object, "post_layer_norm", true)) {
-        sp_object_error(object, "post_layer_norm",
-                        "a model without a norm before its head is not "
-                        "modelled: expected true");
-    }
-    if (sp_object_bool(object, "apply_residual_connection_post_layernorm", false)) {
-        sp_object_error(object, "apply_residual_connection_post_layernorm",
-                        "a residual path of normed states is not modelled: expected false");
-    }
+    expect(object, "post_layer_norm", true,
+           "a model without a norm before its head is not modelled");
+    expect(object, "apply_residual_connection_post_layernorm", false,
+           "a residual path of normed states is not modelled");
 }
 
 // Mamba-2 as Bamba and Granite 4 have it. Heads share mamba_expand times the width of the hidden
 // states where the file does not say how wide each is.
 static void read_mamba(sp_object *object, sp_model *model)
 {
-    static const char *const free[] = {"mamba_chunk_size", "mamba_expand",  "time_step_limit",
-                                       "time_step_min",    "time_step_max", "num_logits_to_keep"};
-    for (size_t i = 0; i < sizeof free / sizeof free[0]; i++) {
-        sp_object_get(object, free[i]);
-    }
     if (!sp_model_has_state(model)) {
         return;
     }
@@ -355,14 +357,8 @@ static void read_mamba(sp_object *object, sp_model *model)
         sp_object_error(object, "mamba_d_head", "%d heads of %lld are not the width of %lld",
                         model->state_heads, (long long)model->state_head_dim, (long long)width);
     }
-    if (!sp_object_bool(object, "mamba_conv_bias", true)) {
-        sp_object_error(object, "mamba_conv_bias", "a convolution without a bias is not modelled");
-    }
-    if (sp_object_bool(object, "mamba_proj_bias", false)) {
-        sp_object_error(object, "mamba_proj_bias",
-                        "biases other than those of the model_type are not modelled: expected it "
-                        "to be absent or false");
-    }
+    expect(object, "mamba_conv_bias", true, bare_convolution);
+    expect(object, "mamba_proj_bias", false, other_biases);
 }
 
 // Granite 4: a shared MLP beside experts, alone where there are none; positions or none.
@@ -551,31 +547,11 @@ static void read_nemotron_h(sp_object *object, const sp_i_hf_family *family, sp_
             sp_object_expected(object, activations[i][0], name, "\"%s\"", activations[i][1]);
         }
     }
-    if (!sp_object_bool(object, "use_conv_bias", true)) {
-        sp_object_error(object, "use_conv_bias", "a convolution without a bias is not modelled");
-    }
+    expect(object, "use_conv_bias", true, bare_convolution);
     static const char *const biases[] = {"use_bias", "mlp_bias", "attention_bias",
                                          "mamba_proj_bias"};
     for (size_t i = 0; i < sizeof biases / sizeof biases[0]; i++) {
-        if (sp_object_bool(object, biases[i], false)) {
-            sp_object_error(object, biases[i],
-                            "biases other than those of the model_type are not "
-                            "modelled: expected it to be absent or false");
-        }
-    }
-    static const char *const others[] = {"expand",
-                                         "chunk_size",
-                                         "residual_in_fp32",
-                                         "time_step_limit",
-                                         "time_step_min",
-                                         "time_step_max",
-                                         "time_step_floor",
-                                         "rescale_prenorm_residual",
-                                         "use_mamba_kernels",
-                                         "num_logits_to_keep",
-                                         "mamba_ssm_cache_dtype"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        sp_object_get(object, others[i]);
+        expect(object, biases[i], false, other_biases);
     }
     sp_i_hf_note_dropout(object, model);
 }
@@ -605,7 +581,11 @@ enum { LIBRARY_WINDOW = 4096 };
 
 // Of embeddings, residual adds, scores and logits.
 #define GRANITE_SCALES \
-    KEYS("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+    "embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"
+
+#define MAMBA_KEYS                                                                           \
+    "mamba_chunk_size", "mamba_expand", "time_step_limit", "time_step_min", "time_step_max", \
+        "num_logits_to_keep"
 
 // Text models of those that see pictures are those of the family, with other values of absent keys.
 #define QWEN2(name_, kv_heads_, first_window_)                                            \
@@ -649,8 +629,7 @@ enum { LIBRARY_WINDOW = 4096 };
                 {"num_attention_heads", "n_head"}, \
                 {"intermediate_size", "n_inner"}}
 
-// Values of absent keys are those of the library's classes, src/transformers/models/*; what only
-// some layers or files have is read by the functions named here.
+// What only some layers or files have is read by the functions named here.
 const sp_i_hf_family sp_i_hf_families[] = {
     {.name = "llama",
      .windows = SP_I_HF_IF_STATED, // of another library's model
@@ -773,18 +752,21 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .dense_width = {"intermediate_size_mlp", 16384},
      .finish = finish_llama4},
     {.name = "phi3", .windows = SP_I_HF_ALWAYS},
-    {.name = "granite", BIASES_OF_ATTENTION, .mlp_bias = {"mlp_bias", 0}, .free = GRANITE_SCALES},
+    {.name = "granite",
+     BIASES_OF_ATTENTION,
+     .mlp_bias = {"mlp_bias", 0},
+     .free = KEYS(GRANITE_SCALES)},
     {.name = "granitemoe",
      BIASES_OF_ATTENTION,
      .experts = {"num_local_experts", 8},
      .active = {"num_experts_per_tok", 2},
-     .free = GRANITE_SCALES},
+     .free = KEYS(GRANITE_SCALES)},
     {.name = "granitemoeshared",
      BIASES_OF_ATTENTION,
      .experts = {"num_local_experts", 8},
      .active = {"num_experts_per_tok", 2},
      .shared_width = {"shared_intermediate_size", 0},
-     .free = GRANITE_SCALES},
+     .free = KEYS(GRANITE_SCALES)},
     {.name = "glm", .kv_heads = 2, .head_dim = 128, .attention_bias = {"attention_bias", true}},
     GLM4("glm4", 128),
     GLM4("glm4v_text", 0),
@@ -932,10 +914,19 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .shared_width = {"shared_intermediate_size", 1024},
      .may_lack_experts = true,
      .read_mixers = read_layers_of_granite,
-     .free = GRANITE_SCALES,
+     .free = KEYS(GRANITE_SCALES, MAMBA_KEYS),
      .finish = finish_granite},
-    {.name = "bamba", .kv_heads = 8, .read_mixers = read_layers_of_bamba, .finish = read_mamba},
-    {.name = "nemotron_h", .read = read_nemotron_h, .activation = SP_SQUARED_RELU},
+    {.name = "bamba",
+     .kv_heads = 8,
+     .read_mixers = read_layers_of_bamba,
+     .free = KEYS(MAMBA_KEYS),
+     .finish = read_mamba},
+    {.name = "nemotron_h",
+     .read = read_nemotron_h,
+     .activation = SP_SQUARED_RELU,
+     .free = KEYS("expand", "chunk_size", "residual_in_fp32", "time_step_limit", "time_step_min",
+                  "time_step_max", "time_step_floor", "rescale_prenorm_residual",
+                  "use_mamba_kernels", "num_logits_to_keep", "mamba_ssm_cache_dtype")},
     {.name = "dbrx",
      .read = read_dbrx,
      .renamed = {{"num_hidden_layers", "n_layers"},

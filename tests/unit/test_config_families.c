@@ -539,6 +539,18 @@ TEST(what_must_be_stated)
         json_decref(root);
         sp_error_clear(ERR);
     }
+    // Files of the second kind may carry the name of the first, whose class has no such norms.
+    static const char first[] =
+        SMALL("bailing_moe",
+              ",'head_dim':8,'use_bias':false%s" EXPERTS("num_experts", "num_experts_per_tok"));
+    static const char *const norms[] = {"", ",'use_qk_norm':true"};
+    for (int i = 0; i < 2; i++) {
+        char text[600];
+        snprintf(text, sizeof text, first, norms[i]);
+        model = read_config(text);
+        assert_int_equal(model.qk_norm, i);
+        assert_string_equal(model.ignored_keys, "");
+    }
     refuses(SMALL("bailing_moe", ",'num_experts':8,'num_experts_per_tok':2,"
                                  "'moe_intermediate_size':24,'use_bias':true"),
             "config.json: use_bias: ");
