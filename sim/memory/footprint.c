@@ -16,22 +16,30 @@ enum { BF16 = 2, CUBLAS_WORKSPACES = 3, CUBLAS_WORKSPACE_BYTES = 32 << 20 };
 static int64_t work_space_bytes(const sp_stack *stack);
 static int64_t sharded(int64_t bytes, int64_t ranks, bool divided);
 
+// The sum over all layers of what a count says of one.
+static int64_t in_layers(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                         int n, int64_t (*of_layer)(const sp_model *, const sp_shard *))
+{
+    int64_t total = 0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(model, k, &space);
+        sp_shard shard = sp_shard_of(alike, layout);
+        int64_t each = of_layer(alike, &shard);
+        for (int i = 0; i < n; i++) {
+            total += sp_stage_count(&stages[i], model, k) * each;
+        }
+    }
+    return total;
+}
+
 int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
                                 const sp_stage *stages, int n)
 {
     int64_t vocab = sp_shard_of(model, layout).vocab;
     bool embedding = false;
     bool head = false;
-    int64_t parameters = 0;
-    for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model space;
-        const sp_model *alike = sp_model_of_kind(model, k, &space);
-        sp_shard shard = sp_shard_of(alike, layout);
-        int64_t of_layer = sp_layer_parameters(alike, &shard);
-        for (int i = 0; i < n; i++) {
-            parameters += sp_stage_count(&stages[i], model, k) * of_layer;
-        }
-    }
+    int64_t parameters = in_layers(model, layout, stages, n, sp_layer_parameters);
     for (int i = 0; i < n; i++) {
         embedding = embedding || stages[i].embedding;
         head = head || stages[i].head;
@@ -57,52 +65,22 @@ int64_t sp_footprint_parameters(const sp_model *model, const sp_layout *layout,
 int64_t sp_footprint_trained_parameters(const sp_model *model, const sp_layout *layout,
                                         const sp_stage *stages, int n)
 {
-    if (!sp_model_is_frozen(model)) {
-        return sp_footprint_parameters(model, layout, stages, n);
-    }
-    int64_t parameters = 0;
-    for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model space;
-        const sp_model *alike = sp_model_of_kind(model, k, &space);
-        sp_shard shard = sp_shard_of(alike, layout);
-        for (int i = 0; i < n; i++) {
-            parameters +=
-                sp_stage_count(&stages[i], model, k) * sp_layer_trained_parameters(alike, &shard);
-        }
-    }
-    return parameters;
+    return sp_model_is_frozen(model)
+               ? in_layers(model, layout, stages, n, sp_layer_trained_parameters)
+               : sp_footprint_parameters(model, layout, stages, n);
 }
 
 int64_t sp_footprint_expert_parameters(const sp_model *model, const sp_layout *layout,
                                        const sp_stage *stages, int n)
 {
-    int64_t parameters = 0;
-    for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model space;
-        const sp_model *alike = sp_model_of_kind(model, k, &space);
-        sp_shard shard = sp_shard_of(alike, layout);
-        for (int i = 0; i < n; i++) {
-            parameters +=
-                sp_stage_count(&stages[i], model, k) * sp_layer_expert_parameters(alike, &shard);
-        }
-    }
-    return parameters;
+    return in_layers(model, layout, stages, n, sp_layer_expert_parameters);
 }
 
 int64_t sp_footprint_product_weights(const sp_model *model, const sp_layout *layout,
                                      const sp_stage *stages, int n, bool experts_alone)
 {
-    int64_t weights = 0;
-    for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_model space;
-        const sp_model *alike = sp_model_of_kind(model, k, &space);
-        sp_shard shard = sp_shard_of(alike, layout);
-        int64_t of_layer = sp_layer_product_weights(alike, &shard, experts_alone);
-        for (int i = 0; i < n; i++) {
-            weights += sp_stage_count(&stages[i], model, k) * of_layer;
-        }
-    }
-    return weights;
+    return in_layers(model, layout, stages, n,
+                     experts_alone ? sp_layer_expert_weights : sp_layer_product_weights);
 }
 
 // States of parameters of which so many ranks hold the same; `trained` of them are trained, and

@@ -40,17 +40,18 @@ struct sp_i_hf_family {
     // Keys that change neither parameters nor bytes nor time, and those of what the family's model
     // has, or may have, and is not simulated. NULL: none.
     const char *const *free, *const *noted;
+    const char *const *stated; // keys that must stand in the file; NULL: none but sizes
     const char *dropouts[SP_I_HF_DROPOUTS]; // keys of models whose dropout is simulated; NULL: none
     // What the library has where a file states nothing; 0: as many as heads, hidden_size over
     // heads, and of heads and vocabulary, of no window: they must be stated.
     int kv_heads, head_dim, heads, vocab;
     int window;
     sp_i_hf_windows windows;
-    int pattern;              // one layer of so many sees all tokens; 0: none does
-    const char *pattern_key;  // the same in the file
-    const char *first_window; // key of the first layer with a window
-    bool chunks;              // layers see the chunk of attention_chunk_size, not a window
-    sp_activation activation; // SwiGLU, or another whose name must have "gelu" in it
+    int pattern;                 // one layer of so many sees all tokens; 0: none does
+    const char *pattern_key;     // the same in the file
+    sp_i_hf_stated first_window; // layer with a window
+    bool chunks;                 // layers see the chunk of attention_chunk_size, not a window
+    sp_activation activation;    // SwiGLU, or another whose name must have "gelu" in it
     sp_norm norm;
     bool tied, post_norms;
     sp_i_hf_stated soft_caps;
@@ -111,7 +112,7 @@ const json_t *sp_i_hf_of_layers(sp_object *object, const char *key, const sp_mod
 sp_status sp_i_hf_read(const json_t *config, const char *source, const char *called,
                        sp_model *model, sp_error *err);
 
-extern const char sp_i_hf_adapters[]; // why these are refused
+extern const char sp_i_hf_adapters[]; // what to write in place of these
 
 // Absent, null, false, 0, and an empty text, list or object ask for nothing.
 bool sp_i_hf_asks_for_nothing(const json_t *value);

@@ -107,6 +107,18 @@ bool sp_i_hf_is_text(const json_t *type, const char *name)
     return json_is_string(type) && strcmp(json_string_value(type), name) == 0;
 }
 
+// A switch of which one value alone is modelled.
+static void expect(sp_object *object, const char *key, bool value, const char *why)
+{
+    if (sp_object_bool(object, key, value) != value) {
+        sp_object_error(object, key, "%s: expected it to be absent or %s", why,
+                        value ? "true" : "false");
+    }
+}
+
+static const char other_biases[] = "biases other than those of the model_type are not modelled";
+static const char bare_convolution[] = "a convolution without a bias is not modelled";
+
 const json_t *sp_i_hf_of_layers(sp_object *object, const char *key, const sp_model *model)
 {
     const json_t *array = sp_object_get(object, key);
@@ -171,9 +183,17 @@ static bool holds(const json_t *list, int layer)
 
 static void read_layers_of_bamba(sp_object *object, const sp_model *model, sp_layer_mlp *of_layer)
 {
-    const json_t *attending = sp_object_get(object, "attn_layer_indices");
+    static const char key[] = "attn_layer_indices";
+    const json_t *attending = sp_object_get(object, key);
+    size_t found = 0;
     for (int i = 0; i < model->layers; i++) {
-        of_layer[i].mixer = holds(attending, i) ? SP_MIXER_ATTENTION : SP_MIXER_MAMBA2;
+        bool attends = holds(attending, i);
+        found += attends;
+        of_layer[i].mixer = attends ? SP_MIXER_ATTENTION : SP_MIXER_MAMBA2;
+    }
+    if (attending != NULL && (!json_is_array(attending) || found != json_array_size(attending))) {
+        sp_object_expected(object, key, attending, "a list of layers, each below %d and once",
+                           model->layers);
     }
 }
 
@@ -274,7 +294,7 @@ static void finish_minimax(sp_object *object, sp_model *model)
 }
 
 // Files say the width of the shared experts besides.
-static void finish_bailing_v2(sp_object *object, sp_model *model)
+static void finish_bailing(sp_object *object, sp_model *model)
 {
     int64_t shared = 0;
     for (int k = 0; k < sp_model_kinds(model); k++) {
@@ -308,28 +328,18 @@ static void finish_chatglm(sp_object *object, sp_model *model)
         model->kv_heads = model->heads;
     }
     model->norm = sp_object_bool(object, "rmsnorm", true) ? SP_RMSNORM : SP_LAYERNORM;
-    sp_i_hf_set_biases(model, model->mlp_bias);
-    model->qkv_bias = model->mlp_bias || sp_object_bool(object, "add_qkv_bias", false);
-    if (!sp_object_bool(object, "post_layer_norm", true)) {
-        sp_object_error(object, "post_layer_norm",
-                        "a model without a norm before its head is not "
-                        "modelled: expected true");
-    }
-    if (sp_object_bool(object, "apply_residual_connection_post_layernorm", false)) {
-        sp_object_error(object, "apply_residual_connection_post_layernorm",
-                        "a residual path of normed states is not modelled: expected false");
-    }
+    model->qkv_bias = model->qkv_bias || model->mlp_bias;
+    model->bias = model->mlp_bias;
+    expect(object, "post_layer_norm", true,
+           "a model without a norm before its head is not modelled");
+    expect(object, "apply_residual_connection_post_layernorm", false,
+           "a residual path of normed states is not modelled");
 }
 
 // Mamba-2 as Bamba and Granite 4 have it. Heads share mamba_expand times the width of the hidden
 // states where the file does not say how wide each is.
 static void read_mamba(sp_object *object, sp_model *model)
 {
-    static const char *const free[] = {"mamba_chunk_size", "mamba_expand",  "time_step_limit",
-                                       "time_step_min",    "time_step_max", "num_logits_to_keep"};
-    for (size_t i = 0; i < sizeof free / sizeof free[0]; i++) {
-        sp_object_get(object, free[i]);
-    }
     if (!sp_model_has_state(model)) {
         return;
     }
@@ -347,14 +357,8 @@ static void read_mamba(sp_object *object, sp_model *model)
         sp_object_error(object, "mamba_d_head", "%d heads of %lld are not the width of %lld",
                         model->state_heads, (long long)model->state_head_dim, (long long)width);
     }
-    if (!sp_object_bool(object, "mamba_conv_bias", true)) {
-        sp_object_error(object, "mamba_conv_bias", "a convolution without a bias is not modelled");
-    }
-    if (sp_object_bool(object, "mamba_proj_bias", false)) {
-        sp_object_error(object, "mamba_proj_bias",
-                        "biases other than those of the model_type are not modelled: expected it "
-                        "to be absent or false");
-    }
+    expect(object, "mamba_conv_bias", true, bare_convolution);
+    expect(object, "mamba_proj_bias", false, other_biases);
 }
 
 // Granite 4: a shared MLP beside experts, alone where there are none; positions or none.
@@ -543,31 +547,11 @@ static void read_nemotron_h(sp_object *object, const sp_i_hf_family *family, sp_
             sp_object_expected(object, activations[i][0], name, "\"%s\"", activations[i][1]);
         }
     }
-    if (!sp_object_bool(object, "use_conv_bias", true)) {
-        sp_object_error(object, "use_conv_bias", "a convolution without a bias is not modelled");
-    }
+    expect(object, "use_conv_bias", true, bare_convolution);
     static const char *const biases[] = {"use_bias", "mlp_bias", "attention_bias",
                                          "mamba_proj_bias"};
     for (size_t i = 0; i < sizeof biases / sizeof biases[0]; i++) {
-        if (sp_object_bool(object, biases[i], false)) {
-            sp_object_error(object, biases[i],
-                            "biases other than those of the model_type are not "
-                            "modelled: expected it to be absent or false");
-        }
-    }
-    static const char *const others[] = {"expand",
-                                         "chunk_size",
-                                         "residual_in_fp32",
-                                         "time_step_limit",
-                                         "time_step_min",
-                                         "time_step_max",
-                                         "time_step_floor",
-                                         "rescale_prenorm_residual",
-                                         "use_mamba_kernels",
-                                         "num_logits_to_keep",
-                                         "mamba_ssm_cache_dtype"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        sp_object_get(object, others[i]);
+        expect(object, biases[i], false, other_biases);
     }
     sp_i_hf_note_dropout(object, model);
 }
@@ -576,52 +560,67 @@ static void read_nemotron_h(sp_object *object, const sp_i_hf_family *family, sp_
 
 enum { LIBRARY_WINDOW = 4096 };
 
+#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+#define BIASES_OF_ATTENTION .attention_bias = {"attention_bias", 0}, .output_bias = true
+
+// Beside dense layers of another width.
+#define EXPERTS(key_, experts_, active_)                                           \
+    .experts = {(key_), (experts_)}, .active = {"num_experts_per_tok", (active_)}, \
+    .expert_width = "moe_intermediate_size"
+
 // Kimi K2 is a DeepSeek-V3 of other sizes, as Moonlight is, whose files say deepseek_v3. The
 // numbers that choose its experts evenly (e_score_correction_bias) have no gradients and are not
 // counted.
-#define DEEPSEEK_V3(name_)                                                             \
-    {                                                                                  \
-        .name = (name_), .latents = true, .experts = {"n_routed_experts", 256},        \
-        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size", \
-        .shared = {"n_shared_experts", 1}, .groups = 8, .active_groups = 4,            \
-        .is_routed = is_routed_deepseek_v3, .finish = read_mtp                         \
+#define DEEPSEEK_V3(name_)                                                     \
+    {                                                                          \
+        .name = (name_), .latents = true, EXPERTS("n_routed_experts", 256, 8), \
+        .shared = {"n_shared_experts", 1}, .groups = 8, .active_groups = 4,    \
+        .is_routed = is_routed_deepseek_v3, .finish = read_mtp                 \
     }
-
-#define KEYS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 // Of embeddings, residual adds, scores and logits.
 #define GRANITE_SCALES \
-    KEYS("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+    "embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"
 
-// Text models of those that see pictures are those of the family.
-#define QWEN2(name_)                                               \
-    {                                                              \
-        .name = (name_), .kv_heads = 32, .window = LIBRARY_WINDOW, \
-        .first_window = "max_window_layers", .attention_bias = {   \
-            "qkv_bias",                                            \
-            true                                                   \
-        }                                                          \
+#define MAMBA_KEYS                                                                           \
+    "mamba_chunk_size", "mamba_expand", "time_step_limit", "time_step_min", "time_step_max", \
+        "num_logits_to_keep"
+
+// Text models of those that see pictures are those of the family, with other values of absent keys.
+#define QWEN2(name_, kv_heads_, first_window_)                                            \
+    {                                                                                     \
+        .name = (name_), .kv_heads = (kv_heads_), .attention_bias = {"qkv_bias", true},   \
+        .window = LIBRARY_WINDOW, .first_window = {"max_window_layers", (first_window_)}, \
+        .windows = SP_I_HF_IF_ASKED                                                       \
     }
-#define QWEN3(name_)                                                                \
+#define QWEN3(name_)                                                                 \
+    {                                                                                \
+        .name = (name_), .kv_heads = 32, .head_dim = 128, .window = LIBRARY_WINDOW,  \
+        .first_window = {"max_window_layers", 28}, .qk_norm = {"use_qk_norm", true}, \
+        BIASES_OF_ATTENTION                                                          \
+    }
+#define QWEN3_MOE(name_, kv_heads_, experts_, active_)                             \
+    {                                                                              \
+        .name = (name_), .kv_heads = (kv_heads_), .window = LIBRARY_WINDOW,        \
+        .qk_norm = {"use_qk_norm", true}, BIASES_OF_ATTENTION,                     \
+        EXPERTS("num_experts", (experts_), (active_)), .is_routed = is_routed_qwen \
+    }
+#define GLM4(name_, head_dim_)                                                      \
     {                                                                               \
-        .name = (name_), .kv_heads = 32, .head_dim = 128, .window = LIBRARY_WINDOW, \
-        .first_window = "max_window_layers", .qk_norm = {"use_qk_norm", true},      \
-        .attention_bias = {"attention_bias", 0}, .output_bias = true                \
+        .name = (name_), .kv_heads = 2, .attention_bias = {"attention_bias", true}, \
+        .head_dim = (head_dim_), .post_norms = true                                 \
     }
-#define QWEN3_MOE(name_)                                                               \
-    {                                                                                  \
-        .name = (name_), .kv_heads = 4, .window = LIBRARY_WINDOW,                      \
-        .qk_norm = {"use_qk_norm", true}, .attention_bias = {"attention_bias", 0},     \
-        .output_bias = true, .experts = {"num_experts", 128},                          \
-        .active = {"num_experts_per_tok", 8}, .expert_width = "moe_intermediate_size", \
-        .is_routed = is_routed_qwen                                                    \
-    }
-#define GLM4(name_)                                                                              \
-    {                                                                                            \
-        .name = (name_), .kv_heads = 2, .head_dim = 128, .post_norms = true, .attention_bias = { \
-            "attention_bias",                                                                    \
-            true                                                                                 \
-        }                                                                                        \
+
+// Classes of one name in published repositories have other values for the keys that must be stated.
+#define BAILING_MOE(name_, ...)                                                                    \
+    {                                                                                              \
+        .name = (name_), .stated = KEYS("num_key_value_heads", "use_bias", __VA_ARGS__),           \
+        .qk_norm = {"use_qk_norm", 0}, EXPERTS("num_experts", 0, 0),                               \
+        .shared = {"num_shared_experts", 0}, .is_routed = is_routed_deepseek_v2,                   \
+        .free = KEYS("norm_softmax", "score_function", "moe_router_enable_expert_bias",            \
+                     "moe_router_topk_scaling_factor", "mtp_loss_scaling_factor", "router_dtype"), \
+        .finish = finish_bailing                                                                   \
     }
 
 #define NAMES_OF_GPT2                              \
@@ -630,18 +629,16 @@ enum { LIBRARY_WINDOW = 4096 };
                 {"num_attention_heads", "n_head"}, \
                 {"intermediate_size", "n_inner"}}
 
-// Values of absent keys are those of the library's classes, src/transformers/models/*; what only
-// some layers or files have is read by the functions named here.
+// What only some layers or files have is read by the functions named here.
 const sp_i_hf_family sp_i_hf_families[] = {
     {.name = "llama",
      .windows = SP_I_HF_IF_STATED, // of another library's model
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .mlp_bias = {"mlp_bias", 0}},
     {.name = "mistral", .kv_heads = 8, .windows = SP_I_HF_ALWAYS, .window = LIBRARY_WINDOW},
-    QWEN2("qwen2"),
-    QWEN2("qwen2_vl_text"),
-    QWEN2("qwen2_5_vl_text"),
+    QWEN2("qwen2", 32, 28),
+    QWEN2("qwen2_vl_text", 8, 80),
+    QWEN2("qwen2_5_vl_text", 8, 80),
     QWEN3("qwen3"),
     QWEN3("qwen3_vl_text"),
     {.name = "mixtral",
@@ -657,8 +654,7 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .head_dim = 256,
      .activation = SP_GEGLU,
      .tied = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .soft_caps = {"attn_logit_softcapping", 0}},
     {.name = "gemma2",
      .kv_heads = 4,
@@ -669,8 +665,7 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .activation = SP_GEGLU,
      .tied = true,
      .post_norms = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .soft_caps = {"attn_logit_softcapping", true}},
     // Files that see pictures leave out heads and vocabulary where they are the library's.
     {.name = "gemma3_text",
@@ -686,35 +681,30 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .tied = true,
      .post_norms = true,
      .qk_norm = {"", 0},
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .soft_caps = {"attn_logit_softcapping", 0}},
     {.name = "qwen2_moe",
      .kv_heads = 16,
      .window = LIBRARY_WINDOW,
-     .first_window = "max_window_layers",
+     .first_window = {"max_window_layers", 28},
      .attention_bias = {"qkv_bias", true},
-     .experts = {"num_experts", 60},
-     .active = {"num_experts_per_tok", 4},
-     .expert_width = "moe_intermediate_size",
+     EXPERTS("num_experts", 60, 4),
      .shared_width = {"shared_expert_intermediate_size", 5632},
      .shared_gate = true,
      .is_routed = is_routed_qwen},
-    QWEN3_MOE("qwen3_moe"),
-    QWEN3_MOE("qwen3_vl_moe_text"),
+    QWEN3_MOE("qwen3_moe", 4, 128, 8),
+    QWEN3_MOE("qwen3_vl_moe_text", 16, 60, 4),
     {.name = "olmoe",
      .qk_norm = {"", 0},
      .qk_norm_whole = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .experts = {"num_experts", 64},
      .active = {"num_experts_per_tok", 8}},
     {.name = "phimoe",
      .kv_heads = 8,
      .windows = SP_I_HF_ALWAYS,
      .norm = SP_LAYERNORM,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .head_bias = {"lm_head_bias", 0},
      .experts = {"num_local_experts", 16},
      .active = {"num_experts_per_tok", 2}},
@@ -722,17 +712,13 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .kv_heads = 8,
      .qk_norm = {"use_qk_norm", false},
      .attention_bias = {"attention_bias", 0},
-     .experts = {"n_routed_experts", 128},
-     .active = {"num_experts_per_tok", 8},
-     .expert_width = "moe_intermediate_size",
+     EXPERTS("n_routed_experts", 128, 8),
      .shared = {"n_shared_experts", 1},
      .is_routed = is_routed_glm,
      .finish = read_mtp},
     {.name = "deepseek_v2",
      .latents = true,
-     .experts = {"n_routed_experts", 64},
-     .active = {"num_experts_per_tok", 6},
-     .expert_width = "moe_intermediate_size",
+     EXPERTS("n_routed_experts", 64, 6),
      .shared = {"n_shared_experts", 2},
      .is_routed = is_routed_deepseek_v2},
     DEEPSEEK_V3("deepseek_v3"),
@@ -758,8 +744,7 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .pattern = 4,
      .pattern_key = "no_rope_layer_interval",
      .chunks = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .experts = {"num_local_experts", 16},
      .active = {"num_experts_per_tok", 1},
      .shared = {"", 1},
@@ -768,28 +753,26 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .finish = finish_llama4},
     {.name = "phi3", .windows = SP_I_HF_ALWAYS},
     {.name = "granite",
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .mlp_bias = {"mlp_bias", 0},
-     .free = GRANITE_SCALES},
+     .free = KEYS(GRANITE_SCALES)},
     {.name = "granitemoe",
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .experts = {"num_local_experts", 8},
      .active = {"num_experts_per_tok", 2},
-     .free = GRANITE_SCALES},
+     .free = KEYS(GRANITE_SCALES)},
     {.name = "granitemoeshared",
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .experts = {"num_local_experts", 8},
      .active = {"num_experts_per_tok", 2},
      .shared_width = {"shared_intermediate_size", 0},
-     .free = GRANITE_SCALES},
+     .free = KEYS(GRANITE_SCALES)},
     {.name = "glm", .kv_heads = 2, .head_dim = 128, .attention_bias = {"attention_bias", true}},
-    GLM4("glm4"),
-    GLM4("glm4v_text"),
+    GLM4("glm4", 128),
+    GLM4("glm4v_text", 0),
     {.name = "chatglm",
      .kv_heads = 1,
+     .head_dim = 128,
      .renamed = {{"num_hidden_layers", "num_layers"},
                  {"intermediate_size", "ffn_hidden_size"},
                  {"vocab_size", "padded_vocab_size"},
@@ -814,6 +797,7 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .attention_bias = {"use_bias", 0},
      .output_bias = true,
      .mlp_bias = {"use_bias", 0},
+     .head_bias = {"use_bias", 0},
      .experts = {"moe_num_experts", 64},
      .active = {"moe_k", 6},
      .expert_width = "moe_intermediate_size",
@@ -831,27 +815,28 @@ const sp_i_hf_family sp_i_hf_families[] = {
     {.name = "smollm3",
      .kv_heads = 4,
      .tied = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .mlp_bias = {"mlp_bias", 0},
      .free = KEYS("no_rope_layers", "no_rope_layer_interval")},
     {.name = "nemotron",
      .activation = SP_SQUARED_RELU,
      .norm = SP_LAYERNORM,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .mlp_bias = {"mlp_bias", 0}},
     {.name = "arcee",
      .activation = SP_SQUARED_RELU,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .mlp_bias = {"mlp_bias", 0}},
     {.name = "internlm2", .attention_bias = {"bias", true}, .output_bias = true},
     {.name = "internlm3",
+     .stated = KEYS("num_key_value_heads", "tie_word_embeddings"),
      .attention_bias = {"qkv_bias", 0},
      .behind_bias = {"bias", 0},
      .mlp_bias = {"bias", 0}},
-    {.name = "stablelm", .norm = SP_LAYERNORM, .attention_bias = {"use_qkv_bias", 0}},
+    {.name = "stablelm",
+     .kv_heads = 32,
+     .norm = SP_LAYERNORM,
+     .attention_bias = {"use_qkv_bias", 0}},
     {.name = "starcoder2",
      .kv_heads = 2,
      .windows = SP_I_HF_ALWAYS,
@@ -863,13 +848,13 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .mlp_bias = {"use_bias", true},
      .dropouts = {"residual_dropout", "embedding_dropout", "attention_dropout"},
      .free = KEYS("norm_type", "mlp_type")},
-    {.name = "exaone", .renamed = {{"num_hidden_layers", "num_layers"}}},
+    {.name = "exaone", .tied = true, .renamed = {{"num_hidden_layers", "num_layers"}}},
     {.name = "minicpm",
      .tied = true,
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .free = KEYS("scale_emb", "scale_depth", "dim_model_base")},
     {.name = "qwen",
+     .head_dim = 128,
      .renamed = {{"head_dim", "kv_channels"}},
      .attention_bias = {"", 0},
      .free = KEYS("use_dynamic_ntk", "use_logn_attn", "softmax_in_fp32", "bf16", "fp16", "fp32",
@@ -878,20 +863,15 @@ const sp_i_hf_family sp_i_hf_families[] = {
     {.name = "ministral", .kv_heads = 8, .windows = SP_I_HF_ALWAYS, .window = LIBRARY_WINDOW},
     {.name = "ministral3", .kv_heads = 8, .head_dim = 128, .windows = SP_I_HF_ALWAYS},
     {.name = "deepseek",
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .experts = {"n_routed_experts", 0},
-     .active = {"num_experts_per_tok", 0},
-     .expert_width = "moe_intermediate_size",
+     BIASES_OF_ATTENTION,
+     EXPERTS("n_routed_experts", 0, 0),
      .shared = {"n_shared_experts", 0},
      .is_routed = is_routed_deepseek_v2},
     {.name = "dots1",
+     .kv_heads = 32,
      .qk_norm = {"", 0},
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .experts = {"n_routed_experts", 0},
-     .active = {"num_experts_per_tok", 0},
-     .expert_width = "moe_intermediate_size",
+     BIASES_OF_ATTENTION,
+     EXPERTS("n_routed_experts", 0, 0),
      .shared = {"n_shared_experts", 0},
      .is_routed = is_routed_deepseek_v2},
     {.name = "minimax_m2",
@@ -903,24 +883,11 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .free = KEYS("use_routing_bias"),
      .noted = KEYS("use_mtp", "num_mtp_modules", "mtp_transformer_layers"),
      .finish = finish_minimax},
-    {.name = "bailing_moe",
-     .experts = {"num_experts", 0},
-     .active = {"num_experts_per_tok", 0},
-     .expert_width = "moe_intermediate_size",
-     .shared = {"num_shared_experts", 0},
-     .is_routed = is_routed_deepseek_v2,
-     .free = KEYS("norm_softmax")},
-    {.name = "bailing_moe_v2",
-     .qk_norm = {"use_qk_norm", 0},
-     .experts = {"num_experts", 0},
-     .active = {"num_experts_per_tok", 0},
-     .expert_width = "moe_intermediate_size",
-     .shared = {"num_shared_experts", 0},
-     .is_routed = is_routed_deepseek_v2,
-     .free = KEYS("norm_softmax", "score_function", "moe_router_enable_expert_bias",
-                  "moe_router_topk_scaling_factor", "mtp_loss_scaling_factor", "router_dtype"),
-     .finish = finish_bailing_v2},
+    BAILING_MOE("bailing_moe", "num_experts"),
+    BAILING_MOE("bailing_moe_v2", "head_dim", "use_qk_norm", "num_shared_experts",
+                "first_k_dense_replace", "n_group", "topk_group"),
     {.name = "grok-1",
+     .stated = KEYS("num_key_value_heads"),
      .activation = SP_GEGLU,
      .tied = true,
      .post_norms = true,
@@ -933,28 +900,33 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .kv_heads = 2,
      .head_dim = 256,
      .qk_norm = {"", 0},
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
-     .experts = {"num_experts", 512},
-     .active = {"num_experts_per_tok", 10},
-     .expert_width = "moe_intermediate_size",
+     BIASES_OF_ATTENTION,
+     EXPERTS("num_experts", 512, 10),
      .shared_width = {"shared_expert_intermediate_size", 512},
      .shared_gate = true,
      .is_routed = is_routed_qwen,
      .read_mixers = read_layers_of_qwen3_next,
      .finish = finish_qwen3_next},
     {.name = "granitemoehybrid",
-     .attention_bias = {"attention_bias", 0},
-     .output_bias = true,
+     BIASES_OF_ATTENTION,
      .experts = {"num_local_experts", 0},
      .active = {"num_experts_per_tok", 0},
      .shared_width = {"shared_intermediate_size", 1024},
      .may_lack_experts = true,
      .read_mixers = read_layers_of_granite,
-     .free = GRANITE_SCALES,
+     .free = KEYS(GRANITE_SCALES, MAMBA_KEYS),
      .finish = finish_granite},
-    {.name = "bamba", .kv_heads = 8, .read_mixers = read_layers_of_bamba, .finish = read_mamba},
-    {.name = "nemotron_h", .read = read_nemotron_h, .activation = SP_SQUARED_RELU},
+    {.name = "bamba",
+     .kv_heads = 8,
+     .read_mixers = read_layers_of_bamba,
+     .free = KEYS(MAMBA_KEYS),
+     .finish = read_mamba},
+    {.name = "nemotron_h",
+     .read = read_nemotron_h,
+     .activation = SP_SQUARED_RELU,
+     .free = KEYS("expand", "chunk_size", "residual_in_fp32", "time_step_limit", "time_step_min",
+                  "time_step_max", "time_step_floor", "rescale_prenorm_residual",
+                  "use_mamba_kernels", "num_logits_to_keep", "mamba_ssm_cache_dtype")},
     {.name = "dbrx",
      .read = read_dbrx,
      .renamed = {{"num_hidden_layers", "n_layers"},

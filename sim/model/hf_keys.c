@@ -15,7 +15,7 @@ typedef struct refused_key {
     const char *why;
 } refused_key;
 
-const char sp_i_hf_adapters[] = "adapters (LoRA) are not modelled";
+const char sp_i_hf_adapters[] = "adapters (LoRA) are asked for by model.lora_rank";
 static const char quantized[] = "quantized weights are not modelled, without this key the model is "
                                 "simulated as it trains in BF16";
 static const char experts[] = "experts are modelled where the model_type has them, or in a "

@@ -384,14 +384,18 @@ bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_p
     return true;
 }
 
-static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool experts_alone)
+// Of all projections with their biases, or of products without them; of all, or of experts alone.
+static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool products_alone,
+                          bool experts_alone)
 {
     int64_t total = 0;
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         sp_layer_linear linear;
         if (sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear) &&
-            (linear.of_experts || !experts_alone)) {
-            total += linear.weights * linear.outputs * (linear.inputs + (linear.bias ? 1 : 0));
+            (linear.of_experts || !experts_alone) &&
+            (sp_layer_is_product(&sp_layer_steps[s]) || !products_alone)) {
+            int64_t bias = linear.bias && !products_alone ? 1 : 0;
+            total += linear.weights * linear.outputs * (linear.inputs + bias);
         }
     }
     return total;
@@ -440,7 +444,7 @@ int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)
     int64_t sinks = attends && model->attention_sinks ? shard->heads : 0;
     int64_t parts[SP_STATE_PARTS];
     return (model->norm == SP_LAYERNORM ? 2 : 1) * norms + sinks +
-           sp_layer_state_parameters(model, shard, parts) + weights_of(model, shard, false) +
+           sp_layer_state_parameters(model, shard, parts) + weights_of(model, shard, false, false) +
            adapter_parameters(model, shard);
 }
 
@@ -452,7 +456,7 @@ int64_t sp_layer_trained_parameters(const sp_model *model, const sp_shard *shard
 
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard)
 {
-    return weights_of(model, shard, true);
+    return weights_of(model, shard, false, true);
 }
 
 bool sp_layer_is_product_weight(sp_parameter_kind kind)
@@ -465,16 +469,12 @@ bool sp_layer_is_product_weight(sp_parameter_kind kind)
     return found;
 }
 
-int64_t sp_layer_product_weights(const sp_model *model, const sp_shard *shard, bool experts_alone)
+int64_t sp_layer_product_weights(const sp_model *model, const sp_shard *shard)
 {
-    int64_t total = 0;
-    for (int s = 0; s < SP_LAYER_STEPS; s++) {
-        sp_layer_linear linear;
-        if (sp_layer_is_product(&sp_layer_steps[s]) &&
-            sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear) &&
-            (linear.of_experts || !experts_alone)) {
-            total += linear.weights * linear.outputs * linear.inputs;
-        }
-    }
-    return total;
+    return weights_of(model, shard, true, false);
+}
+
+int64_t sp_layer_expert_weights(const sp_model *model, const sp_shard *shard)
+{
+    return weights_of(model, shard, true, true);
 }

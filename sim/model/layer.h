@@ -760,8 +760,9 @@ int64_t sp_layer_trained_parameters(const sp_model *model, const sp_shard *shard
 int64_t sp_layer_expert_parameters(const sp_model *model, const sp_shard *shard);
 // Is a parameter the weight of such a product?
 bool sp_layer_is_product_weight(sp_parameter_kind kind);
-// Weights of the products that run in FP8 where the step computes so, without biases; of all, or of
-// experts alone.
-int64_t sp_layer_product_weights(const sp_model *model, const sp_shard *shard, bool experts_alone);
+// Weights of the products that run in FP8 where the step computes so, without biases, and those of
+// them that are of experts.
+int64_t sp_layer_product_weights(const sp_model *model, const sp_shard *shard);
+int64_t sp_layer_expert_weights(const sp_model *model, const sp_shard *shard);
 
 #endif

@@ -14,6 +14,7 @@ enum { KIND_TEXT = 80 };
 
 static void read_dtype(sp_object *object, sp_model *model);
 static void refuse_activations(sp_object *object, const sp_i_hf_family *family);
+static void read_named(sp_object *object, const sp_i_hf_family *family, sp_model *model);
 static void read_family(sp_object *object, const sp_i_hf_family *family, sp_model *model);
 static void name_model(sp_object *object, const char *fallback, sp_model *model);
 
@@ -122,7 +123,7 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
         sp_error_in(found, SP_ERR_CONTENT, source, NULL, "expected a model's config.json, got %s",
                     kind);
     } else if (json_object_get(object.json, "peft_type") != NULL) {
-        sp_object_error(&object, "peft_type", "%s, their base model's config.json is",
+        sp_object_error(&object, "peft_type", "%s, beside the config.json of their base model",
                         sp_i_hf_adapters);
     } else if (object.json != NULL) {
         sp_object_require(&object, "model_type");
@@ -137,6 +138,7 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
         read_dtype(&object, model);
         sp_i_hf_read_quantization(&whole, model);
         sp_i_hf_read_quantization(&object, model);
+        read_named(&object, family, model);
         if (family->read != NULL) {
             family->read(&object, family, model);
         } else {
@@ -205,6 +207,24 @@ static void name_model(sp_object *object, const char *fallback, sp_model *model)
     size_t length = sp_fitting(text, sizeof model->name);
     memcpy(model->name, text, length);
     model->name[length] = '\0';
+}
+
+static void read_named(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+{
+    for (size_t i = 0; family->stated != NULL && family->stated[i] != NULL; i++) {
+        if (json_object_get(object->json, family->stated[i]) == NULL) { // not read: may be refused
+            sp_object_require(object, family->stated[i]);
+        }
+    }
+    for (size_t i = 0; family->free != NULL && family->free[i] != NULL; i++) {
+        sp_object_get(object, family->free[i]);
+    }
+    for (size_t i = 0; family->noted != NULL && family->noted[i] != NULL; i++) {
+        const json_t *value = sp_object_get(object, family->noted[i]);
+        if (value != NULL && !sp_i_hf_asks_for_nothing(value)) {
+            sp_i_hf_add_key(model->ignored_keys, family->noted[i]);
+        }
+    }
 }
 
 // False where the family has no such key.
@@ -302,11 +322,10 @@ static bool is_local(sp_object *object, const sp_i_hf_family *family, int64_t pa
     if (family->pattern > 0) {
         return pattern == 0 || (layer + 1) % pattern != 0;
     }
-    enum { LIBRARY_FIRST = 28 };
-    const json_t *first =
-        family->first_window != NULL ? sp_object_get(object, family->first_window) : NULL;
-    int64_t begin = json_is_integer(first) ? json_integer_value(first) : LIBRARY_FIRST;
-    return family->first_window == NULL || layer >= begin;
+    const sp_i_hf_stated *key = &family->first_window;
+    const json_t *first = key->key != NULL ? sp_object_get(object, key->key) : NULL;
+    return key->key == NULL ||
+           layer >= (json_is_integer(first) ? json_integer_value(first) : key->usual);
 }
 
 // Tokens that layers with a window or a chunk see; 0: all layers see all. Null is no window.
@@ -484,19 +503,6 @@ static void read_heads(sp_object *object, const sp_i_hf_family *family, sp_model
     model->head_dim = sp_i_hf_head_dim(object, family, model);
 }
 
-static void read_named(sp_object *object, const sp_i_hf_family *family, sp_model *model)
-{
-    for (size_t i = 0; family->free != NULL && family->free[i] != NULL; i++) {
-        sp_object_get(object, family->free[i]);
-    }
-    for (size_t i = 0; family->noted != NULL && family->noted[i] != NULL; i++) {
-        const json_t *value = sp_object_get(object, family->noted[i]);
-        if (value != NULL && !sp_i_hf_asks_for_nothing(value)) {
-            sp_i_hf_add_key(model->ignored_keys, family->noted[i]);
-        }
-    }
-}
-
 static void read_family(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
     model->activation = family->activation;
@@ -520,7 +526,6 @@ static void read_family(sp_object *object, const sp_i_hf_family *family, sp_mode
     }
     read_biases(object, family, model);
     read_layers(object, family, model);
-    read_named(object, family, model);
     if (family->finish != NULL) {
         family->finish(object, model);
     }

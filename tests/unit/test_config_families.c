@@ -217,7 +217,8 @@ TEST(parameters_of_small_models)
          L * (core + mlp(2, H, F) + 4 * H) + 2 * V * H + 2 * H},
         {SMALL("arcee", ",'hidden_act':'relu2'"), L * (core + mlp(2, H, F) + 2 * H) + tables},
         {SMALL("internlm2", ""), L * (layer + qkv + H) + tables},
-        {SMALL("internlm3", ",'qkv_bias':false,'bias':true"), L * (layer + H + 2 * F + H) + tables},
+        {SMALL("internlm3", ",'qkv_bias':false,'bias':true,'tie_word_embeddings':false"),
+         L * (layer + H + 2 * F + H) + tables},
         {SMALL("stablelm", ",'use_qkv_bias':true"), L * (layer + 2 * H + qkv) + tables + H},
         {SMALL("starcoder2", ",'use_bias':false"),
          L * (core + mlp(2, H, F) + 4 * H) + V * H + 2 * H},
@@ -233,7 +234,7 @@ TEST(parameters_of_small_models)
         {SMALL("qwen3_vl_moe_text", ",'head_dim':8" EXPERTS("num_experts", "num_experts_per_tok")),
          L * (core + 2 * H + 2 * D + routed) + tables},
         {SMALL("minicpm", ""), L * layer + V * H + H},
-        {SMALL("qwen", ",'no_bias':false"),
+        {SMALL("qwen", ",'kv_channels':8,'no_bias':false"),
          L * (attention(H, A, G, D) + mlp(3, H, F / 2) + 2 * H + qkv + H + F + H) + tables},
         {SMALL("deepseek", ",'first_k_dense_replace':2,'n_shared_experts':2" EXPERTS(
                                "n_routed_experts", "num_experts_per_tok")),
@@ -250,7 +251,8 @@ TEST(parameters_of_small_models)
                                   "num_experts", "num_experts_per_tok")),
          L * (core + 2 * H + routed + mlp(3, H, 2 * W)) + tables},
         {SMALL("bailing_moe_v2",
-               ",'head_dim':8,'first_k_dense_replace':1,'num_shared_experts':1,'use_qk_norm':true,"
+               ",'head_dim':8,'first_k_dense_replace':1,'num_shared_experts':1,'use_qk_norm':true,'"
+               "use_bias':false,"
                "'moe_shared_expert_intermediate_size':24,'moe_router_enable_expert_bias':true,"
                "'score_function':'sigmoid'" EXPERTS("num_experts", "num_experts_per_tok")),
          layer + 2 * D + 5 * (core + 2 * D + 2 * H + routed + mlp(3, H, W)) + tables},
@@ -411,6 +413,8 @@ TEST(bamba_by_its_form)
                                                       L * (mlp(3, H, F) + 2 * H) + 2 * V * H + H);
     assert_string_equal(model.ignored_keys, "");
     refuses(SMALL("bamba", ",'mamba_d_head':64"), "config.json: mamba_d_head: 128 heads of 64");
+    refuses(SMALL("bamba", ",'mamba_n_heads':16,'attn_layer_indices':[2,6]"),
+            "config.json: attn_layer_indices: expected a list of layers");
     refuses(SMALL("bamba", ",'mamba_n_heads':16,'mamba_proj_bias':true"),
             "config.json: mamba_proj_bias: ");
 }
@@ -439,6 +443,120 @@ TEST(habits_of_families)
     assert_int_equal(model.runs, 0);
 }
 
+// Values of keys that a file leaves out, as the configuration classes of transformers 4.57.1 and of
+// the models' repositories have them.
+TEST(absent_keys)
+{
+#define BARE(type, layers, more)                                              \
+    "{'model_type':'" type "','hidden_size':4096,'num_hidden_layers':" layers \
+    ",'num_attention_heads':64,'intermediate_size':96,'vocab_size':1000" more "}"
+    static const char routed[] = ",'moe_intermediate_size':24,'n_routed_experts':8,"
+                                 "'num_experts_per_tok':2";
+    static const struct {
+        const char *config;
+        int kv_heads;
+        int64_t head_dim;
+        int experts, active;
+        bool tied;
+    } files[] = {
+        {BARE("qwen2", "2", ""), 32, 64, 0, 0, false},
+        {BARE("qwen2_vl_text", "2", ""), 8, 64, 0, 0, false},
+        {BARE("qwen2_5_vl_text", "2", ""), 8, 64, 0, 0, false},
+        {BARE("qwen3_moe", "2", ",'moe_intermediate_size':24"), 4, 64, 128, 8, false},
+        {BARE("qwen3_vl_moe_text", "2", ",'moe_intermediate_size':24"), 16, 64, 60, 4, false},
+        {BARE("glm4", "2", ""), 2, 128, 0, 0, false},
+        {BARE("glm4v_text", "2", ""), 2, 64, 0, 0, false},
+        {BARE("stablelm", "2", ""), 32, 64, 0, 0, false},
+        {BARE("qwen", "2", ""), 64, 128, 0, 0, false},
+        {BARE("starcoder2", "2", ""), 2, 64, 0, 0, true},
+        {BARE("smollm3", "2", ""), 4, 64, 0, 0, true},
+        {BARE("seed_oss", "2", ""), 8, 128, 0, 0, false},
+        {BARE("ernie4_5", "2", ""), 2, 128, 0, 0, true},
+        {"{'model_type':'exaone','hidden_size':4096,'num_layers':2,'num_attention_heads':64,"
+         "'intermediate_size':96,'vocab_size':1000}",
+         64, 64, 0, 0, true},
+        {"{'model_type':'chatglm','hidden_size':4096,'num_layers':2,'num_attention_heads':64,"
+         "'multi_query_attention':true,'ffn_hidden_size':96,'padded_vocab_size':1000}",
+         1, 128, 0, 0, false},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        sp_model model = read_config(files[i].config);
+        assert_int_equal(model.kv_heads, files[i].kv_heads);
+        assert_int_equal(model.head_dim, files[i].head_dim);
+        assert_int_equal(model.experts, files[i].experts);
+        assert_int_equal(model.experts_per_token, files[i].active);
+        assert_int_equal(model.tied_embeddings, files[i].tied);
+    }
+    char text[500];
+    snprintf(text, sizeof text, BARE("dots1", "2", "%s"), routed);
+    assert_int_equal(read_config(text).kv_heads, 32);
+    // Windows begin behind so many layers.
+    sp_model model = read_config(BARE("qwen2", "29", ",'use_sliding_window':true"));
+    sp_model space;
+    assert_int_equal(model.kinds, 2);
+    assert_int_equal(sp_model_of_kind(&model, sp_model_kind_of(&model, 28), &space)->window_tokens,
+                     4096);
+    model = read_config(BARE("qwen2_vl_text", "29", ",'use_sliding_window':true"));
+    assert_true(model.kinds == 0 && model.window_tokens == 0);
+}
+
+// The LM head of ERNIE 4.5 with experts has a bias where the layers have, without experts none
+// (transformers, modeling_ernie4_5_moe.py and modeling_ernie4_5.py).
+TEST(biases_of_ernie)
+{
+    const char *bias[] = {",'head_dim':8,'moe_intermediate_size':24,'use_bias':false",
+                          ",'head_dim':8,'moe_intermediate_size':24,'use_bias':true"};
+    char text[2][500];
+    for (int i = 0; i < 2; i++) {
+        snprintf(text[i], sizeof text[i], SMALL("ernie4_5_moe", "%s,'moe_num_experts':8"), bias[i]);
+    }
+    const int64_t routed = 8 * (2 * W + H) + 2 * 2 * W + H;
+    const int64_t dense = 2 * F + H;
+    sp_model without = read_config(text[0]);
+    sp_model with = read_config(text[1]);
+    assert_int_equal(sp_model_parameters(&with) - sp_model_parameters(&without),
+                     L * ((A + 2 * G) * D + H) + dense + (L - 1) * routed + V);
+}
+
+// Where published classes of one name differ, a file must say it.
+TEST(what_must_be_stated)
+{
+    static const char *const keys[] = {
+        "num_key_value_heads", "head_dim", "use_qk_norm", "num_shared_experts", "n_group",
+        "topk_group",          "use_bias", "num_experts"};
+    static const char whole[] = SMALL(
+        "bailing_moe_v2",
+        ",'head_dim':8,'use_qk_norm':true,'num_shared_experts':1,"
+        "'first_k_dense_replace':0,'use_bias':false" EXPERTS("num_experts", "num_experts_per_tok"));
+    sp_model model = read_config(whole);
+    assert_true(model.qk_norm && model.experts == 8);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        json_t *root = config_of(whole);
+        char message[100];
+        assert_int_equal(json_object_del(root, keys[i]), 0);
+        snprintf(message, sizeof message, "config.json: key '%s' is missing", keys[i]);
+        must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT, message);
+        json_decref(root);
+        sp_error_clear(ERR);
+    }
+    // Files of the second kind may carry the name of the first, whose class has no such norms.
+    static const char first[] =
+        SMALL("bailing_moe",
+              ",'head_dim':8,'use_bias':false%s" EXPERTS("num_experts", "num_experts_per_tok"));
+    static const char *const norms[] = {"", ",'use_qk_norm':true"};
+    for (int i = 0; i < 2; i++) {
+        char text[600];
+        snprintf(text, sizeof text, first, norms[i]);
+        model = read_config(text);
+        assert_int_equal(model.qk_norm, i);
+        assert_string_equal(model.ignored_keys, "");
+    }
+    refuses(SMALL("bailing_moe", ",'num_experts':8,'num_experts_per_tok':2,"
+                                 "'moe_intermediate_size':24,'use_bias':true"),
+            "config.json: use_bias: ");
+    refuses(SMALL("internlm3", ""), "config.json: key 'tie_word_embeddings' is missing");
+}
+
 TEST(dropout_in_one_place_is_refused)
 {
     refuses(CONFIG("starcoder2", 64, 6, 8, 2, 96, 1000, ",'residual_dropout':0.1"),
@@ -453,7 +571,7 @@ TEST(what_a_family_cannot_have_is_refused)
             "config.json: use_parallel_residual: ");
     refuses(SMALL("stablelm", ",'qk_layernorm':true"), "config.json: qk_layernorm: ");
     refuses(SMALL("bailing_moe", ",'num_experts':8,'num_experts_per_tok':2,"
-                                 "'moe_intermediate_size':24,'use_qkv_bias':true"),
+                                 "'moe_intermediate_size':24,'use_bias':false,'use_qkv_bias':true"),
             "config.json: use_qkv_bias: ");
     refuses(SMALL("minimax_m2", ",'num_local_experts':8,'num_experts_per_tok':2,"
                                 "'attn_type_list':[1,1,0,1,1,1]"),
@@ -474,8 +592,10 @@ TEST(what_a_family_cannot_have_is_refused)
     refuses("{'model_type':'dbrx','d_model':64,'n_layers':6,'n_heads':8,'vocab_size':1000,"
             "'ffn_config':{}}",
             "config.json: key 'attn_config' is missing");
-    refuses(SMALL("bailing_moe_v2", ",'num_shared_experts':1,'moe_shared_expert_intermediate_size'"
-                                    ":48" EXPERTS("num_experts", "num_experts_per_tok")),
+    refuses(SMALL("bailing_moe_v2",
+                  ",'num_shared_experts':1,'moe_shared_expert_intermediate_size'"
+                  ":48,'use_bias':false,'use_qk_norm':true,'head_dim':8,'first_k_dense_replace':"
+                  "0" EXPERTS("num_experts", "num_experts_per_tok")),
             "config.json: moe_shared_expert_intermediate_size: is not the width");
 }
 

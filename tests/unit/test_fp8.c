@@ -410,9 +410,7 @@ TEST(what_does_not_know_it_is_refused)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char start[600];
         snprintf(start, sizeof start, STEP, cases[i].cluster);
-        {
-            must_refuse(json_text("%s%s}", start, cases[i].rest), cases[i].told);
-        }
+        must_refuse(json_text("%s%s}", start, cases[i].rest), cases[i].told);
     }
     must_refuse("{'model': {'layers': 2, 'hidden': 512, 'ffn': 1000, 'heads': 8, 'vocab': 1000}, "
                 "'cluster': 'h100-8', 'precision': 'fp8'}",

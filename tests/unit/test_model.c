@@ -572,9 +572,10 @@ TEST(keys_that_are_not_known_are_named)
     sp_model model = from_hf(text);
     assert_memory_equal(model.ignored_keys, "unheard_0, unheard_1, ", 22);
     assert_string_equal(model.ignored_keys + strlen(model.ignored_keys) - 5, ", ...");
-    must_fail(read_text("{\"peft_type\":\"LORA\",\"r\":8}", &model, ERR), SP_ERR_CONTENT,
-              "config.json: peft_type: adapters (LoRA) are not modelled, their base model's "
-              "config.json is");
+    must_fail(
+        read_text("{\"peft_type\":\"LORA\",\"r\":8}", &model, ERR), SP_ERR_CONTENT,
+        "config.json: peft_type: adapters (LoRA) are asked for by model.lora_rank, beside the "
+        "config.json of their base model");
 }
 
 // Whatever a setting is called here or elsewhere: a key of that name that no reader of the family
