@@ -435,7 +435,8 @@ static sp_status refuse_processes(const sp_i_exec_site *site, const char *what, 
                         site->backend, what);
 }
 
-// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it.
+// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it, and
+// so do rows of experts.
 sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
                                     sp_error *err)
 {
@@ -458,6 +459,9 @@ sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_ex
     }
     if (status == SP_OK && options.attention_way != SP_COMM_GATHERED) {
         return refuse_processes(site, "attention in a ring of", err);
+    }
+    if (status == SP_OK && sp_layout_dispatches(layout)) {
+        return refuse_processes(site, "experts shared by", err);
     }
     return status;
 }

@@ -110,6 +110,17 @@ static bool runs_again(const meetings *of, int ranks, sp_action action)
     return false;
 }
 
+// Has the rank a micro-batch of its own there?
+static bool has_round(const meetings *m, sp_action action)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        if (m->items[i].action.chunk == action.chunk && m->items[i].action.pack == action.pack) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static sp_status join_all(const sp_i_exec_run *run, int first, int pp, meetings *of, int ranks,
                           sp_error *err)
 {
@@ -127,6 +138,13 @@ static sp_status join_all(const sp_i_exec_run *run, int first, int pp, meetings 
         for (int r = 0; r < ranks; r++) {
             if (is_next(&of[r], action)) {
                 of[r].next++;
+            } else if (has_round(&of[r], action)) {
+                // Its own forward has the others' rows, and gives none of its own again.
+                return sp_error_set(err, SP_ERR_CONTENT,
+                                    "data-parallel ranks %d to %d share experts (parallel.ep), and "
+                                    "some run forwards again on pipeline rank %d that others of "
+                                    "them do not: take a strategy that repeats none",
+                                    first, first + ranks - 1, pp);
             } else {
                 sp_action empty = action;
                 empty.pack += (int32_t)plan->packing->forward.count;
