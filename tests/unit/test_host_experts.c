@@ -278,6 +278,65 @@ TEST(steps_with_clipping)
     uneven_fini(&u);
 }
 
+static void must_end(const host_device *device, const sp_run_request *request, sp_status status,
+                     const char *text)
+{
+    sp_run *run = NULL;
+    must_fail_with(sp_backend_run(device->backend, 0, request, &run, ERR), status, text);
+    assert_null(run);
+}
+
+// The neighbours of a rank that fails wait for its rows, or for an empty micro-batch of its own.
+TEST(a_failing_action_ends_all)
+{
+    uneven u;
+    host_device device;
+    uneven_make(&u, rank_of, NULL, sizes, SAMPLES, 2, 4, SP_SCHEDULE_1F1B, SP_RECOMPUTE_NONE);
+    host_open(&device);
+    for (int r = 0; r < 8; r++) {
+        const sp_stage_plan *stage = sp_plan_stage(&u.plan, r / 2, r % 2);
+        for (size_t a = 0; a < stage->count; a++) {
+            char name[32], place[64];
+            sp_action_name(stage->actions[a], 1, name);
+            snprintf(place, sizeof place, "%s@%d.%d", name, r / 2, r % 2);
+            const sp_backend_option options[] = {{"fail", place}};
+            u.request.options = options;
+            u.request.option_count = 1;
+            u.request.timeout_ns = INT64_C(20000000000);
+            must_end(&device, &u.request, SP_ERR_INTERNAL, "it fails on demand");
+        }
+    }
+    host_close(&device);
+    uneven_fini(&u);
+}
+
+// Between two exchanges of a layer, too.
+TEST(a_rank_without_memory_ends_all)
+{
+    uneven u;
+    host_device device;
+    uneven_make(&u, rank_of, NULL, sizes, SAMPLES, 2, 4, SP_SCHEDULE_1F1B, SP_RECOMPUTE_NONE);
+    host_open(&device);
+    sp_run *run = host_run(&device, &u.request);
+    int64_t most = 0, least = 0;
+    for (size_t r = 0; r < sp_run_step(run, 0)->memory.rank_count; r++) {
+        const sp_rank_memory *memory = &sp_run_step(run, 0)->memory.ranks[r];
+        int64_t peak = sp_bytes_total(&memory->peak);
+        int64_t states = memory->peak.of[SP_MEM_PARAMETERS] + memory->peak.of[SP_MEM_GRADIENTS] +
+                         memory->peak.of[SP_MEM_OPTIMIZER];
+        most = peak > most ? peak : most;
+        least = states > least ? states : least;
+    }
+    sp_run_free(run);
+    u.request.timeout_ns = INT64_C(20000000000);
+    for (int i = 1; i < 100; i++) {
+        u.request.memory_limit_bytes = least + (most - least) * i / 100;
+        must_end(&device, &u.request, SP_ERR_INFEASIBLE, "over the limit of");
+    }
+    host_close(&device);
+    uneven_fini(&u);
+}
+
 // A token in all experts has a row at each, so that ranks have equally many: as many bytes as the
 // table says of rows that are levelled over the ranks of a round.
 TEST(memory_of_level_rows)
