@@ -205,11 +205,10 @@ static int64_t longest_sample(const sp_packing *packing)
     return longest;
 }
 
-static sp_status check_model(const char *backend, unsigned layers, const sp_model *model,
-                             const sp_packing *packing, sp_error *err)
+sp_status sp_i_exec_check_model(const char *backend, unsigned layers, const sp_model *model,
+                                int64_t longest, sp_error *err)
 {
     sp_status status = SP_OK;
-    int64_t longest = longest_sample(packing);
     if (sp_model_most_experts(model) > 0 && (layers & SP_I_EXEC_EXPERTS) == 0) {
         status = cannot(backend, err, "experts");
     } else if (model->runs > 0 && (layers & SP_I_EXEC_KINDS) == 0) {
@@ -399,7 +398,8 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, un
     if (status != SP_OK || request->model == NULL) {
         return status;
     }
-    status = check_model(backend, layers, request->model, request->plan->packing, err);
+    status = sp_i_exec_check_model(backend, layers, request->model,
+                                   longest_sample(request->plan->packing), err);
     if (request->memory != NULL && request->memory->attention == SP_ATTENTION_UNFUSED) {
         status = cannot(backend, err, "unfused attention");
     }
