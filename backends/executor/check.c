@@ -276,6 +276,9 @@ static sp_status check_spread_experts(const char *backend, const sp_run_request 
                                       sp_error *err)
 {
     const sp_layout *layout = &request->plan->layout;
+    if (sp_layout_etp(layout) > 1) {
+        return cannot(backend, err, "experts of which each is split over ranks (parallel.etp)");
+    }
     const char *beside =
         layout->cp > 1                             ? "context parallelism (parallel.cp)"
         : layout->zero > 0                         ? "sharded states (parallel.zero)"
@@ -288,9 +291,11 @@ static sp_status check_spread_experts(const char *backend, const sp_run_request 
     if (beside != NULL) {
         return cannot(backend, err, "experts on several ranks (parallel.ep) beside %s", beside);
     }
-    return sp_layout_ep(layout) > SP_I_EXEC_MOST_EXPERT_RANKS
-               ? cannot(backend, err, "experts on more than %d ranks", SP_I_EXEC_MOST_EXPERT_RANKS)
-               : SP_OK;
+    if (sp_layout_ep(layout) > SP_I_EXEC_MOST_EXPERT_RANKS) {
+        return cannot(backend, err, "experts on more than %d ranks", SP_I_EXEC_MOST_EXPERT_RANKS);
+    }
+    return sp_layout_check(layout, request->model,
+                           request->source != NULL ? request->source : "plan", err);
 }
 
 // Experts beside which hidden states are split are not computed.

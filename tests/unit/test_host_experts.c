@@ -446,19 +446,24 @@ TEST(refusals_of_requests)
     sp_transport two = {.rank = 0, .ranks = 2};
     const sp_i_exec_site site = {.backend = "host", .transport = &two};
     uneven u;
-    sp_run *run;
     host_device device;
     host_open(&device);
     uneven_make(&u, of_rank, NULL, sizes, 2, 1, 2, SP_SCHEDULE_GPIPE, SP_RECOMPUTE_NONE);
     must_fail_with(sp_i_exec_check_transport(&u.request, &site, ERR), SP_ERR_CONTENT,
                    "experts shared by ranks in processes of their own");
     u.memory.offload_ratio = 0.5;
-    must_fail_with(sp_backend_run(device.backend, 0, &u.request, &run, ERR), SP_ERR_CONTENT,
-                   "(parallel.ep) beside offload");
+    must_end(&device, &u.request, SP_ERR_CONTENT, "(parallel.ep) beside offload");
     u.memory.offload_ratio = 0.0;
     u.request.clock = SP_CLOCK_VIRTUAL;
-    must_fail_with(sp_backend_run(device.backend, 0, &u.request, &run, ERR), SP_ERR_CONTENT,
-                   "(parallel.ep) beside the virtual clock");
+    must_end(&device, &u.request, SP_ERR_CONTENT, "(parallel.ep) beside the virtual clock");
+    u.request.clock = SP_CLOCK_WALL;
+    u.plan.layout.ep = 1;
+    u.plan.layout.etp = 2;
+    must_end(&device, &u.request, SP_ERR_CONTENT, "(parallel.etp)");
+    u.plan.layout.ep = 2;
+    u.plan.layout.etp = 1;
+    u.model.kind[1].experts = 5;
+    must_end(&device, &u.request, SP_ERR_CONTENT, "5 experts cannot be spread over 2 ranks");
     host_close(&device);
     uneven_fini(&u);
 }
