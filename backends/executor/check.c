@@ -214,6 +214,15 @@ sp_status sp_i_exec_check_model(const char *backend, unsigned layers, const sp_m
     } else if (model->runs > 0 && (layers & SP_I_EXEC_KINDS) == 0) {
         status = cannot(backend, err, "layers of several kinds");
     }
+    if (model->expert_groups > 0) {
+        status = cannot(backend, err, "groups of experts (model.expert_groups)");
+    }
+    if (model->expert_capacity_factor > 0.0) {
+        status = cannot(backend, err, "a capacity of experts (model.expert_capacity_factor)");
+    }
+    if (model->forced_routing) {
+        status = cannot(backend, err, "routing that is forced (model.expert_imbalance)");
+    }
     if (sp_model_is_latent(model) && (layers & SP_I_EXEC_LATENTS) == 0) {
         status = cannot(backend, err, "latent attention");
     }

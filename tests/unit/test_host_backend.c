@@ -183,6 +183,16 @@ TEST(refuses_what_it_cannot_compute)
     f.model = host_llama();
     f.model.lora_rank = 4;
     refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute adapters (model.lora_rank)");
+    f.model = host_routed();
+    f.model.expert_groups = 2;
+    f.model.expert_group_top_k = 1;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "groups of experts (model.expert_groups)");
+    f.model = host_routed();
+    f.model.expert_capacity_factor = 1.5;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "(model.expert_capacity_factor)");
+    f.model = host_routed();
+    f.model.forced_routing = true;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "(model.expert_imbalance)");
     f.model = host_gpt();
     f.model.max_positions = 29;
     refuses(&f, &f.request, SP_ERR_CONTENT, "a sample of 30 tokens with 29 learned positions");
