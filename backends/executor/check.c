@@ -205,15 +205,23 @@ static int64_t longest_sample(const sp_packing *packing)
     return longest;
 }
 
-static sp_status check_model(const char *backend, unsigned layers, const sp_model *model,
-                             const sp_packing *packing, sp_error *err)
+sp_status sp_i_exec_check_model(const char *backend, unsigned layers, const sp_model *model,
+                                int64_t longest, sp_error *err)
 {
     sp_status status = SP_OK;
-    int64_t longest = longest_sample(packing);
     if (sp_model_most_experts(model) > 0 && (layers & SP_I_EXEC_EXPERTS) == 0) {
         status = cannot(backend, err, "experts");
     } else if (model->runs > 0 && (layers & SP_I_EXEC_KINDS) == 0) {
         status = cannot(backend, err, "layers of several kinds");
+    }
+    if (model->expert_groups > 0) {
+        status = cannot(backend, err, "groups of experts (model.expert_groups)");
+    }
+    if (model->expert_capacity_factor > 0.0) {
+        status = cannot(backend, err, "a capacity of experts (model.expert_capacity_factor)");
+    }
+    if (model->forced_routing) {
+        status = cannot(backend, err, "routing that is forced (model.expert_imbalance)");
     }
     if (sp_model_is_latent(model) && (layers & SP_I_EXEC_LATENTS) == 0) {
         status = cannot(backend, err, "latent attention");
@@ -277,6 +285,9 @@ static sp_status check_spread_experts(const char *backend, const sp_run_request 
                                       sp_error *err)
 {
     const sp_layout *layout = &request->plan->layout;
+    if (sp_layout_etp(layout) > 1) {
+        return cannot(backend, err, "experts of which each is split over ranks (parallel.etp)");
+    }
     const char *beside =
         layout->cp > 1                             ? "context parallelism (parallel.cp)"
         : layout->zero > 0                         ? "sharded states (parallel.zero)"
@@ -289,9 +300,11 @@ static sp_status check_spread_experts(const char *backend, const sp_run_request 
     if (beside != NULL) {
         return cannot(backend, err, "experts on several ranks (parallel.ep) beside %s", beside);
     }
-    return sp_layout_ep(layout) > SP_I_EXEC_MOST_EXPERT_RANKS
-               ? cannot(backend, err, "experts on more than %d ranks", SP_I_EXEC_MOST_EXPERT_RANKS)
-               : SP_OK;
+    if (sp_layout_ep(layout) > SP_I_EXEC_MOST_EXPERT_RANKS) {
+        return cannot(backend, err, "experts on more than %d ranks", SP_I_EXEC_MOST_EXPERT_RANKS);
+    }
+    return sp_layout_check(layout, request->model,
+                           request->source != NULL ? request->source : "plan", err);
 }
 
 // Experts beside which hidden states are split are not computed.
@@ -399,7 +412,8 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, un
     if (status != SP_OK || request->model == NULL) {
         return status;
     }
-    status = check_model(backend, layers, request->model, request->plan->packing, err);
+    status = sp_i_exec_check_model(backend, layers, request->model,
+                                   longest_sample(request->plan->packing), err);
     if (request->memory != NULL && request->memory->attention == SP_ATTENTION_UNFUSED) {
         status = cannot(backend, err, "unfused attention");
     }
@@ -435,7 +449,8 @@ static sp_status refuse_processes(const sp_i_exec_site *site, const char *what, 
                         site->backend, what);
 }
 
-// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it.
+// ZeRO 2 and 3 reach into the memory of other ranks, keys and values go round through it, and
+// so do rows of experts.
 sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
                                     sp_error *err)
 {
@@ -458,6 +473,9 @@ sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_ex
     }
     if (status == SP_OK && options.attention_way != SP_COMM_GATHERED) {
         return refuse_processes(site, "attention in a ring of", err);
+    }
+    if (status == SP_OK && sp_layout_dispatches(layout)) {
+        return refuse_processes(site, "experts shared by", err);
     }
     return status;
 }

@@ -75,6 +75,9 @@ typedef enum sp_i_exec_layers {
 // computes.
 sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, unsigned layers,
                           sp_error *err);
+// What the last finds of a model alone, whose longest sample has so many tokens.
+sp_status sp_i_exec_check_model(const char *backend, unsigned layers, const sp_model *model,
+                                int64_t longest, sp_error *err);
 // Refuses what a transport cannot do, and one that is not for the plan; nothing without one.
 sp_status sp_i_exec_check_transport(const sp_run_request *request, const sp_i_exec_site *site,
                                     sp_error *err);

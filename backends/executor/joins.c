@@ -102,9 +102,19 @@ static bool runs_again(const meetings *of, int ranks, sp_action action)
 {
     sp_action again = action;
     again.kind = SP_ACTION_R;
-    for (int r = 0; r < ranks; r++) {
-        if (is_next(&of[r], again) || is_later(&of[r], again)) {
-            return action.kind == SP_ACTION_F;
+    bool found = false;
+    for (int r = 0; action.kind == SP_ACTION_F && r < ranks; r++) {
+        found = found || is_next(&of[r], again) || is_later(&of[r], again);
+    }
+    return found;
+}
+
+// Has the rank a micro-batch of its own there?
+static bool has_round(const meetings *m, sp_action action)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        if (m->items[i].action.chunk == action.chunk && m->items[i].action.pack == action.pack) {
+            return true;
         }
     }
     return false;
@@ -127,6 +137,13 @@ static sp_status join_all(const sp_i_exec_run *run, int first, int pp, meetings 
         for (int r = 0; r < ranks; r++) {
             if (is_next(&of[r], action)) {
                 of[r].next++;
+            } else if (has_round(&of[r], action)) {
+                // Its own forward has the others' rows, and gives none of its own again.
+                return sp_error_set(err, SP_ERR_CONTENT,
+                                    "data-parallel ranks %d to %d share experts (parallel.ep), and "
+                                    "some run forwards again on pipeline rank %d that others of "
+                                    "them do not: take a strategy that repeats none",
+                                    first, first + ranks - 1, pp);
             } else {
                 sp_action empty = action;
                 empty.pack += (int32_t)plan->packing->forward.count;
@@ -139,11 +156,11 @@ static sp_status join_all(const sp_i_exec_run *run, int first, int pp, meetings 
 
 int32_t sp_i_exec_rounds(const sp_plan *plan)
 {
+    const int ranks = sp_layout_expert_ranks(&plan->layout);
     int32_t count = 0;
-    if (sp_layout_expert_ranks(&plan->layout) > 1) {
+    if (ranks > 1) {
         sp_rounds rounds;
-        sp_rounds_make(&plan->layout, &plan->packing->forward,
-                       sp_layout_expert_ranks(&plan->layout), &rounds);
+        sp_rounds_make(&plan->layout, &plan->packing->forward, ranks, &rounds);
         for (size_t p = 0; p < plan->packing->forward.count; p++) {
             count = rounds.round[p] >= count ? rounds.round[p] + 1 : count;
         }
@@ -161,8 +178,7 @@ sp_status sp_i_exec_joins_make(sp_i_exec_run *run, sp_error *err)
     if (ranks == 1) {
         return SP_OK;
     }
-    sp_rounds_make(&plan->layout, &plan->packing->forward, sp_layout_expert_ranks(&plan->layout),
-                   &rounds);
+    sp_rounds_make(&plan->layout, &plan->packing->forward, ranks, &rounds);
     meetings *of = sp_calloc((size_t)ranks, sizeof *of);
     for (int i = 0; status == SP_OK && i < plan->layout.dp / ranks * plan->layout.pp; i++) {
         int first = i / plan->layout.pp * ranks;

@@ -32,8 +32,10 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
     stage->kv_gradient = sp_calloc(slices->count * layers, sizeof *stage->kv_gradient);
     stage->deferred = sp_calloc(backwards * deferred, sizeof *stage->deferred);
     stage->deferred_rows = sp_calloc(backwards * layers, sizeof *stage->deferred_rows);
-    stage->arrived =
-        sp_calloc(forwards * layers * SP_I_EXEC_MOST_EXPERT_RANKS, sizeof *stage->arrived);
+    if (slices->place.empty_packs > 0) { // ranks share experts
+        stage->arrived =
+            sp_calloc(forwards * layers * SP_I_EXEC_MOST_EXPERT_RANKS, sizeof *stage->arrived);
+    }
     stage->loss =
         job->runtime->ops->allocate(job->runtime, (int64_t)(forwards * sizeof *stage->loss));
     if (stage->loss == NULL) {

@@ -1146,30 +1146,8 @@ static sp_status check_request(const sp_calibration_request *request, sp_error *
     if (request->partitions > 1) {
         return sp_error_set(err, SP_ERR_USAGE, "backend 'host' has no partitions");
     }
-    const sp_model *model = request->model;
-    if (model != NULL && sp_model_is_frozen(model)) {
-        return sp_error_set(err, SP_ERR_CONTENT,
-                            "backend 'host' cannot execute adapters (model.lora_rank)");
-    }
-    bool squared = model != NULL && model->activation == SP_SQUARED_RELU;
-    bool latent = model != NULL && sp_model_is_latent(model);
-    bool other = model != NULL && (model->activation == SP_GEGLU || model->post_norms);
-    if (model != NULL &&
-        (sp_model_has_state(model) || sp_model_lacks_blocks(model) || model->attention_gate)) {
-        return sp_error_set(err, SP_ERR_CONTENT,
-                            "backend 'host' cannot execute layers with a state, or without "
-                            "attention or an MLP (model.mixer), and gates of attention");
-    }
-    if (model != NULL &&
-        (sp_model_most_experts(model) > 0 || model->qk_norm || squared || other || latent)) {
-        return sp_error_set(err, SP_ERR_CONTENT, "backend 'host' cannot execute %s",
-                            sp_model_most_experts(model) > 0 ? "experts"
-                            : latent                         ? "latent attention"
-                            : squared                        ? "squared ReLU"
-                            : other ? "GEGLU and norms behind attention and MLP"
-                                    : "norms of queries and keys");
-    }
-    return SP_OK;
+    return request->model != NULL ? sp_i_exec_check_model("host", 0, request->model, 0, err)
+                                  : SP_OK;
 }
 
 static json_t *begin_document(const calibration *c)

@@ -59,8 +59,8 @@ static void set_span_times(sp_span *span, const int64_t times[SPAN_TIMES])
     span->dp_ns = times[4];
     span->launch_ns = times[5];
     span->wait_p2p_ns = times[6];
-    span->ep_ns = span->ep_wait_ns = span->ep_hidden_ns = 0; // no backend runs experts
-    span->dp_wait_ns = 0;                                    // or gathers by collectives
+    span->ep_ns = span->ep_wait_ns = span->ep_hidden_ns = 0; // measured as computing
+    span->dp_wait_ns = 0;                                    // no backend gathers by collectives
 }
 
 // ---- Writing ----

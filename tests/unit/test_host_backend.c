@@ -171,6 +171,28 @@ TEST(refuses_what_it_cannot_compute)
     f.model = host_llama();
     f.model.attention_sinks = true;
     refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute attention sinks");
+    f.model = host_llama();
+    f.model.positional = SP_NO_POSITIONS;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute models without positions");
+    f.model = host_llama();
+    f.model.attention_gate = true;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute gates of attention");
+    f.model = host_llama();
+    f.model.mixer = SP_MIXER_NONE;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "without attention or an MLP (model.mixer)");
+    f.model = host_llama();
+    f.model.lora_rank = 4;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute adapters (model.lora_rank)");
+    f.model = host_routed();
+    f.model.expert_groups = 2;
+    f.model.expert_group_top_k = 1;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "groups of experts (model.expert_groups)");
+    f.model = host_routed();
+    f.model.expert_capacity_factor = 1.5;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "(model.expert_capacity_factor)");
+    f.model = host_routed();
+    f.model.forced_routing = true;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "(model.expert_imbalance)");
     f.model = host_gpt();
     f.model.max_positions = 29;
     refuses(&f, &f.request, SP_ERR_CONTENT, "a sample of 30 tokens with 29 learned positions");
@@ -180,6 +202,24 @@ TEST(refuses_what_it_cannot_compute)
     f.model = host_llama();
     f.request.memory = &unfused;
     refuses(&f, &f.request, SP_ERR_CONTENT, "unfused attention");
+    fixture_fini(&f);
+}
+
+// Latents stand at every rank whole, and their heads go to no zone.
+TEST(refuses_latents_that_are_split)
+{
+    fixture f;
+    fixture_make(&f);
+    f.model = host_latent(false);
+    f.model.runs = f.model.kinds = 0;
+    f.plan.layout.tp = 2;
+    refuses(&f, &f.request, SP_ERR_CONTENT, "latent attention beside tensor parallelism");
+    f.plan.layout.tp = 1;
+    f.packing.forward.slices[1].zone = sp_zone_of(0, 1);
+    must_fail_with(sp_i_exec_check(&f.request, "other", SP_I_EXEC_LATENTS, ERR), SP_ERR_CONTENT,
+                   "latent attention on some of a pack's ranks (zones)");
+    f.packing.forward.slices[1].zone = 0;
+    sp_run_free(host_run(&f.device, &f.request));
     fixture_fini(&f);
 }
 

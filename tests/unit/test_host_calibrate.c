@@ -135,19 +135,35 @@ TEST(times_rise)
     json_decref(document);
 }
 
+static void count_part(void *context, const json_t *document)
+{
+    (void)document;
+    ++*(int *)context;
+}
+
+// Before anything is measured.
 TEST(refuses)
 {
     host_device device;
     json_t *document = NULL;
-    sp_model model = host_llama();
+    int parts = 0;
+    sp_model models[3] = {host_llama(), host_kinds(), host_llama()};
+    models[0].experts = 4;
+    models[2].mtp_layers = 1;
     host_open(&device);
     sp_calibration_request request = {.precision = SP_BF16, .limit_s = 0.05};
     must_fail(sp_backend_calibrate(device.backend, 0, &request, &document, ERR), SP_ERR_USAGE,
               "backend 'host' cannot calibrate bf16");
-    model.experts = 4;
-    request = (sp_calibration_request){.precision = SP_FP32, .limit_s = 0.05, .model = &model};
-    assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, NULL),
-                     SP_ERR_CONTENT);
-    assert_null(document);
+    for (int m = 0; m < 3; m++) {
+        request = (sp_calibration_request){.precision = SP_FP32,
+                                           .limit_s = 0.05,
+                                           .model = &models[m],
+                                           .part = count_part,
+                                           .part_context = &parts};
+        assert_int_equal(sp_backend_calibrate(device.backend, 0, &request, &document, NULL),
+                         SP_ERR_CONTENT);
+        assert_null(document);
+    }
+    assert_int_equal(parts, 0);
     host_close(&device);
 }

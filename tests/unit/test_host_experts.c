@@ -135,9 +135,9 @@ typedef struct uneven {
     sp_run_request request;
 } uneven;
 
-// Sample i is a pack of `tokens` on rank_of[i].
-static void uneven_make(uneven *u, const int *rank_of, const int64_t *tokens, int samples, int pp,
-                        int dp, sp_schedule_kind schedule, sp_recompute mode)
+// Sample i is a pack of `tokens` on rank_of[i] and those behind it, ranks_of[i] in all, NULL: one.
+static void uneven_make(uneven *u, const int *rank_of, const int *ranks_of, const int64_t *tokens,
+                        int samples, int pp, int dp, sp_schedule_kind schedule, sp_recompute mode)
 {
     *u = (uneven){.layout = {.tp = 1, .cp = 1, .pp = pp, .dp = dp, .ep = 2, .etp = 1, .chunks = 1},
                   .model = host_routed(),
@@ -148,7 +148,8 @@ static void uneven_make(uneven *u, const int *rank_of, const int64_t *tokens, in
         u->ids[i] = i;
         u->tokens[i] = tokens[i];
         u->batch.total_tokens += tokens[i];
-        assert_true(pack_sample(&u->packing.forward, rank_of[i], 1, i, tokens[i]));
+        assert_true(pack_sample(&u->packing.forward, rank_of[i], ranks_of != NULL ? ranks_of[i] : 1,
+                                i, tokens[i]));
     }
     must_succeed(plan_by_schedule(&u->plan, &u->layout, &u->packing, schedule, ERR));
     u->request = (sp_run_request){RUN_OF(&u->plan, &u->model, &u->memory), .clock = SP_CLOCK_WALL,
@@ -171,7 +172,7 @@ static void agree_unevenly(sp_schedule_kind schedule, sp_recompute mode)
 {
     uneven u;
     host_device device;
-    uneven_make(&u, rank_of, sizes, SAMPLES, 2, 4, schedule, mode);
+    uneven_make(&u, rank_of, NULL, sizes, SAMPLES, 2, 4, schedule, mode);
     // A forward and a backward for each round that a rank has no pack in, on each stage.
     assert_int_equal(count_joins(&u.request), MISSED * 2 * 2);
     host_open(&device);
@@ -187,6 +188,69 @@ TEST(uneven_ranks)
     agree_unevenly(SP_SCHEDULE_ZB_H1, SP_RECOMPUTE_ACTIVATION);
 }
 
+// Puts a forward that runs again before the backward of a pack on a stage.
+static void run_again(uneven *u, int dp, int pp, int32_t pack)
+{
+    sp_stage_plan *stage = sp_plan_stage(&u->plan, dp, pp);
+    sp_stage_plan_add(stage, SP_ACTION_R, 0, pack);
+    size_t at = stage->count - 1;
+    const sp_action again = stage->actions[at];
+    bool is_behind = true;
+    while (is_behind) {
+        const sp_action before = stage->actions[--at];
+        stage->actions[at + 1] = before;
+        is_behind =
+            before.pack != pack || (before.kind != SP_ACTION_B && before.kind != SP_ACTION_I);
+    }
+    stage->actions[at] = again;
+}
+
+// All packs of some pipeline ranks.
+static void run_some_again(sp_prng *prng, uneven *u)
+{
+    for (int pp = 0; pp < u->layout.pp; pp++) {
+        bool again = prng_below(prng, 2) == 0;
+        for (int32_t p = 0; again && p < (int32_t)u->packing.forward.count; p++) {
+            const sp_pack *pack = &u->packing.forward.packs[p];
+            for (int dp = pack->dp_first; dp < pack->dp_first + pack->dp_count; dp++) {
+                run_again(u, dp, pp, p);
+            }
+        }
+    }
+}
+
+// Any number of packs on any ranks, some of them on two that share experts or on two of different
+// groups.
+TEST(random_plans)
+{
+    static const sp_schedule_kind schedules[] = {SP_SCHEDULE_1F1B, SP_SCHEDULE_GPIPE,
+                                                 SP_SCHEDULE_ZB_H1};
+    sp_prng prng = prng_seeded(71);
+    host_device device;
+    host_open(&device);
+    for (int i = 0; i < test_draws(60); i++) {
+        uneven u;
+        int ranks[8], counts[8];
+        int64_t tokens[8];
+        int dp = 2 << prng_below(&prng, 2);
+        int pp = 1 << prng_below(&prng, 2);
+        int samples = 1 + prng_below(&prng, 8);
+        sp_schedule_kind schedule = schedules[prng_below(&prng, 3)];
+        for (int s = 0; s < samples; s++) {
+            // 1F1B of packs on several ranks cannot always finish.
+            counts[s] = 1 + (schedule == SP_SCHEDULE_GPIPE ? prng_below(&prng, 2) : 0);
+            ranks[s] = prng_below(&prng, dp - counts[s] + 1);
+            tokens[s] = 1 + prng_below(&prng, 40);
+        }
+        uneven_make(&u, ranks, counts, tokens, samples, pp, dp, schedule,
+                    (sp_recompute)prng_below(&prng, SP_RECOMPUTE_MLA_UP_PROJ));
+        run_some_again(&prng, &u);
+        host_must_agree(&device, &u.request, 1e-10);
+        uneven_fini(&u);
+    }
+    host_close(&device);
+}
+
 // Replicas of experts are others than those of all else, in sums, in the norm that clips and in
 // steps.
 TEST(steps_with_clipping)
@@ -195,7 +259,7 @@ TEST(steps_with_clipping)
     uneven u;
     host_device device;
     host_plain plain;
-    uneven_make(&u, rank_of, sizes, SAMPLES, 2, 4, SP_SCHEDULE_1F1B, SP_RECOMPUTE_NONE);
+    uneven_make(&u, rank_of, NULL, sizes, SAMPLES, 2, 4, SP_SCHEDULE_1F1B, SP_RECOMPUTE_NONE);
     u.request.options = options;
     u.request.option_count = 1;
     u.request.steps = 3;
@@ -214,6 +278,65 @@ TEST(steps_with_clipping)
     uneven_fini(&u);
 }
 
+static void must_end(const host_device *device, const sp_run_request *request, sp_status status,
+                     const char *text)
+{
+    sp_run *run = NULL;
+    must_fail_with(sp_backend_run(device->backend, 0, request, &run, ERR), status, text);
+    assert_null(run);
+}
+
+// The neighbours of a rank that fails wait for its rows, or for an empty micro-batch of its own.
+TEST(a_failing_action_ends_all)
+{
+    uneven u;
+    host_device device;
+    uneven_make(&u, rank_of, NULL, sizes, SAMPLES, 2, 4, SP_SCHEDULE_1F1B, SP_RECOMPUTE_NONE);
+    host_open(&device);
+    for (int r = 0; r < 8; r++) {
+        const sp_stage_plan *stage = sp_plan_stage(&u.plan, r / 2, r % 2);
+        for (size_t a = 0; a < stage->count; a++) {
+            char name[32], place[64];
+            sp_action_name(stage->actions[a], 1, name);
+            snprintf(place, sizeof place, "%s@%d.%d", name, r / 2, r % 2);
+            const sp_backend_option options[] = {{"fail", place}};
+            u.request.options = options;
+            u.request.option_count = 1;
+            u.request.timeout_ns = INT64_C(20000000000);
+            must_end(&device, &u.request, SP_ERR_INTERNAL, "it fails on demand");
+        }
+    }
+    host_close(&device);
+    uneven_fini(&u);
+}
+
+// Between two exchanges of a layer, too.
+TEST(a_rank_without_memory_ends_all)
+{
+    uneven u;
+    host_device device;
+    uneven_make(&u, rank_of, NULL, sizes, SAMPLES, 2, 4, SP_SCHEDULE_1F1B, SP_RECOMPUTE_NONE);
+    host_open(&device);
+    sp_run *run = host_run(&device, &u.request);
+    int64_t most = 0, least = 0;
+    for (size_t r = 0; r < sp_run_step(run, 0)->memory.rank_count; r++) {
+        const sp_rank_memory *memory = &sp_run_step(run, 0)->memory.ranks[r];
+        int64_t peak = sp_bytes_total(&memory->peak);
+        int64_t states = memory->peak.of[SP_MEM_PARAMETERS] + memory->peak.of[SP_MEM_GRADIENTS] +
+                         memory->peak.of[SP_MEM_OPTIMIZER];
+        most = peak > most ? peak : most;
+        least = states > least ? states : least;
+    }
+    sp_run_free(run);
+    u.request.timeout_ns = INT64_C(20000000000);
+    for (int i = 1; i < 100; i++) {
+        u.request.memory_limit_bytes = least + (most - least) * i / 100;
+        must_end(&device, &u.request, SP_ERR_INFEASIBLE, "over the limit of");
+    }
+    host_close(&device);
+    uneven_fini(&u);
+}
+
 // A token in all experts has a row at each, so that ranks have equally many: as many bytes as the
 // table says of rows that are levelled over the ranks of a round.
 TEST(memory_of_level_rows)
@@ -224,7 +347,7 @@ TEST(memory_of_level_rows)
     sp_i_exec_run *run;
     sp_measured_step step = {0};
     sp_unit_tensor tensors[SP_UNIT_TENSORS];
-    uneven_make(&u, of_rank, tokens, 2, 1, 2, SP_SCHEDULE_GPIPE, SP_RECOMPUTE_NONE);
+    uneven_make(&u, of_rank, NULL, tokens, 2, 1, 2, SP_SCHEDULE_GPIPE, SP_RECOMPUTE_NONE);
     for (int k = 0; k < u.model.kinds; k++) {
         u.model.kind[k].experts_per_token = u.model.kind[k].experts;
     }
@@ -270,7 +393,7 @@ TEST(orders_that_cannot_meet)
     static const int of_rank[] = {0, 0, 1, 1};
     uneven u;
     sp_i_exec_run *run;
-    uneven_make(&u, of_rank, sizes, 4, 1, 2, SP_SCHEDULE_GPIPE, SP_RECOMPUTE_NONE);
+    uneven_make(&u, of_rank, NULL, sizes, 4, 1, 2, SP_SCHEDULE_GPIPE, SP_RECOMPUTE_NONE);
     sp_action *actions = u.plan.stages[1].actions;
     assert_int_equal(u.plan.stages[1].count, 4);
     sp_action second = actions[1];
@@ -280,6 +403,19 @@ TEST(orders_that_cannot_meet)
     actions[2] = second;
     must_fail_with(sp_i_host_run_new_cpu(&u.request, &run, ERR), SP_ERR_CONTENT,
                    "in orders that cannot meet");
+    uneven_fini(&u);
+}
+
+// What a rank keeps of its neighbour's rows it would have to have from the forward.
+TEST(one_of_two_runs_again)
+{
+    static const int of_rank[] = {0, 1};
+    uneven u;
+    sp_i_exec_run *run;
+    uneven_make(&u, of_rank, NULL, sizes, 2, 1, 2, SP_SCHEDULE_GPIPE, SP_RECOMPUTE_NONE);
+    run_again(&u, 1, 0, 1);
+    must_fail_with(sp_i_host_run_new_cpu(&u.request, &run, ERR), SP_ERR_CONTENT,
+                   "run forwards again on pipeline rank 0 that others of them do not");
     uneven_fini(&u);
 }
 
@@ -293,9 +429,41 @@ TEST(refusals)
         {"{'tp': 2}", "'strategy': {'kind': 'packed'}", "parallel.tp"},
         {"{'pp': 2, 'dp': 2, " EP2 "}", "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}",
          "backward packs that differ from the forward packs"},
+        {"{'pp': 2, 'dp': 2, 'vocab_parallel': true, " EP2 "}", "'strategy': {'kind': 'packed'}",
+         "a vocabulary spread over the pipeline ranks"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         examination e = {.refused = cases[i].text};
         run_plans(&e, cases[i].parallel, cases[i].more);
     }
+}
+
+// Exchanges of experts are within a process, and on the wall clock; nothing of theirs is copied
+// out.
+TEST(refusals_of_requests)
+{
+    static const int of_rank[] = {0, 1};
+    sp_transport two = {.rank = 0, .ranks = 2};
+    const sp_i_exec_site site = {.backend = "host", .transport = &two};
+    uneven u;
+    host_device device;
+    host_open(&device);
+    uneven_make(&u, of_rank, NULL, sizes, 2, 1, 2, SP_SCHEDULE_GPIPE, SP_RECOMPUTE_NONE);
+    must_fail_with(sp_i_exec_check_transport(&u.request, &site, ERR), SP_ERR_CONTENT,
+                   "experts shared by ranks in processes of their own");
+    u.memory.offload_ratio = 0.5;
+    must_end(&device, &u.request, SP_ERR_CONTENT, "(parallel.ep) beside offload");
+    u.memory.offload_ratio = 0.0;
+    u.request.clock = SP_CLOCK_VIRTUAL;
+    must_end(&device, &u.request, SP_ERR_CONTENT, "(parallel.ep) beside the virtual clock");
+    u.request.clock = SP_CLOCK_WALL;
+    u.plan.layout.ep = 1;
+    u.plan.layout.etp = 2;
+    must_end(&device, &u.request, SP_ERR_CONTENT, "(parallel.etp)");
+    u.plan.layout.ep = 2;
+    u.plan.layout.etp = 1;
+    u.model.kind[1].experts = 5;
+    must_end(&device, &u.request, SP_ERR_CONTENT, "5 experts cannot be spread over 2 ranks");
+    host_close(&device);
+    uneven_fini(&u);
 }

@@ -78,10 +78,10 @@ static double difference(const probe *p, double step, double *at)
 
 enum { PLACES = 5 };
 
-static void follows_differences(const sp_model *model, const char *dropout)
+static void follows_differences(sp_model model, const char *dropout)
 {
     probe p;
-    probe_make(model, dropout, &p);
+    probe_make(&model, dropout, &p);
     const sp_i_exec_weights *weights = &p.run->weights[0];
     double *values = p.run->ranks[0].states.values;
     double *gradients = p.run->ranks[0].states.gradients;
@@ -90,7 +90,7 @@ static void follows_differences(const sp_model *model, const char *dropout)
         values[i] += 0.05 * sin(1.7 * (double)i);
     }
     double first = loss(&p);
-    assert_within(first, log((double)model->vocab), 2.0);
+    assert_within(first, log((double)model.vocab), 2.0);
     double *expected = calloc((size_t)weights->elements, sizeof *expected);
     assert_non_null(expected);
     memcpy(expected, gradients, (size_t)weights->elements * sizeof *expected);
@@ -100,7 +100,7 @@ static void follows_differences(const sp_model *model, const char *dropout)
         for (int k = 0; k < PLACES; k++) {
             int64_t at = weight->offset + weight->elements * k / PLACES + k % 3;
             at = at < weight->offset + weight->elements ? at : weight->offset;
-            double measured = difference(&p, step_of(model), &values[at]);
+            double measured = difference(&p, step_of(&model), &values[at]);
             error += (measured - expected[at]) * (measured - expected[at]);
             size += expected[at] * expected[at];
         }
@@ -113,11 +113,7 @@ static void follows_differences(const sp_model *model, const char *dropout)
     probe_fini(&p);
 }
 
-TEST(llama_follows_differences)
-{
-    sp_model model = host_llama();
-    follows_differences(&model, "0");
-}
+TEST_CALL(llama_follows_differences, follows_differences(host_llama(), "0"))
 
 TEST(tied_llama_follows_differences)
 {
@@ -125,43 +121,27 @@ TEST(tied_llama_follows_differences)
     model.tied_embeddings = true;
     model.qkv_bias = true;
     model.kv_heads = 1;
-    follows_differences(&model, "0");
+    follows_differences(model, "0");
 }
 
-TEST(gpt_follows_differences)
-{
-    sp_model model = host_gpt();
-    follows_differences(&model, "0");
-}
+TEST_CALL(gpt_follows_differences, follows_differences(host_gpt(), "0"))
 
-TEST(dropout_follows_differences)
-{
-    sp_model model = host_gpt();
-    follows_differences(&model, "0.3");
-}
+TEST_CALL(dropout_follows_differences, follows_differences(host_gpt(), "0.3"))
 
 // Samples of 7, 12 and 1 tokens: windows and chunks cut the first two.
 TEST(windows_and_chunks_follow_differences)
 {
     sp_model model = host_llama();
     model.window_tokens = 4;
-    follows_differences(&model, "0");
+    follows_differences(model, "0");
     model = host_llama();
     model.chunk_tokens = 5;
-    follows_differences(&model, "0");
+    follows_differences(model, "0");
 }
 
-TEST(kinds_of_layers_follow_differences)
-{
-    sp_model model = host_kinds();
-    follows_differences(&model, "0");
-}
+TEST_CALL(kinds_of_layers_follow_differences, follows_differences(host_kinds(), "0"))
 
-TEST(routed_layers_follow_differences)
-{
-    sp_model model = host_routed();
-    follows_differences(&model, "0");
-}
+TEST_CALL(routed_layers_follow_differences, follows_differences(host_routed(), "0"))
 
 // Biases everywhere, dropout, and a token in all experts of two.
 TEST(biased_routed_layers_follow_differences)
@@ -173,9 +153,9 @@ TEST(biased_routed_layers_follow_differences)
     model.experts_per_token = 3;
     model.shared_ffn = 20;
     model.shared_gate = true;
-    follows_differences(&model, "0.3");
+    follows_differences(model, "0.3");
     model.experts_per_token = 1;
-    follows_differences(&model, "0");
+    follows_differences(model, "0");
 }
 
 // The weight of a name without its expert's number in a list; NULL: none.
@@ -198,34 +178,73 @@ static void name_dense(const char *name, char *dense)
     sprintf(dense, "%.*s%s", (int)before, name, rest);
 }
 
-// The weights of a token's experts are 1 together: experts that are alike give what one of them
-// gives as a dense MLP.
-TEST(experts_that_are_alike_are_one_mlp)
+// The number of a weight's expert, of names as above; 0: of none.
+static int expert_of(const char *name)
 {
-    for (int active = 1; active <= 3; active++) {
-        probe dense, routed;
-        sp_model model = host_llama();
-        probe_make(&model, "0", &dense);
-        sp_model mixture = model;
-        mixture.experts = 5;
-        mixture.experts_per_token = active;
-        probe_make(&mixture, "0", &routed);
-        const sp_i_exec_weights *to = &routed.run->weights[0];
-        double *values = routed.run->ranks[0].states.values;
-        const double *from = dense.run->ranks[0].states.values;
-        for (size_t w = 0; w < to->count; w++) {
-            char name[SP_I_EXEC_WEIGHT_NAME];
-            name_dense(to->items[w].name, name);
-            const sp_i_exec_weight *weight = weight_of(&dense.run->weights[0], name);
-            if (weight != NULL) { // the router has none
-                assert_int_equal(weight->elements, to->items[w].elements);
-                memcpy(values + to->items[w].offset, from + weight->offset,
-                       (size_t)weight->elements * sizeof *values);
-            }
+    const char *part = strstr(name, ".experts.");
+    return part != NULL ? atoi(part + strlen(".experts.")) : 0;
+}
+
+// What an expert gives, of what the dense MLP does.
+static double share_of(int expert)
+{
+    return 1.0 + 0.75 * expert;
+}
+
+// Experts are copies of one dense MLP, each of which gives its own share of what that gives. Where
+// nothing but the router's bias chooses, all tokens go to the same experts with the same weights,
+// so that the layer is the dense one with the weighed mean of their shares.
+static void experts_are_shares(const double *bias, int experts, int active, double mean)
+{
+    probe dense, routed;
+    sp_model model = host_llama();
+    sp_model mixture = model;
+    mixture.experts = experts;
+    mixture.experts_per_token = active;
+    mixture.router_bias = true;
+    probe_make(&model, "0", &dense);
+    probe_make(&mixture, "0", &routed);
+    const sp_i_exec_weights *to = &routed.run->weights[0];
+    double *values = routed.run->ranks[0].states.values;
+    double *from = dense.run->ranks[0].states.values;
+    for (size_t w = 0; w < to->count; w++) {
+        const sp_i_exec_weight *weight = &to->items[w];
+        char name[SP_I_EXEC_WEIGHT_NAME];
+        name_dense(weight->name, name);
+        const sp_i_exec_weight *one = weight_of(&dense.run->weights[0], name);
+        bool is_last = strstr(name, ".fc2.weight") != NULL;
+        for (int64_t i = 0; i < weight->elements; i++) {
+            values[weight->offset + i] =
+                one != NULL
+                    ? from[one->offset + i] * (is_last ? share_of(expert_of(weight->name)) : 1.0)
+                : strstr(name, "bias") != NULL ? bias[i]
+                                               : 0.0;
         }
-        assert_within(loss(&routed), loss(&dense), 1e-13);
-        probe_fini(&routed);
-        probe_fini(&dense);
+    }
+    for (size_t w = 0; w < dense.run->weights[0].count; w++) {
+        const sp_i_exec_weight *weight = &dense.run->weights[0].items[w];
+        bool is_last = strstr(weight->name, ".fc2.weight") != NULL;
+        for (int64_t i = 0; i < weight->elements; i++) {
+            from[weight->offset + i] *= is_last ? mean : 1.0;
+        }
+    }
+    assert_within(loss(&routed), loss(&dense), 1e-13);
+    probe_fini(&routed);
+    probe_fini(&dense);
+}
+
+// By the definition: the largest logits, and the softmax over these.
+TEST(weighed_experts_are_one_mlp)
+{
+    static const double bias[] = {0.3, -0.5, 1.2, 0.9, -1.0};
+    static const int by_size[] = {2, 3, 0, 1, 4};
+    for (int active = 1; active <= 5; active++) {
+        double sum = 0.0, mean = 0.0;
+        for (int i = 0; i < active; i++) {
+            sum += exp(bias[by_size[i]]);
+            mean += exp(bias[by_size[i]]) * share_of(by_size[i]);
+        }
+        experts_are_shares(bias, 5, active, mean / sum);
     }
 }
 
@@ -235,11 +254,11 @@ TEST(latent_attention_follows_differences)
         sp_model model = host_latent(of_queries != 0);
         model.runs = model.kinds = 0;
         model.layers = 2;
-        follows_differences(&model, "0");
+        follows_differences(model, "0");
         model.norm = SP_LAYERNORM;
         model.bias = true;
         model.window_tokens = 4;
-        follows_differences(&model, "0");
+        follows_differences(model, "0");
     }
 }
 

@@ -144,7 +144,7 @@ bool SP_EXEC(split_latent)(layer *l, const real *product)
 
 // The gradient of the shared part is the sum over heads. dkv: of keys and values as they are
 // stored, not turned.
-static bool take_latent(const layer *l, const real *dkv, real *dproduct, real *dlatent)
+static bool split_gradient(const layer *l, const real *dkv, real *dproduct, real *dlatent)
 {
     const sp_model *model = &l->kind->model;
     int64_t nope = model->qk_nope_dim;
@@ -240,7 +240,7 @@ bool SP_EXEC(attend_latent_backward)(layer *l, const real *dout, real *dq, real 
     for (int32_t i = 0; i < l->pack->count; i++) {
         take_slice(l, i, dq, l->kind->shard.q, dkv, width);
     }
-    bool ok = take_latent(l, dkv, dproduct, dlatent);
+    bool ok = split_gradient(l, dkv, dproduct, dlatent);
     sp_i_exec_give(l->stage->arena, dkv);
     return ok;
 }
