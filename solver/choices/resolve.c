@@ -217,13 +217,14 @@ static void take_exchange(const sp_strategy *strategy, sp_scenario *scenario)
     sp_scenario_set_stack(scenario);
 }
 
-// Where it cannot, the strategy refuses its batches. Executors do so as it is.
+// Where it cannot, the strategy refuses its batches. Executors do so as it is; one rank alone has
+// nothing to read from others.
 static sp_status take_one_sided(sp_scenario *scenario, sp_error *err)
 {
     if (!scenario->one_sided_given) {
         sp_stack *stack = &scenario->memory.stack;
-        stack->one_sided =
-            stack->tensors == SP_TENSORS_AUTOGRAD && sp_scenario_not_one_sided(scenario) == NULL;
+        stack->one_sided = scenario->layout.dp > 1 && stack->tensors == SP_TENSORS_AUTOGRAD &&
+                           sp_scenario_not_one_sided(scenario) == NULL;
     }
     sp_scenario_set_stack(scenario);
     return sp_scenario_resolve_layout(scenario, err);
