@@ -18,10 +18,19 @@ cat >s.json <<'SPEC'
           "memory.recompute": ["none", "attention", "full"]},
  "where": "tp * pp * dp == 16"}
 SPEC
-"$program" sweep s.json -o whole --quiet -j 2 >/dev/null || exit 1
-"$program" sweep s.json -o sample --quiet --sample 90 --seed 4 >/dev/null || complain "the sample failed"
-"$program" sweep s.json -o search --quiet --search 120 --seed 4 >/dev/null || complain "the search failed"
+"$program" sweep s.json -o whole --quiet -j 2 >/dev/null 2>&1 || exit 1
+"$program" sweep s.json -o sample --quiet --sample 90 --seed 4 >/dev/null 2>&1 || complain "the sample failed"
+"$program" sweep s.json -o search --quiet --search 120 --seed 4 >/dev/null 2>&1 || complain "the search failed"
 grep -Fxvf whole sample search && complain "a sample or a search has lines that the sweep has not"
+
+# By another program, because a child of this shell that is ended before it has become the program
+# ends as this shell does, and takes the folder with it: end_soon SIGNAL MILLISECONDS OPTION...
+end_soon() {
+    local signal=$1 after
+    after=$(printf '0.%03d' "$(($2 + 1))")
+    shift 2
+    timeout --foreground -s "$signal" "$after" "$program" "$@"
+}
 
 # Runs and kills until a run ends by itself: run_killed FILE OPTION...
 run_killed() {
@@ -29,21 +38,18 @@ run_killed() {
     shift
     while true; do
         # shellcheck disable=SC2086
-        "$program" sweep s.json -o "$file" --quiet -j $((RANDOM % 4 + 1)) "$@" $resume \
-            >/dev/null 2>messages &
-        local pid=$!
-        sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
-        kill -KILL "$pid" 2>/dev/null && kills=$((kills + 1))
-        wait "$pid" 2>/dev/null
+        end_soon KILL "$((RANDOM % 100))" \
+            sweep s.json -o "$file" --quiet -j $((RANDOM % 4 + 1)) "$@" $resume >/dev/null 2>messages
         local status=$?
         [ "$status" = 137 ] || break
+        kills=$((kills + 1))
         resume=--resume
         [ -s "$file" ] || resume=
         [ "$kills" -lt "$most" ] || break
     done
     if [ "$status" != 0 ]; then
         # shellcheck disable=SC2086
-        "$program" sweep s.json -o "$file" --quiet "$@" $resume >/dev/null ||
+        "$program" sweep s.json -o "$file" --quiet "$@" $resume >/dev/null 2>&1 ||
             complain "going on with $file failed: $(cat messages)"
     fi
 }
@@ -76,7 +82,7 @@ done
 
 # What does not belong together is not merged, and nothing is left of it.
 for i in 1 2; do
-    "$program" sweep s.json -o "h$i" --quiet --shard "$i/2" >/dev/null || complain "shard $i"
+    "$program" sweep s.json -o "h$i" --quiet --shard "$i/2" >/dev/null 2>&1 || complain "shard $i"
 done
 refused() { # WHAT TEXT FILE...
     local what=$1 text=$2
@@ -92,7 +98,7 @@ refused "the other shard of two" "shard 1 of 2 is missing" h2
 refused "a shard twice" "shard 1 of 2 is there twice: h1 and h1" h1 h1
 refused "a shard and a whole" "h1 is shard 1 of 2, but whole is shard 1 of 1" h1 whole
 for i in 1 2 3; do
-    "$program" sweep s.json -o "t$i" --quiet --shard "$i/3" >/dev/null || complain "shard $i"
+    "$program" sweep s.json -o "t$i" --quiet --shard "$i/3" >/dev/null 2>&1 || complain "shard $i"
 done
 refused "two shards of three" "shard 2 of 3 is missing" t3 t1
 refused "one twice and one missing" "shard 3 of 3 is there twice: t3 and t3" t3 t1 t3
@@ -106,11 +112,7 @@ cmp both whole || complain "two shards differ from the whole"
 # What is merged is whole or not there, whenever the merge is ended.
 for _ in $(seq 20); do
     rm -f half
-    "$program" merge s.json h2 h1 -o half >/dev/null 2>&1 &
-    process=$!
-    sleep "0.0$((RANDOM % 5))$((RANDOM % 10))"
-    kill -TERM $process 2>/dev/null
-    { wait $process; } 2>/dev/null
+    end_soon TERM "$((RANDOM % 50))" merge s.json h2 h1 -o half >/dev/null 2>&1
     [ ! -e half ] || cmp -s half whole || complain "a part of what was merged"
 done
 expect "parts of what was merged" 0 "$(ls -A | grep -c part)"
