@@ -278,6 +278,51 @@ TEST(what_does_not_know_them_is_refused)
     }
 }
 
+// Layers of an MLP alone have no keys and values: ranks that share samples gather none for them,
+// slices keep none and sum up no gradients of them, and the allocator's blocks drain. Four such
+// layers and four with attention keep and sum up as many as these four.
+TEST(layers_without_attention_have_no_keys_and_values)
+{
+#define SLICED                                                                                    \
+    "{'model': {'layers': %d, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, '%s': %s}, " \
+    "'cluster': 'h100-8', 'workload': {'lengths': [4096, 300], 'context': 4096}"
+    static const char *const exchanges[] = {"attention", "qkv", "blocking", "a2a", "blocks"};
+    const sp_evaluate_options counted = {.engine = {.verify = true}, .allocator_peak = true};
+    static const char alternating[] = "[{'mixer': 'none'}, {}]";
+    int64_t alone_bytes = 0;
+    int64_t alone_ns = 0;
+    for (size_t i = 0; i < sizeof exchanges / sizeof exchanges[0]; i++) {
+        scenario_run alone, mixed;
+        const char *stack = json_text("'parallel': {'cp': 2}, 'stack': {'name': 'ours', "
+                                      "'cp_overlap': '%s'}",
+                                      exchanges[i]);
+        run_good(json_text(SLICED ", %s}", 8, "mixer", "'none'", stack), &counted, &alone);
+        run_good(json_text(SLICED ", %s}", 8, "layer_kinds", alternating, stack), &counted, &mixed);
+        alone_bytes = i == 0 ? alone.result.allocator_peak_bytes : alone_bytes;
+        alone_ns = i == 0 ? alone.result.iteration_ns : alone_ns;
+        assert_int_equal(alone.result.allocator_peak_bytes, alone_bytes);
+        assert_int_equal(alone.result.iteration_ns, alone_ns);
+        assert_true(mixed.result.allocator_peak_bytes > 0);
+        run_fini(&alone);
+        run_fini(&mixed);
+    }
+    static const char slices[] = "'memory': {'recompute': 'full'}, 'strategy': {'kind': "
+                                 "'chunkflow', 'chunk_tokens': 512}";
+    scenario_run four, eight, none;
+    run_good(json_text(SLICED ", %s}", 4, "mixer", "'attention'", slices), &counted, &four);
+    run_good(json_text(SLICED ", %s}", 8, "layer_kinds", alternating, slices), &counted, &eight);
+    run_good(json_text(SLICED ", %s}", 8, "mixer", "'none'", slices), &counted, &none);
+    for (int c = SP_MEM_KV_CACHE; c <= SP_MEM_KV_GRADIENTS; c++) {
+        assert_true(four.result.peak.of[c] > 0);
+        assert_int_equal(eight.result.peak.of[c], four.result.peak.of[c]);
+        assert_int_equal(none.result.peak.of[c], 0);
+    }
+    run_fini(&four);
+    run_fini(&eight);
+    run_fini(&none);
+#undef SLICED
+}
+
 // Strategies and schedules that cut samples, or share them among ranks, are refused by name.
 TEST(slices_are_refused)
 {
