@@ -245,6 +245,12 @@ static bool forces_routing(const void *owner)
     return ((const sp_model *)owner)->forced_routing;
 }
 
+// Built-in models have 0.
+static bool states_routing_seed(const void *owner)
+{
+    return forces_routing(owner) || ((const sp_model *)owner)->expert_imbalance_seed > 1;
+}
+
 // clang-format off
 static const sp_setting model_rows[] = {
     {.key = "model", .type = "a name, a path or an object", .name_at = sp_model_builtin_name,
@@ -471,7 +477,7 @@ static const sp_setting model_rows[] = {
              "wait for the fullest (expert_overload, expert_wait_ms), and memory is the fullest's.",
      .aliases = "moe_router_force_biased"},
     {.key = "model.expert_imbalance_seed", SP_INT(0, HUGE_VAL),
-     SP_FIELD(sp_model, expert_imbalance_seed), .usual = 1, .is_written = forces_routing,
+     SP_FIELD(sp_model, expert_imbalance_seed), .usual = 1, .is_written = states_routing_seed,
      .text = "Seed of what model.expert_imbalance draws."},
     {.key = "model.expert_capacity_factor", SP_REAL(0, 64),
      SP_FIELD(sp_model, expert_capacity_factor), .if_changed = true, .fallback = "0, none",

@@ -326,7 +326,11 @@ TEST(choices_and_folds)
         // Packed as slimpack does, for lack of memory.
         "{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'pp': 2, 'zero': 0}, 'workload': "
         "{'lengths': [20000, 2000, 20000, 8, 511], 'context': 8192, 'over_length': 'split'}, "
-        "'strategy': {'kind': 'slimpack-zb'}}"};
+        "'strategy': {'kind': 'slimpack-zb'}}",
+        // A seed of which nothing is drawn, with the warning of that.
+        "{'model': {'layers': 2, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, 'experts': "
+        "4, 'experts_per_token': 2, 'expert_imbalance_seed': 7}, 'parallel': {'dp': 2, 'ep': 2}, "
+        "'workload': {'uniform': 2048}}"};
     for (int i = 0; i < COUNT_OF(cases); i++) {
         assert_true(agrees(json_text("%s", cases[i])));
     }
