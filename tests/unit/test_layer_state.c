@@ -250,18 +250,6 @@ TEST(steps_run)
     }
 }
 
-static void must_refuse(const char *text, const char *told)
-{
-    sp_scenario scenario;
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
-    if (strstr(err.message[0], told) == NULL) {
-        fail_msg("%s, expected %s", err.message[0], told);
-    }
-    sp_scenario_fini(&scenario);
-}
-
 TEST(what_does_not_know_them_is_refused)
 {
     static const struct {
@@ -274,7 +262,7 @@ TEST(what_does_not_know_them_is_refused)
         {", 'memory': {'model': 'slimpipe-planner'}", "slimpipe-planner"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        must_refuse(json_text(STATE "%s}", cases[i].rest), cases[i].told);
+        run_refused(json_text(STATE "%s}", cases[i].rest), cases[i].told);
     }
 }
 
@@ -290,7 +278,7 @@ TEST(layers_without_attention_have_no_keys_and_values)
     const sp_evaluate_options counted = {.engine = {.verify = true}, .allocator_peak = true};
     static const char alternating[] = "[{'mixer': 'none'}, {}]";
     int64_t alone_bytes = 0;
-    int64_t alone_ns = 0;
+    double alone_ns = 0.0;
     for (size_t i = 0; i < sizeof exchanges / sizeof exchanges[0]; i++) {
         scenario_run alone, mixed;
         const char *stack = json_text("'parallel': {'cp': 2}, 'stack': {'name': 'ours', "
@@ -301,7 +289,8 @@ TEST(layers_without_attention_have_no_keys_and_values)
         alone_bytes = i == 0 ? alone.result.allocator_peak_bytes : alone_bytes;
         alone_ns = i == 0 ? alone.result.iteration_ns : alone_ns;
         assert_int_equal(alone.result.allocator_peak_bytes, alone_bytes);
-        assert_int_equal(alone.result.iteration_ns, alone_ns);
+        assert_true(!(alone.result.iteration_ns < alone_ns) &&
+                    !(alone.result.iteration_ns > alone_ns));
         assert_true(mixed.result.allocator_peak_bytes > 0);
         run_fini(&alone);
         run_fini(&mixed);
