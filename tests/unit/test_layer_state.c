@@ -312,6 +312,41 @@ TEST(layers_without_attention_have_no_keys_and_values)
 #undef SLICED
 }
 
+// In whichever order kinds of layers come: what is recomputed of those with attention, hidden
+// behind their projection and shared in zones is as much. Of two models that have the same layers.
+TEST(the_first_layer_need_not_attend)
+{
+#define ORDERED                                                                            \
+    "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "      \
+    "'layer_kinds': %s}, 'cluster': 'h100-8', 'workload': {'lengths': [8000, 300, 2000], " \
+    "'context': 8192}%s}"
+    static const char *const orders[][2] = {
+        {"[{'mixer': 'none'}, {}]", "[{}, {'mixer': 'none'}]"},
+        {"[{'mixer': 'gated-delta'}, {}], " SIZES, "[{}, {'mixer': 'gated-delta'}], " SIZES}};
+    static const char *const rest[] = {
+        ", 'memory': {'recompute': 'full'}",
+        ", 'memory': {'recompute': 'attention'}",
+        ", 'memory': {'recompute': 'full', 'attention': 'unfused'}",
+        ", 'parallel': {'cp': 2}, 'stack': {'name': 'ours', 'cp_overlap': 'qkv'}",
+        ", 'parallel': {'cp': 2}, 'memory': {'recompute': 'attention'}",
+        ", 'parallel': {'dp': 4}, 'strategy': {'kind': 'zeppelin'}, 'memory': {'recompute': "
+        "'full'}"};
+    for (size_t i = 0; i < 2 * sizeof rest / sizeof rest[0]; i++) {
+        scenario_run first, last;
+        bool shares = strstr(rest[i / 2], "parallel") != NULL; // not with a state
+        if (i % 2 == 1 && shares) {
+            continue;
+        }
+        run_good(json_text(ORDERED, orders[i % 2][0], rest[i / 2]), &run_verified, &first);
+        run_good(json_text(ORDERED, orders[i % 2][1], rest[i / 2]), &run_verified, &last);
+        assert_close(first.result.iteration_ns, last.result.iteration_ns, 1e-9);
+        assert_true(first.result.batches[0].facts.lower_bound_ns <= first.result.iteration_ns);
+        run_fini(&first);
+        run_fini(&last);
+    }
+#undef ORDERED
+}
+
 // Strategies and schedules that cut samples, or share them among ranks, are refused by name.
 TEST(slices_are_refused)
 {
