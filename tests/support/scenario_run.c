@@ -44,6 +44,15 @@ json_t *json_document(const char *text)
     return root;
 }
 
+sp_model read_config(const char *text)
+{
+    sp_model model;
+    json_t *root = json_document(text);
+    must_succeed_for(text, sp_model_from_hf(root, "config.json", &model, ERR));
+    json_decref(root);
+    return model;
+}
+
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
 {
     json_t *root = json_document(text);

@@ -40,6 +40,9 @@ const char *json_text(const char *format, ...);
 // The document of such a text.
 json_t *json_document(const char *text);
 
+// The model of such a text of a config.json.
+sp_model read_config(const char *text);
+
 // Reads a scenario that is written with ' for ".
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err);
 void read_good(const char *text, sp_scenario *scenario);
