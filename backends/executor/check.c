@@ -300,6 +300,17 @@ static sp_status check_spread_experts(const char *backend, const sp_run_request 
     if (beside != NULL) {
         return cannot(backend, err, "experts on several ranks (parallel.ep) beside %s", beside);
     }
+    const sp_stack none = {.dispatcher = SP_DISPATCH_ALLTOALL};
+    const sp_stack *stack = request->memory != NULL ? &request->memory->stack : &none;
+    if (stack->dispatcher != SP_DISPATCH_ALLTOALL) {
+        return cannot(backend, err, "dispatcher \"%s\" (stack.dispatcher), but \"%s\" alone",
+                      sp_dispatcher_names[stack->dispatcher],
+                      sp_dispatcher_names[SP_DISPATCH_ALLTOALL]);
+    }
+    if (stack->expert_overlap || stack->shared_expert_overlap) {
+        return cannot(backend, err, "exchanges of experts behind other work (stack.%s)",
+                      stack->expert_overlap ? "expert_overlap" : "shared_expert_overlap");
+    }
     if (sp_layout_ep(layout) > SP_I_EXEC_MOST_EXPERT_RANKS) {
         return cannot(backend, err, "experts on more than %d ranks", SP_I_EXEC_MOST_EXPERT_RANKS);
     }

@@ -90,6 +90,7 @@ static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *
 static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
                            const sp_i_attention_load *load, double qkv_s, sp_pass pass,
                            sp_cp_exchange *exchange);
+static int attending_part(const sp_i_pack_timer *packs, const variant *v, const view *of);
 static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
 static void fill_zones(sp_i_pack_timer *packs, const view *of, const sp_op_timer *timer,
                        const sp_pack_list *list, const sp_pack *pack, bool backward);
@@ -219,7 +220,7 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, forward || attention.recomputes, backward);
     load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
-    time->recomputes_attention = attention.recomputes;
+    time->recomputes_attention = time->recomputes_attention || attention.recomputes;
     time->ring_steps = ring_steps(attention.memory, &v->layout);
     time->unfused_softmax = load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0;
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
@@ -287,6 +288,7 @@ void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
     time->layout = &v->layout;
     time->recompute_share =
         (double)layer[SP_PASS_RECOMPUTE].kernels / (double)layer[SP_PASS_F].kernels;
+    time->recomputes_attention = false;
     time->zones = has_zones(list, pack) ? &packs->zones : NULL;
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
         time->cp[pass] = (sp_cp_exchange){0};
@@ -464,9 +466,9 @@ static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
             }
         }
     }
+    const int attends = attending_part(packs, v, NULL);
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        entry->qkv_s[pass] =
-            sp_i_qkv_s(timer, &v->ops[SP_PART_LAYER][pass].inventory, local_tokens);
+        entry->qkv_s[pass] = sp_i_qkv_s(timer, &v->ops[attends][pass].inventory, local_tokens);
     }
     return entry;
 }
@@ -502,6 +504,20 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
     return m;
 }
 
+// The first kind of layers with attention, of one view or (NULL) of any: others have neither
+// attention nor queries, keys and values. The first kind where none has.
+static int attending_part(const sp_i_pack_timer *packs, const variant *v, const view *of)
+{
+    for (int k = 0; k < sp_model_kinds(packs->model); k++) {
+        int part = sp_i_part_of_kind(k);
+        bool seen = of == NULL || &packs->view[packs->view_of_part[part]] == of;
+        if (seen && v->ops[part][SP_PASS_F].attends) {
+            return part;
+        }
+    }
+    return SP_PART_LAYER;
+}
+
 static bool has_blocks(const sp_memory_options *memory, const variant *v)
 {
     return v->layout.cp > 1 && memory->stack.cp_overlap == SP_CP_BLOCKS;
@@ -510,12 +526,13 @@ static bool has_blocks(const sp_memory_options *memory, const variant *v)
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
                                    const sp_op_timer *timer)
 {
+    int part = attending_part(packs, v, of);
     return (sp_i_attention){.model = of->model,
                             .is_mixed = packs->views > 1,
                             .layout = &v->layout,
                             .memory = &packs->memory,
                             .timer = timer,
-                            .recomputes = v->ops[SP_PART_LAYER][SP_PASS_RECOMPUTE].attentions > 0,
+                            .recomputes = v->ops[part][SP_PASS_RECOMPUTE].attentions > 0,
                             .rank_s = v->rank_s,
                             .ring = v->ring,
                             .memo = of->memo,
@@ -625,6 +642,7 @@ static void add_zone(sp_i_pack_timer *packs, const view *of, const sp_op_timer *
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || attention.recomputes, backward);
     bool ring = sp_stack_passes_keys(&packs->memory.stack);
+    const int attends = attending_part(packs, v, of);
     sp_i_zone_part *part = &z->part[z->count++];
     *part = (sp_i_zone_part){.first = zone != 0 ? sp_zone_first(zone) : pack->dp_first,
                              .ranks = ranks,
@@ -634,7 +652,7 @@ static void add_zone(sp_i_pack_timer *packs, const view *of, const sp_op_timer *
         part->tokens += (double)list->slices[pack->first_slice + s].computed_tokens;
     }
     for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        const pass_ops *ops = &v->ops[SP_PART_LAYER][pass];
+        const pass_ops *ops = &v->ops[attends][pass];
         if ((pass != SP_PASS_F) == backward && ops->attends) {
             sp_cp_exchange *exchange = &part->exchange[pass];
             part->of[pass] = pass_time(&attention, v, ops, &load, 0.0, (sp_pass)pass, exchange);

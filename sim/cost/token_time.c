@@ -49,11 +49,12 @@ void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
                      sp_i_timed_collectives *timed, sp_i_token_times *times)
 {
     const sp_group tp = groups->tp;
-    double left_s[SP_INVENTORY_OPS] = {0};
+    double left_s[SP_INVENTORY_OPS];
     double beside_s[3][2] = {{0}}; // exchange, shared experts
     *times = (sp_i_token_times){0};
     for (int i = 0; i < inventory->count; i++) {
         const sp_op *op = &inventory->ops[i];
+        left_s[i] = 0.0;
         bool grows = op->routed || op->kind == SP_OP_EXPERT_ALL_TO_ALL;
         double tokens = (op->routed ? expert_tokens : local_tokens) * (grows ? overload : 1.0);
         if (is_of_experts(op)) {
@@ -115,7 +116,7 @@ double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack,
                           sp_pass pass, double expert_share)
 {
     const sp_group tp = groups->tp;
-    double left_s[SP_INVENTORY_OPS] = {0};
+    double left_s[SP_INVENTORY_OPS];
     double least_s = 0.0;
     double shared_s = 0.0;
     double exchanged_s = 0.0;

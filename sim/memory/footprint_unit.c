@@ -195,7 +195,7 @@ int64_t sp_footprint_gradient_sums(const sp_model *model, const sp_layout *layou
 {
     int64_t number = sp_footprint_kv_gradient_bytes(stack);
     sp_shard shard = sp_shard_of(model, layout);
-    int64_t row = stage->layers * number * (shard.k + shard.v);
+    int64_t row = sp_stage_attending_layers(stage, model) * number * (shard.k + shard.v);
     return sp_mul_bytes(tokens / layout->cp, row);
 }
 

@@ -150,7 +150,9 @@ void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
         sizes->split[w] = sp_mul_bytes(norm_rows, BF16 * widths[w]);
     }
     sizes->hidden = sizes->split[SP_WIDTH_HIDDEN];
-    int peers = layout->cp / sp_stack_head_ranks(&options->stack, layout);
+    int peers = model->mixer == SP_MIXER_ATTENTION
+                    ? layout->cp / sp_stack_head_ranks(&options->stack, layout)
+                    : 1;
     sizes->kv_gathered = peers > 1 ? sp_mul_bytes(peers, sizes->width[SP_WIDTH_KV]) : 0;
     int64_t local_pairs = sp_ceil_div(load->pairs, layout->cp);
     if (options->attention == SP_ATTENTION_UNFUSED && model->mixer == SP_MIXER_ATTENTION) {

@@ -450,7 +450,7 @@ static void save_layer(program_builder *b, int layer)
         }
     }
     b->cached[layer] = SP_NO_TENSOR;
-    if (b->kv_cached > 0 && !keeps(b, SP_TENSOR_KEYS_VALUES)) {
+    if (b->kv_cached > 0 && has_row(b, SP_TENSOR_KEYS_VALUES) && !keeps(b, SP_TENSOR_KEYS_VALUES)) {
         b->cached[layer] = allocate(b, "cached keys and values", b->kv_cached);
         save(b, b->cached[layer], b->kv_cached / BF16, true, false);
     }
@@ -1189,8 +1189,8 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
     // bf16, like the keys and values that they are gradients of.
     int32_t cached = SP_NO_TENSOR;
     if (b->kv_cached > 0) {
-        cached =
-            allocate(b, "gradients of cached keys and values", b->stage->layers * b->kv_cached);
+        cached = allocate(b, "gradients of cached keys and values",
+                          sp_stage_attending_layers(b->stage, b->model) * b->kv_cached);
     }
     int32_t gradient = b->stage->head ? head_backward(b) : program->output_gradient;
     int32_t parameters =

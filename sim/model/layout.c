@@ -9,6 +9,15 @@
 
 const char *const sp_cp_sharding_names[] = {"even", "sequence", "document", "adaptive", NULL};
 
+int sp_stage_attending_layers(const sp_stage *stage, const sp_model *model)
+{
+    int layers = model->runs == 0 && model->mixer == SP_MIXER_ATTENTION ? stage->layers : 0;
+    for (int k = 0; model->runs > 0 && k < model->kinds; k++) {
+        layers += model->kind[k].mixer == SP_MIXER_ATTENTION ? stage->count[k] : 0;
+    }
+    return layers;
+}
+
 int64_t sp_layout_ranks(const sp_layout *layout)
 {
     return (int64_t)layout->tp * layout->cp * layout->pp * layout->dp;

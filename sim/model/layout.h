@@ -72,6 +72,9 @@ static inline int sp_stage_count(const sp_stage *stage, const sp_model *model, i
     return model->runs > 0 ? stage->count[kind] : stage->layers;
 }
 
+// Its layers with attention, which alone have keys and values.
+int sp_stage_attending_layers(const sp_stage *stage, const sp_model *model);
+
 // The same layers without embedding and head.
 static inline sp_stage sp_stage_layers(const sp_stage *stage)
 {

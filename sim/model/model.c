@@ -245,6 +245,12 @@ static bool forces_routing(const void *owner)
     return ((const sp_model *)owner)->forced_routing;
 }
 
+// Built-in models have 0.
+static bool states_routing_seed(const void *owner)
+{
+    return forces_routing(owner) || ((const sp_model *)owner)->expert_imbalance_seed > 1;
+}
+
 // clang-format off
 static const sp_setting model_rows[] = {
     {.key = "model", .type = "a name, a path or an object", .name_at = sp_model_builtin_name,
@@ -356,9 +362,9 @@ static const sp_setting model_rows[] = {
              "(attention_chunk_size of a config.json). Not with model.window_tokens.",
      .aliases = "attention_chunk_size"},
     {.key = "model.mixer", SP_ONE_OF(sp_mixer_names), SP_FIELD(sp_model, mixer), .if_changed = true,
-     .text = "What tokens of a layer learn from each other by: attention, or a state that each token "
-             "changes (mamba2, gated-delta; model.state_heads and those beside it), or none, in a "
-             "layer that is an MLP alone. Layers that differ in it are model.layer_kinds."},
+     .text = "How tokens of a layer learn from each other: by attention, by a state that each token "
+             "changes (mamba2, gated-delta; with model.state_heads and the keys that begin with "
+             "state_), or not at all (none: the layer is an MLP alone). Layers that differ in it are model.layer_kinds."},
     {.key = "model.without_mlp", SP_SWITCH, SP_FIELD(sp_model, without_mlp), .if_changed = true,
      .text = "Layers are attention, or what stands in its place, without an MLP (Nemotron-H). "
              "Layers that differ in it are model.layer_kinds."},
@@ -454,7 +460,8 @@ static const sp_setting model_rows[] = {
     {.key = "model.expert_groups", SP_INT(0, SP_I_MAX_EXPERTS), SP_FIELD(sp_model, expert_groups),
      .if_changed = true, .fallback = "0, no groups",
      .text = "Groups of neighbouring experts, of which a token goes to expert_group_top_k at most. "
-             "With a group on each node it goes to no more nodes (stack.dispatcher deepep, hybridep).",
+             "Where each node holds one group, a token is sent to no more nodes than groups, by "
+             "which stack.dispatcher deepep and hybridep send less.",
      .aliases = "moe_router_num_groups n_group"},
     {.key = "model.expert_group_top_k", SP_INT(0, SP_I_MAX_EXPERTS),
      SP_FIELD(sp_model, expert_group_top_k), .if_changed = true,
@@ -465,13 +472,14 @@ static const sp_setting model_rows[] = {
      .read = read_imbalance, .write = write_imbalance, .fallback = "\"exact\"",
      .text = "How unevenly tokens are routed to experts on several ranks (parallel.ep). \"exact\": "
              "every rank gets as many rows. A number forces routing as Megatron-LM's "
-             "moe_router_force_biased does: logits drawn from N(0, 1) plus a bias for each expert, "
-             "drawn with that standard deviation, anew for every layer and micro-batch above 0 and "
-             "kept for each layer below; 0 is its forced load balancing, even on average. All ranks "
+             "moe_router_force_biased does: logits are drawn from N(0, 1), plus a bias of each "
+             "expert, whose standard deviation over experts is the number without its sign. A "
+             "positive number draws biases anew for every layer and micro-batch, a negative one "
+             "once for each layer; 0 is its forced load balancing, even on average. All ranks "
              "wait for the fullest (expert_overload, expert_wait_ms), and memory is the fullest's.",
      .aliases = "moe_router_force_biased"},
     {.key = "model.expert_imbalance_seed", SP_INT(0, HUGE_VAL),
-     SP_FIELD(sp_model, expert_imbalance_seed), .usual = 1, .is_written = forces_routing,
+     SP_FIELD(sp_model, expert_imbalance_seed), .usual = 1, .is_written = states_routing_seed,
      .text = "Seed of what model.expert_imbalance draws."},
     {.key = "model.expert_capacity_factor", SP_REAL(0, 64),
      SP_FIELD(sp_model, expert_capacity_factor), .if_changed = true, .fallback = "0, none",

@@ -213,6 +213,11 @@ void sp_model_count_kinds(const sp_model *model, int first, int layers, int coun
 const sp_model *sp_model_of_kind(const sp_model *model, int kind, sp_model *space);
 // The most experts of a layer; 0: all MLPs are dense.
 int sp_model_most_experts(const sp_model *model);
+// Has an expert less room than its even share, so that rows are dropped whatever the routing?
+static inline bool sp_model_drops_rows(const sp_model *model)
+{
+    return model->expert_capacity_factor > 0.0 && model->expert_capacity_factor < 1.0;
+}
 // The widest shared experts of a layer; 0: no layer has any.
 int64_t sp_model_most_shared(const sp_model *model);
 // The shortest window or chunk of a layer: samples that are no longer see all tokens; 0: all do.

@@ -202,9 +202,10 @@ static const sp_setting stack_rows[] = {
      .aliases = "moe_token_dispatcher_type token_dispatcher_type moe_flex_dispatcher_backend"},
     {.key = "stack.dispatcher_sms", SP_INT(0, 128), SP_FIELD(sp_stack, dispatcher_sms),
      .if_changed = true,
-     .text = "SMs that the dispatcher's kernels hold: DeepEP's and HybridEP's are slower with few, "
-             "and products beside them have the others alone. 0: 20 with deepep, 16 with "
-             "hybridep, 24 with others.",
+     .text = "SMs that the dispatcher's kernels hold. With few of them DeepEP's and HybridEP's kernels "
+             "take longer; with more of them less is left to products that run beside exchanges "
+             "(stack.expert_overlap, shared_expert_overlap). 0: 20 with deepep, 16 with hybridep, "
+             "24 with others.",
      .aliases = "moe_deepep_num_sms moe_hybridep_num_sms"},
     STACK_SWITCH(shared_expert_overlap,
                  "Shared experts run beside the all-to-alls of the routed ones (dispatcher "
@@ -212,12 +213,12 @@ static const sp_setting stack_rows[] = {
                  "combination.", .aliases = "moe_shared_expert_overlap", .if_changed = true),
     STACK_SWITCH(expert_overlap,
                  "The forward of one micro-batch runs beside the backward of another, layer by "
-                 "layer, so that exchanges of experts hide behind computation: interleaved with "
-                 "one forward more before the first backward, 1f1b with pp 1, and pairs of "
-                 "dualpipe-v.", .aliases = "overlap_moe_expert_parallel_comm", .if_changed = true),
+                 "layer, so that exchanges of experts hide behind computation. With schedule.kind "
+                 "interleaved, which then runs one forward more before the first backward, 1f1b "
+                 "with parallel.pp 1, or dualpipe-v.", .aliases = "overlap_moe_expert_parallel_comm", .if_changed = true),
     STACK_SWITCH(delay_wgrad,
-                 "With expert_overlap weight gradients run when nothing else can, not behind their "
-                 "input gradients.", .aliases = "delay_wgrad_compute", .if_changed = true),
+                 "With expert_overlap: weight gradients wait until nothing else can run, in place of "
+                 "following their input gradients.", .aliases = "delay_wgrad_compute", .if_changed = true),
     {.key = "stack.gradient_reduce_dtype", SP_ONE_OF(sp_reduce_dtype_names),
      SP_FIELD(sp_stack, gradient_reduce_dtype), .fallback = NAMED,
      .text = "Precision in which data-parallel ranks add up gradients.",

@@ -80,6 +80,11 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
         return sp_error_in(err, SP_ERR_CONTENT, source, "precision",
                            "\"fp8\" is of training steps: prompts are priced in BF16 alone");
     }
+    if (scenario->model.expert_capacity_factor > 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "model.expert_capacity_factor",
+                           "experts drop and pad tokens in training alone, expected 0, got %g",
+                           scenario->model.expert_capacity_factor);
+    }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");

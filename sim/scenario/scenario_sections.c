@@ -843,6 +843,11 @@ sp_status sp_decode_scenario(const sp_scenario *scenario, sp_decode_result *resu
                            "generated text is not simulated with adapters, expected 0, got %lld",
                            (long long)scenario->model.lora_rank);
     }
+    if (scenario->model.expert_capacity_factor > 0.0) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.expert_capacity_factor",
+                           "experts drop and pad tokens in training alone, expected 0, got %g",
+                           scenario->model.expert_capacity_factor);
+    }
     sp_decode_machine machine = sp_decode_machine_of(scenario);
     sp_status status = sp_scenario_check_shares(scenario, err);
     return status == SP_OK ? sp_decode_run(scenario->decode, &machine, result, err) : status;

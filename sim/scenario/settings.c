@@ -478,9 +478,9 @@ static const sp_setting precision_rows[] = {
              "a row, of weights for 128 x 128. mxfp8: one for 32 numbers (Blackwell)."},
     {.key = "fp8_params", SP_SWITCH, SP_FIELD(sp_scenario, memory.stack.precision.parameters),
      .is_written = computes_fp8,
-     .text = "With precision fp8, weights of these products are kept in FP8 alone and gathered "
-             "so, a byte each in place of two (MXFP8 is gathered in BF16). Off: FP8 copies stand "
-             "beside BF16 weights.",
+     .text = "With precision fp8, the weights of products in FP8 are kept and gathered over "
+             "data-parallel ranks in FP8 alone, a byte each in place of two (with mxfp8 gathered "
+             "in BF16). Off: FP8 copies stand beside BF16 weights.",
      .aliases = "fp8_param fp8_param_gather fp8_primary_weights"},
 };
 

@@ -182,12 +182,12 @@ static void note_error(const sp_i_evaluation *ev, sp_status status)
 }
 
 // No GPU computes more than its peak: the peak is wrong, or the rates are another GPU's. Of the
-// pairs that causal attention leaves out, a formula may count more.
+// pairs that causal attention leaves out, and of rows that experts drop, a formula may count more.
 static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err)
 {
     const sp_scenario *scenario = ev->steps.scenario;
     sp_result *result = ev->steps.result;
-    if (ev->steps.options->any_rate) {
+    if (ev->steps.options->any_rate || sp_model_drops_rows(&scenario->model)) {
         return SP_OK;
     }
     double mfu = sp_result_mfu(result, SP_FLOPS_CAUSAL);

@@ -232,9 +232,17 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
                         "spreads them over ranks",
                         experts);
     }
+    const sp_model *model = &scenario->model;
+    if (experts > 0 && sp_model_drops_rows(model)) {
+        sp_warnings_add(warnings,
+                        "model.expert_capacity_factor %.6g: at least %.3g %% of the rows that "
+                        "tokens have in experts are dropped; FLOPs and MFU count them all, as "
+                        "Megatron-LM does",
+                        model->expert_capacity_factor,
+                        100.0 * (1.0 - model->expert_capacity_factor));
+    }
     if (sp_layout_dispatches(layout)) {
         const sp_stack *stack = &scenario->memory.stack;
-        const sp_model *model = &scenario->model;
         char routed[96] = "routed evenly";
         if (model->expert_capacity_factor > 0.0) {
             snprintf(routed, sizeof routed, "dropped or padded (model.expert_capacity_factor %.6g)",

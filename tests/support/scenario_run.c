@@ -44,6 +44,15 @@ json_t *json_document(const char *text)
     return root;
 }
 
+sp_model read_config(const char *text)
+{
+    sp_model model;
+    json_t *root = json_document(text);
+    must_succeed_for(text, sp_model_from_hf(root, "config.json", &model, ERR));
+    json_decref(root);
+    return model;
+}
+
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
 {
     json_t *root = json_document(text);
@@ -56,6 +65,14 @@ sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
 void read_good(const char *text, sp_scenario *scenario)
 {
     must_succeed_for(text, run_read(text, scenario, ERR));
+}
+
+void run_refused(const char *text, const char *told)
+{
+    sp_scenario scenario;
+    must_fail_with(run_read(text, &scenario, ERR), SP_ERR_CONTENT, told);
+    sp_scenario_fini(&scenario);
+    sp_error_clear(ERR);
 }
 
 sp_status run_text(const char *text, const sp_evaluate_options *options, scenario_run *r,
@@ -76,4 +93,13 @@ void run_fini(scenario_run *r)
     sp_result_fini(&r->result);
     sp_batches_fini(&r->batches);
     sp_scenario_fini(&r->scenario);
+}
+
+bool run_warned(const sp_warnings *warnings, const char *text)
+{
+    bool found = false;
+    for (int i = 0; i < warnings->count; i++) {
+        found = found || strstr(warnings->text[i], text) != NULL;
+    }
+    return found;
 }

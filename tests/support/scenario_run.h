@@ -40,14 +40,23 @@ const char *json_text(const char *format, ...);
 // The document of such a text.
 json_t *json_document(const char *text);
 
+// The model of such a text of a config.json.
+sp_model read_config(const char *text);
+
 // Reads a scenario that is written with ' for ".
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err);
 void read_good(const char *text, sp_scenario *scenario);
+
+// It cannot be read, and the first message has `told` in it.
+void run_refused(const char *text, const char *told);
 
 // Evaluates it; only the evaluation may fail. run_fini in any case.
 sp_status run_text(const char *text, const sp_evaluate_options *options, scenario_run *r,
                    sp_error *err);
 void run_good(const char *text, const sp_evaluate_options *options, scenario_run *r);
 void run_fini(scenario_run *r);
+
+// Does one of the warnings hold the text?
+bool run_warned(const sp_warnings *warnings, const char *text);
 
 #endif

@@ -242,16 +242,6 @@ TEST(no_step_without_work)
     fixture_fini(&f);
 }
 
-static bool warns(const sp_result *result, const char *text)
-{
-    for (int i = 0; i < result->warnings.count; i++) {
-        if (strstr(result->warnings.text[i], text) != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
 // The list 800, 100, 100, 100 three times on two packs: the first long sample waits for the second,
 // the third for one that does not come.
 TEST(delayed_samples_train_later)
@@ -274,9 +264,9 @@ TEST(delayed_samples_train_later)
             assert_int_equal(facts->microbatches, 2);
         }
         assert_int_equal(r.result.lossless, queues == 0);
-        assert_int_equal(
-            warns(&r.result, "samples still delayed after the last batch: 1 (800 tokens)"),
-            queues == 1);
+        assert_int_equal(run_warned(&r.result.warnings,
+                                    "samples still delayed after the last batch: 1 (800 tokens)"),
+                         queues == 1);
         run_fini(&r);
     }
 }

@@ -1,33 +1,13 @@
 // Hugging Face config.json of families beside those of test_model.c and test_routed_configs.c: the
 // exact numbers of parameters of published models, from their sizes by hand, and of small models.
 #include "sim/model/model.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
-
-static json_t *config_of(const char *quoted)
-{
-    char text[2000];
-    json_t *root = NULL;
-    snprintf(text, sizeof text, "%s", quoted);
-    for (char *at = text; *at != '\0'; at++) {
-        *at = *at == '\'' ? '"' : *at;
-    }
-    must_succeed(sp_json_read_text(text, strlen(text), "config.json", &root, ERR));
-    return root;
-}
-
-static sp_model read_config(const char *quoted)
-{
-    sp_model model;
-    json_t *root = config_of(quoted);
-    must_succeed(sp_model_from_hf(root, "config.json", &model, ERR));
-    json_decref(root);
-    return model;
-}
 
 static void refuses(const char *quoted, const char *message)
 {
     sp_model model;
-    json_t *root = config_of(quoted);
+    json_t *root = json_document(quoted);
     must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT, message);
     json_decref(root);
     sp_error_clear(ERR);
@@ -368,7 +348,7 @@ static const char granite_tiny[] = CONFIG(
 
 static json_t *with_types(const char *config, int layers, int every)
 {
-    json_t *root = config_of(config);
+    json_t *root = json_document(config);
     json_t *types = json_array();
     for (int i = 0; i < layers; i++) {
         json_array_append_new(types, json_string(i % every == 5 ? "attention" : "mamba"));
@@ -531,7 +511,7 @@ TEST(what_must_be_stated)
     sp_model model = read_config(whole);
     assert_true(model.qk_norm && model.experts == 8);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        json_t *root = config_of(whole);
+        json_t *root = json_document(whole);
         char message[100];
         assert_int_equal(json_object_del(root, keys[i]), 0);
         snprintf(message, sizeof message, "config.json: key '%s' is missing", keys[i]);
@@ -649,7 +629,7 @@ TEST(kinds_that_are_not_read)
         char text[200];
         sp_model model;
         snprintf(text, sizeof text, "{'model_type':'%s'}", others[i][0]);
-        json_t *root = config_of(text);
+        json_t *root = json_document(text);
         assert_int_equal(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT);
         size_t length = strlen(ERR->message[0]);
         size_t end = strlen(others[i][1]);
@@ -668,7 +648,7 @@ TEST(kinds_are_listed)
         char text[100];
         sp_model model;
         snprintf(text, sizeof text, "{'model_type':'%s'}", kind);
-        json_t *root = config_of(text);
+        json_t *root = json_document(text);
         assert_int_equal(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT);
         assert_null(strstr(ERR->message[0], "model_type: expected"));
         json_decref(root);

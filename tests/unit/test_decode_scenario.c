@@ -115,6 +115,18 @@ TEST(gpus_of_one_speed)
     sp_scenario_fini(&s);
 }
 
+TEST(generated_text_drops_no_tokens)
+{
+    sp_scenario s;
+    sp_decode_result result;
+    read_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 512, 'heads': 4, 'vocab': 100, "
+              "'experts': 4, 'experts_per_token': 2, 'expert_capacity_factor': 1}, 'decode': {}}",
+              &s);
+    must_fail_with(sp_decode_scenario(&s, &result, ERR), SP_ERR_CONTENT,
+                   "model.expert_capacity_factor: ");
+    sp_scenario_fini(&s);
+}
+
 TEST(a_scenario_without_it_has_no_text)
 {
     sp_scenario s;

@@ -148,16 +148,6 @@ TEST(uniform_costs)
 
 // ---- warnings ----
 
-static bool has_text(const sp_warnings *warnings, const char *text)
-{
-    for (int i = 0; i < warnings->count; i++) {
-        if (strstr(warnings->text[i], text) != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
 // By default every piece of an array is trained; what fewer samples leave over is said.
 TEST(pieces_of_split_samples_are_counted)
 {
@@ -169,7 +159,7 @@ TEST(pieces_of_split_samples_are_counted)
     assert_int_equal(r.result.batches[0].facts.samples, 12);
     assert_close(sp_result_cut_share(&r.result), 900.0 / 1030.0, 1e-12);
     assert_int_equal(r.result.warnings.count, 1);
-    assert_true(has_text(&r.result.warnings, "samples longer than the context, split: 1"));
+    assert_true(run_warned(&r.result.warnings, "samples longer than the context, split: 1"));
     run_fini(&r);
     run_good(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, 'order': 'file', "
                         "'over_length': 'split', 'samples_per_batch': 4}}",
@@ -177,7 +167,7 @@ TEST(pieces_of_split_samples_are_counted)
     assert_int_equal(r.result.batches[0].facts.tokens, 400);
     assert_close(sp_result_cut_share(&r.result), 0.75, 1e-12);
     assert_true(
-        has_text(&r.result.warnings, "samples in no batch, or not to their end: 3 (630 tokens)"));
+        run_warned(&r.result.warnings, "samples in no batch, or not to their end: 3 (630 tokens)"));
     run_fini(&r);
     // "balanced" delays all pieces of the long sample here: no more is cut than is trained.
     run_good(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, "
@@ -211,8 +201,8 @@ TEST(samples_beyond_a_table_of_positions_are_said)
         char text[300];
         snprintf(text, sizeof text, gpt2, tokens);
         run_good(text, &run_verified, &r);
-        assert_int_equal(has_text(&r.result.warnings, "the table of 1024 positions ends before "
-                                                      "samples of 1025 tokens do"),
+        assert_int_equal(run_warned(&r.result.warnings, "the table of 1024 positions ends before "
+                                                        "samples of 1025 tokens do"),
                          tokens > 1024);
         run_fini(&r);
     }
@@ -225,21 +215,21 @@ TEST(losses_are_said)
                         "'over_length': 'drop', 'samples_per_batch': 3}}",
              &run_verified, &r);
     assert_int_equal(r.result.warnings.count, 1);
-    assert_true(has_text(&r.result.warnings, "samples longer than the context, dropped: 1"));
+    assert_true(run_warned(&r.result.warnings, "samples longer than the context, dropped: 1"));
     assert_int_equal(r.result.batches[0].facts.tokens, 60);
     run_fini(&r);
     run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 300, 400], 'context': 100, "
                         "'over_length': 'truncate', 'samples_per_batch': 4}}",
              &run_verified, &r);
     assert_int_equal(r.result.warnings.count, 1);
-    assert_true(has_text(&r.result.warnings, "samples longer than the context, truncated: 2"));
+    assert_true(run_warned(&r.result.warnings, "samples longer than the context, truncated: 2"));
     assert_int_equal(r.result.batches[0].facts.tokens, 230);
     run_fini(&r);
     run_good(TINY_MODEL
              "'workload': {'lengths': [10, 20, 30], 'samples_per_batch': 2, 'batches': 2}}",
              &run_verified, &r);
     assert_int_equal(r.result.warnings.count, 1);
-    assert_true(has_text(&r.result.warnings, "started again"));
+    assert_true(run_warned(&r.result.warnings, "started again"));
     run_fini(&r);
     run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 30], 'samples_per_batch': 3}}",
              &run_verified, &r);
@@ -249,7 +239,7 @@ TEST(losses_are_said)
              "'parallel': {'dp': 4}, 'workload': {'lengths': [10, 20, 30], 'context': 30, "
              "'samples_per_batch': 3}}",
              &run_verified, &r);
-    assert_true(has_text(&r.result.warnings, "leave"));
+    assert_true(run_warned(&r.result.warnings, "leave"));
     run_fini(&r);
 }
 
@@ -262,9 +252,9 @@ TEST(free_settings_are_said)
                         "40], 'context': 40}}",
              &run_verified, &r);
     assert_int_equal(r.result.warnings.count, 3);
-    assert_false(has_text(&r.result.warnings, "offloading: copies"));
-    assert_true(has_text(&r.result.warnings, "nothing is offloaded"));
-    assert_true(has_text(&r.result.warnings, "zero 3"));
-    assert_true(has_text(&r.result.warnings, "vocab_parallel"));
+    assert_false(run_warned(&r.result.warnings, "offloading: copies"));
+    assert_true(run_warned(&r.result.warnings, "nothing is offloaded"));
+    assert_true(run_warned(&r.result.warnings, "zero 3"));
+    assert_true(run_warned(&r.result.warnings, "vocab_parallel"));
     run_fini(&r);
 }

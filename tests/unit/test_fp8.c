@@ -380,16 +380,6 @@ TEST(rates_are_the_nearest_profile_s)
     unlink(path);
 }
 
-static void must_refuse(const char *text, const char *told)
-{
-    sp_scenario scenario;
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], told));
-    sp_scenario_fini(&scenario);
-}
-
 TEST(what_does_not_know_it_is_refused)
 {
     static const struct {
@@ -410,16 +400,16 @@ TEST(what_does_not_know_it_is_refused)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char start[600];
         snprintf(start, sizeof start, STEP, cases[i].cluster);
-        must_refuse(json_text("%s%s}", start, cases[i].rest), cases[i].told);
+        run_refused(json_text("%s%s}", start, cases[i].rest), cases[i].told);
     }
-    must_refuse("{'model': {'layers': 2, 'hidden': 512, 'ffn': 1000, 'heads': 8, 'vocab': 1000}, "
+    run_refused("{'model': {'layers': 2, 'hidden': 512, 'ffn': 1000, 'heads': 8, 'vocab': 1000}, "
                 "'cluster': 'h100-8', 'precision': 'fp8'}",
                 "needs multiples of 16");
-    must_refuse("{'model': 'llama-2-7b', 'cluster': 'h100-8', 'fp8_recipe': 'current'}",
+    run_refused("{'model': 'llama-2-7b', 'cluster': 'h100-8', 'fp8_recipe': 'current'}",
                 "fp8_recipe: changes nothing");
-    must_refuse("{'model': 'llama-2-7b', 'cluster': 'h100-8', 'fp8_params': true}",
+    run_refused("{'model': 'llama-2-7b', 'cluster': 'h100-8', 'fp8_params': true}",
                 "fp8_params: changes nothing");
-    must_refuse("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'precision': 'fp8'}",
+    run_refused("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'precision': 'fp8'}",
                 "precision");
 }
 
@@ -444,7 +434,7 @@ TEST(files_in_fp8_ask_for_a_precision)
     static const char model[] =
         "'model': {'layers': 2, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
         "'stored_dtype': 'float8'}, 'cluster': 'h100-8', 'workload': {'uniform': 512}";
-    must_refuse(json_text("{%s}", model), "precision \"bf16\"");
+    run_refused(json_text("{%s}", model), "precision \"bf16\"");
     static const char *const stated[] = {"bf16", "fp8"};
     for (int i = 0; i < 2; i++) {
         sp_scenario scenario;

@@ -457,6 +457,15 @@ TEST(refusals_of_requests)
     u.request.clock = SP_CLOCK_VIRTUAL;
     must_end(&device, &u.request, SP_ERR_CONTENT, "(parallel.ep) beside the virtual clock");
     u.request.clock = SP_CLOCK_WALL;
+    u.memory.stack.dispatcher = SP_DISPATCH_DEEPEP;
+    must_end(&device, &u.request, SP_ERR_CONTENT, "dispatcher \"deepep\" (stack.dispatcher)");
+    u.memory.stack.dispatcher = SP_DISPATCH_ALLTOALL;
+    u.memory.stack.expert_overlap = true;
+    must_end(&device, &u.request, SP_ERR_CONTENT, "(stack.expert_overlap)");
+    u.memory.stack.expert_overlap = false;
+    u.memory.stack.shared_expert_overlap = true;
+    must_end(&device, &u.request, SP_ERR_CONTENT, "(stack.shared_expert_overlap)");
+    u.memory.stack.shared_expert_overlap = false;
     u.plan.layout.ep = 1;
     u.plan.layout.etp = 2;
     must_end(&device, &u.request, SP_ERR_CONTENT, "(parallel.etp)");

@@ -308,16 +308,6 @@ TEST(attention_of_a_published_trace)
     sp_profile_fini(&profile);
 }
 
-static void must_refuse(const char *text, const char *told)
-{
-    sp_scenario scenario;
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], told));
-    sp_scenario_fini(&scenario);
-}
-
 TEST(what_does_not_know_it_is_refused)
 {
     static const struct {
@@ -329,9 +319,9 @@ TEST(what_does_not_know_it_is_refused)
         {", 'memory': {'model': 'slimpipe-planner'}", "knows no latent attention"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        must_refuse(json_text(LATENT "%s}", cases[i].rest), cases[i].told);
+        run_refused(json_text(LATENT "%s}", cases[i].rest), cases[i].told);
     }
-    must_refuse("{'model': 'llama-2-7b', 'cluster': 'h100-8', 'memory': {'recompute': "
+    run_refused("{'model': 'llama-2-7b', 'cluster': 'h100-8', 'memory': {'recompute': "
                 "'mla-up-proj'}}",
                 "latent attention");
 }

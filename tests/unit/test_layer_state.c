@@ -250,18 +250,6 @@ TEST(steps_run)
     }
 }
 
-static void must_refuse(const char *text, const char *told)
-{
-    sp_scenario scenario;
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(run_read(text, &scenario, &err), SP_ERR_CONTENT);
-    if (strstr(err.message[0], told) == NULL) {
-        fail_msg("%s, expected %s", err.message[0], told);
-    }
-    sp_scenario_fini(&scenario);
-}
-
 TEST(what_does_not_know_them_is_refused)
 {
     static const struct {
@@ -274,8 +262,89 @@ TEST(what_does_not_know_them_is_refused)
         {", 'memory': {'model': 'slimpipe-planner'}", "slimpipe-planner"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        must_refuse(json_text(STATE "%s}", cases[i].rest), cases[i].told);
+        run_refused(json_text(STATE "%s}", cases[i].rest), cases[i].told);
     }
+}
+
+// Layers of an MLP alone have no keys and values: ranks that share samples gather none for them,
+// slices keep none and sum up no gradients of them, and the allocator's blocks drain. Four such
+// layers and four with attention keep and sum up as many as these four.
+TEST(layers_without_attention_have_no_keys_and_values)
+{
+#define SLICED                                                                                    \
+    "{'model': {'layers': %d, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, '%s': %s}, " \
+    "'cluster': 'h100-8', 'workload': {'lengths': [4096, 300], 'context': 4096}"
+    static const char *const exchanges[] = {"attention", "qkv", "blocking", "a2a", "blocks"};
+    const sp_evaluate_options counted = {.engine = {.verify = true}, .allocator_peak = true};
+    static const char alternating[] = "[{'mixer': 'none'}, {}]";
+    int64_t alone_bytes = 0;
+    double alone_ns = 0.0;
+    for (size_t i = 0; i < sizeof exchanges / sizeof exchanges[0]; i++) {
+        scenario_run alone, mixed;
+        const char *stack = json_text("'parallel': {'cp': 2}, 'stack': {'name': 'ours', "
+                                      "'cp_overlap': '%s'}",
+                                      exchanges[i]);
+        run_good(json_text(SLICED ", %s}", 8, "mixer", "'none'", stack), &counted, &alone);
+        run_good(json_text(SLICED ", %s}", 8, "layer_kinds", alternating, stack), &counted, &mixed);
+        alone_bytes = i == 0 ? alone.result.allocator_peak_bytes : alone_bytes;
+        alone_ns = i == 0 ? alone.result.iteration_ns : alone_ns;
+        assert_int_equal(alone.result.allocator_peak_bytes, alone_bytes);
+        assert_true(!(alone.result.iteration_ns < alone_ns) &&
+                    !(alone.result.iteration_ns > alone_ns));
+        assert_true(mixed.result.allocator_peak_bytes > 0);
+        run_fini(&alone);
+        run_fini(&mixed);
+    }
+    static const char slices[] = "'memory': {'recompute': 'full'}, 'strategy': {'kind': "
+                                 "'chunkflow', 'chunk_tokens': 512}";
+    scenario_run four, eight, none;
+    run_good(json_text(SLICED ", %s}", 4, "mixer", "'attention'", slices), &counted, &four);
+    run_good(json_text(SLICED ", %s}", 8, "layer_kinds", alternating, slices), &counted, &eight);
+    run_good(json_text(SLICED ", %s}", 8, "mixer", "'none'", slices), &counted, &none);
+    for (int c = SP_MEM_KV_CACHE; c <= SP_MEM_KV_GRADIENTS; c++) {
+        assert_true(four.result.peak.of[c] > 0);
+        assert_int_equal(eight.result.peak.of[c], four.result.peak.of[c]);
+        assert_int_equal(none.result.peak.of[c], 0);
+    }
+    run_fini(&four);
+    run_fini(&eight);
+    run_fini(&none);
+#undef SLICED
+}
+
+// In whichever order kinds of layers come: what is recomputed of those with attention, hidden
+// behind their projection and shared in zones is as much. Of two models that have the same layers.
+TEST(the_first_layer_need_not_attend)
+{
+#define ORDERED                                                                            \
+    "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "      \
+    "'layer_kinds': %s}, 'cluster': 'h100-8', 'workload': {'lengths': [8000, 300, 2000], " \
+    "'context': 8192}%s}"
+    static const char *const orders[][2] = {
+        {"[{'mixer': 'none'}, {}]", "[{}, {'mixer': 'none'}]"},
+        {"[{'mixer': 'gated-delta'}, {}], " SIZES, "[{}, {'mixer': 'gated-delta'}], " SIZES}};
+    static const char *const rest[] = {
+        ", 'memory': {'recompute': 'full'}",
+        ", 'memory': {'recompute': 'attention'}",
+        ", 'memory': {'recompute': 'full', 'attention': 'unfused'}",
+        ", 'parallel': {'cp': 2}, 'stack': {'name': 'ours', 'cp_overlap': 'qkv'}",
+        ", 'parallel': {'cp': 2}, 'memory': {'recompute': 'attention'}",
+        ", 'parallel': {'dp': 4}, 'strategy': {'kind': 'zeppelin'}, 'memory': {'recompute': "
+        "'full'}"};
+    for (size_t i = 0; i < 2 * sizeof rest / sizeof rest[0]; i++) {
+        scenario_run first, last;
+        bool shares = strstr(rest[i / 2], "parallel") != NULL; // not with a state
+        if (i % 2 == 1 && shares) {
+            continue;
+        }
+        run_good(json_text(ORDERED, orders[i % 2][0], rest[i / 2]), &run_verified, &first);
+        run_good(json_text(ORDERED, orders[i % 2][1], rest[i / 2]), &run_verified, &last);
+        assert_close(first.result.iteration_ns, last.result.iteration_ns, 1e-9);
+        assert_true(first.result.batches[0].facts.lower_bound_ns <= first.result.iteration_ns);
+        run_fini(&first);
+        run_fini(&last);
+    }
+#undef ORDERED
 }
 
 // Strategies and schedules that cut samples, or share them among ranks, are refused by name.

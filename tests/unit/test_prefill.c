@@ -495,6 +495,9 @@ TEST(what_reads_no_prompts)
         {PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"),
          "parallel.vocab_parallel: "},
         {PROMPTS("1000", ", 'jitter': {'gpu_cv': 0.1}"), "jitter.gpu_cv: "},
+        {"{'model': {'layers': 4, 'hidden': 512, 'ffn': 512, 'heads': 4, 'vocab': 100, 'experts': "
+         "4, 'experts_per_token': 2, 'expert_capacity_factor': 1}, 'prefill': {}}",
+         "model.expert_capacity_factor: "},
         {PROMPTS("1000", SAMPLE("") ", 'memory': {'attention': 'unfused'}"), "memory.attention: "},
         {PROMPTS("1000", ", 'prefill': {'together': true, 'chunk_tokens': 100}"),
          "prefill.chunk_tokens: "},

@@ -1,28 +1,8 @@
 // Published config.json files of models with experts: their exact numbers of parameters (those of
 // the weight files on their model pages), which layers have experts and what each attends to.
 #include "sim/model/model.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
-
-static json_t *config_of(const char *quoted)
-{
-    char text[1600];
-    json_t *root = NULL;
-    snprintf(text, sizeof text, "%s", quoted);
-    for (char *at = text; *at != '\0'; at++) {
-        *at = *at == '\'' ? '"' : *at;
-    }
-    must_succeed(sp_json_read_text(text, strlen(text), "config.json", &root, ERR));
-    return root;
-}
-
-static sp_model read_config(const char *quoted)
-{
-    sp_model model;
-    json_t *root = config_of(quoted);
-    must_succeed(sp_model_from_hf(root, "config.json", &model, ERR));
-    json_decref(root);
-    return model;
-}
 
 #define SHAPE(hidden, layers, heads, kv, vocab)                                               \
     "'hidden_size':" #hidden ",'num_hidden_layers':" #layers ",'num_attention_heads':" #heads \
@@ -227,7 +207,7 @@ TEST(latents_of_published_models)
     assert_int_equal(model.kind[1].shared_ffn, 2048);
     model = read_config(deepseek_v2_lite);
     assert_true(model.q_lora_rank == 0 && model.kv_lora_rank == 512);
-    json_t *root = config_of("{'model_type':'deepseek_v3'," SHAPE(
+    json_t *root = json_document("{'model_type':'deepseek_v3'," SHAPE(
         7168, 61, 128, 128, 129280) ",'intermediate_size':18432,'moe_intermediate_size':2048,"
                                     "'attention_bias':true}");
     sp_error_clear(ERR);
@@ -342,10 +322,11 @@ TEST(orders_that_do_not_repeat)
              "'intermediate_size':128,'moe_intermediate_size':32,'first_k_dense_replace':1,"
              "'moe_layer_freq':2}",
              LAYERS);
-    json_t *roots[] = {config_of(routed),
-                       config_of("{'model_type':'qwen2','hidden_size':64,'num_hidden_layers':1,"
-                                 "'num_attention_heads':4,'num_key_value_heads':4,"
-                                 "'vocab_size':100,'intermediate_size':128,'sliding_window':8}")};
+    json_t *roots[] = {
+        json_document(routed),
+        json_document("{'model_type':'qwen2','hidden_size':64,'num_hidden_layers':1,"
+                      "'num_attention_heads':4,'num_key_value_heads':4,"
+                      "'vocab_size':100,'intermediate_size':128,'sliding_window':8}")};
     static const char *const told[] = {"config.json: moe_layer_freq: no order",
                                        "config.json: layer_types: no order"};
     json_t *types = json_array();

@@ -292,6 +292,25 @@ TEST(padded_rows_are_computed_and_sent)
     assert_true(doubled >= 6);
 }
 
+// A tenth of the even share: nine of ten rows are dropped. With all experts for each token and
+// wide ones the rows that are counted and not computed would be more than the GPU's peak.
+TEST(dropped_rows_are_told)
+{
+    static const char wide[] =
+        "{'model': {'layers': 2, 'hidden': 4096, 'ffn': 65536, 'heads': 32, 'vocab': 1000, "
+        "'experts': 8, 'experts_per_token': 8, 'expert_capacity_factor': %s}, 'cluster': "
+        "'h100-8', 'parallel': {'tp': 8}, 'workload': {'uniform': 4096, 'samples_per_batch': 4}}";
+    static const char *const told = "at least 90 % of the rows";
+    scenario_run run;
+    run_good(json_text(wide, "0.1"), &run_verified, &run);
+    assert_true(sp_result_mfu(&run.result, SP_FLOPS_CAUSAL) > 1.0);
+    assert_true(run_warned(&run.result.warnings, told));
+    run_fini(&run);
+    run_good(json_text(wide, "1"), &run_verified, &run);
+    assert_false(run_warned(&run.result.warnings, "are dropped"));
+    run_fini(&run);
+}
+
 TEST(a_capacity_needs_an_all_to_all)
 {
     sp_scenario scenario;

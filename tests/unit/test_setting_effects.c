@@ -1072,16 +1072,6 @@ TEST(resolved_documents_leave_as_much_unused)
 
 static const sp_evaluate_options usual = {.no_bounds = true};
 
-static bool says(const sp_warnings *warnings, const char *text)
-{
-    for (int i = 0; i < warnings->count; i++) {
-        if (strstr(warnings->text[i], text) != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
 #define TWO_STAGES                                                                          \
     MODEL ", 'parallel': {'pp': 2}, 'workload': {'lengths': [4096, 300, 1500, 2500, 900], " \
           "'context': 4096}, "
@@ -1097,18 +1087,18 @@ TEST(an_order_that_a_strategy_replaces_is_said)
               &scenario);
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed(sp_compare(&scenario, &batches, names, 2, &usual, rows, ERR));
-    assert_false(says(&rows[0].result.warnings, "schedule.kind"));
-    assert_true(says(&rows[1].result.warnings, "schedule.kind \"gpipe\" is not for strategy "
-                                               "slimpack, which brings its own order"));
+    assert_false(run_warned(&rows[0].result.warnings, "schedule.kind"));
+    assert_true(run_warned(&rows[1].result.warnings, "schedule.kind \"gpipe\" is not for strategy "
+                                                     "slimpack, which brings its own order"));
     // One row reads strategy.taper, none strategy.pad_to.
     sp_warnings *const warnings[] = {&rows[0].result.warnings, &rows[1].result.warnings};
-    assert_true(says(warnings[0], "strategy.taper has no effect"));
+    assert_true(run_warned(warnings[0], "strategy.taper has no effect"));
     sp_keep_unused_of_all(warnings, 2);
-    assert_false(says(warnings[0], "strategy.taper has no effect"));
+    assert_false(run_warned(warnings[0], "strategy.taper has no effect"));
     for (int i = 0; i < 2; i++) {
-        assert_true(says(warnings[i], "strategy.pad_to has no effect"));
+        assert_true(run_warned(warnings[i], "strategy.pad_to has no effect"));
     }
-    assert_true(says(warnings[1], "schedule.kind"));
+    assert_true(run_warned(warnings[1], "schedule.kind"));
     sp_compare_fini(rows, 2);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
@@ -1119,12 +1109,12 @@ TEST(interleaving_of_one_chunk_is_said)
 {
     scenario_run r;
     run_good(TWO_STAGES "'schedule': {'kind': 'interleaved'}}", &usual, &r);
-    assert_false(says(&r.result.warnings, "one chunk per rank"));
+    assert_false(run_warned(&r.result.warnings, "one chunk per rank"));
     run_fini(&r);
     run_good("{'model': {'layers': 10, 'hidden': 512, 'heads': 8, 'vocab': 1000, 'ffn': 1024}, "
              "'parallel': {'pp': 2}, 'schedule': {'kind': 'interleaved'}}",
              &usual, &r);
-    assert_true(says(&r.result.warnings, "one chunk per rank"));
+    assert_true(run_warned(&r.result.warnings, "one chunk per rank"));
     run_fini(&r);
 }
 
@@ -1135,7 +1125,7 @@ TEST(a_strategy_that_runs_as_another_is_said)
     snprintf(r.scenario.strategy.asked, sizeof r.scenario.strategy.asked, "zeppelin");
     must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
     must_succeed(sp_evaluate(&r.scenario, &r.batches, &usual, &r.result, ERR));
-    assert_true(says(&r.result.warnings, "zeppelin runs this job as te-cp does"));
+    assert_true(run_warned(&r.result.warnings, "zeppelin runs this job as te-cp does"));
     run_fini(&r);
 }
 

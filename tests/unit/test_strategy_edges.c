@@ -356,15 +356,6 @@ TEST(no_empty_samples)
     }
 }
 
-static bool warned(const sp_result *result, const char *part)
-{
-    bool found = false;
-    for (int i = 0; i < result->warnings.count; i++) {
-        found = found || strstr(result->warnings.text[i], part) != NULL;
-    }
-    return found;
-}
-
 // What is too long is left out before batches are formed, cut, or refused; the result says which.
 TEST(over_length)
 {
@@ -381,7 +372,7 @@ TEST(over_length)
             snprintf(asked, sizeof asked, workload, "drop", 3);
             write_scenario(text, sp_strategy_names[k], &plain_layouts[l], asked, settings);
             run_good(text, &run_verified, &r);
-            assert_true(warned(&r.result, "dropped: 2"));
+            assert_true(run_warned(&r.result.warnings, "dropped: 2"));
             assert_int_equal(r.result.batches[0].facts.tokens, 900 + 1000 + 20);
             check_figures(text, &r.result);
             run_fini(&r);
@@ -389,7 +380,7 @@ TEST(over_length)
             snprintf(asked, sizeof asked, workload, "truncate", 5);
             write_scenario(text, sp_strategy_names[k], &plain_layouts[l], asked, settings);
             run_good(text, &run_verified, &r);
-            assert_true(warned(&r.result, "truncated: 2"));
+            assert_true(run_warned(&r.result.warnings, "truncated: 2"));
             assert_int_equal(r.result.batches[0].facts.tokens, 900 + 1000 + 1000 + 1000 + 20);
             check_figures(text, &r.result);
             run_fini(&r);
