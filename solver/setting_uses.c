@@ -843,8 +843,8 @@ static void warn_of_adapters(const sp_scenario *scenario, sp_warnings *warnings)
         sp_warnings_add(warnings,
                         "stack \"%s\" is of a framework that is not known to train adapters "
                         "(model.lora_rank): they are simulated as Megatron-Bridge has them; "
-                        "\"hf-trainer\", \"megatron-bridge-2025\" and \"fsdp2-2025\" are of "
-                        "frameworks that do",
+                        "\"hf-trainer\", \"trl-2025\", \"megatron-bridge-2025\" and "
+                        "\"fsdp2-2025\" are of frameworks that do",
                         stack->name);
     }
 }

@@ -254,6 +254,14 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
     .fused_cross_entropy = true, .dummy_weight_gradients = true,                       \
     .memory_efficient_permutation = true
 
+// Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
+// (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
+// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm off).
+#define HF_TRAINER                                                                           \
+    .unfused_norms = true, .unfused_weight_gradient = true,                                  \
+    .gradient_reduce_dtype = SP_REDUCE_BF16, .bucketed_epilogue = true, .bucket_bytes = 1e9, \
+    .copied_logits = true
+
 // The named stacks. Megatron-DeepSpeed as of 2022: Narayanan et al., arXiv 2104.04473, section 4
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
@@ -339,18 +347,15 @@ static const struct {
       .unfused_weight_gradient = true,
       .gradient_reduce_dtype = SP_REDUCE_BF16,
       .copied_logits = true}},
-    // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
-    // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
-    // (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm off).
     {DEEPSPEED,
      "Hugging Face's Trainer of 2025 with DeepSpeed: PyTorch's own kernels, bf16 gradients",
-     {.name = "hf-trainer",
-      .unfused_norms = true,
-      .unfused_weight_gradient = true,
-      .gradient_reduce_dtype = SP_REDUCE_BF16,
-      .bucketed_epilogue = true,
-      .bucket_bytes = 1e9,
-      .copied_logits = true}},
+     {.name = "hf-trainer", HF_TRAINER}},
+    // TRL's SFTTrainer is that Trainer; without Liger layers and loss are transformers' own. Its
+    // configs default to bf16 (github huggingface/trl, pull request 3515) and to gradient
+    // checkpointing of every layer (3510).
+    {DEEPSPEED,
+     "TRL's SFTTrainer of 2025: as hf-trainer, with all layers recomputed by default",
+     {.name = "trl-2025", HF_TRAINER}},
     // torch.compile makes one kernel of each norm, of SwiGLU and of the loss; gradients are reduced
     // in fp32 (github pytorch/torchtitan, torchtitan/config: compile, mixed_precision_reduce).
     {FSDP,
@@ -567,7 +572,12 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
 {
     framework of = framework_of(stack);
     return of == MEGATRON || of == INTERNEVO || of == NANOTRON ||
-           (of == DEEPSPEED && strcmp(stack->name, "hf-trainer") != 0);
+           strcmp(stack->name, "megatron-deepspeed-2022") == 0;
+}
+
+bool sp_stack_recomputes(const sp_stack *stack)
+{
+    return strcmp(stack->name, "trl-2025") == 0;
 }
 
 bool sp_stack_passes_keys(const sp_stack *stack)

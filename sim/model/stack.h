@@ -216,6 +216,9 @@ bool sp_stack_is_fsdp(const sp_stack *stack);
 // and FSDP (torchtune, PEFT) do, and none is named by this program's own stacks.
 bool sp_stack_lacks_adapters(const sp_stack *stack);
 
+// Does it recompute whole layers where a scenario does not say what (memory.recompute)?
+bool sp_stack_recomputes(const sp_stack *stack);
+
 // Are both of one framework, or one of them of none (this program's own stacks, and no name)?
 bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
 

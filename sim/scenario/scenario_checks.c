@@ -559,15 +559,15 @@ static sp_status check_adapters(const sp_scenario *scenario, sp_error *err)
     }
     if (stack->tensors == SP_TENSORS_EXPLICIT ||
         scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER) {
-        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
-                           "adapters are not simulated with %s: %s",
-                           stack->tensors == SP_TENSORS_EXPLICIT
-                               ? "passes written by hand (stack.tensors \"explicit\")"
-                               : "memory.model \"slimpipe-planner\"",
-                           stack->tensors == SP_TENSORS_EXPLICIT
-                               ? "the stacks \"hf-trainer\", \"megatron-bridge-2025\" and "
-                                 "\"fsdp2-2025\" are of frameworks that have them"
-                               : "expected \"tensors\"");
+        return sp_error_in(
+            err, SP_ERR_CONTENT, scenario->source, key, "adapters are not simulated with %s: %s",
+            stack->tensors == SP_TENSORS_EXPLICIT
+                ? "passes written by hand (stack.tensors \"explicit\")"
+                : "memory.model \"slimpipe-planner\"",
+            stack->tensors == SP_TENSORS_EXPLICIT
+                ? "the stacks \"hf-trainer\", \"trl-2025\", \"megatron-bridge-2025\" "
+                  "and \"fsdp2-2025\" are of frameworks that have them"
+                : "expected \"tensors\"");
     }
     if (sp_precision_is_fp8(&stack->precision)) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,

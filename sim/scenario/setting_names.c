@@ -64,7 +64,9 @@ static const struct {
     {"use_liger_kernel use_liger liger fused_linear_cross_entropy",
      "a loss by chunks is stack.loss_chunks, norms and SwiGLU as kernels are stack.unfused_norms "
      "and stack.fused_swiglu",
-     ""},
+     "false"},
+    {"padding_free",
+     "rows of packed documents have no padding; rows that have are strategy \"padded\"", "true"},
     {"fsdp", "it is parallel.zero 3, with stack \"fsdp-2024\" or \"fsdp2-2025\"", ""},
     {"ulysses ulysses_sequence_parallel_size", "it is parallel.cp with stack.cp_overlap \"a2a\"",
      "1 false none"},
@@ -134,10 +136,10 @@ static const struct {
     {.names = "fp8 fp8_format", .values = {{"true", "fp8"}, {"false", "bf16"}, {"none", "bf16"}}},
     {.names = "shuffle", .values = {{"true", "shuffled"}, {"false", "file"}}},
     {.names = "packing packing_strategy",
-     .values = {{"true", NULL}, {"false", NULL}, {"wrapped", "concat"}},
-     .expected =
-         "a strategy: \"bfd\", \"packed\" or \"concat\" (joined and cut), or \"padded\" with "
-         "strategy.pad_to"},
+     .values = {{"true", NULL}, {"false", NULL}, {"bfd_split", NULL}, {"wrapped", "concat"}},
+     .expected = "a strategy: \"bfd\" (with workload.over_length \"split\" TRL's bfd_split), "
+                 "\"packed\" or \"concat\" (joined and cut), or \"padded\" with "
+                 "strategy.pad_to"},
     {.names = "cpu_offloading",
      .values = {{"true", NULL}, {"false", "0"}},
      .expected = "the share of the activations that is offloaded"},
