@@ -564,7 +564,7 @@ static const use of_steps[] = {
     {"decode.", NULL, "`slimpack decode`"},
     {"stack.hide_forward_gather stack.hide_forward_reduce stack.hide_backward_gather "
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
-     "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
+     "stack.gathered_logits parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
     {"stack.blocking_launches", blocks_steps, OF_BLOCKING},
     OF_MODELS,
@@ -660,7 +660,8 @@ static const use of_prompts[] = {
     {"workload.seed", draws_for_prompts,
      OF_DRAWS ", and heads in tensor-parallel ranks (prefill.attention \"sample\")"},
     {"decode.", NULL, "`slimpack decode`"},
-    {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce",
+    {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce "
+     "stack.gathered_logits",
      splits_tensors, "parallel.tp above 1"},
     {"stack.cp_overlap strategy.cp_sharding", splits_packs, "parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
@@ -688,7 +689,7 @@ static const use of_text[] = {
     {"stack.blocking_launches", hides_forward_sums,
      "stacks that hide sums of tensor-parallel ranks (stack.hide_forward_reduce)"},
     {"stack.hide_forward_gather", NULL, "many tokens at a time: steps and prompts"},
-    {"stack.hide_forward_reduce", splits_tensors, "parallel.tp above 1"},
+    {"stack.hide_forward_reduce stack.gathered_logits", splits_tensors, "parallel.tp above 1"},
     {"parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
     {"network.collectives", splits_tensors, "parallel.tp above 1"},
     OF_MODELS,

@@ -817,22 +817,33 @@ static void embedding_pass(builder *b, sp_pass pass)
 // scaling (8) and cast (6).
 enum { LOSS_FORWARD_BYTES = 38, LOSS_BACKWARD_BYTES = 14 };
 
-// Norm, logits and loss of a token.
+// Norm, logits and loss of a token. Logits that are gathered have all of the loss on each rank, and
+// of its gradient each takes the columns of its share: nothing is exchanged in the backward.
 static void prediction_pass(builder *b, sp_pass pass)
 {
     int64_t h = b->model->hidden;
     int64_t vocab = b->shard.vocab;
+    int64_t all = vocab * sp_stack_logit_ranks(b->stack, b->layout);
+    bool gathers = all > vocab;
     if (pass == SP_PASS_F) {
         norm(b, "final norm", pass, h);
         gather(b, "gather of the head input", hidden_bytes(b));
         gemm(b, "logits", pass, h, vocab);
-        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * vocab), 6)->logits_per_token =
-            (double)vocab;
-        // Maximum, target logit and sum of exponentials of each token.
-        collective(b, "reduction of the loss", SP_OP_ALL_REDUCE, 3.0 * FP32);
+        if (gathers) {
+            sp_op *op = add(b, "gather of the logits", SP_OP_ALL_GATHER);
+            op->bytes_per_token = (double)(BF16 * all);
+            op->blocks = true;
+        }
+        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * all), 6)->logits_per_token = (double)all;
+        if (!gathers) {
+            // Maximum, target logit and sum of exponentials of each token.
+            collective(b, "reduction of the loss", SP_OP_ALL_REDUCE, 3.0 * FP32);
+        }
     } else if (pass == SP_PASS_I) {
-        memory(b, "loss", (double)(LOSS_BACKWARD_BYTES * vocab), 2)->logits_per_token =
-            (double)vocab;
+        memory(b, "loss", (double)(LOSS_BACKWARD_BYTES * all), 2)->logits_per_token = (double)all;
+        if (gathers) {
+            memory(b, "share of the logits' gradient", (double)(2 * BF16 * vocab), 1);
+        }
         gemm(b, "logits", pass, h, vocab);
         reduce(b, "reduction of the head input's gradient", hidden_bytes(b));
         norm(b, "final norm", pass, h);

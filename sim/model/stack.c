@@ -139,6 +139,11 @@ static const sp_setting stack_rows[] = {
              "(Liger's fused linear cross-entropy): no logits stay for the backward. Memory "
              "alone, in which the gradients count to the end of the forward; 0: all rows at "
              "once, gradients in the backward."},
+    STACK_SWITCH(gathered_logits,
+                 "Each TP rank gathers the logits of the whole vocabulary, which blocks, and "
+                 "computes all of the loss: tp times the bytes of a share. Off: ranks have a share "
+                 "of the logits and of the loss.", .aliases = "disable_loss_parallel",
+                 .if_changed = true),
     STACK_SWITCH(dummy_weight_gradients,
                  "A bf16 tensor of each weight's shape is kept for autograd beside the gradient "
                  "buffer (Transformer Engine)."),
@@ -457,6 +462,7 @@ static const struct {
     {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
     {"no_master_weights", has_explicit_tensors, EXPLICIT "its Adam steps fp32 weights"},
     {"loss_chunks", has_explicit_tensors, EXPLICIT "its loss takes all rows at once"},
+    {"gathered_logits", has_explicit_tensors, EXPLICIT "its ranks have shares of the logits"},
     {"moment_bytes", has_explicit_tensors, EXPLICIT "its Adam has fp32 moments"},
     {"split_limit_mib", has_explicit_tensors, EXPLICIT "its blocks are not PyTorch's"},
     {"device_bytes", has_autograd_tensors, "stack.tensors is \"autograd\""},
@@ -600,6 +606,11 @@ int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)
 bool sp_stack_counts_device(const sp_stack *stack)
 {
     return stack->tensors == SP_TENSORS_EXPLICIT && stack->device_bytes;
+}
+
+int sp_stack_logit_ranks(const sp_stack *stack, const sp_layout *layout)
+{
+    return stack->gathered_logits ? layout->tp : 1;
 }
 
 bool sp_stack_keeps_bf16_logits(const sp_stack *stack)

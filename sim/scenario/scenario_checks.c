@@ -225,6 +225,17 @@ static sp_status check_zero(const sp_scenario *scenario, sp_error *err)
                        scenario->memory.stack.name, layout->zero, layout->pp);
 }
 
+// Pipeline ranks that share the vocabulary each have logits of their share of it alone.
+static sp_status check_gathered_logits(const sp_scenario *scenario, sp_error *err)
+{
+    if (!scenario->memory.stack.gathered_logits || !scenario->layout.vocab_parallel) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.gathered_logits",
+                       "does not go with parallel.vocab_parallel, which spreads the logits over "
+                       "the pipeline ranks");
+}
+
 static sp_status check_zero_group(const sp_scenario *scenario, sp_error *err)
 {
     const sp_layout *layout = &scenario->layout;
@@ -535,6 +546,7 @@ static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
     const sp_schedule_spec *schedule = &scenario->schedule;
     const char *what = stack->tensors == SP_TENSORS_EXPLICIT ? "hand-written passes (stack)"
                        : stack->loss_chunks > 0 ? "a loss by chunks (stack.loss_chunks)"
+                       : stack->gathered_logits ? "gathered logits (stack.gathered_logits)"
                        : schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange
                            ? "handing attention to other stages (schedule.exchange)"
                        : scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER
@@ -658,7 +670,7 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
         check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
         check_nvls,        check_planner, check_offload,    check_shared_experts, check_capacity,
         check_mixers,      check_latent,  check_mtp,        check_overlap,        check_fp8,
-        check_one_sided,   check_blocks,  check_adapters};
+        check_one_sided,   check_blocks,  check_adapters,   check_gathered_logits};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

@@ -45,8 +45,7 @@ static const struct {
      "states and parameters on the host are not modelled; memory.offload_ratio is of activations",
      "none false"},
     {"loss_parallel enable_loss_parallel",
-     "the ranks of parallel.tp always share the logits; parallel.vocab_parallel is over pipeline "
-     "ranks",
+     "it is the opposite of stack.gathered_logits; parallel.vocab_parallel is over pipeline ranks",
      "true"},
     {"recompute_num_layers recompute_method recompute_modules selective_ac_option",
      "memory.recompute holds for all layers", "none"},

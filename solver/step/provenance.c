@@ -184,7 +184,8 @@ static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
     }
     if (layout->zero != 1 || stack->gradient_reduce_dtype != SP_REDUCE_FP32 ||
         stack->gradient_buckets || stack->no_master_weights || stack->moment_bytes > 0 ||
-        stack->loss_chunks > 0 || (layout->tp > 1 && !layout->sequence_parallel)) {
+        stack->loss_chunks > 0 || stack->gathered_logits ||
+        (layout->tp > 1 && !layout->sequence_parallel)) {
         sp_warnings_add(warnings,
                         "memory.model \"slimpipe-planner\" counts ZeRO 1, fp32 gradients and "
                         "states of Adam, sequence parallelism and whole logits, whatever "

@@ -153,12 +153,20 @@ TEST(losses_hold_logits)
     static const struct {
         sp_stack stack;
         int64_t held, forward, backward;
-    } cases[] = {{{.fused_cross_entropy = true}, 2, 2, 2},
-                 {{.fused_cross_entropy = false}, 4, 6, 6},
-                 {{.copied_logits = true}, 4, 10, 6},
-                 // A chunk with its softmax, and its fp32 copy; the 2 bytes of a fused loss.
-                 {{.copied_logits = true, .loss_chunks = 5}, 0, 2, 0},
-                 {{.fused_cross_entropy = true, .loss_chunks = 2}, 0, 1, 0}};
+    } cases[] = {
+        {{.fused_cross_entropy = true}, 2, 2, 2},
+        {{.fused_cross_entropy = false}, 4, 6, 6},
+        {{.copied_logits = true}, 4, 10, 6},
+        // A chunk with its softmax, and its fp32 copy; the 2 bytes of a fused loss.
+        {{.copied_logits = true, .loss_chunks = 5}, 0, 2, 0},
+        {{.fused_cross_entropy = true, .loss_chunks = 2}, 0, 1, 0},
+        // Of four ranks, all of which each has, with its share of the bf16 logits before
+        // they are gathered and of their gradient.
+        {{.fused_cross_entropy = true, .gathered_logits = true}, 8, 10, 10},
+        {{.gathered_logits = true}, 16, 24, 24},
+        {{.copied_logits = true, .gathered_logits = true}, 16, 40, 24},
+        {{.copied_logits = true, .loss_chunks = 5, .gathered_logits = true}, 0, 8, 0},
+        {{.fused_cross_entropy = true, .loss_chunks = 2, .gathered_logits = true}, 0, 5, 0}};
     sp_model model = builtin("llama-7b");
     model.vocab = 512000;
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};

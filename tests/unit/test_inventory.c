@@ -361,6 +361,47 @@ TEST(vocabulary_is_split)
     }
 }
 
+// Logits that are gathered: 2 bytes of each of the vocabulary to every rank in the forward, which
+// nothing hides; each rank then computes the loss of all of them and has no sums to exchange. In
+// the backward it takes its columns of the gradient, which are there.
+TEST(gathered_logits_are_whole)
+{
+    sp_model model = builtin("llama-3-8b");
+    sp_stack gathering = ours;
+    gathering.gathered_logits = true;
+    for (int tp = 1; tp <= 8; tp *= 2) {
+        sp_layout layout = single;
+        layout.tp = tp;
+        sp_inventory split, whole;
+        for (int pass = 0; pass < 3; pass++) {
+            sp_inventory_build(&model, &layout, &ours, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                               SP_PART_HEAD, (sp_pass)pass, &split);
+            sp_inventory_build(&model, &layout, &gathering, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                               SP_PART_HEAD, (sp_pass)pass, &whole);
+            assert_int_equal(find(&whole, "logits")->n, find(&split, "logits")->n);
+            assert_int_equal(find(&whole, "logits")->k, find(&split, "logits")->k);
+            if (pass == SP_PASS_W) {
+                assert_int_equal(whole.count, split.count);
+                continue;
+            }
+            const sp_op *loss = find(&whole, "loss");
+            assert_close(loss->bytes_per_token, tp * find(&split, "loss")->bytes_per_token, 1e-12);
+            assert_close(loss->logits_per_token, 128256.0, 1e-12);
+            if (tp > 1) {
+                const sp_op *op = pass == SP_PASS_F ? find(&whole, "gather of the logits")
+                                                    : find(&whole, "share of the logits' gradient");
+                assert_int_equal(op->kind, pass == SP_PASS_F ? SP_OP_ALL_GATHER : SP_OP_MEMORY);
+                assert_close(op->bytes_per_token,
+                             pass == SP_PASS_F ? 2.0 * 128256 : 4.0 * 128256 / tp, 1e-12);
+                assert_true(op->blocks || pass != SP_PASS_F);
+            }
+            for (int k = 0; k < whole.count && tp > 1; k++) {
+                assert_true(strcmp(whole.ops[k].name, "reduction of the loss") != 0);
+            }
+        }
+    }
+}
+
 // What a user of the inventory relies on, for every model, layout and pass.
 TEST(operators_are_well_formed)
 {

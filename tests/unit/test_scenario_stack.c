@@ -397,6 +397,7 @@ TEST(each_switch_changes_the_prediction)
         {"nodes=2", "stack.gradient_reduce_dtype=bf16", OTHER_MEMORY},
         {"nodes=2", "stack.dummy_weight_gradients=true", OTHER_MEMORY},
         {"nodes=2", "stack.keep_gathered_inputs=true", OTHER_MEMORY},
+        {"nodes=2", "stack.gathered_logits=true", SLOWER},
         {"nodes=2", "stack.gradient_buckets=true", OTHER_MEMORY},
         {"nodes=2", "stack.transposed_output=true", OTHER_MEMORY},
         {"nodes=2", "stack.score_buffer=true", OTHER_MEMORY},
@@ -517,6 +518,11 @@ TEST(zero_groups_are_refused)
         {"'parallel': {'dp': 16, 'zero_group': 8}, 'network': {'collectives': 'ring'}",
          "scenario.json: parallel.zero_group: groups of 8 of 16 ranks need network.detail "
          "\"closed\" and network.collectives \"profile\""},
+        {"'parallel': {'tp': 2, 'pp': 2, 'vocab_parallel': true}, 'stack': {'gathered_logits': "
+         "true}",
+         "scenario.json: stack.gathered_logits: does not go with parallel.vocab_parallel, which "
+         "spreads the logits over the pipeline ranks"},
+        {"'parallel': {'tp': 2, 'pp': 2}, 'stack': {'gathered_logits': true}", NULL},
         {"'parallel': {'dp': 16, 'zero_group': 8}", NULL},
         {"'parallel': {'dp': 16, 'zero_group': 16}, 'network': {'detail': 'flows'}", NULL}};
     for (int i = 0; i < COUNT_OF(cases); i++) {

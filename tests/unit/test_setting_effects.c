@@ -224,6 +224,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.no_master_weights", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("stack.moment_bytes", TRAIN, "", "0", "1"),
     TIME_OR_MEMORY("stack.loss_chunks", TRAIN, "", "0", "8"),
+    TIME_OR_MEMORY("stack.gathered_logits", TRAIN, "parallel.tp=2", "false", "*"),
     TIME_OR_MEMORY("stack.work_spaces", TRAIN, "", "0", "8"),
     TIME_OR_MEMORY("stack.work_space_mib", TRAIN, "", "0", "64"),
 
@@ -694,6 +695,7 @@ static const effect voids[] = {
     TIME_OR_MEMORY("stack.keep_gathered_inputs", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.lingering_inputs", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("parallel.sequence_parallel", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.gathered_logits", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.blocking_transfers", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("parallel.vocab_parallel", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "", "false", "true"),
