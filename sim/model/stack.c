@@ -136,8 +136,8 @@ static const sp_setting stack_rows[] = {
     {.key = "stack.loss_chunks", SP_INT(0, 65536), SP_FIELD(sp_stack, loss_chunks),
      .if_changed = true, .fallback = NAMED,
      .text = "Head and loss take the rows in so many chunks, each with its gradients at once "
-             "(Liger's fused linear cross-entropy): no logits stay for the backward. Memory "
-             "alone, in which the gradients count to the end of the forward; 0: all rows at "
+             "(Liger's fused linear cross-entropy): no logits stay for the backward, and its "
+             "products are in the forward, where the gradients count to its end; 0: all rows at "
              "once, gradients in the backward."},
     STACK_SWITCH(gathered_logits,
                  "Each TP rank gathers the logits of the whole vocabulary, which blocks, and "
