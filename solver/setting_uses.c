@@ -185,9 +185,14 @@ static bool may_add_in_switches(const question *q)
     return has_collectives(q) && (algorithm == SP_ALGORITHM_NVLS || algorithm == SP_ALGORITHM_AUTO);
 }
 
+static bool offloads_states(const question *q)
+{
+    return q->scenario->memory.stack.offload_states > 0.0;
+}
+
 static bool uses_host_links(const question *q)
 {
-    return q->scenario->memory.offload_ratio > 0.0 || routes_flows(q);
+    return q->scenario->memory.offload_ratio > 0.0 || offloads_states(q) || routes_flows(q);
 }
 
 // ---- packs that several ranks share ----
@@ -547,6 +552,7 @@ static bool has_programs(const question *q)
     {"cluster.host_link_latency_us", uses_host_links,                                              \
      "memory.offload_ratio above 0, and several nodes with network.detail \"flows\" or \"auto\", or " \
      "network.collectives"},                                                                       \
+    {"cluster.host_adam_gb_per_s", offloads_states, "memory.offload_states above 0"},              \
     {"parallel.order", has_orders, "layouts of more than one dimension over several nodes"}
 
 #define OF_LENGTHS                                                                                 \
@@ -649,7 +655,7 @@ static const use of_steps[] = {
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
-    "memory.offload_ratio model.expert_imbalance model.expert_imbalance_seed "                       \
+    "memory.offload_ratio memory.offload_states model.expert_imbalance model.expert_imbalance_seed "                       \
     "parallel.ep parallel.etp parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
 
 static const use of_prompts[] = {

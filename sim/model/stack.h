@@ -170,8 +170,12 @@ typedef struct sp_stack {
     int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)
 
-    // A scenario's choice beside the named stack; no switch of it.
+    // A scenario's choices beside the named stack; no switches of it.
     sp_step_precision precision;
+    // Share of the weights whose masters and moments are on the host, whose CPUs step them
+    // (DeepSpeed's ZeRO-Offload, arXiv 2101.06840, and its ratio; Megatron-Core's
+    // HybridDeviceOptimizer).
+    double offload_states;
 } sp_stack;
 
 int64_t sp_stack_block_tokens(const sp_stack *stack);

@@ -60,6 +60,23 @@ static sp_status check_offload(const sp_scenario *scenario, sp_error *err)
                        "is not simulated for layers of several kinds (model.layer_kinds)");
 }
 
+static sp_status check_offload_states(const sp_scenario *scenario, sp_error *err)
+{
+    const char *what =
+        scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT
+            ? "passes written by hand, which step on the GPU (stack.tensors \"explicit\")"
+        : scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER
+            ? "memory.model \"slimpipe-planner\": expected \"tensors\""
+        : scenario->memory.offload_ratio > 0.0
+            ? "memory.offload_ratio: what both take of the host is not told apart"
+            : NULL;
+    if (!(scenario->memory.stack.offload_states > 0.0) || what == NULL) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.offload_states",
+                       "is not simulated with %s", what);
+}
+
 // Passes written by hand do not gather rows for shared experts.
 static sp_status check_shared_experts(const sp_scenario *scenario, sp_error *err)
 {
@@ -665,12 +682,19 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
-    static check *const checks[] = {
-        check_chunks,      check_layout,  check_layers,     check_exchange,       check_cp_sharding,
-        check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
-        check_nvls,        check_planner, check_offload,    check_shared_experts, check_capacity,
-        check_mixers,      check_latent,  check_mtp,        check_overlap,        check_fp8,
-        check_one_sided,   check_blocks,  check_adapters,   check_gathered_logits};
+    static check *const checks[] = {check_chunks,        check_layout,
+                                    check_layers,        check_exchange,
+                                    check_cp_sharding,   check_head_groups,
+                                    check_zero,          check_zero_group,
+                                    check_experts,       check_flows,
+                                    check_nvls,          check_planner,
+                                    check_offload,       check_shared_experts,
+                                    check_capacity,      check_mixers,
+                                    check_latent,        check_mtp,
+                                    check_overlap,       check_fp8,
+                                    check_one_sided,     check_blocks,
+                                    check_adapters,      check_gathered_logits,
+                                    check_offload_states};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

@@ -40,9 +40,11 @@ static const struct {
     {"quantization_config quantization quantize quant_method compression_config load_in_4bit "
      "load_in_8bit",
      "quantized weights are not modelled", "none false"},
-    {"optimizer_cpu_offload offload_optimizer offload_param offload_params cpu_offload "
-     "fsdp_offload",
-     "states and parameters on the host are not modelled; memory.offload_ratio is of activations",
+    {"offload_optimizer", "it is memory.offload_states, with the ratio of DeepSpeed's, 1 for all",
+     "none false"},
+    {"offload_param offload_params cpu_offload fsdp_offload",
+     "parameters on the host are not modelled; memory.offload_states is of the optimizer, "
+     "memory.offload_ratio of activations",
      "none false"},
     {"loss_parallel enable_loss_parallel",
      "it is the opposite of stack.gathered_logits; parallel.vocab_parallel is over pipeline ranks",
@@ -139,6 +141,7 @@ static const struct {
      .expected = "a strategy: \"bfd\" (with workload.over_length \"split\" TRL's bfd_split), "
                  "\"packed\" or \"concat\" (joined and cut), or \"padded\" with "
                  "strategy.pad_to"},
+    {.names = "optimizer_cpu_offload", .values = {{"true", "1"}, {"false", "0"}}},
     {.names = "cpu_offloading",
      .values = {{"true", NULL}, {"false", "0"}},
      .expected = "the share of the activations that is offloaded"},

@@ -718,6 +718,14 @@ static const sp_setting memory_rows[] = {
              "before the backward. Where no backward leaves time for it (with one pipeline rank "
              "most schedules run each behind its forward) there is none, which is said, and with "
              "full recomputation on one pipeline rank refused.", .aliases = "cpu_offloading activation_offload"},
+    {.key = "memory.offload_states", SP_REAL(0, 1),
+     SP_FIELD(sp_scenario, memory.stack.offload_states), .if_changed = true,
+     .text = "Share of the weights whose fp32 copies and moments are on the host and are stepped "
+             "by its CPUs (DeepSpeed's ZeRO-Offload and its ratio; Megatron-LM's optimizer CPU "
+             "offload). Behind the backward their gradients go there and weights come back, over "
+             "cluster.host_link_gb_per_s; cluster.host_adam_gb_per_s is the CPUs' rate. Not "
+             "beside memory.offload_ratio.",
+     .aliases = "optimizer_offload_fraction optimizer_cpu_offload"},
     {.key = "memory.limit_gib", SP_REAL(0.001, 1e6), SP_FIELD(sp_scenario, memory_limit_bytes),
      .unit = SP_GIB, .fallback = "the GPU's memory less reserve_gib",
      .text = "GiB that a step may hold on one GPU."},

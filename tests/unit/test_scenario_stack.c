@@ -523,6 +523,16 @@ TEST(zero_groups_are_refused)
          "scenario.json: stack.gathered_logits: does not go with parallel.vocab_parallel, which "
          "spreads the logits over the pipeline ranks"},
         {"'parallel': {'tp': 2, 'pp': 2}, 'stack': {'gathered_logits': true}", NULL},
+        {"'memory': {'offload_states': 0.5}, 'stack': 'cuda'",
+         "scenario.json: memory.offload_states: is not simulated with passes written by hand, "
+         "which step on the GPU (stack.tensors \"explicit\")"},
+        {"'memory': {'offload_states': 0.5, 'model': 'slimpipe-planner'}",
+         "scenario.json: memory.offload_states: is not simulated with memory.model "
+         "\"slimpipe-planner\": expected \"tensors\""},
+        {"'parallel': {'pp': 2}, 'memory': {'offload_states': 0.5, 'offload_ratio': 0.5}",
+         "scenario.json: memory.offload_states: is not simulated with memory.offload_ratio: what "
+         "both take of the host is not told apart"},
+        {"'memory': {'offload_states': 0.5}", NULL},
         {"'parallel': {'dp': 16, 'zero_group': 8}", NULL},
         {"'parallel': {'dp': 16, 'zero_group': 16}, 'network': {'detail': 'flows'}", NULL}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
