@@ -185,9 +185,14 @@ static bool may_add_in_switches(const question *q)
     return has_collectives(q) && (algorithm == SP_ALGORITHM_NVLS || algorithm == SP_ALGORITHM_AUTO);
 }
 
+static bool offloads_states(const question *q)
+{
+    return q->scenario->memory.stack.offload_states > 0.0;
+}
+
 static bool uses_host_links(const question *q)
 {
-    return q->scenario->memory.offload_ratio > 0.0 || routes_flows(q);
+    return q->scenario->memory.offload_ratio > 0.0 || offloads_states(q) || routes_flows(q);
 }
 
 // ---- packs that several ranks share ----
@@ -547,6 +552,7 @@ static bool has_programs(const question *q)
     {"cluster.host_link_latency_us", uses_host_links,                                              \
      "memory.offload_ratio above 0, and several nodes with network.detail \"flows\" or \"auto\", or " \
      "network.collectives"},                                                                       \
+    {"cluster.host_adam_gb_per_s", offloads_states, "memory.offload_states above 0"},              \
     {"parallel.order", has_orders, "layouts of more than one dimension over several nodes"}
 
 #define OF_LENGTHS                                                                                 \
@@ -564,7 +570,7 @@ static const use of_steps[] = {
     {"decode.", NULL, "`slimpack decode`"},
     {"stack.hide_forward_gather stack.hide_forward_reduce stack.hide_backward_gather "
      "stack.hide_backward_reduce stack.keep_gathered_inputs stack.lingering_inputs "
-     "parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
+     "stack.gathered_logits parallel.sequence_parallel", splits_tensors, "parallel.tp above 1"},
     {"stack.blocking_transfers parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
     {"stack.blocking_launches", blocks_steps, OF_BLOCKING},
     OF_MODELS,
@@ -649,7 +655,7 @@ static const use of_steps[] = {
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
-    "memory.offload_ratio model.expert_imbalance model.expert_imbalance_seed "                       \
+    "memory.offload_ratio memory.offload_states model.expert_imbalance model.expert_imbalance_seed "                       \
     "parallel.ep parallel.etp parallel.zero parallel.zero_group network.detail jitter.seed workload.batches "
 
 static const use of_prompts[] = {
@@ -660,7 +666,8 @@ static const use of_prompts[] = {
     {"workload.seed", draws_for_prompts,
      OF_DRAWS ", and heads in tensor-parallel ranks (prefill.attention \"sample\")"},
     {"decode.", NULL, "`slimpack decode`"},
-    {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce",
+    {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce "
+     "stack.gathered_logits",
      splits_tensors, "parallel.tp above 1"},
     {"stack.cp_overlap strategy.cp_sharding", splits_packs, "parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
@@ -688,7 +695,7 @@ static const use of_text[] = {
     {"stack.blocking_launches", hides_forward_sums,
      "stacks that hide sums of tensor-parallel ranks (stack.hide_forward_reduce)"},
     {"stack.hide_forward_gather", NULL, "many tokens at a time: steps and prompts"},
-    {"stack.hide_forward_reduce", splits_tensors, "parallel.tp above 1"},
+    {"stack.hide_forward_reduce stack.gathered_logits", splits_tensors, "parallel.tp above 1"},
     {"parallel.vocab_parallel", has_pipeline, "parallel.pp above 1"},
     {"network.collectives", splits_tensors, "parallel.tp above 1"},
     OF_MODELS,
@@ -843,8 +850,8 @@ static void warn_of_adapters(const sp_scenario *scenario, sp_warnings *warnings)
         sp_warnings_add(warnings,
                         "stack \"%s\" is of a framework that is not known to train adapters "
                         "(model.lora_rank): they are simulated as Megatron-Bridge has them; "
-                        "\"hf-trainer\", \"megatron-bridge-2025\" and \"fsdp2-2025\" are of "
-                        "frameworks that do",
+                        "\"hf-trainer\", \"trl-2025\", \"megatron-bridge-2025\" and "
+                        "\"fsdp2-2025\" are of frameworks that do",
                         stack->name);
     }
 }

@@ -227,7 +227,8 @@ static const struct {
      "Transformer Engine's buffers."},
     {"communication", "Buffers of transfers: gathered sequences, what pipeline ranks send and "
                       "receive, rings of context parallelism."},
-    {"offloaded", "Activations that have been copied to the host (memory.offload_ratio)."},
+    {"offloaded", "Activations that have been copied to the host (memory.offload_ratio), or states "
+                  "of the optimizer that are there (memory.offload_states)."},
     {"fc1 output|fc1 output*|fc2 input|SiLU output|expert input|expert output|router "
      "probabilities|MLP dropout mask",
      "A tensor of the MLP that its backward needs: the output of the first projection, as a whole "

@@ -502,6 +502,21 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
     sp_free(stages);
 }
 
+// The host's share of a step, one after the other: gradients to the host, Adam on its CPUs, weights
+// in bf16 back.
+static double host_step_s(const sp_cost_model *cost, double stepped, double bytes)
+{
+    const sp_cluster *cluster = cost->cluster;
+    const sp_stack *stack = &cost->memory.stack;
+    double weights = stack->offload_states * stepped;
+    if (!(weights > 0.0)) {
+        return 0.0;
+    }
+    double copied = (sp_stack_gradient_bytes(stack) + 2.0) * weights;
+    return 2.0 * cluster->host_link_latency_s + copied / cluster->host_link_bytes_per_s +
+           weights * bytes / sp_cluster_host_adam_share(cluster, sp_layout_ranks(cost->layout));
+}
+
 // FP8 copies of a rank's weights are made once a step.
 static double fp8_step_s(const sp_cost_model *cost, const sp_op_timer *timer, held parameters)
 {
@@ -530,8 +545,11 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     const sp_stack *stack = &cost->memory.stack;
     int64_t less_bytes = 12 - sp_stack_master_bytes(stack) - 2 * sp_stack_moment_bytes(stack);
     double counted = (30.0 - 2.0 * (double)less_bytes) / 30.0;
+    double on_gpu = (1.0 - stack->offload_states) * stepped;
     double optimizer_s =
-        sp_time_memory(timer, stepped * profile->optimizer_bytes_per_parameter * counted, 0);
+        sp_time_memory(timer, on_gpu * profile->optimizer_bytes_per_parameter * counted, 0);
+    // The GPU and the host step their shares at once.
+    optimizer_s = fmax(optimizer_s, host_step_s(cost, stepped, 30.0 * counted));
     optimizer_s += fp8_step_s(cost, timer, parameters);
     sp_epilogue_cost epilogue = {.optimizer_ns =
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};

@@ -95,7 +95,14 @@ static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t p
     bytes->of[SP_MEM_PARAMETERS] += sharded(held, ranks, layout->zero >= 3);
     bytes->of[SP_MEM_GRADIENTS] += sharded(gradient * trained, ranks, layout->zero >= 2) +
                                    (stack->gradient_buckets && reduces ? 2 * trained : 0);
-    bytes->of[SP_MEM_OPTIMIZER] += sharded(steps * trained, ranks, layout->zero >= 1);
+    int64_t optimizer = sharded(steps * trained, ranks, layout->zero >= 1);
+    int64_t away = (int64_t)(stack->offload_states * (double)optimizer);
+    bytes->of[SP_MEM_OPTIMIZER] += optimizer - away;
+    if (stack->offload_states > 0.0) {
+        // Beside them a copy of the gradients and one of the bf16 weights, in pinned memory.
+        int64_t copies = sharded((gradient + 2) * trained, ranks, layout->zero >= 1);
+        bytes->of[SP_MEM_OFFLOADED] += away + (int64_t)(stack->offload_states * (double)copies);
+    }
 }
 
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,

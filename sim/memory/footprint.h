@@ -71,7 +71,8 @@ int64_t sp_footprint_product_weights(const sp_model *model, const sp_layout *lay
 // trained 4 B per gradient (fp32; 2 where the stack adds up in bf16, 2 more where it keeps
 // buckets), 12 B optimizer (fp32 master, two moments; fewer where the stack says so); ZeRO 1
 // divides the optimizer, 2 also the gradients, 3 also the parameters by dp*cp, those of experts by
-// the ranks that hold the same ones. Also the stack's persistent work spaces.
+// the ranks that hold the same ones. Also the stack's persistent work spaces. What
+// stack.offload_states takes to the host counts there (SP_MEM_OFFLOADED).
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
 

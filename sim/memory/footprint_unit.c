@@ -131,12 +131,16 @@ static void measure_loss(unit *u, const sp_stack *stack)
 {
     const sp_unit_sizes *s = &u->size;
     bool fused = sp_stack_keeps_bf16_logits(stack);
-    int64_t copy = stack->copied_logits ? s->width[SP_WIDTH_VOCAB] * FP32 / BF16 : 0;
-    u->fresh_logits = fused ? 0 : s->width[SP_WIDTH_VOCAB] + copy;
-    u->logit_gradient = fused ? 0 : s->width[SP_WIDTH_LOGITS];
+    int ranks = sp_stack_logit_ranks(stack, u->layout);
+    int64_t logits = sp_mul_bytes(ranks, s->width[SP_WIDTH_VOCAB]);
+    int64_t copy = stack->copied_logits ? logits * FP32 / BF16 : 0;
+    // Before logits are gathered, and of their gradient.
+    int64_t share = ranks > 1 ? s->width[SP_WIDTH_VOCAB] : 0;
+    u->fresh_logits = fused ? share : logits + copy;
+    u->logit_gradient = fused ? share : s->width[SP_WIDTH_LOGITS];
     u->chunked_loss = stack->loss_chunks > 0;
     if (u->chunked_loss) {
-        int64_t softmax = fused ? s->width[SP_WIDTH_VOCAB] : s->width[SP_WIDTH_VOCAB] * FP32 / BF16;
+        int64_t softmax = fused ? logits : logits * FP32 / BF16;
         u->fresh_logits = sp_ceil_div(u->fresh_logits + softmax, stack->loss_chunks);
         u->logit_gradient = 0;
     }
@@ -572,6 +576,7 @@ static void keep_for_weights(const units u, sp_bytes *bytes)
     }
     if (u->stage->head && !u->chunked_loss && !frozen) {
         bytes->of[SP_MEM_ACTIVATIONS] += sp_mul_bytes(1 + 3 * u->model->mtp_layers, u->input);
-        bytes->of[SP_MEM_LOGITS] = s->width[SP_WIDTH_LOGITS];
+        bool gathers = sp_stack_logit_ranks(u->stack, u->layout) > 1;
+        bytes->of[SP_MEM_LOGITS] = s->width[gathers ? SP_WIDTH_VOCAB : SP_WIDTH_LOGITS];
     }
 }

@@ -55,13 +55,22 @@ static unsigned modes_keeping(sp_layer_tensor_id id, unsigned conditions, const 
     return halves ? modes & ~sp_recompute_keeping(SP_LAYER_ACTIVATION) : modes;
 }
 
+// Logits of the loss: a share of the vocabulary, or all of it.
+static void fill_widths(const sp_model *model, const sp_layout *layout,
+                        const sp_memory_options *options, const sp_shard *shard,
+                        int64_t widths[SP_LAYER_WIDTHS])
+{
+    sp_layer_widths(model, shard, widths);
+    widths[SP_WIDTH_LOGITS] *= sp_stack_logit_ranks(&options->stack, layout);
+}
+
 int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memory_options *options,
                   sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
 {
     sp_shard shard = sp_shard_of(model, layout);
     unsigned conditions = sp_layer_conditions(model, layout, &options->stack, options->attention);
     int64_t widths[SP_LAYER_WIDTHS];
-    sp_layer_widths(model, &shard, widths);
+    fill_widths(model, layout, options, &shard, widths);
     int count = 0;
     for (int t = 0; t < SP_ALL_TENSORS; t++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
@@ -138,7 +147,7 @@ void sp_unit_sizes_of(const sp_model *model, const sp_layout *layout,
     *sizes = (sp_unit_sizes){.shard = sp_shard_of(model, layout)};
     const sp_shard *shard = &sizes->shard;
     int64_t widths[SP_LAYER_WIDTHS];
-    sp_layer_widths(model, shard, widths);
+    fill_widths(model, layout, options, shard, widths);
     int64_t rows = sp_ceil_div(load->tokens, layout->cp);
     int64_t norm_rows = sp_ceil_div(load->tokens, (int64_t)layout->cp * shard->norm_split);
     int64_t mlp_rows = sp_layer_mlp_rows(

@@ -37,6 +37,8 @@ typedef struct program_builder {
     bool recomputes_layers;
     bool splits;           // the backward being written leaves the weight gradients
     bool fused_loss;       // keeps the bf16 logits, and puts their gradient in their place
+    int logit_ranks;       // whose logits a rank has
+    int64_t logits;        // bytes of them in bf16
     int64_t loss_chunks;   // with their gradients in the forward; 0: the loss is of all rows
     bool copied_logits;    // to fp32, beside the softmax
     bool weight_gradients; // are tensors of their own, then added to their buffer
@@ -480,16 +482,27 @@ static int32_t project_back(program_builder *b, int64_t full_bytes)
     return gradient;
 }
 
+// Logits for the loss: where they are gathered, from this rank's share, which then goes.
+static int32_t gathered(program_builder *b, const char *name, int64_t bytes)
+{
+    int32_t share = b->logit_ranks > 1
+                        ? allocate(b, "logits of this rank", sp_ceil_div(bytes, b->logit_ranks))
+                        : SP_NO_TENSOR;
+    int32_t logits = allocate(b, name, bytes);
+    free_tensor(b, share);
+    return logits;
+}
+
 // The largest moment of a loss by chunks: one of them, and the gradients of all rows.
 static void run_chunk(program_builder *b)
 {
-    int64_t rows = sp_ceil_div(b->of->size.width[SP_WIDTH_VOCAB], b->loss_chunks);
+    int64_t rows = sp_ceil_div(b->logits, b->loss_chunks);
     int64_t exact = b->fused_loss ? 0 : rows * FP32 / BF16;
     int32_t tensors[] = {
         project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]),
         b->weight_gradients && !b->frozen ? allocate(b, "gradient of the output weight", b->table)
                                           : SP_NO_TENSOR,
-        allocate(b, "logits of a chunk", rows),
+        gathered(b, "logits of a chunk", rows),
         exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
         b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact) : SP_NO_TENSOR};
     for (size_t t = 0; t < sizeof tensors / sizeof tensors[0]; t++) {
@@ -506,13 +519,15 @@ static void head_forward(program_builder *b, int32_t input)
     for (int r = 0; r < b->head_count; r++) {
         const sp_saved_tensor *row = &b->head_rows[r];
         if (row->is_logits && !b->fused_loss) {
-            logits = allocate_wide(b, "logits", SP_WIDTH_VOCAB);
+            logits = gathered(b, "logits", b->logits);
             if (b->copied_logits) {
-                exact =
-                    allocate(b, "logits in fp32", b->of->size.width[SP_WIDTH_VOCAB] * FP32 / BF16);
+                exact = allocate(b, "logits in fp32", b->logits * FP32 / BF16);
             }
         }
-        b->head_saved[r] = r == 0 ? input : allocate(b, row->name, row_bytes(b, row));
+        b->head_saved[r] = r == 0 ? input
+                           : row->is_logits && b->fused_loss
+                               ? gathered(b, row->name, row_bytes(b, row))
+                               : allocate(b, row->name, row_bytes(b, row));
         save_row(b, row, b->head_saved[r]);
     }
     free_tensor(b, exact);
@@ -1125,6 +1140,11 @@ static int32_t head_backward(program_builder *b)
             logits = allocate_wide(b, "gradient of the logits", SP_WIDTH_LOGITS);
             free_tensor(b, b->head_saved[last]);
         }
+        if (b->logit_ranks > 1) {
+            int32_t whole = logits;
+            logits = allocate_wide(b, "share of the logits' gradient", SP_WIDTH_VOCAB);
+            free_tensor(b, whole);
+        }
         last--;
         inner = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]);
     }
@@ -1246,6 +1266,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .recomputes_layers = sp_recompute_is_whole(options->recompute),
                          .splits_qkv = layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
                          .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
+                         .logit_ranks = sp_stack_logit_ranks(&options->stack, layout),
                          .loss_chunks = options->stack.loss_chunks,
                          .copied_logits = options->stack.copied_logits,
                          .weight_gradients = options->stack.unfused_weight_gradient,
@@ -1258,6 +1279,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
         measure_kind(sp_model_of_kind(model, k, &space), layout, options, load, &b.kinds[k]);
     }
     b.of = &b.kinds[0];
+    b.logits = sp_mul_bytes(b.logit_ranks, b.of->size.width[SP_WIDTH_VOCAB]);
     if (stage->embedding) {
         b.embedding_count =
             sp_saved_part(model, layout, options, SP_PART_EMBEDDING, b.embedding_rows);

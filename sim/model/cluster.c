@@ -115,6 +115,10 @@ static const sp_setting cluster_rows[] = {
      SP_FIELD(sp_cluster, host_link_latency_s), .unit = 1e-6, .if_changed = true,
      .text = "Latency of a copy between a GPU and its host, in microseconds; with network.detail "
              "flows also of each end of a way to another node, beyond nic_latency_us."},
+    {.key = "cluster.host_adam_gb_per_s", SP_REAL(0, 1e9),
+     SP_FIELD(sp_cluster, host_adam_bytes_per_s), .unit = 1e9, .if_changed = true,
+     .text = "Memory traffic of Adam on the CPUs of a node, in GB/s, which its GPUs share, with "
+             "memory.offload_states; 0: 120, which is assumed."},
     {.key = "cluster.nvlink_latency_us", SP_REAL(0, 1e6), SP_FIELD(sp_cluster, nvlink_latency.s),
      .unit = 1e-6, .read = read_latency, .is_written = states_nvlink_latency,
      .fallback = "the profile's",
@@ -686,4 +690,12 @@ int sp_cluster_pp_crosses_node(const sp_cluster *cluster, const sp_layout *layou
         }
     }
     return 0;
+}
+
+double sp_cluster_host_adam_share(const sp_cluster *cluster, int64_t ranks)
+{
+    double rate = cluster->host_adam_bytes_per_s > 0.0 ? cluster->host_adam_bytes_per_s
+                                                       : SP_HOST_ADAM_BYTES_PER_S;
+    int64_t beside = ranks < cluster->gpus_per_node ? ranks : cluster->gpus_per_node;
+    return rate / (double)(beside > 0 ? beside : 1);
 }

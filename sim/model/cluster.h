@@ -66,6 +66,10 @@ typedef struct sp_stated_latency {
 // a node follow nvlink_bytes_per_s (sp_profile_join).
 #define SP_CLUSTER_FILE "not the built-in cluster, but the file "
 
+// Assumed: half of what the memory of two sockets of 2019 gives (12 channels of DDR4-2666, 256
+// GB/s). A step of Adam moves 30 bytes of a weight, so that a billion of them take 0.23 s.
+#define SP_HOST_ADAM_BYTES_PER_S 120e9
+
 typedef struct sp_cluster {
     char name[SP_CLUSTER_NAME];
     char gpu[SP_CLUSTER_NAME];     // "H800"
@@ -89,6 +93,8 @@ typedef struct sp_cluster {
     // reaches with them 480 GB/s of bus bandwidth on 8 H100 (NVIDIA/nccl-tests issue 212) and 215
     // on 8 H800 (NVIDIA/nccl issue 1374). An A100's pass on what they get.
     bool nvls;
+    // Memory traffic of Adam on all CPUs of a node; 0: SP_HOST_ADAM_BYTES_PER_S.
+    double host_adam_bytes_per_s;
     double host_link_latency_s; // of a copy, and of each end of a way to another node
     sp_stated_latency nvlink_latency, nic_latency;
 } sp_cluster;
@@ -173,5 +179,8 @@ int sp_cluster_node_dp_ranks(const sp_cluster *cluster, const sp_layout *layout)
 
 // 1 where any rank of pipeline rank r and its peer in r+1 (mod pp) lie in different nodes.
 int sp_cluster_pp_crosses_node(const sp_cluster *cluster, const sp_layout *layout, int pp_rank);
+
+// Bytes a second of Adam on the CPUs of a node for each of `ranks` GPUs that step at once.
+double sp_cluster_host_adam_share(const sp_cluster *cluster, int64_t ranks);
 
 #endif

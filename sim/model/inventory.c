@@ -817,29 +817,89 @@ static void embedding_pass(builder *b, sp_pass pass)
 // scaling (8) and cast (6).
 enum { LOSS_FORWARD_BYTES = 38, LOSS_BACKWARD_BYTES = 14 };
 
-// Norm, logits and loss of a token.
+// Operators from `first` on are run by chunks of the tokens.
+static void run_by_chunks(builder *b, int first, int64_t chunks)
+{
+    for (int i = first; i < b->out->count; i++) {
+        sp_op *op = &b->out->ops[i];
+        op->repeat *= (int)chunks;
+        op->token_share /= op->kind == SP_OP_GEMM ? (double)chunks : 1.0;
+        op->bytes_per_token /= (double)chunks;
+        op->logits_per_token /= (double)chunks;
+    }
+}
+
+// The rest of a chunk of the loss: its gradients, at once (Liger's fused linear cross-entropy,
+// liger_kernel/ops/fused_linear_cross_entropy.py; torchtitan's ChunkedCELoss, pull request 2937).
+// No product runs twice. The weight's is added to the sum over chunks: the fp32 buffer, or a bf16
+// tensor of its own, which the product reads, too.
+static void chunk_gradients(builder *b, int64_t vocab, int64_t all)
+{
+    int64_t h = b->model->hidden;
+    memory(b, "gradient of the loss", (double)(LOSS_BACKWARD_BYTES * all), 2)->logits_per_token =
+        (double)all;
+    if (all > vocab) {
+        memory(b, "share of the logits' gradient", (double)(2 * BF16 * vocab), 1);
+    }
+    gemm(b, "gradient of the head input", SP_PASS_I, h, vocab);
+    if (sp_model_is_frozen(b->model)) {
+        return;
+    }
+    gemm(b, "gradient of the output weight", SP_PASS_W, h, vocab);
+    if (b->stack->unfused_weight_gradient) {
+        memory(b, "sum over chunks", 0.0, 0)->bytes_fixed = (double)(BF16 * vocab * h);
+    } else {
+        accumulate(b, vocab * h);
+    }
+}
+
+// Norm, logits and loss of a token. Logits that are gathered have all of the loss on each rank, and
+// of its gradient each takes the columns of its share: nothing is exchanged in the backward.
 static void prediction_pass(builder *b, sp_pass pass)
 {
     int64_t h = b->model->hidden;
     int64_t vocab = b->shard.vocab;
+    int64_t all = vocab * sp_stack_logit_ranks(b->stack, b->layout);
+    bool gathers = all > vocab;
+    int64_t chunks = b->stack->loss_chunks;
     if (pass == SP_PASS_F) {
         norm(b, "final norm", pass, h);
         gather(b, "gather of the head input", hidden_bytes(b));
+        int first = b->out->count;
         gemm(b, "logits", pass, h, vocab);
-        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * vocab), 6)->logits_per_token =
-            (double)vocab;
-        // Maximum, target logit and sum of exponentials of each token.
-        collective(b, "reduction of the loss", SP_OP_ALL_REDUCE, 3.0 * FP32);
+        if (gathers) {
+            sp_op *op = add(b, "gather of the logits", SP_OP_ALL_GATHER);
+            op->bytes_per_token = (double)(BF16 * all);
+            op->blocks = true;
+        }
+        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * all), 6)->logits_per_token = (double)all;
+        if (!gathers) {
+            // Maximum, target logit and sum of exponentials of each token.
+            collective(b, "reduction of the loss", SP_OP_ALL_REDUCE, 3.0 * FP32);
+        }
+        if (chunks > 0) {
+            chunk_gradients(b, vocab, all);
+            run_by_chunks(b, first, chunks);
+        }
+    } else if (pass == SP_PASS_I && chunks > 0) {
+        reduce(b, "reduction of the head input's gradient", hidden_bytes(b));
+        norm(b, "final norm", pass, h);
     } else if (pass == SP_PASS_I) {
-        memory(b, "loss", (double)(LOSS_BACKWARD_BYTES * vocab), 2)->logits_per_token =
-            (double)vocab;
+        memory(b, "loss", (double)(LOSS_BACKWARD_BYTES * all), 2)->logits_per_token = (double)all;
+        if (gathers) {
+            memory(b, "share of the logits' gradient", (double)(2 * BF16 * vocab), 1);
+        }
         gemm(b, "logits", pass, h, vocab);
         reduce(b, "reduction of the head input's gradient", hidden_bytes(b));
         norm(b, "final norm", pass, h);
     } else if (pass == SP_PASS_W && !sp_model_is_frozen(b->model)) {
-        gather(b, "gather of the head input", hidden_bytes(b));
-        gemm(b, "logits", pass, h, vocab);
-        accumulate(b, vocab * h);
+        if (chunks == 0) {
+            gather(b, "gather of the head input", hidden_bytes(b));
+            gemm(b, "logits", pass, h, vocab);
+        }
+        if (chunks == 0 || b->stack->unfused_weight_gradient) {
+            accumulate(b, vocab * h);
+        }
     }
 }
 

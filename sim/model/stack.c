@@ -136,9 +136,14 @@ static const sp_setting stack_rows[] = {
     {.key = "stack.loss_chunks", SP_INT(0, 65536), SP_FIELD(sp_stack, loss_chunks),
      .if_changed = true, .fallback = NAMED,
      .text = "Head and loss take the rows in so many chunks, each with its gradients at once "
-             "(Liger's fused linear cross-entropy): no logits stay for the backward. Memory "
-             "alone, in which the gradients count to the end of the forward; 0: all rows at "
+             "(Liger's fused linear cross-entropy): no logits stay for the backward, and its "
+             "products are in the forward, where the gradients count to its end; 0: all rows at "
              "once, gradients in the backward."},
+    STACK_SWITCH(gathered_logits,
+                 "Each TP rank gathers the logits of the whole vocabulary, which blocks, and "
+                 "computes all of the loss: tp times the bytes of a share. Off: ranks have a share "
+                 "of the logits and of the loss.", .aliases = "disable_loss_parallel",
+                 .if_changed = true),
     STACK_SWITCH(dummy_weight_gradients,
                  "A bf16 tensor of each weight's shape is kept for autograd beside the gradient "
                  "buffer (Transformer Engine)."),
@@ -255,6 +260,14 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
     .fused_cross_entropy = true, .dummy_weight_gradients = true,                       \
     .memory_efficient_permutation = true
 
+// Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
+// (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
+// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm off).
+#define HF_TRAINER                                                                           \
+    .unfused_norms = true, .unfused_weight_gradient = true,                                  \
+    .gradient_reduce_dtype = SP_REDUCE_BF16, .bucketed_epilogue = true, .bucket_bytes = 1e9, \
+    .copied_logits = true
+
 // The named stacks. Megatron-DeepSpeed as of 2022: Narayanan et al., arXiv 2104.04473, section 4
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
@@ -340,18 +353,15 @@ static const struct {
       .unfused_weight_gradient = true,
       .gradient_reduce_dtype = SP_REDUCE_BF16,
       .copied_logits = true}},
-    // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
-    // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
-    // (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm off).
     {DEEPSPEED,
      "Hugging Face's Trainer of 2025 with DeepSpeed: PyTorch's own kernels, bf16 gradients",
-     {.name = "hf-trainer",
-      .unfused_norms = true,
-      .unfused_weight_gradient = true,
-      .gradient_reduce_dtype = SP_REDUCE_BF16,
-      .bucketed_epilogue = true,
-      .bucket_bytes = 1e9,
-      .copied_logits = true}},
+     {.name = "hf-trainer", HF_TRAINER}},
+    // TRL's SFTTrainer is that Trainer; without Liger layers and loss are transformers' own. Its
+    // configs default to bf16 (github huggingface/trl, pull request 3515) and to gradient
+    // checkpointing of every layer (3510).
+    {DEEPSPEED,
+     "TRL's SFTTrainer of 2025: as hf-trainer, with all layers recomputed by default",
+     {.name = "trl-2025", HF_TRAINER}},
     // torch.compile makes one kernel of each norm, of SwiGLU and of the loss; gradients are reduced
     // in fp32 (github pytorch/torchtitan, torchtitan/config: compile, mixed_precision_reduce).
     {FSDP,
@@ -453,6 +463,7 @@ static const struct {
     {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
     {"no_master_weights", has_explicit_tensors, EXPLICIT "its Adam steps fp32 weights"},
     {"loss_chunks", has_explicit_tensors, EXPLICIT "its loss takes all rows at once"},
+    {"gathered_logits", has_explicit_tensors, EXPLICIT "its ranks have shares of the logits"},
     {"moment_bytes", has_explicit_tensors, EXPLICIT "its Adam has fp32 moments"},
     {"split_limit_mib", has_explicit_tensors, EXPLICIT "its blocks are not PyTorch's"},
     {"device_bytes", has_autograd_tensors, "stack.tensors is \"autograd\""},
@@ -568,7 +579,12 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
 {
     framework of = framework_of(stack);
     return of == MEGATRON || of == INTERNEVO || of == NANOTRON ||
-           (of == DEEPSPEED && strcmp(stack->name, "hf-trainer") != 0);
+           strcmp(stack->name, "megatron-deepspeed-2022") == 0;
+}
+
+bool sp_stack_recomputes(const sp_stack *stack)
+{
+    return strcmp(stack->name, "trl-2025") == 0;
 }
 
 bool sp_stack_passes_keys(const sp_stack *stack)
@@ -591,6 +607,11 @@ int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)
 bool sp_stack_counts_device(const sp_stack *stack)
 {
     return stack->tensors == SP_TENSORS_EXPLICIT && stack->device_bytes;
+}
+
+int sp_stack_logit_ranks(const sp_stack *stack, const sp_layout *layout)
+{
+    return stack->gathered_logits ? layout->tp : 1;
 }
 
 bool sp_stack_keeps_bf16_logits(const sp_stack *stack)

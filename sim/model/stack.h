@@ -136,6 +136,9 @@ typedef struct sp_stack {
     // Head and loss take the rows in so many chunks, one after another, each with its gradients at
     // once: no logits are left for the backward (fused linear cross-entropy). 0: in one, without.
     int64_t loss_chunks;
+    // Each TP rank gathers the logits of the whole vocabulary and computes all of the loss, in place
+    // of its share of both (torchtitan's disable_loss_parallel: the head's output is replicated).
+    bool gathered_logits;
     // Where the GEMM adds a weight gradient to its buffer, autograd still gets a bf16 tensor of the
     // weight's shape: one for each shape is made in the first backward and kept (get_dummy_wgrad of
     // Transformer Engine, which Megatron-LM's core/tensor_parallel/layers.py uses for the head).
@@ -167,8 +170,12 @@ typedef struct sp_stack {
     int64_t work_spaces;      // persistent cuBLAS work spaces; 0: 3, with explicit tensors none
     int64_t work_space_bytes; // of each; 0: 32 MiB (Hopper)
 
-    // A scenario's choice beside the named stack; no switch of it.
+    // A scenario's choices beside the named stack; no switches of it.
     sp_step_precision precision;
+    // Share of the weights whose masters and moments are on the host, whose CPUs step them
+    // (DeepSpeed's ZeRO-Offload, arXiv 2101.06840, and its ratio; Megatron-Core's
+    // HybridDeviceOptimizer).
+    double offload_states;
 } sp_stack;
 
 int64_t sp_stack_block_tokens(const sp_stack *stack);
@@ -216,6 +223,9 @@ bool sp_stack_is_fsdp(const sp_stack *stack);
 // and FSDP (torchtune, PEFT) do, and none is named by this program's own stacks.
 bool sp_stack_lacks_adapters(const sp_stack *stack);
 
+// Does it recompute whole layers where a scenario does not say what (memory.recompute)?
+bool sp_stack_recomputes(const sp_stack *stack);
+
 // Are both of one framework, or one of them of none (this program's own stacks, and no name)?
 bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
 
@@ -229,6 +239,9 @@ bool sp_stack_gathers_alone(const sp_stack *stack);
 // Ranks of a CP group, all of layout->cp, among which heads are exchanged by all-to-all: all of
 // them, some neighbours, or 1. Their peers in the group, cp over that, exchange keys and values.
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout);
+
+// Ranks of TP whose logits one rank has: all of them with gathered_logits, else its own alone.
+int sp_stack_logit_ranks(const sp_stack *stack, const sp_layout *layout);
 
 // Is what the loss keeps for the backward the bf16 logits' own memory, not an fp32 softmax?
 bool sp_stack_keeps_bf16_logits(const sp_stack *stack);

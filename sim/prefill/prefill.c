@@ -149,8 +149,10 @@ static sp_status run_init(run *r, const sp_scenario *scenario, const sp_batch *b
     }
     if (status == SP_OK) {
         make_plan(r);
+        sp_memory_options memory = scenario->memory;
+        memory.stack.loss_chunks = 0; // Prompts have no loss.
         status = sp_cost_model_init(&r->cost, &scenario->model, &r->layout, &scenario->cluster,
-                                    &scenario->profile, scenario->memory, scenario->source, err);
+                                    &scenario->profile, memory, scenario->source, err);
     }
     return status;
 }

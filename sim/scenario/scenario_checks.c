@@ -60,6 +60,23 @@ static sp_status check_offload(const sp_scenario *scenario, sp_error *err)
                        "is not simulated for layers of several kinds (model.layer_kinds)");
 }
 
+static sp_status check_offload_states(const sp_scenario *scenario, sp_error *err)
+{
+    const char *what =
+        scenario->memory.stack.tensors == SP_TENSORS_EXPLICIT
+            ? "passes written by hand, which step on the GPU (stack.tensors \"explicit\")"
+        : scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER
+            ? "memory.model \"slimpipe-planner\": expected \"tensors\""
+        : scenario->memory.offload_ratio > 0.0
+            ? "memory.offload_ratio: what both take of the host is not told apart"
+            : NULL;
+    if (!(scenario->memory.stack.offload_states > 0.0) || what == NULL) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.offload_states",
+                       "is not simulated with %s", what);
+}
+
 // Passes written by hand do not gather rows for shared experts.
 static sp_status check_shared_experts(const sp_scenario *scenario, sp_error *err)
 {
@@ -223,6 +240,17 @@ static sp_status check_zero(const sp_scenario *scenario, sp_error *err)
                        "DeepSpeed (stack \"%s\") refuses ZeRO %d with pipeline parallelism: "
                        "expected at most 1 with parallel.pp %d, or parallel.pp 1",
                        scenario->memory.stack.name, layout->zero, layout->pp);
+}
+
+// Pipeline ranks that share the vocabulary each have logits of their share of it alone.
+static sp_status check_gathered_logits(const sp_scenario *scenario, sp_error *err)
+{
+    if (!scenario->memory.stack.gathered_logits || !scenario->layout.vocab_parallel) {
+        return SP_OK;
+    }
+    return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.gathered_logits",
+                       "does not go with parallel.vocab_parallel, which spreads the logits over "
+                       "the pipeline ranks");
 }
 
 static sp_status check_zero_group(const sp_scenario *scenario, sp_error *err)
@@ -535,6 +563,7 @@ static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
     const sp_schedule_spec *schedule = &scenario->schedule;
     const char *what = stack->tensors == SP_TENSORS_EXPLICIT ? "hand-written passes (stack)"
                        : stack->loss_chunks > 0 ? "a loss by chunks (stack.loss_chunks)"
+                       : stack->gathered_logits ? "gathered logits (stack.gathered_logits)"
                        : schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange
                            ? "handing attention to other stages (schedule.exchange)"
                        : scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER
@@ -559,15 +588,15 @@ static sp_status check_adapters(const sp_scenario *scenario, sp_error *err)
     }
     if (stack->tensors == SP_TENSORS_EXPLICIT ||
         scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER) {
-        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
-                           "adapters are not simulated with %s: %s",
-                           stack->tensors == SP_TENSORS_EXPLICIT
-                               ? "passes written by hand (stack.tensors \"explicit\")"
-                               : "memory.model \"slimpipe-planner\"",
-                           stack->tensors == SP_TENSORS_EXPLICIT
-                               ? "the stacks \"hf-trainer\", \"megatron-bridge-2025\" and "
-                                 "\"fsdp2-2025\" are of frameworks that have them"
-                               : "expected \"tensors\"");
+        return sp_error_in(
+            err, SP_ERR_CONTENT, scenario->source, key, "adapters are not simulated with %s: %s",
+            stack->tensors == SP_TENSORS_EXPLICIT
+                ? "passes written by hand (stack.tensors \"explicit\")"
+                : "memory.model \"slimpipe-planner\"",
+            stack->tensors == SP_TENSORS_EXPLICIT
+                ? "the stacks \"hf-trainer\", \"trl-2025\", \"megatron-bridge-2025\" "
+                  "and \"fsdp2-2025\" are of frameworks that have them"
+                : "expected \"tensors\"");
     }
     if (sp_precision_is_fp8(&stack->precision)) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
@@ -653,12 +682,19 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
-    static check *const checks[] = {
-        check_chunks,      check_layout,  check_layers,     check_exchange,       check_cp_sharding,
-        check_head_groups, check_zero,    check_zero_group, check_experts,        check_flows,
-        check_nvls,        check_planner, check_offload,    check_shared_experts, check_capacity,
-        check_mixers,      check_latent,  check_mtp,        check_overlap,        check_fp8,
-        check_one_sided,   check_blocks,  check_adapters};
+    static check *const checks[] = {check_chunks,        check_layout,
+                                    check_layers,        check_exchange,
+                                    check_cp_sharding,   check_head_groups,
+                                    check_zero,          check_zero_group,
+                                    check_experts,       check_flows,
+                                    check_nvls,          check_planner,
+                                    check_offload,       check_shared_experts,
+                                    check_capacity,      check_mixers,
+                                    check_latent,        check_mtp,
+                                    check_overlap,       check_fp8,
+                                    check_one_sided,     check_blocks,
+                                    check_adapters,      check_gathered_logits,
+                                    check_offload_states};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;
     scenario->layout.placement =

@@ -40,13 +40,14 @@ static const struct {
     {"quantization_config quantization quantize quant_method compression_config load_in_4bit "
      "load_in_8bit",
      "quantized weights are not modelled", "none false"},
-    {"optimizer_cpu_offload offload_optimizer offload_param offload_params cpu_offload "
-     "fsdp_offload",
-     "states and parameters on the host are not modelled; memory.offload_ratio is of activations",
+    {"offload_optimizer", "it is memory.offload_states, with the ratio of DeepSpeed's, 1 for all",
+     "none false"},
+    {"offload_param offload_params cpu_offload fsdp_offload",
+     "parameters on the host are not modelled; memory.offload_states is of the optimizer, "
+     "memory.offload_ratio of activations",
      "none false"},
     {"loss_parallel enable_loss_parallel",
-     "the ranks of parallel.tp always share the logits; parallel.vocab_parallel is over pipeline "
-     "ranks",
+     "it is the opposite of stack.gathered_logits; parallel.vocab_parallel is over pipeline ranks",
      "true"},
     {"recompute_num_layers recompute_method recompute_modules selective_ac_option",
      "memory.recompute holds for all layers", "none"},
@@ -64,7 +65,9 @@ static const struct {
     {"use_liger_kernel use_liger liger fused_linear_cross_entropy",
      "a loss by chunks is stack.loss_chunks, norms and SwiGLU as kernels are stack.unfused_norms "
      "and stack.fused_swiglu",
-     ""},
+     "false"},
+    {"padding_free",
+     "rows of packed documents have no padding; rows that have are strategy \"padded\"", "true"},
     {"fsdp", "it is parallel.zero 3, with stack \"fsdp-2024\" or \"fsdp2-2025\"", ""},
     {"ulysses ulysses_sequence_parallel_size", "it is parallel.cp with stack.cp_overlap \"a2a\"",
      "1 false none"},
@@ -134,10 +137,11 @@ static const struct {
     {.names = "fp8 fp8_format", .values = {{"true", "fp8"}, {"false", "bf16"}, {"none", "bf16"}}},
     {.names = "shuffle", .values = {{"true", "shuffled"}, {"false", "file"}}},
     {.names = "packing packing_strategy",
-     .values = {{"true", NULL}, {"false", NULL}, {"wrapped", "concat"}},
-     .expected =
-         "a strategy: \"bfd\", \"packed\" or \"concat\" (joined and cut), or \"padded\" with "
-         "strategy.pad_to"},
+     .values = {{"true", NULL}, {"false", NULL}, {"bfd_split", NULL}, {"wrapped", "concat"}},
+     .expected = "a strategy: \"bfd\" (with workload.over_length \"split\" TRL's bfd_split), "
+                 "\"packed\" or \"concat\" (joined and cut), or \"padded\" with "
+                 "strategy.pad_to"},
+    {.names = "optimizer_cpu_offload", .values = {{"true", "1"}, {"false", "0"}}},
     {.names = "cpu_offloading",
      .values = {{"true", NULL}, {"false", "0"}},
      .expected = "the share of the activations that is offloaded"},

@@ -89,6 +89,12 @@ static double usual_zero(const void *owner)
     return sp_stack_is_fsdp(&((const sp_scenario *)owner)->memory.stack) ? 3.0 : 1.0;
 }
 
+static double usual_recompute(const void *owner)
+{
+    return sp_stack_recomputes(&((const sp_scenario *)owner)->memory.stack) ? SP_RECOMPUTE_FULL
+                                                                            : SP_RECOMPUTE_NONE;
+}
+
 static double splits_by_tokens(const void *owner)
 {
     const sp_scenario *scenario = owner;
@@ -701,6 +707,7 @@ static const sp_setting memory_rows[] = {
              "alone."},
     {.key = "memory.recompute", SP_ONE_OF(sp_recompute_names),
      SP_FIELD(sp_scenario, memory.recompute), .also = megatron_recompute_names,
+     .derive = usual_recompute, .fallback = "\"none\", with stack trl-2025 \"full\"",
      .text = "What the backward computes again in place of keeping it: activation functions and "
              "norms, also the first MLP projection, the attention core (Megatron's \"selective\"), "
              "what latent attention makes from its latents, or whole layers.",
@@ -711,6 +718,14 @@ static const sp_setting memory_rows[] = {
              "before the backward. Where no backward leaves time for it (with one pipeline rank "
              "most schedules run each behind its forward) there is none, which is said, and with "
              "full recomputation on one pipeline rank refused.", .aliases = "cpu_offloading activation_offload"},
+    {.key = "memory.offload_states", SP_REAL(0, 1),
+     SP_FIELD(sp_scenario, memory.stack.offload_states), .if_changed = true,
+     .text = "Share of the weights whose fp32 copies and moments are on the host and are stepped "
+             "by its CPUs (DeepSpeed's ZeRO-Offload and its ratio; Megatron-LM's optimizer CPU "
+             "offload). Behind the backward their gradients go there and weights come back, over "
+             "cluster.host_link_gb_per_s; cluster.host_adam_gb_per_s is the CPUs' rate. Not "
+             "beside memory.offload_ratio.",
+     .aliases = "optimizer_offload_fraction optimizer_cpu_offload"},
     {.key = "memory.limit_gib", SP_REAL(0.001, 1e6), SP_FIELD(sp_scenario, memory_limit_bytes),
      .unit = SP_GIB, .fallback = "the GPU's memory less reserve_gib",
      .text = "GiB that a step may hold on one GPU."},
@@ -1106,6 +1121,9 @@ static json_t *derived_default(const defaults *d, const sp_setting *setting)
     }
     if (strcmp(key, "parallel.sequence_parallel") == 0) {
         return json_boolean(setting->derive(scenario) != 0.0);
+    }
+    if (strcmp(key, "memory.recompute") == 0) {
+        return json_string(sp_recompute_names[(int)setting->derive(scenario)]);
     }
     if (strcmp(key, "memory.reserve_gib") == 0 || strcmp(key, "parallel.zero") == 0) {
         return json_real(setting->derive(scenario));

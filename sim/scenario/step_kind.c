@@ -197,7 +197,7 @@ void sp_scenario_step_error(const sp_scenario *scenario, double bubble, double m
                                                   "adapters alone (model.lora_rank)"};
         return;
     }
-    if (scenario->memory.offload_ratio > 0.0) {
+    if (scenario->memory.offload_ratio > 0.0 || scenario->memory.stack.offload_states > 0.0) {
         *found = (sp_step_error){.not_validated = "no logged step was compared with offloading"};
         return;
     }

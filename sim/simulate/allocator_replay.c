@@ -715,6 +715,7 @@ static size_t find_candidates(const rank_replay *l, size_t count, candidate *ran
         int64_t rank = (int64_t)l->rank->dp_alike[r / (size_t)layout->cp] * layout->cp +
                        (int64_t)(r % (size_t)layout->cp);
         sp_i_optimizer_pieces(l->model, layout, l->stages, rank, &pieces);
+        sp_i_pieces_leave(&pieces, l->options->stack.offload_states);
         if (!is_among(ranks, found, &pieces)) {
             ranks[found++].pieces = pieces;
         } else {
@@ -771,6 +772,7 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
     if (status == SP_OK) {
         int64_t share = last ? (int64_t)layout->dp * layout->cp - 1 : 0;
         sp_i_optimizer_pieces(model, layout, l.stages, share, &pieces);
+        sp_i_pieces_leave(&pieces, options->stack.offload_states);
         sp_i_largest largest = largest_of(&l);
         status = two_steps(&l, &pieces, &largest, peak, err);
     }

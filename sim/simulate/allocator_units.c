@@ -431,6 +431,24 @@ void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const
     }
 }
 
+void sp_i_pieces_leave(sp_i_pieces *pieces, double share)
+{
+    double all = 0.0;
+    for (size_t i = 0; i < pieces->count; i++) {
+        all += (double)pieces->elements[i];
+    }
+    int64_t away = (int64_t)(share * all);
+    size_t kept = 0;
+    for (size_t i = 0; i < pieces->count; i++) {
+        int64_t gone = away < pieces->elements[i] ? away : pieces->elements[i];
+        away -= gone;
+        if (gone < pieces->elements[i]) {
+            pieces->elements[kept++] = pieces->elements[i] - gone;
+        }
+    }
+    pieces->count = kept;
+}
+
 sp_status sp_i_master_bytes(const sp_i_pieces *pieces, const sp_stack *stack, int64_t *bytes,
                             sp_error *err)
 {

@@ -107,6 +107,9 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
 void sp_i_optimizer_pieces(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
                            int64_t rank, sp_i_pieces *pieces);
 
+// Takes from them what the host steps: the first ones, so that the share of all elements is gone.
+void sp_i_pieces_leave(sp_i_pieces *pieces, double share);
+
 // Counts parameters in fp32 in blocks of their own.
 sp_status sp_i_master_bytes(const sp_i_pieces *pieces, const sp_stack *stack, int64_t *bytes,
                             sp_error *err);

@@ -7,6 +7,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
 #include "solver/evaluate/evaluation.h"
 #include "solver/search.h"
 
@@ -288,14 +289,21 @@ static void warn_of_bound(sp_i_evaluation *ev)
     }
 }
 
+static bool pads_for_tensors(const sp_i_evaluation *ev)
+{
+    const sp_layout *layout = &ev->steps.scenario->layout;
+    return layout->sequence_parallel && layout->tp > 2;
+}
+
 static void warn_of_padding(sp_i_evaluation *ev)
 {
     if (ev->padding_tokens > 0) {
         sp_warnings_add(
             &ev->steps.result->warnings,
             "not modelled: Transformer Engine's packed rows (THD) pad each document to a "
-            "multiple of 2 x cp tokens under context parallelism, here %lld tokens "
+            "multiple of 2 x cp tokens under context parallelism%s, here %lld tokens "
             "(%.1f %%) more",
+            pads_for_tensors(ev) ? " (and of cp x tp with sequence parallelism)" : "",
             (long long)ev->padding_tokens, 100.0 * (double)ev->padding_tokens / (double)ev->tokens);
     }
 }
@@ -691,8 +699,17 @@ static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing)
 }
 
 // Every document, or slice of one, is cut into 2 x cp chunks of equal tokens there
-// (github.com/NVIDIA/TransformerEngine/pull/2129). A row that is cut as a whole needs none of it,
-// nor do passes written by hand, which take any share.
+// (github.com/NVIDIA/TransformerEngine/pull/2129), and with sequence parallelism a rank's share of
+// it into tp of them (lcm(2 x cp, cp x tp): Megatron-Bridge, skills/perf-sequence-packing).
+static int64_t document_multiple(const sp_layout *layout, int shared_by)
+{
+    int64_t cp = (int64_t)layout->cp * shared_by;
+    int64_t tp = layout->sequence_parallel ? layout->tp : 1;
+    return cp > 1 ? cp * (2 * tp / sp_gcd(2, tp)) : 1;
+}
+
+// A row that is cut as a whole needs no padding, nor do passes written by hand, which take any
+// share.
 static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
 {
     const sp_scenario *scenario = ev->steps.scenario;
@@ -701,9 +718,9 @@ static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
                 scenario->memory.stack.tensors != SP_TENSORS_AUTOGRAD;
     for (size_t k = 0; k < packs->count && !rows && !scenario->uniform; k++) {
         const sp_pack *pack = &packs->packs[k];
-        int64_t multiple = 2 * (int64_t)scenario->layout.cp * pack->dp_count;
+        int64_t multiple = document_multiple(&scenario->layout, pack->dp_count);
         const sp_slice *slice = &packs->slices[pack->first_slice];
-        for (const sp_slice *end = slice + pack->slice_count; slice < end && multiple > 2;
+        for (const sp_slice *end = slice + pack->slice_count; slice < end && multiple > 1;
              slice++) {
             // Slices that are padded to a length are rows of it, and no packed rows.
             int64_t rest = (multiple - slice->tokens % multiple) % multiple;

@@ -174,6 +174,19 @@ static void warn_of_sharding(const sp_scenario *scenario, sp_warnings *warnings)
     }
 }
 
+static void warn_of_host_steps(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_cluster *cluster = &scenario->cluster;
+    if (scenario->memory.stack.offload_states > 0.0) {
+        sp_warnings_add(warnings,
+                        "memory.offload_states: CPUs step at %.4g GB/s a node%s, behind copies of "
+                        "gradients and before those of weights; what DeepSpeed and Megatron-LM "
+                        "overlap of these is not counted",
+                        sp_cluster_host_adam_share(cluster, 1) / 1e9,
+                        cluster->host_adam_bytes_per_s > 0.0 ? "" : ", which is assumed");
+    }
+}
+
 // The planner's formulas do not know all settings (planner_memory.h).
 static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
 {
@@ -184,7 +197,8 @@ static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
     }
     if (layout->zero != 1 || stack->gradient_reduce_dtype != SP_REDUCE_FP32 ||
         stack->gradient_buckets || stack->no_master_weights || stack->moment_bytes > 0 ||
-        stack->loss_chunks > 0 || (layout->tp > 1 && !layout->sequence_parallel)) {
+        stack->loss_chunks > 0 || stack->gathered_logits ||
+        (layout->tp > 1 && !layout->sequence_parallel)) {
         sp_warnings_add(warnings,
                         "memory.model \"slimpipe-planner\" counts ZeRO 1, fp32 gradients and "
                         "states of Adam, sequence parallelism and whole logits, whatever "
@@ -311,6 +325,7 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
     }
     warn_of_sharding(scenario, warnings);
     warn_of_experts(scenario, warnings);
+    warn_of_host_steps(scenario, warnings);
     warn_of_planner(scenario, warnings);
     if (falls_back(scenario)) {
         sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with %s",

@@ -147,6 +147,7 @@ unit_draw draw_unit(sp_prng *prng)
         .unfused_softmax = prng_below(prng, 3) == 0,
         .unfused_norms = prng_below(prng, 3) == 0,
         .loss_chunks = prng_below(prng, 3) == 0 ? 1 + prng_below(prng, 9) : 0,
+        .gathered_logits = prng_below(prng, 3) == 0,
     };
     d.load.kv_tokens = prng_below(prng, 2) == 0 ? 0 : prng_below(prng, (int)d.load.tokens + 1);
     d.load.pairs = d.load.tokens * (1 + prng_below(prng, 5000));
@@ -159,7 +160,8 @@ unit_draw draw_unit(sp_prng *prng)
     if (prng_below(prng, 3) == 0) {
         draw_latents(prng, &d);
     }
-    if (d.stage.head && d.options.stack.loss_chunks == 0 && prng_below(prng, 4) == 0) {
+    if (d.stage.head && d.options.stack.loss_chunks == 0 && !d.options.stack.gathered_logits &&
+        prng_below(prng, 4) == 0) {
         d.model.mtp_layers = 1 + prng_below(prng, 2);
     }
     if (prng_below(prng, 3) == 0) {

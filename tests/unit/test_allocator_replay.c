@@ -335,6 +335,24 @@ TEST(pieces_at_a_border)
     }
 }
 
+// The host steps the first of them, up to its share of all elements.
+TEST(pieces_that_the_host_steps)
+{
+    static const int64_t all[] = {4 << 20, 8 << 20, 1 << 20, 3 << 20, 1024, 1024};
+    static const int64_t half[] = {(4 << 20) - 1024, 1 << 20, 3 << 20, 1024, 1024};
+    for (int i = 0; i < 3; i++) {
+        int64_t elements[6];
+        memcpy(elements, all, sizeof all);
+        sp_i_pieces pieces = {.elements = elements, .count = 6};
+        sp_i_pieces_leave(&pieces, i / 2.0);
+        assert_int_equal(pieces.count, i == 0 ? 6 : i == 1 ? 5 : 0);
+        assert_memory_equal(elements, i == 0 ? all : half,
+                            i == 0   ? sizeof all
+                            : i == 1 ? sizeof half
+                                     : 0);
+    }
+}
+
 // ---- what an offload takes ----
 
 static void shape_of(sp_i_unit_shape *shape, sp_recompute recompute, double ratio)

@@ -145,7 +145,8 @@ TEST(ways_in_a_step)
     }
 }
 
-// Padding of documents to 2 x cp tokens is said where rows are cut document by document, not where
+// Padding of documents to 2 x cp tokens, and with sequence parallelism to lcm(2 x cp, cp x tp), is
+// said where rows are cut document by document, not where
 // they are cut as wholes.
 TEST(padding_of_documents_is_said)
 {
@@ -157,6 +158,12 @@ TEST(padding_of_documents_is_said)
         {"'cp': 4", "document", "here 20 tokens (0.0 %) more"},
         {"'cp': 4", "sequence", NULL},
         {"'cp': 1", "even", NULL},
+        // Two tensor-parallel ranks ask for no more, four for multiples of 16: 12, 4, 8 (of 9000),
+        // 4, 4, 8 (of 5000) and 12.
+        {"'cp': 4, 'tp': 2", "even", "parallelism, here 20 tokens (0.0 %) more"},
+        {"'cp': 4, 'tp': 4", "even",
+         "parallelism (and of cp x tp with sequence parallelism), here 52 tokens (0.1 %) more"},
+        {"'cp': 4, 'tp': 4, 'sequence_parallel': false", "even", "here 20 tokens (0.0 %) more"},
         // To 64: 16, 12, 4, 24, 52, 20, 48, 32, 32, 56, 0 and 60.
         {"'cp': 32", "even", "here 356 tokens (0.6 %) more"},
     };

@@ -49,6 +49,31 @@ TEST(formulas)
     }
 }
 
+// A share of the weights is stepped by the host, its GPUs' CPUs together: gradients go there (4
+// bytes), Adam moves 30 bytes of each, and 2 bytes come back. The GPU steps the others meanwhile.
+TEST(host_steps_a_share)
+{
+    for (int zero = 0; zero <= 3; zero++) {
+        for (int i = 0; i <= 4; i++) {
+            priced_step step;
+            priced_case c = replicated(zero);
+            c.memory.stack.offload_states = i / 4.0;
+            priced_step_run(&c, &step);
+            double stepped =
+                (double)sp_model_parameters(&c.model) / (zero > 0 ? 4.0 : 1.0); // 4 of 8 GPUs
+            double away = stepped * i / 4.0;
+            double gpu_s = (stepped - away) * step.profile.optimizer_bytes_per_parameter /
+                           step.profile.memory_bytes_per_s;
+            double host_s = away * (BYTES_FP32 + BYTES_BF16) / step.cluster.host_link_bytes_per_s +
+                            away * 30.0 / (120e9 / 4.0);
+            assert_within((double)step.costs.ranks[0].epilogue.optimizer_ns,
+                          1e9 * (gpu_s > host_s ? gpu_s : host_s), 1.0);
+            assert_true(i < 2 || host_s > gpu_s);
+            priced_step_fini(&step);
+        }
+    }
+}
+
 // States split over two neighbours of four ranks: their shares are added up over the other pair,
 // and nothing is gathered beyond the two. A group of all is no group.
 TEST(groups_of_shards)

@@ -119,6 +119,35 @@ TEST(optimizer_states_follow_the_stack)
     }
 }
 
+// A share of the states is on the host: of 12 bytes a parameter, and there with pinned copies of
+// its gradients (fp32 or bf16) and bf16 weights. All else stays.
+TEST(states_on_the_host)
+{
+    sp_model model = builtin("llama-7b");
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .zero = 1, .chunks = 1};
+    sp_stage stage = {.layers = 4};
+    int64_t parameters = sp_footprint_parameters(&model, &layout, &stage, 1);
+    assert_int_equal(parameters % 16, 0);
+    for (int zero = 0; zero <= 3; zero++) {
+        for (int quarters = 0; quarters <= 4; quarters++) {
+            sp_stack stack = {.offload_states = quarters / 4.0,
+                              .gradient_reduce_dtype = zero == 2 ? SP_REDUCE_BF16 : SP_REDUCE_FP32};
+            sp_stack stays = stack;
+            stays.offload_states = 0.0;
+            sp_bytes bytes, whole;
+            layout.zero = zero;
+            sp_footprint_states(&model, &layout, &stack, &stage, 1, &bytes);
+            sp_footprint_states(&model, &layout, &stays, &stage, 1, &whole);
+            int64_t share = parameters / (zero > 0 ? 4 : 1);
+            int64_t copies = zero == 2 ? 2 + 2 : 4 + 2;
+            assert_int_equal(bytes.of[SP_MEM_OPTIMIZER], 12 * share / 4 * (4 - quarters));
+            assert_int_equal(bytes.of[SP_MEM_OFFLOADED], (12 + copies) * share / 4 * quarters);
+            assert_int_equal(sp_bytes_total(&whole) - sp_bytes_total(&bytes),
+                             12 * share / 4 * quarters);
+        }
+    }
+}
+
 // Norms in PyTorch's operations keep their input and their result in fp32, 8 bytes a number, each
 // of two a layer and the head's, unless they are rebuilt.
 TEST(unfused_norms_are_held)
@@ -153,12 +182,20 @@ TEST(losses_hold_logits)
     static const struct {
         sp_stack stack;
         int64_t held, forward, backward;
-    } cases[] = {{{.fused_cross_entropy = true}, 2, 2, 2},
-                 {{.fused_cross_entropy = false}, 4, 6, 6},
-                 {{.copied_logits = true}, 4, 10, 6},
-                 // A chunk with its softmax, and its fp32 copy; the 2 bytes of a fused loss.
-                 {{.copied_logits = true, .loss_chunks = 5}, 0, 2, 0},
-                 {{.fused_cross_entropy = true, .loss_chunks = 2}, 0, 1, 0}};
+    } cases[] = {
+        {{.fused_cross_entropy = true}, 2, 2, 2},
+        {{.fused_cross_entropy = false}, 4, 6, 6},
+        {{.copied_logits = true}, 4, 10, 6},
+        // A chunk with its softmax, and its fp32 copy; the 2 bytes of a fused loss.
+        {{.copied_logits = true, .loss_chunks = 5}, 0, 2, 0},
+        {{.fused_cross_entropy = true, .loss_chunks = 2}, 0, 1, 0},
+        // Of four ranks, all of which each has, with its share of the bf16 logits before
+        // they are gathered and of their gradient.
+        {{.fused_cross_entropy = true, .gathered_logits = true}, 8, 10, 10},
+        {{.gathered_logits = true}, 16, 24, 24},
+        {{.copied_logits = true, .gathered_logits = true}, 16, 40, 24},
+        {{.copied_logits = true, .loss_chunks = 5, .gathered_logits = true}, 0, 8, 0},
+        {{.fused_cross_entropy = true, .loss_chunks = 2, .gathered_logits = true}, 0, 5, 0}};
     sp_model model = builtin("llama-7b");
     model.vocab = 512000;
     sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};

@@ -154,6 +154,7 @@ TEST(what_does_not_know_them_is_refused)
     } cases[] = {
         {", 'stack': 'reference'", "hand-written passes"},
         {", 'stack': {'name': 'ours', 'loss_chunks': 4}", "loss_chunks"},
+        {", 'stack': {'name': 'ours', 'gathered_logits': true}", "gathered_logits"},
         {", 'memory': {'model': 'slimpipe-planner'}", "slimpipe-planner"},
         {", 'parallel': {'pp': 2, 'vocab_parallel': true}", "vocab_parallel"},
     };

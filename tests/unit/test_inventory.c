@@ -361,6 +361,90 @@ TEST(vocabulary_is_split)
     }
 }
 
+// Logits that are gathered: 2 bytes of each of the vocabulary to every rank in the forward, which
+// nothing hides; each rank then computes the loss of all of them and has no sums to exchange. In
+// the backward it takes its columns of the gradient, which are there.
+TEST(gathered_logits_are_whole)
+{
+    sp_model model = builtin("llama-3-8b");
+    sp_stack gathering = ours;
+    gathering.gathered_logits = true;
+    for (int tp = 1; tp <= 8; tp *= 2) {
+        sp_layout layout = single;
+        layout.tp = tp;
+        sp_inventory split, whole;
+        for (int pass = 0; pass < 3; pass++) {
+            sp_inventory_build(&model, &layout, &ours, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                               SP_PART_HEAD, (sp_pass)pass, &split);
+            sp_inventory_build(&model, &layout, &gathering, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                               SP_PART_HEAD, (sp_pass)pass, &whole);
+            assert_int_equal(find(&whole, "logits")->n, find(&split, "logits")->n);
+            assert_int_equal(find(&whole, "logits")->k, find(&split, "logits")->k);
+            if (pass == SP_PASS_W) {
+                assert_int_equal(whole.count, split.count);
+                continue;
+            }
+            const sp_op *loss = find(&whole, "loss");
+            assert_close(loss->bytes_per_token, tp * find(&split, "loss")->bytes_per_token, 1e-12);
+            assert_close(loss->logits_per_token, 128256.0, 1e-12);
+            if (tp > 1) {
+                const sp_op *op = pass == SP_PASS_F ? find(&whole, "gather of the logits")
+                                                    : find(&whole, "share of the logits' gradient");
+                assert_int_equal(op->kind, pass == SP_PASS_F ? SP_OP_ALL_GATHER : SP_OP_MEMORY);
+                assert_close(op->bytes_per_token,
+                             pass == SP_PASS_F ? 2.0 * 128256 : 4.0 * 128256 / tp, 1e-12);
+                assert_true(op->blocks || pass != SP_PASS_F);
+            }
+            for (int k = 0; k < whole.count && tp > 1; k++) {
+                assert_true(strcmp(whole.ops[k].name, "reduction of the loss") != 0);
+            }
+        }
+    }
+}
+
+// A loss by chunks computes what a whole one does, each product once (Liger makes both gradients of
+// a chunk beside its logits; torchtitan runs a chunk's backward at once), but in the forward, and
+// by n runs of 1/n of the tokens. The weight's gradient is added to a sum n times: to the fp32
+// buffer, 6 bytes beyond what the product counts, or to a bf16 tensor that the product then reads,
+// 2 bytes, and that the backward adds to the buffer once.
+TEST(loss_by_chunks_makes_its_gradients_in_the_forward)
+{
+    sp_model model = builtin("llama-3-8b");
+    double weights = 128256.0 / 2 * 4096.0;
+    for (int unfused = 0; unfused < 2; unfused++) {
+        sp_layout layout = single;
+        layout.tp = 2;
+        sp_stack stacks[2] = {ours, ours};
+        stacks[0].unfused_weight_gradient = stacks[1].unfused_weight_gradient = unfused == 1;
+        stacks[1].loss_chunks = 8;
+        double flops[2] = {0}, bytes[2] = {0}, sums = 0.0;
+        for (int s = 0; s < 2; s++) {
+            for (int pass = 0; pass < 3; pass++) {
+                sp_inventory head;
+                sp_inventory_build(&model, &layout, &stacks[s], SP_ATTENTION_FLASH,
+                                   SP_RECOMPUTE_NONE, SP_PART_HEAD, (sp_pass)pass, &head);
+                double of_pass =
+                    sp_inventory_flops(&head, &model, &layout, (sp_pass)pass, 4096.0, 0.0);
+                assert_true(s == 0 || (of_pass > 0.0) == (pass == SP_PASS_F));
+                flops[s] += of_pass;
+                for (int i = 0; i < head.count; i++) {
+                    const sp_op *op = &head.ops[i];
+                    bool loss = op->logits_per_token > 0.0;
+                    bytes[s] += loss ? op->repeat * op->bytes_per_token : 0.0;
+                    sums += s == 1 ? op->repeat * op->bytes_fixed : 0.0;
+                    assert_true(!loss || op->repeat == (s == 0 ? 1 : 8));
+                    assert_true(op->kind != SP_OP_GEMM || (op->repeat == (s == 0 ? 1 : 8) &&
+                                                           op->token_share * op->repeat == 1.0));
+                }
+            }
+        }
+        assert_close(flops[1], flops[0], 1e-12);
+        assert_close(flops[0], 3.0 * 2.0 * 4096.0 * weights, 1e-12);
+        assert_close(bytes[1], bytes[0], 1e-12);
+        assert_close(sums, (unfused == 1 ? 8 * 2.0 + 10.0 : 8 * 6.0) * weights, 1e-12);
+    }
+}
+
 // What a user of the inventory relies on, for every model, layout and pass.
 TEST(operators_are_well_formed)
 {

@@ -397,6 +397,7 @@ TEST(each_switch_changes_the_prediction)
         {"nodes=2", "stack.gradient_reduce_dtype=bf16", OTHER_MEMORY},
         {"nodes=2", "stack.dummy_weight_gradients=true", OTHER_MEMORY},
         {"nodes=2", "stack.keep_gathered_inputs=true", OTHER_MEMORY},
+        {"nodes=2", "stack.gathered_logits=true", SLOWER},
         {"nodes=2", "stack.gradient_buckets=true", OTHER_MEMORY},
         {"nodes=2", "stack.transposed_output=true", OTHER_MEMORY},
         {"nodes=2", "stack.score_buffer=true", OTHER_MEMORY},
@@ -517,6 +518,21 @@ TEST(zero_groups_are_refused)
         {"'parallel': {'dp': 16, 'zero_group': 8}, 'network': {'collectives': 'ring'}",
          "scenario.json: parallel.zero_group: groups of 8 of 16 ranks need network.detail "
          "\"closed\" and network.collectives \"profile\""},
+        {"'parallel': {'tp': 2, 'pp': 2, 'vocab_parallel': true}, 'stack': {'gathered_logits': "
+         "true}",
+         "scenario.json: stack.gathered_logits: does not go with parallel.vocab_parallel, which "
+         "spreads the logits over the pipeline ranks"},
+        {"'parallel': {'tp': 2, 'pp': 2}, 'stack': {'gathered_logits': true}", NULL},
+        {"'memory': {'offload_states': 0.5}, 'stack': 'cuda'",
+         "scenario.json: memory.offload_states: is not simulated with passes written by hand, "
+         "which step on the GPU (stack.tensors \"explicit\")"},
+        {"'memory': {'offload_states': 0.5, 'model': 'slimpipe-planner'}",
+         "scenario.json: memory.offload_states: is not simulated with memory.model "
+         "\"slimpipe-planner\": expected \"tensors\""},
+        {"'parallel': {'pp': 2}, 'memory': {'offload_states': 0.5, 'offload_ratio': 0.5}",
+         "scenario.json: memory.offload_states: is not simulated with memory.offload_ratio: what "
+         "both take of the host is not told apart"},
+        {"'memory': {'offload_states': 0.5}", NULL},
         {"'parallel': {'dp': 16, 'zero_group': 8}", NULL},
         {"'parallel': {'dp': 16, 'zero_group': 16}, 'network': {'detail': 'flows'}", NULL}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
@@ -556,6 +572,49 @@ TEST(zero_of_fsdp)
     }
 }
 
+// TRL's configs turn gradient checkpointing on (huggingface/trl, pull request 3510); what is stated
+// goes before, by a switch of the stack beside it, too, and a document that was resolved says it.
+TEST(trl_recomputes_layers_by_default)
+{
+    static const struct {
+        const char *stack, *memory;
+        sp_recompute expected;
+    } cases[] = {
+        {"'trl-2025'", "", SP_RECOMPUTE_FULL},
+        {"{'name': 'trl-2025', 'unfused_norms': false}", "", SP_RECOMPUTE_FULL},
+        {"'trl-2025'", ", 'memory': {'limit_gib': 70}", SP_RECOMPUTE_FULL},
+        {"'trl-2025'", ", 'memory': {'recompute': 'none'}", SP_RECOMPUTE_NONE},
+        {"'trl-2025'", ", 'memory': {'recompute': 'attention'}", SP_RECOMPUTE_ATTENTION},
+        {"'hf-trainer'", "", SP_RECOMPUTE_NONE},
+        {"'ours'", "", SP_RECOMPUTE_NONE},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
+                            "'stack': %s%s}",
+                            cases[i].stack, cases[i].memory),
+                  &s);
+        assert_int_equal(s.memory.recompute, cases[i].expected);
+        json_t *memory = json_object_get(s.resolved, "memory");
+        assert_string_equal(json_string_value(json_object_get(memory, "recompute")),
+                            sp_recompute_names[cases[i].expected]);
+        sp_scenario_fini(&s);
+    }
+}
+
+// Its SFTTrainer is Hugging Face's Trainer.
+TEST(trl_is_hf_trainer)
+{
+    sp_stack trl, trainer;
+    assert_true(sp_stack_builtin("trl-2025", &trl));
+    assert_true(sp_stack_builtin("hf-trainer", &trainer));
+    memcpy(trl.name, trainer.name, sizeof trl.name);
+    assert_memory_equal(&trl, &trainer, sizeof trl);
+    assert_true(sp_stack_is_deepspeed(&trl));
+    assert_true(sp_stack_shares_framework(&trl, &trainer));
+    assert_false(sp_stack_lacks_adapters(&trl));
+}
+
 TEST(zero_2_has_buckets)
 {
     static const struct {
@@ -567,6 +626,7 @@ TEST(zero_2_has_buckets)
                  {"2", "'megatron-core-2025'", true},
                  {"2", "{'name': 'ours', 'gradient_buckets': false}", false},
                  {"2", "'hf-trainer'", true},
+                 {"2", "'trl-2025'", true},
                  {"2", "'internevo-2024'", true},
                  {"2", "'fsdp-2024'", false},
                  {"2", "'fsdp2-2025'", false},

@@ -163,6 +163,8 @@ static const effect effects[] = {
     TIME_OR_MEMORY("cluster.nvlink_latency_us", TRAIN, "parallel.pp=2", "1", "50"),
     TIME_OR_MEMORY("cluster.nic_latency_us", TRAIN, "parallel.tp=8 parallel.pp=2", "1", "50"),
     TIME_OR_MEMORY("cluster.host_link_latency_us", TRAIN, "parallel.pp=4 memory.offload_ratio=1", "0", "1000"),
+    TIME_OR_MEMORY("cluster.host_link_latency_us", TRAIN, "memory.offload_states=1", "0", "1000"),
+    TIME_OR_MEMORY("cluster.host_adam_gb_per_s", TRAIN, "memory.offload_states=1", "0", "60"),
     TIME_OR_MEMORY("cluster.gpus_per_node", TRAIN, "parallel.tp=8", "8", "4"),
     TIME_OR_MEMORY("cluster.nics_per_node", TRAIN, "parallel.dp=16", "8", "2"),
     TIME_OR_MEMORY("cluster.fabric.rails", TRAIN, "parallel.dp=16 network.detail='flows' cluster.fabric.pxn=false parallel.zero=3 parallel.cp=2 cluster.fabric.oversubscription=4", "8", "1"),
@@ -224,6 +226,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.no_master_weights", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("stack.moment_bytes", TRAIN, "", "0", "1"),
     TIME_OR_MEMORY("stack.loss_chunks", TRAIN, "", "0", "8"),
+    TIME_OR_MEMORY("stack.gathered_logits", TRAIN, "parallel.tp=2", "false", "*"),
     TIME_OR_MEMORY("stack.work_spaces", TRAIN, "", "0", "8"),
     TIME_OR_MEMORY("stack.work_space_mib", TRAIN, "", "0", "64"),
 
@@ -275,6 +278,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("memory.attention", TRAIN, "", "'flash'", "*"),
     TIME_OR_MEMORY("memory.model", TRAIN, "", "'tensors'", "*"),
     TIME_OR_MEMORY("memory.offload_ratio", TRAIN, "parallel.pp=4", "0", "1"),
+    TIME_OR_MEMORY("memory.offload_states", TRAIN, "", "0", "1"),
     FIGURE("memory.reserve_gib", TRAIN, "", "3", "10", "memory_margin_gib"),
     FIGURE("memory.limit_gib", TRAIN, "", "60", "70", "memory_margin_gib"),
 
@@ -694,6 +698,8 @@ static const effect voids[] = {
     TIME_OR_MEMORY("stack.keep_gathered_inputs", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.lingering_inputs", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("parallel.sequence_parallel", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("stack.gathered_logits", TRAIN, "", "false", "true"),
+    TIME_OR_MEMORY("cluster.host_adam_gb_per_s", TRAIN, "", "0", "60"),
     TIME_OR_MEMORY("stack.blocking_transfers", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("parallel.vocab_parallel", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.whole_transfers", TRAIN, "", "false", "true"),

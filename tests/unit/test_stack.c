@@ -38,7 +38,8 @@ static const struct {
                 {"hide_gradient_all_reduce", offsetof(sp_stack, hide_gradient_all_reduce)},
                 {"device_bytes", offsetof(sp_stack, device_bytes)},
                 {"cudnn_attention", offsetof(sp_stack, cudnn_attention)},
-                {"no_master_weights", offsetof(sp_stack, no_master_weights)}};
+                {"no_master_weights", offsetof(sp_stack, no_master_weights)},
+                {"gathered_logits", offsetof(sp_stack, gathered_logits)}};
 
 enum { SWITCHES = sizeof switches / sizeof switches[0] };
 
@@ -299,8 +300,9 @@ TEST(document_reads_back)
         assert_true(sp_stack_builtin(stack.name, &named));
         int stated = (stack.cp_ring_nics > 0) +
                      (named.blocking_launches != stack.blocking_launches) +
-                     (named.rooted_shares != stack.rooted_shares) + stack.no_master_weights;
-        assert_int_equal(json_object_size(json), SWITCHES - 3 + 8 + stated);
+                     (named.rooted_shares != stack.rooted_shares) + stack.no_master_weights +
+                     stack.gathered_logits;
+        assert_int_equal(json_object_size(json), SWITCHES - 4 + 8 + stated);
         char *text = json_dumps(json, 0);
         assert_non_null(text);
         sp_stack back = random_stack(&prng);
