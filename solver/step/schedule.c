@@ -74,11 +74,15 @@ sp_status sp_i_step_exchange(const sp_i_steps *steps, const sp_plan *plan, sp_st
                              sp_error *err)
 {
     const sp_scenario *scenario = steps->scenario;
-    if (scenario->schedule.kind != SP_SCHEDULE_SLIMPIPE || !scenario->schedule.exchange) {
+    bool pool = scenario->memory.stack.cp_overlap == SP_CP_TASKS && scenario->layout.pp > 1;
+    bool hands_over =
+        scenario->schedule.kind == SP_SCHEDULE_SLIMPIPE && scenario->schedule.exchange;
+    if (!pool && !hands_over) {
         return SP_OK;
     }
     sp_exchange_report report;
-    sp_status status = sp_exchange_apply(plan, costs, &report, err);
+    sp_status status = pool ? sp_pool_apply(plan, costs, &report, err)
+                            : sp_exchange_apply(plan, costs, &report, err);
     if (status != SP_OK) {
         return status;
     }
