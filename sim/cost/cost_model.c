@@ -215,6 +215,16 @@ double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens)
     return sp_least_work_s(&cost->work, &sums);
 }
 
+double sp_cost_model_held_rows(const sp_cost_model *cost, int64_t call, int64_t tokens)
+{
+    const sp_pack pack = {.dp_count = 1};
+    return cost->load == NULL
+               ? 1.0
+               : sp_expert_load_of(cost->load, call,
+                                   sp_i_group_tokens(cost->model, cost->layout, &pack, tokens))
+                     .held;
+}
+
 double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
 {
     sp_op_timer timer = sp_i_timer_of(cost);
