@@ -220,7 +220,7 @@ static bool exchanges_some_heads(const question *q)
 
 static bool has_blocks(const question *q)
 {
-    return splits_packs(q) && q->scenario->memory.stack.cp_overlap == SP_CP_BLOCKS;
+    return splits_packs(q) && sp_stack_has_blocks(&q->scenario->memory.stack);
 }
 
 static bool passes_keys(const question *q)
@@ -611,7 +611,7 @@ static const use of_steps[] = {
      "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a pack (stack.cp_overlap)"},
-    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" and ranks that share a pack"},
+    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" or \"tasks\" and ranks that share a pack"},
     {"stack.cp_lone_rings", has_zones,
      "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
     {"cluster.nvlink_latency_us", waits_for_nvlink,
@@ -671,7 +671,7 @@ static const use of_prompts[] = {
      splits_tensors, "parallel.tp above 1"},
     {"stack.cp_overlap strategy.cp_sharding", splits_packs, "parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
-    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" and parallel.cp above 1"},
+    {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" or \"tasks\" and parallel.cp above 1"},
     {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
     {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
     {"stack.blocking_launches", blocks_prompts, OF_BLOCKING},

@@ -48,6 +48,9 @@
     X("fcp", fcp, BUDGETS,                                                                        \
       "blocks of samples on any rank, keys and values point to point (arXiv 2605.08524)",         \
       "rank_tokens", SP_EXCHANGES(BLOCKS))                                                        \
+    X("distca", distca, BUDGETS,                                                                  \
+      "attention as tasks for any rank and stage, behind other half packs (arXiv 2510.18121)",    \
+      "rank_tokens", SP_EXCHANGES(TASKS))                                                         \
     X("hybrid-dp", hybrid_dp, BUDGETS,                                                            \
       "samples that a rank holds whole, by FLOPs, longer ones in rings of a few ranks",           \
       "rank_tokens", SP_EXCHANGES(ATTENTION), .cp_ring_nics = 1)                                  \

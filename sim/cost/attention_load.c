@@ -8,6 +8,8 @@
 #include "sim/cost/op_time.h"
 #include "sim/plan/packing.h"
 
+#define BYTES_BF16 2.0
+
 // Products (sp_model_pair_features).
 enum { FORWARD_PRODUCTS = 2, FLASH_BACKWARD_PRODUCTS = 5, UNFUSED_BACKWARD_PRODUCTS = 4 };
 
@@ -78,6 +80,14 @@ sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
     return load;
 }
 
+static sp_i_task_bytes task_bytes(const sp_i_attention *attention)
+{
+    sp_shard shard = sp_shard_of(attention->model, attention->layout);
+    return (sp_i_task_bytes){.queries = BYTES_BF16 * (double)shard.q,
+                             .results = BYTES_BF16 * (double)shard.context,
+                             .keys = BYTES_BF16 * (double)(shard.k + shard.v)};
+}
+
 // The rank with the longest attention sets the pace.
 static void place_blocks(const sp_i_attention *attention, const sp_pack_list *list,
                          const sp_pack *pack, bool forward, bool backward,
@@ -86,8 +96,14 @@ static void place_blocks(const sp_i_attention *attention, const sp_pack_list *li
     sp_i_blocks *blocks = attention->blocks;
     int ranks = attention->layout->cp;
     double *rank_s = sp_calloc(2 * (size_t)ranks, sizeof *rank_s);
-    sp_i_blocks_place(list, pack, sp_stack_block_tokens(&attention->memory->stack), ranks,
-                      attention->node_ranks, blocks);
+    const sp_stack *stack = &attention->memory->stack;
+    int64_t block_tokens = sp_stack_block_tokens(stack);
+    sp_i_task_bytes bytes = task_bytes(attention);
+    if (stack->cp_overlap == SP_CP_TASKS) {
+        sp_i_tasks_place(list, pack, block_tokens, ranks, attention->node_ranks, &bytes, blocks);
+    } else {
+        sp_i_blocks_place(list, pack, block_tokens, ranks, attention->node_ranks, blocks);
+    }
     for (size_t i = 0; i < blocks->count; i++) {
         const sp_i_block_of *b = &blocks->block[i];
         const run r = {.length = (double)b->tokens, .context = (double)b->context, .count = 1.0};
@@ -99,8 +115,13 @@ static void place_blocks(const sp_i_attention *attention, const sp_pack_list *li
         load->forward_s = fmax(load->forward_s, rank_s[r]);
         load->backward_s = fmax(load->backward_s, rank_s[ranks + r]);
     }
-    sp_i_blocks_rounds(blocks, load->rounds);
-    sp_i_blocks_moved(blocks, load->moved_tokens);
+    if (stack->cp_overlap == SP_CP_TASKS) {
+        sp_i_tasks_moved(blocks, &bytes, false, load->task_bytes[0]);
+        sp_i_tasks_moved(blocks, &bytes, true, load->task_bytes[1]);
+    } else {
+        sp_i_blocks_rounds(blocks, load->rounds);
+        sp_i_blocks_moved(blocks, load->moved_tokens);
+    }
     sp_free(rank_s);
 }
 
@@ -109,6 +130,9 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
 {
     bool by_slices = is_sliced(attention) || is_gathered(attention);
     int64_t nics = attention->memory->stack.cp_ring_nics;
+    if (attention->memory->stack.cp_overlap == SP_CP_TASKS) {
+        return sp_i_blocks_reshuffle_s(attention->timer, load->task_bytes[gradients], 1.0);
+    }
     if (attention->blocks != NULL) {
         double token_bytes = load->keys > 0.0 ? bytes / load->keys : 0.0;
         return sp_i_blocks_exchange_s(attention->timer, load->rounds,
@@ -167,6 +191,8 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, const sp_i_attention_l
         double launches = sp_i_blocks_launches(load->rounds);
         return fmax(0.0, cp_s - attention_s * launches / (launches + 1.0));
     }
+    case SP_CP_TASKS:
+        return fmax(0.0, cp_s - attention_s - qkv_s);
     case SP_CP_QKV:
         return attention->model->kv_heads == attention->model->heads ? fmax(0.0, cp_s - qkv_s)
                                                                      : cp_s;

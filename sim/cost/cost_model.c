@@ -215,6 +215,16 @@ double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens)
     return sp_least_work_s(&cost->work, &sums);
 }
 
+double sp_cost_model_held_rows(const sp_cost_model *cost, int64_t call, int64_t tokens)
+{
+    const sp_pack pack = {.dp_count = 1};
+    return cost->load == NULL
+               ? 1.0
+               : sp_expert_load_of(cost->load, call,
+                                   sp_i_group_tokens(cost->model, cost->layout, &pack, tokens))
+                     .held;
+}
+
 double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
 {
     sp_op_timer timer = sp_i_timer_of(cost);
@@ -360,6 +370,9 @@ static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, c
                           const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
 static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
                           const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times);
+static void fill_pool(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack_list *list,
+                      const sp_pack *pack, const sp_layout *layout, bool backward,
+                      sp_pack_costs *costs);
 static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
                                 sp_step_costs *costs);
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
@@ -416,6 +429,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                          : SP_OK;
             fill_transfer(&timer, cost, pack, time.layout, &costs->forward[k],
                           &costs->forward_p2p[k]);
+            fill_pool(&timer, cost, forward, pack, time.layout, false, &costs->forward[k]);
         }
     }
     for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
@@ -443,6 +457,7 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
                          : SP_OK;
             fill_transfer(&timer, cost, pack, time.layout, &costs->backward[k],
                           &costs->backward_p2p[k]);
+            fill_pool(&timer, cost, backward, pack, time.layout, true, &costs->backward[k]);
         }
     }
     sp_free(forward_pack);
@@ -571,6 +586,29 @@ static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, c
                        (double)cost->model->hidden * BYTES_BF16;
     times->ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 0));
     times->internode_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 1));
+}
+
+// A rank keeps nothing of others for the backward (sp_i_tasks_moved), in which twice as much moves.
+static void fill_pool(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack_list *list,
+                      const sp_pack *pack, const sp_layout *layout, bool backward,
+                      sp_pack_costs *costs)
+{
+    if (cost->memory.stack.cp_overlap != SP_CP_TASKS || layout->pp == 1) {
+        return;
+    }
+    sp_shard shard = sp_shard_of(cost->model, layout);
+    double bytes = (backward ? 2.0 : 1.0) * BYTES_BF16;
+    int crosses = cost->pipeline_crosses_nodes;
+    for (size_t s = 0; s < pack->slice_count; s++) {
+        const sp_slice *slice = &list->slices[pack->first_slice + s];
+        costs->longest_tokens =
+            sp_larger(costs->longest_tokens, slice->begin + slice->computed_tokens);
+    }
+    double tokens = (double)pack->computed / layout->cp;
+    costs->pool_queries_s =
+        sp_time_p2p(timer, bytes * tokens * (double)(shard.q + shard.context), crosses);
+    costs->pool_keys_s = sp_time_p2p(
+        timer, bytes * (double)costs->longest_tokens * (double)(shard.k + shard.v), crosses);
 }
 
 // ---- what a pipeline rank has apart from its packs ----

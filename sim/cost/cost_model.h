@@ -117,6 +117,10 @@ const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage);
 // The least time between two stages.
 double sp_cost_model_least_p2p_s(sp_cost_model *cost);
 
+// Rows of experts that the fullest rank holds over those of the mean, of pack number `call` of a
+// rank, which has `tokens` of the pack; 1 where routing is even. O(layers * ep).
+double sp_cost_model_held_rows(const sp_cost_model *cost, int64_t call, int64_t tokens);
+
 // Forward time of a pack of a list that may be in the making, on the slowest virtual stage, in
 // seconds.
 double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack);

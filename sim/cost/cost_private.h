@@ -238,6 +238,7 @@ typedef struct sp_i_attention_load {
     // With blocks on any rank: rounds of transfers, and tokens that the busiest rank moves between
     // its place in the layers and that in the attention, inside nodes and between them.
     double rounds[2], moved_tokens[2];
+    double task_bytes[2][2]; // sp_i_tasks_moved, of a forward and of a backward
 } sp_i_attention_load;
 
 // Slices of one sample that follow each other in a pack run as one segment of the variable-length
@@ -260,7 +261,9 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
 // behind the QKV projection, with grouped queries behind nothing (kwai/Megatron-Kwai, branch
 // atc24ae). Where the steps of a ring are followed, what was found of the pack last
 // (cp_slowest_s) says how long ranks wait in it; `backward`: for the times of the backward. Blocks
-// on any rank come in by launches (load->rounds), each behind the attention on what is there.
+// on any rank come in by launches (load->rounds), each behind the attention on what is there. Tasks
+// of one half of a pack move behind the attention and the products of the other half (qkv_s: of all
+// products then).
 double sp_i_exposed_cp_s(const sp_i_attention *attention, const sp_i_attention_load *load,
                          double cp_s, double attention_s, double qkv_s, bool backward);
 
@@ -325,6 +328,7 @@ typedef struct sp_i_block_of {
     int64_t tokens, context; // after so many of its sample
     int64_t row;             // after so many of the pack
     int32_t sample;
+    int home; // rank of its first token
     int rank; // of its attention
 } sp_i_block_of;
 
@@ -355,6 +359,24 @@ double sp_i_blocks_launches(const double rounds[2]);
 double sp_i_blocks_exchange_s(const sp_op_timer *timer, const double rounds[2], double bytes);
 // Seconds in which tokens of `bytes` each move, inside nodes beside what goes between them.
 double sp_i_blocks_reshuffle_s(const sp_op_timer *timer, const double tokens[2], double bytes);
+
+// Bytes of a token on each GPU of a rank: its queries, its results, its keys and values.
+typedef struct sp_i_task_bytes {
+    double queries, results, keys;
+} sp_i_task_bytes;
+
+// Blocks as tasks (DistCA, arXiv 2510.18121): each begins on the rank that has its tokens, of which
+// all have equal shares of the pack in a row. The least loaded rank gets the task that brings it
+// most attention for its bytes from ranks that have a tenth more than the mean, until none of them
+// has or no task fits. O(blocks * (ranks + tasks that move)).
+void sp_i_tasks_place(const sp_pack_list *list, const sp_pack *pack, int64_t block_tokens,
+                      int ranks, int node_ranks, const sp_i_task_bytes *bytes, sp_i_blocks *blocks);
+// Bytes that the busiest rank sends or gets in a forward, inside nodes and between them: keys and
+// values that its tasks see and it does not have, queries of tasks on another rank, and results
+// back. A rank keeps nothing for others: in a backward all that comes again, with results and their
+// gradients, and gradients of queries, keys and values go back.
+void sp_i_tasks_moved(const sp_i_blocks *blocks, const sp_i_task_bytes *bytes, bool backward,
+                      double most[2]);
 
 // ---- Zeppelin's remapping layer (arXiv 2509.21841) ----
 

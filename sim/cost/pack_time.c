@@ -215,6 +215,7 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
     bool zones = time->zones != NULL;
     sp_i_attention attention = attention_of(packs, v, of, timer);
     bool gathers = pack->gathers && !zones && v->head_ranks == 1;
+    bool tasks = packs->memory.stack.cp_overlap == SP_CP_TASKS;
     attention.memory = gathers ? &packs->gathered : &packs->memory;
     attention.blocks = gathers ? NULL : attention.blocks;
     sp_i_attention_load load =
@@ -236,11 +237,12 @@ static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *
             if (!ops->attends || &packs->view[packs->view_of_part[part]] != of) {
                 continue;
             }
+            double behind_s = tasks ? tokens->of[part][pass].compute_s : tokens->qkv_s[pass];
             time->of[part][pass] =
                 zones ? sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs))
-                      : pass_time(&attention, v, ops, &load, tokens->qkv_s[pass], (sp_pass)pass,
+                      : pass_time(&attention, v, ops, &load, behind_s, (sp_pass)pass,
                                   &time->cp[pass]);
-            if (attention.blocks != NULL && !zones) {
+            if (attention.blocks != NULL && !zones && !tasks) {
                 time->of[part][pass].cp_s +=
                     exposed_reshuffle_s(packs, timer, &load, tokens->of[part][pass].compute_s);
             }
@@ -520,7 +522,7 @@ static int attending_part(const sp_i_pack_timer *packs, const variant *v, const 
 
 static bool has_blocks(const sp_memory_options *memory, const variant *v)
 {
-    return v->layout.cp > 1 && memory->stack.cp_overlap == SP_CP_BLOCKS;
+    return v->layout.cp > 1 && sp_stack_has_blocks(&memory->stack);
 }
 
 static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
@@ -580,6 +582,9 @@ static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, co
                                  .ring_nics = ring_nics(attention, v->cp.outer)};
     int calls = attention->blocks != NULL ? 1 + (int)sp_i_blocks_launches(load->rounds)
                                           : attention_calls(attention);
+    if (attention->blocks != NULL && attention->memory->stack.cp_overlap == SP_CP_TASKS) {
+        calls = 2; // of the two halves of a pack
+    }
     double score_bytes =
         ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
     double exposed_s =

@@ -393,16 +393,32 @@ typedef struct exchange {
     sp_step_costs *costs; // one class per virtual stage
     worker *workers;      // [pp]
     sp_exchange_report *report;
+    bool pool;                            // sp_pool_apply
     double most_before, most_after, mean; // sums over the steps, ns
 } exchange;
 
 static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide);
-static sp_status collect(const sp_plan *plan, int dp_rank, bool backward, unit_list *list,
+static sp_status collect(const exchange *x, int dp_rank, bool backward, unit_list *list,
                          sp_error *err);
 static void run_steps(exchange *x, const unit_list *list, bool backward);
 
+static sp_status apply(const sp_plan *plan, bool pool, sp_step_costs *costs,
+                       sp_exchange_report *report, sp_error *err);
+
 sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
                             sp_error *err)
+{
+    return apply(plan, false, costs, report, err);
+}
+
+sp_status sp_pool_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
+                        sp_error *err)
+{
+    return apply(plan, true, costs, report, err);
+}
+
+static sp_status apply(const sp_plan *plan, bool pool, sp_step_costs *costs,
+                       sp_exchange_report *report, sp_error *err)
 {
     *report = (sp_exchange_report){.imbalance_before = 1.0, .imbalance_after = 1.0};
     if (plan->layout.pp == 1) {
@@ -411,12 +427,12 @@ sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchan
     sp_status status = SP_OK;
     sp_step_costs wide = {0};
     unit_list list = {0};
-    exchange x = {.plan = plan, .costs = &wide, .report = report};
+    exchange x = {.plan = plan, .costs = &wide, .report = report, .pool = pool};
     x.workers = sp_calloc((size_t)plan->layout.pp, sizeof *x.workers);
     widen(costs, &plan->layout, &wide);
     for (int side = 0; side < 2; side++) {
-        for (int d = 0; d < plan->layout.dp; d++) {
-            status = collect(plan, d, side == 1, &list, err);
+        for (int d = 0; d < (pool ? 1 : plan->layout.dp); d++) {
+            status = collect(&x, d, side == 1, &list, err);
             if (status != SP_OK) {
                 goto out;
             }
@@ -568,9 +584,23 @@ static sp_status not_in_step(const sp_plan *plan, int dp_rank, int pp_rank, sp_e
                         pp_rank - 1, pp_rank, dp_rank, plan->layout.dp);
 }
 
-static sp_status collect(const sp_plan *plan, int dp_rank, bool backward, unit_list *list,
+static sp_status wrong_ranks(const exchange *x, int pack, sp_error *err)
+{
+    return x->pool ? sp_error_set(err, SP_ERR_CONTENT,
+                                  "attention as tasks for all stages needs packs of all "
+                                  "data-parallel ranks, as strategy \"distca\" makes them, unlike "
+                                  "pack %d",
+                                  pack)
+                   : sp_error_set(err, SP_ERR_CONTENT,
+                                  "the attention exchange cannot run packs that several "
+                                  "data-parallel ranks share, such as pack %d",
+                                  pack);
+}
+
+static sp_status collect(const exchange *x, int dp_rank, bool backward, unit_list *list,
                          sp_error *err)
 {
+    const sp_plan *plan = x->plan;
     const sp_pack_list *packs =
         backward ? sp_packing_backward(plan->packing) : &plan->packing->forward;
     list->count = 0;
@@ -582,11 +612,8 @@ static sp_status collect(const sp_plan *plan, int dp_rank, bool backward, unit_l
             if (!is_of_side(action, backward)) {
                 continue;
             }
-            if (packs->packs[action.pack].dp_count != 1) {
-                return sp_error_set(err, SP_ERR_CONTENT,
-                                    "the attention exchange cannot run packs that several "
-                                    "data-parallel ranks share, such as pack %d",
-                                    (int)action.pack);
+            if (packs->packs[action.pack].dp_count != (x->pool ? plan->layout.dp : 1)) {
+                return wrong_ranks(x, (int)action.pack, err);
             }
             if (r == 0) {
                 append(list, unit_of(packs, action));
@@ -674,6 +701,73 @@ static void run_step(exchange *x, int count, bool backward)
     x->most_after += most_attention_ns(x, count, backward);
 }
 
+// ---- all stages as a pool ----
+
+static const sp_pack_costs *pack_costs(const exchange *x, const worker *w, bool backward)
+{
+    return backward ? &x->costs->backward[w->unit->pack] : &x->costs->forward[w->unit->pack];
+}
+
+// What a unit exchanges beyond what its computation hides, where `share` of its attention moves.
+static int64_t open_ns(const exchange *x, const worker *w, bool backward, double share,
+                       double keys_s, const sp_action_cost *cost)
+{
+    const sp_pack_costs *of = pack_costs(x, w, backward);
+    double layers = x->costs->stages[w->at % (size_t)x->costs->classes].layers;
+    double moved_s = of->cp.s + (backward ? of->cp_again.s : 0.0);
+    if (share > 0.0) {
+        moved_s += share * of->pool_queries_s + keys_s;
+    }
+    return sp_larger(0, (int64_t)llround(layers * moved_s * SP_NS_PER_S) - cost->compute_ns);
+}
+
+static void add_to(sp_action_cost *cost, int64_t attention_ns, int64_t cp_ns)
+{
+    cost->attention_ns += attention_ns;
+    cost->compute_ns += attention_ns;
+    cost->cp_ns += cp_ns;
+}
+
+// Keys of the longest sample go with the tasks to every rank that takes some.
+static void report_moves(exchange *x, const worker *w, bool backward, double share)
+{
+    x->report->messages += 2;
+    x->report->q_tokens += (int64_t)(share * (double)w->unit->block_tokens);
+    x->report->kv_tokens += pack_costs(x, w, backward)->longest_tokens;
+}
+
+static void level_step(exchange *x, int count, bool backward)
+{
+    sp_action_cost *table = x->costs->action[backward ? SP_ACTION_I : SP_ACTION_F];
+    double mean_ns = 0.0;
+    double most_ns = 0.0;
+    double keys_s = 0.0;
+    for (int i = 0; i < count; i++) {
+        double own_ns = (double)table[x->workers[i].at].attention_ns;
+        mean_ns += own_ns / x->plan->layout.pp;
+        most_ns = fmax(most_ns, own_ns);
+        keys_s = fmax(keys_s, pack_costs(x, &x->workers[i], backward)->pool_keys_s);
+    }
+    x->mean += mean_ns;
+    x->most_before += most_ns;
+    x->most_after += mean_ns;
+    for (int i = 0; i < count; i++) {
+        const worker *w = &x->workers[i];
+        sp_action_cost *cost = &table[w->at];
+        int64_t change_ns = (int64_t)llround(mean_ns) - cost->attention_ns;
+        double share = change_ns != 0 ? fabs((double)change_ns) / most_ns : 0.0;
+        add_to(cost, change_ns, 0);
+        int64_t more_ns = open_ns(x, w, backward, share, keys_s, cost) - cost->cp_ns;
+        add_to(cost, 0, more_ns);
+        if (backward) {
+            add_to(&x->costs->action[SP_ACTION_B][w->at], change_ns, more_ns);
+        }
+        if (share > 0.0) {
+            report_moves(x, w, backward, share);
+        }
+    }
+}
+
 static void run_steps(exchange *x, const unit_list *list, bool backward)
 {
     const sp_layout *layout = &x->plan->layout;
@@ -691,7 +785,9 @@ static void run_steps(exchange *x, const unit_list *list, bool backward)
                                            .at = at_work->pack * (size_t)x->costs->classes + vstage,
                                            .rank = r};
         }
-        if (count > 1) {
+        if (x->pool) {
+            level_step(x, count, backward);
+        } else if (count > 1) {
             run_step(x, count, backward);
         }
     }

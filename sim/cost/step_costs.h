@@ -69,6 +69,11 @@ typedef struct sp_pack_costs {
     sp_cp_exchange cp, cp_again;
     const sp_pack_zones *zones; // then nothing else is exchanged; NULL: none
     int64_t expert_tokens;      // as sp_unit_load
+    // Where other stages take attention over (sp_pool_apply), of a layer: seconds in which all
+    // queries and results of a GPU move, and keys and values of the longest sample, of so many
+    // tokens.
+    double pool_queries_s, pool_keys_s;
+    int64_t longest_tokens;
 } sp_pack_costs;
 
 // After the last backward of a pipeline rank.
@@ -334,6 +339,16 @@ typedef struct sp_exchange_report {
 // Time O(actions log pp + packs * virtual stages), memory O(packs * virtual stages).
 sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
                             sp_error *err);
+
+// The attention of packs that all data-parallel ranks share, as tasks for every rank of a pipeline
+// (DistCA, arXiv 2510.18121): in step t, as above, all p ranks take an equal part of it, those
+// without a unit as well. What moves hides behind the computation of the unit (two half
+// micro-batches in turn) with what its context-parallel ranks exchange. Attention that ranks
+// without a unit take is in no action of theirs. A plan whose ranks are not in lock step, or whose
+// packs are not on all data-parallel ranks, is a content error; after an error the costs are as
+// before.
+sp_status sp_pool_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
+                        sp_error *err);
 
 // Bytes sent. q_bytes: queries of one token in all layers of a virtual stage on one rank; kv_bytes:
 // its keys and values together. Forward, queries, keys and values go and outputs (as large as the

@@ -172,8 +172,9 @@ static const sp_setting stack_rows[] = {
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), "
              "a gather behind the QKV projection, a blocking gather (all_gather), one for each "
              "slice, one for the whole pack, all-to-all over heads (Ulysses), all-to-all among "
-             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical), or blocks on "
-             "any rank whose keys and values go straight to the ranks that need them (FCP). "
+             "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical), blocks on "
+             "any rank whose keys and values go straight to the ranks that need them (FCP), or "
+             "tasks for any rank of the whole pipeline, hidden by two half micro-batches (DistCA). "
              "Transformer Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the "
              "job.", .aliases = "cp_comm_type"},
     {.key = "stack.cp_ring_nics", SP_INT(0, SP_MOST_RING_NICS), SP_FIELD(sp_stack, cp_ring_nics),
@@ -191,8 +192,8 @@ static const sp_setting stack_rows[] = {
      .aliases = "hierarchical_context_parallel_sizes ulysses_degree cp_size_a2a"},
     {.key = "stack.cp_block_tokens", SP_INT(0, 1 << 20), SP_FIELD(sp_stack, cp_block_tokens),
      .if_changed = true,
-     .text = "With stack.cp_overlap blocks: tokens of a block, into which samples are cut for the "
-             "ranks of a pack; 0: 4096."},
+     .text = "With stack.cp_overlap blocks or tasks: tokens of a block, into which samples are cut "
+             "for the ranks of a pack; 0: 4096."},
     {.key = "stack.cp_lone_rings", SP_SWITCH, SP_FIELD(sp_stack, cp_lone_rings), .if_changed = true,
      .text = "Of a pack whose samples have their attention in zones of its ranks: a ring hides "
              "behind the attention of its own zone alone, not of all (off: Zeppelin's attention "
@@ -391,7 +392,7 @@ static const struct {
 };
 
 const char *const sp_cp_overlap_names[] = {"attention", "qkv",     "blocking", "slices", "gathered",
-                                           "a2a",       "a2a+p2p", "blocks",   NULL};
+                                           "a2a",       "a2a+p2p", "blocks",   "tasks",  NULL};
 const char *const sp_dispatcher_names[] = {"alltoall", "allgather", "deepep", "hybridep", NULL};
 const char *const sp_reduce_dtype_names[] = {"fp32", "bf16", NULL};
 const char *const sp_tensor_names[] = {"autograd", "explicit", NULL};
@@ -514,6 +515,11 @@ bool sp_stack_builtin(const char *name, sp_stack *stack)
         }
     }
     return false;
+}
+
+bool sp_stack_has_blocks(const sp_stack *stack)
+{
+    return stack->cp_overlap == SP_CP_BLOCKS || stack->cp_overlap == SP_CP_TASKS;
 }
 
 int64_t sp_stack_block_tokens(const sp_stack *stack)

@@ -30,6 +30,9 @@ typedef enum sp_cp_overlap {
     // Blocks of stack.cp_block_tokens on any rank, level by attention work and tokens; keys and
     // values go straight to the ranks that need them, behind the attention (FCP, arXiv 2605.08524).
     SP_CP_BLOCKS,
+    // Blocks of queries as tasks for any rank, level by attention alone; what a task needs moves
+    // behind the work of the other half of a micro-batch (DistCA, arXiv 2510.18121).
+    SP_CP_TASKS,
 } sp_cp_overlap;
 
 // How tokens get to the ranks that hold their experts (Megatron-LM,
@@ -98,7 +101,7 @@ typedef struct sp_stack {
     // Neighbours that exchange heads with SP_CP_A2A_P2P; 0: as many as a node, heads and key heads
     // allow (sp_scenario_resolve_layout).
     int64_t cp_a2a_ranks;
-    int64_t cp_block_tokens; // of a block with SP_CP_BLOCKS; 0: 4096
+    int64_t cp_block_tokens; // of a block with SP_CP_BLOCKS, a task with SP_CP_TASKS; 0: 4096
     // With zones in a pack (sim/plan/packing.h) a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
@@ -179,6 +182,9 @@ typedef struct sp_stack {
 } sp_stack;
 
 int64_t sp_stack_block_tokens(const sp_stack *stack);
+
+// Whether attention runs in blocks on any rank: SP_CP_BLOCKS, SP_CP_TASKS.
+bool sp_stack_has_blocks(const sp_stack *stack);
 
 // Bytes of one gradient on its way between data-parallel ranks.
 double sp_stack_gradient_bytes(const sp_stack *stack);

@@ -303,6 +303,19 @@ static sp_status check_one_sided(const sp_scenario *scenario, sp_error *err)
                              "is not priced with %s", reason);
 }
 
+// Tasks of attention go to other stages as well, whose layers they then level.
+static const char *not_pipelined_tasks(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    if (scenario->memory.stack.cp_overlap != SP_CP_TASKS || layout->pp == 1) {
+        return NULL;
+    }
+    return !sp_layout_is_even(layout)       ? "stages of different layers (parallel.stage_layers)"
+           : scenario->model.mtp_layers > 0 ? "model.mtp_layers on a pipeline"
+           : sp_layout_dispatches(layout)   ? "experts on other ranks (parallel.ep) on a pipeline"
+                                            : NULL;
+}
+
 const char *sp_scenario_not_blocks(const sp_scenario *scenario)
 {
     const sp_stack *stack = &scenario->memory.stack;
@@ -316,16 +329,17 @@ const char *sp_scenario_not_blocks(const sp_scenario *scenario)
                ? "links that transfers share: expected network.detail \"closed\""
            : scenario->profile.algorithm != SP_ALGORITHM_PROFILE
                ? "algorithms of collectives: expected network.collectives \"profile\""
-               : NULL;
+               : not_pipelined_tasks(scenario);
 }
 
 static sp_status check_blocks(const sp_scenario *scenario, sp_error *err)
 {
     const char *reason = sp_scenario_not_blocks(scenario);
-    return scenario->memory.stack.cp_overlap != SP_CP_BLOCKS || reason == NULL
+    const sp_stack *stack = &scenario->memory.stack;
+    return !sp_stack_has_blocks(stack) || reason == NULL
                ? SP_OK
                : sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.cp_overlap",
-                             "\"%s\" does not go with %s", sp_cp_overlap_names[SP_CP_BLOCKS],
+                             "\"%s\" does not go with %s", sp_cp_overlap_names[stack->cp_overlap],
                              reason);
 }
 

@@ -74,11 +74,15 @@ sp_status sp_i_step_exchange(const sp_i_steps *steps, const sp_plan *plan, sp_st
                              sp_error *err)
 {
     const sp_scenario *scenario = steps->scenario;
-    if (scenario->schedule.kind != SP_SCHEDULE_SLIMPIPE || !scenario->schedule.exchange) {
+    bool pool = scenario->memory.stack.cp_overlap == SP_CP_TASKS && scenario->layout.pp > 1;
+    bool hands_over =
+        scenario->schedule.kind == SP_SCHEDULE_SLIMPIPE && scenario->schedule.exchange;
+    if (!pool && !hands_over) {
         return SP_OK;
     }
     sp_exchange_report report;
-    sp_status status = sp_exchange_apply(plan, costs, &report, err);
+    sp_status status = pool ? sp_pool_apply(plan, costs, &report, err)
+                            : sp_exchange_apply(plan, costs, &report, err);
     if (status != SP_OK) {
         return status;
     }
@@ -270,6 +274,7 @@ static void add_pack(const sp_pack_list *list, const sp_pack *pack, const sp_sli
     for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
         sp_fullest_pack *f = &fullest[d];
         f->dp_count = sp_larger(f->dp_count, pack->dp_count);
+        f->packs += sums == NULL;
         f->tokens = sp_larger(f->tokens, tokens);
         f->seen_tokens = sp_larger(f->seen_tokens, seen);
         f->slices = sp_larger(f->slices, (int64_t)pack->slice_count);
@@ -322,19 +327,43 @@ void sp_pack_memory_fini(sp_pack_memory *memory)
 {
     sp_free(memory->states);
     sp_free(memory->units);
+    for (size_t i = 0; i < sizeof memory->held / sizeof memory->held[0]; i++) {
+        sp_free(memory->held[i].most);
+    }
     *memory = (sp_pack_memory){.states = NULL};
 }
 
+// Fewer tokens scatter more, so that those of the power of two below are no less uneven.
+static double most_held_rows(sp_pack_memory *memory, const sp_cost_model *cost, int64_t packs,
+                             int64_t tokens)
+{
+    int power = 0;
+    while (tokens >> (power + 1) > 0) {
+        power++;
+    }
+    sp_held_rows *held = &memory->held[power];
+    while (held->count < (size_t)sp_larger(packs, 1)) {
+        double most = held->count > 0 ? held->most[held->count - 1] : 1.0;
+        double rows = sp_cost_model_held_rows(cost, (int64_t)held->count, INT64_C(1) << power);
+        sp_reserve((void **)&held->most, &held->capacity, held->count + 1, sizeof *held->most);
+        held->most[held->count++] = fmax(most, rows);
+    }
+    return held->most[sp_larger(packs, 1) - 1];
+}
+
 // A pack of so many tokens on each rank that is the fullest in all else.
-static sp_unit_load load_of(const sp_fullest_pack *fullest, int64_t tokens)
+static sp_unit_load load_of(sp_pack_memory *memory, const sp_cost_model *cost,
+                            const sp_fullest_pack *fullest, int64_t tokens)
 {
     int64_t all = tokens * fullest->dp_count;
+    double rows = cost->load != NULL ? most_held_rows(memory, cost, fullest->packs, tokens) : 0.0;
     return (sp_unit_load){.tokens = all,
                           .kv_tokens = all,
                           .pairs = sp_whole(ceil(fullest->pairs_per_token * (double)all)),
                           .seen_tokens = fullest->seen_tokens,
                           .slices = fullest->slices,
-                          .collects = true};
+                          .collects = true,
+                          .expert_tokens = sp_whole(ceil(rows * (double)all))};
 }
 
 static double running_bytes(const sp_unit_bytes *unit)
@@ -383,7 +412,8 @@ static bool is_alike(const sp_fullest_pack *a, const sp_fullest_pack *b)
 void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
                             const sp_fullest_pack *fullest)
 {
-    if (memory->packs.dp_count > 0 && is_alike(&memory->packs, fullest)) {
+    bool known = memory->packs.dp_count > 0 && is_alike(&memory->packs, fullest);
+    if (known && (cost->load == NULL || memory->packs.packs == fullest->packs)) {
         return;
     }
     memory->packs = *fullest;
@@ -391,8 +421,8 @@ void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
     sp_layout layout = *cost->layout;
     layout.cp *= (int)fullest->dp_count;
     layout.dp /= (int)fullest->dp_count;
-    const sp_unit_load least = load_of(fullest, 1);
-    const sp_unit_load most = load_of(fullest, sp_larger(fullest->tokens, 1));
+    const sp_unit_load least = load_of(memory, cost, fullest, 1);
+    const sp_unit_load most = load_of(memory, cost, fullest, sp_larger(fullest->tokens, 1));
     sp_unit_bytes *emptiest = memory->units;
     sp_unit_bytes *fullest_units = emptiest + cost->stage_classes;
     sp_saved_parts parts;

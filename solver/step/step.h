@@ -47,6 +47,7 @@ void sp_i_group_starts_add(sp_i_group_starts *starts, const sp_packing *packing,
 // those of each one's share.
 typedef struct sp_fullest_pack {
     int64_t dp_count; // ranks that share it; 0: the rank has no packs
+    int64_t packs;    // forward packs of the rank, as many calls of its experts
     int64_t tokens;
     int64_t seen_tokens; // of its samples up to the ends of its slices
     int64_t slices;
@@ -62,6 +63,12 @@ typedef struct sp_fullest_pack {
 // O(slices + samples).
 void sp_fullest_packs(const sp_packing *packing, int cp, sp_fullest_pack *fullest);
 
+// Rows of experts of the fullest rank over the mean, in any of the calls up to one: [count]; owned.
+typedef struct sp_held_rows {
+    double *most;
+    size_t count, capacity;
+} sp_held_rows;
+
 // In bytes.
 typedef struct sp_pack_memory {
     double *states;        // [pp] whatever the packs
@@ -73,6 +80,8 @@ typedef struct sp_pack_memory {
     double *again;         // [virtual stages] what is there again of any pack while it runs back
     sp_fullest_pack packs; // what the tables of virtual stages are of
     sp_unit_bytes *units;  // [2 * classes of stages] working memory
+    sp_held_rows
+        held[63]; // by the power of two that a pack's tokens reach, where routing is uneven
 } sp_pack_memory;
 
 // Takes the states of a step's costs; the other tables are unset.
@@ -80,8 +89,9 @@ void sp_pack_memory_init(sp_pack_memory *memory, const sp_layout *layout,
                          const sp_step_costs *costs);
 void sp_pack_memory_fini(sp_pack_memory *memory);
 
-// Of packs that ask for no more than the fullest. O(virtual stages), nothing where the tables are
-// of these packs already.
+// Of packs that ask for no more than the fullest. Where routing is uneven (model.expert_imbalance)
+// a pack has the rows of the fullest rank in the fullest of the rank's calls. O(virtual stages),
+// nothing where the tables are of these packs already.
 void sp_pack_memory_measure(sp_pack_memory *memory, const sp_cost_model *cost,
                             const sp_fullest_pack *fullest);
 

@@ -3,6 +3,8 @@
 // llama-cp: that of Llama 3 (arXiv 2407.21783), which gathers keys and values before the attention.
 // fcp: flexible context parallelism (arXiv 2605.08524), every pack on all ranks, to which blocks of
 // its samples go (sim/cost/block_placement.c).
+// distca: core attention disaggregated (arXiv 2510.18121), every pack on all ranks, between which
+// tasks of attention move (there, too), and between the stages of a pipeline (sp_pool_apply).
 // hybrid-dp: samples that one rank holds stay whole, longer ones go in a ring over as many ranks as
 // hold them; each goes where it levels the FLOPs of the ranks.
 //
@@ -27,16 +29,26 @@ sp_status sp_i_pack_llama_cp(const sp_strategy_input *input, sp_packing *packing
     return pack(input, false, packing, err);
 }
 
-sp_status sp_i_pack_fcp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+static sp_status pack_blocks(const sp_strategy_input *input, sp_cp_overlap own, const char *does,
+                             sp_packing *packing, sp_error *err)
 {
     const char *reason = sp_scenario_not_blocks(input->scenario);
-    if (input->scenario->memory.stack.cp_overlap == SP_CP_BLOCKS && reason != NULL) {
+    if (input->scenario->memory.stack.cp_overlap == own && reason != NULL) {
         sp_packing_init(packing, input->batch, input->scenario->layout.dp);
-        return sp_error_set(err, SP_ERR_INFEASIBLE,
-                            "\"fcp\" puts blocks of samples on any rank, which does not go with %s",
-                            reason);
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "%s, which does not go with %s", does, reason);
     }
     return pack(input, false, packing, err);
+}
+
+sp_status sp_i_pack_fcp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return pack_blocks(input, SP_CP_BLOCKS, "\"fcp\" puts blocks of samples on any rank", packing,
+                       err);
+}
+
+sp_status sp_i_pack_distca(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return pack_blocks(input, SP_CP_TASKS, "\"distca\" hands attention to any rank", packing, err);
 }
 
 sp_status sp_i_pack_hybrid_dp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)

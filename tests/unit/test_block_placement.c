@@ -253,3 +253,205 @@ TEST(fcp_refuses)
                 (double)r.result.batches[0].iteration_ns);
     run_fini(&r);
 }
+
+// ---- tasks ----
+
+static const sp_i_task_bytes bytes_of = {.queries = 3.0, .results = 2.0, .keys = 5.0};
+
+static double block_work(const sp_i_block_of *b)
+{
+    return (double)b->tokens * ((double)b->context + 0.5 * (double)b->tokens);
+}
+
+static int owner(const sp_i_blocks *blocks, int64_t row)
+{
+    int r = 0;
+    while ((int64_t)(r + 1) * blocks->tokens <= row * blocks->ranks) {
+        r++;
+    }
+    return r;
+}
+
+// A task has tokens of one rank, from which it moves to another one that then has no more than a
+// tenth over the mean; a rank that has more has no task left that fits the least loaded one.
+TEST(tasks_level_ranks)
+{
+    sp_prng prng = prng_seeded(73);
+    sp_i_blocks blocks = {0};
+    for (int round = 0; round < test_draws(64); round++) {
+        sp_pack_list list = {0};
+        int ranks = 1 + prng_below(&prng, 12);
+        double load[12] = {0.0}, mean = 0.0, least = 1e30, smallest = 1e30;
+        draw_pack(&prng, 3000 + prng_below(&prng, 9000), 1 + prng_below(&prng, 5000), &list);
+        sp_i_tasks_place(&list, &list.packs[0], 50 + prng_below(&prng, 200), ranks, ranks,
+                         &bytes_of, &blocks);
+        int64_t row = 0;
+        for (size_t i = 0; i < blocks.count; i++) {
+            const sp_i_block_of *b = &blocks.block[i];
+            assert_int_equal(b->row, row);
+            assert_int_equal(b->home, owner(&blocks, row));
+            assert_int_equal(b->home, owner(&blocks, row + b->tokens - 1));
+            load[b->rank] += block_work(b);
+            mean += block_work(b) / ranks;
+            row += b->tokens;
+        }
+        assert_int_equal(row, blocks.tokens);
+        for (int r = 0; r < ranks; r++) {
+            least = load[r] < least ? load[r] : least;
+        }
+        for (size_t i = 0; i < blocks.count; i++) {
+            const sp_i_block_of *b = &blocks.block[i];
+            bool stays = b->rank == b->home && load[b->rank] > 1.1 * mean * (1.0 + 1e-9);
+            smallest = stays && block_work(b) < smallest ? block_work(b) : smallest;
+            assert_true(b->rank == b->home || load[b->rank] <= 1.1 * mean * (1.0 + 1e-9));
+        }
+        assert_true(smallest >= 1e30 || least + smallest > 1.1 * mean * (1.0 - 1e-9));
+        free_list(&list);
+    }
+    sp_i_blocks_free(&blocks);
+}
+
+static void count_send(const sp_i_blocks *blocks, double sent[2][2][12], int from, int to,
+                       double bytes)
+{
+    int across = from / blocks->node_ranks != to / blocks->node_ranks;
+    if (from != to) {
+        sent[across][0][from] += bytes;
+        sent[across][1][to] += bytes;
+    }
+}
+
+// Token by token: a rank gets every key before the last query that it has of a sample.
+TEST(moved_bytes_of_tasks)
+{
+    sp_prng prng = prng_seeded(79);
+    sp_i_blocks blocks = {0};
+    for (int round = 0; round < test_draws(48); round++) {
+        sp_pack_list list = {0};
+        int ranks = 2 + prng_below(&prng, 10);
+        draw_pack(&prng, 500 + prng_below(&prng, 1500), 50 + prng_below(&prng, 1500), &list);
+        sp_i_tasks_place(&list, &list.packs[0], 20 + prng_below(&prng, 100), ranks,
+                         1 + prng_below(&prng, ranks), &bytes_of, &blocks);
+        for (int backward = 0; backward < 2; backward++) {
+            double sent[2][2][12] = {{{0.0}}}, most[2], expected[2] = {0.0, 0.0};
+            for (size_t i = 0; i < blocks.count; i++) {
+                const sp_i_block_of *b = &blocks.block[i];
+                double tokens = (double)b->tokens;
+                count_send(&blocks, sent, b->home, b->rank, tokens * (backward ? 7.0 : 3.0));
+                count_send(&blocks, sent, b->rank, b->home, tokens * (backward ? 3.0 : 2.0));
+                for (int r = 0; r < ranks; r++) {
+                    bool sees = false; // its keys
+                    for (size_t k = i; k < blocks.count; k++) {
+                        sees = sees ||
+                               (blocks.block[k].sample == b->sample && blocks.block[k].rank == r);
+                    }
+                    count_send(&blocks, sent, b->home, r, sees ? 5.0 * tokens : 0.0);
+                    count_send(&blocks, sent, r, b->home, sees && backward ? 5.0 * tokens : 0.0);
+                }
+            }
+            sp_i_tasks_moved(&blocks, &bytes_of, backward, most);
+            for (int i = 0; i < 2 * 2 * 12; i++) {
+                double bytes = (&sent[0][0][0])[i];
+                expected[i / 24] = bytes > expected[i / 24] ? bytes : expected[i / 24];
+            }
+            assert_within(most[0], expected[0], 1e-9 * (1.0 + expected[0]));
+            assert_within(most[1], expected[1], 1e-9 * (1.0 + expected[1]));
+        }
+        free_list(&list);
+    }
+    sp_i_blocks_free(&blocks);
+}
+
+// The sample has 100 tokens in earlier packs, of which each of the four ranks is taken to have 25:
+// the rank of a task gets 75, and gives away 25 to each of the three others.
+TEST(keys_of_earlier_packs)
+{
+    sp_pack_list list = {0};
+    sp_i_blocks blocks = {0};
+    double most[2];
+    assert_true(sp_pack_list_begin(&list, 0, 4));
+    sp_pack_list_add(&list, (sp_slice){0, 0, 100, 4, 4}, true);
+    sp_i_tasks_place(&list, &list.packs[0], 1000, 4, 4, &bytes_of, &blocks);
+    assert_int_equal(blocks.count, 4);
+    sp_i_tasks_moved(&blocks, &bytes_of, false, most);
+    // The last rank gets the first three tokens, too, the first rank gives its own to all others.
+    assert_true(most[0] == 5.0 * (75.0 + 3.0) && most[1] == 0.0);
+    free_list(&list);
+    sp_i_blocks_free(&blocks);
+}
+
+// Each rank has one of four equal samples: nothing moves, and a rank takes what it takes alone.
+TEST(equal_samples_stay_as_tasks)
+{
+    static const char text[] =
+        "{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
+        "'cluster': 'h100-8', 'parallel': {'dp': 4}, 'strategy': {'kind': '%s', 'rank_tokens': "
+        "4096}, 'workload': {'lengths': [4096, 4096, 4096, 4096]}}";
+    double ms[2][SP_TIME_PARTS];
+    static const char *const kinds[] = {"distca", "packed"};
+    for (int i = 0; i < 2; i++) {
+        scenario_run r;
+        run_good(json_text(text, kinds[i]), &run_verified, &r);
+        sp_result_time_parts(&r.result, ms[i]);
+        run_fini(&r);
+    }
+    // Two halves take a second launch of the attention.
+    assert_true(ms[0][SP_TIME_COMPUTE] > ms[1][SP_TIME_COMPUTE]);
+    assert_within(ms[0][SP_TIME_COMPUTE] / ms[1][SP_TIME_COMPUTE], 1.0, 0.03);
+    assert_true(ms[0][SP_TIME_CP] == 0.0);
+}
+
+// m equal packs on p stages: the p ranks share the attention of m, which took m + p - 1 steps.
+TEST(stages_share_attention)
+{
+    for (int pp = 2; pp <= 4; pp *= 2) {
+        for (int m = 1; m <= 8; m *= 2) {
+            scenario_run r;
+            char lengths[256] = "";
+            for (int i = 0; i < m; i++) {
+                put_json(lengths, "%s8192", i > 0 ? ", " : "");
+            }
+            run_good(json_text("{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, "
+                               "'vocab': 1000}, 'cluster': 'h100-8', 'parallel': {'pp': %d, 'dp': "
+                               "2}, 'strategy': {'kind': 'distca', 'rank_tokens': 4096}, "
+                               "'workload': {'lengths': [%s], 'context': 8192}}",
+                               pp, lengths),
+                     &run_verified, &r);
+            assert_true(r.result.has_exchange);
+            assert_within(r.result.exchange_before, (m + pp - 1.0) / m, 1e-6);
+            assert_within(r.result.exchange_after, 1.0, 1e-12);
+            assert_true(r.result.batches[0].facts.lower_bound_ns <=
+                        (double)r.result.batches[0].iteration_ns);
+            run_fini(&r);
+        }
+    }
+}
+
+#define PIPELINE_OF(kind, beside)                                                                  \
+    "{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, 'cluster': " \
+    "'h100-8', 'strategy': {'kind': '" kind "'}, 'workload': {'lengths': [4096, 4096], "           \
+    "'context': 4096}, " beside "}"
+
+TEST(distca_refuses)
+{
+    static const struct {
+        sp_status status;
+        const char *text, *part;
+    } cases[] = {
+        {SP_ERR_INFEASIBLE, STEP_OF("distca", ", 'stack': 'reference'"), "hand"},
+        {SP_ERR_INFEASIBLE, STEP_OF("distca", ", 'network': {'detail': 'auto'}"), "network.detail"},
+        {SP_ERR_INFEASIBLE, STEP_OF("distca", ", 'memory': {'attention': 'unfused'}"),
+         "memory.attention"},
+        {SP_ERR_INFEASIBLE,
+         PIPELINE_OF("distca", "'parallel': {'pp': 2, 'dp': 2, 'stage_layers': [1, 3]}"),
+         "stage_layers"},
+        {SP_ERR_CONTENT,
+         PIPELINE_OF("packed", "'parallel': {'pp': 2, 'dp': 2}, 'stack': {'cp_overlap': 'tasks'}"),
+         "distca"}};
+    scenario_run r;
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        const char *text = json_text("%s", cases[i].text);
+        must_fail_with(run_text(text, &run_verified, &r, ERR), cases[i].status, cases[i].part);
+        run_fini(&r);
+    }
+}

@@ -98,6 +98,67 @@ TEST(tables_cover_every_pack)
     }
 }
 
+// Where routing is forced unevenly a pack holds the rows of the fullest rank: no pack of a rank
+// holds more than the tables say, and one holds more than they say of even routing, so that a limit
+// that even rows of all packs just meet is not enough.
+TEST(tables_hold_the_fullest_rank_of_experts)
+{
+    static const char text[] =
+        "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, 'experts': "
+        "16, 'experts_per_token': 2, 'expert_imbalance': %s}, 'cluster': 'h800-8', 'parallel': "
+        "{'pp': 2, 'dp': 4, 'ep': 4}, 'workload': {'uniform': 64}, 'schedule': {'kind': "
+        "'packflow'}, 'strategy': {'kind': 'slimpack'}}";
+    enum { PACKS = 24, DP = 4, TOKENS = 3000 };
+    int64_t tokens[PACKS];
+    sp_batch batch = {.ids = tokens, .tokens = tokens, .count = PACKS};
+    sp_packing packing;
+    sp_packing_init(&packing, &batch, DP);
+    for (int k = 0; k < PACKS; k++) {
+        tokens[k] = TOKENS;
+        add_pack(&packing, k, TOKENS, k % DP, 1);
+    }
+    int64_t room[2][2], token_bytes[2][2];
+    double held[2] = {0.0, 0.0}; // of all packs of a rank, on the first stage
+    for (int uneven = 0; uneven < 2; uneven++) {
+        static memory_case c;
+        sp_step_costs costs;
+        sp_pack_memory memory;
+        sp_fullest_pack fullest[DP];
+        must_succeed(run_read(json_text(text, uneven ? "1.0" : "'exact'"), &c.scenario, ERR));
+        must_succeed(sp_scenario_cost_model(&c.scenario, &c.cost, ERR));
+        must_succeed(sp_cost_model_build(&c.cost, &packing, &costs, ERR));
+        sp_pack_memory_init(&memory, &c.scenario.layout, &costs);
+        fullest_of(&packing, 1, fullest);
+        assert_int_equal(fullest[0].packs, PACKS / DP);
+        sp_pack_memory_measure(&memory, &c.cost, &fullest[0]);
+        for (size_t k = 0; k < PACKS; k++) {
+            for (int v = 0; v < 2; v++) {
+                const sp_unit_bytes *unit =
+                    &costs
+                         .unit[sp_step_costs_units(&costs, k) + (size_t)costs.stages[v].cost_class];
+                double bytes = (double)sp_bytes_total(&unit->held);
+                assert_true(bytes <= memory.whole[v] * TOKENS * (1.0 + 1e-12));
+                assert_true((double)sp_bytes_total(&unit->forward) <= memory.running[v]);
+                assert_true((double)sp_bytes_total(&unit->backward) <= memory.running[v]);
+                held[uneven] += v == 0 && k % DP == 0 ? bytes : 0.0;
+            }
+        }
+        int64_t again[2];
+        const sp_pack_room of = {
+            .token_bytes = token_bytes[uneven], .room_bytes = room[uneven], .again_bytes = again};
+        sp_pack_memory_room(&memory, &c.scenario.layout, false, INT64_C(1) << 33, &of);
+        sp_pack_memory_fini(&memory);
+        sp_step_costs_fini(&costs);
+        case_fini(&c);
+    }
+    assert_true(held[1] > 1.02 * held[0]);
+    double needed = (double)token_bytes[0][0] * TOKENS * PACKS / DP;
+    assert_true(held[0] <= needed && held[1] > needed);
+    assert_true((double)token_bytes[1][0] * TOKENS * PACKS / DP >= held[1]);
+    assert_true(room[1][0] <= room[0][0]);
+    sp_packing_fini(&packing);
+}
+
 // Two merged ranks with a pack of twice the tokens ask for as much as one alone.
 TEST(merged_ranks_share_their_tokens)
 {

@@ -248,11 +248,13 @@ TEST(every_strategy)
     sp_prng own = prng_seeded(97); // of later ones, so that those of others stay
     for (int i = 0; sp_strategy_names[i] != NULL; i++) {
         bool one_sided = sp_strategy_find(sp_strategy_names[i])->one_sided;
+        bool blocks =
+            strcmp(sp_strategy_names[i], "fcp") == 0 || strcmp(sp_strategy_names[i], "distca") == 0;
         int planned = 0;
         int draws = test_draws(ROUNDS);
         for (int round = 0; round < draws || (planned < LEAST && round < ROUNDS); round++) {
             char text[RUN_TEXT] = "";
-            sp_prng *draw = one_sided || strcmp(sp_strategy_names[i], "fcp") == 0 ? &own : &prng;
+            sp_prng *draw = one_sided || blocks ? &own : &prng;
             if (one_sided) {
                 put_json(
                     text,

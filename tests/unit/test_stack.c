@@ -257,7 +257,7 @@ TEST(wrong_ones_are_refused)
     message_is("{\"fused_swiglu\": 1}", "test: stack.fused_swiglu: expected true or false, got 1");
     message_is("{\"cp_overlap\": \"ring\"}",
                "test: stack.cp_overlap: expected one of \"attention\", \"qkv\", \"blocking\", "
-               "\"slices\", \"gathered\", \"a2a\", \"a2a+p2p\", \"blocks\", got "
+               "\"slices\", \"gathered\", \"a2a\", \"a2a+p2p\", \"blocks\", \"tasks\", got "
                "\"ring\"");
     message_is("{\"tensors\": \"mine\"}",
                "test: stack.tensors: expected one of \"autograd\", \"explicit\", got \"mine\"");
