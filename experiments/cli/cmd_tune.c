@@ -26,7 +26,9 @@ typedef struct tune_args {
     cli_list set, current;
     int64_t gpus, context, tokens_per_batch, jobs, top;
     const char *cluster, *lengths, *strategies, *output;
-    bool exhaustive;
+    double time_limit_s;
+    const char *schedules;
+    bool exhaustive, any_schedule;
 } tune_args;
 
 // Does an override state what is at the dotted path, by itself or as part of an object?
@@ -260,6 +262,8 @@ typedef struct tuning {
     char names[MOST_STRATEGIES][SP_STRATEGY_NAME];
     const char *strategies[MOST_STRATEGIES];
     int count;
+    const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
+    int schedule_count;                       // 0: those that are searched without it
 } tuning;
 
 // ---- what is asked ----
@@ -441,14 +445,17 @@ static sp_status add_strategies(tuning *t, const char *list, const char *option,
     return SP_OK;
 }
 
-// Samples that fill their rows leave strategies nothing to choose.
+// Samples that fill their rows leave strategies nothing to choose. A stack that does not run all of
+// them is asked for its own ones, and SlimPack tells what others would add.
 static const char *strategies_of(const tune_args *args, const tuning *t)
 {
-    return args->strategies != NULL        ? args->strategies
-           : is_set(args, "strategy.kind") ? t->scenario.strategy.kind
-           : t->scenario.workload.uniform_tokens == 0
-               ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
-               : "packed";
+    const char *runs = sp_stack_abilities_of(&t->scenario.memory.stack).strategies;
+    return args->strategies != NULL                  ? args->strategies
+           : is_set(args, "strategy.kind")           ? t->scenario.strategy.kind
+           : t->scenario.workload.uniform_tokens > 0 ? "packed"
+           : runs == NULL || args->any_schedule ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
+           : sp_stack_lists(runs, "hybrid-cp")  ? "packed,hybrid-cp,slimpack,slimpack-zb"
+                                                : "packed,slimpack,slimpack-zb";
 }
 
 // Without what need not go together with the degrees before these are searched: points tell.
@@ -571,6 +578,11 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     return status;
 }
 
+static bool states_strategies(const tune_args *args)
+{
+    return args->strategies != NULL || is_set(args, "strategy.kind");
+}
+
 static int run(const void *given, const cli_operands *operands)
 {
     const tune_args *args = given;
@@ -592,6 +604,10 @@ static int run(const void *given, const cli_operands *operands)
                                            .stated = args->set.items,
                                            .stated_count = args->set.count,
                                            .gpus = args->gpus,
+                                           .within_stack = !args->any_schedule,
+                                           .strategies_stated = states_strategies(args),
+                                           .schedules = t.schedule_count > 0 ? t.schedules : NULL,
+                                           .schedule_count = t.schedule_count,
                                            .exhaustive = args->exhaustive,
                                            .survivors = SURVIVORS,
                                            .shown = shown,
