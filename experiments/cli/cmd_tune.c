@@ -9,6 +9,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
+#include "sim/base/progress.h"
 #include "solver/strategy.h"
 
 // The question, and what was found.
@@ -26,7 +27,8 @@ typedef struct tune_args {
     cli_list set, current;
     int64_t gpus, context, tokens_per_batch, jobs, top;
     const char *cluster, *lengths, *strategies, *output;
-    double time_limit_s;
+    int64_t time_limit_s;
+    const char *train_tokens;
     const char *schedules;
     bool exhaustive, any_schedule;
 } tune_args;
@@ -80,6 +82,9 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     }
     if (args->tokens_per_batch > 0) {
         fprintf(out, " --tokens-per-batch %lld", (long long)args->tokens_per_batch);
+    }
+    if (args->any_schedule) {
+        fputs(" --any-schedule", out);
     }
     for (int i = 0; i < args->set.count; i++) {
         fputs(" --set", out);
@@ -281,6 +286,7 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
         {"--tokens-per-batch", "workload.samples_per_batch", args->tokens_per_batch > 0},
         {"--tokens-per-batch", "workload.tokens_per_batch", args->tokens_per_batch > 0},
         {"--strategies", "strategy.kind", args->strategies != NULL},
+        {"--schedules", "schedule.kind", args->schedules != NULL},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (pairs[i].given && is_set(args, pairs[i].path)) {
@@ -578,6 +584,25 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     return status;
 }
 
+static sp_status add_schedules(tuning *t, const char *list, sp_error *err)
+{
+    while (list != NULL) {
+        char name[32];
+        char hint[SP_NAME_HINT];
+        size_t length = strcspn(list, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+                 list);
+        const char *known = sp_listed_name(name, sp_schedule_names);
+        if (known == NULL || t->schedule_count == SP_SCHEDULE_KINDS) {
+            return sp_error_set(err, SP_ERR_USAGE, "--schedules: unknown schedule '%s'%s", name,
+                                sp_name_hint(name, sp_schedule_names, SP_SCHEDULE_KINDS, hint));
+        }
+        t->schedules[t->schedule_count++] = known;
+        list = list[length] == ',' ? list + length + 1 : NULL;
+    }
+    return SP_OK;
+}
+
 static bool states_strategies(const tune_args *args)
 {
     return args->strategies != NULL || is_set(args, "strategy.kind");
@@ -593,9 +618,16 @@ static int run(const void *given, const cli_operands *operands)
     if (args->gpus == 0 || args->context == 0) {
         return cli_usage_error(&cli_cmd_tune, "'tune' needs --gpus N and --context N");
     }
+    double train_tokens = 0.0;
     sp_status status = args->output != NULL ? sp_output_check(args->output, &err) : SP_OK;
     if (status == SP_OK) {
+        status = cli_read_train_tokens(args->train_tokens, &train_tokens, &err);
+    }
+    if (status == SP_OK) {
         status = begin(args, &t, &err);
+    }
+    if (status == SP_OK) {
+        status = add_schedules(&t, args->schedules, &err);
     }
     int shown = args->top > CLI_FRONT_SHOWN ? (int)args->top : CLI_FRONT_SHOWN;
     const sweep_layouts_options options = {.strategies = t.strategies,
@@ -614,10 +646,12 @@ static int run(const void *given, const cli_operands *operands)
                                            .threads = cli_threads(args->jobs),
                                            .quiet = args->common.quiet};
     cli_catch_stop();
+    sp_stop_at(args->time_limit_s > 0 ? sp_clock_s() + (double)args->time_limit_s : 0.0);
     if (status == SP_OK) {
         status = sweep_layouts_find(t.base, &t.scenario, &options, &layouts, &err);
     }
     // The best so far is evaluated and printed all the same.
+    bool late = !sp_stop_by_request();
     sp_stop_forget();
     cli_tuned tuned = {.options = &options,
                        .layouts = &layouts,
@@ -625,10 +659,15 @@ static int run(const void *given, const cli_operands *operands)
                        .scenario = &t.scenario,
                        .batches = &t.batches,
                        .stopped = layouts.stopped,
+                       .late = layouts.stopped && late,
+                       .train_tokens = train_tokens,
                        .top = (int)args->top};
     if (status == SP_OK && layouts.stopped && layouts.ranked_count == 0) {
-        status = sp_error_set(&err, SP_ERR_STOPPED,
-                              "stopped by a signal before a point that fits was found");
+        status = sp_error_set(
+            &err, SP_ERR_STOPPED,
+            "%s before a point that fits was found; %lld of %lld points were not tried",
+            tuned.late ? "the time of --time-limit is up" : "stopped by a signal",
+            (long long)layouts.untried, (long long)layouts.count);
     } else if (status == SP_OK && layouts.count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE,
                               "no layout of %lld GPUs that is searched has what --set states",
@@ -645,7 +684,7 @@ static int run(const void *given, const cli_operands *operands)
         tuned.scenario = &t.scenario;
         json_t *nothing = t.batches.count > 0 ? cli_tuned_json_empty(&tuned) : NULL;
         exit_status = cli_fail_json(args->common.json, "slimpack/tune/1", nothing, 0, &err);
-    } else if (exit_status == 0 && layouts.stopped) {
+    } else if (exit_status == 0 && layouts.stopped && !tuned.late) {
         exit_status = cli_exit_of_stop();
     }
     sweep_layouts_fini(&layouts);
@@ -671,8 +710,16 @@ static const cli_option options[] = {
     CLI_TOKENS_OPTION("tokens-per-batch", tune_args, tokens_per_batch,
                       "tokens of a step (default: 4M, or 16 samples of the context)"),
     CLI_NAMES_OPTION("strategies", "LIST", tune_args, strategies, sp_strategy_names,
-                     "packing strategies to choose from (default: packed; with --lengths also "
-                     "bytescale, slimpipe, slimpack and slimpack-zb)"),
+                     "packing strategies to choose from, as if the stack had them (default: "
+                     "packed; with --lengths what else the stack runs, and what SlimPack adds)"),
+    CLI_NAMES_OPTION("schedules", "LIST", tune_args, schedules, sp_schedule_names,
+                     "pipeline schedules to choose from, as if the stack had them (default: its "
+                     "own)"),
+    CLI_FLAG_OPTION("any-schedule", tune_args, any_schedule,
+                    "as if the stack ran every schedule, strategy, recomputation and ZeRO stage"),
+    CLI_INT_OPTION("time-limit", "S", tune_args, time_limit_s, 1, 1000000,
+                   "seconds after which the best so far is the answer"),
+    CLI_TRAIN_TOKENS_OPTION(tune_args),
     CLI_TEXT_OPTION(
         CLI_LIST, 0, "current", "KEY=VALUE", tune_args, current,
         "a setting of the layout to compare with, such as parallel.tp=8; may be repeated"),
@@ -736,8 +783,18 @@ const cli_command cli_cmd_tune = {
         "parallel.tp ranks unless --set parallel.etp says otherwise.\n\nWhat "
         "--set states is not searched: --set parallel.tp=2 leaves the layouts of so many GPUs "
         "whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not state "
-        "one thing twice.\n\nCtrl-C ends the search with the fastest so far (exit status 130), a "
-        "second one at once.\n\nThe exit status is 1 when no point fits; the point that lacks the "
+        "one thing twice.\n\nA first answer comes from packed rows within seconds; searches "
+        "follow, the most promising "
+        "first. While they run, stderr shows the best so far (no terminal: a line every 10 s). "
+        "--time-limit ends the search with it, and Ctrl-C does (exit status 130; a second one at "
+        "once); how many points were not tried is told. A search that ends by itself has the same "
+        "answer on every machine and for any -j.\n\nPoints that the stack cannot run ('slimpack "
+        "help "
+        "stacks') are no answers: another schedule, strategy, recomputation or ZeRO stage, or a "
+        "step whose samples its micro-batches and data-parallel ranks do not divide. What another "
+        "schedule, or SlimPack, would add is told behind the answer. --any-schedule, --schedules, "
+        "--strategies and --set leave the stack's limits aside.\n\nThe exit status is 1 when no "
+        "point fits; the point that lacks the "
         "least memory is told then, and how many GPUs, doubled until something fits, are enough.",
     .defaults = &defaults,
     CLI_RUNS(run, tune_args, options, examples),

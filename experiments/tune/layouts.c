@@ -906,6 +906,7 @@ static bool is_promising(finder *f, sweep_layout *point)
 {
     if (!f->options->exhaustive && least_of(f, point) > best_for(f, point)) {
         f->layouts->left_out++;
+        point->left_out = true;
     } else if (f->survives != NULL && !survives(f, point)) {
         f->layouts->dropped++;
         point->dropped = true;
@@ -1177,7 +1178,7 @@ sweep_layout **sweep_layouts_front(const sweep_layouts *layouts, int64_t *count)
 sweep_layout *sweep_layouts_beyond(const sweep_layouts *layouts, sweep_lack lack)
 {
     for (int64_t i = 0; i < layouts->beyond_count; i++) {
-        if (layouts->beyond[i]->lacks == lack) {
+        if (layouts->beyond[i]->lacks == lack && layouts->beyond[i]->trial.fits != SP_FITS_TIGHT) {
             return layouts->beyond[i];
         }
     }

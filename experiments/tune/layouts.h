@@ -65,7 +65,8 @@ typedef struct sweep_layout {
     // Parameters, gradients and optimizer states alone are more than the memory and half of it:
     // out of memory without an evaluation.
     bool too_big;
-    bool evaluated; // else left out: its bound is above the time of one that fits, or ...
+    bool evaluated; // else, unless a stop came first:
+    bool left_out;  // its bound is above the time of one that fits, or ...
     bool dropped;   // ... it is no survivor
     bool hurried;   // searched with a tenth of the effort
     bool counted;   // with PyTorch's blocks

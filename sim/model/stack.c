@@ -278,6 +278,7 @@ typedef enum framework {
     .abilities = {.schedules = "1f1b interleaved",                                        \
                   .strategies = "padded packed concat sorted ffd bfd" packs,              \
                   .exchanges = exchanged,                                                 \
+                  .row_setting = "--seq-length",                                          \
                   .recomputes = recomputed,                                               \
                   .zero = stages,                                                         \
                   .whole_batches = true,                                                  \
@@ -306,6 +307,7 @@ static const struct {
       .work_space_bytes = 8 << 20},
      .abilities = {.schedules = "1f1b",
                    .strategies = "padded packed concat sorted ffd bfd",
+                   .row_setting = "--seq-length",
                    .exchanges = "",
                    .recomputes = "none full",
                    .zero = "0 1",
@@ -355,6 +357,7 @@ static const struct {
       .rooted_shares = true},
      .abilities = {.schedules = "1f1b interleaved zb-h1 zb-v",
                    .strategies = "packed concat sorted ffd bfd",
+                   .row_setting = "packed_length of InternEvo's data",
                    .exchanges = "attention a2a a2a+p2p",
                    .recomputes = "none full",
                    .zero = "0 1",
@@ -373,6 +376,7 @@ static const struct {
       .gradient_buckets = true},
      .abilities = {.schedules = "gpipe 1f1b",
                    .strategies = "packed concat sorted ffd bfd",
+                   .row_setting = "tokens.sequence_length of nanotron",
                    .exchanges = "attention blocking",
                    .recomputes = "none full",
                    .zero = "0 1",
@@ -389,6 +393,7 @@ static const struct {
       .copied_logits = true},
      .abilities = {.schedules = "",
                    .strategies = "padded packed concat sorted ffd bfd kk-flops",
+                   .row_setting = "max_seq_len of torchtune's tokenizer, with dataset.packed on",
                    .exchanges = "attention blocking",
                    .recomputes = "none full",
                    .zero = "2 3",
@@ -409,6 +414,8 @@ static const struct {
       .copied_logits = true},
      .abilities = {.schedules = "",
                    .strategies = "padded packed concat sorted ffd bfd",
+                   .pads_batches = true, // DataCollatorWithPadding, padding "longest"
+                   .row_setting = "max_length of TRL's SFTConfig, with packing on",
                    .exchanges = "a2a",
                    .recomputes = "none full",
                    .zero = "0 1 2 3",
@@ -426,6 +433,7 @@ static const struct {
       .fused_cross_entropy = true},
      .abilities = {.schedules = "gpipe 1f1b interleaved zb-v dualpipe-v",
                    .strategies = "padded packed concat sorted ffd bfd",
+                   .row_setting = "training.seq_len of torchtitan",
                    .exchanges = "attention blocking",
                    .recomputes = "none full",
                    .zero = "2 3",

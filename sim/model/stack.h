@@ -194,9 +194,11 @@ typedef struct sp_stack_abilities {
     const char *strategies; // of packing, in its data pipeline
     const char *exchanges;  // of keys and values; "": it has no context parallelism
     const char *recomputes;
-    const char *zero;   // stages
-    bool whole_batches; // samples of a step divide by rows of a micro-batch times dp
-    const char *source; // NULL: its own stacks
+    const char *zero;        // stages
+    bool pads_batches;       // its data collator pads each micro-batch to its longest sample
+    const char *row_setting; // what it calls the length of a row; NULL: not known
+    bool whole_batches;      // samples of a step divide by rows of a micro-batch times dp
+    const char *source;      // NULL: its own stacks
 } sp_stack_abilities;
 
 // Those of the stack with this one's name.
