@@ -222,6 +222,20 @@ static void find_gpus(const shortage_of_memory *shortage, sp_error *err)
     json_decref(base);
 }
 
+// Says of points that the stack cannot run, or lacks, that there are some.
+static void tell_of_stack(const shortage_of_memory *shortage, sp_error *err)
+{
+    const sweep_layouts *all = shortage->layouts;
+    if (all->beyond_count > 0 || all->cannot_run > 0) {
+        sp_error_set(err, SP_ERR_INFEASIBLE,
+                     "stack %s does not run %lld points ('slimpack help %s'); --any-schedule tries "
+                     "them",
+                     shortage->scenario->memory.stack.name,
+                     (long long)(all->cannot_run + all->beyond_count),
+                     shortage->scenario->memory.stack.name);
+    }
+}
+
 // Tells the point that lacks the least memory and what it lacks, then the fewest GPUs, doubling
 // them, at which a layout of the first strategy with full recomputation and ZeRO 3 (or what is
 // stated) fits. SP_ERR_INFEASIBLE, or what went wrong.
@@ -232,14 +246,17 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
     const sweep_layouts *all = shortage->layouts;
     const sweep_layout *nearest = all->nearest;
     if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
-        return sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s",
-                            (long long)all->count, all->reason);
+        sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s", (long long)all->count,
+                     nearest != NULL ? all->reason : "the stack runs none of them");
+        tell_of_stack(shortage, err);
+        return SP_ERR_INFEASIBLE;
     }
     sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest lacks %s: %s",
                  (long long)all->count,
                  cli_tune_gib(-nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
                  cli_tune_point(shortage->options, all, nearest, layout));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
+    tell_of_stack(shortage, err);
     find_gpus(shortage, err);
     if (sp_model_most_experts(&shortage->scenario->model) > 0 &&
         shortage->scenario->layout.etp == 0) {
@@ -311,6 +328,12 @@ static json_t *workload_of(const tune_args *args)
                      : least > TOKENS           ? least
                                                 : TOKENS;
     int64_t samples = tokens / args->context;
+    // So many that ranks of any number that divides the GPUs have as many.
+    int64_t odd = args->gpus;
+    while (odd % 2 == 0) {
+        odd /= 2;
+    }
+    samples = args->tokens_per_batch > 0 ? samples : (samples + odd - 1) / odd * odd;
     bool sized =
         is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
     // What --set states comes later.

@@ -854,24 +854,22 @@ static const char *lacked_name(const cli_tuned *tuned, const sweep_layout *point
 // What another stack would add; nothing where it searches for all that there is.
 static void print_beyond(const cli_tuned *tuned)
 {
-    bool any = false;
+    bool adds = false;
     for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_STRATEGY; lack++) {
         const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, (sweep_lack)lack);
         char layout[CLI_TUNE_POINT];
-        if (point == NULL) {
+        if (point == NULL || added_percent(tuned, point) < 0.05) {
             continue;
         }
-        printf("%sa stack with %s would %s", any ? "" : "\n", lacked_name(tuned, point),
-               added_percent(tuned, point) > 0.05 ? "" : "add nothing");
-        if (added_percent(tuned, point) > 0.05) {
-            printf("train %.1f %% faster: %s", added_percent(tuned, point),
-                   cli_tune_point(tuned->options, tuned->layouts, point, layout));
-        }
-        putchar('\n');
-        any = true;
+        printf("%sa stack with %s would train %.1f %% faster: %s\n", adds ? "" : "\n",
+               lacked_name(tuned, point), added_percent(tuned, point),
+               cli_tune_point(tuned->options, tuned->layouts, point, layout));
+        adds = true;
     }
-    if (any) {
-        puts("(--any-schedule searches as if the stack had them)");
+    if (adds) {
+        puts("--any-schedule searches as if the stack had it");
+    } else if (tuned->layouts->beyond_count > 0) {
+        puts("\nno other schedule or strategy that was tried would be faster on another stack");
     }
 }
 

@@ -904,9 +904,11 @@ static bool survives(const finder *f, const sweep_layout *point)
 // May the point be the fastest? Else it is counted as what it is.
 static bool is_promising(finder *f, sweep_layout *point)
 {
-    if (!f->options->exhaustive && least_of(f, point) > best_for(f, point)) {
+    double least_ms = least_of(f, point);
+    if (!f->options->exhaustive && least_ms > best_for(f, point)) {
         f->layouts->left_out++;
         point->left_out = true;
+        point->bound_ms = least_ms;
     } else if (f->survives != NULL && !survives(f, point)) {
         f->layouts->dropped++;
         point->dropped = true;

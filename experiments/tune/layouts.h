@@ -57,7 +57,8 @@ typedef enum sweep_lack {
 typedef struct sweep_layout {
     int strategy; // index in the options
     int64_t combination;
-    // No plan of whole batches is faster at this layout; 0: not known.
+    // No plan of whole batches is faster at this layout; 0: not known. Of points that were left out
+    // also what others like it take, as far as it is taken to bound them.
     double bound_ms;
     double guess_ms; // by which points are tried, the least first
     sweep_lack lacks;
