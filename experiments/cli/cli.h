@@ -94,6 +94,11 @@ enum { CLI_MOST_THREADS = 1024 };
     {.kind = CLI_STRING, .name = long_name, .value = stands, .at = offsetof(type, member),         \
      .names = list, .help = text}
 
+// A member `const char *train_tokens` of the argument struct.
+#define CLI_TRAIN_TOKENS_OPTION(type)                                                              \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "train-tokens", "N", type, train_tokens,                        \
+                    "tokens of a whole training, such as 300B or 15T: how many days and GPU-hours")
+
 #define CLI_COMMON_OPTIONS(type)                                                                  \
     CLI_FLAG_OPTION("json", type, common.json,                                                    \
                     "print the result as JSON on standard output, and nothing else there"),       \
@@ -453,6 +458,15 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
 enum { CLI_RANKS_SHOWN = 32 };
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
 
+// Reads --train-tokens: a number, or one with K, M, B or T for thousands up to trillions (10^12).
+// NULL: *tokens is 0.
+sp_status cli_read_train_tokens(const char *text, double *tokens, sp_error *err);
+enum { CLI_TRAINING = 128 };
+// "15T tokens: 31.4 days, 192,941 GPU-hours"; returns text.
+const char *cli_training_text(double tokens, const sp_result *result, char text[CLI_TRAINING]);
+// {"tokens", "days", "gpu_hours"}; NULL where no training was asked for.
+json_t *cli_training_json(double tokens, const sp_result *result);
+
 // Parts of a step's time are "compute", "tp", "cp", "pp wait", "dp", "experts", "optimizer",
 // "bubble".
 extern const char *const cli_time_part_names[];
@@ -554,7 +568,9 @@ typedef struct cli_tuned {
     double current_left_out; // share of tokens that its strategy leaves out
     const char *current;     // why not, else NULL
     int top;                 // layouts listed
-    bool stopped;            // by a signal: the answer is the best so far
+    bool stopped;            // by a signal or a time limit: the answer is the best so far
+    bool late;               // by a time limit
+    double train_tokens;     // of a whole training; 0: not asked for
     const char *go_on;       // the command that makes something of the answer
 } cli_tuned;
 

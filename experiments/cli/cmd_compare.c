@@ -319,7 +319,8 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
-    bool best_layout, memory_curve;
+    const char *train_tokens;
+    bool best_layout, memory_curve, any_schedule;
     int64_t jobs;
 } compare_args;
 
@@ -347,9 +348,12 @@ typedef struct comparison {
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;
-    bool listed;    // names were stated: the first is the baseline
-    bool stopped;   // by a signal, before all rows were evaluated
-    compared *rows; // [count], the baseline first; owned
+    bool listed;       // names were stated: the first is the baseline
+    bool pads_batches; // rows of `padded` as the stack pads them, where the scenario does not say
+    sp_pad_to stated_pad_to;
+    double train_tokens; // 0: not asked for
+    bool stopped;        // by a signal, before all rows were evaluated
+    compared *rows;      // [count], the baseline first; owned
     int count;
 } comparison;
 
@@ -396,6 +400,9 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     sp_status status = SP_OK;
     if (args->schedules != NULL && args->strategies != NULL) {
         status = sp_error_set(err, SP_ERR_USAGE, "--strategies and --schedules exclude each other");
+    }
+    if (status == SP_OK && args->any_schedule && !args->best_layout) {
+        status = sp_error_set(err, SP_ERR_USAGE, "--any-schedule is for --best-layout alone");
     }
     if (status == SP_OK && args->schedules != NULL && args->best_layout) {
         status = sp_error_set(err, SP_ERR_USAGE, "--best-layout tries schedules for itself");
@@ -484,6 +491,8 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
     const char *name = r->name;
     const sweep_layouts_options options_of_search = {.strategies = &name,
                                                      .strategy_count = 1,
+                                                     .within_stack = !args->any_schedule,
+                                                     .strategies_stated = true,
                                                      .threads = cli_threads(args->jobs),
                                                      .quiet = args->common.quiet};
     sweep_layouts layouts;
@@ -537,6 +546,9 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
         r->status = read_with_schedule(args, path, cmp->stated, r->name, &own, err);
     } else {
         snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->name);
+        cmp->scenario.strategy.pad_to = cmp->pads_batches && strcmp(r->name, "padded") == 0
+                                            ? SP_PAD_LONGEST
+                                            : cmp->stated_pad_to;
     }
     if (r->status == SP_OK) {
         r->status = sp_evaluate(cmp->of_schedules ? &own : &cmp->scenario, &cmp->batches,
@@ -593,6 +605,10 @@ static sp_status read_comparison(const compare_args *args, const char *path, com
                              "strategies need a model and a workload to be compared on");
     }
     if (status == SP_OK) {
+        const json_t *strategy = json_object_get(cmp->scenario.stated, "strategy");
+        cmp->stated_pad_to = cmp->scenario.strategy.pad_to;
+        cmp->pads_batches = sp_stack_abilities_of(&cmp->scenario.memory.stack).pads_batches &&
+                            json_object_get(strategy, "pad_to") == NULL;
         status = cli_form_batches(args->common.quiet, &cmp->scenario, &cmp->batches, err);
     }
     return status;
@@ -607,20 +623,22 @@ static sp_status leave_row(compared *r)
 
 // How good a baseline a row is: one that fits before one that does not, then one that somebody
 // would run, then the stack's own way.
-static int suits(const compared *r)
+static int suits(const comparison *cmp, const compared *r)
 {
     if (r->status != SP_OK) {
         return 0;
     }
-    bool run = r->result.lossless && strcmp(r->name, "padded") != 0;
-    return 1 + 4 * !sp_result_is_oom(&r->result) + 2 * run + (strcmp(r->name, "packed") == 0);
+    bool pads = sp_stack_abilities_of(&cmp->scenario.memory.stack).pads_batches;
+    bool run = r->result.lossless && (pads || strcmp(r->name, "padded") != 0);
+    bool own = strcmp(r->name, pads ? "padded" : "packed") == 0;
+    return 1 + 4 * !sp_result_is_oom(&r->result) + 2 * run + own;
 }
 
 static void choose_baseline(comparison *cmp)
 {
     int first = 0;
     for (int i = 1; i < cmp->count; i++) {
-        first = suits(&cmp->rows[i]) > suits(&cmp->rows[first]) ? i : first;
+        first = suits(cmp, &cmp->rows[i]) > suits(cmp, &cmp->rows[first]) ? i : first;
     }
     compared *rows = cmp->rows;
     compared baseline = rows[first];
@@ -694,6 +712,10 @@ static json_t *row_json(const comparison *cmp, const compared *r)
     sp_json_add(object, SP_JSON(cmp->of_schedules ? "schedule" : "strategy", r->name),
                 SP_JSON("status", status_of(r)), SP_JSON("reason", sp_json_text_or_null(r->reason)),
                 SP_JSON("speedup", factor));
+    json_t *training = r->status == SP_OK ? cli_training_json(cmp->train_tokens, &r->result) : NULL;
+    if (training != NULL) {
+        sp_json_put(object, "training", training);
+    }
     if (!cmp->of_schedules) {
         bool lossless = r->status == SP_OK ? r->result.lossless
                                            : sp_strategy_is_lossless(sp_strategy_find(r->name),
@@ -866,6 +888,13 @@ static void print_baseline(const comparison *cmp)
     if (base->status == SP_OK && loses_tokens(cmp)) {
         puts("speed-up: where a row leaves tokens out or cuts them, of the time for each trained "
              "token");
+    }
+    for (int i = 0; cmp->train_tokens > 0.0 && i < cmp->count; i++) {
+        const compared *r = &cmp->rows[i];
+        char text[CLI_TRAINING];
+        if (r->status == SP_OK && !sp_result_is_oom(&r->result)) {
+            printf("%s: %s\n", r->name, cli_training_text(cmp->train_tokens, &r->result, text));
+        }
     }
     if (cmp->stopped) {
         puts("stopped by a signal: rows are what was known by then");
@@ -1072,6 +1101,9 @@ static int run(const void *given, const cli_operands *operands)
     comparison cmp = {0};
     sp_error err = {0};
     sp_status status = choose_rows(args, &cmp, &err);
+    if (status == SP_OK) {
+        status = cli_read_train_tokens(args->train_tokens, &cmp.train_tokens, &err);
+    }
     cli_catch_stop();
     if (status == SP_OK && args->memory_curve) {
         status = show_memory_curve(args, operands->items[0], &cmp, &exit_status, &err);
@@ -1120,6 +1152,9 @@ static const cli_option options[] = {
         "every strategy at its own best layout, schedule and recomputation on as many GPUs"),
     CLI_FLAG_OPTION("memory-curve", compare_args, memory_curve,
                     "the strategies with ever less memory, until none of them fits"),
+    CLI_FLAG_OPTION("any-schedule", compare_args, any_schedule,
+                    "with --best-layout: as if the stack ran every schedule and recomputation"),
+    CLI_TRAIN_TOKENS_OPTION(compare_args),
     CLI_JOBS_OPTION(compare_args),
     CLI_COMMON_OPTIONS(compare_args),
     {0},
@@ -1164,7 +1199,9 @@ const cli_command cli_cmd_compare = {
         "fastest, and where another one that may sooner run out of memory would be faster, a line "
         "below says so; "
         "beside it stands what the strategy takes in the scenario's own layout, so that the factor "
-        "of the strategy and that of the layout are told apart. This may take minutes.\n\nWith "
+        "of the strategy and that of the layout are told apart. Schedules, recomputation and "
+        "exchanges are those of the stack ('slimpack help stacks') unless the scenario states "
+        "others, or with --any-schedule all. This may take minutes.\n\nWith "
         "--memory-curve the strategies are evaluated with the scenario's memory, then with four "
         "fifths of that and so on, until none of them fits: the trade of time against memory. A "
         "plan for less memory that is faster, by time over that chance, or fits better stands for "
@@ -1178,7 +1215,9 @@ const cli_command cli_cmd_compare = {
         "a tenth where blocks are not counted, is marked tight and may run several times "
         "slower.\n\nSpeed-ups are over the first of --strategies or --schedules, which is told "
         "where it runs out of memory. Without a list the first row is packed, as most software "
-        "packs, or where that does not fit the first strategy that does and trains all tokens: no "
+        "packs, with a stack that pads batches (Hugging Face's Trainer) padded to the longest of "
+        "a micro-batch, or where that does not fit the first strategy that does and trains all "
+        "tokens: no "
         "step that is padded to the context, or that cannot run.\n\nCtrl-C ends a comparison with "
         "the rows that are known (exit status 130; with --best-layout also the best layout so "
         "far), a second one at once.\n\nA row that runs out of memory is marked oom; a warning "

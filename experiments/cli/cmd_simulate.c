@@ -360,6 +360,7 @@ typedef struct simulate_args {
     cli_common common;
     cli_list set;
     cli_exports exports;
+    const char *train_tokens;
     bool explain, verify;
     int64_t jobs;
 } simulate_args;
@@ -479,7 +480,8 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
     return status != SP_OK ? status : closed;
 }
 
-static int print(const simulate_args *args, const input *in, const sp_result *result)
+static int print(const simulate_args *args, const input *in, const sp_result *result,
+                 double train_tokens)
 {
     if (args->common.json) {
         json_t *object = sp_result_json(result, true);
@@ -487,9 +489,17 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
             sp_json_add(object, SP_JSON("scenario", json_incref(in->scenario.resolved)),
                         SP_JSON("derived", sp_scenario_derived(&in->scenario)));
         }
+        json_t *training = cli_training_json(train_tokens, result);
+        if (training != NULL) {
+            sp_json_put(object, "training", training);
+        }
         return cli_print_json(object);
     }
     cli_print_result(stdout, &in->scenario, result);
+    if (train_tokens > 0.0) {
+        char training[CLI_TRAINING];
+        puts(cli_training_text(train_tokens, result, training));
+    }
     if (args->verify) {
         puts("verified against an independent longest path");
     }
@@ -503,7 +513,11 @@ static int run(const void *given, const cli_operands *operands)
     input in = {0};
     sp_result result = {0};
     sp_error err = {0};
-    sp_status status = read_input(operands->items[0], args, &in, &err);
+    double train_tokens = 0.0;
+    sp_status status = cli_read_train_tokens(args->train_tokens, &train_tokens, &err);
+    if (status == SP_OK) {
+        status = read_input(operands->items[0], args, &in, &err);
+    }
     if (status == SP_OK && args->explain && !args->common.json) {
         cli_print_json(json_incref(in.scenario.resolved));
         cli_print_json(sp_scenario_derived(&in.scenario));
@@ -514,7 +528,7 @@ static int run(const void *given, const cli_operands *operands)
         status = simulate(args, &in, args->common.json ? stderr : stdout, &result, &err);
     }
     if (status == SP_OK) {
-        exit_status = print(args, &in, &result);
+        exit_status = print(args, &in, &result, train_tokens);
         cli_print_idle_gpus(args->common.quiet || args->common.json, &in.scenario);
         cli_print_notes(args->common.quiet || args->common.json, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
@@ -548,6 +562,7 @@ static const cli_option options[] = {
                     "print all settings as resolved, and what follows from them"),
     CLI_FLAG_OPTION("verify", simulate_args, verify,
                     "check the result against an independent longest path"),
+    CLI_TRAIN_TOKENS_OPTION(simulate_args),
     CLI_JOBS_OPTION(simulate_args),
     CLI_COMMON_OPTIONS(simulate_args),
     {0},

@@ -9,6 +9,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
+#include "sim/base/progress.h"
 #include "solver/strategy.h"
 
 // The question, and what was found.
@@ -26,7 +27,10 @@ typedef struct tune_args {
     cli_list set, current;
     int64_t gpus, context, tokens_per_batch, jobs, top;
     const char *cluster, *lengths, *strategies, *output;
-    bool exhaustive;
+    int64_t time_limit_s;
+    const char *train_tokens;
+    const char *schedules;
+    bool exhaustive, any_schedule;
 } tune_args;
 
 // Does an override state what is at the dotted path, by itself or as part of an object?
@@ -78,6 +82,9 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     }
     if (args->tokens_per_batch > 0) {
         fprintf(out, " --tokens-per-batch %lld", (long long)args->tokens_per_batch);
+    }
+    if (args->any_schedule) {
+        fputs(" --any-schedule", out);
     }
     for (int i = 0; i < args->set.count; i++) {
         fputs(" --set", out);
@@ -215,6 +222,20 @@ static void find_gpus(const shortage_of_memory *shortage, sp_error *err)
     json_decref(base);
 }
 
+// Says of points that the stack cannot run, or lacks, that there are some.
+static void tell_of_stack(const shortage_of_memory *shortage, sp_error *err)
+{
+    const sweep_layouts *all = shortage->layouts;
+    if (all->beyond_count > 0 || all->cannot_run > 0) {
+        sp_error_set(err, SP_ERR_INFEASIBLE,
+                     "stack %s does not run %lld points ('slimpack help %s'); --any-schedule tries "
+                     "them",
+                     shortage->scenario->memory.stack.name,
+                     (long long)(all->cannot_run + all->beyond_count),
+                     shortage->scenario->memory.stack.name);
+    }
+}
+
 // Tells the point that lacks the least memory and what it lacks, then the fewest GPUs, doubling
 // them, at which a layout of the first strategy with full recomputation and ZeRO 3 (or what is
 // stated) fits. SP_ERR_INFEASIBLE, or what went wrong.
@@ -225,14 +246,17 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
     const sweep_layouts *all = shortage->layouts;
     const sweep_layout *nearest = all->nearest;
     if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
-        return sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s",
-                            (long long)all->count, all->reason);
+        sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s", (long long)all->count,
+                     nearest != NULL ? all->reason : "the stack runs none of them");
+        tell_of_stack(shortage, err);
+        return SP_ERR_INFEASIBLE;
     }
     sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest lacks %s: %s",
                  (long long)all->count,
                  cli_tune_gib(-nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
                  cli_tune_point(shortage->options, all, nearest, layout));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
+    tell_of_stack(shortage, err);
     find_gpus(shortage, err);
     if (sp_model_most_experts(&shortage->scenario->model) > 0 &&
         shortage->scenario->layout.etp == 0) {
@@ -260,6 +284,8 @@ typedef struct tuning {
     char names[MOST_STRATEGIES][SP_STRATEGY_NAME];
     const char *strategies[MOST_STRATEGIES];
     int count;
+    const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
+    int schedule_count;                       // 0: those that are searched without it
 } tuning;
 
 // ---- what is asked ----
@@ -277,6 +303,7 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
         {"--tokens-per-batch", "workload.samples_per_batch", args->tokens_per_batch > 0},
         {"--tokens-per-batch", "workload.tokens_per_batch", args->tokens_per_batch > 0},
         {"--strategies", "strategy.kind", args->strategies != NULL},
+        {"--schedules", "schedule.kind", args->schedules != NULL},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         if (pairs[i].given && is_set(args, pairs[i].path)) {
@@ -301,6 +328,12 @@ static json_t *workload_of(const tune_args *args)
                      : least > TOKENS           ? least
                                                 : TOKENS;
     int64_t samples = tokens / args->context;
+    // So many that ranks of any number that divides the GPUs have as many.
+    int64_t odd = args->gpus;
+    while (odd % 2 == 0) {
+        odd /= 2;
+    }
+    samples = args->tokens_per_batch > 0 ? samples : (samples + odd - 1) / odd * odd;
     bool sized =
         is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
     // What --set states comes later.
@@ -441,14 +474,17 @@ static sp_status add_strategies(tuning *t, const char *list, const char *option,
     return SP_OK;
 }
 
-// Samples that fill their rows leave strategies nothing to choose.
+// Samples that fill their rows leave strategies nothing to choose. A stack that does not run all of
+// them is asked for its own ones, and SlimPack tells what others would add.
 static const char *strategies_of(const tune_args *args, const tuning *t)
 {
-    return args->strategies != NULL        ? args->strategies
-           : is_set(args, "strategy.kind") ? t->scenario.strategy.kind
-           : t->scenario.workload.uniform_tokens == 0
-               ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
-               : "packed";
+    const char *runs = sp_stack_abilities_of(&t->scenario.memory.stack).strategies;
+    return args->strategies != NULL                  ? args->strategies
+           : is_set(args, "strategy.kind")           ? t->scenario.strategy.kind
+           : t->scenario.workload.uniform_tokens > 0 ? "packed"
+           : runs == NULL || args->any_schedule ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
+           : sp_stack_lists(runs, "hybrid-cp")  ? "packed,hybrid-cp,slimpack,slimpack-zb"
+                                                : "packed,slimpack,slimpack-zb";
 }
 
 // Without what need not go together with the degrees before these are searched: points tell.
@@ -571,6 +607,30 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     return status;
 }
 
+static sp_status add_schedules(tuning *t, const char *list, sp_error *err)
+{
+    while (list != NULL) {
+        char name[32];
+        char hint[SP_NAME_HINT];
+        size_t length = strcspn(list, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+                 list);
+        const char *known = sp_listed_name(name, sp_schedule_names);
+        if (known == NULL || t->schedule_count == SP_SCHEDULE_KINDS) {
+            return sp_error_set(err, SP_ERR_USAGE, "--schedules: unknown schedule '%s'%s", name,
+                                sp_name_hint(name, sp_schedule_names, SP_SCHEDULE_KINDS, hint));
+        }
+        t->schedules[t->schedule_count++] = known;
+        list = list[length] == ',' ? list + length + 1 : NULL;
+    }
+    return SP_OK;
+}
+
+static bool states_strategies(const tune_args *args)
+{
+    return args->strategies != NULL || is_set(args, "strategy.kind");
+}
+
 static int run(const void *given, const cli_operands *operands)
 {
     const tune_args *args = given;
@@ -581,9 +641,16 @@ static int run(const void *given, const cli_operands *operands)
     if (args->gpus == 0 || args->context == 0) {
         return cli_usage_error(&cli_cmd_tune, "'tune' needs --gpus N and --context N");
     }
+    double train_tokens = 0.0;
     sp_status status = args->output != NULL ? sp_output_check(args->output, &err) : SP_OK;
     if (status == SP_OK) {
+        status = cli_read_train_tokens(args->train_tokens, &train_tokens, &err);
+    }
+    if (status == SP_OK) {
         status = begin(args, &t, &err);
+    }
+    if (status == SP_OK) {
+        status = add_schedules(&t, args->schedules, &err);
     }
     int shown = args->top > CLI_FRONT_SHOWN ? (int)args->top : CLI_FRONT_SHOWN;
     const sweep_layouts_options options = {.strategies = t.strategies,
@@ -592,16 +659,22 @@ static int run(const void *given, const cli_operands *operands)
                                            .stated = args->set.items,
                                            .stated_count = args->set.count,
                                            .gpus = args->gpus,
+                                           .within_stack = !args->any_schedule,
+                                           .strategies_stated = states_strategies(args),
+                                           .schedules = t.schedule_count > 0 ? t.schedules : NULL,
+                                           .schedule_count = t.schedule_count,
                                            .exhaustive = args->exhaustive,
                                            .survivors = SURVIVORS,
                                            .shown = shown,
                                            .threads = cli_threads(args->jobs),
                                            .quiet = args->common.quiet};
     cli_catch_stop();
+    sp_stop_at(args->time_limit_s > 0 ? sp_clock_s() + (double)args->time_limit_s : 0.0);
     if (status == SP_OK) {
         status = sweep_layouts_find(t.base, &t.scenario, &options, &layouts, &err);
     }
     // The best so far is evaluated and printed all the same.
+    bool late = !sp_stop_by_request();
     sp_stop_forget();
     cli_tuned tuned = {.options = &options,
                        .layouts = &layouts,
@@ -609,10 +682,15 @@ static int run(const void *given, const cli_operands *operands)
                        .scenario = &t.scenario,
                        .batches = &t.batches,
                        .stopped = layouts.stopped,
+                       .late = layouts.stopped && late,
+                       .train_tokens = train_tokens,
                        .top = (int)args->top};
     if (status == SP_OK && layouts.stopped && layouts.ranked_count == 0) {
-        status = sp_error_set(&err, SP_ERR_STOPPED,
-                              "stopped by a signal before a point that fits was found");
+        status = sp_error_set(
+            &err, SP_ERR_STOPPED,
+            "%s before a point that fits was found; %lld of %lld points were not tried",
+            tuned.late ? "the time of --time-limit is up" : "stopped by a signal",
+            (long long)layouts.untried, (long long)layouts.count);
     } else if (status == SP_OK && layouts.count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE,
                               "no layout of %lld GPUs that is searched has what --set states",
@@ -629,7 +707,7 @@ static int run(const void *given, const cli_operands *operands)
         tuned.scenario = &t.scenario;
         json_t *nothing = t.batches.count > 0 ? cli_tuned_json_empty(&tuned) : NULL;
         exit_status = cli_fail_json(args->common.json, "slimpack/tune/1", nothing, 0, &err);
-    } else if (exit_status == 0 && layouts.stopped) {
+    } else if (exit_status == 0 && layouts.stopped && !tuned.late) {
         exit_status = cli_exit_of_stop();
     }
     sweep_layouts_fini(&layouts);
@@ -655,8 +733,16 @@ static const cli_option options[] = {
     CLI_TOKENS_OPTION("tokens-per-batch", tune_args, tokens_per_batch,
                       "tokens of a step (default: 4M, or 16 samples of the context)"),
     CLI_NAMES_OPTION("strategies", "LIST", tune_args, strategies, sp_strategy_names,
-                     "packing strategies to choose from (default: packed; with --lengths also "
-                     "bytescale, slimpipe, slimpack and slimpack-zb)"),
+                     "packing strategies to choose from, as if the stack had them (default: "
+                     "packed; with --lengths what else the stack runs, and what SlimPack adds)"),
+    CLI_NAMES_OPTION("schedules", "LIST", tune_args, schedules, sp_schedule_names,
+                     "pipeline schedules to choose from, as if the stack had them (default: its "
+                     "own)"),
+    CLI_FLAG_OPTION("any-schedule", tune_args, any_schedule,
+                    "as if the stack ran every schedule, strategy, recomputation and ZeRO stage"),
+    CLI_INT_OPTION("time-limit", "S", tune_args, time_limit_s, 1, 1000000,
+                   "seconds after which the best so far is the answer"),
+    CLI_TRAIN_TOKENS_OPTION(tune_args),
     CLI_TEXT_OPTION(
         CLI_LIST, 0, "current", "KEY=VALUE", tune_args, current,
         "a setting of the layout to compare with, such as parallel.tp=8; may be repeated"),
@@ -720,8 +806,18 @@ const cli_command cli_cmd_tune = {
         "parallel.tp ranks unless --set parallel.etp says otherwise.\n\nWhat "
         "--set states is not searched: --set parallel.tp=2 leaves the layouts of so many GPUs "
         "whose tp is 2, --set strategy.kind=packed that strategy. Options and --set do not state "
-        "one thing twice.\n\nCtrl-C ends the search with the fastest so far (exit status 130), a "
-        "second one at once.\n\nThe exit status is 1 when no point fits; the point that lacks the "
+        "one thing twice.\n\nA first answer comes from packed rows within seconds; searches "
+        "follow, the most promising "
+        "first. While they run, stderr shows the best so far (no terminal: a line every 10 s). "
+        "--time-limit ends the search with it, and Ctrl-C does (exit status 130; a second one at "
+        "once); how many points were not tried is told. A search that ends by itself has the same "
+        "answer on every machine and for any -j.\n\nPoints that the stack cannot run ('slimpack "
+        "help "
+        "stacks') are no answers: another schedule, strategy, recomputation or ZeRO stage, or a "
+        "step whose samples its micro-batches and data-parallel ranks do not divide. What another "
+        "schedule, or SlimPack, would add is told behind the answer. --any-schedule, --schedules, "
+        "--strategies and --set leave the stack's limits aside.\n\nThe exit status is 1 when no "
+        "point fits; the point that lacks the "
         "least memory is told then, and how many GPUs, doubled until something fits, are enough.",
     .defaults = &defaults,
     CLI_RUNS(run, tune_args, options, examples),

@@ -14,6 +14,8 @@
 
 enum { LINE = 256, SECTION = 64, KEY_COLUMN = 38, MOST_WORDS = 64, MOST_RESULTS = 128 };
 
+enum { STACK_LINE = 768 };
+
 // As sp_setting_value(), with the strategies, which the scenario's reader does not know; asked for
 // index 0, 1, ... until it returns NULL.
 static const char *setting_value(const sp_setting *setting, int index)
@@ -90,11 +92,41 @@ static sp_status list_schedules(json_t *list, sp_error *err)
     return SP_OK;
 }
 
+static const char *or_none(const char *words)
+{
+    return words[0] != '\0' ? words : "none";
+}
+
+// Its summary and its columns of what it runs.
+static const char *stack_line(int index, const sp_stack *stack, char line[STACK_LINE])
+{
+    const sp_stack_abilities can = sp_stack_abilities_of(stack);
+    line[0] = '\0';
+    sp_append(line, STACK_LINE, "%s", sp_stack_builtin_summary(index));
+    if (can.source == NULL) {
+        sp_append(line, STACK_LINE, "; runs all that there is");
+        return line;
+    }
+    sp_append(line, STACK_LINE,
+              "; schedules: %s; strategies: %s; exchanges of CP: %s; recomputation: %s; ZeRO: %s; "
+              "a step's samples are %s multiple of rows times dp%s (%s)",
+              or_none(can.schedules), can.strategies, or_none(can.exchanges), can.recomputes,
+              can.zero, can.whole_batches ? "a" : "no",
+              sp_stack_lists(can.schedules, "interleaved")
+                  ? ", its micro-batches one of pp where chunks interleave"
+                  : "",
+              can.source);
+    return line;
+}
+
 static sp_status list_stacks(json_t *list, sp_error *err)
 {
     (void)err;
     for (int i = 0; sp_stack_builtin_name(i) != NULL; i++) {
-        add_line(list, sp_stack_builtin_name(i), sp_stack_builtin_summary(i));
+        char line[STACK_LINE];
+        sp_stack stack = {0};
+        sp_stack_builtin(sp_stack_builtin_name(i), &stack);
+        add_line(list, sp_stack_builtin_name(i), stack_line(i, &stack, line));
     }
     return SP_OK;
 }

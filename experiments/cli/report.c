@@ -587,6 +587,65 @@ void cli_end(int signal_number)
     raise(signal_number);
 }
 
+sp_status cli_read_train_tokens(const char *text, double *tokens, sp_error *err)
+{
+    static const char units[] = "KMBT";
+    *tokens = 0.0;
+    if (text == NULL) {
+        return SP_OK;
+    }
+    char *end = NULL;
+    double number = strtod(text, &end);
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    for (const char *u = units; unit != NULL && u <= unit; u++) {
+        number *= 1e3;
+    }
+    bool digits = text[0] >= '0' && text[0] <= '9' && strpbrk(text, "xXeEpP") == NULL;
+    bool read = digits && end != text && (*end == '\0' || (unit != NULL && end[1] == '\0'));
+    if (!read || !(number >= 1.0 && number <= 1e18)) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--train-tokens: expected a number of tokens such as 300B or 15T, got "
+                            "'%s'",
+                            text);
+    }
+    *tokens = number;
+    return SP_OK;
+}
+
+static double days_of(double tokens, const sp_result *result)
+{
+    return tokens / sp_result_tokens_per_s(result) / 86400.0;
+}
+
+static double gpu_hours_of(double tokens, const sp_result *result)
+{
+    return 24.0 * days_of(tokens, result) * (double)sp_layout_ranks(&result->layout);
+}
+
+const char *cli_training_text(double tokens, const sp_result *result, char text[CLI_TRAINING])
+{
+    static const char *const units[] = {"", "K", "M", "B", "T"};
+    char hours[CLI_GROUPED];
+    double number = tokens;
+    int unit = 0;
+    while (number >= 1e3 && unit < 4) {
+        number /= 1e3;
+        unit++;
+    }
+    snprintf(text, CLI_TRAINING, "%.6g%s tokens: %.3g days, %s GPU-hours", number, units[unit],
+             days_of(tokens, result),
+             cli_grouped((int64_t)llround(gpu_hours_of(tokens, result)), hours));
+    return text;
+}
+
+json_t *cli_training_json(double tokens, const sp_result *result)
+{
+    return tokens > 0.0
+               ? sp_json_object(SP_JSON("tokens", tokens), SP_JSON("days", days_of(tokens, result)),
+                                SP_JSON("gpu_hours", gpu_hours_of(tokens, result)))
+               : NULL;
+}
+
 static volatile sig_atomic_t stop_signal; // 0: none has come
 
 // The second signal ends the program at once.

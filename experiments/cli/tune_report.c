@@ -8,6 +8,7 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/model/inventory.h"
+#include "solver/strategy.h"
 
 // Settings that the search turns, and how a column of them is headed.
 typedef struct tune_axis {
@@ -204,8 +205,8 @@ static bool lacks_memory(const sweep_layout *point)
     const sweep_trial *d = &point->trial;
     double margin_gib = d->figure[SWEEP_MEMORY_MARGIN_GIB];
     double limit_gib = d->figure[SWEEP_PEAK_MEMORY_GIB] + margin_gib;
-    return point->evaluated && d->status == SWEEP_OOM && margin_gib < 0.0 &&
-           margin_gib >= -most_lacking * limit_gib;
+    return point->lacks == SWEEP_RUNS && point->evaluated && d->status == SWEEP_OOM &&
+           margin_gib < 0.0 && margin_gib >= -most_lacking * limit_gib;
 }
 
 static void take(const sweep_layout *point, other *best)
@@ -227,7 +228,7 @@ static other find_other(const cli_tuned *tuned, const remedy_axis *axis)
     other best = {NULL, NULL};
     for (int64_t i = 0; i < all->count; i++) {
         const sweep_layout *point = &all->point[i];
-        if (point->evaluated && isfinite(time_of(point))) {
+        if (point->lacks == SWEEP_RUNS && point->evaluated && isfinite(time_of(point))) {
             json_t *value = value_of(tuned, point, axis->path);
             if (is_other(axis, value, answer)) {
                 take(point, &best);
@@ -437,9 +438,10 @@ static void count_choice(choices *all, const json_t *value, const sweep_layout *
     if (c == NULL) {
         return;
     }
-    if (point->dropped) {
+    bool known = point->evaluated || point->left_out || point->trial.status == SWEEP_OOM;
+    if (point->dropped || !known) {
         c->dropped = true;
-    } else if (!point->evaluated) {
+    } else if (point->left_out) {
         c->bound_ms = fmin(c->bound_ms, point->bound_ms);
     } else {
         count_evaluated(c, &point->trial);
@@ -455,6 +457,9 @@ static void count_choices(const cli_tuned *tuned, choices all[GROUPS])
     }
     for (int64_t i = 0; i < tuned->layouts->count; i++) {
         const sweep_layout *point = &tuned->layouts->point[i];
+        if (point->lacks != SWEEP_RUNS) {
+            continue;
+        }
         json_t *settings = sweep_layouts_settings(tuned->layouts, point);
         json_t *strategy = json_string(tuned->options->strategies[point->strategy]);
         count_choice(&all[0], strategy, point);
@@ -745,6 +750,12 @@ static void print_counts(const cli_tuned *tuned)
         printf(", %s not tried because the other strategies are slow at their degrees",
                cli_grouped(all->dropped, number));
     }
+    if (all->cannot_run > 0) {
+        printf(", %s that the stack cannot run", cli_grouped(all->cannot_run, number));
+    }
+    if (all->untried > 0) {
+        printf(", %s not tried when it stopped", cli_grouped(all->untried, number));
+    }
     putchar('\n');
 }
 
@@ -825,10 +836,83 @@ static void print_expandable(const cli_tuned *tuned)
     }
 }
 
+// By how many percent a point that the stack lacks trains faster than the answer.
+static double added_percent(const cli_tuned *tuned, const sweep_layout *point)
+{
+    return 100.0 * (sweep_expected_ms(&tuned->layouts->ranked[0]->trial) /
+                        sweep_expected_ms(&point->trial) -
+                    1.0);
+}
+
+// What stands for what the stack lacks.
+static const char *lacked_name(const cli_tuned *tuned, const sweep_layout *point)
+{
+    return point->lacks == SWEEP_LACKS_SCHEDULE ? point->trial.schedule
+                                                : tuned->options->strategies[point->strategy];
+}
+
+// What another stack would add; nothing where it searches for all that there is.
+static void print_beyond(const cli_tuned *tuned)
+{
+    bool adds = false;
+    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_STRATEGY; lack++) {
+        const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, (sweep_lack)lack);
+        char layout[CLI_TUNE_POINT];
+        if (point == NULL || added_percent(tuned, point) < 0.05) {
+            continue;
+        }
+        printf("%sa stack with %s would train %.1f %% faster: %s\n", adds ? "" : "\n",
+               lacked_name(tuned, point), added_percent(tuned, point),
+               cli_tune_point(tuned->options, tuned->layouts, point, layout));
+        adds = true;
+    }
+    if (adds) {
+        puts("--any-schedule searches as if the stack had it");
+    } else if (tuned->layouts->beyond_count > 0) {
+        puts("\nno other schedule or strategy that was tried would be faster on another stack");
+    }
+}
+
+enum { TO_DO = 320 };
+
+// What the answer asks of the data loader, by the name that the stack has for it.
+static const char *to_do_text(const cli_tuned *tuned, char text[TO_DO])
+{
+    const sp_scenario *scenario = tuned->scenario;
+    const sp_strategy *strategy = sp_strategy_find(tuned->result->strategy);
+    const char *name = sp_stack_abilities_of(&scenario->memory.stack).row_setting;
+    char number[CLI_GROUPED];
+    text[0] = '\0';
+    if (strategy->kind == SP_STRATEGY_ROWS) {
+        sp_append(text, TO_DO, "%s rows to %s tokens",
+                  strcmp(strategy->name, "padded") == 0 ? "pad" : "pack",
+                  cli_grouped(tuned->batches->context, number));
+        sp_append(text, TO_DO, name != NULL ? " (%s)" : "%s", name != NULL ? name : "");
+    } else if (scenario->strategy.rank_tokens > 0) {
+        sp_append(text, TO_DO, "pack up to %s tokens for each rank",
+                  cli_grouped(scenario->strategy.rank_tokens, number));
+        bool megatron = strcmp(strategy->name, "hybrid-cp") == 0;
+        sp_append(text, TO_DO, " (%s)",
+                  megatron ? "Megatron-LM: --max-seqlen-per-dp-cp-rank" : "strategy.rank_tokens");
+    } else if (scenario->strategy.chunk_tokens > 0) {
+        sp_append(text, TO_DO, "cut samples into chunks of %s tokens",
+                  cli_grouped(scenario->strategy.chunk_tokens, number));
+    } else {
+        sp_append(text, TO_DO,
+                  "train the packs of a plan: slimpack plan --stream plans each batch");
+    }
+    if (scenario->strategy.microbatch_samples > 1) {
+        sp_append(text, TO_DO, ", %lld to a micro-batch",
+                  (long long)scenario->strategy.microbatch_samples);
+    }
+    return text;
+}
+
 void cli_print_tuned(const cli_tuned *tuned)
 {
     if (tuned->stopped) {
-        puts("stopped by a signal before all points were tried: the fastest so far");
+        printf("%s before all points were tried: the fastest so far\n",
+               tuned->late ? "the time of --time-limit was up" : "stopped by a signal");
     }
     print_answer(tuned);
     print_question(tuned);
@@ -843,7 +927,14 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_front(tuned);
     print_findings(tuned);
     print_choices(tuned);
-    printf("\ngo on with: %s\n", tuned->go_on);
+    print_beyond(tuned);
+    if (tuned->train_tokens > 0.0) {
+        char training[CLI_TRAINING];
+        printf("\n%s\n", cli_training_text(tuned->train_tokens, tuned->result, training));
+    }
+    char to_do[TO_DO];
+    printf("\n%s\n", to_do_text(tuned, to_do));
+    printf("go on with: %s\n", tuned->go_on);
 }
 
 // ---- for programs ----
@@ -898,8 +989,11 @@ static json_t *question_json(const cli_tuned *tuned)
 static json_t *counts_json(const sweep_layouts *all)
 {
     json_t *points = cli_statuses_json(all->of_status);
-    return sp_json_add(points, SP_JSON("left_out", all->left_out),
-                       SP_JSON("dropped", all->dropped));
+    sp_json_add(points, SP_JSON("left_out", all->left_out), SP_JSON("dropped", all->dropped));
+    return all->cannot_run + all->untried > 0
+               ? sp_json_add(points, SP_JSON("cannot_run", all->cannot_run),
+                             SP_JSON("untried", all->untried))
+               : points;
 }
 
 json_t *cli_tuned_json_empty(const cli_tuned *tuned)
@@ -914,6 +1008,22 @@ json_t *cli_tuned_json_empty(const cli_tuned *tuned)
         SP_JSON("top", json_array()), SP_JSON("front", json_array()),
         SP_JSON("limits_ms", json_null()), SP_JSON("findings", json_array()),
         SP_JSON("choices", json_object()));
+}
+
+// [a point, with "lacks" (what the stack has not) and "added_percent" (of training speed)]
+static json_t *beyond_json(const cli_tuned *tuned)
+{
+    json_t *list = json_array();
+    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_STRATEGY; lack++) {
+        const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, (sweep_lack)lack);
+        if (point != NULL) {
+            json_array_append_new(
+                list,
+                sp_json_add(point_json(tuned, point), SP_JSON("lacks", lacked_name(tuned, point)),
+                            SP_JSON("added_percent", added_percent(tuned, point))));
+        }
+    }
+    return list;
 }
 
 json_t *cli_tuned_json(const cli_tuned *tuned)
@@ -948,6 +1058,15 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
                 expandable != NULL ? point_json(tuned, expandable) : json_null());
     if (tuned->stopped) {
         sp_json_put(object, "stopped", json_true());
+    }
+    char to_do[TO_DO];
+    sp_json_put(object, "to_do", json_string(to_do_text(tuned, to_do)));
+    if (all->beyond_count > 0) {
+        sp_json_put(object, "beyond", beyond_json(tuned));
+    }
+    json_t *training = cli_training_json(tuned->train_tokens, tuned->result);
+    if (training != NULL) {
+        sp_json_put(object, "training", training);
     }
     return object;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/tune/abilities.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
@@ -36,12 +37,22 @@ typedef struct finder {
     double *bound_ms; // [of the first axes]; negative: not known yet
     int64_t *wanted;  // of these, those with points
     int64_t wanted_count;
-    bool *survives;       // [of the first axes]; NULL: all do
-    sweep_layout **order; // [count]
-    sweep_layout **block; // those in work
-    double best_ms;       // of those that fit well, so far
-    int scout;            // strategy that is tried to find survivors alone; -1: none
-    int counted;          // points whose blocks were
+    int *survives;        // [of the first axes]: how many do up to this one; 0: not; NULL: all do
+    sweep_layout **order; // [order_count], all but those that cannot run
+    int64_t order_count;
+    sweep_layout **winner; // [count], those that are searched with all effort
+    sweep_layout **block;  // those in work
+    // Of those that fit well, so far: of points that run, and of those that the stack lacks.
+    double best_ms[SWEEP_LACKS];
+    const sweep_layout *best; // of the former; NULL: none yet
+    double *cheap_ms;    // [of the first axes], the fastest cheap point; INFINITY: none may fit
+    bool *cheap_fits;    // one fits well
+    double *floor_ms;    // [of strategies, of the first axes, rows]: floor_of; 0: not known
+    int64_t *states;     // [of the first axes], bytes; 0: not known
+    int64_t limit_bytes; // of memory
+    int64_t tokens;      // of a batch, the mean
+    int scout;           // strategy that is tried to find survivors alone; -1: none
+    int counted;         // points whose blocks were
 } finder;
 
 enum {
@@ -51,7 +62,7 @@ enum {
     MOST_BUDGETS = 5,
     MOST_ROWS = 4, // of a micro-batch
     MICROBATCH_TOKENS = 16384,
-    CONDITION = 512,
+    CONDITION = 1024,
     BUDGET_STEP = 128, // tokens: a budget that divides in eighths stays one of whole tiles
     MOST_SLICES = 4,   // of a row, times the pipeline ranks
     MOST_RETAINED = 8, // chunks
@@ -99,13 +110,54 @@ static bool has_option(const sp_strategy *strategy, const char *option)
     return found != NULL && (found[length] == ',' || found[length] == '\0');
 }
 
-// The schedules of strategies that bring none, with the chunks that each runs. Without a pipeline
-// they are all alike.
-static const char *const any_schedule =
-    "tp * cp * pp * dp == %lld && ((schedule.kind == '1f1b' && chunks_per_rank == 1) || pp > 1 && "
-    "(schedule.kind == 'interleaved' && chunks_per_rank > 1 || "
-    "(schedule.kind == 'zb-h1' || schedule.kind == 'zb-h2') && chunks_per_rank == 1 || "
-    "(schedule.kind == 'zb-v' || schedule.kind == 'v-half') && chunks_per_rank == 2))";
+// Schedules of strategies that bring none. Without a pipeline they are all alike, and the first one
+// stands for them.
+static int tried_schedules(const sweep_layouts_options *options, const char *const **names)
+{
+    static const char *const tried[] = {"1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2", "v-half"};
+    bool wide = options->wide || options->around;
+    *names = options->schedules != NULL ? options->schedules : tried;
+    return options->schedules != NULL ? options->schedule_count
+           : wide                     ? (int)(sizeof tried / sizeof tried[0])
+                                      : 4;
+}
+
+static int chunks_of(const char *schedule)
+{
+    int kind = 0;
+    while (strcmp(sp_schedule_names[kind], schedule) != 0) {
+        kind++;
+    }
+    return sp_schedule_traits_of((sp_schedule_kind)kind).chunks;
+}
+
+// Appends the condition that a schedule runs as many chunks as it needs: 0 stands for several.
+static void add_schedules(const sweep_layouts_options *options, char where[CONDITION])
+{
+    const char *const *names;
+    int count = tried_schedules(options, &names);
+    sp_append(where, CONDITION, " && (");
+    for (int i = 0; i < count; i++) {
+        int chunks = chunks_of(names[i]);
+        sp_append(where, CONDITION,
+                  chunks > 0 ? "%s%sschedule.kind == '%s' && chunks_per_rank == %d%s"
+                             : "%s%sschedule.kind == '%s' && chunks_per_rank > %d%s",
+                  i > 0 ? " || " : "", i > 0 ? "pp > 1 && " : "(", names[i],
+                  chunks > 0 ? chunks : i > 0, i > 0 ? "" : ")");
+    }
+    sp_append(where, CONDITION, ")");
+}
+
+static json_t *list_schedules(const sweep_layouts_options *options)
+{
+    const char *const *names;
+    int count = tried_schedules(options, &names);
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++) {
+        json_array_append_new(list, json_string(names[i]));
+    }
+    return list;
+}
 
 static int64_t gpus_of(const sweep_layouts_options *options, const sp_scenario *scenario)
 {
@@ -126,8 +178,9 @@ static json_t *expert_degrees(const sp_model *model, int64_t ranks)
 
 // The axes that the bound depends on come first, the same for every strategy (work_of).
 static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_strategy *strategy,
-                       int64_t ranks, bool wide)
+                       int64_t ranks, const sweep_layouts_options *options)
 {
+    bool wide = options->wide;
     int64_t most_pp = scenario->model.layers < MOST_PP ? scenario->model.layers : MOST_PP;
     json_t *grid = sp_json_object(
         SP_JSON("parallel.tp", divisors(ranks, scenario->cluster.gpus_per_node, true)),
@@ -150,9 +203,7 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
                     fsdp ? json_pack("[i, i]", 2, 3) : json_pack("[i, i, i]", 1, 2, 3));
     }
     if (!strategy->brings_order) {
-        sp_json_put(grid, "schedule.kind",
-                    json_pack("[s, s, s, s, s*, s*]", "1f1b", "interleaved", "zb-h1", "zb-v",
-                              wide ? "zb-h2" : NULL, wide ? "v-half" : NULL));
+        sp_json_put(grid, "schedule.kind", list_schedules(options));
     }
     if (!strategy->brings_order || strategy->schedule == SP_SCHEDULE_SLIMPIPE) {
         sp_json_put(grid, "parallel.chunks_per_rank", json_pack("[i, i, i]", 1, 2, 4));
@@ -224,7 +275,7 @@ static json_t *exchanges(sp_cp_overlap own)
 
 // Around a base: see sweep_layouts_options.
 static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int64_t context,
-                           const sp_strategy *strategy)
+                           const sp_strategy *strategy, const sweep_layouts_options *options)
 {
     const sp_layout *layout = &scenario->layout;
     const char *recompute =
@@ -239,9 +290,7 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
         sp_json_put(grid, "parallel.ep", json_pack("[i]", sp_layout_ep(layout)));
     }
     if (!strategy->brings_order) {
-        sp_json_put(grid, "schedule.kind",
-                    json_pack("[s, s, s, s, s, s]", "1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2",
-                              "v-half"));
+        sp_json_put(grid, "schedule.kind", list_schedules(options));
     }
     if (!strategy->brings_order || slimpipe) {
         int64_t layers = scenario->model.layers;
@@ -255,12 +304,12 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
     if (has_open_exchange(scenario, strategy)) {
         sp_json_put(grid, "stack.cp_overlap", exchanges(scenario->memory.stack.cp_overlap));
     }
-    static const char *const options[] = {"rank_tokens", "chunk_tokens"};
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        int64_t budget = number_of(base, "strategy", options[i]);
-        if (has_option(strategy, options[i]) && budget > 0) {
+    static const char *const budgeted[] = {"rank_tokens", "chunk_tokens"};
+    for (size_t i = 0; i < sizeof budgeted / sizeof budgeted[0]; i++) {
+        int64_t budget = number_of(base, "strategy", budgeted[i]);
+        if (has_option(strategy, budgeted[i]) && budget > 0) {
             char path[64];
-            snprintf(path, sizeof path, "strategy.%s", options[i]);
+            snprintf(path, sizeof path, "strategy.%s", budgeted[i]);
             sp_json_put(grid, path, budgets_around(budget, context));
         }
     }
@@ -364,9 +413,11 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, int64_
     bool any_order = strategy->brings_order || stated_at(base, options, "schedule.kind") != NULL;
     snprintf(where, sizeof where,
              is_doubled(options, strategy) ? "tp * cp * pp * dp == %lld && pp > 1"
-             : any_order                   ? "tp * cp * pp * dp == %lld"
-                                           : any_schedule,
+                                           : "tp * cp * pp * dp == %lld",
              (long long)gpus);
+    if (!any_order) {
+        add_schedules(options, where);
+    }
     if (sp_model_most_experts(&scenario->model) > 0) {
         if (scenario->layout.etp > 0) {
             sp_append(where, sizeof where, " && tp * cp * dp %% (%d * ep) == 0",
@@ -375,8 +426,8 @@ static sp_status spec_of(const json_t *base, const sp_scenario *scenario, int64_
             sp_append(where, sizeof where, " && cp * dp %% ep == 0");
         }
     }
-    json_t *grid = options->around ? grid_around(base, scenario, context, strategy)
-                                   : grid_of(scenario, context, strategy, gpus, options->wide);
+    json_t *grid = options->around ? grid_around(base, scenario, context, strategy, options)
+                                   : grid_of(scenario, context, strategy, gpus, options);
     pin(grid, base, options);
     json_t *document = sp_json_object(SP_JSON("schema", SWEEP_SCHEMA),
                                       SP_JSON("base", base_of(base, scenario, options, name)),
@@ -400,8 +451,8 @@ static bool is_late(const sweep_layouts_options *options, const sweep_spec *spec
     return kind == SP_STRATEGY_SEARCH || (kind == SP_STRATEGY_BUDGETS && other);
 }
 
-static sp_status list_points(const sweep_layouts_options *options, sweep_layouts *all, int strategy,
-                             sp_error *err)
+static sp_status list_points(const sp_scenario *scenario, const sweep_layouts_options *options,
+                             sweep_layouts *all, int strategy, sp_error *err)
 {
     sweep_cursor cursor;
     bool found = false;
@@ -416,10 +467,11 @@ static sp_status list_points(const sweep_layouts_options *options, sweep_layouts
     sweep_cursor_begin(&cursor, &all->spec[strategy]);
     for (status = sweep_cursor_next(&cursor, &found, err); status == SP_OK && found;
          status = sweep_cursor_next(&cursor, &found, err)) {
-        all->point[all->count++] =
-            (sweep_layout){.strategy = strategy,
-                           .combination = cursor.combination,
-                           .late = is_late(options, &all->spec[strategy], strategy, cursor.digit)};
+        all->point[all->count++] = (sweep_layout){
+            .strategy = strategy,
+            .combination = cursor.combination,
+            .lacks = sweep_lack_of(scenario, options, &all->spec[strategy], strategy, cursor.digit),
+            .late = is_late(options, &all->spec[strategy], strategy, cursor.digit)};
     }
     return status;
 }
@@ -433,12 +485,12 @@ static sp_status list_layouts(const json_t *base, const sp_scenario *scenario, i
     sp_status status =
         spec_of(base, scenario, context, options, strategy, &layouts->spec[strategy], err);
     layouts->spec_count += status == SP_OK;
-    return status == SP_OK ? list_points(options, layouts, strategy, err) : status;
+    return status == SP_OK ? list_points(scenario, options, layouts, strategy, err) : status;
 }
 
 // ---- bounds of points ----
 
-enum { DEGREES = 4, DP_AXIS = 3 }; // axes of a layout alone, and which of them is dp
+enum { DEGREES = 4, DP_AXIS = 3, RECOMPUTE_AXIS = 4 }; // axes of a layout alone, and which are what
 
 // The combination of the first axes at a point.
 static int64_t work_of(const finder *f, const sweep_layout *point)
@@ -469,6 +521,9 @@ static sp_status bound_one(void *context, int worker, int job, sp_error *err)
     if (status == SP_OK) {
         status = sp_evaluate_work_bound(&scenario, &f->batches, &bound_s, &own);
         f->bound_ms[work] = status == SP_OK ? bound_s * 1e3 : 0.0;
+        if (sp_evaluate_states(&scenario, &f->states[work], &own) != SP_OK) {
+            f->states[work] = 0;
+        }
         sp_scenario_fini(&scenario);
     }
     return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
@@ -489,6 +544,48 @@ static double idle_factor(const finder *f, const sweep_layout *point)
     return fmax(json_number_value(dp) / (double)most, 1.0);
 }
 
+// A number of the point's, or of what stands in place of an axis that its grid has not.
+static int64_t number_at(const sweep_spec *spec, const int64_t digit[SWEEP_AXES], const char *path,
+                         int64_t otherwise)
+{
+    for (int a = 0; a < spec->axis_count; a++) {
+        const json_t *value = json_array_get(spec->axes[a].values, (size_t)digit[a]);
+        if (strcmp(spec->axes[a].path, path) == 0 && json_is_integer(value)) {
+            return json_integer_value(value);
+        }
+    }
+    return otherwise;
+}
+
+static const char *schedule_at(const sweep_spec *spec, const int64_t digit[SWEEP_AXES])
+{
+    for (int a = 0; a < spec->axis_count; a++) {
+        if (strcmp(spec->axes[a].path, "schedule.kind") == 0) {
+            return json_string_value(json_array_get(spec->axes[a].values, (size_t)digit[a]));
+        }
+    }
+    return NULL;
+}
+
+// The bound and the bubble of 1F1B, (pp - 1) / (micro-batches * chunks) of it (arXiv 2104.04473,
+// section 2.2), a third of that where weight gradients fill it (arXiv 2401.10241, table 1).
+static double guess_of(const finder *f, const sweep_layout *point)
+{
+    const sweep_spec *spec = &f->layouts->spec[point->strategy];
+    int64_t digit[SWEEP_AXES];
+    sweep_spec_digits(spec, point->combination, digit);
+    int64_t pp = number_at(spec, digit, "parallel.pp", 1);
+    int64_t rows = number_at(spec, digit, "schedule.microbatch_samples", 1);
+    int64_t tokens = number_at(spec, digit, "strategy.chunk_tokens", rows * f->batches.context);
+    int64_t ranks = number_at(spec, digit, "parallel.dp", 1);
+    double microbatches = fmax((double)f->tokens / (double)(tokens * ranks), 1.0);
+    double bubble = (double)(pp - 1) / microbatches /
+                    (double)number_at(spec, digit, "parallel.chunks_per_rank", 1);
+    const char *schedule = schedule_at(spec, digit);
+    bool split = schedule != NULL && schedule[0] == 'z';
+    return point->bound_ms * (1.0 + (split ? bubble / 3.0 : bubble));
+}
+
 static bool spreads_experts(const sweep_spec *spec)
 {
     bool found = false;
@@ -497,6 +594,10 @@ static bool spreads_experts(const sweep_spec *spec)
     }
     return found;
 }
+
+// States that are more than so many times the memory: what else a point needs is not asked. Points
+// of the first strategy tell what more memory would save, if they lack half of it at most.
+static const double most_states_of_first = 1.5;
 
 static sp_status bound_points(finder *f, sp_error *err)
 {
@@ -511,9 +612,10 @@ static sp_status bound_points(finder *f, sp_error *err)
     }
     f->bound_ms = sp_calloc((size_t)f->works, sizeof *f->bound_ms);
     f->wanted = sp_calloc((size_t)f->works, sizeof *f->wanted);
+    f->states = sp_calloc((size_t)f->works, sizeof *f->states);
     for (int64_t i = 0; i < all->count; i++) {
         int64_t work = work_of(f, &all->point[i]);
-        if (f->bound_ms[work] == 0.0) {
+        if (all->point[i].lacks != SWEEP_CANNOT_RUN && f->bound_ms[work] == 0.0) {
             f->bound_ms[work] = -1.0;
             f->wanted[f->wanted_count++] = work;
         }
@@ -527,6 +629,10 @@ static sp_status bound_points(finder *f, sp_error *err)
         double idle = strategy->kind == SP_STRATEGY_ROWS ? idle_factor(f, &all->point[i]) : 1.0;
         all->point[i].bound_ms =
             strategy->joins_documents ? 0.0 : idle * f->bound_ms[work_of(f, &all->point[i])];
+        double most = all->point[i].strategy == 0 ? most_states_of_first : 1.0;
+        all->point[i].too_big =
+            (double)f->states[work_of(f, &all->point[i])] > most * (double)f->limit_bytes;
+        all->point[i].guess_ms = guess_of(f, &all->point[i]);
     }
     return status;
 }
@@ -535,25 +641,33 @@ static sp_status bound_points(finder *f, sp_error *err)
 
 enum {
     MOST_ALIKE = 2,   // survivors of the same degrees
-    SEARCH_BLOCK = 8, // points that are searched with all effort before the fastest is looked for
+    MOST_BEYOND = 4,  // searches with all effort of what the stack lacks
+    HURRY_BLOCK = 8,  // searches with little effort before the fastest is looked for
+    SEARCH_BLOCK = 4, // points that are searched with all effort before the fastest is looked for
     COUNT_BLOCK = 4,  // or counted
 };
 
 // A search with all effort is taken to find no less than this share of what a hurried one found:
 // where that fits well, and where memory is short. No search was seen to find less than 0.95 where
 // memory was not short.
-static const double least_share = 0.9;
+static const double least_share = 0.95;
 static const double least_short_share = 0.7;
 
-// Cheap points first, then small bounds; in the order of the points where these are equal.
+// Points come in phases: cheap ones that run, cheap ones that the stack lacks, then late ones.
+static int phase_of(const sweep_layout *point)
+{
+    return 2 * point->late + (point->lacks != SWEEP_RUNS);
+}
+
+// Then those that promise most; in the order of the points where these are equal.
 static int by_promise(const void *a, const void *b)
 {
     const sweep_layout *p = *(sweep_layout *const *)a;
     const sweep_layout *q = *(sweep_layout *const *)b;
-    if (p->late != q->late) {
-        return p->late ? 1 : -1;
+    if (phase_of(p) != phase_of(q)) {
+        return phase_of(p) - phase_of(q);
     }
-    return p->bound_ms != q->bound_ms ? (p->bound_ms > q->bound_ms ? 1 : -1) : (p > q) - (p < q);
+    return p->guess_ms != q->guess_ms ? (p->guess_ms > q->guess_ms ? 1 : -1) : (p > q) - (p < q);
 }
 
 // Blocks that are not counted yet may fit, and then it does not wait for the allocator.
@@ -624,17 +738,135 @@ static bool must_count(const finder *f, const sweep_layout *point)
     return !point->counted && point->strategy != f->scout;
 }
 
+// The time that a point must beat: of those that run, and of its own kind.
+static double best_for(const finder *f, const sweep_layout *point)
+{
+    return fmin(f->best_ms[SWEEP_RUNS], f->best_ms[point->lacks]);
+}
+
 static bool is_fastest(const finder *f, const sweep_layout *point)
 {
-    return point->trial.status == SWEEP_OK && expected_of(point) < f->best_ms;
+    return point->trial.status == SWEEP_OK && expected_of(point) < best_for(f, point);
+}
+
+// Forwards are a third of the computing: backwards have twice the products.
+static const double forward_share = 1.0 / 3.0;
+
+static bool searches(const finder *f, const sweep_layout *point)
+{
+    return sp_strategy_find(f->options->strategies[point->strategy])->by_effort;
+}
+
+static bool has_pipeline(const finder *f, const sweep_layout *point)
+{
+    const sweep_spec *spec = &f->layouts->spec[point->strategy];
+    int64_t digit[SWEEP_AXES];
+    sweep_spec_digits(spec, point->combination, digit);
+    return number_at(spec, digit, "parallel.pp", 1) > 1;
+}
+
+enum { ROW_KINDS = 3 }; // of a micro-batch: 1, 2 and 4 rows
+
+// Schedules run the same packs of rows: none is faster than the others without their bubble, but
+// for what it hides of other exchanges, which is taken to be a tenth of the step at most. A search
+// of packs is taken to gain no more than two fifths of the fastest cheap point with its degrees.
+static const double schedule_share = 0.9;
+static const double search_share = 0.6;
+static const double plain_share = 0.98;
+static const double work_share = 0.9;
+
+// Where points of rows with these first axes keep their least time; NULL: nowhere.
+static double *floor_of(const finder *f, const sweep_layout *point)
+{
+    const sp_strategy *strategy = sp_strategy_find(f->options->strategies[point->strategy]);
+    const sweep_spec *spec = &f->layouts->spec[point->strategy];
+    int64_t digit[SWEEP_AXES];
+    if (strategy->kind != SP_STRATEGY_ROWS || f->options->survivors == 0) {
+        return NULL;
+    }
+    sweep_spec_digits(spec, point->combination, digit);
+    int64_t rows = number_at(spec, digit, "schedule.microbatch_samples", 1);
+    int64_t kind = rows >= 4 ? 2 : rows - 1;
+    return &f->floor_ms[(point->strategy * f->works + work_of(f, point)) * ROW_KINDS + kind];
+}
+
+static void note_floor(const finder *f, const sweep_layout *point)
+{
+    double *least = floor_of(f, point);
+    double ms = sweep_whole_ms(&point->trial);
+    double busy_ms = schedule_share * ms * (1.0 - point->trial.figure[SWEEP_BUBBLE_RATIO]);
+    if (least != NULL && point->evaluated && isfinite(busy_ms)) {
+        *least = *least == 0.0 ? busy_ms : fmin(*least, busy_ms);
+    }
+}
+
+// The point that recomputes and shards least, all else the same; NULL: it is none of the search.
+static const sweep_layout *plain_of(const finder *f, const sweep_layout *point)
+{
+    const sweep_layouts *all = f->layouts;
+    const sweep_spec *spec = &all->spec[point->strategy];
+    int64_t digit[SWEEP_AXES];
+    int64_t combination = 0;
+    sweep_spec_digits(spec, point->combination, digit);
+    digit[RECOMPUTE_AXIS] = 0;
+    digit[f->axes - 1] = 0; // ZeRO, or recomputation
+    for (int a = 0; a < spec->axis_count; a++) {
+        combination = combination * spec->axes[a].count + digit[a];
+    }
+    // Points stand by strategy, then by combination.
+    int64_t low = 0;
+    int64_t high = all->count;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        const sweep_layout *p = &all->point[middle];
+        bool before = p->strategy != point->strategy ? p->strategy < point->strategy
+                                                     : p->combination < combination;
+        low = before ? middle + 1 : low;
+        high = before ? high : middle;
+    }
+    const sweep_layout *found = low < all->count ? &all->point[low] : NULL;
+    bool same = found != NULL && found->strategy == point->strategy &&
+                found->combination == combination && found != point;
+    return same ? found : NULL;
+}
+
+// A forward that runs again adds its work, and ZeRO adds traffic: a point is taken not to be faster
+// than the plain one, and slower by nine tenths of the work at least.
+static double plain_least(const finder *f, const sweep_layout *point)
+{
+    const sweep_layout *plain = f->options->wide ? plain_of(f, point) : NULL;
+    if (plain == NULL || !plain->evaluated || !isfinite(time_of(plain))) {
+        return 0.0;
+    }
+    return plain_share * time_of(plain) + work_share * (point->bound_ms - plain->bound_ms);
+}
+
+// No plan of the point is faster, as far as is known or taken to be.
+static double least_of(const finder *f, const sweep_layout *point)
+{
+    const double *least = floor_of(f, point);
+    double ms = least != NULL ? fmax(point->bound_ms, *least) : point->bound_ms;
+    if (f->options->survivors > 0 && !searches(f, point)) {
+        ms = fmax(ms, plain_least(f, point));
+    }
+    if (f->survives != NULL && searches(f, point)) {
+        int64_t work = work_of(f, point);
+        // A search that lacks memory runs forwards again; without a pipeline nothing else helps.
+        bool again = !f->cheap_fits[work] && !has_pipeline(f, point);
+        ms = fmax(ms, again ? point->bound_ms * (1.0 + forward_share) : 0.0);
+        ms = fmax(ms, isfinite(f->cheap_ms[work]) ? search_share * f->cheap_ms[work] : 0.0);
+    }
+    return ms;
 }
 
 static void take_fastest(finder *f, sweep_layout *const *block, int count)
 {
     for (int i = 0; i < count; i++) {
+        note_floor(f, block[i]);
         if (is_fastest(f, block[i]) && !must_count(f, block[i]) &&
             block[i]->trial.fits != SP_FITS_TIGHT) {
-            f->best_ms = expected_of(block[i]);
+            f->best_ms[block[i]->lacks] = expected_of(block[i]);
+            f->best = block[i]->lacks == SWEEP_RUNS ? block[i] : f->best;
         }
     }
 }
@@ -662,41 +894,66 @@ static sp_status count_fastest(finder *f, sweep_layout *const *block, int count,
     return status;
 }
 
-// Takes out of the block what cannot be the fastest, and no survivors; returns how many stay.
-static int keep_promising(finder *f, sweep_layout **block, int count)
+// What the stack lacks is tried at fewer combinations: it is told of, and no answer.
+static bool survives(const finder *f, const sweep_layout *point)
 {
-    int kept = 0;
-    for (int i = 0; i < count; i++) {
-        if (!f->options->exhaustive && block[i]->bound_ms > f->best_ms) {
-            f->layouts->left_out++;
-        } else if (f->survives != NULL && !f->survives[work_of(f, block[i])]) {
-            f->layouts->dropped++;
-            block[i]->dropped = true;
-        } else {
-            block[kept++] = block[i];
-        }
-    }
-    return kept;
+    int nth = f->survives[work_of(f, point)];
+    return nth > 0 && (point->lacks == SWEEP_RUNS || nth <= f->options->survivors / 2);
 }
 
-// Those in `order` from `from` up to `end`.
-static sp_status evaluate_points(finder *f, int64_t from, int64_t end, int effort_percent,
-                                 sp_progress *progress, sp_error *err)
+// May the point be the fastest? Else it is counted as what it is.
+static bool is_promising(finder *f, sweep_layout *point)
+{
+    double least_ms = least_of(f, point);
+    if (!f->options->exhaustive && least_ms > best_for(f, point)) {
+        f->layouts->left_out++;
+        point->left_out = true;
+        point->bound_ms = least_ms;
+    } else if (f->survives != NULL && !survives(f, point)) {
+        f->layouts->dropped++;
+        point->dropped = true;
+    } else if (!f->options->exhaustive && point->too_big) {
+        sweep_trial_begin(&point->trial, SWEEP_OOM);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+// The best so far, with its layout.
+static void note_best(const finder *f, sp_progress *progress)
+{
+    char text[96] = "";
+    const sweep_layout *point = f->best;
+    if (point == NULL) {
+        return;
+    }
+    const sweep_trial *best = &point->trial;
+    for (int d = 0; d < SWEEP_DEGREES; d++) {
+        sp_append(text, sizeof text, " %s %d", sweep_degree_names[d], best->degree[d]);
+    }
+    sp_progress_note(progress, "best %.4g s:%s, %s, %s", f->best_ms[SWEEP_RUNS] / 1e3, text,
+                     best->schedule, best->strategy);
+}
+
+// Those in `order` from `from` up to `end`, so many before the fastest is looked for again.
+static sp_status evaluate_points(finder *f, int64_t from, int64_t end, int at_once,
+                                 int effort_percent, sp_progress *progress, sp_error *err)
 {
     sp_status status = SP_OK;
     while (status == SP_OK && from < end) {
-        sweep_layout **block = f->order + from;
-        int count = (int)(end - from < BLOCK ? end - from : BLOCK);
-        int kept = keep_promising(f, block, count);
-        status = evaluate_block(f, block, kept, effort_percent, false, err);
-        take_fastest(f, block, kept);
+        sweep_layout *block[BLOCK];
+        int count = 0;
+        for (; from < end && count < at_once; from++) {
+            block[count] = f->order[from];
+            count += is_promising(f, f->order[from]);
+        }
+        status = evaluate_block(f, block, count, effort_percent, false, err);
+        take_fastest(f, block, count);
         if (status == SP_OK) {
-            status = count_fastest(f, block, kept, err);
+            status = count_fastest(f, block, count, err);
         }
-        from += count;
-        if (isfinite(f->best_ms)) {
-            sp_progress_note(progress, "best %.4g s", f->best_ms / 1e3);
-        }
+        note_best(f, progress);
         sp_progress_update(progress, from);
     }
     return status;
@@ -710,22 +967,47 @@ static bool may_fit(const sweep_trial *d)
            (d->status == SWEEP_OOM && !(d->figure[SWEEP_MEMORY_MARGIN_GIB] < -0.5 * limit_gib));
 }
 
-// Takes the fastest cheap point of each combination of the first axes; the best of these survive,
-// not too many of the same degrees.
-static void choose_survivors(finder *f)
+// Finds the fastest cheap point of each combination of the first axes, and whether one fits well.
+static void note_cheap(finder *f)
 {
-    bool any = false;
-    double *time_ms = sp_calloc((size_t)f->works, sizeof *time_ms);
-    f->survives = sp_calloc((size_t)f->works, sizeof *f->survives);
+    f->cheap_ms = sp_calloc((size_t)f->works, sizeof *f->cheap_ms);
+    f->cheap_fits = sp_calloc((size_t)f->works, sizeof *f->cheap_fits);
     for (int64_t w = 0; w < f->works; w++) {
-        time_ms[w] = (double)HUGE_VAL;
+        f->cheap_ms[w] = (double)HUGE_VAL;
     }
     for (int64_t i = 0; i < f->layouts->count; i++) {
         const sweep_layout *point = &f->layouts->point[i];
         if (!point->late && point->evaluated && may_fit(&point->trial)) {
             int64_t work = work_of(f, point);
-            time_ms[work] = fmin(time_ms[work], sweep_whole_ms(&point->trial));
+            f->cheap_ms[work] = fmin(f->cheap_ms[work], sweep_whole_ms(&point->trial));
+            f->cheap_fits[work] = f->cheap_fits[work] || (point->trial.status == SWEEP_OK &&
+                                                          point->trial.fits != SP_FITS_TIGHT);
         }
+    }
+}
+
+// Is there a combination that shards less by ZeRO, all else the same, at which a cheap point fits
+// well and no slower? More ZeRO saves memory alone.
+static bool shards_in_vain(const finder *f, int64_t work)
+{
+    const sweep_spec *spec = &f->layouts->spec[0];
+    int64_t zero_count = f->options->wide ? spec->axes[f->axes - 1].count : 1;
+    bool vain = false;
+    for (int64_t less = work - work % zero_count; less < work; less++) {
+        vain = vain || (f->cheap_fits[less] && f->cheap_ms[less] <= f->cheap_ms[work]);
+    }
+    return vain;
+}
+
+// The fastest combinations of the first axes survive, not too many of the same degrees.
+static void choose_survivors(finder *f)
+{
+    bool any = false;
+    note_cheap(f);
+    double *time_ms = sp_calloc((size_t)f->works, sizeof *time_ms);
+    f->survives = sp_calloc((size_t)f->works, sizeof *f->survives);
+    for (int64_t w = 0; w < f->works; w++) {
+        time_ms[w] = shards_in_vain(f, w) ? (double)HUGE_VAL : f->cheap_ms[w];
     }
     for (int n = 0; n < f->options->survivors;) {
         int64_t fastest = 0;
@@ -740,10 +1022,10 @@ static void choose_survivors(finder *f)
         int64_t first = fastest / f->alike * f->alike;
         int alike = 0;
         for (int64_t w = first; w < first + f->alike; w++) {
-            alike += f->survives[w];
+            alike += f->survives[w] > 0;
         }
-        f->survives[fastest] = alike < MOST_ALIKE;
         n += alike < MOST_ALIKE;
+        f->survives[fastest] = alike < MOST_ALIKE ? n : 0;
         any = true;
     }
     sp_free(time_ms);
@@ -758,27 +1040,29 @@ static bool may_win(const finder *f, const sweep_layout *point)
 {
     bool fits = point->trial.status == SWEEP_OK && point->trial.fits != SP_FITS_TIGHT;
     double share = fits ? least_share : least_short_share;
-    return point->bound_ms <= f->best_ms && share * time_of(point) <= f->best_ms;
+    return point->bound_ms <= best_for(f, point) && share * time_of(point) <= best_for(f, point);
 }
 
 // Hurried searches again with all effort, the fastest first, as long as they may win.
-static sp_status search_winners(finder *f, sp_error *err)
+static sp_status search_winners(finder *f, bool beyond, sp_error *err)
 {
     int64_t count = 0;
     sp_status status = SP_OK;
     for (int64_t i = 0; i < f->layouts->count; i++) {
         sweep_layout *point = &f->layouts->point[i];
-        if (point->evaluated && point->hurried && may_fit(&point->trial)) {
-            f->order[count++] = point;
+        if (point->evaluated && point->hurried && may_fit(&point->trial) &&
+            (point->lacks != SWEEP_RUNS) == beyond) {
+            f->winner[count++] = point;
         }
     }
-    qsort((void *)f->order, (size_t)count, sizeof *f->order, by_time);
+    qsort((void *)f->winner, (size_t)count, sizeof *f->winner, by_time);
+    count = beyond && count > MOST_BEYOND ? MOST_BEYOND : count;
     for (int64_t from = 0; status == SP_OK && from < count; from += SEARCH_BLOCK) {
         sweep_layout *block[SEARCH_BLOCK];
         int kept = 0;
         for (int64_t i = from; i < count && i < from + SEARCH_BLOCK; i++) {
-            block[kept] = f->order[i];
-            kept += may_win(f, f->order[i]);
+            block[kept] = f->winner[i];
+            kept += may_win(f, f->winner[i]);
         }
         status = evaluate_block(f, block, kept, 0, true, err);
         take_fastest(f, block, kept);
@@ -786,39 +1070,67 @@ static sp_status search_winners(finder *f, sp_error *err)
     return status;
 }
 
-// Evaluates the points that may be the fastest.
+// A search is the more promising the faster the cheap points with its degrees are.
+static void guess_search(const finder *f, sweep_layout *point)
+{
+    double cheap_ms = f->cheap_ms[work_of(f, point)];
+    if (searches(f, point) && isfinite(cheap_ms)) {
+        point->guess_ms = fmax(cheap_ms, least_of(f, point));
+    }
+}
+
+static int64_t end_of_phase(const finder *f, int phase)
+{
+    int64_t end = 0;
+    while (end < f->order_count && phase_of(f->order[end]) <= phase) {
+        end++;
+    }
+    return end;
+}
+
+// Evaluates the points that may be the fastest: cheap ones, then what searches, the stack's first.
 static sp_status evaluate_all(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
     sp_progress progress;
-    int64_t rows = 0;
     for (int64_t i = 0; i < all->count; i++) {
-        f->order[i] = &all->point[i];
+        f->order[f->order_count] = &all->point[i];
+        f->order_count += all->point[i].lacks != SWEEP_CANNOT_RUN;
     }
-    qsort((void *)f->order, (size_t)all->count, sizeof *f->order, by_promise);
-    while (rows < all->count && !f->order[rows]->late) {
-        rows++;
-    }
-    bool chooses = rows > 0 && f->options->survivors > 0 && !f->options->exhaustive;
+    qsort((void *)f->order, (size_t)f->order_count, sizeof *f->order, by_promise);
+    int64_t cheap = end_of_phase(f, 1);
+    bool chooses = cheap > 0 && f->options->survivors > 0 && !f->options->exhaustive;
+    int effort_percent = chooses ? HURRY_PERCENT : 0;
     char label[64];
     bool alone = f->options->strategy_count == 1;
     snprintf(label, sizeof label, "trying layouts%s%s", alone ? " of " : "",
              alone ? f->options->strategies[0] : "");
-    sp_progress_begin(&progress, label, all->count, f->options->quiet);
+    sp_progress_begin(&progress, label, f->order_count, f->options->quiet);
+    sp_progress_tell_lines(&progress, f->options->quiet);
     sp_progress_update(&progress, 0);
-    sp_status status = evaluate_points(f, 0, rows, 0, &progress, err);
+    sp_status status = evaluate_points(f, 0, cheap, BLOCK, 0, &progress, err);
     if (status == SP_OK && chooses) {
         choose_survivors(f);
+        for (int64_t i = cheap; i < f->order_count; i++) {
+            guess_search(f, f->order[i]);
+        }
+        qsort((void *)(f->order + cheap), (size_t)(f->order_count - cheap), sizeof *f->order,
+              by_promise);
     }
     if (f->scout >= 0) {
-        f->best_ms = (double)HUGE_VAL;
+        f->best_ms[SWEEP_RUNS] = (double)HUGE_VAL;
+        f->best = NULL;
         all->left_out = 0;
     }
-    if (status == SP_OK) {
-        status = evaluate_points(f, rows, all->count, chooses ? HURRY_PERCENT : 0, &progress, err);
-    }
-    if (status == SP_OK && chooses) {
-        status = search_winners(f, err);
+    int64_t from = cheap;
+    for (int phase = 2; status == SP_OK && phase <= 3; phase++) {
+        int64_t end = end_of_phase(f, phase);
+        status = evaluate_points(f, from, end, chooses ? HURRY_BLOCK : BLOCK, effort_percent,
+                                 &progress, err);
+        if (status == SP_OK && chooses) {
+            status = search_winners(f, phase == 3, err);
+        }
+        from = end;
     }
     sp_progress_end(&progress);
     return status;
@@ -865,18 +1177,37 @@ sweep_layout **sweep_layouts_front(const sweep_layouts *layouts, int64_t *count)
     return front;
 }
 
+sweep_layout *sweep_layouts_beyond(const sweep_layouts *layouts, sweep_lack lack)
+{
+    for (int64_t i = 0; i < layouts->beyond_count; i++) {
+        if (layouts->beyond[i]->lacks == lack && layouts->beyond[i]->trial.fits != SP_FITS_TIGHT) {
+            return layouts->beyond[i];
+        }
+    }
+    return NULL;
+}
+
 static void rank_points(sweep_layouts *all)
 {
     memset(all->of_status, 0, sizeof all->of_status);
     all->ranked_count = 0;
+    all->beyond_count = 0;
+    all->cannot_run = 0;
+    all->untried = all->count - all->left_out - all->dropped;
     for (int64_t i = 0; i < all->count; i++) {
         sweep_layout *point = &all->point[i];
-        all->of_status[point->trial.status] += point->evaluated;
+        bool known = point->evaluated || point->trial.status == SWEEP_OOM; // or too big
+        all->of_status[point->trial.status] += known;
+        all->cannot_run += point->lacks == SWEEP_CANNOT_RUN;
+        all->untried -= known || point->lacks == SWEEP_CANNOT_RUN;
         if (point->evaluated && point->trial.status == SWEEP_OK) {
-            all->ranked[all->ranked_count++] = point;
+            bool runs = point->lacks == SWEEP_RUNS;
+            sweep_layout ***list = runs ? &all->ranked : &all->beyond;
+            (*list)[runs ? all->ranked_count++ : all->beyond_count++] = point;
         }
     }
     qsort((void *)all->ranked, (size_t)all->ranked_count, sizeof *all->ranked, by_trial);
+    qsort((void *)all->beyond, (size_t)all->beyond_count, sizeof *all->beyond, by_trial);
 }
 
 // Adds those of the first `shown` that are not counted yet; room for BLOCK of them.
@@ -905,6 +1236,10 @@ static int list_uncounted(const finder *f, sweep_layout **block)
     shown = shown < all->ranked_count ? shown : all->ranked_count;
     int count = add_uncounted(f, all->ranked, shown, block, 0);
     count = add_uncounted(f, front, in_front, block, count);
+    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_STRATEGY; lack++) {
+        sweep_layout *best = sweep_layouts_beyond(all, (sweep_lack)lack);
+        count = add_uncounted(f, &best, best != NULL, block, count);
+    }
     sp_free((void *)front);
     return count;
 }
@@ -944,25 +1279,71 @@ static bool is_nearer(const sweep_layout *a, const sweep_layout *b)
                : of_a->figure[SWEEP_MEMORY_MARGIN_GIB] > of_b->figure[SWEEP_MEMORY_MARGIN_GIB];
 }
 
+// Those that were too big without an evaluation, the least states first.
+static int by_guess(const void *a, const void *b)
+{
+    const sweep_layout *p = *(sweep_layout *const *)a;
+    const sweep_layout *q = *(sweep_layout *const *)b;
+    return p->guess_ms != q->guess_ms ? (p->guess_ms > q->guess_ms ? 1 : -1) : (p > q) - (p < q);
+}
+
+// Evaluates what is too big as long as its states alone may lack less than `nearest` does.
+static sp_status evaluate_big(finder *f, const sweep_layout **nearest, sp_error *err)
+{
+    sweep_layouts *all = f->layouts;
+    sp_status status = SP_OK;
+    int64_t count = 0;
+    for (int64_t i = 0; i < all->count; i++) {
+        sweep_layout *point = &all->point[i];
+        if (!point->evaluated && point->trial.status == SWEEP_OOM) {
+            double lacks_bytes = (double)(f->states[work_of(f, point)] - f->limit_bytes);
+            point->guess_ms = lacks_bytes / (double)SP_GIB; // of no use otherwise any more
+            f->order[count++] = point;
+        }
+    }
+    qsort((void *)f->order, (size_t)count, sizeof *f->order, by_guess);
+    for (int64_t from = 0; status == SP_OK && from < count; from += BLOCK) {
+        int size = count - from < BLOCK ? (int)(count - from) : BLOCK;
+        double lacks_gib = *nearest != NULL && (*nearest)->trial.status == SWEEP_OOM
+                               ? -(*nearest)->trial.figure[SWEEP_MEMORY_MARGIN_GIB]
+                               : (double)HUGE_VAL;
+        if (f->order[from]->guess_ms > lacks_gib) {
+            break;
+        }
+        status = evaluate_block(f, f->order + from, size, HURRY_PERCENT, false, err);
+        for (int i = 0; status == SP_OK && i < size; i++) {
+            const sweep_layout *point = f->order[from + i];
+            bool better = *nearest == NULL || is_nearer(point, *nearest);
+            *nearest = point->lacks == SWEEP_RUNS && better ? point : *nearest;
+        }
+    }
+    return status;
+}
+
 // Finds, where nothing fits, what is nearest, the first of equals, and what it lacks.
 static sp_status find_reason(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
     const sweep_layout *nearest = NULL;
-    for (int64_t i = 0; all->ranked_count == 0 && i < all->count; i++) {
+    if (all->ranked_count > 0) {
+        return SP_OK;
+    }
+    for (int64_t i = 0; i < all->count; i++) {
         const sweep_layout *point = &all->point[i];
         bool better = nearest == NULL || is_nearer(point, nearest);
-        nearest = point->evaluated && better ? point : nearest;
+        nearest = point->evaluated && point->lacks == SWEEP_RUNS && better ? point : nearest;
     }
+    sp_status status = evaluate_big(f, &nearest, err);
+    rank_points(all);
     all->nearest = nearest;
-    if (nearest == NULL) {
-        return SP_OK;
+    if (nearest == NULL || status != SP_OK) {
+        return status;
     }
     sweep_trial trial;
     sweep_evaluator *evaluator = &f->evaluator[nearest->strategy];
     evaluator->options.no_causes = false;
     evaluator->options.effort_percent = nearest->hurried ? HURRY_PERCENT : 0;
-    sp_status status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, NULL, err);
+    status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, NULL, err);
     snprintf(all->reason, sizeof all->reason, "%s", trial.reason);
     return status;
 }
@@ -997,6 +1378,10 @@ static sp_status find(finder *f, sp_error *err)
     sweep_layouts *all = f->layouts;
     sp_status status = unless_stopped(all, bound_points(f, err), err);
     f->order = sp_calloc((size_t)all->count + 1, sizeof *f->order);
+    f->winner = sp_calloc((size_t)all->count + 1, sizeof *f->winner);
+    f->floor_ms = sp_calloc((size_t)(f->works * f->options->strategy_count * ROW_KINDS) + 1,
+                            sizeof *f->floor_ms);
+    all->beyond = sp_calloc((size_t)all->count + 1, sizeof *all->beyond);
     all->ranked = sp_calloc((size_t)all->count + 1, sizeof *all->ranked);
     if (status == SP_OK && !all->stopped) {
         status = unless_stopped(all, evaluate_all(f, err), err);
@@ -1027,6 +1412,9 @@ static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *
     layouts->spec = sp_calloc(count, sizeof *layouts->spec);
     f->evaluator = sp_calloc(count, sizeof *f->evaluator);
     sp_status status = sp_evaluate_batches(scenario, &f->batches, err);
+    for (int b = 0; status == SP_OK && b < f->batches.count; b++) {
+        f->tokens += f->batches.batch[b].total_tokens / f->batches.count;
+    }
     for (int s = 0; status == SP_OK && s < options->strategy_count; s++) {
         status = list_layouts(base, scenario, f->batches.context, options, s, layouts, err);
         if (status == SP_OK) {
@@ -1046,6 +1434,11 @@ static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *
     sp_free(f->bound_ms);
     sp_free(f->wanted);
     sp_free(f->survives);
+    sp_free(f->states);
+    sp_free(f->cheap_ms);
+    sp_free(f->cheap_fits);
+    sp_free(f->floor_ms);
+    sp_free((void *)f->winner);
     sp_free((void *)f->order);
     sp_batches_fini(&f->batches);
     return status;
@@ -1056,8 +1449,13 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                              sp_error *err)
 {
     sweep_layouts_options with_scout = *options;
-    finder f = {
-        .options = &with_scout, .layouts = layouts, .best_ms = (double)HUGE_VAL, .scout = -1};
+    finder f = {.options = &with_scout,
+                .layouts = layouts,
+                .scout = -1,
+                .limit_bytes = scenario->memory_limit_bytes};
+    for (int lack = 0; lack < SWEEP_LACKS; lack++) {
+        f.best_ms[lack] = (double)HUGE_VAL;
+    }
     *layouts = (sweep_layouts){0};
     const char **strategies =
         (const char **)sp_calloc((size_t)options->strategy_count + 1, sizeof *strategies);
@@ -1082,6 +1480,7 @@ void sweep_layouts_fini(sweep_layouts *layouts)
     sp_free(layouts->spec);
     sp_free(layouts->point);
     sp_free((void *)layouts->ranked);
+    sp_free((void *)layouts->beyond);
     *layouts = (sweep_layouts){0};
 }
 

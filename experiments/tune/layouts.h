@@ -32,18 +32,42 @@ typedef struct sweep_layouts_options {
     // alone). PyTorch's blocks are counted of them, and of points that would be the fastest: a
     // point whose blocks do not fit is tight.
     int shown;
+    // Points that the scenario's stack cannot run (sp_stack_abilities) are no answers, unless a
+    // setting that it lacks is stated. Those with another schedule or strategy are `beyond`, all
+    // others are not tried.
+    bool within_stack;
+    bool strategies_stated; // then all of the strategies are taken to be the stack's
+    // Schedules that are tried, in place of those below; [schedule_count], NULL: those.
+    const char *const *schedules;
+    int schedule_count;
     int threads;
     bool quiet; // no progress
 } sweep_layouts_options;
+
+// What keeps a stack from running a point.
+typedef enum sweep_lack {
+    SWEEP_RUNS,
+    SWEEP_LACKS_SCHEDULE,
+    SWEEP_LACKS_STRATEGY,
+    SWEEP_CANNOT_RUN, // recomputation, ZeRO stage, pipeline, context parallelism or batch size
+    SWEEP_LACKS
+} sweep_lack;
 
 // A strategy at a layout, with a schedule, recomputation and budget.
 typedef struct sweep_layout {
     int strategy; // index in the options
     int64_t combination;
-    // No plan of whole batches is faster at this layout; 0: not known.
+    // No plan of whole batches is faster at this layout; 0: not known. Of points that were left out
+    // also what others like it take, as far as it is taken to bound them.
     double bound_ms;
-    bool late;      // tried at survivors
-    bool evaluated; // else left out: its bound is above the time of one that fits, or ...
+    double guess_ms; // by which points are tried, the least first
+    sweep_lack lacks;
+    bool late; // tried at survivors
+    // Parameters, gradients and optimizer states alone are more than the memory and half of it:
+    // out of memory without an evaluation.
+    bool too_big;
+    bool evaluated; // else, unless a stop came first:
+    bool left_out;  // its bound is above the time of one that fits, or ...
     bool dropped;   // ... it is no survivor
     bool hurried;   // searched with a tenth of the effort
     bool counted;   // with PyTorch's blocks
@@ -55,12 +79,16 @@ typedef struct sweep_layouts {
     int spec_count;
     sweep_layout *point; // [count], by strategy, then in the order of the spec; owned
     int64_t count;
-    sweep_layout **ranked; // [ranked_count], those that fit, the fastest first; owned
+    sweep_layout **ranked; // [ranked_count], those that fit and run, the fastest first; owned
     int64_t ranked_count;
+    sweep_layout **beyond; // [beyond_count], those that fit and that the stack lacks; owned
+    int64_t beyond_count;
     int64_t of_status[SWEEP_STATUSES];
-    int64_t left_out; // for their bounds
-    int64_t dropped;  // no survivors
-    bool stopped;     // before the end (sp_stop_request): `ranked` is of what was evaluated by then
+    int64_t left_out;   // for their bounds
+    int64_t dropped;    // no survivors
+    int64_t cannot_run; // by the stack, whatever is tried
+    int64_t untried;    // where a stop came before them
+    bool stopped; // before the end (sp_stop_request): `ranked` is of what was evaluated by then
     // Where nothing fits: the point that lacks the least memory, else the first that has a plan or
     // a scenario at least, and why it does not fit; NULL: none was evaluated.
     const sweep_layout *nearest;
@@ -70,12 +98,13 @@ typedef struct sweep_layouts {
 // Evaluates the scenario of `base` (changed by no one; `scenario` is what it reads as) under the
 // strategies on its GPUs: tensor parallelism inside a node, context parallelism up to 16 in powers
 // of two, pipeline and data parallelism by divisors, recomputation none, attention or full,
-// schedules 1f1b, interleaved (2 and 4 chunks), zb-h1 and zb-v for strategies that bring no order,
-// and rank_tokens and chunk_tokens in powers of two. Strategies of rows come first. A point is left
-// out where pure work alone takes longer than one that was evaluated and fits well, so without
-// `survivors` the fastest is that of all points. Of equally fast ones the first in the order of
-// `point` counts; those that fit tightly come last. Nothing depends on `threads`. A stop is no
-// error. The caller calls sweep_layouts_fini(), also after an error.
+// schedules 1f1b, interleaved (2 and 4 chunks), zb-h1 and zb-v for strategies that bring no order
+// (`schedules` says otherwise), and rank_tokens and chunk_tokens in powers of two. Strategies of
+// rows come first. A point is left out where pure work alone takes longer than one that was
+// evaluated and fits well, so without `survivors` the fastest is that of all points. Of equally
+// fast ones the first in the order of `point` counts; those that fit tightly come last. Nothing
+// depends on `threads`. A stop is no error. The caller calls sweep_layouts_fini(), also after an
+// error.
 sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                              const sweep_layouts_options *options, sweep_layouts *layouts,
                              sp_error *err);
@@ -90,6 +119,9 @@ sp_status sweep_layouts_refine(const sweep_layouts_options *options, const char 
 // peak memory, of the points that fit and do not fit tightly, the fastest first; the caller frees
 // the list with sp_free().
 sweep_layout **sweep_layouts_front(const sweep_layouts *layouts, int64_t *count);
+
+// The fastest point of those that the stack lacks for this; NULL: none fits.
+sweep_layout *sweep_layouts_beyond(const sweep_layouts *layouts, sweep_lack lack);
 
 // The scenario at a point; the caller owns it.
 json_t *sweep_layouts_document(const sweep_layouts *layouts, const sweep_layout *point);

@@ -7,8 +7,10 @@
 #include <time.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/progress.h"
 
 static atomic_bool stop_requested;
+static _Atomic double stop_at_s; // 0: never
 
 void sp_stop_request(void)
 {
@@ -18,16 +20,36 @@ void sp_stop_request(void)
 void sp_stop_forget(void)
 {
     atomic_store_explicit(&stop_requested, false, memory_order_relaxed);
+    atomic_store_explicit(&stop_at_s, 0.0, memory_order_relaxed);
 }
 
-bool sp_stop_requested(void)
+void sp_stop_at(double clock_s)
+{
+    atomic_store_explicit(&stop_at_s, clock_s, memory_order_relaxed);
+}
+
+bool sp_stop_is_late(void)
+{
+    double at_s = atomic_load_explicit(&stop_at_s, memory_order_relaxed);
+    return at_s > 0.0 && sp_clock_s() >= at_s;
+}
+
+bool sp_stop_by_request(void)
 {
     return atomic_load_explicit(&stop_requested, memory_order_relaxed);
 }
 
+bool sp_stop_requested(void)
+{
+    return sp_stop_by_request() || sp_stop_is_late();
+}
+
 sp_status sp_stop_check(sp_error *err)
 {
-    return sp_stop_requested() ? sp_error_set(err, SP_ERR_STOPPED, "stopped by a signal") : SP_OK;
+    return sp_stop_requested()
+               ? sp_error_set(err, SP_ERR_STOPPED,
+                              sp_stop_is_late() ? "the time is up" : "stopped by a signal")
+               : SP_OK;
 }
 
 typedef struct shared {

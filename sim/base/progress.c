@@ -8,6 +8,8 @@
 
 enum { BAR_CELLS = 24 };
 
+static const double line_s = 10.0;
+
 double sp_clock_s(void)
 {
     struct timespec now;
@@ -22,6 +24,24 @@ void sp_progress_begin(sp_progress *progress, const char *label, int64_t total, 
     progress->started_s = progress->active ? sp_clock_s() : 0.0;
 }
 
+void sp_progress_tell_lines(sp_progress *progress, bool quiet)
+{
+    progress->lines = !quiet && !progress->active;
+    progress->started_s = sp_clock_s();
+    progress->drawn_s = progress->lines ? progress->started_s : 0.0;
+}
+
+static void tell_line(sp_progress *progress, int64_t done)
+{
+    double now = sp_clock_s();
+    if (now - progress->drawn_s >= line_s) {
+        progress->drawn_s = now;
+        fprintf(stderr, "%s: %lld/%lld after %.0f s%s%s\n", progress->label, (long long)done,
+                (long long)progress->total, now - progress->started_s,
+                progress->note[0] != '\0' ? ", " : "", progress->note);
+    }
+}
+
 void sp_progress_note(sp_progress *progress, const char *format, ...)
 {
     va_list args;
@@ -32,6 +52,9 @@ void sp_progress_note(sp_progress *progress, const char *format, ...)
 
 void sp_progress_update(sp_progress *progress, int64_t done)
 {
+    if (progress->lines) {
+        tell_line(progress, done);
+    }
     if (!progress->active) {
         return;
     }

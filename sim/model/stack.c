@@ -269,6 +269,18 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
     .gradient_reduce_dtype = SP_REDUCE_BF16, .bucketed_epilogue = true, .bucket_bytes = 1e9, \
     .copied_logits = true
 
+// What it and TRL's SFTTrainer run.
+#define HF_ABILITIES                                                                             \
+    {                                                                                            \
+        .schedules = "", .strategies = "padded packed concat sorted ffd bfd",                    \
+        .pads_batches = true, /* DataCollatorWithPadding, padding "longest" */                   \
+            .row_setting = "max_length of TRL's SFTConfig, with packing on", .exchanges = "a2a", \
+        .recomputes = "none full", .zero = "0 1 2 3", .whole_batches = true,                     \
+        .source =                                                                                \
+            "transformers, integrations/deepspeed.py (no pipeline); TRL, "                       \
+            "trainer/sft_config.py (packing_strategy); DeepSpeed, sequence/layer.py (Ulysses)"   \
+    }
+
 // The named stacks. Megatron-DeepSpeed as of 2022: Narayanan et al., arXiv 2104.04473, section 4
 // (blocking transfers, scatter and gather over TP). Megatron-Core of 2024 with TP and CP
 // overlapped, as kwai/Megatron-Kwai (branch atc24ae) runs it: forward reduce-scatters block
@@ -284,12 +296,33 @@ typedef enum framework {
     FSDP
 } framework;
 
+// Megatron-LM has 1F1B and interleaved 1F1B (core/pipeline_parallel/schedules.py); zero bubble is
+// of forks. A step's samples must be a multiple of micro-batch size times data-parallel size
+// (core/num_microbatches_calculator.py), and of interleaved schedules micro-batches one of pp
+// (schedules.py), which the simulation asks for itself. Its samples are joined and cut
+// (core/datasets/gpt_dataset.py), padded, or packed before training (NeMo, Bridge: packed SFT).
+#define OF_MEGATRON(packs, exchanged, recomputed, stages)                                 \
+    .abilities = {.schedules = "1f1b interleaved",                                        \
+                  .strategies = "padded packed concat sorted ffd bfd" packs,              \
+                  .exchanges = exchanged,                                                 \
+                  .row_setting = "--seq-length",                                          \
+                  .recomputes = recomputed,                                               \
+                  .zero = stages,                                                         \
+                  .whole_batches = true,                                                  \
+                  .source = "Megatron-LM, megatron/core/pipeline_parallel/schedules.py, " \
+                            "num_microbatches_calculator.py, training/arguments.py"}
+// hybrid_cp_schedule.py, data_schedule.py; recompute_modules; custom_fsdp (ZeRO 2 and 3).
+#define OF_MEGATRON_2025                                                    \
+    OF_MEGATRON(" dp-balanced hybrid-cp", "attention blocking a2a a2a+p2p", \
+                "none activation attention mla-up-proj full", "0 1 2 3")
+
 static const struct {
     framework framework;
     const char *summary; // for help
     sp_stack stack;
+    sp_stack_abilities abilities;
 } builtin[] = {
-    {OWN, "nothing fused, nothing hidden behind computation", {.name = "ours"}},
+    {OWN, "nothing fused, nothing hidden behind computation", {.name = "ours"}, {0}},
     {DEEPSPEED,
      "Megatron-DeepSpeed of 2022: every transfer blocks (arXiv 2104.04473)",
      {.name = "megatron-deepspeed-2022",
@@ -298,7 +331,16 @@ static const struct {
       .blocking_transfers = true,
       .copied_logits = true,
       .work_spaces = 2,
-      .work_space_bytes = 8 << 20}},
+      .work_space_bytes = 8 << 20},
+     .abilities = {.schedules = "1f1b",
+                   .strategies = "padded packed concat sorted ffd bfd",
+                   .row_setting = "--seq-length",
+                   .exchanges = "",
+                   .recomputes = "none full",
+                   .zero = "0 1",
+                   .whole_batches = true,
+                   .source = "DeepSpeed, runtime/pipe/schedule.py (TrainSchedule), pipe/engine.py "
+                             "(no ZeRO 2 and 3 with a pipeline)"}},
     {MEGATRON,
      "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
      {.name = "megatron-core-2024",
@@ -306,7 +348,8 @@ static const struct {
       .hide_backward_gather = true,
       .hide_backward_reduce = true,
       .cp_overlap = SP_CP_QKV,
-      .copied_logits = true}},
+      .copied_logits = true},
+     OF_MEGATRON("", "attention qkv blocking a2a a2a+p2p", "none attention full", "0 1")},
     {MEGATRON,
      "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
      {.name = "megatron-core-2025",
@@ -314,17 +357,20 @@ static const struct {
       .hide_forward_gather = true,
       .hide_forward_reduce = true,
       .hide_backward_gather = true,
-      .hide_backward_reduce = true}},
+      .hide_backward_reduce = true},
+     OF_MEGATRON_2025},
     // Megatron-Core of 2025 under Bridge's recipes of fine-tuning: TP is not overlapped
     // (tp_comm_overlap off in its verification cards).
     {BRIDGE,
      "Megatron-Bridge of 2025, fine-tuning: as megatron-core-2025, TP not hidden",
-     {.name = "megatron-bridge-2025", MEGATRON_CORE_2025}},
+     {.name = "megatron-bridge-2025", MEGATRON_CORE_2025},
+     OF_MEGATRON_2025},
     // Before overlap was the rule: TP and DP after one another, a rank waits for its sends.
     // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
     {MEGATRON,
      "Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
-     {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true}},
+     {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true},
+     OF_MEGATRON("", "", "none attention full", "0 1")},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
     // numbers each, the mean of the 7B's matrices.
@@ -335,7 +381,16 @@ static const struct {
       .gradient_reduce_dtype = SP_REDUCE_BF16,
       .bucketed_epilogue = true,
       .bucket_bytes = 123.0 * SP_MIB,
-      .rooted_shares = true}},
+      .rooted_shares = true},
+     .abilities = {.schedules = "1f1b interleaved zb-h1 zb-v",
+                   .strategies = "packed concat sorted ffd bfd",
+                   .row_setting = "packed_length of InternEvo's data",
+                   .exchanges = "attention a2a a2a+p2p",
+                   .recomputes = "none full",
+                   .zero = "0 1",
+                   .whole_batches = true,
+                   .source = "InternEvo, internlm/core/scheduler/pipeline_scheduler_*.py, "
+                             "doc/en/usage.md (pipeline mode, packed_length)"}},
     {NANOTRON,
      "nanotron of 2025, as in the Ultra-Scale Playbook",
      {.name = "nanotron-2025",
@@ -345,7 +400,16 @@ static const struct {
       .cp_overlap = SP_CP_BLOCKING,
       .copied_logits = true,
       .lingering_inputs = true,
-      .gradient_buckets = true}},
+      .gradient_buckets = true},
+     .abilities = {.schedules = "gpipe 1f1b",
+                   .strategies = "packed concat sorted ffd bfd",
+                   .row_setting = "tokens.sequence_length of nanotron",
+                   .exchanges = "attention blocking",
+                   .recomputes = "none full",
+                   .zero = "0 1",
+                   .whole_batches = true,
+                   .source = "nanotron, parallel/pipeline_parallel/engine.py (afab, 1f1b), "
+                             "config/config.py (zero_stage, recompute_layer)"}},
     // Its loss is cross_entropy(pred.float(), labels): the copy, and the softmax beside it (github
     // pytorch/torchtitan, torchtitan/components/loss.py).
     {FSDP,
@@ -353,16 +417,27 @@ static const struct {
      {.name = "fsdp-2024",
       .unfused_weight_gradient = true,
       .gradient_reduce_dtype = SP_REDUCE_BF16,
-      .copied_logits = true}},
+      .copied_logits = true},
+     .abilities = {.schedules = "",
+                   .strategies = "padded packed concat sorted ffd bfd kk-flops",
+                   .row_setting = "max_seq_len of torchtune's tokenizer, with dataset.packed on",
+                   .exchanges = "attention blocking",
+                   .recomputes = "none full",
+                   .zero = "2 3",
+                   .whole_batches = true,
+                   .source = "PyTorch, torch/distributed/fsdp (ShardingStrategy); data of "
+                             "torchtune and verl"}},
     {DEEPSPEED,
      "Hugging Face's Trainer of 2025 with DeepSpeed: PyTorch's own kernels, bf16 gradients",
-     {.name = "hf-trainer", HF_TRAINER}},
+     {.name = "hf-trainer", HF_TRAINER},
+     .abilities = HF_ABILITIES},
     // TRL's SFTTrainer is that Trainer; without Liger layers and loss are transformers' own. Its
     // configs default to bf16 (github huggingface/trl, pull request 3515) and to gradient
     // checkpointing of every layer (3510).
     {DEEPSPEED,
      "TRL's SFTTrainer of 2025: as hf-trainer, with all layers recomputed by default",
-     {.name = "trl-2025", HF_TRAINER}},
+     {.name = "trl-2025", HF_TRAINER},
+     .abilities = HF_ABILITIES},
     // torch.compile makes one kernel of each norm, of SwiGLU and of the loss; gradients are reduced
     // in fp32 (github pytorch/torchtitan, torchtitan/config: compile, mixed_precision_reduce).
     {FSDP,
@@ -370,7 +445,16 @@ static const struct {
      {.name = "fsdp2-2025",
       .fused_swiglu = true,
       .unfused_weight_gradient = true,
-      .fused_cross_entropy = true}},
+      .fused_cross_entropy = true},
+     .abilities = {.schedules = "gpipe 1f1b interleaved zb-v dualpipe-v",
+                   .strategies = "padded packed concat sorted ffd bfd",
+                   .row_setting = "training.seq_len of torchtitan",
+                   .exchanges = "attention blocking",
+                   .recomputes = "none full",
+                   .zero = "2 3",
+                   .whole_batches = true,
+                   .source = "torchtitan, torchtitan/config (pipeline_parallel_schedule, "
+                             "activation_checkpoint), torch/distributed/pipelining/schedules.py"}},
     {OWN,
      "the passes of this program's host backend, on CPU cores",
      {.name = "reference",
@@ -378,7 +462,8 @@ static const struct {
       .timed_accumulation = true,
       .in_place_lookup_gradient = true,
       .cp_overlap = SP_CP_SLICES,
-      .tensors = SP_TENSORS_EXPLICIT}},
+      .tensors = SP_TENSORS_EXPLICIT},
+     {0}},
     {OWN,
      "the passes of this program's cuda backend, on GPUs",
      {.name = "cuda",
@@ -388,7 +473,8 @@ static const struct {
       .cp_overlap = SP_CP_GATHERED,
       .tensors = SP_TENSORS_EXPLICIT,
       .device_bytes = true,
-      .cudnn_attention = true}},
+      .cudnn_attention = true},
+     {0}},
 };
 
 const char *const sp_cp_overlap_names[] = {"attention", "qkv",     "blocking", "slices", "gathered",
@@ -550,6 +636,29 @@ static framework framework_of(const sp_stack *stack)
         }
     }
     return OWN;
+}
+
+sp_stack_abilities sp_stack_abilities_of(const sp_stack *stack)
+{
+    for (int i = 0; i < BUILTIN; i++) {
+        if (strcmp(builtin[i].stack.name, stack->name) == 0) {
+            return builtin[i].abilities;
+        }
+    }
+    return (sp_stack_abilities){0};
+}
+
+bool sp_stack_lists(const char *list, const char *name)
+{
+    size_t bytes = strlen(name);
+    while (list != NULL && *list != '\0') {
+        size_t word = strcspn(list, " ");
+        if (word == bytes && memcmp(list, name, bytes) == 0) {
+            return true;
+        }
+        list += word + strspn(list + word, " ");
+    }
+    return list == NULL;
 }
 
 bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other)

@@ -200,6 +200,26 @@ bool sp_stack_builtin(const char *name, sp_stack *stack);
 const char *sp_stack_builtin_name(int index);
 const char *sp_stack_builtin_summary(int index);
 
+// The software behind a named stack can run this much; names are separated by spaces, NULL: all
+// that there are. This program's own stacks run everything.
+typedef struct sp_stack_abilities {
+    const char *schedules;  // "": it has no pipeline
+    const char *strategies; // of packing, in its data pipeline
+    const char *exchanges;  // of keys and values; "": it has no context parallelism
+    const char *recomputes;
+    const char *zero;        // stages
+    bool pads_batches;       // its data collator pads each micro-batch to its longest sample
+    const char *row_setting; // what it calls the length of a row; NULL: not known
+    bool whole_batches;      // samples of a step divide by rows of a micro-batch times dp
+    const char *source;      // NULL: its own stacks
+} sp_stack_abilities;
+
+// Those of the stack with this one's name.
+sp_stack_abilities sp_stack_abilities_of(const sp_stack *stack);
+
+// Is a name one of a list of abilities?
+bool sp_stack_lists(const char *list, const char *name);
+
 // NULL-terminated, in the order of the enums.
 extern const char *const sp_cp_overlap_names[];
 extern const char *const sp_dispatcher_names[];

@@ -25,6 +25,10 @@ SP_API sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batc
 sp_status sp_evaluate_work_bound(const sp_scenario *scenario, const sp_batches *batches,
                                  double *bound_s, sp_error *err);
 
+// Parameters, gradients and optimizer states of a rank, shared out evenly over the pipeline: no cut
+// of the layers leaves every rank less. 0: the scenario's memory model has other bytes.
+sp_status sp_evaluate_states(const sp_scenario *scenario, int64_t *bytes, sp_error *err);
+
 // Evaluates plans that exist already (plan.json), in place of packing and scheduling.
 // SP_ERR_CONTENT where a plan is not one of the scenario's strategy and context.
 SP_API sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan_file *plans,

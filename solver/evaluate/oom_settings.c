@@ -5,6 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/memory/footprint.h"
+#include "solver/evaluate/evaluate.h"
 #include "solver/evaluate/evaluation.h"
 #include "solver/search.h"
 #include "solver/strategy.h"
@@ -26,20 +27,19 @@ static bool searches(const sp_i_evaluation *ev)
     return sp_strategy_find(ev->stated->strategy.kind)->by_effort;
 }
 
-// Are parameters, gradients and optimizer states alone, shared out evenly, more than there is?
-static sp_status states_are_too_much(const sp_scenario *scenario, bool *more, sp_error *err)
+sp_status sp_evaluate_states(const sp_scenario *scenario, int64_t *bytes, sp_error *err)
 {
     const sp_layout *layout = &scenario->layout;
     int vstages = sp_layout_vstages(layout);
     sp_stage *stages = sp_calloc((size_t)vstages, sizeof *stages);
     sp_status status = sp_layout_stages(layout, &scenario->model, scenario->source, stages, err);
-    if (status == SP_OK) {
+    *bytes = 0;
+    if (status == SP_OK && scenario->memory_model == SP_MEMORY_TENSORS) {
         sp_bytes all;
         sp_footprint_states(&scenario->model, layout, &scenario->memory.stack, stages, vstages,
                             &all);
         all.of[SP_MEM_WORKSPACE] = 0;
-        *more = scenario->memory_model == SP_MEMORY_TENSORS &&
-                sp_bytes_total(&all) / layout->pp > scenario->memory_limit_bytes;
+        *bytes = sp_bytes_total(&all) / layout->pp;
     }
     sp_free(stages);
     return status;
@@ -72,9 +72,9 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches,
                                          .threads = stated->threads,
                                          .compared = stated->compared};
     sp_result result = {0};
-    bool hopeless = false;
-    sp_status status = states_are_too_much(scenario, &hopeless, err);
-    if (status != SP_OK || hopeless) {
+    int64_t states_bytes = 0;
+    sp_status status = sp_evaluate_states(scenario, &states_bytes, err);
+    if (status != SP_OK || states_bytes > scenario->memory_limit_bytes) {
         return status;
     }
     status = ev->evaluate(scenario, batches, &options, &result, err);

@@ -86,7 +86,7 @@ expect "time of the command to go on with" "$(value iteration_ms told.json)" "$(
 "$program" simulate best.json --quiet --json >simulated.json
 expect "time of its scenario" "$(value iteration_ms told.json)" "$(value iteration_ms simulated.json)"
 # What does not divide is not said to need memory.
-gpus=3 asked | grep -qE '^  pp +1 .*, 3 does not go together$' || complain "three stages of four layers: $(gpus=3 asked | grep '^  pp ')"
+gpus=3 asked --any-schedule | grep -qE '^  pp +1 .*, 3 does not go together$' || complain "three stages of four layers: $(gpus=3 asked | grep '^  pp ')"
 
 sed -e 's/"llama"/"mixtral"/' -e 's/LlamaFor/MixtralFor/' -e 's/}$/, "num_local_experts": 4, "num_experts_per_tok": 2}/' model.json >experts.json
 "$program" tune experts.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet | grep -q '^experts are split over parallel.tp' || complain "experts are not told of"
@@ -223,7 +223,7 @@ stop_after() { # SECONDS ARGUMENT...
 stop_after 1 tune llama-3-70b --gpus 1024 --context 32K --lengths wikipedia --exhaustive --set jitter.gpu_cv=0
 expect "status of a tune that is stopped" 130 "$?"
 grep -q '^stopped by a signal before all points were tried: the fastest so far$' stopped.txt ||
-    grep -q '^error: stopped by a signal before a point that fits was found$' messages || complain "a tune that is stopped: $(head -n 2 stopped.txt messages)"
+    grep -q '^error: stopped by a signal before a point that fits was found; [0-9]* of [0-9]* points were not tried$' messages || complain "a tune that is stopped: $(head -n 2 stopped.txt messages)"
 cat >many.json <<'END'
 {"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 8, "pp": 2, "dp": 2},
  "workload": {"lengths": "wikipedia", "context": 65536, "samples_per_batch": 512, "batches": 64}}

@@ -1,6 +1,7 @@
 // The best layout of a strategy against every layout evaluated one by one.
 #include "experiments/tune/layouts.h"
 #include "sim/base/parallel.h"
+#include "sim/base/progress.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -452,5 +453,107 @@ TEST(a_stop_is_no_error)
     layouts = find(text, "packed", false, 2);
     assert_false(layouts.stopped);
     assert_true(layouts.ranked_count > 0);
+    sweep_layouts_fini(&layouts);
+}
+
+// Is the schedule of a point one that the list has, or is there no pipeline?
+static bool runs_by(const sweep_layout *point, const char *list)
+{
+    return point->trial.degree[2] == 1 || sp_stack_lists(list, point->trial.schedule);
+}
+
+// What a stack cannot run is no answer: the answer is that of a search of its own schedules, with
+// and without what is left out, and for any number of threads. What it lacks is told apart.
+TEST(only_what_the_stack_runs)
+{
+    static const char *const strategies[] = {"packed", "slimpack"};
+    static const char *const own[] = {"1f1b", "interleaved"};
+    static const char *const limits[] = {"0.6", "80"};
+    int lacking = 0;
+    for (size_t l = 0; l < sizeof limits / sizeof limits[0]; l++) {
+        char text[RUN_TEXT] = "";
+        double best[4];
+        put_json(text,
+                 UNEVEN ", 'stack': 'megatron-core-2025', 'parallel': {'dp': 4}, "
+                        "'memory': {'limit_gib': %s}}",
+                 limits[l]);
+        for (int run = 0; run < 4; run++) {
+            bool within = run < 3;
+            sweep_layouts layouts = find_by(
+                text, (sweep_layouts_options){.strategies = strategies,
+                                              .strategy_count = run == 1 || run == 2 ? 2 : 1,
+                                              .wide = true,
+                                              .within_stack = within,
+                                              .schedules = within ? NULL : own,
+                                              .schedule_count = within ? 0 : 2,
+                                              .exhaustive = run == 0 || run == 3,
+                                              .survivors = run == 1 || run == 2 ? 24 : 0,
+                                              .threads = run == 1 ? 1 : 3});
+            assert_int_equal(points_of(&layouts) + layouts.cannot_run, layouts.count);
+            assert_int_equal(layouts.untried, 0);
+            assert_true(layouts.ranked_count > 0);
+            best[run] = sweep_expected_ms(&layouts.ranked[0]->trial);
+            for (int64_t i = 0; i < layouts.ranked_count; i++) {
+                assert_int_equal(layouts.ranked[i]->strategy, 0);
+                assert_true(runs_by(layouts.ranked[i], "1f1b interleaved"));
+            }
+            for (int64_t i = 0; i < layouts.beyond_count; i++) {
+                const sweep_layout *point = layouts.beyond[i];
+                bool schedule = point->lacks == SWEEP_LACKS_SCHEDULE;
+                assert_true(schedule == (point->strategy == 0));
+                assert_true(!schedule || !runs_by(point, "1f1b interleaved"));
+                lacking++;
+            }
+            sweep_layouts_fini(&layouts);
+        }
+        assert_within(best[1], best[0], 0.0);
+        assert_within(best[2], best[0], 0.0);
+        assert_within(best[3], best[0], 0.0);
+    }
+    assert_true(lacking > 0);
+}
+
+// Samples of one length are shared out evenly, or the stack has no such step.
+TEST(batches_that_ranks_divide)
+{
+    static const char *const strategies[] = {"packed"};
+    char text[RUN_TEXT] = "";
+    put_json(text,
+             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+             "'cluster': 'h800-8', 'stack': 'fsdp2-2025', 'parallel': {'dp': 8}, "
+             "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 12}}");
+    sweep_layouts layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                                  .strategy_count = 1,
+                                                                  .wide = true,
+                                                                  .within_stack = true,
+                                                                  .survivors = 24,
+                                                                  .threads = 2});
+    assert_true(layouts.ranked_count > 0);
+    assert_true(layouts.cannot_run > 0);
+    for (int64_t i = 0; i < layouts.ranked_count; i++) {
+        assert_int_equal(12 % layouts.ranked[i]->trial.degree[3], 0);
+    }
+    sweep_layouts_fini(&layouts);
+}
+
+// A time that is up is a stop that nobody asked for.
+TEST(a_time_limit_is_a_stop)
+{
+    char text[RUN_TEXT] = "";
+    put_json(text, BASE ", 'parallel': {'tp': 2}}");
+    sp_stop_at(sp_clock_s() - 1.0);
+    assert_true(sp_stop_requested());
+    assert_false(sp_stop_by_request());
+    sweep_layouts layouts = find(text, "packed", false, 2);
+    sp_stop_forget();
+    assert_false(sp_stop_requested());
+    assert_true(layouts.stopped);
+    assert_int_equal(layouts.untried, layouts.count);
+    sweep_layouts_fini(&layouts);
+    sp_stop_at(sp_clock_s() + 1e6);
+    layouts = find(text, "packed", false, 2);
+    sp_stop_forget();
+    assert_false(layouts.stopped);
+    assert_int_equal(layouts.untried, 0);
     sweep_layouts_fini(&layouts);
 }

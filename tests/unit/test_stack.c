@@ -1,7 +1,10 @@
 #include "tests/support/test_main.h"
 
 #include "sim/base/json.h"
+#include "sim/model/layer.h"
 #include "sim/model/stack.h"
+#include "sim/schedule/schedule.h"
+#include "solver/strategy.h"
 
 // Every on/off switch by its key, as the documentation names it.
 static const struct {
@@ -311,4 +314,50 @@ TEST(document_reads_back)
         free(text);
         json_decref(json);
     }
+}
+
+static bool is_listed(const char *const *names, const char *word)
+{
+    bool found = false;
+    for (int i = 0; names[i] != NULL; i++) {
+        found = found || strcmp(names[i], word) == 0;
+    }
+    return found;
+}
+
+// Every word of a list of abilities is a name of the table that it stands for.
+static void check_words(const char *list, const char *const *names)
+{
+    char copy[256];
+    snprintf(copy, sizeof copy, "%s", list);
+    for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " ")) {
+        assert_true(is_listed(names, word));
+        assert_true(sp_stack_lists(list, word));
+    }
+    assert_false(sp_stack_lists(list, "no such name"));
+}
+
+TEST(abilities_are_names_with_a_source)
+{
+    static const char *const stages[] = {"0", "1", "2", "3", NULL};
+    int restricted = 0;
+    for (int i = 0; sp_stack_builtin_name(i) != NULL; i++) {
+        sp_stack stack;
+        assert_true(sp_stack_builtin(sp_stack_builtin_name(i), &stack));
+        const sp_stack_abilities can = sp_stack_abilities_of(&stack);
+        if (can.source == NULL) {
+            assert_true(sp_stack_lists(can.schedules, "zb-v"));
+            assert_true(sp_stack_lists(can.strategies, "slimpack"));
+            continue;
+        }
+        check_words(can.schedules, sp_schedule_names);
+        check_words(can.strategies, sp_strategy_names);
+        check_words(can.exchanges, sp_cp_overlap_names);
+        check_words(can.recomputes, sp_recompute_names);
+        check_words(can.zero, stages);
+        assert_true(sp_stack_lists(can.strategies, "packed"));
+        assert_true(sp_stack_lists(can.recomputes, "none"));
+        restricted++;
+    }
+    assert_true(restricted > 0);
 }
