@@ -132,7 +132,8 @@ static int validate_with_backend(const validate_args *args)
 static bool says_how(const cli_execute *execute)
 {
     return execute->clock != NULL || execute->precision != NULL || execute->device != 0 ||
-           execute->seed != 0 || execute->steps != 0 || execute->options.count > 0;
+           execute->seed != 0 || execute->steps != 0 || execute->options.count > 0 ||
+           execute->learning_rate != NULL || execute->warmup != 0;
 }
 
 // Nothing is executed here: an export has no report, and what was executed states how.
