@@ -717,14 +717,15 @@ void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execut
 
 static void print_proven(FILE *out, const sp_proven_tensor *tensor)
 {
-    fprintf(out, "  %-44s %12lld %12.2e %12.2e %10.1e%s\n", tensor->name,
-            (long long)tensor->elements, tensor->error, tensor->largest, tensor->bound,
-            tensor->error <= tensor->bound ? "" : "  BEYOND");
+    const char *slash = strchr(tensor->name, '/'); // "gradients/NAME"
+    fprintf(out, "    %-42s %12lld %12.2e %12.2e %10.1e%s\n",
+            slash != NULL ? slash + 1 : tensor->name, (long long)tensor->elements, tensor->error,
+            tensor->largest, tensor->bound, tensor->error <= tensor->bound ? "" : "  BEYOND");
 }
 
 static void print_tensors(FILE *out, const sp_proof *proof)
 {
-    fprintf(out, "\n  %-44s %12s %12s %12s %10s\n", "tensor", "elements", "error", "largest",
+    fprintf(out, "\n    %-42s %12s %12s %12s %10s\n", "tensor", "elements", "error", "largest",
             "bound");
     for (size_t t = 0; t < proof->count && t < STEPS_SHOWN; t++) {
         print_proven(out, &proof->tensors[t]);

@@ -269,7 +269,7 @@ static void print_spread(const comparison *c)
     if (c->log.form < 0) {
         return;
     }
-    printf("\n  logged %s: median %.6g, mean %.6g, of 8 in 10 steps %.6g to %.6g",
+    printf("\n  logged %s: %.6g in the median, %.6g in the mean, %.6g to %.6g in 8 of 10 steps",
            names[c->log.basis], f->median, f->mean, f->p10, f->p90);
     if (c->log.resolution > 0.0005) {
         printf(", written to ±%.1f %%", 100.0 * c->log.resolution);
@@ -372,7 +372,7 @@ static json_t *memory_json(const comparison *c)
         if (p->known) {
             double predicted = p->predicted > 0.0 ? p->predicted / SP_GIB : (double)NAN;
             json_array_append_new(
-                array, sp_json_object(SP_JSON("kind", names[m]), SP_JSON("of", rank_text(p)),
+                array, sp_json_object(SP_JSON("kind", names[m]), SP_JSON("rank", rank_text(p)),
                                       SP_JSON("predicted_gib", predicted),
                                       SP_JSON("measured_gib", p->logged / SP_GIB),
                                       SP_JSON("error", share(p->predicted, p->logged))));
