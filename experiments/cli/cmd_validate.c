@@ -202,7 +202,7 @@ static const char *wrong_usage(const validate_args *args, int operands)
         return "--skip goes with --log";
     }
     if (operands > 1) {
-        return "several files are logs of one run: --log before them, behind SCENARIO";
+        return "behind SCENARIO only logs may stand, after --log";
     }
     if (args->execute.backend != NULL) {
         return wrong_backend_usage(args, operands);

@@ -288,6 +288,7 @@ typedef struct reader {
     step *steps;
     size_t step_count, step_capacity;
     size_t of_form[SP_LOG_FORMS];
+    int first_file[SP_LOG_FORMS]; // that has steps of the form
     bool several_ranks[SP_LOGGED_MEMORIES];
 } reader;
 
@@ -390,7 +391,9 @@ static void add_step(reader *r, sp_log_form form, step *s)
     sp_reserve((void **)&r->steps, &r->step_capacity, r->step_count + 1, sizeof *r->steps);
     l->index = r->step_count;
     r->steps[r->step_count++] = *s;
-    r->of_form[form]++;
+    if (r->of_form[form]++ == 0) {
+        r->first_file[form] = r->file;
+    }
 }
 
 static void note_memory(reader *r, const memory_key *key, double bytes, int64_t rank)
@@ -516,9 +519,11 @@ static sp_status choose_form(reader *r, sp_error *err)
         if (r->of_form[f] > 0 && log->form < 0) {
             log->form = f;
         } else if (r->of_form[f] > 0 && (forms[log->form].companions & BIT(f)) == 0) {
-            return sp_error_set(err, SP_ERR_CONTENT,
-                                "lines of %s and of %s: logs of one run are of one framework",
-                                forms[log->form].name, forms[f].name);
+            return sp_error_set(
+                err, SP_ERR_CONTENT,
+                "%s has lines of %s, %s of %s: logs of one run are of one framework",
+                log->files[r->first_file[log->form]].path, forms[log->form].name,
+                log->files[r->first_file[f]].path, forms[f].name);
         }
     }
     size_t kept = 0;
@@ -736,8 +741,9 @@ static sp_status finish(reader *r, int skip, sp_error *err)
     sp_free(values);
     return log->steps > 0 && log->kept == 0
                ? sp_error_set(err, SP_ERR_CONTENT,
-                              "%zu logged steps, of which the first %zu are left out: none is left",
-                              log->steps, log->warm_up)
+                              "%s: %zu logged steps, of which the first %zu are left out: none is "
+                              "left",
+                              log->files[0].path, log->steps, log->warm_up)
                : SP_OK;
 }
 

@@ -325,7 +325,7 @@ TEST(refused_logs)
     assert_int_equal(ERR->count, 1 + SP_LOG_FORMS);
     must_refuse(
         "step: 3  memory: 1GiB(1%)  tps: 7,282\nglobal_step: 1 | train_step_timing in s: 3\n", -1,
-        "lines of torchtitan and of NeMo");
+        "t.log has lines of torchtitan, t.log of NeMo");
     must_refuse("global_step: 1 | train_step_timing in s: 3\n", 1, "none is left");
     must_refuse("global_step: 1 | train_step_timing in s: -3\n", -1, "known form");
     must_refuse("global_step: 1 | train_step_timing in s: 0\n", -1, "known form");
