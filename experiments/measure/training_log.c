@@ -454,19 +454,17 @@ typedef enum colour { NO_COLOUR, ESCAPED, IN_COLOUR } colour;
 
 static void take_byte(reader *r, colour *state, int c)
 {
-    if (*state == IN_COLOUR) {
-        *state = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '\n' ? NO_COLOUR : *state;
+    if (c == '\n' || c == '\r') {
+        end_line(r);
+        *state = NO_COLOUR;
+    } else if (*state == IN_COLOUR) {
+        *state = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ? NO_COLOUR : IN_COLOUR;
     } else if (*state == ESCAPED) {
         *state = c == '[' ? IN_COLOUR : NO_COLOUR;
     } else if (c == 0x1b) {
         *state = ESCAPED;
-    } else if (c == '\n' || c == '\r') {
-        end_line(r);
     } else if (r->length + 1 < LINE) {
         r->line[r->length++] = c == '\0' ? ' ' : (char)c;
-    }
-    if (c == '\n' && *state != NO_COLOUR) {
-        *state = NO_COLOUR;
     }
 }
 
