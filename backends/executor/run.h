@@ -25,7 +25,7 @@ typedef struct sp_i_exec_rank sp_i_exec_rank;
 typedef struct sp_i_exec_options {
     double learning_rate, weight_decay;
     int64_t warmup; // steps, of which the last has the whole learning rate
-    double clip; // largest norm of all gradients; 0: any
+    double clip;    // largest norm of all gradients; 0: any
     double dropout;
     bool rounded;     // parameters start as bf16 numbers
     const char *text; // path; NULL: random tokens
