@@ -120,7 +120,8 @@ typedef struct sp_measured_step {
     sp_timeline timeline; // one entry per rank (sp_timeline_init)
     sp_memory_timeline memory;
     bool has_loss;
-    double loss; // mean over the trained tokens of the batch
+    double loss;          // mean over the trained tokens of the batch
+    double learning_rate; // that the optimizer stepped by; 0: by none, or the backend does not say
 } sp_measured_step;
 
 enum { SP_TENSOR_NAME = 128, SP_TENSOR_DIMS = 4 };

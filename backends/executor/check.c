@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,6 +26,15 @@ static sp_status read_number(const setting *s, double *number, sp_error *err)
     *number = strtod(s->text, &end);
     bool good = end != s->text && *end == '\0' && isfinite(*number) && *number >= 0.0;
     return good ? SP_OK : wrong(s, "a number of 0 or more", err);
+}
+
+static sp_status read_steps(const setting *s, int64_t *steps, sp_error *err)
+{
+    char *end;
+    errno = 0;
+    *steps = strtoll(s->text, &end, 10);
+    bool good = end != s->text && *end == '\0' && errno == 0 && *steps >= 0;
+    return good ? SP_OK : wrong(s, "a number of steps, 0 or more", err);
 }
 
 static sp_status read_share(const setting *s, double *share, sp_error *err)
@@ -153,6 +163,8 @@ sp_status sp_i_exec_options_read(const sp_run_request *request, const char *back
         const setting s = {backend, key, value};
         if (strcmp(key, "learning_rate") == 0) {
             status = read_number(&s, &options->learning_rate, err);
+        } else if (strcmp(key, "warmup") == 0) {
+            status = read_steps(&s, &options->warmup, err);
         } else if (strcmp(key, "weight_decay") == 0) {
             status = read_number(&s, &options->weight_decay, err);
         } else if (strcmp(key, "clip") == 0) {
@@ -180,6 +192,12 @@ sp_status sp_i_exec_options_read(const sp_run_request *request, const char *back
         }
     }
     return status;
+}
+
+double sp_i_exec_learning_rate(const sp_i_exec_options *options, int64_t step)
+{
+    return step < options->warmup ? options->learning_rate * (double)step / (double)options->warmup
+                                  : options->learning_rate;
 }
 
 // ---- What is refused ----

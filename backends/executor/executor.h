@@ -15,6 +15,9 @@
 // The options that a backend of this executor lists among its own.
 #define SP_I_EXEC_OPTION_LIST                                                                      \
     {"learning_rate", "of AdamW, 0 or more (default 0.001)"},                                      \
+        {"warmup", "steps over which the learning rate rises to learning_rate, by as much in "     \
+                   "each; 0: it is "                                                               \
+                   "that from the first on (default 0)"},                                          \
         {"weight_decay", "of AdamW, for matrices, 0 or more (default 0.1)"},                       \
         {"clip",                                                                                   \
          "largest norm of all gradients together, above which they are scaled down to it; 0: any " \

@@ -24,7 +24,8 @@ typedef struct sp_i_exec_rank sp_i_exec_rank;
 
 typedef struct sp_i_exec_options {
     double learning_rate, weight_decay;
-    double clip; // largest norm of all gradients; 0: any
+    int64_t warmup; // steps, of which the last has the whole learning rate
+    double clip;    // largest norm of all gradients; 0: any
     double dropout;
     bool rounded;     // parameters start as bf16 numbers
     const char *text; // path; NULL: random tokens
@@ -40,6 +41,8 @@ typedef struct sp_i_exec_options {
 // SP_ERR_USAGE with the backend, the option, the value and what was expected.
 sp_status sp_i_exec_options_read(const sp_run_request *request, const char *backend,
                                  sp_i_exec_options *options, sp_error *err);
+// The learning rate of a step, from 1.
+double sp_i_exec_learning_rate(const sp_i_exec_options *options, int64_t step);
 // Is it the action that an option names?
 bool sp_i_exec_names(const char *option, const sp_plan *plan, const sp_plan_place *place);
 

@@ -631,8 +631,9 @@ static void update_tensor(const sp_i_exec_run *run, const sp_i_exec_rank *rank,
 {
     const sp_i_exec_range own = overlap(range_of(weight), rank->states.share);
     const int64_t from = own.begin;
-    const sp_i_exec_update update = {.step = run->steps_done + 1,
-                                     .learning_rate = run->options.learning_rate,
+    const int64_t step = run->steps_done + 1;
+    const sp_i_exec_update update = {.step = step,
+                                     .learning_rate = sp_i_exec_learning_rate(&run->options, step),
                                      .weight_decay =
                                          weight->decays ? run->options.weight_decay : 0.0,
                                      .gradient_scale = gradient_scale};

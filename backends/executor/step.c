@@ -447,6 +447,7 @@ sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_erro
     run->elapsed_ns += step->timeline.iteration_ns;
     step->has_loss = run->jobs[0].slices.trained > 0;
     step->loss = sum_loss(run);
+    step->learning_rate = sp_i_exec_learning_rate(&run->options, run->steps_done);
     sp_i_exec_fill_memory(run, step);
     return SP_OK;
 }

@@ -213,7 +213,8 @@ sp_executed_step sp_executed_step_of(const sp_measured_step *step)
 {
     return (sp_executed_step){.iteration_ns = step->timeline.iteration_ns,
                               .has_loss = step->has_loss,
-                              .loss = step->loss};
+                              .loss = step->loss,
+                              .learning_rate = step->learning_rate};
 }
 
 int sp_execution_median_step(const sp_executed_step *steps, int count)

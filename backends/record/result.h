@@ -25,6 +25,7 @@ typedef struct sp_executed_step {
     int64_t iteration_ns;
     bool has_loss;
     double loss;
+    double learning_rate; // 0: not known, as of another machine
 } sp_executed_step;
 
 sp_executed_step sp_executed_step_of(const sp_measured_step *step);

@@ -324,6 +324,8 @@ const char *cli_grouped(int64_t value, char text[CLI_GROUPED]);
 typedef struct cli_execute {
     const char *backend, *clock, *precision;
     int64_t device, seed, steps;
+    const char *learning_rate;
+    int64_t warmup; // steps
     cli_list options;
     bool remote; // another machine executes: the device need not be here
 } cli_execute;
@@ -347,6 +349,12 @@ enum { CLI_MOST_STEPS = 100000, CLI_MOST_DEVICES = 1024 };
     CLI_INT_OPTION("steps", "N", type, execute.steps, 1, CLI_MOST_STEPS,                          \
                    "steps of each batch; of several the first warms up and the one of median "    \
                    "time among the others is shown (default " default_steps ")"),                 \
+    CLI_TEXT_OPTION(CLI_STRING, 0, "lr", "RATE", type, execute.learning_rate,                     \
+                    "learning rate of AdamW (the backend's option learning_rate); that of each "  \
+                    "step is told beside its loss"),                                              \
+    CLI_INT_OPTION("warmup", "N", type, execute.warmup, 1, CLI_MOST_STEPS,                        \
+                   "steps over which the learning rate rises from 0 to --lr (the backend's "      \
+                   "option warmup)"),                                                             \
     CLI_TEXT_OPTION(CLI_LIST, 0, "option", "KEY=VALUE", type, execute.options,                    \
                     "a setting of the backend; may be repeated")
 // clang-format on
@@ -357,6 +365,7 @@ typedef struct cli_executor {
     sp_backend *absent; // stands for a backend that is not built here; NULL: none does
     sp_backend_option *settings;
     char *texts;            // keys and values of the settings
+    char warmup[24];        // the value of one
     uint64_t capabilities;  // of the device
     int process, processes; // which of those that execute together (device.h); 0 of 1: alone
     sp_execution_options options;
@@ -550,6 +559,9 @@ const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_N
 
 // The measured result as `simulate` prints a predicted one, then time and loss of each step.
 void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
+
+// Gradients of each batch's plan beside those of its plain step, with the verdict.
+void cli_print_proofs(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
 
 // Predicted beside measured.
 void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution);

@@ -4,7 +4,9 @@
 #include "experiments/cli/cli.h"
 #include "experiments/execution/execution.h"
 #include "experiments/fit/fit.h"
+#include "experiments/measure/training_log.h"
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
 
 // Time that the measurements of --backend may take.
 #define LIMIT_S 40.0
@@ -15,7 +17,7 @@ enum { NOT_GIVEN = -1 };
 typedef struct calibrate_args {
     cli_common common;
     int64_t jobs;
-    cli_list tables, maps;
+    cli_list tables, maps, logs;
     const char *fit, *output, *report, *plot;
     int64_t folds, bootstrap;
     bool no_ablation;
@@ -29,7 +31,9 @@ typedef struct calibrate_args {
 typedef struct source_list {
     fit_source items[FIT_TABLES];
     int count;
-    char *texts[FIT_TABLES]; // owned copies of lists with commas
+    const char *logs[SP_LOG_FILES]; // of the sources that are scenarios, in their order
+    int log_count;
+    char *texts[FIT_TABLES + SP_LOG_FILES]; // owned copies of lists with commas
     int text_count;
 } source_list;
 
@@ -50,24 +54,81 @@ static sp_status add_source(source_list *list, const char *csv, sp_error *err)
     return SP_OK;
 }
 
-// A name that is a file as it stands keeps its commas.
-static sp_status add_sources(source_list *list, const char *text, sp_error *err)
+static sp_status add_log(source_list *list, const char *path, sp_error *err)
+{
+    if (path[0] == '\0' || list->log_count == SP_LOG_FILES) {
+        return sp_error_set(err, SP_ERR_USAGE, "--log takes 1 to %d files", (int)SP_LOG_FILES);
+    }
+    list->logs[list->log_count++] = path;
+    return SP_OK;
+}
+
+typedef sp_status name_adder(source_list *list, const char *name, sp_error *err);
+
+// Adds each of the names between commas. A name that is a file as it stands keeps its commas.
+static sp_status add_names(source_list *list, const char *text, name_adder *add, sp_error *err)
 {
     if (strchr(text, ',') == NULL || access(text, F_OK) == 0) {
-        return add_source(list, text, err);
+        return add(list, text, err);
     }
-    if (list->text_count == FIT_TABLES) {
-        return add_source(list, "", err);
+    if (list->text_count == (int)(sizeof list->texts / sizeof list->texts[0])) {
+        return add(list, "", err);
     }
     char *copy = list->texts[list->text_count++] = sp_strdup(text);
     sp_status status = SP_OK;
-    for (char *csv = copy; status == SP_OK && csv != NULL;) {
-        char *comma = strchr(csv, ',');
+    for (char *name = copy; status == SP_OK && name != NULL;) {
+        char *comma = strchr(name, ',');
         if (comma != NULL) {
             *comma++ = '\0';
         }
-        status = add_source(list, csv, err);
-        csv = comma;
+        status = add(list, name, err);
+        name = comma;
+    }
+    return status;
+}
+
+// A JSON document that is no map of a table.
+static sp_status is_scenario(const char *path, bool *scenario, sp_error *err)
+{
+    json_t *document = NULL;
+    *scenario = false;
+    if (!cli_ends_in(path, ".json")) {
+        return SP_OK;
+    }
+    sp_status status = sp_json_read_file(path, 0, &document, err);
+    *scenario = status == SP_OK && json_object_get(document, "measured") == NULL &&
+                json_object_get(document, "columns") == NULL;
+    json_decref(document);
+    return status;
+}
+
+// The logs of one --log are of one run: that of the only scenario, or each that of the next one.
+static sp_status place_logs(const calibrate_args *args, source_list *list, sp_error *err)
+{
+    fit_source *scenarios[FIT_TABLES];
+    int count = 0;
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < list->count; i++) {
+        bool scenario;
+        status = is_scenario(list->items[i].csv, &scenario, err);
+        if (scenario) {
+            scenarios[count++] = &list->items[i];
+        }
+    }
+    if (status == SP_OK && (count == 0 || (count > 1 && count != args->logs.count))) {
+        status = sp_error_set(err, SP_ERR_USAGE,
+                              "%d --log for %d scenarios among --from-measurements: give each "
+                              "scenario one --log FILE[,FILE...]",
+                              args->logs.count, count);
+    }
+    for (int i = 0; status == SP_OK && i < args->logs.count; i++) {
+        fit_source *source = scenarios[count > 1 ? i : 0];
+        int first = list->log_count;
+        status = add_names(list, args->logs.items[i], add_log, err);
+        if (source->logs == NULL) {
+            source->logs = &list->logs[first];
+        }
+        source->log_count += list->log_count - first;
     }
     return status;
 }
@@ -77,7 +138,7 @@ static sp_status list_sources(const calibrate_args *args, const cli_operands *op
 {
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < args->tables.count; i++) {
-        status = add_sources(list, args->tables.items[i], err);
+        status = add_names(list, args->tables.items[i], add_source, err);
     }
     for (int i = 0; status == SP_OK && i < operands->count; i++) {
         status = add_source(list, operands->items[i], err);
@@ -89,7 +150,7 @@ static sp_status list_sources(const calibrate_args *args, const cli_operands *op
     for (int i = 0; status == SP_OK && i < args->maps.count; i++) {
         list->items[i].map = args->maps.items[i];
     }
-    return status;
+    return status == SP_OK && args->logs.count > 0 ? place_logs(args, list, err) : status;
 }
 
 // ---- output ----
@@ -306,9 +367,10 @@ static int calibrate_backend(const calibrate_args *args)
 
 static int measure_backend(const calibrate_args *args, const cli_operands *operands)
 {
-    if (args->tables.count + operands->count > 0 || args->fit != NULL) {
+    if (args->tables.count + operands->count + args->logs.count > 0 || args->fit != NULL) {
         return cli_usage_error(&cli_cmd_calibrate,
-                               "--backend measures operators; it takes no tables and no --fit");
+                               "--backend measures operators; it takes no tables, no logs and no "
+                               "--fit");
     }
     if (args->output == NULL && !args->common.json) {
         return cli_usage_error(&cli_cmd_calibrate, "--backend needs -o PROFILE or --json");
@@ -336,6 +398,11 @@ static int run(const void *given, const cli_operands *operands)
     if (args->fit == NULL) {
         return cli_usage_error(&cli_cmd_calibrate, "'calibrate' needs --fit SPEC");
     }
+    if (args->logs.count > 0 && args->maps.count > 0) {
+        return cli_usage_error(&cli_cmd_calibrate,
+                               "--map is of tables, --log of scenarios: give tables beside logs "
+                               "their map as the .json beside them");
+    }
     sp_status status = args->plot != NULL ? cli_plot_check(args->plot, &err) : SP_OK;
     if (status == SP_OK && args->output != NULL) {
         status = sp_output_check(args->output, &err);
@@ -360,6 +427,10 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_FILES, 0, "map", "FILE", calibrate_args, maps,
                     "what the columns of a table mean, one for each table in their order (default: "
                     "the .json file beside the table, where there is one)"),
+    CLI_TEXT_OPTION(CLI_FILES, 0, "log", "FILE", calibrate_args, logs,
+                    "log of a training run (as of 'slimpack validate --log'), whose scenario "
+                    "--from-measurements then names; several of one run with commas between; one "
+                    "--log for each scenario"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "fit", "SPEC", calibrate_args, fit,
                     "what is fitted: start profile, free constants, tables"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "PROFILE", calibrate_args, output,
@@ -397,6 +468,7 @@ static const char *const examples[] = {
     "--from-measurements experiments/published/a100_multi_node.csv --fit "
     "experiments/published/fit_a100.json -o a100-fitted.json --report a100.md",
     "slimpack calibrate --from-measurements runs.csv --fit fit.json -o mine.json --bootstrap 0",
+    "slimpack calibrate --from-measurements job.json --log train.log --fit fit.json -o mine.json",
     "slimpack calibrate --backend host -o host.json",
     NULL,
 };
@@ -410,7 +482,9 @@ const cli_command cli_cmd_calibrate = {
         "Fits constants of a profile so that the simulator reproduces measured training steps. The "
         "tables are CSV files with a row for each measured step; the map of a table says which "
         "setting of a scenario each column is, and what was measured. Tables may also be given as "
-        "operands.\n\nSPEC (slimpack/fit/1) is a JSON object: \"name\" of the new profile, "
+        "operands. In place of a table a scenario may stand, beside the log of its run (--log): "
+        "its row is the median step of the log, as 'slimpack validate --log' finds it.\n\nSPEC "
+        "(slimpack/fit/1) is a JSON object: \"name\" of the new profile, "
         "\"profile\" to start from, \"start\" with values to set on it by dotted path, "
         "\"constants\" with the paths of the free numbers and for each \"unit\", \"least\", "
         "\"most\" and, where something is known beforehand, \"expect\" and \"within\" (its "

@@ -1,6 +1,8 @@
 // `validate` compares tables of measured steps, or steps that it executes, with what is computed.
 #include "experiments/cli/validate.h"
 #include "experiments/execution/execution.h"
+#include "experiments/measure/training_log.h"
+#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "solver/strategy.h"
 
@@ -130,7 +132,8 @@ static int validate_with_backend(const validate_args *args)
 static bool says_how(const cli_execute *execute)
 {
     return execute->clock != NULL || execute->precision != NULL || execute->device != 0 ||
-           execute->seed != 0 || execute->steps != 0 || execute->options.count > 0;
+           execute->seed != 0 || execute->steps != 0 || execute->options.count > 0 ||
+           execute->learning_rate != NULL || execute->warmup != 0;
 }
 
 // Nothing is executed here: an export has no report, and what was executed states how.
@@ -171,8 +174,36 @@ static const char *wrong_backend_usage(const validate_args *args, int operands)
     return wrong_remote_usage(args);
 }
 
+static const char *wrong_log_usage(const validate_args *args, int operands)
+{
+    if (operands == 0) {
+        return "--log needs SCENARIO, whose run the logs are of";
+    }
+    if (args->published || args->measurements != NULL || args->execute.backend != NULL) {
+        return "--published, --measurements, --backend and --log exclude each other";
+    }
+    if (args->table != NULL || args->map != NULL || args->rows || args->plot != NULL) {
+        return "--table, --map, --rows and --plot have no use with --log";
+    }
+    if (says_how(&args->execute) || args->repeat != 0 || args->export != NULL ||
+        args->executed != NULL) {
+        return "--export, --executed, --repeat, --device, --clock, --precision, --seed, --steps "
+               "and --option need --backend";
+    }
+    return NULL;
+}
+
 static const char *wrong_usage(const validate_args *args, int operands)
 {
+    if (args->logs.count > 0) {
+        return wrong_log_usage(args, operands);
+    }
+    if (args->skip != VALIDATE_NO_SKIP) {
+        return "--skip goes with --log";
+    }
+    if (operands > 1) {
+        return "behind SCENARIO only logs may stand, after --log";
+    }
     if (args->execute.backend != NULL) {
         return wrong_backend_usage(args, operands);
     }
@@ -182,11 +213,11 @@ static const char *wrong_usage(const validate_args *args, int operands)
                "--steps and --option need --backend";
     }
     if (operands > 0) {
-        return "SCENARIO needs --backend NAME";
+        return "SCENARIO needs --backend NAME or --log FILE";
     }
     if (args->published == (args->measurements != NULL)) {
-        return "'validate' needs either --published or --measurements TABLE, or SCENARIO --backend "
-               "NAME";
+        return "'validate' needs either --published or --measurements TABLE, or SCENARIO with "
+               "--backend NAME or --log FILE";
     }
     if (args->table != NULL && !args->published) {
         return "--table chooses among the tables of --published";
@@ -197,6 +228,22 @@ static const char *wrong_usage(const validate_args *args, int operands)
     return NULL;
 }
 
+// `--log a.log b.log c.log`, as a shell writes names out: those behind the scenario are logs.
+static int validate_log(const validate_args *given, const cli_operands *operands)
+{
+    validate_args args = *given;
+    int count = args.logs.count + operands->count - 1;
+    args.logs.items = sp_calloc((size_t)count, sizeof *args.logs.items);
+    for (int i = 0; i < count; i++) {
+        args.logs.items[i] = i < given->logs.count ? given->logs.items[i]
+                                                   : operands->items[1 + i - given->logs.count];
+    }
+    args.logs.count = count;
+    int exit_status = cli_validate_log(&args);
+    sp_free(args.logs.items);
+    return exit_status;
+}
+
 static int run(const void *given, const cli_operands *operands)
 {
     validate_args args = *(const validate_args *)given;
@@ -205,6 +252,9 @@ static int run(const void *given, const cli_operands *operands)
         return cli_usage_error(&cli_cmd_validate, "%s", wrong);
     }
     args.scenario = operands->count > 0 ? operands->items[0] : NULL;
+    if (args.logs.count > 0) {
+        return validate_log(&args, operands);
+    }
     return args.execute.backend != NULL ? validate_with_backend(&args) : cli_validate_tables(&args);
 }
 
@@ -240,7 +290,13 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_FOLDER, 0, "executed", "FOLDER", validate_args, executed,
                     "take what another machine executed of each case of a set from FOLDER"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", validate_args, output,
-                    "keep the report of --backend in a file (JSON)"),
+                    "keep the report of --backend or --log in a file (JSON)"),
+    CLI_TEXT_OPTION(CLI_FILES, 0, "log", "FILE", validate_args, logs,
+                    "log of a training run of SCENARIO; several, also as FILE... behind it, are of "
+                    "its ranks or restarts"),
+    CLI_INT_OPTION("skip", "N", validate_args, skip, 0, SP_LOG_SKIP,
+                   "logged steps to leave out at the beginning of each log and restart (default: a "
+                   "tenth, 1 to 10)"),
     CLI_JOBS_OPTION(validate_args),
     CLI_COMMON_OPTIONS(validate_args),
     {0},
@@ -250,6 +306,8 @@ static const char *const examples[] = {
     "slimpack validate --published",
     "slimpack validate --published --table a100_multi_node --rows",
     "slimpack validate --measurements my_runs.csv --profile a100 --bound 10",
+    "slimpack validate job.json --log train.log --bound 10",
+    "slimpack validate job.json --log rank0.log rank8.log --json",
     "slimpack validate experiments/host_small.json --backend host",
     "slimpack validate experiments/validate_host.json --backend host --set profile=host -o "
     "report.json",
@@ -261,7 +319,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_validate = {
     .name = "validate",
     .summary = "compare measured steps with what is computed for them",
-    CLI_TAKES("SCENARIO", 0, 1),
+    CLI_TAKES("[SCENARIO [LOG...]]", 0, -1),
     .description =
         "Simulates every row of tables of measured steps and prints for each table the mean error, "
         "the bias, the worst row, the bound that the table or --bound states and, where there is "
@@ -273,7 +331,14 @@ const cli_command cli_cmd_validate = {
         "(over a baseline that the map states). A map says which columns set what; without one the "
         "columns are named by the settings (\"parallel.tp\", \"tp\", or what others call them). "
         "experiments/published/README.md describes both, and where the published tables come "
-        "from.\n\nSCENARIO --backend NAME plans the scenario, predicts its steps with the "
+        "from.\n\nSCENARIO --log FILE reads the log of a run of this scenario in place of a table, "
+        "as "
+        "Megatron-LM, Megatron-Bridge, nanotron, torchtitan, NeMo, DeepSpeed and Hugging Face's "
+        "Trainer print it (\"-\" is standard input), and prints step time, throughput and peak "
+        "memory as predicted and as logged. Of the logged steps the first are left out (--skip), "
+        "and those that take longer than the median by a fifth and by five standard deviations: "
+        "checkpoints and evaluations; the median of the others is compared. Lines of unknown form "
+        "are skipped.\n\nSCENARIO --backend NAME plans the scenario, predicts its steps with the "
         "scenario's profile, executes the same plan and prints predicted beside measured: "
         "iteration time, bubble ratio, peak memory of each rank, and by category what ranks hold "
         "between actions. SCENARIO may be a set (schema slimpack/validation-set/1): {\"base\": "
@@ -291,6 +356,7 @@ const cli_command cli_cmd_validate = {
         "machine was against then. A run that differs by more than 5 % is made again, up to three "
         "times as many runs as --repeat asks for; where no run was at the profile's speed the "
         "nearest is shown and marked with '!'. Times are never scaled.\n\nThe exit status is 1 "
-        "when a table misses its bound, or a rank needs more memory than its limit.",
+        "when a table or a log misses its bound, or a rank needs more memory than its limit.",
+    .defaults = &(const validate_args){.skip = VALIDATE_NO_SKIP},
     CLI_RUNS(run, validate_args, options, examples),
 };

@@ -433,6 +433,25 @@ static const struct {
      "figures with assumptions, and the difference that may be (bar)."},
     {"at most|at_most", "The measured value is an upper bound: less is no error (validate)."},
     {"loss", "Mean cross-entropy of a step's tokens, as the backend computed it (run)."},
+    {"learning rate|learning_rate",
+     "That of AdamW in a step, where --lr or --warmup is given (run, validate)."},
+    {"tensor|tensors|elements|holds|largest|largest_error|plain_backend|plain_loss",
+     "Of gradients (run --prove): the error of a tensor is the size of its difference from the "
+     "plain step's (plain_backend, plain_loss: each sample by itself on one rank) over the size of "
+     "that; largest: of one element, over the largest one. It holds where no error is above its "
+     "bound."},
+    {"log|form|files|path|lines|known_lines|restarts",
+     "Of a training log (validate --log): whose lines it has, its files, their lines and those of "
+     "a known form, and how often the number of a step fell."},
+    {"kept_steps|warm_up_steps|outliers|outliers_from|resolution",
+     "Of a training log (validate --log): steps that count; those left out at the beginning, and "
+     "those that took much longer than the median, from how many times on; half the last digit "
+     "that times are written with, as a share."},
+    {"samples_per_s|samples_per_step", "Samples of all GPUs in a second, or of a step, as a log "
+                                       "tells them (validate --log)."},
+    {"reserved GiB|allocated GiB|predicted_gib|measured_gib|rank",
+     "The peak that PyTorch tells (max_memory_reserved, max_memory_allocated) of the rank that a "
+     "log is of, as predicted and as logged (validate --log)."},
     {"clock", "wall: what the machine took; virtual: actions timed one by one and replayed side by "
               "side (run, validate)."},
     {"backend|device|precision|execution",

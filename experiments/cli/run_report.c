@@ -667,7 +667,8 @@ static void print_how(FILE *out, const sp_execution *execution)
             (unsigned long long)options->seed, options->steps, options->steps == 1 ? "" : "s");
 }
 
-static void print_step(FILE *out, size_t batch, int step, const sp_executed_batch *of)
+static void print_step(FILE *out, size_t batch, int step, const sp_executed_batch *of,
+                       bool learning_rate)
 {
     const sp_executed_step *executed = &of->steps[step];
     fprintf(out, "  %5zu %6d %14.3f", batch, step, sp_ms_from_ns(executed->iteration_ns));
@@ -676,6 +677,9 @@ static void print_step(FILE *out, size_t batch, int step, const sp_executed_batc
     } else {
         fprintf(out, " %12s", "-");
     }
+    if (learning_rate) {
+        fprintf(out, " %14.6g", executed->learning_rate);
+    }
     fputs(of->step_count > 1 && step == of->shown ? "  shown\n" : "\n", out);
 }
 
@@ -683,12 +687,14 @@ static void print_steps(FILE *out, const sp_execution *execution)
 {
     int64_t listed = 0;
     int64_t more = 0;
-    fputs("\n  batch   step   iteration ms         loss\n", out);
+    bool rates = execution->options->learning_rates;
+    fprintf(out, "\n  batch   step   iteration ms         loss%s\n",
+            rates ? "  learning rate" : "");
     for (size_t b = 0; b < execution->batch_count; b++) {
         const sp_executed_batch *batch = &execution->batches[b];
         for (int s = 0; s < batch->step_count; s++) {
             if (listed < STEPS_SHOWN) {
-                print_step(out, b, s, batch);
+                print_step(out, b, s, batch, rates);
                 listed++;
             } else {
                 more++;
@@ -705,6 +711,63 @@ void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execut
     print_how(out, execution);
     cli_print_result(out, scenario, &execution->measured);
     print_steps(out, execution);
+}
+
+// ---- gradients ----
+
+static void print_proven(FILE *out, const sp_proven_tensor *tensor)
+{
+    const char *slash = strchr(tensor->name, '/'); // "gradients/NAME"
+    fprintf(out, "    %-42s %12lld %12.2e %12.2e %10.1e%s\n",
+            slash != NULL ? slash + 1 : tensor->name, (long long)tensor->elements, tensor->error,
+            tensor->largest, tensor->bound, tensor->error <= tensor->bound ? "" : "  BEYOND");
+}
+
+static void print_tensors(FILE *out, const sp_proof *proof)
+{
+    fprintf(out, "\n    %-42s %12s %12s %12s %10s\n", "tensor", "elements", "error", "largest",
+            "bound");
+    for (size_t t = 0; t < proof->count && t < STEPS_SHOWN; t++) {
+        print_proven(out, &proof->tensors[t]);
+    }
+    if (proof->count > STEPS_SHOWN) {
+        fprintf(out, "  ... %zu more; --json lists all\n", proof->count - STEPS_SHOWN);
+    }
+}
+
+static double share_of_bound(const sp_proof *proof)
+{
+    const sp_proven_tensor *worst = &proof->tensors[proof->worst];
+    return worst->error > 0.0 ? worst->error / worst->bound : 0.0;
+}
+
+void cli_print_proofs(FILE *out, const sp_scenario *scenario, const sp_execution *execution)
+{
+    const sp_execution_options *options = execution->options;
+    const sp_proofs *proofs = options->proofs;
+    size_t shown = 0;
+    cli_print_headline(out, scenario);
+    fprintf(out,
+            "gradients by backend %s on %s in %s, seed %llu, beside each sample by itself on one "
+            "rank by backend %s\n",
+            sp_backend_name(options->backend), execution->device.name,
+            sp_precision_names[options->precision], (unsigned long long)options->seed,
+            sp_backend_name(proofs->plain));
+    for (size_t b = 1; b < proofs->count; b++) {
+        shown =
+            share_of_bound(&proofs->items[b]) > share_of_bound(&proofs->items[shown]) ? b : shown;
+    }
+    print_tensors(out, &proofs->items[shown]);
+    fputs("\nerror: size of the difference over that of the plain step's tensor; largest: of one "
+          "element, over the largest\n",
+          out);
+    for (size_t b = 0; b < proofs->count; b++) {
+        const sp_proof *proof = &proofs->items[b];
+        fprintf(out, "batch %zu: loss %.9g, plain %.9g; the worst is %s, %.3g of its bound: %s%s\n",
+                b, proof->loss, proof->plain_loss, proof->tensors[proof->worst].name,
+                share_of_bound(proof), proof->holds ? "holds" : "DOES NOT HOLD",
+                b == shown && proofs->count > 1 ? " (shown above)" : "");
+    }
 }
 
 // ---- predicted beside measured ----
@@ -797,6 +860,9 @@ void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execu
         for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
             print_category(out, execution, c);
         }
+    }
+    if (execution->options->learning_rates) {
+        print_steps(out, execution);
     }
     fprintf(out, "\npredicted with profile %s (%s)%s%s\n",
             execution->predicted.profile[0] != '\0' ? execution->predicted.profile : "-",

@@ -1,4 +1,5 @@
-// The parts of `validate`: tables of measured steps, and sets of scenarios that a backend executes.
+// The parts of `validate`: tables of measured steps, logs of a run, and sets of scenarios that a
+// backend executes.
 #ifndef SLIMPACK_EXPERIMENTS_CLI_VALIDATE_H
 #define SLIMPACK_EXPERIMENTS_CLI_VALIDATE_H
 
@@ -6,6 +7,8 @@
 
 // Steps of each batch, one of them to warm up, unless --steps says otherwise.
 enum { VALIDATE_STEPS = 6 };
+
+enum { VALIDATE_OVERRIDES = 64, VALIDATE_OVERRIDE = 1100, VALIDATE_NO_SKIP = -1 };
 
 typedef struct validate_args {
     cli_common common;
@@ -20,10 +23,18 @@ typedef struct validate_args {
     int64_t bound_percent;         // 0: what the tables state
     cli_execute execute;
     const char *scenario; // path, of one or of a set of them
+    cli_list logs;        // of a run of the scenario
+    int64_t skip;         // steps at the beginning of a log; VALIDATE_NO_SKIP: not given
 } validate_args;
 
-// Both return the exit status.
+// The --set of the command, and before them --profile, whose text is put into `profile`.
+sp_status cli_validate_overrides(const validate_args *args, char profile[VALIDATE_OVERRIDE],
+                                 const char *overrides[VALIDATE_OVERRIDES], int *count,
+                                 sp_error *err);
+
+// All return the exit status.
 int cli_validate_tables(const validate_args *args);
+int cli_validate_log(const validate_args *args);
 // Predicts and executes the cases of a set, or with --export writes their plans. Takes over
 // `document`.
 int cli_validate_set(const validate_args *args, json_t *document);

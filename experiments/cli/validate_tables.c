@@ -8,7 +8,7 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
-enum { MOST_OVERRIDES = 64, OVERRIDE = 1100, FIGURE = 32 };
+enum { FIGURE = 32 };
 
 typedef struct tables {
     sp_measurements measurements[SP_PUBLISHED_TABLES];
@@ -17,16 +17,18 @@ typedef struct tables {
 } tables;
 
 // A profile is a setting like any other, but bubble tables have none to replace.
-static sp_status choose_overrides(const validate_args *args, char profile[OVERRIDE],
-                                  const char **overrides, int *count, sp_error *err)
+sp_status cli_validate_overrides(const validate_args *args, char profile[VALIDATE_OVERRIDE],
+                                 const char *overrides[VALIDATE_OVERRIDES], int *count,
+                                 sp_error *err)
 {
     *count = 0;
-    if (args->set.count >= MOST_OVERRIDES) {
-        return sp_error_set(err, SP_ERR_USAGE, "--set is given %d times or more", MOST_OVERRIDES);
+    if (args->set.count >= VALIDATE_OVERRIDES) {
+        return sp_error_set(err, SP_ERR_USAGE, "--set is given %d times or more",
+                            VALIDATE_OVERRIDES);
     }
     if (args->profile != NULL) {
-        int length = snprintf(profile, OVERRIDE, "profile=\"%s\"", args->profile);
-        if (length >= OVERRIDE || strpbrk(args->profile, "\"\\") != NULL) {
+        int length = snprintf(profile, VALIDATE_OVERRIDE, "profile=\"%s\"", args->profile);
+        if (length >= VALIDATE_OVERRIDE || strpbrk(args->profile, "\"\\") != NULL) {
             return sp_error_set(err, SP_ERR_USAGE, "--profile: cannot use '%.64s'", args->profile);
         }
         overrides[(*count)++] = profile;
@@ -41,10 +43,10 @@ static sp_status choose_overrides(const validate_args *args, char profile[OVERRI
 static sp_status read_table(const validate_args *args, const char *path,
                             sp_measurements *measurements, sp_error *err)
 {
-    char profile[OVERRIDE];
-    const char *overrides[MOST_OVERRIDES];
+    char profile[VALIDATE_OVERRIDE];
+    const char *overrides[VALIDATE_OVERRIDES];
     int count = 0;
-    sp_status status = choose_overrides(args, profile, overrides, &count, err);
+    sp_status status = cli_validate_overrides(args, profile, overrides, &count, err);
     if (status == SP_OK && args->measurements == NULL && count > 0) {
         status = sp_measurements_read(path, args->map, NULL, 0, measurements, err);
         if (status != SP_OK || measurements->cases[0].scenario.uniform) {

@@ -262,6 +262,35 @@ static sp_status recall(executor *e, const sp_step_view *view, sp_error *err)
     return measure(e, view, &run->step, err);
 }
 
+static sp_status prove(executor *e, const sp_step_view *view, sp_error *err)
+{
+    sp_proofs *proofs = e->options->proofs;
+    sp_run_request request = request_of(e, view);
+    request.memory_points = false;
+    sp_reserve((void **)&proofs->items, &proofs->capacity, proofs->count + 1,
+               sizeof *proofs->items);
+    return sp_proof_run(e->options->backend, e->options->device, proofs->plain, &request,
+                        &proofs->items[proofs->count++], err);
+}
+
+void sp_proofs_fini(sp_proofs *proofs)
+{
+    for (size_t i = 0; i < proofs->count; i++) {
+        sp_proof_fini(&proofs->items[i]);
+    }
+    sp_free(proofs->items);
+    *proofs = (sp_proofs){0};
+}
+
+bool sp_proofs_hold(const sp_proofs *proofs)
+{
+    bool hold = proofs->count > 0;
+    for (size_t i = 0; i < proofs->count; i++) {
+        hold = hold && proofs->items[i].holds;
+    }
+    return hold;
+}
+
 // An sp_step_observer: the simulated step is there, now the same plan is executed.
 static sp_status execute_batch(void *context, const sp_step_view *view, sp_error *err)
 {
@@ -269,6 +298,9 @@ static sp_status execute_batch(void *context, const sp_step_view *view, sp_error
     const sp_execution_options *options = e->options;
     if (options->executed != NULL) {
         return recall(e, view, err);
+    }
+    if (options->proofs != NULL) {
+        return prove(e, view, err);
     }
     if (options->taker != NULL) {
         return options->taker(options->taker_context, view, err);
@@ -362,8 +394,11 @@ static json_t *batches_json(const sp_execution *execution)
             const sp_executed_step *step = &batch->steps[i];
             double ms = sp_ms_from_ns(step->iteration_ns);
             json_t *loss = step->has_loss ? sp_json_figure(step->loss) : json_null();
-            json_array_append_new(
-                steps, sp_json_object(SP_JSON("iteration_ms", ms), SP_JSON("loss", loss)));
+            json_t *told = sp_json_object(SP_JSON("iteration_ms", ms), SP_JSON("loss", loss));
+            if (execution->options->learning_rates) {
+                sp_json_put(told, "learning_rate", json_real(step->learning_rate));
+            }
+            json_array_append_new(steps, told);
         }
         json_array_append_new(
             batches, sp_json_object(SP_JSON("steps", steps), SP_JSON("shown", batch->shown)));
@@ -390,6 +425,44 @@ json_t *sp_execution_result_json(const sp_execution *execution)
     json_t *object = sp_result_json(&execution->measured, true);
     sp_json_put(object, "execution", setting_json(execution));
     return object;
+}
+
+// Errors that are infinite or no numbers are null.
+static json_t *tensor_json(const sp_proven_tensor *tensor)
+{
+    return sp_json_object(
+        SP_JSON("name", tensor->name), SP_JSON("elements", tensor->elements),
+        SP_JSON("error", tensor->error), SP_JSON("largest_error", tensor->largest),
+        SP_JSON("bound", tensor->bound), SP_JSON("holds", (bool)(tensor->error <= tensor->bound)));
+}
+
+static json_t *proof_json(const sp_proof *proof)
+{
+    json_t *tensors = json_array();
+    for (size_t t = 0; t < proof->count; t++) {
+        json_array_append_new(tensors, tensor_json(&proof->tensors[t]));
+    }
+    return sp_json_object(SP_JSON("holds", proof->holds), SP_JSON("loss", proof->loss),
+                          SP_JSON("plain_loss", proof->plain_loss),
+                          SP_JSON("worst", tensor_json(&proof->tensors[proof->worst])),
+                          SP_JSON("tensors", tensors));
+}
+
+json_t *sp_execution_proofs_json(const sp_execution *execution)
+{
+    const sp_execution_options *options = execution->options;
+    const sp_proofs *proofs = options->proofs;
+    json_t *batches = json_array();
+    for (size_t i = 0; i < proofs->count; i++) {
+        json_array_append_new(batches, proof_json(&proofs->items[i]));
+    }
+    return sp_json_object(SP_JSON("schema", "slimpack/proof/1"),
+                          SP_JSON("backend", sp_backend_name(options->backend)),
+                          SP_JSON("device", execution->device.name),
+                          SP_JSON("plain_backend", sp_backend_name(proofs->plain)),
+                          SP_JSON("precision", sp_precision_names[options->precision]),
+                          SP_JSON("seed", options->seed), SP_JSON("holds", sp_proofs_hold(proofs)),
+                          SP_JSON("batches", batches));
 }
 
 static json_t *bytes_json(const sp_bytes *bytes)

@@ -6,6 +6,7 @@
 
 #include "backends/api/backend.h"
 #include "backends/api/device.h"
+#include "backends/api/proof.h"
 #include "backends/record/result.h"
 #include "sim/scenario/scenario.h"
 #include "solver/evaluate/evaluate.h"
@@ -36,6 +37,17 @@ typedef sp_status (*sp_execution_observer)(void *context, const sp_step_view *pr
 typedef sp_status (*sp_execution_taker)(void *context, const sp_step_view *predicted,
                                         sp_error *err);
 
+// The plan of each batch beside its plain step (backends/api/proof.h), on a backend of its own.
+typedef struct sp_proofs {
+    const sp_backend *plain;
+    sp_proof *items; // by batch; owned
+    size_t count, capacity;
+} sp_proofs;
+
+void sp_proofs_fini(sp_proofs *proofs);
+// Does every one hold, and is there one?
+bool sp_proofs_hold(const sp_proofs *proofs);
+
 // The figures of a batch are those of one whole step, so that time, timeline and memory belong
 // together (backends/record/result.h).
 typedef struct sp_execution_options {
@@ -50,10 +62,12 @@ typedef struct sp_execution_options {
     bool compare_memory; // also what ranks hold between actions; the plans need a model
     bool memory_points;  // observers get the course of memory
     bool bounds;         // lower bounds of the predicted result
+    bool learning_rates; // documents and tables tell that of each step
     int threads;
     sp_execution_observer observer; // may be NULL
     void *observer_context;
     const sp_plan_file *plans; // that exist already; NULL: the scenario is packed and scheduled
+    sp_proofs *proofs;         // to be filled in place of measuring steps; NULL: none. `steps` is 1
     // At most one of these two is set; the device need not be here then.
     const sp_result_file *executed; // what another machine came to, batch by batch; NULL: execute
     sp_execution_taker taker; // who gets what is to be executed; nothing is measured. May be NULL
@@ -107,6 +121,10 @@ double sp_relative_error(double predicted, double measured);
 // The result of what was executed (slimpack/result/1) with one more key, "execution": backend,
 // device, clock, precision, seed, and of each batch the time and loss of every step.
 json_t *sp_execution_result_json(const sp_execution *execution);
+
+// slimpack/proof/1: backend, device, precision and seed, whether all hold, and of each batch loss,
+// plain loss, the worst tensor and all tensors with errors and bounds.
+json_t *sp_execution_proofs_json(const sp_execution *execution);
 
 // Those of both results, each once.
 void sp_execution_warnings(const sp_execution *execution, sp_warnings *warnings);

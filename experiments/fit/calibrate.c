@@ -130,6 +130,11 @@ static sp_status assign_groups(const fit_spec *spec, const fit_table_spec *table
                                sp_error *err)
 {
     grouping g = {.spec = spec, .table = table, .cases = cases, .err = err};
+    if (cases->file[0] == '\0') {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: tables.%s.folds: the row of a log has no columns to group it by",
+                            spec->source, table->name);
+    }
     sp_status status = sp_csv_read_file(cases->file, &g.csv, err);
     if (status != SP_OK) {
         return status;

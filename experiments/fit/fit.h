@@ -161,6 +161,9 @@ int fit_spec_table(const fit_spec *spec, const char *name);
 typedef struct fit_source {
     const char *csv;
     const char *map; // NULL: the one beside it
+    // Logs of one run: `csv` is then its scenario. NULL: it is a table.
+    const char *const *logs;
+    int log_count;
 } fit_source;
 
 // Rows stand table by table, in the order of the specification.

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "experiments/fit/fit.h"
+#include "experiments/measure/training_log.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
@@ -626,7 +627,11 @@ static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
             }
         }
         sp_status status =
-            sp_measurements_read(source->csv, source->map, asked, count, &rows->tables[t], err);
+            source->logs != NULL
+                ? sp_measurements_of_log(source->csv, source->logs, source->log_count, asked, count,
+                                         &rows->tables[t], err)
+                : sp_measurements_read(source->csv, source->map, asked, count, &rows->tables[t],
+                                       err);
         if (status != SP_OK) {
             return status;
         }

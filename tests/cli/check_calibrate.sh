@@ -32,6 +32,9 @@ scenario() { # TP PP PROFILE
     "$program" simulate s.json --json --quiet >result.json || [ $? -eq 1 ] || complain "no result"
     sed -n 's/^  "iteration_ms": \([0-9.]*\),*$/\1/p' result.json | head -1
 }
+without_times() {
+    sed -E 's/"(solver_ms|simulate_ms)": [0-9.e+-]+/"\1": 0/'
+}
 header=model,cluster,parallel.tp,parallel.pp,workload.uniform,workload.context
 echo "$header,workload.samples_per_batch,iteration_ms" >runs.csv
 for layout in "8 1" "2 4" "2 2"; do
@@ -55,6 +58,26 @@ grep -q '"level": "fitted"' mine.json || complain "mine.json does not say that i
 [ "$(scenario 2 2 ./mine.json)" = "$(scenario 2 2 ./truth.json)" ] ||
     complain "mine.json does not give the times of truth.json"
 grep -q '"level": "fitted"' result.json && complain "truth.json is not fitted"
+
+# Steps of logs in place of a table: two scenarios, each with the log of its run.
+sed 's/"tables": {"runs": {"folds": 3}}/"tables": {"a": {}, "b": {}}/' fit.json >fit_logs.json
+for run in "a 8 1" "b 2 4"; do
+    set -- $run
+    ms=$(scenario "$2" "$3" ./truth.json)
+    sed 's|"profile": "./truth.json",||' s.json >"$1.json"
+    awk -v ms="$ms" 'BEGIN { for (i = 1; i <= 20; i++)
+        printf " iteration %8d/ 100 | elapsed time per iteration (ms): %.3f | global batch size: 8 |\n", i, i < 3 ? 5 * ms : i % 6 ? ms : 3 * ms }' >"$1.log"
+done
+"$program" calibrate --from-measurements a.json,b.json --log a.log --log b.log --fit fit_logs.json -o mine_logs.json \
+    --quiet >out_logs.txt || complain "the fit to logs failed"
+grep -q '^| gemm_model.tflops  *|  *450 |' out_logs.txt || complain "450 TFLOP/s not found in logs: $(cat out_logs.txt)"
+"$program" validate a.json --log a.log --profile ./mine_logs.json --bound 1 --json -q -o kept.json >logged.json ||
+    complain "the fitted profile misses the log that it was fitted to"
+cmp <(without_times <kept.json) <(without_times <logged.json) || complain "-o keeps another report"
+grep -q '"kept_steps": 15' logged.json || complain "kept steps: $(grep kept_steps logged.json)"
+"$program" report logged.json -o page.html >/dev/null || complain "the report of a log has no page"
+printf '%s\n' 'no step' >nothing.log
+"$program" validate a.json --log nothing.log -q 2>/dev/null && complain "a log without steps is taken"
 
 # Everything is the same with other numbers of threads, and as JSON nothing else is printed; what rows
 # warn of stands in it.

@@ -53,6 +53,11 @@ ask published validate --published --table h100_nanotron
 ask measurements validate --measurements t.csv --rows
 ask executed validate small.json --backend host
 ask run run small_plan.json --backend host
+ask rates run small_plan.json --backend host --lr 0.002 --warmup 2
+ask proof run small_plan.json --backend host --prove
+for log in megatron nanotron trainer; do
+    ask "log_$log" validate s.json --log "$source/tests/cli/logs/$log.log"
+done
 ask plan plan s.json -o planned.json
 ask check plan --check plan.json
 ask fit calibrate --from-measurements t.csv --fit fit.json -o mine.json

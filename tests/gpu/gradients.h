@@ -1,5 +1,5 @@
 // Gradients and loss of a step on a GPU in bf16 beside the plain step in fp64 on the CPU: tensor by
-// tensor, against what bf16 explains (tests/gpu/support/emulated_plans.h says why).
+// tensor, against what bf16 explains (backends/api/proof.h).
 #ifndef SLIMPACK_TESTS_GPU_GRADIENTS_H
 #define SLIMPACK_TESTS_GPU_GRADIENTS_H
 

@@ -145,7 +145,7 @@ void host_random_agree(host_random draw)
         if (wanted && draw.agrees != NULL) {
             draw.agrees(&request);
         } else if (wanted) {
-            host_must_agree(&device, &request, draw.fp32 ? 1e-4 : 1e-10);
+            host_must_agree(&device, &request);
         }
         ran += wanted;
         random_plan_fini(&r);

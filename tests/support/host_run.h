@@ -2,8 +2,7 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_HOST_RUN_H
 #define SLIMPACK_TESTS_SUPPORT_HOST_RUN_H
 
-#include "backends/api/device.h"
-#include "tests/support/plain_step.h"
+#include "backends/api/proof.h"
 
 // A model small enough for thousands of runs: 4 layers, hidden 32, 4 heads, 2 key and value heads,
 // vocabulary 61. Llama style, or GPT-2 style with biases, learned positions and a tied table.
@@ -33,7 +32,7 @@ void host_close(host_device *device);
 sp_run *host_run(const host_device *device, const sp_run_request *request);
 
 // Fails the test case where it cannot be made.
-typedef plain_step host_plain;
+typedef sp_plain_step host_plain;
 
 void host_plain_make(const sp_run_request *request, host_plain *plain);
 void host_plain_fini(host_plain *plain);
@@ -42,8 +41,9 @@ void host_plain_fini(host_plain *plain);
 // runs of one model; a tensor whose values are all zero must be so in both.
 double host_distance(const sp_run *a, const sp_run *b, const char *prefix);
 
-// Runs the request and its plain step and holds loss and every gradient against the bound.
-void host_must_agree(const host_device *device, const sp_run_request *request, double bound);
+// Runs the request, of one step, and its plain step and holds loss and every gradient against the
+// bound of the precision (backends/api/proof.h).
+void host_must_agree(const host_device *device, const sp_run_request *request);
 
 // The elements of a tensor, and of the one of the same name in another folder; for sp_free.
 double *host_tensor(const sp_run *run, const sp_tensor_info *info);

@@ -54,7 +54,7 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
         return SP_OK;
     }
     e->joins += count_joins(&request);
-    host_must_agree(&e->device, &request, 1e-10);
+    host_must_agree(&e->device, &request);
     return SP_OK;
 }
 
@@ -176,7 +176,7 @@ static void agree_unevenly(sp_schedule_kind schedule, sp_recompute mode)
     // A forward and a backward for each round that a rank has no pack in, on each stage.
     assert_int_equal(count_joins(&u.request), MISSED * 2 * 2);
     host_open(&device);
-    host_must_agree(&device, &u.request, 1e-10);
+    host_must_agree(&device, &u.request);
     host_close(&device);
     uneven_fini(&u);
 }
@@ -245,7 +245,7 @@ TEST(random_plans)
         uneven_make(&u, ranks, counts, tokens, samples, pp, dp, schedule,
                     (sp_recompute)prng_below(&prng, SP_RECOMPUTE_MLA_UP_PROJ));
         run_some_again(&prng, &u);
-        host_must_agree(&device, &u.request, 1e-10);
+        host_must_agree(&device, &u.request);
         uneven_fini(&u);
     }
     host_close(&device);

@@ -22,7 +22,6 @@ typedef struct examination {
     host_device device;
     sp_model model;
     sp_precision precision;
-    double bound;
     int plans;
     features found;
 } examination;
@@ -53,7 +52,7 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
                                     RUN_STEPS(e->precision, 5, 1)};
     e->found = (features){0};
     find_features(view->plan, &e->found);
-    host_must_agree(&e->device, &request, e->bound);
+    host_must_agree(&e->device, &request);
     e->plans++;
     return SP_OK;
 }
@@ -78,8 +77,7 @@ typedef struct settings {
 
 static features agrees(sp_model model, const settings *set, uint64_t seed, sp_precision precision)
 {
-    examination e = {
-        .model = model, .precision = precision, .bound = precision == SP_FP64 ? 1e-10 : 1e-4};
+    examination e = {.model = model, .precision = precision};
     const sp_evaluate_options options = {.engine = {.verify = true},
                                          .effort_percent = 10,
                                          .observer = execute,

@@ -1,0 +1,481 @@
+// `validate` of a scenario beside the logs of its run.
+#include <math.h>
+#include <string.h>
+
+#include "experiments/cli/validate.h"
+#include "experiments/measure/training_log.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+#include "sim/base/units.h"
+#include "solver/strategy.h"
+
+// Beyond these a log is probably of another job than the scenario.
+static const double most_tokens_off = 0.02;
+static const double most_flops_off = 0.1;
+
+typedef struct peak {
+    bool known;
+    sp_world_rank which;      // SP_NO_RANK: the largest of all
+    double predicted, logged; // bytes; predicted 0: not known
+} peak;
+
+typedef struct comparison {
+    sp_training_log log;
+    sp_scenario scenario;
+    sp_batches batches;
+    sp_result result;
+    double tokens, samples; // of a step, mean
+    int64_t gpus;
+    double ms; // of the logged step; NAN: there is none
+    peak peaks[SP_LOGGED_MEMORIES];
+    sp_warnings warnings; // of the log beside the scenario
+} comparison;
+
+// ---- logged figures ----
+
+static double logged(const comparison *c, sp_logged figure)
+{
+    return c->log.figures[figure].median;
+}
+
+static double logged_tokens_per_gpu_s(const comparison *c)
+{
+    double own = logged(c, SP_LOGGED_TOKENS_PER_GPU_S);
+    double all = logged(c, SP_LOGGED_TOKENS_PER_S) / (double)c->gpus;
+    return isfinite(own) ? own : isfinite(all) ? all : 1e3 * c->tokens / (c->ms * (double)c->gpus);
+}
+
+// What the log counts as the FLOPs of a step comes nearer to one of the two counts.
+static sp_flops_count count_of(const comparison *c)
+{
+    double per_ms = logged(c, SP_LOGGED_TFLOPS_PER_GPU) * c->ms;
+    double ms = sp_result_iteration_ms(&c->result);
+    double all = sp_result_tflops_per_gpu(&c->result, SP_FLOPS_MEGATRON) * ms;
+    double causal = sp_result_tflops_per_gpu(&c->result, SP_FLOPS_CAUSAL) * ms;
+    return fabs(log(per_ms / causal)) < fabs(log(per_ms / all)) ? SP_FLOPS_CAUSAL
+                                                                : SP_FLOPS_MEGATRON;
+}
+
+// ---- does the log belong to the scenario? ----
+
+static void check_tokens(comparison *c)
+{
+    double all = logged(c, SP_LOGGED_TOKENS_PER_S);
+    double own = logged(c, SP_LOGGED_TOKENS_PER_GPU_S);
+    double gpus = all / own;
+    if (isfinite(gpus) && fabs(gpus / (double)c->gpus - 1.0) > 0.05) {
+        sp_warnings_add(&c->warnings, "the log is of about %.0f GPUs, the scenario has %lld", gpus,
+                        (long long)c->gpus);
+        return;
+    }
+    double ms = logged(c, SP_LOGGED_MS);
+    double tokens = 1e-3 * ms * (isfinite(all) ? all : own * (double)c->gpus);
+    if (isfinite(tokens) && fabs(tokens / c->tokens - 1.0) > most_tokens_off) {
+        sp_warnings_add(&c->warnings,
+                        "a logged step has about %.0f tokens, one of the scenario %.0f: is it "
+                        "another workload, or on another number of GPUs?",
+                        tokens, c->tokens);
+    }
+}
+
+// Samples are rows of a log where each has the whole context.
+static void check_samples(comparison *c)
+{
+    double rows = logged(c, SP_LOGGED_SAMPLES);
+    bool whole = true;
+    for (int b = 0; b < c->batches.count; b++) {
+        const sp_batch *batch = &c->batches.batch[b];
+        whole = whole && sp_batch_longest(batch) * (int64_t)batch->count == batch->total_tokens;
+    }
+    if (isfinite(rows) && whole && c->samples > 0.0 && rows != c->samples) {
+        sp_warnings_add(&c->warnings,
+                        "a logged step has %.0f samples, one of the scenario %.0f "
+                        "(workload.samples_per_batch)",
+                        rows, c->samples);
+    }
+}
+
+static void check_flops(comparison *c)
+{
+    double ms = sp_result_iteration_ms(&c->result);
+    double counted = sp_result_tflops_per_gpu(&c->result, count_of(c)) * ms;
+    double logs = logged(c, SP_LOGGED_TFLOPS_PER_GPU) * c->ms;
+    if (isfinite(logs / counted) && fabs(logs / counted - 1.0) > most_flops_off) {
+        sp_warnings_add(&c->warnings,
+                        "the log counts %.4g TFLOP a GPU and step, the scenario's model %.4g: is "
+                        "it another model or batch, or are FLOPs counted in another way?",
+                        1e-3 * logs, 1e-3 * counted);
+    }
+}
+
+static void check_log(comparison *c)
+{
+    const sp_training_log *log = &c->log;
+    if (log->form >= 0 && log->kept < 5) {
+        sp_warnings_add(&c->warnings, log->whole_run
+                                          ? "the log's time is the mean of a whole run, with its "
+                                            "warm-up, evaluations and checkpoints"
+                                          : "few steps were logged: the median may be that of "
+                                            "warm-up");
+    }
+    if (!c->scenario.uniform && log->form >= 0) {
+        check_tokens(c);
+        check_samples(c);
+        check_flops(c);
+    }
+}
+
+// ---- the prediction ----
+
+static sp_world_rank rank_of(const comparison *c, const sp_logged_memory *memory)
+{
+    return !memory->known                ? SP_NO_RANK
+           : memory->rank == 0           ? SP_FIRST_RANK
+           : memory->rank == c->gpus - 1 ? SP_LAST_RANK
+                                         : SP_NO_RANK;
+}
+
+// The largest rank's peaks, and those of one rank where the log is of that one.
+static void plan_peaks(comparison *c, sp_evaluate_options *options)
+{
+    for (int m = 0; m < SP_LOGGED_MEMORIES; m++) {
+        const sp_logged_memory *memory = &c->log.memory[m];
+        sp_world_rank which = rank_of(c, memory);
+        bool other = options->rank_peak != SP_NO_RANK && options->rank_peak != which;
+        c->peaks[m] = (peak){.known = memory->known && !c->scenario.uniform,
+                             .which = other ? SP_NO_RANK : which,
+                             .logged = memory->bytes};
+        options->allocator_peak =
+            options->allocator_peak || (c->peaks[m].known && c->peaks[m].which == SP_NO_RANK);
+        options->rank_peak = c->peaks[m].known && !other ? which : options->rank_peak;
+    }
+}
+
+static void note_peaks(comparison *c)
+{
+    const sp_result *r = &c->result;
+    const int64_t of_rank[] = {r->rank_peak_bytes, r->rank_reserved_bytes};
+    const int64_t largest[] = {r->allocator_peak_bytes, r->reserved_peak_bytes};
+    for (int m = 0; m < SP_LOGGED_MEMORIES; m++) {
+        c->peaks[m].predicted = (double)(c->peaks[m].which == SP_NO_RANK ? largest[m] : of_rank[m]);
+    }
+}
+
+static sp_status read_scenario(const validate_args *args, sp_scenario *scenario, sp_error *err)
+{
+    json_t *document = NULL;
+    char profile[VALIDATE_OVERRIDE];
+    const char *overrides[VALIDATE_OVERRIDES];
+    int count = 0;
+    sp_status status = cli_validate_overrides(args, profile, overrides, &count, err);
+    if (status == SP_OK) {
+        status = sp_json_read_file(args->scenario, 0, &document, err);
+    }
+    if (status == SP_OK && sp_is_scenario_set(document)) {
+        status =
+            sp_error_set(err, SP_ERR_CONTENT, "%s: is a set of scenarios, a log is of one scenario",
+                         args->scenario);
+    }
+    if (status == SP_OK) {
+        status = sp_scenario_place(document, args->scenario, err);
+    }
+    if (status == SP_OK) {
+        status = sp_scenario_from_json(document, args->scenario, overrides, count, scenario, err);
+    }
+    json_decref(document);
+    return status == SP_OK ? sp_strategy_resolve(scenario, false, err) : status;
+}
+
+static sp_status compare(const validate_args *args, comparison *c, sp_error *err)
+{
+    sp_evaluate_options options = {.no_bounds = true, .threads = cli_threads(args->jobs)};
+    int skip = args->skip == VALIDATE_NO_SKIP ? -1 : (int)args->skip;
+    sp_status status = sp_training_log_read(args->logs.items, args->logs.count, skip, &c->log, err);
+    if (status == SP_OK) {
+        status = read_scenario(args, &c->scenario, err);
+    }
+    if (status == SP_OK) {
+        status = cli_form_batches(args->common.quiet, &c->scenario, &c->batches, err);
+    }
+    if (status == SP_OK) {
+        status = sp_training_log_check(&c->log, &c->scenario, err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_mean_step(&c->batches, &c->tokens, &c->samples);
+    c->gpus = sp_layout_ranks(&c->scenario.layout);
+    c->ms = c->log.form >= 0 ? sp_training_log_ms(&c->log, c->tokens, c->samples, c->gpus)
+                             : (double)NAN;
+    plan_peaks(c, &options);
+    status = sp_evaluate(&c->scenario, &c->batches, &options, &c->result, err);
+    if (status == SP_OK) {
+        note_peaks(c);
+        check_log(c);
+    }
+    return status;
+}
+
+// ---- for people ----
+
+static void print_row(const char *name, double predicted, double measured, const char *note)
+{
+    char error[CLI_PERCENT];
+    if (!isfinite(measured)) {
+        return;
+    }
+    printf("  %-18s ", name);
+    if (isfinite(predicted) && predicted > 0.0) {
+        printf("%14.3f %14.3f %12s", predicted, measured,
+               cli_percent(predicted / measured - 1.0, "%+.2f %%", error));
+    } else {
+        printf("%14s %14.3f %12s", "-", measured, "-");
+    }
+    printf("%s%s\n", note[0] != '\0' ? "  " : "", note);
+}
+
+static void print_file(const sp_log_file *file)
+{
+    printf("  %s: %zu step%s in %zu lines", file->path, file->steps, file->steps == 1 ? "" : "s",
+           file->lines);
+    if (file->restarts > 0) {
+        printf(", %d restart%s", file->restarts, file->restarts == 1 ? "" : "s");
+    }
+    fputc('\n', stdout);
+}
+
+static void print_log(const sp_training_log *log)
+{
+    if (log->form < 0) {
+        fputs("log: memory alone, no line is of a step\n", stdout);
+    } else {
+        printf("log of %s: %zu step%s read, %zu left out to warm up, %zu as outliers",
+               sp_log_form_names[log->form], log->steps, log->steps == 1 ? "" : "s", log->warm_up,
+               log->slow);
+        if (log->slow > 0) {
+            printf(" (from %.2f times the median on)", log->slow_from);
+        }
+        printf(", %zu kept\n", log->kept);
+    }
+    for (int f = 0; f < log->file_count; f++) {
+        print_file(&log->files[f]);
+    }
+}
+
+static void print_spread(const comparison *c)
+{
+    static const char *const names[] = {"ms", "tokens/s", "tokens/s/GPU", "samples/s"};
+    const sp_logged_figure *f = &c->log.figures[c->log.basis];
+    if (c->log.form < 0) {
+        return;
+    }
+    printf("\n  logged %s: %.6g in the median, %.6g in the mean, %.6g to %.6g in 8 of 10 steps",
+           names[c->log.basis], f->median, f->mean, f->p10, f->p90);
+    if (c->log.resolution > 0.0005) {
+        printf(", written to ±%.1f %%", 100.0 * c->log.resolution);
+    }
+    fputc('\n', stdout);
+}
+
+static const char *rank_text(const peak *p)
+{
+    return p->which == SP_FIRST_RANK  ? "first rank"
+           : p->which == SP_LAST_RANK ? "last rank"
+                                      : "largest rank";
+}
+
+static void print_rows(const comparison *c)
+{
+    const sp_result *r = &c->result;
+    fputs("\n                          predicted         logged        error\n", stdout);
+    print_row("iteration ms", sp_result_iteration_ms(r), c->ms, "");
+    if (!c->scenario.uniform) {
+        bool causal = count_of(c) == SP_FLOPS_CAUSAL;
+        print_row("tokens/s/GPU", sp_result_tokens_per_gpu_s(r), logged_tokens_per_gpu_s(c), "");
+        print_row("TFLOP/s/GPU", sp_result_tflops_per_gpu(r, count_of(c)),
+                  logged(c, SP_LOGGED_TFLOPS_PER_GPU), causal ? "of causal pairs" : "of all pairs");
+    }
+    static const char *const names[] = {"allocated GiB", "reserved GiB"};
+    for (int m = 0; m < SP_LOGGED_MEMORIES; m++) {
+        const peak *p = &c->peaks[m];
+        if (p->known) {
+            print_row(names[m], p->predicted / SP_GIB, p->logged / SP_GIB, rank_text(p));
+        }
+    }
+}
+
+static void print_comparison(const comparison *c)
+{
+    char profile[CLI_PROFILE];
+    char text[CLI_STEP_ERROR];
+    cli_print_headline(stdout, &c->scenario);
+    print_log(&c->log);
+    print_rows(c);
+    print_spread(c);
+    if (c->result.parameters > 0 &&
+        (c->result.step_error.known || c->result.step_error.not_validated[0] != '\0')) {
+        int column = printf("  expected error: ");
+        cli_print_wrapped(stdout, cli_step_error(&c->result.step_error, text), column, column);
+    }
+    if (!c->scenario.uniform) {
+        printf("\npredicted with profile %s\n",
+               cli_profile_text(&c->scenario, c->result.level, profile));
+    }
+}
+
+// ---- for programs ----
+
+static json_t *figure_json(const sp_logged_figure *f)
+{
+    return sp_json_object(SP_JSON("steps", f->steps), SP_JSON("median", f->median),
+                          SP_JSON("mean", f->mean), SP_JSON("p10", f->p10), SP_JSON("p90", f->p90));
+}
+
+static json_t *log_json(const sp_training_log *log)
+{
+    static const char *const names[] = {"iteration_ms",  "tokens_per_s",   "tokens_per_gpu_s",
+                                        "samples_per_s", "tflops_per_gpu", "samples_per_step"};
+    json_t *files = json_array();
+    for (int f = 0; f < log->file_count; f++) {
+        const sp_log_file *file = &log->files[f];
+        json_array_append_new(files, sp_json_object(SP_JSON("path", file->path),
+                                                    SP_JSON("lines", file->lines),
+                                                    SP_JSON("known_lines", file->known),
+                                                    SP_JSON("steps", file->steps),
+                                                    SP_JSON("restarts", file->restarts)));
+    }
+    json_t *figures = json_object();
+    for (int f = 0; f < SP_LOGGED_FIGURES; f++) {
+        if (log->figures[f].steps > 0) {
+            sp_json_put(figures, names[f], figure_json(&log->figures[f]));
+        }
+    }
+    const char *form = log->form >= 0 ? sp_log_form_names[log->form] : NULL;
+    return sp_json_object(SP_JSON("form", sp_json_text_or_null(form)), SP_JSON("files", files),
+                          SP_JSON("steps", log->steps), SP_JSON("warm_up_steps", log->warm_up),
+                          SP_JSON("outliers", log->slow), SP_JSON("outliers_from", log->slow_from),
+                          SP_JSON("kept_steps", log->kept), SP_JSON("resolution", log->resolution),
+                          SP_JSON("figures", figures));
+}
+
+static double share(double predicted, double measured)
+{
+    return predicted > 0.0 ? predicted / measured - 1.0 : (double)NAN;
+}
+
+static json_t *memory_json(const comparison *c)
+{
+    static const char *const names[] = {"allocated", "reserved"};
+    json_t *array = json_array();
+    for (int m = 0; m < SP_LOGGED_MEMORIES; m++) {
+        const peak *p = &c->peaks[m];
+        if (p->known) {
+            double predicted = p->predicted > 0.0 ? p->predicted / SP_GIB : (double)NAN;
+            json_array_append_new(
+                array, sp_json_object(SP_JSON("kind", names[m]), SP_JSON("rank", rank_text(p)),
+                                      SP_JSON("predicted_gib", predicted),
+                                      SP_JSON("measured_gib", p->logged / SP_GIB),
+                                      SP_JSON("error", share(p->predicted, p->logged))));
+        }
+    }
+    return array;
+}
+
+// By one of the two kinds of peak: a log of both says the same twice.
+static double memory_error(const comparison *c)
+{
+    for (int m = 0; m < SP_LOGGED_MEMORIES; m++) {
+        if (c->peaks[m].known && c->peaks[m].predicted > 0.0) {
+            return fabs(share(c->peaks[m].predicted, c->peaks[m].logged));
+        }
+    }
+    return (double)NAN;
+}
+
+static double time_error(const comparison *c)
+{
+    return share(sp_result_iteration_ms(&c->result), c->ms);
+}
+
+static bool within_bound(const validate_args *args, const comparison *c)
+{
+    double error = time_error(c);
+    return args->bound_percent == 0 || !isfinite(error) ||
+           fabs(error) <= (double)args->bound_percent / 100.0;
+}
+
+static json_t *comparison_json(const validate_args *args, const comparison *c)
+{
+    const sp_result *r = &c->result;
+    sp_warnings warnings = r->warnings;
+    sp_warnings_add_all(&warnings, &c->warnings, NULL);
+    bool model = !c->scenario.uniform;
+    double tokens = model ? logged_tokens_per_gpu_s(c) : (double)NAN;
+    double tflops = model ? logged(c, SP_LOGGED_TFLOPS_PER_GPU) : (double)NAN;
+    double predicted_tflops =
+        isfinite(tflops) ? sp_result_tflops_per_gpu(r, count_of(c)) : (double)NAN;
+    json_t *measured =
+        sp_json_object(SP_JSON("iteration_ms", c->ms), SP_JSON("tokens_per_gpu_s", tokens),
+                       SP_JSON("tflops_per_gpu", tflops));
+    json_t *error = sp_json_object(
+        SP_JSON("iteration_time", time_error(c)), SP_JSON("bubble_ratio_abs", json_null()),
+        SP_JSON("peak_memory_mape", memory_error(c)),
+        SP_JSON("tokens_per_gpu_s", share(sp_result_tokens_per_gpu_s(r), tokens)),
+        SP_JSON("tflops_per_gpu", share(predicted_tflops, tflops)));
+    json_t *bound =
+        args->bound_percent != 0 ? json_real((double)args->bound_percent / 100.0) : json_null();
+    json_t *within = args->bound_percent != 0 ? json_boolean(within_bound(args, c)) : json_null();
+    return sp_json_object(
+        SP_JSON("schema", "slimpack/validation/1"), SP_JSON("clock", json_null()),
+        SP_JSON("log", log_json(&c->log)), SP_JSON("predicted", sp_result_json(r, false)),
+        SP_JSON("measured", measured), SP_JSON("error", error), SP_JSON("memory", memory_json(c)),
+        SP_JSON("bound", bound), SP_JSON("within_bound", within), SP_JSON("ranks", json_array()),
+        SP_JSON("warnings", sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count)));
+}
+
+// ---- the command ----
+
+static int report(const validate_args *args, const comparison *c)
+{
+    sp_error err = {0};
+    int exit_status = 0;
+    if (args->output != NULL &&
+        cli_write_json(args->output, comparison_json(args, c), &err) != SP_OK) {
+        return cli_fail(&err);
+    }
+    if (args->common.json) {
+        exit_status = cli_print_json(comparison_json(args, c));
+    } else {
+        print_comparison(c);
+        cli_print_notes(args->common.quiet, &c->result);
+        cli_print_warnings(args->common.quiet, &c->warnings);
+    }
+    if (exit_status == 0 && sp_result_is_oom(&c->result)) {
+        return sp_status_exit(SP_ERR_INFEASIBLE);
+    }
+    return cli_answer(exit_status, within_bound(args, c));
+}
+
+int cli_validate_log(const validate_args *args)
+{
+    sp_error err = {0};
+    comparison *c = sp_calloc(1, sizeof *c);
+    c->log.form = -1;
+    sp_status status = compare(args, c, &err);
+    int exit_status =
+        status == SP_OK
+            ? report(args, c)
+            : cli_fail_json(
+                  args->common.json, "slimpack/validation/1",
+                  sp_json_object(SP_JSON("clock", json_null()), SP_JSON("log", json_null()),
+                                 SP_JSON("predicted", json_null()),
+                                 SP_JSON("measured", json_null()), SP_JSON("error", json_null()),
+                                 SP_JSON("memory", json_array()), SP_JSON("ranks", json_array())),
+                  0, &err);
+    sp_result_fini(&c->result);
+    sp_batches_fini(&c->batches);
+    sp_scenario_fini(&c->scenario);
+    sp_training_log_fini(&c->log);
+    sp_free(c);
+    return exit_status;
+}

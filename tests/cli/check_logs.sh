@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# check_logs.sh PROGRAM SOURCE: what `simulate` finds of a step, written as each framework would log it, is found
+# without error by `validate --log`, and no warning tells of another job; a log of another job is warned of.
+set -u
+program=$1
+. "$(dirname "$0")/prelude.sh"
+cd "$work" || exit 1
+unset SLIMPACK_PROFILE_PATH
+
+cat >s.json <<'end'
+{"model": "llama-3-8b", "cluster": "h100-8", "profile": "h100", "parallel": {"tp": 2, "pp": 2, "dp": 2},
+ "workload": {"uniform": 4096, "context": 4096, "samples_per_batch": 64}}
+end
+"$program" simulate s.json --json --quiet >result.json || complain "no result"
+figure() { # KEY
+    sed -n "s/^  \"$1\": \([0-9.e+-]*\),*\$/\1/p" result.json | head -1
+}
+ms=$(figure iteration_ms) tokens=$(figure tokens_per_gpu_s) tflops=$(figure tflops_per_gpu)
+allocated=$(figure peak_memory_allocator_gib) reserved=$(figure peak_memory_reserved_gib)
+for value in "$ms" "$tokens" "$tflops" "$allocated" "$reserved"; do
+    [ -n "$value" ] || complain "a figure of the result is missing"
+done
+
+write() { # FORM: twenty steps, of which the first takes longer
+    awk -v form="$1" -v ms="$ms" -v tokens="$tokens" -v tflops="$tflops" -v allocated="$allocated" -v reserved="$reserved" '
+    function human(x,    i, sizes) {
+        split(" K M B T", sizes, " "); i = 0
+        x = sprintf("%.3g", x) + 0
+        while (x >= 1000) { x /= 1000; i++ }
+        return sprintf("%g", x) sizes[i]
+    }
+    BEGIN {
+        for (i = 1; i <= 20; i++) {
+            t = i == 1 ? 7 * ms : ms; v = ms / t
+            if (form == "megatron") printf " iteration %8d/ 100 | elapsed time per iteration (ms): %.1f | throughput per GPU (TFLOP/s/GPU): %.1f | global batch size: %5d |\n", i, t, tflops * v, 64
+            if (form == "nanotron") printf "iteration: %d / 100 | consumed_tokens: 1M | elapsed_time_per_iteration_ms: %s | tokens_per_sec: %s | tokens_per_sec_per_gpu: %s | model_tflops_per_gpu: %s\n", i, human(t), human(8 * tokens * v), human(tokens * v), human(tflops * v)
+            if (form == "torchtitan") printf "step: %2d  loss:  7.0  memory: %5.2fGiB(40.00%%)  tps: %d  tflops: %.2f  mfu: 40.00%%\n", i, reserved, tokens * v, tflops * v
+            if (form == "nemo") printf "global_batch_size: 64 | global_step: %d | peak_memory_usage: %.0f | train_step_timing in s: %.4f\n", i, reserved * 1073741824, t / 1000
+            if (form == "bridge") printf "Step Time : %.2fs GPU utilization: %.1fMODEL_TFLOP/s/GPU\n", t / 1000, tflops * v
+            if (form == "deepspeed") printf "epoch=0/micro_step=1/global_step=%d, RunningAvgSamplesPerSec=1.0, CurrSamplesPerSec=%.9g, MemAllocated=6.01GB, MaxMemAllocated=%.2fGB\n", i, 64000 / t, allocated
+        }
+        # Of a rank that is neither the first nor the last, so that it stands for the largest.
+        if (form == "megatron") printf "[Rank 3] (after 20 iterations) memory (MB) | allocated: 1.0 | max allocated: %.4f | reserved: 1.0 | max reserved: %.4f\n", allocated * 1024, reserved * 1024
+        if (form == "bridge") printf "[Rank 3] (after 20 iterations) memory (GB) | mem-max-allocated-gigabytes: %.4f | mem-max-reserved-gigabytes: %.4f\n", allocated * 1.073741824, reserved * 1.073741824
+    }'
+}
+
+errors() { # FILE: sizes of all errors in the document
+    sed -n 's/^ *"\(iteration_time\|tokens_per_gpu_s\|tflops_per_gpu\|peak_memory_mape\|error\)": \(-\{0,1\}[0-9][0-9.e+-]*\),*$/\2/p' "$1"
+}
+for form in megatron nanotron torchtitan nemo bridge deepspeed; do
+    write $form >$form.log
+    "$program" validate s.json --log $form.log --json --quiet >$form.json || complain "$form: no comparison"
+    sed -n '/^  "error": {/,/^  },/p; /^  "memory": \[/,/^  \],/p' $form.json >$form.errors
+    count=$(errors $form.errors | wc -l)
+    [ "$count" -ge 2 ] || complain "$form: $count errors: $(cat $form.errors)"
+    errors $form.errors | awk -v form=$form '{ if ($1 * $1 > 0.005 * 0.005) print form ": an error of " $1 }' >far
+    [ ! -s far ] || complain "$(cat far)"
+    sed -n '/^  "warnings": \[/,$p' $form.json | grep -q 'log' && complain "$form: $(sed -n '/^  "warnings": \[/,$p' $form.json)"
+    grep -q '"kept_steps": 1[78]' $form.json || complain "$form: $(grep kept_steps $form.json)"
+done
+
+# Logs of other jobs: another batch, another number of GPUs, another model.
+warns() { # LOG TEXT SETTING...
+    local log=$1 text=$2
+    shift 2
+    "$program" validate s.json --log "$log" "$@" >/dev/null 2>warned || complain "$log $*: no comparison"
+    grep -q "$text" warned || complain "$log $*: no warning of '$text': $(cat warned)"
+}
+warns megatron.log 'a logged step has 64 samples, one of the scenario 32' --set workload.samples_per_batch=32
+warns nanotron.log 'a logged step has about [0-9]* tokens, one of the scenario 131072' --set workload.samples_per_batch=32
+warns nanotron.log 'the log is of about 8 GPUs, the scenario has 16' --set parallel.dp=4
+warns megatron.log 'the log counts .* TFLOP a GPU and step' --set model=llama-2-7b --set workload.samples_per_batch=128
+
+# A rank's own peak, where all lines are of the first one.
+sed 's/\[Rank 3\]/[Rank 0]/' megatron.log >first.log
+"$program" validate s.json --log first.log --quiet >first.txt || complain "first.log: no comparison"
+[ "$(grep -c 'first rank' first.txt)" = 2 ] || complain "the first rank's peaks are not told: $(cat first.txt)"
+exit "$failed"
