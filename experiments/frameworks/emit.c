@@ -524,6 +524,30 @@ static void compare(const json_t *said, const json_t *read, const char *path, co
     }
 }
 
+// Settings that what is read back has, and the scenario has not: a cut of layers that the framework
+// makes by itself, say.
+static void compare_more(const json_t *said, const json_t *read, const char *path,
+                         const char *skipped, json_t *lost)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach ((json_t *)read, name, value) {
+        char key[PATH];
+        snprintf(key, sizeof key, "%s%s%s", path, path[0] != '\0' ? "." : "", name);
+        const json_t *other = json_object_get(said, name);
+        if (is_ours(key) || framework_list_holds(skipped, key)) {
+            continue;
+        }
+        if (json_is_object(value) && json_is_object(other)) {
+            compare_more(other, value, key, skipped, lost);
+        } else if (other == NULL) {
+            json_array_append_new(lost, sp_json_object(SP_JSON("key", (const char *)key),
+                                                       SP_JSON("value", json_null()),
+                                                       SP_JSON("read", json_incref(value))));
+        }
+    }
+}
+
 // How a step is simulated, on which machine and from which lengths is no matter of arguments: they
 // are the scenario's own again.
 static void borrow(json_t *read, const json_t *from)
@@ -651,8 +675,10 @@ static void compare_all(const framework_output *output, const json_t *read, json
     json_object_foreach (json_object_get(output->scenario, "stack"), name, value) {
         char key[PATH];
         snprintf(key, sizeof key, "stack.%s", name);
-        if (renamed && strcmp(name, "name") != 0 && !has_argument(output, key) &&
-            length + strlen(key) + 2 < sizeof skipped) {
+        if (!has_effect(output, key) && length + strlen(key) + 2 < sizeof skipped) {
+            length += (size_t)snprintf(skipped + length, sizeof skipped - length, "%s ", key);
+        } else if (renamed && strcmp(name, "name") != 0 && !has_argument(output, key) &&
+                   length + strlen(key) + 2 < sizeof skipped) {
             length += (size_t)snprintf(skipped + length, sizeof skipped - length, "%s ", key);
             differs = differs || !json_equal(value, framework_get(read, key));
         }
@@ -665,24 +691,11 @@ static void compare_all(const framework_output *output, const json_t *read, json
         snprintf(skipped + length, sizeof skipped - length, "model.expert_imbalance_seed");
     }
     compare(output->scenario, read, "", skipped, lost);
+    compare_more(output->scenario, read, "", skipped, lost);
 }
 
-// Where what is read back is no scenario: what is stated otherwise than it is anyway, and not said.
-static void compare_stated(const sp_scenario *scenario, const json_t *read, json_t *lost)
-{
-    const sp_setting *setting = NULL;
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        json_t *value = framework_get(scenario->resolved, setting->key);
-        bool stated = value != NULL && !json_is_object(value) && !is_ours(setting->key) &&
-                      sp_scenario_states(scenario, i);
-        if (stated && !json_equal(value, framework_get(read, setting->key))) {
-            lose(lost, setting->key, value);
-        }
-    }
-}
-
-static sp_status read_back(const framework_output *output, const sp_scenario *from,
-                           const char *said, json_t *lost, sp_error *err)
+static sp_status read_back(const framework_output *output, const char *said, json_t *lost,
+                           sp_error *err)
 {
     json_t *document = NULL;
     json_t *unread = NULL;
@@ -700,8 +713,16 @@ static sp_status read_back(const framework_output *output, const sp_scenario *fr
             compare_all(output, whole, lost);
             json_decref(whole);
         } else {
+            // What is read back is no scenario: all counts that it does not state.
+            bool has_model = json_object_get(plain, "model") != NULL;
             json_array_clear(lost);
-            compare_stated(from, plain, lost);
+            if (!has_model) {
+                lose(lost, "model", framework_get(output->resolved, "model.name"));
+            }
+            lose(lost, "stack", framework_get(output->resolved, "stack.name"));
+            const char *skipped = has_model ? "stack.*" : "stack.* model.*";
+            compare(output->resolved, plain, "", skipped, lost);
+            compare_more(output->scenario, plain, "", skipped, lost);
         }
         sp_scenario_fini(&scenario);
         json_decref(plain);
@@ -732,7 +753,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
     write_rows(&output);
     of->write(&output);
     char *first = text_of(&output, NULL);
-    sp_status status = read_back(&output, scenario, first, *lost, err);
+    sp_status status = read_back(&output, first, *lost, err);
     sp_free(first);
     if (status == SP_OK) {
         *text = text_of(&output, *lost);

@@ -51,7 +51,8 @@ const framework_row framework_megatron_rows[] = {
     {"model.bias", FRAMEWORK_SWITCH, NULL, NULL, {NULL, "model.add_bias_linear", "model.bias"},
      "add_bias_linear"},
     {"model.qkv_bias", FRAMEWORK_SWITCH, NULL, "@model.bias",
-     {"add-qkv-bias", "model.add_qkv_bias", NULL}, NULL},
+     {"add-qkv-bias", "model.add_qkv_bias", "model.qkv_bias"}, NULL},
+    {"model.vocab", FRAMEWORK_INT, NULL, NULL, {NULL, NULL, "model.override_vocab_size"}, NULL},
     {"model.output_bias", FRAMEWORK_IMPLIED, NULL, "@model.bias", {NULL}, NULL},
     {"model.mlp_bias", FRAMEWORK_IMPLIED, NULL, "@model.bias", {NULL}, NULL},
     {"model.qk_norm", FRAMEWORK_SWITCH, NULL, "false",
@@ -78,7 +79,7 @@ const framework_row framework_megatron_rows[] = {
      {"tensor-model-parallel-size", "model.tensor_model_parallel_size",
       "model.tensor_model_parallel_size"}, NULL},
     {"parallel.cp", FRAMEWORK_INT, NULL, "1",
-     {"context-parallel-size", "model.context_parallel_size", "model.context_parallel_size"}, NULL},
+     {"context-parallel-size", "model.context_parallel_size", NULL}, NULL},
     {"parallel.pp", FRAMEWORK_INT, NULL, "1",
      {"pipeline-model-parallel-size", "model.pipeline_model_parallel_size",
       "model.pipeline_model_parallel_size"}, NULL},
@@ -93,7 +94,7 @@ const framework_row framework_megatron_rows[] = {
      {"num-virtual-stages-per-pipeline-rank", "model.virtual_pipeline_model_parallel_size",
       "model.virtual_pipeline_model_parallel_size"}, "virtual_pipeline_model_parallel_size"},
     {"parallel.order", FRAMEWORK_FLAG, "\"tp-cp-pp-dp\"", "\"tp-cp-dp-pp\"",
-     {"use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping", NULL}, NULL},
+     {"use-tp-pp-dp-mapping", NULL, NULL}, NULL},
     {"schedule.group", FRAMEWORK_INT, NULL, NULL,
      {"microbatch-group-size-per-virtual-pipeline-stage",
       "model.microbatch_group_size_per_vp_stage", NULL}, NULL},
@@ -117,13 +118,13 @@ const framework_row framework_megatron_rows[] = {
     // what is fused and hidden
     {"stack.name", FRAMEWORK_IMPLIED, NULL, "\"megatron-core-2025\"", {NULL}, NULL},
     {"stack.hide_forward_gather", FRAMEWORK_SWITCH, NULL, "false",
-     {"tp-comm-overlap", "comm_overlap.tp_comm_overlap", "model.ub_tp_comm_overlap"}, NULL},
+     {"tp-comm-overlap", "model.tp_comm_overlap", NULL}, "comm_overlap.tp_comm_overlap"},
     {"stack.hide_forward_reduce", FRAMEWORK_SWITCH, NULL, "false",
-     {"tp-comm-overlap", "comm_overlap.tp_comm_overlap", "model.ub_tp_comm_overlap"}, NULL},
+     {"tp-comm-overlap", "model.tp_comm_overlap", NULL}, "comm_overlap.tp_comm_overlap"},
     {"stack.hide_backward_gather", FRAMEWORK_SWITCH, NULL, "false",
-     {"tp-comm-overlap", "comm_overlap.tp_comm_overlap", "model.ub_tp_comm_overlap"}, NULL},
+     {"tp-comm-overlap", "model.tp_comm_overlap", NULL}, "comm_overlap.tp_comm_overlap"},
     {"stack.hide_backward_reduce", FRAMEWORK_SWITCH, NULL, "false",
-     {"tp-comm-overlap", "comm_overlap.tp_comm_overlap", "model.ub_tp_comm_overlap"}, NULL},
+     {"tp-comm-overlap", "model.tp_comm_overlap", NULL}, "comm_overlap.tp_comm_overlap"},
     {"stack.hide_gradient_reduce", FRAMEWORK_SWITCH, NULL, "false",
      {"overlap-grad-reduce", "ddp.overlap_grad_reduce", NULL}, NULL},
     {"stack.hide_parameter_gather", FRAMEWORK_SWITCH, NULL, "false",
@@ -286,7 +287,7 @@ static const char nemo_own[] =
     "model.activations_checkpoint_granularity model.activations_checkpoint_method "
     "model.activations_checkpoint_num_layers model.max_position_embeddings model.data.seq_length "
     "trainer.num_nodes trainer.devices model.make_vocab_size_divisible_by model.fp8 model.fp8_hybrid "
-    "model.optim.name trainer.precision model.moe_router_topk model.moe_token_dispatcher_type "
+    "model.optim.name trainer.precision model.moe_router_topk "
     "model.megatron_amp_O2";
 static const char nemo_free[] =
     "name restore_from_path trainer.* exp_manager.* model.tokenizer.* model.data.* model.optim.* "
@@ -298,6 +299,7 @@ static const char nemo_free[] =
     "model.fp16_lm_cross_entropy run.* model.rotary_* model.fp8_margin model.fp8_interval "
     "model.fp8_amax_* model.mcore_gpt model.transformer_engine model.use_flash_attention";
 static const char nemo_noted[] =
+    "model.ub_tp_comm_overlap model.context_parallel_size model.vocab_size "
     "model.fp32_residual_connection model.rampup_batch_size model.fp8_e4m3 "
     "model.num_micro_batches_with_partial_activation_checkpoints "
     "model.activations_checkpoint_layers_per_pipeline model.cpu_offloading model.peft.*";
@@ -982,13 +984,15 @@ static void write_mlp(framework_output *output)
     json_int_t ffn = framework_get_int(s, "model.ffn", 0);
     json_int_t experts = framework_get_int(s, "model.experts", 0);
     const json_t *kinds = framework_get(s, "model.layer_kinds");
+    if (experts > 0) {
+        say(output, "model", "moe-router-topk",
+            json_integer(framework_get_int(s, "model.experts_per_token", 2)));
+    }
     if (experts == 0 || output->of->dialect == NEMO) {
         say(output, "model", "ffn-hidden-size", json_integer(ffn));
         return;
     }
     say(output, "model", "moe-ffn-hidden-size", json_integer(ffn));
-    say(output, "model", "moe-router-topk",
-        json_integer(framework_get_int(s, "model.experts_per_token", 2)));
     json_int_t dense = ffn;
     json_int_t layers = framework_get_int(s, "model.layers", 0);
     char text[4096] = "";
@@ -1146,8 +1150,10 @@ void framework_write_megatron(framework_output *output)
         framework_say(output, "trainer.num_nodes", json_integer(ranks / each));
         framework_say(output, "trainer.precision", json_string("bf16"));
     }
-    say(output, "model", "max-position-embeddings",
-        json_integer(positions > 0 ? positions : context));
+    if (of->dialect != BRIDGE) {
+        say(output, "model", "max-position-embeddings",
+            json_integer(positions > 0 ? positions : context));
+    }
     write_mlp(output);
     if (!json_is_true(framework_get(s, "model.dropout"))) {
         say(output, "model", "hidden-dropout", json_real(0.0));

@@ -37,6 +37,20 @@ static void drop_lone_pipeline(framework_import *import)
     }
 }
 
+static void put_moments(framework_import *import, const framework_entry *entry, const char *name)
+{
+    static const char adams[] =
+        "adam adamw fusedadam cpuadam adamw_torch adamw_torch_fused adamw_apex_fused adamw_hf";
+    if (name == NULL || sp_names_hold(adams, name)) {
+        return;
+    }
+    if (strstr(name, "8bit") != NULL && strncmp(name, "adamw", 5) == 0) {
+        framework_put(import, "stack.moment_bytes", json_integer(1));
+    } else {
+        framework_unread(import, entry, sp_setting_missing("optimizer"));
+    }
+}
+
 // ---- torchtitan (torchtitan/config/job_config.py) ----
 
 // clang-format off
@@ -74,7 +88,7 @@ const char framework_torchtitan_own[] =
     "parallelism.data_parallel_shard_degree parallelism.fsdp_reshard_after_forward "
     "parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_layers_per_stage "
     "activation_checkpoint.mode activation_checkpoint.selective_ac_option "
-    "training.mixed_precision_param";
+    "training.mixed_precision_param optimizer.name";
 const char framework_torchtitan_free[] =
     "job.* profiling.* metrics.* optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps "
     "optimizer.weight_decay optimizer.implementation lr_scheduler.* checkpoint.* comm.* "
@@ -87,7 +101,7 @@ const char framework_torchtitan_free[] =
     "float8.moe_fqns_prototype mx.* activation_checkpoint.per_op_* compile.components "
     "debug.*";
 const char framework_torchtitan_noted[] =
-    "optimizer.name optimizer.early_step_in_backward training.enable_cpu_offload "
+    "optimizer.early_step_in_backward training.enable_cpu_offload "
     "parallelism.disable_loss_parallel parallelism.pipeline_parallel_split_points "
     "parallelism.pipeline_parallel_schedule_csv parallelism.enable_compiled_autograd "
     "float8.force_recompute_fp8_weight_in_bwd fault_tolerance.semi_sync_method "
@@ -219,6 +233,8 @@ void framework_read_torchtitan(framework_import *import)
         framework_put(import, "stack.copied_logits", json_true());
     }
     framework_take(import, "training.mixed_precision_param");
+    const framework_entry *optimizer = framework_take(import, "optimizer.name");
+    put_moments(import, optimizer, framework_take_text(import, "optimizer.name"));
     drop_lone_pipeline(import);
 }
 
@@ -333,20 +349,6 @@ static void tell_fp16(framework_import *import, const char *name)
     }
 }
 
-static void put_moments(framework_import *import, const framework_entry *entry, const char *name)
-{
-    static const char adams[] =
-        "adam adamw fusedadam cpuadam adamw_torch adamw_torch_fused adamw_apex_fused adamw_hf";
-    if (name == NULL || sp_names_hold(adams, name)) {
-        return;
-    }
-    if (strstr(name, "8bit") != NULL && strncmp(name, "adamw", 5) == 0) {
-        framework_put(import, "stack.moment_bytes", json_integer(1));
-    } else {
-        framework_unread(import, entry, sp_setting_missing("optimizer"));
-    }
-}
-
 void framework_read_deepspeed(framework_import *import)
 {
     json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 0);
@@ -410,7 +412,7 @@ const framework_row framework_trl_rows[] = {
     {"memory.attention", FRAMEWORK_NAME,
      "sdpa=flash flash_attention_2=flash flash_attention_3=flash "
      "kernels-community/flash-attn2=flash kernels-community/flash-attn3=flash eager=unfused",
-     "\"flash\"", {"attn_implementation"}, NULL},
+     "\"flash\"", {NULL}, "attn_implementation"},
     {"parallel.tp", FRAMEWORK_INT, NULL, NULL, {NULL},
      "parallelism_config.parallelism_config_tp_size parallelism_config.tp_size"},
     {"parallel.cp", FRAMEWORK_INT, NULL, NULL, {NULL},
@@ -587,7 +589,7 @@ void framework_write_trl(framework_output *output)
     const char *over = json_string_value(framework_get(s, "workload.over_length"));
     json_int_t rank = framework_get_int(s, "model.lora_rank", 0);
     const char *model = json_string_value(framework_get(s, "model.name"));
-    if (model != NULL) {
+    if (model != NULL && sp_model_builtin_meant(model) != NULL) {
         framework_say(output, "model_name_or_path", json_string(model));
     }
     framework_say(output, "gradient_accumulation_steps", json_integer(count > 0 ? count : 1));
