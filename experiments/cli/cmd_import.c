@@ -74,9 +74,8 @@ static sp_status check(const json_t *document, sp_error *err)
 static int write_scenario(const import_args *args, json_t *document, json_t *unread, json_t *notes,
                           sp_error *err)
 {
-    bool to_file = args->output != NULL && strcmp(args->output, SP_STANDARD_OUTPUT) != 0;
     sp_status status = SP_OK;
-    if (to_file) {
+    if (args->output != NULL) {
         json_t *placed = json_deep_copy(document);
         status = sp_scenario_place_in(placed, args->output, err);
         status = status == SP_OK ? cli_write_json(args->output, json_incref(placed), err) : status;
@@ -90,10 +89,12 @@ static int write_scenario(const import_args *args, json_t *document, json_t *unr
             SP_JSON("schema", "slimpack/import/1"), SP_JSON("scenario", json_incref(document)),
             SP_JSON("unread", json_incref(unread)), SP_JSON("notes", json_incref(notes))));
     }
-    if (!to_file) {
+    if (args->output == NULL) {
         return cli_print_json(json_incref(document));
     }
-    printf("scenario in %s\n", args->output);
+    if (strcmp(args->output, SP_STANDARD_OUTPUT) != 0) {
+        printf("scenario in %s\n", args->output);
+    }
     return 0;
 }
 
@@ -104,9 +105,7 @@ static int run(const void *given, const cli_operands *operands)
     json_t *document = NULL;
     json_t *unread = NULL;
     json_t *notes = NULL;
-    sp_status status = args->output != NULL && strcmp(args->output, SP_STANDARD_OUTPUT) != 0
-                           ? sp_output_check(args->output, &err)
-                           : SP_OK;
+    sp_status status = args->output != NULL ? sp_output_check(args->output, &err) : SP_OK;
     if (status == SP_OK) {
         status = framework_import_files((const char *const *)operands->items, operands->count,
                                         args->from, args->set.items, args->set.count, &document,
