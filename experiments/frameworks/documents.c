@@ -12,14 +12,31 @@
 
 enum { MOST_ENTRIES = 100000, MOST_NESTED = 64, PATH = 1024 };
 
+// Takes over a text; one that is no UTF-8, which no message can hold, is replaced.
+static char *readable(char *text)
+{
+    json_t *string = json_string(text);
+    bool is = string != NULL;
+    json_decref(string);
+    if (is) {
+        return text;
+    }
+    sp_free(text);
+    return sp_strdup("(no UTF-8)");
+}
+
 void framework_add(framework_entries *entries, const char *name, json_t *value, char *unknown,
                    int line)
 {
     void *items = entries->items;
     sp_reserve(&items, &entries->capacity, entries->count + 1, sizeof *entries->items);
     entries->items = items;
-    entries->items[entries->count++] = (framework_entry){
-        .name = sp_strdup(name), .value = value, .unknown = unknown, .line = line, .read = false};
+    entries->items[entries->count++] =
+        (framework_entry){.name = readable(sp_strdup(name)),
+                          .value = value,
+                          .unknown = unknown != NULL ? readable(unknown) : NULL,
+                          .line = line,
+                          .read = false};
 }
 
 void framework_entries_free(framework_entries *entries)

@@ -103,6 +103,10 @@ static json_t *whole_document(const sp_scenario *scenario)
             json_decref(value);
         }
     }
+    if (framework_get(all, "model.dropout") == NULL) {
+        sp_json_put(json_object_get(all, "model"), "dropout",
+                    json_boolean(scenario->model.activation == SP_GELU));
+    }
     // Routing that nobody forces.
     if (!scenario->model.forced_routing) {
         sp_json_put(json_object_get(all, "model"), "expert_imbalance", json_string("exact"));

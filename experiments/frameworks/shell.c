@@ -48,9 +48,9 @@ typedef struct field {
 typedef struct parser {
     const char *source, *text;
     size_t bytes, at;
-    int line;
-    int conditions; // how many are open
-    bool chained;   // behind && or ||
+    int line, last_line; // of the file; a text that variables made has no lines of its own
+    int conditions;      // how many are open
+    bool chained;        // behind && or ||
     int nested;
     size_t made;
     variable *variables;
@@ -356,7 +356,7 @@ static char next(const parser *p, size_t ahead)
 static void step(parser *p)
 {
     if (p->at < p->bytes) {
-        p->line += p->text[p->at] == '\n';
+        p->line += p->text[p->at] == '\n' && p->line < p->last_line;
         p->at++;
     }
 }
@@ -923,9 +923,11 @@ static void skip_here_document(parser *p)
     while (p->at < p->bytes && length > 0) {
         step(p);
         size_t from = p->at;
-        from += strspn(p->text + from, "\t");
+        while (from < p->bytes && p->text[from] == '\t') {
+            from++;
+        }
         skip_comment(p);
-        if (p->at - from == length && strncmp(p->text + from, end, length) == 0) {
+        if (p->at >= from && p->at - from == length && strncmp(p->text + from, end, length) == 0) {
             length = 0;
         }
     }
@@ -1041,6 +1043,10 @@ sp_status framework_read_shell(const char *source, const char *text, size_t byte
         return sp_error_set(err, SP_ERR_SYNTAX, "%s: is no text: it has a byte 0", source);
     }
     parser p = {.source = source, .text = text, .bytes = bytes, .line = 1, .out = out, .err = err};
+    p.last_line = 1;
+    for (size_t i = 0; i < bytes; i++) {
+        p.last_line += text[i] == '\n';
+    }
     parse(&p);
     // Nodes that the job has hold for every command of it.
     for (size_t c = 0; c < out->count && p.batch.count > 0; c++) {
