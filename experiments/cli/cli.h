@@ -11,6 +11,7 @@
 
 #include "backends/api/device.h"
 #include "experiments/execution/execution.h"
+#include "experiments/frameworks/frameworks.h"
 #include "experiments/sweep/sweep.h"
 #include "experiments/tune/layouts.h"
 #include "sim/base/files.h"
@@ -118,6 +119,12 @@ enum { CLI_MOST_THREADS = 1024 };
         CLI_INT_OPTION("seed", "N", type, seed, 0, INT64_MAX,                                     \
                        "of --sample and --search (default 0)")
 
+// A member `const char *emit` of the argument struct (cli_emit()).
+#define CLI_EMIT_OPTION(type, which)                                                              \
+    CLI_NAMES_OPTION("emit", "NAME[=FILE]", type, emit, framework_names,                          \
+                     "write " which " as launch arguments of a framework, to FILE or after the "  \
+                     "answer")
+
 // A member `cli_list set` of the argument struct.
 #define CLI_SET_OPTION(type)                                                                      \
     {.kind = CLI_LIST, .name = "set", .value = "KEY=VALUE", .at = offsetof(type, set),            \
@@ -170,6 +177,7 @@ extern const cli_command cli_cmd_reproduce;
 extern const cli_command cli_cmd_calibrate;
 extern const cli_command cli_cmd_lengths;
 extern const cli_command cli_cmd_report;
+extern const cli_command cli_cmd_import;
 extern const cli_command cli_cmd_help;
 
 // NULL when there is none of that name.
@@ -202,6 +210,17 @@ int cli_threads(int64_t jobs);
 // ---- answers, errors and notes ----
 
 // Commands print errors and notes on stderr, results on stdout.
+
+// Takes the layout (parallel, schedule, memory, strategy and stack) of a file that `import` reads,
+// or of a scenario, into a document.
+sp_status cli_import_layout(const char *path, bool quiet, json_t *document, sp_error *err);
+
+// What --emit asks for, NAME or NAME=FILE (NULL: nothing): can it be written?
+sp_status cli_emit_check(const char *emit, sp_error *err);
+// Writes the scenario as that framework's arguments, to the file, else into `answer` under "emit"
+// or, where that is NULL, to stdout. A warning names each setting that the framework cannot say.
+sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
+                   sp_error *err);
 
 // Text on stderr comes after all that was printed to stdout before, also where both are one pipe.
 

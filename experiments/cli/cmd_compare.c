@@ -319,7 +319,7 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
-    const char *train_tokens;
+    const char *train_tokens, *emit;
     bool best_layout, memory_curve, any_schedule;
     int64_t jobs;
 } compare_args;
@@ -332,7 +332,8 @@ typedef struct compared {
     // With --best-layout: where, how many layouts there were, and the time in the stated one (NAN:
     // none, or it does not fit).
     char layout[CLI_LAYOUT];
-    bool stopped; // the search for it: there may be a better one
+    json_t *document; // the scenario there, as resolved; owned
+    bool stopped;     // the search for it: there may be a better one
     int64_t of_status[SWEEP_STATUSES], left_out;
     double stated_ms;
     // The fastest layout of those that were left out for the risk of running out of memory, where
@@ -527,6 +528,7 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
             status = sp_evaluate(&scenario, &cmp->batches, &options_of_row, &r->result, err);
             if (status == SP_OK) {
                 cli_layout_text(&r->result, &scenario, r->layout);
+                r->document = json_incref(scenario.resolved);
             }
             sp_scenario_fini(&scenario);
         }
@@ -682,6 +684,7 @@ static void free_comparison(comparison *cmp)
 {
     for (int i = 0; cmp->rows != NULL && i < cmp->count; i++) {
         sp_result_fini(&cmp->rows[i].result);
+        json_decref(cmp->rows[i].document);
     }
     sp_free(cmp->rows);
     sp_batches_fini(&cmp->batches);
@@ -1094,13 +1097,46 @@ static void print_notes(const compare_args *args, const comparison *cmp)
     json_decref(texts);
 }
 
+// The fastest row that fits, as launch arguments.
+static sp_status emit_winner(const compare_args *args, const comparison *cmp, json_t *answer,
+                             sp_error *err)
+{
+    const compared *best = NULL;
+    for (int i = 0; args->emit != NULL && i < cmp->count; i++) {
+        const compared *r = &cmp->rows[i];
+        bool fits = r->document != NULL && strcmp(status_of(r), "ok") == 0;
+        best = fits && (best == NULL ||
+                        sp_result_iteration_ms(&r->result) < sp_result_iteration_ms(&best->result))
+                   ? r
+                   : best;
+    }
+    if (best == NULL) {
+        return SP_OK;
+    }
+    sp_scenario scenario = {0};
+    json_t *document = json_deep_copy(best->document);
+    sp_status status =
+        sp_scenario_from_json(document, cmp->scenario.source, NULL, 0, &scenario, err);
+    if (status == SP_OK) {
+        bool quiet = args->common.quiet || args->common.json;
+        status = cli_emit(args->emit, &scenario, answer, quiet, err);
+    }
+    sp_scenario_fini(&scenario);
+    json_decref(document);
+    return status;
+}
+
 static int run(const void *given, const cli_operands *operands)
 {
     const compare_args *args = given;
     int exit_status = 0;
     comparison cmp = {0};
     sp_error err = {0};
-    sp_status status = choose_rows(args, &cmp, &err);
+    if (args->emit != NULL && !args->best_layout) {
+        return cli_usage_error(&cli_cmd_compare, "--emit is for --best-layout");
+    }
+    sp_status status = cli_emit_check(args->emit, &err);
+    status = status == SP_OK ? choose_rows(args, &cmp, &err) : status;
     if (status == SP_OK) {
         status = cli_read_train_tokens(args->train_tokens, &cmp.train_tokens, &err);
     }
@@ -1112,11 +1148,15 @@ static int run(const void *given, const cli_operands *operands)
     }
     if (status == SP_OK && !args->memory_curve) {
         keep_shared_warnings(&cmp);
-        if (args->common.json) {
-            exit_status = cli_print_json(comparison_json(&cmp));
-        } else {
+        json_t *answer = args->common.json ? comparison_json(&cmp) : NULL;
+        if (answer == NULL) {
             print_comparison(&cmp);
         }
+        status = emit_winner(args, &cmp, answer, &err);
+        exit_status = status != SP_OK  ? cli_fail(&err)
+                      : answer != NULL ? cli_print_json(json_incref(answer))
+                                       : 0;
+        json_decref(answer);
         bool any = false;
         for (int i = 0; i < cmp.count; i++) {
             any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;
@@ -1150,6 +1190,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION(
         "best-layout", compare_args, best_layout,
         "every strategy at its own best layout, schedule and recomputation on as many GPUs"),
+    CLI_EMIT_OPTION(compare_args, "the fastest row of --best-layout"),
     CLI_FLAG_OPTION("memory-curve", compare_args, memory_curve,
                     "the strategies with ever less memory, until none of them fits"),
     CLI_FLAG_OPTION("any-schedule", compare_args, any_schedule,

@@ -362,6 +362,7 @@ typedef struct simulate_args {
     cli_exports exports;
     const char *train_tokens;
     bool explain, verify;
+    const char *emit;
     int64_t jobs;
 } simulate_args;
 
@@ -483,8 +484,14 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
 static int print(const simulate_args *args, const input *in, const sp_result *result,
                  double train_tokens)
 {
+    sp_error err = {0};
+    bool quiet = args->common.quiet || args->common.json;
     if (args->common.json) {
         json_t *object = sp_result_json(result, true);
+        if (cli_emit(args->emit, &in->scenario, object, quiet, &err) != SP_OK) {
+            json_decref(object);
+            return cli_fail(&err);
+        }
         if (args->explain) {
             sp_json_add(object, SP_JSON("scenario", json_incref(in->scenario.resolved)),
                         SP_JSON("derived", sp_scenario_derived(&in->scenario)));
@@ -503,7 +510,7 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
     if (args->verify) {
         puts("verified against an independent longest path");
     }
-    return 0;
+    return cli_emit(args->emit, &in->scenario, NULL, quiet, &err) == SP_OK ? 0 : cli_fail(&err);
 }
 
 static int run(const void *given, const cli_operands *operands)
@@ -514,7 +521,10 @@ static int run(const void *given, const cli_operands *operands)
     sp_result result = {0};
     sp_error err = {0};
     double train_tokens = 0.0;
-    sp_status status = cli_read_train_tokens(args->train_tokens, &train_tokens, &err);
+    sp_status status = cli_emit_check(args->emit, &err);
+    if (status == SP_OK) {
+        status = cli_read_train_tokens(args->train_tokens, &train_tokens, &err);
+    }
     if (status == SP_OK) {
         status = read_input(operands->items[0], args, &in, &err);
     }
@@ -560,6 +570,7 @@ static const cli_option options[] = {
     CLI_BATCH_OPTION(simulate_args, "trace, timeline, plot and graph"),
     CLI_FLAG_OPTION("explain", simulate_args, explain,
                     "print all settings as resolved, and what follows from them"),
+    CLI_EMIT_OPTION(simulate_args, "the scenario as resolved"),
     CLI_FLAG_OPTION("verify", simulate_args, verify,
                     "check the result against an independent longest path"),
     CLI_TRAIN_TOKENS_OPTION(simulate_args),

@@ -30,6 +30,7 @@ typedef struct tune_args {
     int64_t time_limit_s;
     const char *train_tokens;
     const char *schedules;
+    const char *emit;
     bool exhaustive, any_schedule;
 } tune_args;
 
@@ -414,7 +415,7 @@ static sp_status check_current(const cli_list *current, sp_error *err)
     static const char *const of_layout[] = {"parallel.", "schedule.", "memory.", "strategy.",
                                             "stack"};
     for (int i = 0; i < current->count; i++) {
-        bool is = false;
+        bool is = strchr(current->items[i], '=') == NULL; // a file
         for (size_t s = 0; s < sizeof of_layout / sizeof of_layout[0]; s++) {
             is = is || strncmp(current->items[i], of_layout[s], strlen(of_layout[s])) == 0;
         }
@@ -436,7 +437,12 @@ static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
     t->current = json_deep_copy(t->base);
     json_object_del(json_object_get(t->current, "parallel"), "dp");
     sp_status status = check_current(&args->current, err);
-    status = status == SP_OK ? override_all(t->current, &args->current, err) : status;
+    for (int i = 0; status == SP_OK && i < args->current.count; i++) {
+        const char *item = args->current.items[i];
+        status = strchr(item, '=') == NULL
+                     ? cli_import_layout(item, args->common.quiet, t->current, err)
+                     : sp_scenario_override(t->current, item, err);
+    }
     if (status == SP_OK) {
         status = divide(t->current, args->gpus, "--current", &left, err);
     }
@@ -560,12 +566,18 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
 
 static int print_tuned(const tune_args *args, const cli_tuned *tuned)
 {
-    if (args->common.json) {
-        return cli_print_json(cli_tuned_json(tuned));
+    sp_error err = {0};
+    json_t *answer = args->common.json ? cli_tuned_json(tuned) : NULL;
+    if (answer == NULL) {
+        cli_print_tuned(tuned);
+        cli_print_notes(args->common.quiet, tuned->result);
     }
-    cli_print_tuned(tuned);
-    cli_print_notes(args->common.quiet, tuned->result);
-    return 0;
+    bool quiet = args->common.quiet || args->common.json;
+    if (cli_emit(args->emit, tuned->scenario, answer, quiet, &err) != SP_OK) {
+        json_decref(answer);
+        return cli_fail(&err);
+    }
+    return answer != NULL ? cli_print_json(answer) : 0;
 }
 
 // Prints the answer before a file is written that may turn out not to take it.
@@ -643,6 +655,7 @@ static int run(const void *given, const cli_operands *operands)
     }
     double train_tokens = 0.0;
     sp_status status = args->output != NULL ? sp_output_check(args->output, &err) : SP_OK;
+    status = status == SP_OK ? cli_emit_check(args->emit, &err) : status;
     if (status == SP_OK) {
         status = cli_read_train_tokens(args->train_tokens, &train_tokens, &err);
     }
@@ -744,13 +757,15 @@ static const cli_option options[] = {
                    "seconds after which the best so far is the answer"),
     CLI_TRAIN_TOKENS_OPTION(tune_args),
     CLI_TEXT_OPTION(
-        CLI_LIST, 0, "current", "KEY=VALUE", tune_args, current,
-        "a setting of the layout to compare with, such as parallel.tp=8; may be repeated"),
+        CLI_LIST, 0, "current", "KEY=VALUE|FILE", tune_args, current,
+        "a setting of the layout to compare with, such as parallel.tp=8, or a file that 'import' "
+        "reads, of which the layout is taken; may be repeated"),
     CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
     CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", tune_args, output,
                     "write the answer as a scenario"),
+    CLI_EMIT_OPTION(tune_args, "the answer"),
     CLI_SET_OPTION(tune_args),
     CLI_JOBS_OPTION(tune_args),
     CLI_COMMON_OPTIONS(tune_args),

@@ -1,0 +1,240 @@
+// `import`: what people have as a scenario; and --emit of other commands, the way back.
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/cli/cli.h"
+#include "experiments/frameworks/frameworks.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+
+typedef struct import_args {
+    cli_common common;
+    cli_list set;
+    const char *output, *from;
+} import_args;
+
+// ---- import ----
+
+static void tell_unread(bool quiet, const json_t *unread)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach ((json_t *)unread, i, item) {
+        const char *name = json_string_value(json_object_get(item, "name"));
+        bool matters = json_is_true(json_object_get(item, "matters"));
+        cli_warn(quiet, "%s:%lld: %s %s: %s", json_string_value(json_object_get(item, "file")),
+                 (long long)json_integer_value(json_object_get(item, "line")), name,
+                 matters ? "may change time or memory" : "is not known",
+                 json_string_value(json_object_get(item, "why")));
+    }
+}
+
+sp_status cli_import_layout(const char *path, bool quiet, json_t *document, sp_error *err)
+{
+    static const char *const sections[] = {"parallel", "schedule", "memory", "strategy", "stack"};
+    json_t *read = NULL;
+    json_t *unread = NULL;
+    json_t *notes = NULL;
+    sp_error own = {0};
+    // A scenario of ours is one document; all else goes through the tables.
+    sp_status status = sp_json_read_file(path, 0, &read, &own);
+    const char *schema = json_string_value(json_object_get(read, "schema"));
+    if (status != SP_OK || schema == NULL || strcmp(schema, "slimpack/scenario/1") != 0) {
+        json_decref(read);
+        read = NULL;
+        status = framework_import_files(&path, 1, NULL, NULL, 0, &read, &unread, &notes, err);
+        tell_unread(quiet, unread);
+    }
+    for (size_t i = 0; status == SP_OK && i < sizeof sections / sizeof sections[0]; i++) {
+        json_t *section = json_object_get(read, sections[i]);
+        json_t *into = json_object_get(document, sections[i]);
+        if (json_is_object(section) && json_is_object(into)) {
+            json_object_update(into, section);
+        } else if (section != NULL) {
+            sp_json_put(document, sections[i], json_incref(section));
+        }
+    }
+    json_decref(read);
+    json_decref(unread);
+    json_decref(notes);
+    return status;
+}
+
+// Is it a scenario? Errors name the keys that have to be stated.
+static sp_status check(const json_t *document, sp_error *err)
+{
+    sp_scenario scenario = {0};
+    json_t *copy = json_deep_copy(document);
+    sp_status status = sp_scenario_from_json(copy, "import", NULL, 0, &scenario, err);
+    sp_scenario_fini(&scenario);
+    json_decref(copy);
+    return status;
+}
+
+static int write_scenario(const import_args *args, json_t *document, json_t *unread, json_t *notes,
+                          sp_error *err)
+{
+    sp_status status = SP_OK;
+    if (args->output != NULL) {
+        json_t *placed = json_deep_copy(document);
+        status = sp_scenario_place_in(placed, args->output, err);
+        status = status == SP_OK ? cli_write_json(args->output, json_incref(placed), err) : status;
+        json_decref(placed);
+    }
+    if (status != SP_OK) {
+        return cli_fail(err);
+    }
+    if (args->common.json) {
+        return cli_print_json(sp_json_object(
+            SP_JSON("schema", "slimpack/import/1"), SP_JSON("scenario", json_incref(document)),
+            SP_JSON("unread", json_incref(unread)), SP_JSON("notes", json_incref(notes))));
+    }
+    if (args->output == NULL) {
+        return cli_print_json(json_incref(document));
+    }
+    if (strcmp(args->output, SP_STANDARD_OUTPUT) != 0) {
+        printf("scenario in %s\n", args->output);
+    }
+    return 0;
+}
+
+static int run(const void *given, const cli_operands *operands)
+{
+    const import_args *args = given;
+    sp_error err = {0};
+    json_t *document = NULL;
+    json_t *unread = NULL;
+    json_t *notes = NULL;
+    sp_status status = args->output != NULL ? sp_output_check(args->output, &err) : SP_OK;
+    if (status == SP_OK) {
+        status = framework_import_files((const char *const *)operands->items, operands->count,
+                                        args->from, args->set.items, args->set.count, &document,
+                                        &unread, &notes, &err);
+        tell_unread(args->common.quiet, unread);
+        cli_warn_all(args->common.quiet, NULL, notes);
+    }
+    if (status == SP_OK) {
+        status = check(document, &err);
+    }
+    int exit_status =
+        status == SP_OK ? write_scenario(args, document, unread, notes, &err) : cli_fail(&err);
+    json_decref(document);
+    json_decref(unread);
+    json_decref(notes);
+    return exit_status;
+}
+
+// ---- --emit ----
+
+// NAME or NAME=FILE; NULL: no such framework, which is an error.
+static const framework *framework_of(const char *emit, const char **file, sp_error *err)
+{
+    char name[32];
+    size_t length = strcspn(emit, "=");
+    snprintf(name, sizeof name, "%.*s", (int)length, emit);
+    *file = emit[length] == '=' ? emit + length + 1 : NULL;
+    const framework *of = framework_find(name);
+    if (of == NULL) {
+        char hint[SP_NAME_HINT];
+        int count = 0;
+        while (framework_names[count] != NULL) {
+            count++;
+        }
+        sp_error_set(err, SP_ERR_USAGE, "--emit: no framework is called '%s'%s", name,
+                     sp_name_hint(name, framework_names, count, hint));
+    }
+    return of;
+}
+
+sp_status cli_emit_check(const char *emit, sp_error *err)
+{
+    const char *file = NULL;
+    if (emit == NULL) {
+        return SP_OK;
+    }
+    if (framework_of(emit, &file, err) == NULL) {
+        return SP_ERR_USAGE;
+    }
+    return file != NULL ? sp_output_check(file, err) : SP_OK;
+}
+
+static sp_status write_text(FILE *file, const void *what, sp_error *err)
+{
+    (void)err;
+    fputs(what, file);
+    return SP_OK;
+}
+
+sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
+                   sp_error *err)
+{
+    const char *file = NULL;
+    char *text = NULL;
+    json_t *lost = NULL;
+    const framework *of = emit != NULL ? framework_of(emit, &file, err) : NULL;
+    if (of == NULL) {
+        return emit != NULL ? SP_ERR_USAGE : SP_OK;
+    }
+    sp_status status = framework_emit(of, scenario, &text, &lost, err);
+    size_t i;
+    json_t *item;
+    json_array_foreach (lost, i, item) {
+        char value[160];
+        sp_json_quote(json_object_get(item, "value"), value, sizeof value);
+        cli_warn(quiet, "%s has no argument for %s %s", of->name,
+                 json_string_value(json_object_get(item, "key")), value);
+    }
+    if (status == SP_OK && file != NULL) {
+        status = cli_write_file(file, write_text, text, err);
+    } else if (status == SP_OK && answer == NULL) {
+        printf("\n");
+        fputs(text, stdout);
+    }
+    if (status == SP_OK && answer != NULL) {
+        sp_json_put(answer, "emit",
+                    sp_json_object(SP_JSON("framework", of->name),
+                                   SP_JSON("text", (const char *)text),
+                                   SP_JSON("not_expressed", json_incref(lost))));
+    }
+    json_decref(lost);
+    sp_free(text);
+    return status;
+}
+
+// ---- the command ----
+
+static const cli_option options[] = {
+    CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", import_args, output,
+                    "where the scenario is written (default: standard output)"),
+    CLI_NAMES_OPTION("from", "NAME", import_args, from, framework_names,
+                     "the framework (default: that which knows most of the names)"),
+    CLI_SET_OPTION(import_args),
+    CLI_COMMON_OPTIONS(import_args),
+    {0},
+};
+
+static const char *const examples[] = {
+    "slimpack import train.sh -o scenario.json --set cluster=h800-8",
+    "slimpack import config.json ds_zero3.json --set workload.context=8K -o scenario.json",
+    "slimpack import - --set model=llama-3-8b < recipe.toml | slimpack simulate -",
+    NULL,
+};
+
+const cli_command cli_cmd_import = {
+    .name = "import",
+    .summary = "read launch scripts and recipes of training frameworks as a scenario",
+    CLI_TAKES("FILE...", 1, -1),
+    .description =
+        "Reads what a job is launched with and writes it as a scenario, which every other command "
+        "takes: launch scripts of Megatron-LM (shell, with variables, arrays and continued lines) "
+        "and its YAML, recipes of Megatron-Bridge, NeMo and nanotron (YAML), of torchtitan (TOML), "
+        "DeepSpeed's JSON, the arguments of TRL's SFT trainer with accelerate's YAML, and the "
+        "config.json of a Hugging Face model or the folder that holds one. Several files make one "
+        "scenario, such as a model and DeepSpeed's file.\n\nArguments that are not understood are "
+        "listed by file and line on standard error, and in the JSON (unread): matters is true "
+        "where they change time or memory, null where their name is not known. Paths, logs, seeds "
+        "and learning rates are passed over. What a file does not say (the GPUs, lengths of "
+        "documents) is told, too: --set states it.\n\nThe way back is --emit of tune, compare "
+        "--best-layout and simulate.",
+    CLI_RUNS(run, import_args, options, examples),
+};

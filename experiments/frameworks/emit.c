@@ -1,0 +1,769 @@
+// A scenario as the arguments of a framework. What is written is read back: where that gives
+// another scenario, the framework cannot say it, and the text says so.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/frameworks/frameworks.h"
+#include "sim/base/alloc.h"
+#include "sim/base/json.h"
+
+enum { PATH = 512, NUMBER = 40 };
+
+typedef struct out_text {
+    char *items;
+    size_t count, capacity;
+} out_text;
+
+static void add(out_text *to, const char *what)
+{
+    size_t length = strlen(what);
+    void *items = to->items;
+    sp_reserve(&items, &to->capacity, to->count + length + 1, 1);
+    to->items = items;
+    memcpy(to->items + to->count, what, length + 1);
+    to->count += length;
+}
+
+void framework_say(framework_output *output, const char *name, json_t *value)
+{
+    sp_json_put(output->arguments, name, value);
+}
+
+void framework_say_launch(framework_output *output, const char *name, json_t *value)
+{
+    sp_json_put(output->launch, name, value);
+}
+
+// ---- every setting of a scenario ----
+
+// The value that a field holds, as a document would say it.
+static json_t *field_value(const sp_setting *setting, const void *owner)
+{
+    const char *at = (const char *)owner + setting->offset;
+    double unit = setting->unit != 0.0 ? setting->unit : 1.0;
+    long long whole = 0;
+    switch (setting->store) {
+    case SP_STORE_BOOL:
+        return json_boolean(*(const bool *)at);
+    case SP_STORE_INT:
+        whole = *(const int *)at;
+        break;
+    case SP_STORE_INT64:
+        whole = *(const int64_t *)at;
+        break;
+    case SP_STORE_DOUBLE:
+        return json_real(*(const double *)at / unit);
+    case SP_STORE_TEXT:
+        return json_string(at);
+    case SP_STORE_NOTHING:
+        return NULL;
+    }
+    if (setting->kind == SP_SETTING_NAME) {
+        const char *name = sp_setting_value(setting, (int)whole);
+        return name != NULL ? json_string(name) : NULL;
+    }
+    return setting->kind == SP_SETTING_REAL ? json_real((double)whole / unit)
+           : whole < 0                      ? NULL
+                                            : json_integer(whole);
+}
+
+// Settings of the model, the stack, the ranks, schedule and memory that the document leaves out,
+// because they are as they are anyway.
+static json_t *whole_document(const sp_scenario *scenario)
+{
+    static const char *const sections[] = {"model.",    "stack.",  "parallel.",
+                                           "schedule.", "memory.", "strategy."};
+    json_t *all = json_deep_copy(scenario->resolved);
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        size_t section = 0;
+        while (section < 6 &&
+               strncmp(setting->key, sections[section], strlen(sections[section])) != 0) {
+            section++;
+        }
+        bool read_so = strcmp(setting->key, "schedule.kind") != 0 &&
+                       strcmp(setting->key, "strategy.kind") != 0 &&
+                       strcmp(setting->key, "strategy.pad_to") != 0 &&
+                       setting->kind != SP_SETTING_OTHER && setting->kind != SP_SETTING_OBJECT;
+        if (section == 6 || !read_so || framework_get(all, setting->key) != NULL) {
+            continue;
+        }
+        const void *owner = section == 0   ? (const void *)&scenario->model
+                            : section == 1 ? (const void *)&scenario->memory.stack
+                                           : (const void *)scenario;
+        json_t *value = field_value(setting, owner);
+        json_t *object = NULL;
+        char name[32];
+        snprintf(name, sizeof name, "%.*s", (int)strlen(sections[section]) - 1, sections[section]);
+        object = json_object_get(all, name);
+        if (value != NULL && object != NULL) {
+            sp_json_put(object, sp_setting_leaf(setting->key), value);
+        } else {
+            json_decref(value);
+        }
+    }
+    if (framework_get(all, "model.dropout") == NULL) {
+        sp_json_put(json_object_get(all, "model"), "dropout",
+                    json_boolean(scenario->model.activation == SP_GELU));
+    }
+    // Routing that nobody forces.
+    if (!scenario->model.forced_routing) {
+        sp_json_put(json_object_get(all, "model"), "expert_imbalance", json_string("exact"));
+    }
+    return all;
+}
+
+// ---- rows ----
+
+static const char *theirs_of(const char *words, const json_t *value, char name[PATH])
+{
+    char plain[PATH];
+    const char *ours = json_string_value(value);
+    if (ours == NULL) {
+        sp_json_quote(value, plain, sizeof plain);
+        ours = plain;
+    }
+    for (const char *at = words; *at != '\0'; at += strspn(at, " ")) {
+        const char *equals = strchr(at, '=');
+        size_t whole = strcspn(at, " ");
+        size_t length = whole - (size_t)(equals - at) - 1;
+        if (strlen(ours) == length && strncmp(equals + 1, ours, length) == 0) {
+            snprintf(name, PATH, "%.*s", (int)(equals - at), at);
+            return name;
+        }
+        at += whole;
+    }
+    return NULL;
+}
+
+static bool is_absent(const framework_output *output, const framework_row *row, const json_t *value)
+{
+    if (row->absent == NULL || output->of->overrides) {
+        return false;
+    }
+    json_t *absent = row->absent[0] == '@'
+                         ? json_incref(framework_get(output->scenario, row->absent + 1))
+                         : json_loads(row->absent, JSON_DECODE_ANY, NULL);
+    bool same = json_equal(absent, value) != 0;
+    json_decref(absent);
+    return same;
+}
+
+// The value that stands for nothing of the key's other rows.
+static const framework_row *first_row_of(const framework *of, const char *key)
+{
+    const framework_row *row = of->rows;
+    while (row->key == NULL || strcmp(row->key, key) != 0) {
+        row++;
+    }
+    return row;
+}
+
+static void write_row(framework_output *output, const framework_row *row)
+{
+    const char *name = row->names[output->of->dialect];
+    const json_t *value = row->key != NULL ? framework_get(output->scenario, row->key) : NULL;
+    char theirs[PATH];
+    if (name == NULL || value == NULL ||
+        is_absent(output, first_row_of(output->of, row->key), value)) {
+        return;
+    }
+    switch (row->kind) {
+    case FRAMEWORK_INT:
+    case FRAMEWORK_REAL:
+        if (json_is_number(value) && json_number_value(value) > 0.0) {
+            framework_say(output, name, json_incref((json_t *)value));
+        }
+        break;
+    case FRAMEWORK_SWITCH:
+        framework_say(output, name, json_boolean(json_is_true(value)));
+        break;
+    case FRAMEWORK_INVERT:
+        framework_say(output, name, json_boolean(!json_is_true(value)));
+        break;
+    case FRAMEWORK_FLAG: {
+        json_t *flagged = json_loads(row->words, JSON_DECODE_ANY, NULL);
+        if (json_equal(flagged, value)) {
+            framework_say(output, name, json_true());
+        }
+        json_decref(flagged);
+        break;
+    }
+    case FRAMEWORK_NAME:
+        if (theirs_of(row->words, value, theirs) != NULL) {
+            json_t *plain = sp_names_hold("true false", theirs) ? json_boolean(theirs[0] == 't')
+                                                                : json_string(theirs);
+            framework_say(output, name, plain);
+        }
+        break;
+    case FRAMEWORK_IMPLIED:
+        break;
+    }
+}
+
+// Of a model without experts, without context-parallel ranks and so on there is nothing to say.
+static bool has_effect(const framework_output *output, const char *key)
+{
+    static const struct {
+        const char *keys, *of;
+        int least;
+    } parts[] = {
+        {"model.expert_imbalance stack.dispatcher stack.dispatcher_sms stack.expert_overlap "
+         "stack.shared_expert_overlap stack.delay_wgrad parallel.ep parallel.etp",
+         "model.experts", 1},
+        {"stack.cp_overlap", "parallel.cp", 2},
+        {"schedule.group", "parallel.chunks_per_rank", 2},
+        {"schedule.kind", "parallel.pp", 2},
+        {"parallel.sequence_parallel stack.hide_forward_gather stack.hide_forward_reduce "
+         "stack.hide_backward_gather stack.hide_backward_reduce",
+         "parallel.tp", 2},
+    };
+    const char *precision = json_string_value(framework_get(output->scenario, "precision"));
+    if (precision != NULL && strcmp(precision, "fp8") != 0 && strncmp(key, "fp8_", 4) == 0) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (sp_names_hold(parts[i].keys, key)) {
+            return framework_get_int(output->scenario, parts[i].of, 1) >= parts[i].least &&
+                   !(parts[i].least == 1 &&
+                     framework_get_int(output->scenario, parts[i].of, 0) == 0);
+        }
+    }
+    return true;
+}
+
+static void write_rows(framework_output *output)
+{
+    for (const framework_row *row = output->of->rows;
+         row->key != NULL || row->names[0] != NULL || row->also != NULL; row++) {
+        if (row->key != NULL && has_effect(output, row->key)) {
+            write_row(output, row);
+        }
+    }
+}
+
+// ---- texts ----
+
+static void add_number(out_text *to, const json_t *value)
+{
+    char number[NUMBER];
+    double real = json_number_value(value);
+    if (json_is_integer(value)) {
+        snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+    } else {
+        snprintf(number, sizeof number, "%.15g", real);
+        if (strpbrk(number, ".en") == NULL) {
+            strcat(number, ".0");
+        }
+    }
+    add(to, number);
+}
+
+static void add_shell_word(out_text *to, const char *word)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%";
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+        add(to, word);
+        return;
+    }
+    add(to, "'");
+    for (; *word != '\0'; word++) {
+        add(to, *word == '\'' ? "'\\''" : (const char[]){*word, '\0'});
+    }
+    add(to, "'");
+}
+
+static void add_shell_value(out_text *to, const json_t *value)
+{
+    if (json_is_string(value)) {
+        add_shell_word(to, json_string_value(value));
+    } else {
+        add_number(to, value);
+    }
+}
+
+static void add_shell_option(out_text *to, const char *name, const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    if (json_is_false(value) || json_is_null(value)) {
+        return;
+    }
+    add(to, " \\\n    --");
+    add(to, name);
+    if (json_is_array(value)) {
+        json_array_foreach ((json_t *)value, i, item) {
+            add(to, " ");
+            add_shell_value(to, item);
+        }
+    } else if (!json_is_true(value)) {
+        add(to, " ");
+        add_shell_value(to, value);
+    }
+}
+
+static void write_shell(const framework_output *output, out_text *to)
+{
+    const char *name;
+    json_t *value;
+    add(to, "torchrun");
+    json_object_foreach (output->launch, name, value) {
+        add(to, " --");
+        add(to, name);
+        add(to, " ");
+        add_shell_value(to, value);
+    }
+    add(to, " pretrain_gpt.py");
+    json_object_foreach (output->arguments, name, value) {
+        add_shell_option(to, name, value);
+    }
+    add(to, "\n");
+}
+
+// The objects that dotted names stand for.
+static json_t *nested(const json_t *arguments)
+{
+    json_t *root = json_object();
+    const char *path;
+    json_t *value;
+    json_object_foreach ((json_t *)arguments, path, value) {
+        char part[SP_JSON_PATH];
+        const char *rest = path;
+        json_t *object = root;
+        while (sp_json_path_next(&rest, part)) {
+            json_t *inner = json_object_get(object, part);
+            if (inner == NULL) {
+                inner = json_object();
+                sp_json_put(object, part, inner);
+            }
+            object = inner;
+        }
+        sp_json_put(object, part, json_incref(value));
+    }
+    return root;
+}
+
+// In double quotes, as YAML, TOML and JSON read them.
+static void add_quoted(out_text *to, const char *said)
+{
+    json_t *string = json_string(said);
+    char *quoted = string != NULL ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+    add(to, quoted != NULL ? quoted : "\"\"");
+    free(quoted);
+    json_decref(string);
+}
+
+static void add_scalar(out_text *to, const json_t *value, const char *null)
+{
+    size_t i;
+    json_t *item;
+    if (json_is_array(value)) {
+        add(to, "[");
+        json_array_foreach ((json_t *)value, i, item) {
+            add(to, i > 0 ? ", " : "");
+            add_scalar(to, item, null);
+        }
+        add(to, "]");
+    } else if (json_is_string(value)) {
+        add_quoted(to, json_string_value(value));
+    } else if (json_is_number(value)) {
+        add_number(to, value);
+    } else {
+        add(to, json_is_true(value) ? "true" : json_is_false(value) ? "false" : null);
+    }
+}
+
+static void write_yaml(const json_t *object, int indent, out_text *to)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach ((json_t *)object, name, value) {
+        for (int i = 0; i < indent; i++) {
+            add(to, " ");
+        }
+        add(to, name);
+        add(to, ":");
+        if (json_is_object(value)) {
+            add(to, "\n");
+            write_yaml(value, indent + 2, to);
+        } else {
+            add(to, " ");
+            add_scalar(to, value, "null");
+            add(to, "\n");
+        }
+    }
+}
+
+static void write_toml(const json_t *object, out_text *to)
+{
+    const char *name;
+    json_t *value;
+    const char *inner;
+    json_t *member;
+    json_object_foreach ((json_t *)object, name, value) {
+        add(to, "\n[");
+        add(to, name);
+        add(to, "]\n");
+        json_object_foreach (value, inner, member) {
+            if (!json_is_null(member)) {
+                add(to, inner);
+                add(to, " = ");
+                add_scalar(to, member, "");
+                add(to, "\n");
+            }
+        }
+    }
+}
+
+static void add_lost(out_text *to, const json_t *lost)
+{
+    size_t i;
+    json_t *item;
+    char value[160];
+    json_array_foreach ((json_t *)lost, i, item) {
+        add(to, json_string_value(json_object_get(item, "key")));
+        add(to, " ");
+        sp_json_quote(json_object_get(item, "value"), value, sizeof value);
+        for (char *c = value; *c != '\0'; c++) {
+            *c = (unsigned char)*c < ' ' ? ' ' : *c;
+        }
+        add(to, value);
+        add(to, i + 1 < json_array_size(lost) ? ", " : "");
+    }
+}
+
+static void add_comments(const framework_output *output, const json_t *lost, out_text *to)
+{
+    char line[256];
+    const char *cluster = json_string_value(framework_get(output->scenario, "cluster.name"));
+    json_int_t ranks = framework_get_int(output->scenario, "parallel.tp", 1) *
+                       framework_get_int(output->scenario, "parallel.cp", 1) *
+                       framework_get_int(output->scenario, "parallel.pp", 1) *
+                       framework_get_int(output->scenario, "parallel.dp", 1);
+    snprintf(line, sizeof line, "# slimpack, for %s: %lld GPUs of %s.\n", output->of->name,
+             (long long)ranks, cluster != NULL ? cluster : "the cluster");
+    add(to, line);
+    if (json_array_size(lost) > 0) {
+        snprintf(line, sizeof line, "# Of the scenario %s has no argument for: ", output->of->name);
+        add(to, line);
+        add_lost(to, lost);
+        add(to, "\n");
+    }
+}
+
+static char *text_of(const framework_output *output, const json_t *lost)
+{
+    out_text out = {0};
+    json_t *objects = nested(output->arguments);
+    switch (output->of->syntax) {
+    case FRAMEWORK_SHELL:
+        add_comments(output, lost, &out);
+        write_shell(output, &out);
+        break;
+    case FRAMEWORK_YAML:
+        add_comments(output, lost, &out);
+        write_yaml(objects, 0, &out);
+        break;
+    case FRAMEWORK_TOML:
+        add_comments(output, lost, &out);
+        write_toml(objects, &out);
+        break;
+    case FRAMEWORK_JSON: {
+        // JSON has no comments; DeepSpeed passes over keys that it does not know.
+        if (json_array_size(lost) > 0) {
+            out_text said = {0};
+            add_lost(&said, lost);
+            sp_json_put(objects, "not_expressed", json_string(said.items));
+            sp_free(said.items);
+        }
+        char *dumped = json_dumps(objects, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+        add(&out, dumped != NULL ? dumped : "{}");
+        add(&out, "\n");
+        free(dumped);
+        break;
+    }
+    }
+    json_decref(objects);
+    return out.items;
+}
+
+// ---- what it cannot say ----
+
+static bool is_ours(const char *key)
+{
+    static const char names[] = "schema nodes model.name stack.name profile";
+    return sp_names_hold(names, key) || strncmp(key, "cluster", 7) == 0 ||
+           strncmp(key, "chosen", 6) == 0;
+}
+
+static void compare(const json_t *said, const json_t *read, const char *path, const char *skipped,
+                    json_t *lost)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach ((json_t *)said, name, value) {
+        char key[PATH];
+        snprintf(key, sizeof key, "%s%s%s", path, path[0] != '\0' ? "." : "", name);
+        const json_t *other = json_object_get(read, name);
+        if (is_ours(key) || json_equal(value, other) ||
+            (skipped != NULL && framework_list_holds(skipped, key))) {
+            continue;
+        }
+        if (json_is_object(value)) {
+            compare(value, other, key, skipped, lost);
+            continue;
+        }
+        bool near = json_is_number(value) && json_is_number(other) &&
+                    fabs(json_number_value(value) - json_number_value(other)) <=
+                        1e-9 * fabs(json_number_value(value));
+        if (!near) {
+            json_array_append_new(
+                lost,
+                sp_json_object(
+                    SP_JSON("key", (const char *)key), SP_JSON("value", json_incref(value)),
+                    SP_JSON("read", other != NULL ? json_incref((json_t *)other) : json_null())));
+        }
+    }
+}
+
+// Settings that what is read back has, and the scenario has not: a cut of layers that the framework
+// makes by itself, say.
+static void compare_more(const json_t *said, const json_t *read, const char *path,
+                         const char *skipped, json_t *lost)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach ((json_t *)read, name, value) {
+        char key[PATH];
+        snprintf(key, sizeof key, "%s%s%s", path, path[0] != '\0' ? "." : "", name);
+        const json_t *other = json_object_get(said, name);
+        if (is_ours(key) || framework_list_holds(skipped, key)) {
+            continue;
+        }
+        if (json_is_object(value) && json_is_object(other)) {
+            compare_more(other, value, key, skipped, lost);
+        } else if (other == NULL) {
+            json_array_append_new(lost, sp_json_object(SP_JSON("key", (const char *)key),
+                                                       SP_JSON("value", json_null()),
+                                                       SP_JSON("read", json_incref(value))));
+        }
+    }
+}
+
+// How a step is simulated, on which machine and from which lengths is no matter of arguments: they
+// are the scenario's own again.
+static void borrow(json_t *read, const json_t *from)
+{
+    static const char *const whole[] = {"cluster", "profile", "network",
+                                        "jitter",  "prefill", "decode"};
+    static const char *const parts[] = {"memory.model",       "memory.limit_gib",
+                                        "memory.reserve_gib", "workload.batches",
+                                        "workload.seed",      "workload.order"};
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++) {
+        json_object_del(read, whole[i]);
+        if (json_object_get(from, whole[i]) != NULL) {
+            sp_json_put(read, whole[i], json_deep_copy(json_object_get(from, whole[i])));
+        }
+    }
+    json_object_del(read, "nodes");
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        json_t *value = framework_get(from, parts[i]);
+        char section[32];
+        const char *leaf = sp_setting_leaf(parts[i]);
+        snprintf(section, sizeof section, "%.*s", (int)(leaf - parts[i]) - 1, parts[i]);
+        if (value != NULL) {
+            if (json_object_get(read, section) == NULL) {
+                sp_json_put(read, section, json_object());
+            }
+            sp_json_put(json_object_get(read, section), leaf, json_deep_copy(value));
+        }
+    }
+}
+
+static void lose(json_t *lost, const char *key, const json_t *value)
+{
+    json_array_append_new(lost, sp_json_object(SP_JSON("key", key),
+                                               SP_JSON("value", json_incref((json_t *)value)),
+                                               SP_JSON("read", json_null())));
+}
+
+// Parts that the framework says nothing of at all are told once, and taken as they are.
+static void fill(json_t *read, const json_t *from, json_t *lost)
+{
+    if (json_object_get(read, "model") == NULL) {
+        lose(lost, "model", framework_get(from, "model.name"));
+        sp_json_put(read, "model", json_deep_copy(json_object_get(from, "model")));
+    }
+    json_t *model = json_object_get(read, "model");
+    json_t *vocab = framework_get(from, "model.vocab");
+    if (json_is_object(model) && json_object_get(model, "vocab") == NULL && vocab != NULL) {
+        lose(lost, "model.vocab", vocab);
+        sp_json_put(model, "vocab", json_incref(vocab));
+    }
+    if (json_object_get(read, "parallel") == NULL) {
+        sp_json_put(read, "parallel", json_object());
+    }
+    static const char *const ranks[] = {"tp", "cp", "pp", "dp"};
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *value = json_object_get(json_object_get(from, "parallel"), ranks[i]);
+        json_t *parallel = json_object_get(read, "parallel");
+        if (json_object_get(parallel, ranks[i]) == NULL && json_integer_value(value) > 1) {
+            char key[32];
+            snprintf(key, sizeof key, "parallel.%s", ranks[i]);
+            // Replicas follow from the number of GPUs, which a comment says.
+            if (strcmp(ranks[i], "dp") != 0) {
+                lose(lost, key, value);
+            }
+            sp_json_put(parallel, ranks[i], json_incref((json_t *)value));
+        }
+    }
+    json_int_t count = framework_get_int(read, "schedule.microbatches", 0);
+    if (count > 0 && framework_get(read, "workload.samples_per_batch") == NULL &&
+        json_object_get(read, "workload") != NULL) {
+        sp_json_put(json_object_get(read, "workload"), "samples_per_batch",
+                    json_integer(count * framework_get_int(read, "parallel.dp", 1) *
+                                 framework_get_int(read, "schedule.microbatch_samples", 1)));
+        json_object_del(json_object_get(read, "schedule"), "microbatches");
+    }
+    // Lengths come with the data.
+    json_t *workload = json_object_get(read, "workload");
+    const json_t *lengths = framework_get(from, "workload.lengths");
+    const json_t *context = framework_get(from, "workload.context");
+    if (workload == NULL) {
+        workload = json_object();
+        sp_json_put(read, "workload", workload);
+    }
+    if (lengths != NULL) {
+        lose(lost, "workload.lengths", lengths);
+        json_object_del(workload, "uniform");
+        sp_json_put(workload, "lengths", json_deep_copy((json_t *)lengths));
+        const json_t *column = framework_get(from, "workload.column");
+        if (column != NULL) {
+            sp_json_put(workload, "column", json_incref((json_t *)column));
+        }
+    }
+    if (json_object_get(workload, "context") == NULL && context != NULL) {
+        lose(lost, "workload.context", context);
+        sp_json_put(workload, "context", json_incref((json_t *)context));
+        if (lengths == NULL) {
+            sp_json_put(workload, "uniform", json_incref(framework_get(from, "workload.uniform")));
+        }
+    }
+}
+
+// Is the switch one that the framework has an argument for?
+static bool has_argument(const framework_output *output, const char *key)
+{
+    for (const framework_row *row = output->of->rows;
+         row->key != NULL || row->names[0] != NULL || row->also != NULL; row++) {
+        if (row->key != NULL && strcmp(row->key, key) == 0 &&
+            row->names[output->of->dialect] != NULL && has_effect(output, key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Another stack is told as one, beside the switches of it that the framework has arguments for.
+static void compare_all(const framework_output *output, const json_t *read, json_t *lost)
+{
+    char skipped[4096] = "";
+    size_t length = 0;
+    const json_t *stack = framework_get(output->scenario, "stack.name");
+    const char *name;
+    json_t *value;
+    bool differs = false;
+    bool renamed = !json_equal(stack, framework_get(read, "stack.name"));
+    json_object_foreach (json_object_get(output->scenario, "stack"), name, value) {
+        char key[PATH];
+        snprintf(key, sizeof key, "stack.%s", name);
+        if (!has_effect(output, key) && length + strlen(key) + 2 < sizeof skipped) {
+            length += (size_t)snprintf(skipped + length, sizeof skipped - length, "%s ", key);
+        } else if (renamed && strcmp(name, "name") != 0 && !has_argument(output, key) &&
+                   length + strlen(key) + 2 < sizeof skipped) {
+            length += (size_t)snprintf(skipped + length, sizeof skipped - length, "%s ", key);
+            differs = differs || !json_equal(value, framework_get(read, key));
+        }
+    }
+    if (differs) {
+        lose(lost, "stack", stack);
+    }
+    if (json_is_string(framework_get(output->scenario, "model.expert_imbalance")) &&
+        length + 40 < sizeof skipped) {
+        snprintf(skipped + length, sizeof skipped - length, "model.expert_imbalance_seed");
+    }
+    compare(output->scenario, read, "", skipped, lost);
+    compare_more(output->scenario, read, "", skipped, lost);
+}
+
+static sp_status read_back(const framework_output *output, const char *said, json_t *lost,
+                           sp_error *err)
+{
+    json_t *document = NULL;
+    json_t *unread = NULL;
+    json_t *notes = NULL;
+    sp_error own = {0};
+    sp_scenario scenario = {0};
+    sp_status status = framework_import_text("written", said, strlen(said), output->of, &document,
+                                             &unread, &notes, &own);
+    if (status == SP_OK) {
+        json_t *plain = json_deep_copy(document);
+        borrow(document, output->resolved);
+        fill(document, output->resolved, lost);
+        if (sp_scenario_from_json(document, "written", NULL, 0, &scenario, &own) == SP_OK) {
+            json_t *whole = whole_document(&scenario);
+            compare_all(output, whole, lost);
+            json_decref(whole);
+        } else {
+            // What is read back is no scenario: all counts that it does not state.
+            bool has_model = json_object_get(plain, "model") != NULL;
+            json_array_clear(lost);
+            if (!has_model) {
+                lose(lost, "model", framework_get(output->resolved, "model.name"));
+            }
+            lose(lost, "stack", framework_get(output->resolved, "stack.name"));
+            const char *skipped = has_model ? "stack.*" : "stack.* model.*";
+            compare(output->resolved, plain, "", skipped, lost);
+            compare_more(output->scenario, plain, "", skipped, lost);
+        }
+        sp_scenario_fini(&scenario);
+        json_decref(plain);
+    } else {
+        sp_error_set(err, SP_ERR_INTERNAL, "--emit %s: what was written cannot be read: %s",
+                     output->of->name, own.message[0]);
+    }
+    json_decref(document);
+    json_decref(unread);
+    json_decref(notes);
+    return status;
+}
+
+sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
+                         json_t **lost, sp_error *err)
+{
+    *text = NULL;
+    *lost = json_array();
+    if (scenario->uniform) {
+        return sp_error_set(err, SP_ERR_USAGE, "--emit needs a model, not uniform_costs");
+    }
+    json_t *whole = whole_document(scenario);
+    framework_output output = {.of = of,
+                               .scenario = whole,
+                               .resolved = scenario->resolved,
+                               .arguments = json_object(),
+                               .launch = json_object()};
+    write_rows(&output);
+    of->write(&output);
+    char *first = text_of(&output, NULL);
+    sp_status status = read_back(&output, first, *lost, err);
+    sp_free(first);
+    if (status == SP_OK) {
+        *text = text_of(&output, *lost);
+    }
+    json_decref(output.arguments);
+    json_decref(output.launch);
+    json_decref(whole);
+    return status;
+}

@@ -1,0 +1,213 @@
+// Launch scripts and recipes of training frameworks: read as a scenario (import.c) and written for
+// one (emit.c). One table a framework (tables.c, tables_torch.c) says which argument of it is which
+// setting here, and drives both ways.
+#ifndef SLIMPACK_EXPERIMENTS_FRAMEWORKS_FRAMEWORKS_H
+#define SLIMPACK_EXPERIMENTS_FRAMEWORKS_FRAMEWORKS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "sim/base/status.h"
+#include "sim/scenario/scenario.h"
+
+// ---- what a file states ----
+
+// An argument or a key with its value. In a script the name has no dashes before it, in a document
+// it is the dotted path.
+typedef struct framework_entry {
+    char *name;    // owned
+    json_t *value; // owned; null: stated as nothing. Of a script a text, an array of them, or true
+    char *unknown; // owned: what the file does not tell the value of, such as "$TP"; NULL: it does
+    int line;      // from 1 on
+    bool read;     // a row or a framework's own function took it
+} framework_entry;
+
+typedef struct framework_entries {
+    framework_entry *items;
+    size_t count, capacity;
+} framework_entries;
+
+// Takes over `value` and `unknown`; copies `name`.
+void framework_add(framework_entries *entries, const char *name, json_t *value, char *unknown,
+                   int line);
+void framework_entries_free(framework_entries *entries);
+
+// The commands of a shell script, in the order in which they would run, each with its arguments.
+// What stands before the script that a launcher runs has "launch." before its name. `notes` are
+// texts about assignments that stand under a condition.
+typedef struct framework_commands {
+    framework_entries *items;
+    size_t count, capacity;
+    json_t *notes; // array of texts
+} framework_commands;
+
+void framework_commands_free(framework_commands *commands);
+
+// Readers of text. `source` names it in messages (source:line: ...). SP_ERR_SYNTAX where it is
+// malformed, SP_ERR_LIMIT where variables or anchors make more of it than anyone wrote.
+sp_status framework_read_shell(const char *source, const char *text, size_t bytes,
+                               framework_commands *out, sp_error *err);
+sp_status framework_read_yaml(const char *source, const char *text, size_t bytes,
+                              framework_entries *out, sp_error *err);
+sp_status framework_read_json(const char *source, const char *text, size_t bytes,
+                              framework_entries *out, sp_error *err);
+sp_status framework_read_toml(const char *source, const char *text, size_t bytes,
+                              framework_entries *out, sp_error *err);
+
+// TOML 1.0 as JSON: dates and times are texts, as are inf and nan, which JSON has not. *lines, an
+// object, has the line of every key under its path, whose parts are joined by the byte 0x1f; both
+// are the caller's.
+sp_status framework_parse_toml(const char *source, const char *text, size_t bytes, json_t **root,
+                               json_t **lines, sp_error *err);
+
+// ---- tables ----
+
+typedef enum framework_kind {
+    FRAMEWORK_INT,
+    FRAMEWORK_REAL,
+    FRAMEWORK_SWITCH, // true or false; in a script there or not
+    FRAMEWORK_INVERT, // a switch that is false where the setting is true
+    FRAMEWORK_FLAG, // a switch that, where it is true, gives the setting the JSON value of `words`
+    FRAMEWORK_NAME, // one of `words`: "theirs=ours theirs=ours"; of several for one of ours the
+                    // first is written
+    FRAMEWORK_IMPLIED, // no argument: the setting is as `absent` says, whatever the file
+} framework_kind;
+
+enum { FRAMEWORK_DIALECTS = 4 };
+
+// The setting `key` is what the framework calls `names[dialect]`; NULL: the dialect has no argument
+// for it. `also` are other names for the same, between blanks, which are read and never written.
+// `absent` is the JSON value that holds where a file does not state the argument, "@key" another
+// setting's value, NULL: nothing is known.
+typedef struct framework_row {
+    const char *key;
+    framework_kind kind;
+    const char *words;
+    const char *absent;
+    const char *names[FRAMEWORK_DIALECTS];
+    const char *also;
+} framework_row;
+
+typedef enum framework_syntax {
+    FRAMEWORK_SHELL,
+    FRAMEWORK_YAML,
+    FRAMEWORK_TOML,
+    FRAMEWORK_JSON,
+} framework_syntax;
+
+struct framework_import;
+struct framework_output;
+
+typedef struct framework {
+    const char *name;
+    framework_syntax syntax;   // that it is written in
+    unsigned reads;            // bits 1 << syntax of what it is read from
+    int dialect;               // its column of the rows
+    const framework_row *rows; // ends with a row without key and names
+    // Names between blanks; those that end in * stand for all that begin so. `own` are read and
+    // written by the two functions, `free` change neither time nor memory, `noted` do and are not
+    // modelled, unless they state nothing (false, none, 0, empty).
+    // `switches` are those of `own` that have no value in a script.
+    const char *own, *free, *noted, *switches;
+    bool by_leaf;   // of a dotted path the last part is the name
+    bool overrides; // a file says what changes in a recipe: what it does not state is open
+    // Reads what no row says, after the rows; writes it, before and after them.
+    void (*read)(struct framework_import *import);
+    void (*write)(struct framework_output *output);
+} framework;
+
+extern const framework framework_table[];   // ends with one without a name
+extern const char *const framework_names[]; // that can be written; NULL ends them
+
+// NULL: none of that name.
+const framework *framework_find(const char *name);
+
+// The row that has such an argument, or NULL.
+const framework_row *framework_row_of(const framework *of, const char *name);
+// Is the name one of a list, whose names may end in *?
+bool framework_list_holds(const char *list, const char *name);
+
+// The tables.
+extern const framework_row framework_megatron_rows[];
+extern const framework_row framework_torchtitan_rows[];
+extern const framework_row framework_deepspeed_rows[];
+extern const framework_row framework_trl_rows[];
+extern const framework_row framework_nanotron_rows[];
+
+// ---- reading ----
+
+// A scenario in the making, of one file or several.
+typedef struct framework_import {
+    const framework *of;
+    const char *source;         // the file at hand
+    framework_entries *entries; // its entries
+    json_t *scenario;           // the document so far
+    // What settings follow from, once all files are read: gpus, gpus_per_node, nodes, rows of a
+    // micro-batch and micro-batches of a replica where the settings themselves do not hold them.
+    json_t *facts;
+    json_t *stated; // object: keys of settings that the file at hand states
+    json_t *unread; // array of {file, line, name, value, matters, why}
+    json_t *notes;  // array of texts: what was assumed
+    sp_error *err;
+} framework_import;
+
+// Of functions of frameworks. The last entry of a name, marked as read; NULL: not stated, or its
+// value is not known, which is noted.
+const framework_entry *framework_take(framework_import *import, const char *name);
+// A whole number from `least` on, or `fallback` where it is not stated; something else is an error.
+json_int_t framework_take_int(framework_import *import, const char *name, json_int_t least,
+                              json_int_t fallback);
+// A switch: true, false, or in a script there.
+bool framework_take_switch(framework_import *import, const char *name, bool fallback);
+double framework_take_real(framework_import *import, const char *name, double fallback);
+// A text, NULL where it is not stated.
+const char *framework_take_text(framework_import *import, const char *name);
+
+// A setting of the scenario by its dotted key; takes over `value`, NULL: nothing.
+void framework_put(framework_import *import, const char *key, json_t *value);
+// NULL: not there.
+json_t *framework_get(const json_t *document, const char *key);
+json_int_t framework_get_int(const json_t *document, const char *key, json_int_t fallback);
+
+void framework_note(framework_import *import, const char *format, ...) SP_PRINTF(2, 3);
+// Lists an entry as not understood; `why` NULL: its name is not known.
+void framework_unread(framework_import *import, const framework_entry *entry, const char *why);
+// An error at the entry's line.
+void framework_wrong(framework_import *import, const framework_entry *entry, const char *format,
+                     ...) SP_PRINTF(3, 4);
+
+// Reads files, each a launch script, a recipe or a model (config.json of Hugging Face or a folder
+// that has one; "-" is standard input), into one scenario. `from` names the framework, NULL: that
+// which knows most of the names. Overrides are `path=value` texts. *scenario is the caller's, as
+// are the arrays *unread and *notes.
+sp_status framework_import_files(const char *const *files, int count, const char *from,
+                                 const char *const *overrides, int override_count,
+                                 json_t **scenario, json_t **unread, json_t **notes, sp_error *err);
+// The same of one text.
+sp_status framework_import_text(const char *source, const char *text, size_t bytes,
+                                const framework *of, json_t **scenario, json_t **unread,
+                                json_t **notes, sp_error *err);
+
+// ---- writing ----
+
+typedef struct framework_output {
+    const framework *of;
+    const json_t *scenario; // as resolved, with what is as it is anyway
+    const json_t *resolved;
+    json_t *arguments; // object: name to value, in the order in which they are written
+    json_t *launch;    // of a script: what stands before the arguments; object
+} framework_output;
+
+// Takes over `value`.
+void framework_say(framework_output *output, const char *name, json_t *value);
+void framework_say_launch(framework_output *output, const char *name, json_t *value);
+
+// Writes the scenario as arguments of a framework, then reads them back: what differs then is what
+// the framework cannot say, *lost, an array of {key, value, read} that the caller owns; comments of
+// the text name it, too. *text is the caller's (sp_free).
+sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
+                         json_t **lost, sp_error *err);
+
+#endif

@@ -1,0 +1,718 @@
+// torchtitan, DeepSpeed, TRL (with accelerate) and nanotron.
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/frameworks/frameworks.h"
+#include "experiments/frameworks/private.h"
+#include "sim/base/json.h"
+
+static const json_int_t none = -1;
+
+static json_int_t replicas_of(const json_t *scenario)
+{
+    return framework_get_int(scenario, "parallel.dp", 1);
+}
+
+// Samples of a batch for each replica and micro-batch row; 0: they do not divide.
+static json_int_t accumulated(const json_t *s)
+{
+    json_int_t batch = framework_get_int(s, "workload.samples_per_batch", 0);
+    json_int_t each = replicas_of(s) * framework_get_int(s, "schedule.microbatch_samples", 1);
+    return each > 0 && batch % each == 0 ? batch / each : 0;
+}
+
+// A schedule of a single stage is none.
+static void drop_lone_pipeline(framework_import *import)
+{
+    if (framework_get_int(import->scenario, "parallel.pp", 1) == 1) {
+        json_object_del(json_object_get(import->scenario, "schedule"), "kind");
+        json_object_del(json_object_get(import->scenario, "parallel"), "stage_layers");
+        json_object_del(json_object_get(import->scenario, "parallel"), "layers_per_chunk");
+    }
+    if (framework_get_int(import->scenario, "parallel.tp", 1) == 1) {
+        json_object_del(json_object_get(import->scenario, "parallel"), "sequence_parallel");
+    }
+    if (framework_get_int(import->scenario, "parallel.cp", 1) == 1) {
+        json_object_del(json_object_get(import->scenario, "stack"), "cp_overlap");
+    }
+}
+
+static void put_moments(framework_import *import, const framework_entry *entry, const char *name)
+{
+    static const char adams[] =
+        "adam adamw fusedadam cpuadam adamw_torch adamw_torch_fused adamw_apex_fused adamw_hf";
+    if (name == NULL || sp_names_hold(adams, name)) {
+        return;
+    }
+    if (strstr(name, "8bit") != NULL && strncmp(name, "adamw", 5) == 0) {
+        framework_put(import, "stack.moment_bytes", json_integer(1));
+    } else {
+        framework_unread(import, entry, sp_setting_missing("optimizer"));
+    }
+}
+
+// ---- torchtitan (torchtitan/config/job_config.py) ----
+
+// clang-format off
+const framework_row framework_torchtitan_rows[] = {
+    {"parallel.tp", FRAMEWORK_INT, NULL, "1", {"parallelism.tensor_parallel_degree"}, NULL},
+    {"parallel.cp", FRAMEWORK_INT, NULL, "1", {"parallelism.context_parallel_degree"}, NULL},
+    {"parallel.pp", FRAMEWORK_INT, NULL, "1", {"parallelism.pipeline_parallel_degree"}, NULL},
+    {"parallel.ep", FRAMEWORK_INT, NULL, "1", {"parallelism.expert_parallel_degree"}, NULL},
+    {"parallel.sequence_parallel", FRAMEWORK_IMPLIED, NULL, "true", {NULL}, NULL},
+    {"schedule.kind", FRAMEWORK_NAME,
+     "1F1B=1f1b Interleaved1F1B=interleaved GPipe=gpipe ZBVZeroBubble=zb-v DualPipeV=dualpipe-v",
+     "\"1f1b\"", {"parallelism.pipeline_parallel_schedule"}, NULL},
+    {"stack.name", FRAMEWORK_IMPLIED, NULL, "\"fsdp2-2025\"", {NULL}, NULL},
+    {"stack.cp_overlap", FRAMEWORK_NAME, "allgather=blocking alltoall=attention", "\"blocking\"",
+     {"parallelism.context_parallel_rotate_method"}, NULL},
+    {"stack.hide_forward_gather", FRAMEWORK_SWITCH, NULL, "false",
+     {"parallelism.enable_async_tensor_parallel"}, NULL},
+    {"stack.hide_forward_reduce", FRAMEWORK_SWITCH, NULL, "false",
+     {"parallelism.enable_async_tensor_parallel"}, NULL},
+    {"stack.hide_backward_gather", FRAMEWORK_SWITCH, NULL, "false",
+     {"parallelism.enable_async_tensor_parallel"}, NULL},
+    {"stack.hide_backward_reduce", FRAMEWORK_SWITCH, NULL, "false",
+     {"parallelism.enable_async_tensor_parallel"}, NULL},
+    {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "float32=fp32 bfloat16=bf16", "\"fp32\"",
+     {"training.mixed_precision_reduce"}, NULL},
+    {"workload.context", FRAMEWORK_INT, NULL, "2048", {"training.seq_len"}, NULL},
+    {"fp8_recipe", FRAMEWORK_NAME, "tensorwise=current", NULL, {"float8.recipe_name"}, NULL},
+    {"fp8_params", FRAMEWORK_SWITCH, NULL, "false", {"float8.enable_fsdp_float8_all_gather"}, NULL},
+    {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
+};
+
+const char framework_torchtitan_own[] =
+    "model.name model.flavor model.converters training.local_batch_size training.global_batch_size "
+    "training.compile compile.enable parallelism.data_parallel_replicate_degree "
+    "parallelism.data_parallel_shard_degree parallelism.fsdp_reshard_after_forward "
+    "parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_layers_per_stage "
+    "activation_checkpoint.mode activation_checkpoint.selective_ac_option "
+    "training.mixed_precision_param optimizer.name";
+const char framework_torchtitan_free[] =
+    "job.* profiling.* metrics.* optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps "
+    "optimizer.weight_decay optimizer.implementation lr_scheduler.* checkpoint.* comm.* "
+    "memory_estimation.* validation.* experimental.* fault_tolerance.enable "
+    "fault_tolerance.process_group* fault_tolerance.replica_id fault_tolerance.group_size "
+    "fault_tolerance.min_replica_size model.tokenizer_path model.hf_assets_path "
+    "model.print_after_conversion training.dataset training.dataset_path training.max_norm "
+    "training.steps training.gc_freq training.gc_debug training.seed training.deterministic "
+    "float8.filter_fqns float8.emulate float8.precompute_float8_dynamic_scale_for_fsdp "
+    "float8.moe_fqns_prototype mx.* activation_checkpoint.per_op_* compile.components "
+    "debug.*";
+const char framework_torchtitan_noted[] =
+    "optimizer.early_step_in_backward training.enable_cpu_offload "
+    "parallelism.disable_loss_parallel parallelism.pipeline_parallel_split_points "
+    "parallelism.pipeline_parallel_schedule_csv parallelism.enable_compiled_autograd "
+    "float8.force_recompute_fp8_weight_in_bwd fault_tolerance.semi_sync_method "
+    "parallelism.expert_tensor_parallel_degree parallelism.module_fqns_per_model_part";
+// clang-format on
+
+// Models of torchtitan that have a name here.
+static const char *const torchtitan_models[][3] = {
+    {"llama3", "8B", "llama-3-8b"},
+    {"llama3", "70B", "llama-3-70b"},
+    {"llama3", "405B", "llama-3-405b"},
+};
+
+static void read_torchtitan_model(framework_import *import)
+{
+    const framework_entry *flavor = framework_take(import, "model.flavor");
+    const char *name = framework_take_text(import, "model.name");
+    const char *size = framework_take_text(import, "model.flavor");
+    name = name != NULL ? name : "llama3";
+    for (size_t i = 0; size != NULL && i < sizeof torchtitan_models / sizeof torchtitan_models[0];
+         i++) {
+        if (strcmp(torchtitan_models[i][0], name) == 0 &&
+            strcmp(torchtitan_models[i][1], size) == 0) {
+            framework_put(import, "model", json_string(torchtitan_models[i][2]));
+            return;
+        }
+    }
+    if (size != NULL && json_object_get(import->scenario, "model") == NULL) {
+        framework_unread(import, flavor,
+                         "the shape of this flavor is not known: state it (--set model=NAME|FILE)");
+    }
+}
+
+static void read_torchtitan_shards(framework_import *import)
+{
+    json_int_t copies = 0;
+    const framework_entry *shards =
+        framework_take(import, "parallelism.data_parallel_shard_degree");
+    const char *reshard = framework_take_text(import, "parallelism.fsdp_reshard_after_forward");
+    copies = framework_take_int(import, "parallelism.data_parallel_replicate_degree", 1, 1);
+    double stated = framework_take_real(import, "parallelism.data_parallel_shard_degree", -1.0);
+    json_int_t degree = shards != NULL && stated >= 1.0 ? (json_int_t)stated : none;
+    json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
+    bool keeps = reshard != NULL && strcmp(reshard, "never") == 0;
+    // "default" keeps parameters where there are several micro-batches of a pipeline.
+    keeps = keeps || ((reshard == NULL || strcmp(reshard, "default") == 0) && pp > 1);
+    framework_put(import, "parallel.zero",
+                  json_integer(degree == 1 && copies > 1 ? 0
+                               : keeps                   ? 2
+                                                         : 3));
+    if (degree != none && copies < 1000000 && degree < 1000000) {
+        framework_put(import, "parallel.dp", json_integer(copies * degree));
+    }
+    if (copies > 1 && degree > 1) {
+        json_object_set_new(import->facts, "zero_instances", json_integer(copies));
+    }
+}
+
+static void read_torchtitan_batch(framework_import *import)
+{
+    json_int_t local = framework_take_int(import, "training.local_batch_size", 1, 8);
+    double whole = framework_take_real(import, "training.global_batch_size", -1.0);
+    json_int_t each =
+        framework_take_int(import, "parallelism.pipeline_parallel_microbatch_size", 1, 1);
+    json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
+    framework_put(import, "schedule.microbatch_samples", json_integer(pp > 1 ? each : local));
+    if (whole >= 1.0) {
+        framework_put(import, "workload.samples_per_batch", json_integer((json_int_t)whole));
+    } else {
+        json_object_set_new(import->facts, "microbatches", json_integer(pp > 1 ? local / each : 1));
+    }
+}
+
+static void read_torchtitan_recompute(framework_import *import)
+{
+    const framework_entry *mode = framework_take(import, "activation_checkpoint.mode");
+    const char *said = framework_take_text(import, "activation_checkpoint.mode");
+    framework_take(import, "activation_checkpoint.selective_ac_option");
+    said = said != NULL ? said : "selective";
+    if (strcmp(said, "full") == 0 || strcmp(said, "none") == 0) {
+        framework_put(import, "memory.recompute", json_string(said));
+        return;
+    }
+    framework_put(import, "memory.recompute", json_string("none"));
+    if (mode != NULL) {
+        framework_unread(import, mode,
+                         "recomputation of some layers or some operations is not "
+                         "modelled: none is taken");
+    } else {
+        framework_note(import,
+                       "%s: activation_checkpoint.mode is selective where it is not "
+                       "stated, which is not modelled: none is taken",
+                       import->source);
+    }
+}
+
+void framework_read_torchtitan(framework_import *import)
+{
+    framework_read_launch(import);
+    read_torchtitan_model(import);
+    read_torchtitan_shards(import);
+    read_torchtitan_batch(import);
+    read_torchtitan_recompute(import);
+    json_int_t each =
+        framework_take_int(import, "parallelism.pipeline_parallel_layers_per_stage", 1, 0);
+    if (each > 0) {
+        framework_put(import, "parallel.layers_per_chunk", json_integer(each));
+    }
+    const framework_entry *converters = framework_take(import, "model.converters");
+    const json_t *list = converters != NULL ? converters->value : NULL;
+    const char *text = json_string_value(list);
+    size_t i;
+    json_t *converter;
+    bool fp8 = text != NULL && strstr(text, "float8") != NULL;
+    json_array_foreach ((json_t *)list, i, converter) {
+        fp8 = fp8 ||
+              (json_is_string(converter) && strcmp(json_string_value(converter), "float8") == 0);
+    }
+    framework_put(import, "precision", json_string(fp8 ? "fp8" : "bf16"));
+    if (fp8 && framework_get(import->scenario, "fp8_recipe") == NULL) {
+        framework_put(import, "fp8_recipe", json_string("current"));
+    } else if (!fp8) {
+        json_object_del(import->scenario, "fp8_recipe");
+    }
+    if (!framework_take_switch(import, "training.compile compile.enable", false)) {
+        framework_put(import, "stack.fused_swiglu", json_false());
+        framework_put(import, "stack.fused_cross_entropy", json_false());
+        framework_put(import, "stack.unfused_norms", json_true());
+        framework_put(import, "stack.copied_logits", json_true());
+    }
+    framework_take(import, "training.mixed_precision_param");
+    const framework_entry *optimizer = framework_take(import, "optimizer.name");
+    put_moments(import, optimizer, framework_take_text(import, "optimizer.name"));
+    drop_lone_pipeline(import);
+}
+
+void framework_write_torchtitan(framework_output *output)
+{
+    const json_t *s = output->scenario;
+    const char *model = json_string_value(framework_get(s, "model.name"));
+    json_int_t pp = framework_get_int(s, "parallel.pp", 1);
+    json_int_t cp = framework_get_int(s, "parallel.cp", 1);
+    json_int_t dp = replicas_of(s);
+    json_int_t zero = framework_get_int(s, "parallel.zero", 0);
+    json_int_t group = framework_get_int(s, "parallel.zero_group", 0);
+    json_int_t rows = framework_get_int(s, "schedule.microbatch_samples", 1);
+    json_int_t batch = framework_get_int(s, "workload.samples_per_batch", 0);
+    for (size_t i = 0; model != NULL && i < sizeof torchtitan_models / sizeof torchtitan_models[0];
+         i++) {
+        if (strcmp(torchtitan_models[i][2], model) == 0) {
+            framework_say(output, "model.name", json_string(torchtitan_models[i][0]));
+            framework_say(output, "model.flavor", json_string(torchtitan_models[i][1]));
+        }
+    }
+    const char *precision = json_string_value(framework_get(s, "precision"));
+    if (precision != NULL && strcmp(precision, "fp8") == 0) {
+        json_t *list = json_array();
+        json_array_append_new(list, json_string("float8"));
+        framework_say(output, "model.converters", list);
+    }
+    json_int_t copies = zero == 0 ? dp
+                        : group > 0 && dp * cp % group == 0 && dp % (dp * cp / group) == 0
+                            ? dp * cp / group
+                            : 1;
+    framework_say(output, "parallelism.data_parallel_replicate_degree", json_integer(copies));
+    framework_say(output, "parallelism.data_parallel_shard_degree", json_integer(dp / copies));
+    framework_say(output, "parallelism.fsdp_reshard_after_forward",
+                  json_string(zero == 2 ? "never" : "always"));
+    framework_say(output, "training.local_batch_size",
+                  json_integer(pp > 1 && batch % dp == 0 ? batch / dp : rows));
+    framework_say(output, "training.global_batch_size", json_integer(batch));
+    if (pp > 1) {
+        framework_say(output, "parallelism.pipeline_parallel_microbatch_size", json_integer(rows));
+        json_int_t stages = pp * framework_get_int(s, "parallel.chunks_per_rank", 1);
+        json_int_t layers = framework_get_int(s, "model.layers", 0);
+        if (layers % stages == 0 && framework_get(s, "parallel.stage_layers") == NULL) {
+            framework_say(output, "parallelism.pipeline_parallel_layers_per_stage",
+                          json_integer(layers / stages));
+        }
+    }
+    const char *mode = json_string_value(framework_get(s, "memory.recompute"));
+    framework_say(output, "activation_checkpoint.mode",
+                  json_string(mode != NULL && strcmp(mode, "full") == 0 ? "full" : "none"));
+    framework_say(output, "training.compile",
+                  json_boolean(json_is_true(framework_get(s, "stack.fused_swiglu"))));
+}
+
+// ---- DeepSpeed (deepspeed/runtime/constants.py, deepspeed/runtime/zero/config.py) ----
+
+// clang-format off
+const framework_row framework_deepspeed_rows[] = {
+    {"parallel.zero", FRAMEWORK_INT, NULL, "0", {"zero_optimization.stage"}, NULL},
+    {"workload.samples_per_batch", FRAMEWORK_INT, NULL, NULL, {"train_batch_size"}, NULL},
+    {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, NULL, {"train_micro_batch_size_per_gpu"},
+     NULL},
+    {"stack.name", FRAMEWORK_IMPLIED, NULL, "\"hf-trainer\"", {NULL}, NULL},
+    {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "bf16=bf16 bfp16=bf16 fp32=fp32", "\"bf16\"",
+     {"communication_data_type"}, NULL},
+    {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
+};
+
+const char framework_deepspeed_own[] =
+    "gradient_accumulation_steps zero_optimization.reduce_bucket_size zero_optimization.overlap_comm "
+    "zero_optimization.mics_shard_size zero_optimization.zero_hpz_partition_size bf16.enabled "
+    "bfloat16.enabled fp16.enabled zero_optimization.offload_optimizer.device "
+    "zero_optimization.offload_param.device optimizer.type";
+const char framework_deepspeed_free[] =
+    "optimizer.params.* scheduler.* gradient_clipping steps_per_print wall_clock_breakdown "
+    "memory_breakdown dump_state tensorboard.* wandb.* csv_monitor.* flops_profiler.* comms_logger.* "
+    "fp16.* bf16.* bfloat16.* prescale_gradients gradient_predivide_factor "
+    "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer checkpoint.* "
+    "zero_optimization.contiguous_gradients zero_optimization.reduce_scatter "
+    "zero_optimization.allgather_partitions zero_optimization.allgather_bucket_size "
+    "zero_optimization.sub_group_size zero_optimization.stage3_* "
+    "zero_optimization.round_robin_gradients zero_optimization.ignore_unused_parameters "
+    "zero_optimization.elastic_checkpoint zero_optimization.load_from_fp32_weights "
+    "zero_optimization.mics_hierarchical_params_gather zero_optimization.offload_optimizer.* "
+    "zero_optimization.offload_param.* zero_optimization.use_multi_rank_bucket_allreduce "
+    "zero_optimization.override_module_apply zero_optimization.memory_efficient_linear "
+    "dataloader_drop_last seed vocabulary_size not_expressed.* not_expressed";
+const char framework_deepspeed_noted[] =
+    "amp.* sparse_attention.* compression_training.* curriculum_learning.* progressive_layer_drop.* "
+    "eigenvalue.* activation_checkpointing.* zero_optimization.cpu_offload* sparse_gradients "
+    "fp32_allreduce data_types.* zero_optimization.zero_quantized_* "
+    "zero_optimization.zeropp_loco_param.* autotuning.* elasticity.* hybrid_engine.* pipeline.* "
+    "tensor_parallel.* sequence_parallel_size aio.*";
+// clang-format on
+
+// A switch that may be "auto", or a device that may be "none".
+static void tell_offload(framework_import *import, const char *name)
+{
+    const framework_entry *entry = framework_take(import, name);
+    const char *device = entry != NULL ? json_string_value(entry->value) : NULL;
+    if (entry != NULL && (device == NULL || strcmp(device, "none") != 0)) {
+        framework_unread(import, entry, sp_setting_missing("offload_optimizer"));
+    }
+}
+
+static void tell_fp16(framework_import *import, const char *name)
+{
+    const framework_entry *entry = framework_take(import, name);
+    if (entry != NULL && framework_take_switch(import, name, false)) {
+        framework_unread(import, entry,
+                         "products in FP16 are not modelled: BF16 is taken, as fast and as large");
+    }
+}
+
+void framework_read_deepspeed(framework_import *import)
+{
+    json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 0);
+    if (count > 0) {
+        json_object_set_new(import->facts, "microbatches", json_integer(count));
+    }
+    json_int_t stage = framework_get_int(import->scenario, "parallel.zero", 0);
+    bool overlaps = framework_take_switch(import, "zero_optimization.overlap_comm", stage == 3);
+    framework_put(import, "stack.hide_gradient_reduce", json_boolean(overlaps));
+    // Numbers of 2 bytes.
+    double numbers = framework_take_real(import, "zero_optimization.reduce_bucket_size", 5e8);
+    framework_put(import, "stack.bucket_mib", json_real(numbers * 2.0 / (1 << 20)));
+    double shard = framework_take_real(import, "zero_optimization.mics_shard_size", -1.0);
+    if (shard > 1.0) {
+        framework_put(import, "parallel.zero_group", json_integer((json_int_t)shard));
+    }
+    const framework_entry *second =
+        framework_take(import, "zero_optimization.zero_hpz_partition_size");
+    if (second != NULL && json_integer_value(second->value) > 1) {
+        framework_unread(import, second, "a second copy of the parameters (hpZ) is not modelled");
+    }
+    tell_offload(import, "zero_optimization.offload_optimizer.device");
+    tell_offload(import, "zero_optimization.offload_param.device");
+    tell_fp16(import, "fp16.enabled");
+    framework_take(import, "bf16.enabled bfloat16.enabled");
+    const framework_entry *optimizer = framework_take(import, "optimizer.type");
+    put_moments(import, optimizer, framework_take_text(import, "optimizer.type"));
+}
+
+void framework_write_deepspeed(framework_output *output)
+{
+    const json_t *s = output->scenario;
+    json_int_t count = accumulated(s);
+    if (count > 0) {
+        framework_say(output, "gradient_accumulation_steps", json_integer(count));
+    }
+    framework_say(output, "bf16.enabled", json_true());
+    if (framework_get_int(s, "parallel.zero", 0) > 0) {
+        double mib = json_number_value(framework_get(s, "stack.bucket_mib"));
+        framework_say(output, "zero_optimization.overlap_comm",
+                      json_boolean(json_is_true(framework_get(s, "stack.hide_gradient_reduce"))));
+        if (mib > 0.0) {
+            framework_say(output, "zero_optimization.reduce_bucket_size",
+                          json_integer((json_int_t)(mib * (1 << 20) / 2.0 + 0.5)));
+        }
+        json_int_t group = framework_get_int(s, "parallel.zero_group", 0);
+        if (group > 0) {
+            framework_say(output, "zero_optimization.mics_shard_size", json_integer(group));
+        }
+    }
+}
+
+// ---- TRL (trl/trainer/sft_config.py, transformers' TrainingArguments) ----
+
+// clang-format off
+const framework_row framework_trl_rows[] = {
+    {"workload.context", FRAMEWORK_INT, NULL, "1024", {"max_length"}, "max_seq_length"},
+    {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, "8", {"per_device_train_batch_size"}, NULL},
+    {"memory.recompute", FRAMEWORK_NAME, "true=full false=none", "\"full\"",
+     {"gradient_checkpointing"}, NULL},
+    {"memory.attention", FRAMEWORK_NAME,
+     "sdpa=flash flash_attention_2=flash flash_attention_3=flash "
+     "kernels-community/flash-attn2=flash kernels-community/flash-attn3=flash eager=unfused",
+     "\"flash\"", {NULL}, "attn_implementation"},
+    {"parallel.tp", FRAMEWORK_INT, NULL, NULL, {NULL},
+     "parallelism_config.parallelism_config_tp_size parallelism_config.tp_size"},
+    {"parallel.cp", FRAMEWORK_INT, NULL, NULL, {NULL},
+     "parallelism_config.parallelism_config_cp_size parallelism_config.cp_size"},
+    {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
+};
+
+const char framework_trl_own[] =
+    "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
+    "fsdp deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16 num_processes "
+    "num_machines fsdp_config.fsdp_version fsdp_config.fsdp_sharding_strategy "
+    "fsdp_config.fsdp_reshard_after_forward fsdp_config.fsdp_activation_checkpointing "
+    "distributed_type deepspeed_config.zero_stage deepspeed_config.gradient_accumulation_steps "
+    "mixed_precision launch.nproc_per_node";
+const char framework_trl_free[] =
+    "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
+    "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
+    "per_device_eval_batch_size do_eval do_train seed data_seed dataset_* dataloader_* hub_* push_to_hub "
+    "load_best_model_at_end metric_for_best_model greater_is_better resume_from_checkpoint "
+    "gradient_checkpointing_kwargs* model_revision trust_remote_code torch_dtype dtype chat_template* "
+    "system_prompt completion_only_loss assistant_only_loss eos_token pad_token truncation_mode "
+    "shuffle_dataset remove_unused_columns ddp_timeout tf32 disable_tqdm config "
+    "lora_alpha lora_task_type lora_modules_to_save use_rslora compute_environment debug "
+    "downcast_bf16 main_training_function main_process_ip main_process_port machine_rank rdzv_* "
+    "same_network tpu_* use_cpu enable_cpu_affinity dynamo_config* fsdp_config.* "
+    "deepspeed_config.* gpu_ids dataset_name eval_packing use_cache model_init_kwargs* "
+    "parallelism_config.* average_tokens_across_devices ddp_find_unused_parameters preprocessing_* "
+    "wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor";
+const char framework_trl_noted[] =
+    "use_liger_kernel liger_kernel_config* load_in_4bit load_in_8bit torch_compile torch_compile_* "
+    "activation_offloading optim_target_modules neftune_noise_alpha auto_find_batch_size "
+    "group_by_length pad_to_multiple_of loss_type torch_empty_cache_steps use_dora "
+    "fsdp_transformer_layer_cls_to_wrap use_unsloth";
+// clang-format on
+
+static void read_trl_packing(framework_import *import)
+{
+    const framework_entry *how = framework_take(import, "packing_strategy");
+    bool packs = framework_take_switch(import, "packing", false);
+    bool free_of_padding = framework_take_switch(import, "padding_free", false);
+    const char *name = framework_take_text(import, "packing_strategy");
+    if (!packs) {
+        framework_put(import, "strategy.kind", json_string(free_of_padding ? "packed" : "padded"));
+        if (!free_of_padding) {
+            framework_put(import, "strategy.pad_to", json_string("longest"));
+        }
+        return;
+    }
+    bool wraps = name != NULL && strcmp(name, "wrapped") == 0;
+    bool splits = name != NULL && strcmp(name, "bfd_split") == 0;
+    framework_put(import, "strategy.kind", json_string(wraps ? "concat" : "bfd"));
+    if (!wraps) {
+        framework_put(import, "workload.over_length", json_string(splits ? "split" : "truncate"));
+    }
+    if (name != NULL && !wraps && !splits && strcmp(name, "bfd") != 0) {
+        framework_wrong(import, how, "expected bfd, bfd_split or wrapped, got \"%s\"", name);
+    }
+}
+
+static void read_trl_shards(framework_import *import)
+{
+    const char *fsdp = framework_take_text(import, "fsdp");
+    const char *sharding = framework_take_text(import, "fsdp_config.fsdp_sharding_strategy");
+    const char *type = framework_take_text(import, "distributed_type");
+    const framework_entry *keeps = framework_take(import, "fsdp_config.fsdp_reshard_after_forward");
+    framework_take(import, "fsdp_config.fsdp_version mixed_precision");
+    double stage = framework_take_real(import, "deepspeed_config.zero_stage", -1.0);
+    json_int_t count =
+        framework_take_int(import, "deepspeed_config.gradient_accumulation_steps", 1, 0);
+    bool is_fsdp = (fsdp != NULL && fsdp[0] != '\0') || (type != NULL && strcmp(type, "FSDP") == 0);
+    const char *said = fsdp != NULL ? fsdp : sharding != NULL ? sharding : "";
+    bool gradients = strstr(said, "shard_grad_op") != NULL ||
+                     strstr(said, "SHARD_GRAD_OP") != NULL ||
+                     (keeps != NULL && json_is_false(keeps->value));
+    if (framework_take_switch(import, "fsdp_config.fsdp_activation_checkpointing", false)) {
+        framework_put(import, "memory.recompute", json_string("full"));
+    }
+    if (is_fsdp) {
+        framework_put(import, "parallel.zero", json_integer(gradients ? 2 : 3));
+        framework_put(import, "stack.name", json_string("fsdp-2024"));
+    } else if (stage >= 0.0) {
+        framework_put(import, "parallel.zero", json_integer((json_int_t)stage));
+        framework_put(import, "stack.name", json_string("hf-trainer"));
+    } else if (framework_get(import->scenario, "parallel.zero") == NULL) {
+        framework_put(import, "parallel.zero", json_integer(0));
+        framework_put(import, "stack.name", json_string("hf-trainer"));
+    }
+    if (count > 0) {
+        json_object_set_new(import->facts, "microbatches", json_integer(count));
+    }
+    const framework_entry *file = framework_take(import, "deepspeed");
+    if (file != NULL && json_is_string(file->value)) {
+        framework_note(import,
+                       "%s:%d: deepspeed: the file that it names is read where it is given, "
+                       "too",
+                       import->source, file->line);
+    }
+}
+
+static void read_trl_adapters(framework_import *import)
+{
+    bool has = framework_take_switch(import, "use_peft", false);
+    json_int_t rank = framework_take_int(import, "lora_r", 1, 16);
+    double dropout = framework_take_real(import, "lora_dropout", 0.05);
+    const framework_entry *targets = framework_take(import, "lora_target_modules");
+    if (!has) {
+        return;
+    }
+    const json_t *value = targets != NULL ? targets->value : NULL;
+    const json_t *first = json_is_array(value) ? json_array_get(value, 0) : value;
+    const char *word = json_string_value(first);
+    framework_put(import, "model.lora_rank", json_integer(rank));
+    framework_put(import, "model.lora_dropout", json_boolean(dropout > 0.0));
+    if (word != NULL && strcmp(word, "all-linear") == 0) {
+        framework_put(import, "model.lora_targets", json_string("all-linear"));
+        return;
+    }
+    bool queries = false;
+    bool outputs = false;
+    bool gates = false;
+    size_t i;
+    json_t *module;
+    json_array_foreach ((json_t *)value, i, module) {
+        const char *name = json_is_string(module) ? json_string_value(module) : "";
+        queries = queries || strcmp(name, "q_proj") == 0;
+        outputs = outputs || strcmp(name, "o_proj") == 0;
+        gates = gates || strcmp(name, "gate_proj") == 0;
+    }
+    size_t count = json_array_size(value);
+    const char *kind = targets == NULL || (queries && !outputs && count == 2) ? "query-value"
+                       : queries && outputs && gates && count == 7            ? "all-linear"
+                       : queries && outputs && count == 4                     ? "attention"
+                       : gates && !queries && count == 3                      ? "mlp"
+                                                                              : NULL;
+    framework_put(import, "model.lora_targets", json_string(kind != NULL ? kind : "all-linear"));
+    if (kind == NULL) {
+        framework_unread(import, targets,
+                         "model.lora_targets has no such set: all-linear is taken");
+    }
+}
+
+void framework_read_trl(framework_import *import)
+{
+    framework_read_launch(import);
+    const char *model = framework_take_text(import, "model_name_or_path");
+    if (model != NULL && json_object_get(import->scenario, "model") == NULL) {
+        framework_put(import, "model", json_string(model));
+    }
+    json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 1);
+    if (json_object_get(import->facts, "microbatches") == NULL) {
+        json_object_set_new(import->facts, "microbatches", json_integer(count));
+    }
+    json_int_t processes = framework_take_int(import, "num_processes", 1, 0);
+    json_int_t machines = framework_take_int(import, "num_machines", 1, 1);
+    if (processes > 0) {
+        json_object_set_new(import->facts, "gpus", json_integer(processes));
+        json_object_set_new(import->facts, "gpus_per_node", json_integer(processes / machines));
+    }
+    read_trl_packing(import);
+    read_trl_shards(import);
+    read_trl_adapters(import);
+    const framework_entry *optimizer = framework_take(import, "optim");
+    put_moments(import, optimizer, framework_take_text(import, "optim"));
+    tell_fp16(import, "fp16");
+    framework_take(import, "bf16");
+}
+
+void framework_write_trl(framework_output *output)
+{
+    const json_t *s = output->scenario;
+    json_int_t count = accumulated(s);
+    json_int_t zero = framework_get_int(s, "parallel.zero", 0);
+    const char *kind = json_string_value(framework_get(s, "strategy.kind"));
+    const char *over = json_string_value(framework_get(s, "workload.over_length"));
+    json_int_t rank = framework_get_int(s, "model.lora_rank", 0);
+    const char *model = json_string_value(framework_get(s, "model.name"));
+    if (model != NULL && sp_model_builtin_meant(model) != NULL) {
+        framework_say(output, "model_name_or_path", json_string(model));
+    }
+    framework_say(output, "gradient_accumulation_steps", json_integer(count > 0 ? count : 1));
+    framework_say(output, "bf16", json_true());
+    bool wraps = kind != NULL && strcmp(kind, "concat") == 0;
+    bool packs = kind != NULL && (wraps || strcmp(kind, "bfd") == 0);
+    framework_say(output, "packing", json_boolean(packs));
+    if (packs) {
+        framework_say(output, "packing_strategy",
+                      json_string(wraps                                        ? "wrapped"
+                                  : over != NULL && strcmp(over, "split") == 0 ? "bfd_split"
+                                                                               : "bfd"));
+    } else if (kind != NULL && strcmp(kind, "packed") == 0) {
+        framework_say(output, "padding_free", json_true());
+    }
+    if (zero > 1) {
+        framework_say(output, "fsdp",
+                      json_string(zero == 2 ? "shard_grad_op auto_wrap" : "full_shard auto_wrap"));
+    }
+    if (framework_get_int(s, "stack.moment_bytes", 0) == 1) {
+        framework_say(output, "optim", json_string("adamw_8bit"));
+    }
+    if (rank > 0) {
+        const char *targets = json_string_value(framework_get(s, "model.lora_targets"));
+        static const char *const modules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                              "gate_proj", "up_proj", "down_proj"};
+        json_t *list = json_array();
+        bool value = targets != NULL && strcmp(targets, "query-value") == 0;
+        int begin = targets != NULL && strcmp(targets, "mlp") == 0 ? 4 : 0;
+        int end = targets != NULL && (value || strcmp(targets, "attention") == 0) ? 4 : 7;
+        for (int i = begin; i < end; i++) {
+            if (!value || i == 0 || i == 2) {
+                json_array_append_new(list, json_string(modules[i]));
+            }
+        }
+        framework_say(output, "use_peft", json_true());
+        framework_say(output, "lora_r", json_integer(rank));
+        framework_say(output, "lora_dropout",
+                      json_real(json_is_true(framework_get(s, "model.lora_dropout")) ? 0.05 : 0.0));
+        framework_say(output, "lora_target_modules", list);
+    }
+}
+
+// ---- nanotron (src/nanotron/config) ----
+
+// clang-format off
+const framework_row framework_nanotron_rows[] = {
+    {"model.layers", FRAMEWORK_INT, NULL, NULL, {"model.model_config.num_hidden_layers"}, NULL},
+    {"model.hidden", FRAMEWORK_INT, NULL, NULL, {"model.model_config.hidden_size"}, NULL},
+    {"model.ffn", FRAMEWORK_INT, NULL, NULL, {"model.model_config.intermediate_size"}, NULL},
+    {"model.heads", FRAMEWORK_INT, NULL, NULL, {"model.model_config.num_attention_heads"}, NULL},
+    {"model.kv_heads", FRAMEWORK_INT, NULL, "@model.heads",
+     {"model.model_config.num_key_value_heads"}, NULL},
+    {"model.vocab", FRAMEWORK_INT, NULL, NULL, {"model.model_config.vocab_size"}, NULL},
+    {"model.activation", FRAMEWORK_NAME, "silu=swiglu gelu=geglu", "\"swiglu\"",
+     {"model.model_config.hidden_act"}, NULL},
+    {"model.tied_embeddings", FRAMEWORK_SWITCH, NULL, "false",
+     {"model.model_config.tie_word_embeddings"}, NULL},
+    {"model.qkv_bias", FRAMEWORK_SWITCH, NULL, "false", {"model.model_config.attention_bias"}, NULL},
+    {"model.norm", FRAMEWORK_IMPLIED, NULL, "\"rmsnorm\"", {NULL}, NULL},
+    {"model.positional", FRAMEWORK_IMPLIED, NULL, "\"rope\"", {NULL}, NULL},
+    {"model.bias", FRAMEWORK_IMPLIED, NULL, "false", {NULL}, NULL},
+    {"model.dropout", FRAMEWORK_IMPLIED, NULL, "false", {NULL}, NULL},
+    {"parallel.dp", FRAMEWORK_INT, NULL, "1", {"parallelism.dp"}, NULL},
+    {"parallel.pp", FRAMEWORK_INT, NULL, "1", {"parallelism.pp"}, NULL},
+    {"parallel.tp", FRAMEWORK_INT, NULL, "1", {"parallelism.tp"}, NULL},
+    {"parallel.cp", FRAMEWORK_INT, NULL, "1", {"parallelism.context_parallel_size"}, NULL},
+    {"parallel.ep", FRAMEWORK_INT, NULL, "1", {"parallelism.expert_parallel_size"}, NULL},
+    {"parallel.sequence_parallel", FRAMEWORK_NAME, "REDUCE_SCATTER=true ALL_REDUCE=false", "false",
+     {"parallelism.tp_mode"}, NULL},
+    {"parallel.zero", FRAMEWORK_INT, NULL, "0", {"optimizer.zero_stage"}, NULL},
+    {"parallel.stage_layers", FRAMEWORK_IMPLIED, NULL, "\"nanotron\"", {NULL}, NULL},
+    {"schedule.kind", FRAMEWORK_NAME, "1f1b=1f1b afab=gpipe", "\"gpipe\"",
+     {"parallelism.pp_engine"}, NULL},
+    {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, NULL, {"tokens.micro_batch_size"}, NULL},
+    {"workload.context", FRAMEWORK_INT, NULL, NULL, {"tokens.sequence_length"}, NULL},
+    {"memory.recompute", FRAMEWORK_NAME, "true=full false=none", "\"none\"",
+     {"parallelism.recompute_layer"}, NULL},
+    {"stack.name", FRAMEWORK_IMPLIED, NULL, "\"nanotron-2025\"", {NULL}, NULL},
+    {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "true=fp32 false=bf16", "\"fp32\"",
+     {"optimizer.accumulate_grad_in_fp32"}, NULL},
+    {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
+};
+
+const char framework_nanotron_own[] =
+    "tokens.batch_accumulation_per_replica model.model_config.max_position_embeddings model.dtype "
+    "optimizer.optimizer_factory.name";
+const char framework_nanotron_free[] =
+    "checkpoints.* data_stages.* general.* lighteval* logging.* model.init_method.* "
+    "model.make_vocab_size_divisible_by model.ddp_bucket_cap_mb model.model_config.bos_token_id "
+    "model.model_config.eos_token_id model.model_config.pad_token_id "
+    "model.model_config.initializer_range model.model_config.is_* model.model_config.pretraining_tp "
+    "model.model_config.rms_norm_eps model.model_config.rope_* model.model_config.use_cache "
+    "model.model_config.z_loss_* model.model_config._attn_implementation "
+    "model.model_config._fused_* model.model_config._use_* optimizer.clip_grad "
+    "optimizer.learning_rate_scheduler.* optimizer.optimizer_factory.* optimizer.weight_decay* "
+    "profiler* s3_upload* tokenizer.* tokens.limit_* tokens.train_steps tokens.val_check_interval "
+    "parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather metrics_logging*";
+const char framework_nanotron_noted[] =
+    "model.model_config.moe_config.* model.model_config.sliding_window_size "
+    "model.model_config.no_rope_layer model.model_config.flex_attention_mask "
+    "parallelism.moe_layer_recompute";
+// clang-format on
+
+void framework_read_nanotron(framework_import *import)
+{
+    json_object_set_new(
+        import->facts, "microbatches",
+        json_integer(framework_take_int(import, "tokens.batch_accumulation_per_replica", 1, 1)));
+    framework_take(import, "model.model_config.max_position_embeddings model.dtype");
+    const framework_entry *optimizer = framework_take(import, "optimizer.optimizer_factory.name");
+    put_moments(import, optimizer, framework_take_text(import, "optimizer.optimizer_factory.name"));
+    drop_lone_pipeline(import);
+}
+
+void framework_write_nanotron(framework_output *output)
+{
+    const json_t *s = output->scenario;
+    json_int_t count = accumulated(s);
+    if (count > 0) {
+        framework_say(output, "tokens.batch_accumulation_per_replica", json_integer(count));
+    }
+    framework_say(output, "model.dtype", json_string("bfloat16"));
+    framework_say(output, "model.model_config.max_position_embeddings",
+                  json_incref(framework_get(s, "workload.context")));
+}

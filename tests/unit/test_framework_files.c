@@ -1,0 +1,468 @@
+// Files in the form of each framework: what they mean as a scenario, and what is not understood.
+// The expected values are what the frameworks' own sources say the arguments do.
+#include "experiments/frameworks/frameworks.h"
+#include "sim/base/json.h"
+#include "tests/support/test_main.h"
+
+// Reads `text` under a file name and checks settings ({key: value}) and the names of what is listed
+// as not understood, with their lines ("name:line").
+static void check(const char *source, const char *text, const char *settings, const char *unread)
+{
+    json_t *scenario = NULL;
+    json_t *listed = NULL;
+    json_t *notes = NULL;
+    sp_error err = {0};
+    sp_status status =
+        framework_import_text(source, text, strlen(text), NULL, &scenario, &listed, &notes, &err);
+    if (status != SP_OK) {
+        fail_msg("%s: %s", source, err.message[0]);
+    }
+    json_t *expected = json_loads(settings, 0, NULL);
+    assert_non_null(expected);
+    const char *key;
+    json_t *value;
+    json_object_foreach (expected, key, value) {
+        const json_t *found = framework_get(scenario, key);
+        bool same = json_is_null(value) ? found == NULL
+                    : json_is_number(value) && json_is_number(found)
+                        ? fabs(json_number_value(value) - json_number_value(found)) < 1e-6
+                        : json_equal(value, found) != 0;
+        if (!same) {
+            fail_msg("%s: %s is %s", source, key,
+                     found != NULL ? json_dumps(found, JSON_ENCODE_ANY) : "not there");
+        }
+    }
+    char all[512] = "";
+    size_t i;
+    json_t *item;
+    json_array_foreach (listed, i, item) {
+        size_t length = strlen(all);
+        snprintf(all + length, sizeof all - length, "%s%s:%lld", i > 0 ? " " : "",
+                 json_string_value(json_object_get(item, "name")),
+                 (long long)json_integer_value(json_object_get(item, "line")));
+    }
+    assert_string_equal(all, unread);
+    json_decref(expected);
+    json_decref(scenario);
+    json_decref(listed);
+    json_decref(notes);
+}
+
+static void check_error(const char *source, const char *text, const char *message)
+{
+    json_t *scenario = NULL;
+    json_t *listed = NULL;
+    json_t *notes = NULL;
+    sp_error err = {0};
+    assert_int_not_equal(
+        framework_import_text(source, text, strlen(text), NULL, &scenario, &listed, &notes, &err),
+        SP_OK);
+    assert_string_equal(err.message[0], message);
+    assert_null(scenario);
+    json_decref(listed);
+    json_decref(notes);
+}
+
+TEST(megatron_script_with_arrays)
+{
+    check("train.sh",
+          "#!/bin/bash\n"
+          "GPUS=8\n"
+          "NODES=${SLURM_NNODES:-4}\n"
+          "TP=4; PP=2\n"
+          "DIST=(--nproc_per_node $GPUS --nnodes $NODES --master_addr $ADDR)\n"
+          "MODEL=(\n"
+          "    --num-layers 32 --hidden-size 4096 # a comment\n"
+          "    --num-attention-heads 32 --group-query-attention --num-query-groups 8\n"
+          "    --ffn-hidden-size 14336 --seq-length 8192 --max-position-embeddings 8192\n"
+          "    --swiglu --normalization RMSNorm --disable-bias-linear\n"
+          "    --position-embedding-type rope --untie-embeddings-and-output-weights\n"
+          ")\n"
+          "TRAIN=\"--micro-batch-size 1 --global-batch-size $((GPUS * NODES * 2)) \\\n"
+          "   --bf16 --lr 1e-4 --vocab-size 128000\"\n"
+          "torchrun \"${DIST[@]}\" pretrain_gpt.py ${MODEL[@]} $TRAIN \\\n"
+          "    --tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP} \\\n"
+          "    --sequence-parallel --use-distributed-optimizer --recompute-activations \\\n"
+          "    --save /tmp/x 2>&1 | tee log\n",
+          "{\"model.layers\":32,\"model.hidden\":4096,\"model.heads\":32,\"model.kv_heads\":8,"
+          "\"model.ffn\":14336,\"model.activation\":\"swiglu\",\"model.norm\":\"rmsnorm\","
+          "\"model.bias\":false,\"model.tied_embeddings\":false,\"model.positional\":\"rope\","
+          "\"model.vocab\":128000,\"model.dropout\":true,\"parallel.tp\":4,\"parallel.pp\":2,"
+          "\"parallel.dp\":4,\"parallel.zero\":1,\"parallel.sequence_parallel\":true,"
+          "\"workload.context\":8192,\"workload.uniform\":8192,\"workload.samples_per_batch\":64,"
+          "\"schedule.microbatch_samples\":1,\"memory.recompute\":\"attention\","
+          "\"stack.hide_gradient_reduce\":false}",
+          "");
+}
+
+// Defaults of arguments.py where nothing is stated: GELU, LayerNorm, biases, tied embeddings, a
+// vocabulary padded to 128 times tp, a feed-forward of 4 times hidden, batches of one micro-batch.
+TEST(megatron_defaults)
+{
+    check(
+        "a.sh",
+        "torchrun --nproc_per_node=2 p.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+        "--seq-length 128 --micro-batch-size 3 --vocab-size 1000 --bf16",
+        "{\"model.activation\":\"gelu\",\"model.norm\":\"layernorm\",\"model.bias\":true,"
+        "\"model.tied_embeddings\":true,\"model.vocab\":1024,\"model.ffn\":256,"
+        "\"model.kv_heads\":4,\"model.positional\":\"learned\",\"parallel.zero\":0,"
+        "\"parallel.dp\":2,\"workload.samples_per_batch\":6,\"memory.recompute\":\"none\"}",
+        "");
+}
+
+// int((4 * 4096 * 2 / 3) / 64) * 64 of validate_args.
+TEST(megatron_swiglu_width)
+{
+    check("a.sh", "python pretrain_gpt.py --num-layers 2 --hidden-size 4096 --swiglu --bf16",
+          "{\"model.ffn\":10880}", "");
+}
+
+TEST(megatron_experts)
+{
+    check("moe.sh",
+          "#!/bin/sh\n"
+          "ARGS=\"--num-layers 4 --hidden-size 64 --num-attention-heads 4 --bf16 --swiglu\"\n"
+          "ARGS+=\" --ffn-hidden-size 256 --moe-ffn-hidden-size 32 --num-experts 16\"\n"
+          "ARGS=\"$ARGS --moe-router-topk 4 --moe-layer-freq [0]+[1]*3 "
+          "--expert-model-parallel-size 8\"\n"
+          "python -m torch.distributed.launch --nproc_per_node 8 pretrain_gpt.py $ARGS \\\n"
+          "  --moe-token-dispatcher-type flex --moe-enable-deepep --expert-tensor-parallel-size 1 "
+          "\\\n"
+          "  --moe-shared-expert-intermediate-size 48 --moe-grouped-gemm --vocab-size 128\n",
+          "{\"model.ffn\":32,\"model.experts\":16,\"model.experts_per_token\":4,"
+          "\"model.shared_ffn\":48,\"parallel.ep\":8,\"parallel.etp\":1,"
+          "\"stack.dispatcher\":\"deepep\",\"model.layer_kinds\":[{\"layers\":1,\"ffn\":256,"
+          "\"experts\":0,\"experts_per_token\":0,\"shared_ffn\":0},{\"layers\":3}],\"parallel.dp\":"
+          "8}",
+          "");
+}
+
+TEST(megatron_latents_and_stages)
+{
+    check("mla.sh",
+          "torchrun --nproc_per_node 8 --nnodes 1 pretrain.py --num-layers 8 --hidden-size 64 "
+          "--num-attention-heads 4 --multi-latent-attention --kv-lora-rank 16 --qk-head-dim 8 "
+          "--qk-pos-emb-head-dim 4 --v-head-dim 8 --bf16 --pipeline-model-parallel-size 2 "
+          "--pipeline-model-parallel-layout 'Et*3|t*2|(t|)*1ttL' --recompute-granularity full "
+          "--recompute-method uniform --recompute-num-layers 1 --cp-comm-type a2a "
+          "--context-parallel-size 2 --vocab-size 128",
+          "{\"model.kv_lora_rank\":16,\"model.qk_nope_dim\":8,\"model.qk_rope_dim\":4,"
+          "\"model.v_head_dim\":8,\"parallel.stage_layers\":[3,2,1,2],"
+          "\"parallel.chunks_per_rank\":2,\"memory.recompute\":\"full\","
+          "\"stack.cp_overlap\":\"a2a\",\"parallel.dp\":2}",
+          "");
+}
+
+TEST(megatron_lists_by_line)
+{
+    check("typo.sh",
+          "ARGS=(\n"
+          "  --num-layers 2\n"
+          "  --tensor-modle-parallel-size 4\n"
+          "  --enable-cuda-graph\n"
+          "  --rampup-batch-size 16 16 1000\n"
+          ")\n"
+          "torchrun pretrain_gpt.py ${ARGS[@]} --micro-batch-size $MBS $MORE --bf16 \\\n"
+          "  --optimizer sgd\n",
+          "{\"model.layers\":2,\"parallel.tp\":1}",
+          "micro-batch-size:7 tensor-modle-parallel-size:3 enable-cuda-graph:4 "
+          "rampup-batch-size:5 optimizer:8");
+}
+
+TEST(script_conditions_and_functions)
+{
+    // Both branches assign TP otherwise: which holds is not known.
+    check("if.sh",
+          "run() {\n"
+          "  if [ \"$1\" = big ]; then TP=8; else TP=4; fi\n"
+          "  [ -n \"$X\" ] && PP=2\n"
+          "  local CP=2\n"
+          "  cat <<EOF > conf\n"
+          "--tensor-model-parallel-size 16\n"
+          "EOF\n"
+          "  torchrun p.py --num-layers 2 --tensor-model-parallel-size $TP "
+          "--pipeline-model-parallel-size $PP --context-parallel-size $CP --bf16\n"
+          "}\n"
+          "run big\n",
+          "{\"parallel.pp\":2,\"parallel.cp\":2,\"parallel.tp\":1}",
+          "tensor-model-parallel-size:8");
+}
+
+TEST(script_in_quotes_and_slurm)
+{
+    check("job.sh",
+          "#!/bin/bash\n"
+          "#SBATCH --job-name=x\n"
+          "#SBATCH --nodes=2 --gpus-per-node=4\n"
+          "cmd=\"python -u pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 "
+          "--tensor-model-parallel-size 2 --bf16\"\n"
+          "srun -l bash -c \"cd /x && ${cmd}\"\n",
+          "{\"model.layers\":4,\"parallel.tp\":2,\"parallel.dp\":4,\"cluster.gpus_per_node\":4}",
+          "");
+}
+
+TEST(megatron_yaml)
+{
+    check("gpt.yaml",
+          "language_model:\n"
+          "  num_layers: 24\n"
+          "  hidden_size: 1024\n"
+          "  num_attention_heads: 16\n"
+          "  num_query_groups: null\n"
+          "  add_bias_linear: False\n"
+          "  hidden_dropout: 0.0\n"
+          "  attention_dropout: 0.0\n"
+          "  normalization: \"RMSNorm\"\n"
+          "model_parallel:\n"
+          "  tensor_model_parallel_size: 2\n"
+          "  virtual_pipeline_model_parallel_size: null\n"
+          "  sequence_parallel: True\n"
+          "  bf16: True\n"
+          "micro_batch_size: 2\n"
+          "global_batch_size: 128\n"
+          "swiglu: True\n"
+          "position_embedding_type: rope\n"
+          "seq_length: 4096\n"
+          "untie_embeddings_and_output_weights: True\n"
+          "lr: 2.5e-4\n"
+          "data_path: null\n",
+          "{\"model.layers\":24,\"model.bias\":false,\"model.dropout\":false,"
+          "\"model.norm\":\"rmsnorm\",\"parallel.tp\":2,\"parallel.sequence_parallel\":true,"
+          "\"schedule.microbatch_samples\":2,\"workload.samples_per_batch\":128,"
+          "\"model.tied_embeddings\":false,\"workload.context\":4096}",
+          "");
+}
+
+TEST(bridge_recipe)
+{
+    check("bridge.yaml",
+          "ConfigContainer:\n"
+          "  model:\n"
+          "    tensor_model_parallel_size: 4\n"
+          "    pipeline_model_parallel_size: 2\n"
+          "    virtual_pipeline_model_parallel_size: 2\n"
+          "    seq_length: 4096\n"
+          "    sequence_parallel: true\n"
+          "    expert_model_parallel_size: 4\n"
+          "    recompute_granularity: selective\n"
+          "    recompute_modules: [core_attn]\n"
+          "    cuda_graph_impl: local\n"
+          "  train:\n"
+          "    train_iters: 10\n"
+          "    global_batch_size: 256\n"
+          "    micro_batch_size: 2\n"
+          "  ddp:\n"
+          "    grad_reduce_in_fp32: true\n"
+          "    overlap_grad_reduce: true\n"
+          "  logger:\n"
+          "    log_interval: 10\n",
+          "{\"parallel.tp\":4,\"parallel.pp\":2,\"parallel.chunks_per_rank\":2,\"parallel.ep\":4,"
+          "\"workload.context\":4096,\"workload.samples_per_batch\":256,"
+          "\"schedule.microbatch_samples\":2,\"stack.gradient_reduce_dtype\":\"fp32\","
+          "\"stack.hide_gradient_reduce\":true,\"memory.recompute\":\"attention\",\"model\":null,"
+          "\"stack.name\":\"megatron-bridge-2025\"}",
+          "ConfigContainer.model.cuda_graph_impl:11");
+}
+
+TEST(nemo_recipe)
+{
+    check(
+        "nemo.yaml",
+        "trainer:\n  devices: 8\n  num_nodes: 2\n  precision: bf16\n"
+        "model:\n"
+        "  micro_batch_size: 4\n  global_batch_size: 64\n  tensor_model_parallel_size: 2\n"
+        "  encoder_seq_length: 2048\n  max_position_embeddings: ${.encoder_seq_length}\n"
+        "  num_layers: 12\n  hidden_size: 768\n  num_attention_heads: 12\n  ffn_hidden_size: 3072\n"
+        "  activation: fast-swiglu\n  normalization: rmsnorm\n  bias: False\n"
+        "  override_vocab_size: 32000\n  position_embedding_type: rope\n"
+        "  activations_checkpoint_granularity: full\n"
+        "  data:\n    seq_length: ${model.encoder_seq_length}\n    data_prefix: ???\n"
+        "  optim:\n    name: distributed_fused_adam\n    lr: 2e-4\n",
+        "{\"model.layers\":12,\"model.vocab\":32000,\"model.activation\":\"swiglu\","
+        "\"model.norm\":\"rmsnorm\",\"parallel.dp\":8,\"parallel.zero\":1,"
+        "\"memory.recompute\":\"full\",\"workload.context\":2048,"
+        "\"workload.samples_per_batch\":64}",
+        "");
+}
+
+TEST(torchtitan_recipe)
+{
+    check("titan.toml",
+          "[job]\ndescription = \"x\"\n"
+          "[model]\nname = \"llama3\"\nflavor = \"70B\"\nconverters = [\"float8\"]\n"
+          "[optimizer]\nname = \"AdamW\"\nlr = 1.5e-4\n"
+          "[training]\nlocal_batch_size = 8\nseq_len = 8192\ncompile = true\n"
+          "[parallelism]\ndata_parallel_replicate_degree = 1\ndata_parallel_shard_degree = 16\n"
+          "tensor_parallel_degree = 8\nenable_async_tensor_parallel = true\n"
+          "pipeline_parallel_split_points = [\"layers.1\"]\n"
+          "[activation_checkpoint]\nmode = \"full\"\n"
+          "[float8]\nrecipe_name = \"tensorwise\"\n",
+          "{\"model\":\"llama-3-70b\",\"precision\":\"fp8\",\"fp8_recipe\":\"current\","
+          "\"parallel.tp\":8,\"parallel.dp\":16,\"parallel.zero\":3,"
+          "\"schedule.microbatch_samples\":8,\"workload.samples_per_batch\":128,"
+          "\"workload.context\":8192,\"memory.recompute\":\"full\","
+          "\"stack.hide_forward_gather\":true,\"stack.name\":\"fsdp2-2025\"}",
+          "parallelism.pipeline_parallel_split_points:19");
+}
+
+// Hybrid sharding: two copies of states that 4 ranks share; a pipeline keeps parameters.
+TEST(torchtitan_hybrid_pipeline)
+{
+    check("hsdp.toml",
+          "[training]\nlocal_batch_size = 8\nglobal_batch_size = 128\nseq_len = 4096\n"
+          "[parallelism]\ndata_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n"
+          "pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+          "pipeline_parallel_microbatch_size = 2\npipeline_parallel_layers_per_stage = 4\n"
+          "[activation_checkpoint]\nmode = \"selective\"\n",
+          "{\"parallel.dp\":8,\"parallel.zero\":2,\"parallel.zero_group\":4,"
+          "\"schedule.kind\":\"interleaved\",\"schedule.microbatch_samples\":2,"
+          "\"parallel.layers_per_chunk\":4,\"workload.samples_per_batch\":128}",
+          "activation_checkpoint.mode:13");
+}
+
+TEST(deepspeed_file)
+{
+    // 1e8 numbers of 2 bytes are 190.73... MiB; 256 = 4 x 8 x replicas.
+    check("ds.json",
+          "{\n  \"train_batch_size\": 256,\n  \"train_micro_batch_size_per_gpu\": 4,\n"
+          "  \"gradient_accumulation_steps\": 8,\n  \"bf16\": {\"enabled\": true},\n"
+          "  \"zero_optimization\": {\n    \"stage\": 2,\n    \"overlap_comm\": true,\n"
+          "    \"reduce_bucket_size\": 1e8,\n"
+          "    \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}\n  },\n"
+          "  \"steps_per_print\": 10\n}\n",
+          "{\"parallel.zero\":2,\"parallel.dp\":8,\"schedule.microbatch_samples\":4,"
+          "\"workload.samples_per_batch\":256,\"stack.hide_gradient_reduce\":true,"
+          "\"stack.bucket_mib\":190.7348632,\"stack.name\":\"hf-trainer\"}",
+          "zero_optimization.offload_optimizer.device:10");
+}
+
+TEST(deepspeed_auto)
+{
+    check("auto.json",
+          "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\", "
+          "\"gradient_accumulation_steps\": \"auto\", \"zero_optimization\": {\"stage\": 3, "
+          "\"stage3_prefetch_bucket_size\": \"auto\"}}",
+          "{\"parallel.zero\":3,\"workload.samples_per_batch\":null,\"stack.hide_gradient_reduce\":"
+          "true}",
+          "");
+}
+
+TEST(trl_recipe)
+{
+    check("sft.yaml",
+          "model_name_or_path: meta-llama/Llama-3.1-8B\n"
+          "max_length: 4096\npacking: true\npacking_strategy: bfd\n"
+          "per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n"
+          "gradient_checkpointing: false\nbf16: true\nlearning_rate: 2.0e-5\n"
+          "use_peft: true\nlora_r: 8\nlora_dropout: 0.0\nlora_target_modules: [q_proj, v_proj]\n"
+          "use_liger_kernel: true\nload_in_4bit: false\n",
+          "{\"workload.context\":4096,\"strategy.kind\":\"bfd\","
+          "\"schedule.microbatch_samples\":2,\"memory.recompute\":\"none\",\"model.lora_rank\":8,"
+          "\"model.lora_targets\":\"query-value\",\"model.lora_dropout\":false,"
+          "\"model.layers\":32,\"parallel.zero\":0}",
+          "use_liger_kernel:14");
+}
+
+TEST(accelerate_and_trl_script)
+{
+    check("sft.sh",
+          "accelerate launch --num_processes 8 trl/scripts/sft.py --model_name_or_path gpt2 "
+          "--max_length 2048 --per_device_train_batch_size 1 --fsdp 'full_shard auto_wrap' "
+          "--bf16 True --packing True --packing_strategy wrapped --report_to none",
+          "{\"parallel.dp\":8,\"parallel.zero\":3,\"strategy.kind\":\"concat\","
+          "\"memory.recompute\":\"full\",\"workload.samples_per_batch\":8,"
+          "\"stack.name\":\"fsdp-2024\"}",
+          "");
+}
+
+TEST(nanotron_recipe)
+{
+    check("nano.yaml",
+          "general: {project: debug, seed: 42}\n"
+          "model:\n  ddp_bucket_cap_mb: 25\n  dtype: bfloat16\n  model_config:\n"
+          "    hidden_act: silu\n    hidden_size: 64\n    intermediate_size: 256\n"
+          "    num_attention_heads: 4\n    num_hidden_layers: 4\n    num_key_value_heads: 2\n"
+          "    tie_word_embeddings: true\n    vocab_size: 256\n    is_llama_config: true\n"
+          "    sliding_window_size: 128\n"
+          "optimizer:\n  zero_stage: 1\n  accumulate_grad_in_fp32: true\n"
+          "  optimizer_factory: {name: adamW, adam_eps: 1.0e-08}\n"
+          "parallelism:\n  dp: 2\n  pp: 2\n  tp: 2\n  pp_engine: 1f1b\n  tp_mode: REDUCE_SCATTER\n"
+          "  recompute_layer: true\n"
+          "tokens:\n  batch_accumulation_per_replica: 4\n  micro_batch_size: 2\n"
+          "  sequence_length: 256\n  train_steps: 15\n",
+          "{\"model.layers\":4,\"model.kv_heads\":2,\"model.tied_embeddings\":true,"
+          "\"parallel.dp\":2,\"parallel.pp\":2,\"parallel.tp\":2,\"parallel.zero\":1,"
+          "\"parallel.sequence_parallel\":true,\"schedule.kind\":\"1f1b\","
+          "\"workload.samples_per_batch\":16,\"memory.recompute\":\"full\","
+          "\"stack.gradient_reduce_dtype\":\"fp32\",\"parallel.stage_layers\":\"nanotron\"}",
+          "model.model_config.sliding_window_size:15");
+}
+
+TEST(yaml_merges_and_refers)
+{
+    check("merge.yaml",
+          "base: &base\n  tp: 4\n  pp: 1\n"
+          "parallelism:\n  <<: *base\n  dp: 2\n  pp: 2\n"
+          "tokens: {micro_batch_size: 1, sequence_length: 128}\n",
+          "{\"parallel.tp\":4,\"parallel.pp\":2,\"parallel.dp\":2}", "base.tp:2 base.pp:3");
+}
+
+// A sentence with file and line for each.
+TEST(errors_say_where)
+{
+    check_error("a.sh", "torchrun p.py \\\n --tensor-model-parallel-size four --bf16\n",
+                "a.sh:2: tensor-model-parallel-size: expected a whole number of at least 0, got "
+                "\"four\"");
+    check_error("a.sh", "A=\"--num-layers 2\n", "a.sh:1: a double quote that is not closed");
+    check_error("a.sh", "\nA=(--num-layers 2\n", "a.sh:2: an array whose ')' is missing");
+    check_error("a.sh", "X=1\ncat <<EOF\nx\n", "a.sh:2: lines after '<<' whose end is missing");
+    check_error("a.sh", "echo $(date\n", "a.sh:1: '$(' without ')'");
+    check_error("a.sh", "ls -l\n", "a.sh: no command with arguments of a framework that is read");
+    check_error("a.toml", "[training]\nseq_len = 12x\n",
+                "a.toml:2:11: expected a number, a date, true, false or a string in quotes");
+    check_error("a.toml", "[training]\nseq_len = \"long\"\n",
+                "a.toml:2: training.seq_len: expected a whole number of at least 0, got \"long\"");
+    check_error("a.yaml", "tokens:\n  micro_batch_size: [1\n",
+                "a.yaml:3:1: did not find expected ',' or ']'");
+    check_error("a.yaml", "- a\n- b\n",
+                "a.yaml:1: expected keys with values, as a recipe has them");
+    check_error("a.yaml", "colour: red\n", "a.yaml: no key of a framework that is read");
+    check_error("a.json", "{\n  \"train_batch_size\": 3,\n}",
+                "a.json:3:1: string or '}' expected "
+                "near '}'");
+    check_error("a.sh",
+                "torchrun --nproc_per_node 8 p.py --num-layers 2 --tensor-model-parallel-size 3 "
+                "--bf16",
+                "a.sh: 8 GPUs are no multiple of tp x cp x pp, which is 3");
+    check_error("a.sh",
+                "torchrun p.py --bf16 --num-layers 3 --num-experts 4 --moe-layer-freq "
+                "[1]*2",
+                "a.sh:1: moe-layer-freq: expected N, or a list such as [0]*3+[1]*58 of as many as "
+                "layers, 3");
+}
+
+// A text that grows by itself ends.
+TEST(bounds_what_files_make)
+{
+    char script[1024] = "A=xxxxxxxxxxxxxxxx\n";
+    for (int i = 0; i < 20; i++) {
+        strcat(script, "A=\"$A$A\"\n");
+    }
+    // After line k they are 16 (2^k - 1) in all: more than 2^20 from k = 17 on.
+    check_error("a.sh", script, "a.sh:17: variables make more than a million characters of it");
+    char yaml[1024] = "a0: &a0 [x, x]\n";
+    for (int i = 1; i < 30; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "a%d: &a%d [*a%d, *a%d]\n", i, i, i - 1, i - 1);
+        strcat(yaml, line);
+    }
+    json_t *scenario = NULL;
+    json_t *listed = NULL;
+    json_t *notes = NULL;
+    sp_error err = {0};
+    assert_int_equal(
+        framework_import_text("a.yaml", yaml, strlen(yaml), NULL, &scenario, &listed, &notes, &err),
+        SP_ERR_LIMIT);
+    json_decref(listed);
+    json_decref(notes);
+}

@@ -1,0 +1,354 @@
+// Scenarios written as arguments and read back: with what --emit says that it cannot say they are
+// the same again, and all names are the framework's own.
+#include "experiments/frameworks/frameworks.h"
+#include "sim/base/alloc.h"
+#include "tests/support/framework_names.h"
+#include "tests/support/scenario_fixture.h"
+
+enum { DRAWS = 300, TEXT = 4096 };
+
+static int one_of(sp_prng *prng, const int *values, int count)
+{
+    return values[prng_below(prng, count)];
+}
+
+static const char *word_of(sp_prng *prng, const char *const *words, int count)
+{
+    return words[prng_below(prng, count)];
+}
+
+static bool coin(sp_prng *prng)
+{
+    return prng_below(prng, 2) == 1;
+}
+
+// A model, ranks and a stack of Megatron-LM's; perhaps not a possible scenario.
+static json_t *draw(sp_prng *prng)
+{
+    static const int few[] = {1, 2, 4};
+    static const char *const activations[] = {"swiglu", "gelu", "squared-relu", "geglu"};
+    static const char *const norms[] = {"rmsnorm", "layernorm"};
+    static const char *const positions[] = {"rope", "learned", "none"};
+    static const char *const recompute[] = {"none", "attention", "full"};
+    static const char *const exchanges[] = {"attention", "a2a", "blocking"};
+    static const char *const dispatchers[] = {"alltoall", "allgather", "deepep"};
+    int tp = one_of(prng, few, 3);
+    int cp = one_of(prng, few, 2);
+    int pp = one_of(prng, few, 3);
+    int dp = one_of(prng, few, 3);
+    int chunks = pp > 1 && coin(prng) ? 2 : 1;
+    int heads = 8 * one_of(prng, few, 2);
+    int each = 1 + prng_below(prng, 3);
+    int experts = prng_below(prng, 3) == 0 ? 8 : 0;
+    int context = 1024 * one_of(prng, few, 3);
+    int rows = one_of(prng, few, 2);
+    bool hides = tp > 1 && coin(prng);
+    json_t *model = sp_json_object(
+        SP_JSON("layers", pp * chunks * each), SP_JSON("hidden", heads * 64),
+        SP_JSON("ffn", 256 * (1 + prng_below(prng, 8))), SP_JSON("heads", heads),
+        SP_JSON("kv_heads", coin(prng) ? heads : 4),
+        SP_JSON("vocab", 512 * (1 + prng_below(prng, 9))),
+        SP_JSON("activation", word_of(prng, activations, 4)),
+        SP_JSON("norm", word_of(prng, norms, 2)),
+        SP_JSON("positional", word_of(prng, positions, 3)),
+        SP_JSON("tied_embeddings", json_boolean(coin(prng))),
+        SP_JSON("bias", json_boolean(coin(prng))), SP_JSON("qk_norm", json_boolean(coin(prng))),
+        SP_JSON("dropout", json_boolean(coin(prng))));
+    if (strcmp(json_string_value(json_object_get(model, "positional")), "learned") == 0) {
+        sp_json_put(model, "max_positions", json_integer(context));
+    }
+    if (experts > 0) {
+        sp_json_add(model, SP_JSON("experts", experts), SP_JSON("experts_per_token", 2));
+        if (coin(prng)) {
+            sp_json_put(model, "shared_ffn", json_integer(512));
+        }
+        if (coin(prng) && pp * chunks * each > 2) {
+            json_t *kinds = json_array();
+            json_array_append_new(kinds, sp_json_object(SP_JSON("layers", 1), SP_JSON("ffn", 1024),
+                                                        SP_JSON("experts", 0),
+                                                        SP_JSON("experts_per_token", 0),
+                                                        SP_JSON("shared_ffn", 0)));
+            json_array_append_new(kinds, sp_json_object(SP_JSON("layers", pp * chunks * each - 1)));
+            sp_json_put(model, "layer_kinds", kinds);
+        }
+    }
+    json_t *stack = sp_json_object(
+        SP_JSON("name", "megatron-core-2025"), SP_JSON("hide_forward_gather", hides),
+        SP_JSON("hide_forward_reduce", hides), SP_JSON("hide_backward_gather", hides),
+        SP_JSON("hide_backward_reduce", hides),
+        SP_JSON("hide_gradient_reduce", json_boolean(coin(prng))),
+        SP_JSON("hide_parameter_gather", json_boolean(coin(prng))),
+        SP_JSON("fused_cross_entropy", json_boolean(coin(prng))),
+        SP_JSON("fused_swiglu", json_boolean(coin(prng))),
+        SP_JSON("unfused_weight_gradient", json_boolean(coin(prng))),
+        SP_JSON("gradient_reduce_dtype", coin(prng) ? "bf16" : "fp32"));
+    if (cp > 1) {
+        sp_json_put(stack, "cp_overlap", json_string(word_of(prng, exchanges, 3)));
+    }
+    if (experts > 0) {
+        sp_json_put(stack, "dispatcher", json_string(word_of(prng, dispatchers, 3)));
+    }
+    json_t *parallel = sp_json_object(SP_JSON("tp", tp), SP_JSON("cp", cp), SP_JSON("pp", pp),
+                                      SP_JSON("dp", dp), SP_JSON("zero", prng_below(prng, 4)));
+    if (chunks > 1) {
+        sp_json_put(parallel, "chunks_per_rank", json_integer(chunks));
+    }
+    if (tp > 1) {
+        sp_json_put(parallel, "sequence_parallel", json_boolean(coin(prng)));
+    }
+    if (experts > 0 && coin(prng)) {
+        sp_json_put(parallel, "ep", json_integer(2));
+    }
+    if (chunks == 1 && pp > 1 && experts == 0 && coin(prng)) {
+        json_t *stages = json_array();
+        for (int i = 0; i < pp; i++) {
+            int more = i == 0 ? -1 : i == pp - 1 ? 1 : 0;
+            json_array_append_new(stages, json_integer(each + (each > 1 ? more : 0)));
+        }
+        sp_json_put(parallel, "stage_layers", stages);
+    }
+    return sp_json_object(
+        SP_JSON("model", model), SP_JSON("stack", stack), SP_JSON("parallel", parallel),
+        SP_JSON("memory", sp_json_object(SP_JSON("recompute", word_of(prng, recompute, 3)))),
+        SP_JSON("schedule", sp_json_object(SP_JSON("microbatch_samples", rows))),
+        SP_JSON("workload", sp_json_object(SP_JSON("uniform", context), SP_JSON("context", context),
+                                           SP_JSON("samples_per_batch", rows * dp * pp * 2))));
+}
+
+// A scenario that can be, and its document.
+static bool make(sp_prng *prng, sp_scenario *scenario)
+{
+    sp_error err = {0};
+    json_t *document = draw(prng);
+    char *text = json_dumps(document, JSON_COMPACT);
+    bool good = fixture_read(text, scenario, &err) == SP_OK;
+    free(text);
+    if (!good) {
+        sp_scenario_fini(scenario);
+    }
+    json_decref(document);
+    return good;
+}
+
+static void put(json_t *document, const char *key, json_t *value)
+{
+    char part[SP_JSON_PATH];
+    json_t *object = document;
+    while (sp_json_path_next(&key, part)) {
+        json_t *inner = json_object_get(object, part);
+        if (!json_is_object(inner)) {
+            inner = json_object();
+            sp_json_put(object, part, inner);
+        }
+        object = inner;
+    }
+    sp_json_put(object, part, value);
+}
+
+static json_t *without_names(const json_t *resolved)
+{
+    json_t *copy = json_deep_copy(resolved);
+    json_object_del(copy, "chosen");
+    json_object_del(copy, "nodes");
+    json_object_del(json_object_get(copy, "model"), "name");
+    json_object_del(json_object_get(copy, "stack"), "name");
+    return copy;
+}
+
+static json_t *read_text(const framework *of, const char *text)
+{
+    json_t *document = NULL;
+    json_t *unread = NULL;
+    json_t *notes = NULL;
+    sp_error err = {0};
+    sp_status status =
+        framework_import_text("written", text, strlen(text), of, &document, &unread, &notes, &err);
+    if (status != SP_OK) {
+        fail_msg("%s: %s\n%s", of->name, err.message[0], text);
+    }
+    if (json_array_size(unread) != 0) {
+        fail_msg("%s: does not understand what it wrote: %s\n%s", of->name,
+                 json_dumps(unread, JSON_COMPACT), text);
+    }
+    json_decref(unread);
+    json_decref(notes);
+    return document;
+}
+
+// What was read, with what was said to be lost, is the scenario. The machine is the scenario's own.
+static void check_same(const framework *of, const sp_scenario *scenario, const char *text,
+                       const json_t *lost)
+{
+    static const char *const taken[] = {"cluster", "profile"};
+    json_t *document = read_text(of, text);
+    const json_t *from = scenario->resolved;
+    size_t i;
+    json_t *item;
+    for (size_t t = 0; t < 2; t++) {
+        sp_json_put(document, taken[t], json_deep_copy(json_object_get(from, taken[t])));
+    }
+    json_array_foreach ((json_t *)lost, i, item) {
+        const char *key = json_string_value(json_object_get(item, "key"));
+        json_t *value = framework_get(from, key);
+        // Null: the scenario does not have it.
+        put(document, key,
+            value != NULL ? json_deep_copy(value) : json_incref(json_object_get(item, "value")));
+    }
+    if (framework_get(document, "parallel.dp") == NULL) {
+        put(document, "parallel.dp", json_deep_copy(framework_get(from, "parallel.dp")));
+    }
+    if (framework_get(document, "workload.samples_per_batch") == NULL) {
+        json_object_del(json_object_get(document, "schedule"), "microbatches");
+        put(document, "workload.samples_per_batch",
+            json_deep_copy(framework_get(from, "workload.samples_per_batch")));
+    }
+    if (framework_get(document, "workload.uniform") == NULL) {
+        put(document, "workload.uniform", json_deep_copy(framework_get(from, "workload.uniform")));
+    }
+    sp_error err = {0};
+    sp_scenario again = {0};
+    if (sp_scenario_from_json(document, "again", NULL, 0, &again, &err) != SP_OK) {
+        fail_msg("%s: %s\n%s", of->name, err.message[0], text);
+    }
+    json_t *first = without_names(from);
+    json_t *second = without_names(again.resolved);
+    if (!json_equal(first, second)) {
+        const char *section;
+        json_t *value;
+        json_object_foreach (first, section, value) {
+            const json_t *other = json_object_get(second, section);
+            if (!json_equal(value, other)) {
+                fail_msg("%s: %s differs: %s, read back %s\n%s", of->name, section,
+                         json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT),
+                         other != NULL ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : "-",
+                         text);
+            }
+        }
+        fail_msg("%s: more is read back than was there\n%s", of->name, text);
+    }
+    json_decref(first);
+    json_decref(second);
+    json_decref(document);
+    sp_scenario_fini(&again);
+}
+
+// Every drawn scenario that can be is all said by Megatron-LM's arguments.
+TEST(megatron_says_all)
+{
+    fixture_begin();
+    sp_prng prng = prng_seeded(1);
+    const framework *megatron = framework_find("megatron");
+    int checked = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        sp_scenario scenario = {0};
+        if (!make(&prng, &scenario)) {
+            continue;
+        }
+        char *text = NULL;
+        json_t *lost = NULL;
+        sp_error err = {0};
+        assert_int_equal(framework_emit(megatron, &scenario, &text, &lost, &err), SP_OK);
+        if (json_array_size(lost) != 0) {
+            fail_msg("not said: %s\n%s", json_dumps(lost, JSON_COMPACT), text);
+        }
+        check_same(megatron, &scenario, text, lost);
+        checked++;
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+    assert_true(checked >= 100);
+}
+
+TEST(others_name_what_they_cannot_say)
+{
+    fixture_begin();
+    sp_prng prng = prng_seeded(2);
+    int checked = 0;
+    for (int i = 0; i < DRAWS / 3; i++) {
+        sp_scenario scenario = {0};
+        if (!make(&prng, &scenario)) {
+            continue;
+        }
+        for (int f = 1; framework_names[f] != NULL; f++) {
+            char *text = NULL;
+            json_t *lost = NULL;
+            sp_error err = {0};
+            const framework *of = framework_find(framework_names[f]);
+            assert_int_equal(framework_emit(of, &scenario, &text, &lost, &err), SP_OK);
+            check_same(of, &scenario, text, lost);
+            sp_free(text);
+            json_decref(lost);
+        }
+        checked++;
+        sp_scenario_fini(&scenario);
+    }
+    assert_true(checked >= 30);
+}
+
+static void check_names(const char *framework_name, const char *names, const char *text)
+{
+    framework_entries entries = {0};
+    framework_commands commands = {0};
+    sp_error err = {0};
+    const framework *of = framework_find(framework_name);
+    size_t bytes = strlen(text);
+    sp_status status =
+        of->syntax == FRAMEWORK_SHELL  ? framework_read_shell("x", text, bytes, &commands, &err)
+        : of->syntax == FRAMEWORK_YAML ? framework_read_yaml("x", text, bytes, &entries, &err)
+        : of->syntax == FRAMEWORK_TOML ? framework_read_toml("x", text, bytes, &entries, &err)
+                                       : framework_read_json("x", text, bytes, &entries, &err);
+    assert_int_equal(status, SP_OK);
+    const framework_entries *all = of->syntax == FRAMEWORK_SHELL ? &commands.items[0] : &entries;
+    assert_true(all->count > 0);
+    for (size_t i = 0; i < all->count; i++) {
+        const char *name = all->items[i].name;
+        const char *found = names;
+        size_t length = strlen(name);
+        while ((found = strstr(found, name)) != NULL &&
+               !((found == names || found[-1] == ' ') &&
+                 (found[length] == ' ' || found[length] == '\0'))) {
+            found++;
+        }
+        if (found == NULL) {
+            fail_msg("%s has no argument %s", framework_name, name);
+        }
+    }
+    framework_entries_free(&entries);
+    framework_commands_free(&commands);
+}
+
+// Spelt as the framework's own source spells it.
+TEST(names_are_the_frameworks_own)
+{
+    fixture_begin();
+    sp_prng prng = prng_seeded(3);
+    for (int i = 0; i < DRAWS / 3; i++) {
+        sp_scenario scenario = {0};
+        if (!make(&prng, &scenario)) {
+            continue;
+        }
+        for (size_t f = 0; f < sizeof framework_sources / sizeof framework_sources[0]; f++) {
+            char *text = NULL;
+            json_t *lost = NULL;
+            sp_error err = {0};
+            assert_int_equal(framework_emit(framework_find(framework_sources[f].framework),
+                                            &scenario, &text, &lost, &err),
+                             SP_OK);
+            check_names(framework_sources[f].framework, framework_sources[f].names, text);
+            sp_free(text);
+            json_decref(lost);
+        }
+        sp_scenario_fini(&scenario);
+    }
+    for (size_t f = 0; f < sizeof framework_sources / sizeof framework_sources[0]; f++) {
+        const framework *of = framework_find(framework_sources[f].framework);
+        for (const framework_row *row = of->rows;
+             row->key != NULL || row->names[0] != NULL || row->also != NULL; row++) {
+            const char *name = row->names[of->dialect];
+            if (name != NULL && !sp_names_hold(framework_sources[f].names, name)) {
+                fail_msg("%s has no argument %s", of->name, name);
+            }
+        }
+    }
+}
