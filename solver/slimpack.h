@@ -10,8 +10,9 @@
 // simulate   sp_evaluate_batches() forms the batches of a scenario's workload, sp_evaluate() packs,
 //            schedules and simulates them; sp_result_*() and sp_result_json() say what came out
 // compare    sp_compare() evaluates several strategies on the same batches
-// plan       sp_planner_new() and sp_plan_batch() plan batches of lengths that the caller brings;
-//            sp_plan_json_*() write and read plan.json, sp_evaluate_plans() simulates plans
+// plan       sp_planner_new() or sp_planner_open() and sp_plan_batch() plan batches of lengths that
+//            the caller brings; sp_plan_json_*() write and read plan.json,
+//            sp_evaluate_plans() simulates plans
 // export     sp_export_*() write a timeline as a trace, as text or as a memory snapshot, from the
 //            observer of sp_evaluate_options; sp_predecessors_new() finds what each action waited
 //            for

@@ -157,20 +157,17 @@ static int fail(const sp_error *err)
 int main(int argc, char **argv)
 {
     static loader l = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
-    static sp_scenario scenario;
     if (argc != 5) {
         fprintf(stderr, "usage: loader SCENARIO BATCHES SAMPLES STEP_MS\n");
         return 2;
     }
     l.batches = atol(argv[2]);
     l.samples = atol(argv[3]);
-    if (sp_scenario_read(argv[1], NULL, 0, &scenario, &l.err) == SP_OK &&
-        sp_planner_new(&scenario, &l.planner, &l.err) == SP_OK &&
+    if (sp_planner_open(argv[1], NULL, NULL, 0, &l.planner, &l.err) == SP_OK &&
         pthread_create(&l.thread, NULL, plan_batches, &l) == 0) {
         run_steps(&l, atof(argv[4]));
         pthread_join(l.thread, NULL);
     }
     sp_planner_free(l.planner);
-    sp_scenario_fini(&scenario);
     return l.err.status == SP_OK ? 0 : fail(&l.err);
 }

@@ -63,18 +63,14 @@ static int fail(const sp_error *err)
 int main(int argc, char **argv)
 {
     static order next;
-    static sp_scenario scenario;
     pthread_t thread;
     int status = 0;
     if (argc < 3) {
         fprintf(stderr, "usage: plan_batch SCENARIO LENGTHS...\n");
         return 2;
     }
-    if (sp_scenario_read(argv[1], NULL, 0, &scenario, &next.err) != SP_OK ||
-        sp_planner_new(&scenario, &next.planner, &next.err) != SP_OK) {
-        status = fail(&next.err);
-        sp_scenario_fini(&scenario);
-        return status;
+    if (sp_planner_open(argv[1], NULL, NULL, 0, &next.planner, &next.err) != SP_OK) {
+        return fail(&next.err);
     }
     next.lengths = argv[2];
     plan_next(&next); // there is no step yet to hide behind
@@ -96,6 +92,5 @@ int main(int argc, char **argv)
         status = fail(&next.err);
     }
     sp_planner_free(next.planner);
-    sp_scenario_fini(&scenario);
     return status;
 }

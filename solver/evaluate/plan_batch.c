@@ -1,14 +1,17 @@
 #include "solver/evaluate/plan_batch.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/plan/plan_json.h"
 #include "solver/evaluate/evaluation.h"
 
 struct sp_planner {
     const sp_scenario *scenario;
+    sp_scenario *own; // of sp_planner_open
     sp_evaluate_options options;
     sp_result result; // of the batch in work
     sp_i_evaluation evaluation;
@@ -47,6 +50,47 @@ sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_e
     return SP_OK;
 }
 
+static sp_status read_scenario(const char *source, const char *text, const char *const *overrides,
+                               int override_count, sp_scenario *scenario, sp_error *err)
+{
+    if (text == NULL) {
+        return sp_scenario_read(source, overrides, override_count, scenario, err);
+    }
+    json_t *root = NULL;
+    sp_status status = sp_json_read_text(text, strlen(text), source, &root, err);
+    if (status == SP_OK) {
+        status = sp_scenario_place(root, source, err);
+    }
+    if (status == SP_OK) {
+        status = sp_scenario_from_json(root, source, overrides, override_count, scenario, err);
+    }
+    json_decref(root);
+    return status;
+}
+
+sp_status sp_planner_open(const char *source, const char *text, const char *const *overrides,
+                          int override_count, sp_planner **planner, sp_error *err)
+{
+    *planner = NULL;
+    sp_scenario *own = sp_calloc(1, sizeof *own);
+    sp_status status = read_scenario(source, text, overrides, override_count, own, err);
+    if (status == SP_OK) {
+        status = sp_planner_new(own, planner, err);
+    }
+    if (status != SP_OK) {
+        sp_scenario_fini(own);
+        sp_free(own);
+        return status;
+    }
+    (*planner)->own = own;
+    return SP_OK;
+}
+
+char *sp_planner_scenario_text(const sp_planner *planner)
+{
+    return json_dumps(planner->scenario->resolved, JSON_COMPACT);
+}
+
 void sp_planner_free(sp_planner *planner)
 {
     if (planner == NULL) {
@@ -55,6 +99,10 @@ void sp_planner_free(sp_planner *planner)
     sp_i_evaluate_end(&planner->evaluation, SP_OK);
     sp_result_fini(&planner->result);
     free(planner->head);
+    if (planner->own != NULL) {
+        sp_scenario_fini(planner->own);
+        sp_free(planner->own);
+    }
     sp_free(planner);
 }
 
@@ -103,6 +151,11 @@ void sp_batch_plan_free(sp_batch_plan *plan)
     sp_packing_fini(&plan->packing);
     sp_batch_fini(&plan->batch);
     sp_free(plan);
+}
+
+const char *sp_batch_plan_warning(const sp_batch_plan *plan, int i)
+{
+    return i >= 0 && i < plan->warnings.count ? plan->warnings.text[i] : NULL;
 }
 
 static sp_status check_lengths(const int64_t *tokens, size_t count, sp_error *err)

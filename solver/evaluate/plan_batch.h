@@ -1,8 +1,7 @@
 // Plans for the batches of a training job, one at a time, from lengths that the job brings: what
 // `slimpack plan --stream` does, inside the process of a data loader.
 //
-//     sp_scenario_read("scenario.json", NULL, 0, &scenario, &err);
-//     sp_planner_new(&scenario, &planner, &err);
+//     sp_planner_open("scenario.json", NULL, NULL, 0, &planner, &err);
 //     sp_plan_batch(planner, tokens, count, &plan, &err);  // for every batch
 //
 // A planner serves one thread at a time; any number of planners share one scenario, which they only
@@ -49,7 +48,15 @@ typedef struct sp_batch_plan {
 // the planner; of its workload `context` and `over_length` count. A scenario of uniform costs has
 // no samples to plan (SP_ERR_CONTENT).
 SP_API sp_status sp_planner_new(const sp_scenario *scenario, sp_planner **planner, sp_error *err);
+// A planner with a scenario of its own, which is read from the file `source` or, where `text` is
+// not NULL, is that JSON text, named `source` in messages and with paths from the working
+// directory. Overrides are `path=value` texts. Whoever plans by this function, sp_plan_batch() and
+// the texts below needs to know no member of a struct but those of sp_error.
+SP_API sp_status sp_planner_open(const char *source, const char *text, const char *const *overrides,
+                                 int override_count, sp_planner **planner, sp_error *err);
 SP_API void sp_planner_free(sp_planner *planner);
+// Its scenario as resolved, as a JSON text that the caller frees with sp_batch_plan_text_free().
+SP_API char *sp_planner_scenario_text(const sp_planner *planner);
 // Did the last batch have no plan (SP_ERR_INFEASIBLE) because it lacks memory?
 SP_API bool sp_planner_refused_for_memory(const sp_planner *planner);
 // From now on no settings are tried: where several planners plan one stream of batches, one is
@@ -62,6 +69,8 @@ SP_API void sp_planner_skip_settings(sp_planner *planner);
 SP_API sp_status sp_plan_batch(sp_planner *planner, const int64_t *tokens, size_t count,
                                sp_batch_plan **plan, sp_error *err);
 SP_API void sp_batch_plan_free(sp_batch_plan *plan);
+// Warning i of a plan, from 0 on; NULL behind the last. The plan owns the text.
+SP_API const char *sp_batch_plan_warning(const sp_batch_plan *plan, int i);
 
 // The plan as a document of its own (schema slimpack/plan/1, one batch) on one line: no blank and
 // no newline outside strings, none at the end. `bytes` counts without the terminator. It holds the

@@ -356,6 +356,57 @@ TEST(uniform_costs_are_refused)
     sp_scenario_fini(&scenario);
 }
 
+// Its scenario as the file of it, as text, and as read by the caller: the same plans. What cannot
+// be read leaves nothing.
+TEST(a_planner_opens_its_scenario)
+{
+    static const char *const overrides[] = {"strategy.kind=balanced",
+                                            "strategy.outlier_tokens=600"};
+    const char *text = json_text("%s", LIST_SCENARIO("ffd"));
+    sp_scenario scenario;
+    sp_planner *planners[3];
+    FILE *file = fopen("opened.json", "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    must_succeed(sp_scenario_read("opened.json", overrides, 2, &scenario, ERR));
+    must_succeed(sp_planner_new(&scenario, &planners[0], ERR));
+    must_succeed(sp_planner_open("opened.json", NULL, overrides, 2, &planners[1], ERR));
+    must_succeed(sp_planner_open("a text", text, overrides, 2, &planners[2], ERR));
+    json_t *plans[3];
+    for (int i = 0; i < 3; i++) {
+        sp_batch_plan *plan;
+        must_succeed(plan_of(planners[i], list, BATCHES * PER_BATCH, &plan, ERR));
+        assert_null(sp_batch_plan_warning(plan, -1));
+        assert_null(sp_batch_plan_warning(plan, plan->warnings.count));
+        plans[i] = document_of(planners[i], plan);
+        char *resolved = sp_planner_scenario_text(planners[i]);
+        json_t *stated = json_loads(resolved, 0, NULL);
+        assert_true(json_equal(stated, json_object_get(plans[i], "scenario")));
+        assert_true(json_equal(plans[i], plans[0]));
+        json_decref(stated);
+        sp_batch_plan_text_free(resolved);
+        sp_batch_plan_free(plan);
+    }
+    for (int i = 0; i < 3; i++) {
+        json_decref(plans[i]);
+        sp_planner_free(planners[i]);
+    }
+    sp_scenario_fini(&scenario);
+
+    sp_planner *none = planners[0];
+    assert_int_equal(sp_planner_open("nothing.json", NULL, NULL, 0, &none, ERR), SP_ERR_IO);
+    assert_null(none);
+    sp_error_clear(ERR);
+    assert_int_equal(sp_planner_open("a text", "{", NULL, 0, &none, ERR), SP_ERR_SYNTAX);
+    assert_true(strncmp(ERR->message[0], "a text:1:", 9) == 0);
+    sp_error_clear(ERR);
+    assert_int_equal(
+        sp_planner_open("a text", text, (const char *const[]){"parallel.tp=0"}, 1, &none, ERR),
+        SP_ERR_CONTENT);
+    assert_null(none);
+}
+
 TEST(out_of_memory_is_said)
 {
     sp_scenario scenario;
