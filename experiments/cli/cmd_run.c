@@ -311,6 +311,7 @@ static const cli_option options[] = {
         "keep what was executed for 'slimpack validate --executed' on any machine (JSON)"),
     CLI_STEP_OPTIONS(run_args),
     CLI_BATCH_OPTION(run_args, "trace, timeline and plot"),
+    CLI_TABLE_OPTIONS(run_args),
     CLI_COMMON_OPTIONS(run_args),
     {0},
 };

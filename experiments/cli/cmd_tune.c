@@ -58,7 +58,11 @@ static void add_word(FILE *out, const char *word)
     }
     fputs(" '", out);
     for (; *word != '\0'; word++) {
-        fputs(*word == '\'' ? "'\\''" : (const char[]){*word, '\0'}, out);
+        if (*word == '\'') {
+            fputs("'\\''", out);
+        } else {
+            fputc(*word, out);
+        }
     }
     putc('\'', out);
 }
@@ -667,6 +671,7 @@ static const cli_option options[] = {
                     "write the answer as a scenario"),
     CLI_SET_OPTION(tune_args),
     CLI_JOBS_OPTION(tune_args),
+    CLI_TABLE_OPTIONS(tune_args),
     CLI_COMMON_OPTIONS(tune_args),
     {0},
 };

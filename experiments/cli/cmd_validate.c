@@ -242,6 +242,7 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", validate_args, output,
                     "keep the report of --backend in a file (JSON)"),
     CLI_JOBS_OPTION(validate_args),
+    CLI_TABLE_OPTIONS(validate_args),
     CLI_COMMON_OPTIONS(validate_args),
     {0},
 };

@@ -1416,7 +1416,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("completion", help_args, completion, "print the completion script for bash"),
     CLI_FLAG_OPTION("markdown", help_args, markdown,
                     "print the page of all settings of a scenario, as Markdown"),
-    CLI_COMMON_OPTIONS(help_args),
+    CLI_ANSWER_OPTIONS(help_args),
     {0},
 };
 
