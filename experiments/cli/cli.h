@@ -190,6 +190,15 @@ extern const cli_command cli_cmd_lengths;
 extern const cli_command cli_cmd_report;
 extern const cli_command cli_cmd_help;
 
+// Asked for index 0, 1, ... until they return NULL: commands, lists that help has, and the names
+// that a setting may have as value.
+const cli_command *cli_command_at(int index);
+const char *cli_list_at(int index);
+const char *cli_setting_value(const sp_setting *setting, int index);
+
+// A script for bash, zsh or fish; false: no such shell.
+bool cli_print_completion(FILE *out, const char *shell);
+
 // NULL when there is none of that name.
 const cli_command *cli_find_command(const char *name);
 

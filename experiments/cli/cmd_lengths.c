@@ -173,8 +173,9 @@ static void print_number(int *printed, const char *name, const char *value)
 {
     bool pairs = !cli_is_wide();
     bool second = pairs && *printed % 2 == 1;
+    fputs(second ? "   " : "", stdout);
     printf("  %-20s %16s", name, value);
-    fputs(pairs && !second ? "   " : "\n", stdout);
+    fputs(pairs && !second ? "" : "\n", stdout);
     (*printed)++;
 }
 
