@@ -338,7 +338,7 @@ typedef struct cli_table {
     int at, rows;     // the next column's number; rows that were begun
     uint64_t hidden;  // a bit for each column
     bool passes;      // the row is not shown
-    bool ended;       // its line is
+    bool begun;       // it has a cell that is
 } cli_table;
 
 // The headings. `title` (NULL: none) tells tables of one command apart in CSV and Markdown; people
@@ -360,6 +360,8 @@ void cli_figure_cells(cli_table *table, double (*value)(const void *source, cons
 // In the place of the cells to come: why there are none.
 void cli_row_text(cli_table *table, const char *text);
 void cli_row_end(cli_table *table);
+// Has the table that figure, and place for it?
+bool cli_table_shows(const cli_table *table, const char *key);
 // Tells which columns and how many rows were left out.
 void cli_table_end(cli_table *table);
 // The value is that of an sp_result.
@@ -503,6 +505,9 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err);
 sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error *err);
 
 // ---- steps for people ----
+
+// As it was stated, by name or path; of a model without one as the result has it.
+const char *cli_model_name(const sp_scenario *scenario);
 
 // Model, cluster and layout, without a newline.
 void cli_print_place(FILE *out, const sp_scenario *scenario);

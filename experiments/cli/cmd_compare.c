@@ -894,6 +894,10 @@ static void print_rows(const comparison *cmp, const char *columns,
         cli_row_end(&table);
     }
     cli_table_end(&table);
+    if (cli_table_shows(&table, "gap")) {
+        puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
+             "strategy may be faster");
+    }
     if (waits(cmp)) {
         printf("%s: there is no pipeline, data-parallel ranks wait for those with more work\n",
                cmp->root != NULL ? "bubble with pp 1" : "waiting");
@@ -989,9 +993,9 @@ static void print_schedules(const comparison *cmp)
     }
     char columns[COLUMNS];
     snprintf(columns, sizeof columns,
-             "-12 schedule|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 "
-             "@memory_margin_gib|8 @bubble_ratio=%s|13 @bubble_ratio_longest_stage|6~6 units|9~7 "
-             "last rank|0~11 status",
+             "-12 schedule|12 @iteration_ms|8 speed-up|%s8 @bubble_ratio=%s|13 "
+             "@bubble_ratio_longest_stage|6~6 units|9~7 last rank|0~11 status",
+             cmp->scenario.uniform ? "" : "8 @peak_memory_gib|7 @memory_margin_gib|",
              idle_name(cmp));
     print_rows(cmp, columns, print_schedule_row);
     print_baseline(cmp);
@@ -1044,8 +1048,6 @@ static void print_table(const comparison *cmp)
              sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
     print_rows(cmp, columns, print_row);
     print_baseline(cmp);
-    puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
-         "strategy may be faster");
 }
 
 static void print_comparison(const comparison *cmp)

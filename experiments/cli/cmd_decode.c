@@ -67,7 +67,7 @@ static void print_first_lines(FILE *out, const sp_scenario *scenario, const sp_d
     }
     print_host_share(out, scenario, r);
     fprintf(out, "\n%s on %lld %s (%s): tp %d, pp %d, dp %d, draft %s, batch %d\n\n",
-            scenario->model.name, (long long)gpus_of(scenario), scenario->cluster.gpu,
+            cli_model_name(scenario), (long long)gpus_of(scenario), scenario->cluster.gpu,
             scenario->cluster.name, scenario->layout.tp, scenario->layout.pp, scenario->layout.dp,
             r->how.method == SP_DECODE_PLAIN     ? "none"
             : spec->draft_kind == SP_DRAFT_EAGLE ? "eagle"

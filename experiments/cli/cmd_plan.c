@@ -238,7 +238,7 @@ static sp_status put_answer(void *context, const stream_answer *answer, sp_error
     answers *a = context;
     errno = 0;
     fwrite(answer->text, 1, answer->bytes, stdout);
-    putchar('\n');
+    (putchar)('\n');
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         return sp_error_set(err, SP_ERR_IO, "cannot write to standard output: %s", strerror(errno));
     }

@@ -128,6 +128,10 @@ static sp_status list_results(json_t *list, sp_error *err)
     const sp_figure *key = NULL;
     for (int i = 0; (key = sp_figure_at(i)) != NULL; i++) {
         add_line(list, key->key, key->text);
+        if (key->label != NULL) {
+            sp_json_put(json_array_get(list, json_array_size(list) - 1), "heading",
+                        json_string(key->label));
+        }
     }
     return SP_OK;
 }

@@ -606,11 +606,12 @@ int cli_run(const cli_command *command, int argc, char **argv)
         result = prepare_files(command, args, &operands);
     }
     if (result == CLI_PROCEED) {
-        // Help is whole, and as wide as a page.
+        // Help is whole, and as wide as a page; a stream is for programs.
         bool help = command == &cli_cmd_help;
         const cli_common common = {.json = flag_of(command, args, "json"),
                                    .quiet = flag_of(command, args, "quiet"),
-                                   .wide = help || flag_of(command, args, "wide"),
+                                   .wide = help || flag_of(command, args, "wide") ||
+                                           flag_of(command, args, "stream"),
                                    .csv = flag_of(command, args, "csv"),
                                    .markdown = !help && flag_of(command, args, "markdown")};
         cli_screen_begin(&common);

@@ -184,6 +184,12 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     return text;
 }
 
+const char *cli_model_name(const sp_scenario *scenario)
+{
+    const char *stated = json_string_value(json_object_get(scenario->stated, "model"));
+    return stated != NULL ? stated : scenario->model.name;
+}
+
 void cli_print_place(FILE *out, const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
@@ -191,7 +197,7 @@ void cli_print_place(FILE *out, const sp_scenario *scenario)
         fprintf(out, "uniform costs on pp %d, dp %d", layout->pp, layout->dp);
     } else {
         fprintf(out, "%s on %lld %s (%s, %d node%s): tp %d, cp %d, pp %d, dp %d",
-                scenario->model.name, (long long)sp_layout_ranks(layout), scenario->cluster.gpu,
+                cli_model_name(scenario), (long long)sp_layout_ranks(layout), scenario->cluster.gpu,
                 scenario->cluster.name, scenario->cluster.nodes,
                 scenario->cluster.nodes == 1 ? "" : "s", layout->tp, layout->cp, layout->pp,
                 layout->dp);

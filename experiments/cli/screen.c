@@ -504,10 +504,11 @@ static void put_cell(cli_table *table, const column *c, const char *text)
         int blanks = abs(c->width) > columns ? abs(c->width) - columns : 0;
         bool left = c->width < 0;
         cli_print(table->out, "%s%*s%s%*s",
-                  table->at == 0  ? ""
+                  !table->begun   ? ""
                   : c->width == 0 ? "  "
                                   : " ",
                   left ? 0 : blanks, "", text, left ? blanks : 0, "");
+        table->begun = true;
     }
     table->at++;
 }
@@ -580,8 +581,8 @@ bool cli_row_begin(cli_table *table)
 {
     table->next = table->columns;
     table->at = 0;
+    table->begun = false;
     table->rows++;
-    table->ended = false;
     table->passes = is_screen(table->out) && table->most > 0 && table->rows > table->most;
     if (is_csv(table) && table->title != NULL) {
         put_field(true, table->title);
@@ -660,18 +661,17 @@ void cli_row_text(cli_table *table, const char *text)
         put_next(table, text);
         return;
     }
-    (void)read_column(table->columns, &c);
-    int start = abs(c.width) + 1;
-    table->next = "";
-    if (!is_screen(table->out)) {
-        cli_print(table->out, " ");
-        cli_print_wrapped(table->out, text, start, start);
-        table->ended = true;
-        return;
+    int start = 1;
+    const char *before = table->columns;
+    for (int i = 0; i < table->at; i++) {
+        before = read_column(before, &c);
+        bool hidden = i < MOST_HIDDEN && (table->hidden >> i & 1u) != 0;
+        start += hidden ? 0 : columns_of(&c, i == 0);
     }
-    bool fits = characters(text, strlen(text)) <= screen.columns - start;
-    cli_print(table->out, fits ? " %.*s" : " %.*s ...",
-              (int)bytes_that_fit(text, screen.columns - start - (fits ? 0 : 4)), text);
+    bool fits = !is_screen(table->out) || characters(text, strlen(text)) <= screen.columns - start;
+    size_t bytes = fits ? strlen(text) : bytes_that_fit(text, screen.columns - start - 4);
+    cli_print(table->out, fits ? " %.*s" : " %.*s ...", (int)bytes, text);
+    table->next = "";
 }
 
 void cli_row_end(cli_table *table)
@@ -685,9 +685,21 @@ void cli_row_end(cli_table *table)
     }
     if (has_fields(table)) {
         end_fields();
-    } else if (!table->ended) {
+    } else {
         cli_put_text(table->out, "\n");
     }
+}
+
+bool cli_table_shows(const cli_table *table, const char *key)
+{
+    column c;
+    const char *text = table->columns;
+    bool shows = false;
+    for (int i = 0; *text != '\0' && i < MOST_HIDDEN; i++) {
+        text = read_column(text, &c);
+        shows = shows || (strcmp(c.key, key) == 0 && (table->hidden >> i & 1u) == 0);
+    }
+    return shows;
 }
 
 // Columns that were left out have their headings told, once for tables that are alike.

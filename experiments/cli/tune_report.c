@@ -738,7 +738,7 @@ static void print_question(const cli_tuned *tuned)
     char profile[CLI_PROFILE];
     cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
     printf("%s on %lld %s (%s), %s tokens a step%s%s, context %lld, profile %s, stack %s\n",
-           scenario->model.name, (long long)sp_layout_ranks(&scenario->layout),
+           cli_model_name(scenario), (long long)sp_layout_ranks(&scenario->layout),
            scenario->cluster.gpu, scenario->cluster.name,
            cli_short_number(tokens_of(tuned), number), over[0] != '\0' ? ", " : "", over,
            (long long)tuned->batches->context,
