@@ -27,7 +27,7 @@ build/bench/assignment >experiments/results/assignment.txt
 build/bench/rivals >experiments/results/rivals.txt
 experiments/expert_packs.sh
 build/bench/zones >experiments/results/zones.txt
-build/slimpack prefill experiments/prefill.json --lengths 16K,32K,64K,128K,256K,512K,1M --alphas 0.8,0.95 --quiet \
+build/slimpack prefill experiments/prefill.json --lengths 16K,32K,64K,128K,256K,512K,1M --alphas 0.8,0.95 --quiet --wide \
     >experiments/results/prefill.txt
 # By head: seconds, speed-up beside its limit, what is kept.
 build/bench/sample_attention | awk -F'[,:] ' '
@@ -39,7 +39,7 @@ build/bench/sample_attention | awk -F'[,:] ' '
 ' >experiments/results/sample_attention.txt
 build/bench/local_search >experiments/results/local_search.txt
 build/slimpack compare experiments/demo.json --memory-curve --strategies packed-tuned,chunkflow,slimpipe,slimpack,slimpack-zb \
-    --set workload.batches=1 --quiet >experiments/results/memory_curve.txt
+    --set workload.batches=1 --quiet --wide >experiments/results/memory_curve.txt
 experiments/validate_host.sh
 experiments/heterospec.sh
 
@@ -71,7 +71,7 @@ for report in a100 a100_steps h800 h100 h100_nanotron h100_fsdp a100_fsdp h100_v
     cat "experiments/results/fit_$report.md"
 done | awk '/^## /{on = $2 == "Errors"} on && /^\|/ && !(/^\| (table|---)/ && seen[$0]++)' >experiments/results/fits.txt
 experiments/evidence.sh build/slimpack
-build/slimpack validate --published --quiet >experiments/results/validation.txt
+build/slimpack validate --published --quiet --wide >experiments/results/validation.txt
 
 experiments/reproduce.sh
 

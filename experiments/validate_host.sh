@@ -44,7 +44,7 @@ for clock in $clocks; do
     fi
     status=0
     SLIMPACK_PROFILE_PATH=$work "$program" validate "experiments/$name.json" --backend host --clock "$clock" \
-        --repeat "$repeat" --steps "${1:-6}" -o "$work/report.json" --quiet >"$work/table.txt" || status=$?
+        --repeat "$repeat" --steps "${1:-6}" -o "$work/report.json" --quiet --wide >"$work/table.txt" || status=$?
     # Status 1 is an answer as well: a case that is not executed, or a bound that is missed.
     [ "$status" -le 1 ]
     mv "$work/report.json" "$to/$name.json"

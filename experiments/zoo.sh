@@ -13,6 +13,6 @@ for schedule in $schedules; do
     build/slimpack simulate experiments/zoo.json --set schedule.kind="$schedule" \
         --set parallel.chunks_per_rank=$chunks --plot "plots/zoo/$schedule.png" --quiet >/dev/null
 done
-build/slimpack compare experiments/zoo.json --quiet \
+build/slimpack compare experiments/zoo.json --quiet --wide \
     --schedules "$(echo "$schedules" | tr ' ' ,)" >experiments/results/zoo.txt
 experiments/readme_tables.sh

@@ -27,9 +27,21 @@
 // ---- text ----
 
 // Names of models and files, and all else that a command prints by %s, may hold what steers a
-// terminal: whatever is printed here goes through sp_print().
-#define printf(...) sp_print(stdout, __VA_ARGS__)
-#define fprintf(...) sp_print(__VA_ARGS__)
+// terminal: whatever is printed here goes as sp_print() has it. On standard output people get lines
+// that are no wider than the screen, and no more than 36 of them (screen.c).
+int cli_print(FILE *out, const char *format, ...) SP_PRINTF(2, 3);
+int cli_vprint(FILE *out, const char *format, va_list args);
+int cli_put_text(FILE *out, const char *text); // as fputs()
+int cli_put_character(FILE *out, int character);
+#undef putc
+#undef putchar
+#define printf(...) cli_print(stdout, __VA_ARGS__)
+#define fprintf(...) cli_print(__VA_ARGS__)
+#define fputs(text, out) cli_put_text(out, text)
+#define fputc(character, out) cli_put_character(out, character)
+#define putc(character, out) cli_put_character(out, character)
+#define puts(text) (cli_put_text(stdout, text), cli_put_character(stdout, '\n'))
+#define putchar(character) cli_put_character(stdout, character)
 
 // ---- options ----
 
@@ -72,6 +84,8 @@ typedef struct cli_option {
 typedef struct cli_common {
     bool json;
     bool quiet;
+    bool wide;
+    bool csv, markdown; // of commands that have CLI_TABLE_OPTIONS
 } cli_common;
 
 enum { CLI_MOST_THREADS = 1024 };
@@ -100,11 +114,20 @@ enum { CLI_MOST_THREADS = 1024 };
     CLI_TEXT_OPTION(CLI_STRING, 0, "train-tokens", "N", type, train_tokens,                        \
                     "tokens of a whole training, such as 300B or 15T: how many days and GPU-hours")
 
-#define CLI_COMMON_OPTIONS(type)                                                                  \
+#define CLI_ANSWER_OPTIONS(type)                                                                  \
     CLI_FLAG_OPTION("json", type, common.json,                                                    \
                     "print the result as JSON on standard output, and nothing else there"),       \
     {.kind = CLI_FLAG, .letter = 'q', .name = "quiet", .at = offsetof(type, common.quiet),        \
      .help = "no progress and no notes on standard error"}
+#define CLI_COMMON_OPTIONS(type)                                                                  \
+    CLI_FLAG_OPTION("wide", type, common.wide,                                                    \
+                    "print all columns, rows and warnings, however wide and long"),               \
+        CLI_ANSWER_OPTIONS(type)
+// Of commands that print tables.
+#define CLI_TABLE_OPTIONS(type)                                                                   \
+    CLI_FLAG_OPTION("csv", type, common.csv,                                                      \
+                    "print the tables alone, as CSV with all digits and shares of one"),       \
+        CLI_FLAG_OPTION("markdown", type, common.markdown, "print the tables alone, as Markdown")
 
 // A member `int64_t jobs` of the argument struct; 0 stands for all cores.
 #define CLI_JOBS_OPTION(type)                                                                     \
@@ -180,6 +203,15 @@ extern const cli_command cli_cmd_report;
 extern const cli_command cli_cmd_import;
 extern const cli_command cli_cmd_help;
 
+// Asked for index 0, 1, ... until they return NULL: commands, lists that help has, and the names
+// that a setting may have as value.
+const cli_command *cli_command_at(int index);
+const char *cli_list_at(int index);
+const char *cli_setting_value(const sp_setting *setting, int index);
+
+// A script for bash, zsh or fish; false: no such shell.
+bool cli_print_completion(FILE *out, const char *shell);
+
 // NULL when there is none of that name.
 const cli_command *cli_find_command(const char *name);
 
@@ -254,7 +286,8 @@ int cli_exit_of_stop(void);
 // Reports wrong usage with a pointer to the command's help (NULL: the program's); returns 2.
 int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRINTF(2, 3);
 
-// "warning: ..." on stderr, unless quiet.
+// "warning: ..." on stderr, unless quiet. Of a command's warnings people get three, each on as many
+// lines as the screen has left, and are told how many more --wide prints.
 void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
 // Each text of an array, as one of `source`, where that is not NULL.
 void cli_warn_all(bool quiet, const char *source, const json_t *texts);
@@ -291,34 +324,70 @@ sp_status cli_plot(const char *script, const char *path, cli_writer write, const
 sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
                               const sp_timeline *measured, sp_error *err);
 
-// Prints words from `indent` on, the first line beginning at column `column`, wrapped at column 80;
-// an empty line in the text stays one. Ends with a newline.
+// ---- the screen ----
+
+// How wide it is: as COLUMNS or the terminal says, 100 where there is none.
+int cli_columns(FILE *out);
+// Before a command prints: whether lines, rows and warnings are held to the screen.
+void cli_screen_begin(const cli_common *common);
+// Tells what was left out.
+void cli_screen_end(void);
+// All is to be printed, however wide and long.
+bool cli_is_wide(void);
+
+// Prints words from `indent` on, the first line beginning at column `column`, wrapped at the
+// screen's width, or at column 80 where all is printed; an empty line in the text stays one. Ends
+// with a newline.
 void cli_print_wrapped(FILE *out, const char *text, int column, int indent);
+// A command for a shell, whose lines end in backslashes but for the last.
+void cli_print_command(FILE *out, const char *command, int column, int indent);
 
 // ---- tables ----
 
-// The columns of a table are a text, such as "-12 strategy|14 @iteration_ms|10 @bubble_ratio=idle|0
-// note". A bar parts two columns; each is
-//     WIDTH HEADING            cells of a command's own
-//     WIDTH @KEY[=HEADING]     a figure (sim/metrics/result.h), which says how its values are shown
-//                              and, unless a heading is given, what stands above them
-// Cells are right-aligned, with a negative width left-aligned, and with width 0 as long as they
-// are.
-typedef struct cli_row {
+// The columns of a table are a text, such as "-12 strategy|14 @iteration_ms|10~3 @gap|0 note". A
+// bar parts two columns; each is
+//     WIDTH[~RANK] HEADING         cells of a command's own
+//     WIDTH[~RANK] @KEY[=HEADING]  a figure (sim/metrics/result.h), which says how its values are
+//                                  shown and, unless they are given, its rank and what stands above
+// Cells are right-aligned, with a negative width left-aligned, and with width 0, of the last
+// column, as long as they are: RANK columns are kept for it. Where the screen has no place for all,
+// the columns with the largest rank go, from the right; those of rank 0 stay. --wide, --csv and
+// --markdown have them all.
+typedef struct cli_table {
+    const char *columns, *title;
+    int most;
+    // Of cli_table_*() alone.
     FILE *out;
-    const char *columns; // those to come
-    bool begun;
-} cli_row;
+    const char *next; // columns to come
+    int at, rows;     // the next column's number; rows that were begun
+    uint64_t hidden;  // a bit for each column
+    bool passes;      // the row is not shown
+    bool begun;       // it has a cell that is
+} cli_table;
 
-// The headings, without a newline.
-void cli_print_heads(FILE *out, const char *columns);
+// The headings. `title` (NULL: none) tells tables of one command apart in CSV and Markdown; people
+// get its first `most` rows (0: all), and are told how many more there are.
+void cli_table_begin(cli_table *table, const char *columns, const char *title, int most);
+// As text in a file, or on standard output.
+void cli_table_begin_in(cli_table *table, FILE *out, const char *columns, const char *title,
+                        int most);
+// False: the row is not shown, and its cells are none.
+bool cli_row_begin(cli_table *table);
 // The next cell of a row.
-void cli_cell(cli_row *row, const char *format, ...) SP_PRINTF(2, 3);
-// A number by its format, "-" where it is not finite.
-void cli_number_cell(cli_row *row, const char *format, double value);
+void cli_cell(cli_table *table, const char *format, ...) SP_PRINTF(2, 3);
+// A number by its format, "-" where it is not finite. In CSV it has all digits, and a percentage is
+// a share of one.
+void cli_number_cell(cli_table *table, const char *format, double value);
 // All columns from here on that are figures, up to one that is none.
-void cli_figure_cells(cli_row *row, double (*value)(const void *source, const char *key),
+void cli_figure_cells(cli_table *table, double (*value)(const void *source, const char *key),
                       const void *source);
+// In the place of the cells to come: why there are none.
+void cli_row_text(cli_table *table, const char *text);
+void cli_row_end(cli_table *table);
+// Has the table that figure, and place for it?
+bool cli_table_shows(const cli_table *table, const char *key);
+// Tells which columns and how many rows were left out.
+void cli_table_end(cli_table *table);
 // The value is that of an sp_result.
 double cli_figure_of_result(const void *result, const char *key);
 
@@ -470,6 +539,9 @@ sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error 
 
 // ---- steps for people ----
 
+// As it was stated, by name or path; of a model without one as the result has it.
+const char *cli_model_name(const sp_scenario *scenario);
+
 // Model, cluster and layout, without a newline.
 void cli_print_place(FILE *out, const sp_scenario *scenario);
 
@@ -481,10 +553,9 @@ enum { CLI_LAYOUT = 256 };
 const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
                             char text[CLI_LAYOUT]);
 
-// The figures of one result, with time and memory broken down and a table of pipeline ranks, the
-// first CLI_RANKS_SHOWN of them.
-enum { CLI_RANKS_SHOWN = 32 };
-void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result);
+// The figures of one result, with time and memory broken down and a table of pipeline ranks.
+void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result,
+                      bool with_ranks);
 
 // Reads --train-tokens: a number, or one with K, M, B or T for thousands up to trillions (10^12).
 // NULL: *tokens is 0.
@@ -506,8 +577,7 @@ sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
 // Stands before a range of the profile's tables that was left.
-#define CLI_UNCALIBRATED \
-    "outside the calibrated range, so that times follow from its ends and are less sure: "
+#define CLI_UNCALIBRATED "outside the calibration, less sure: "
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
 // Warns where one replica takes a part of a node because neither parallel.dp nor nodes are stated.

@@ -41,7 +41,7 @@ static json_t *row_warnings(sp_warning_kinds *kinds, int count)
 
 // ---- the memory curve: how fast strategies are with less and less memory ----
 
-enum { MOST_POINTS = 200 };
+enum { MOST_POINTS = 200, COLUMNS = 2048 };
 
 // Each limit is so much of the one before.
 #define STEP 0.8
@@ -266,20 +266,30 @@ static sp_status draw_memory_curve(const sp_scenario *scenario, const sp_batches
 enum { COLUMN = 18 };
 
 // "2804.7", "oom", with "*" or "tight" behind it; returns whether it was made for less memory.
-static bool print_cell(const json_t *row, double limit_gib)
+static bool print_cell(cli_table *table, const json_t *row, double limit_gib)
 {
-    char text[2 * COLUMN];
     const json_t *ms = json_object_get(row, "iteration_ms");
     const char *how = json_string_value(json_object_get(row, "fits"));
     bool for_less = json_number_value(json_object_get(row, "made_for_gib")) < limit_gib;
     if (json_is_null(ms)) {
-        printf(" %*s", COLUMN, json_string_value(json_object_get(row, "status")));
+        cli_cell(table, "%s", json_string_value(json_object_get(row, "status")));
         return false;
     }
-    snprintf(text, sizeof text, "%.1f%s%s", json_number_value(ms), for_less ? "*" : "",
+    cli_cell(table, "%.1f%s%s", json_number_value(ms), for_less ? "*" : "",
              how != NULL && strcmp(how, sp_fits_names[SP_FITS_TIGHT]) == 0 ? " tight" : "");
-    printf(" %*s", COLUMN, text);
     return for_less;
+}
+
+// A column for each strategy; of many the last ones go first.
+static void curve_columns(const json_t *rows, char columns[COLUMNS])
+{
+    size_t i;
+    json_t *row;
+    snprintf(columns, COLUMNS, "9 GiB");
+    json_array_foreach (rows, i, row) {
+        sp_append(columns, COLUMNS, "|18~%d %s", (int)i,
+                  json_string_value(json_object_get(row, "strategy")));
+    }
 }
 
 static void print_memory_curve(const json_t *curve)
@@ -290,20 +300,22 @@ static void print_memory_curve(const json_t *curve)
     json_t *point_of;
     json_t *row;
     bool for_less = false;
-    printf("iteration in ms; of %.2f GiB that a GPU has for the step, ever less\n\n%9s",
-           json_real_value(json_object_get(json_array_get(points, 0), "limit_gib")), "GiB");
-    json_array_foreach (json_object_get(json_array_get(points, 0), "rows"), i, row) {
-        printf(" %*s", COLUMN, json_string_value(json_object_get(row, "strategy")));
-    }
-    printf("\n");
+    char columns[COLUMNS];
+    cli_table table;
+    printf("iteration in ms; of %.2f GiB that a GPU has for the step, ever less\n\n",
+           json_real_value(json_object_get(json_array_get(points, 0), "limit_gib")));
+    curve_columns(json_object_get(json_array_get(points, 0), "rows"), columns);
+    cli_table_begin(&table, columns, NULL, 0);
     json_array_foreach (points, point, point_of) {
         double limit_gib = json_real_value(json_object_get(point_of, "limit_gib"));
-        printf("%9.2f", limit_gib);
+        cli_row_begin(&table);
+        cli_number_cell(&table, "%.2f", limit_gib);
         json_array_foreach (json_object_get(point_of, "rows"), i, row) {
-            for_less = print_cell(row, limit_gib) || for_less;
+            for_less = print_cell(&table, row, limit_gib) || for_less;
         }
-        printf("\n");
+        cli_row_end(&table);
     }
+    cli_table_end(&table);
     if (json_object_get(curve, "stopped") != NULL) {
         puts("stopped by a signal: less memory was not tried");
     }
@@ -753,41 +765,75 @@ static json_t *comparison_json(const comparison *cmp)
                           SP_JSON("stopped", cmp->stopped ? json_true() : NULL));
 }
 
-enum { STATUS = CLI_NOTES + 16, COLUMNS = 320 };
+enum { STATUS = CLI_NOTES + 32, ROWS_SHOWN = 20 };
 
-// The state of the memory, what the strategy loses, and that it may not run: "tight, 12.3 % of
-// tokens left out, runs with probability 0.72".
-static const char *status_text(const sp_result *result, char text[STATUS])
+// Trained tokens a second, or steps where nothing is trained, times the chance that it runs; less
+// than 0 where it does not fit.
+static double worth_of(const compared *r)
 {
+    if (r->status != SP_OK || sp_result_is_oom(&r->result)) {
+        return -1.0;
+    }
+    double tokens_per_s = sp_result_tokens_per_s(&r->result);
+    return (isfinite(tokens_per_s) ? tokens_per_s : 1.0 / sp_result_iteration_ms(&r->result)) *
+           sp_fit_chance(sp_result_fit_probability(&r->result));
+}
+
+// The fastest row: of those that fit well, else of those that fit. NULL: there is none, or one row.
+static const compared *fastest_of(const comparison *cmp)
+{
+    const compared *best = NULL;
+    for (int i = 0; i < cmp->count && cmp->count > 1; i++) {
+        const compared *r = &cmp->rows[i];
+        if (worth_of(r) < 0.0) {
+            continue;
+        }
+        sp_fits fits = sp_result_fits(&r->result);
+        bool first = best == NULL ||
+                     (fits != SP_FITS_TIGHT && sp_result_fits(&best->result) == SP_FITS_TIGHT);
+        bool like = best != NULL &&
+                    (fits == SP_FITS_TIGHT) == (sp_result_fits(&best->result) == SP_FITS_TIGHT);
+        best = first || (like && worth_of(r) > worth_of(best)) ? r : best;
+    }
+    return best;
+}
+
+// The state of the memory, which row is the fastest, what the strategy loses, and that it may not
+// run: "tight, fastest, 12.3 % of tokens left out, runs with probability 0.72".
+static const char *status_text(const comparison *cmp, const compared *r, char text[STATUS])
+{
+    const sp_result *result = &r->result;
     char notes[CLI_NOTES];
     const cli_loss loss = {.left_out = sp_result_left_out_share(result),
                            .cut = sp_result_cut_share(result),
                            .lossy = !result->lossless};
     double probability = sp_result_fit_probability(result);
     cli_row_notes(loss, sp_result_is_oom(result) ? (double)NAN : probability, notes);
-    snprintf(text, STATUS, "%s%s%s", cli_memory_word(result), notes[0] != '\0' ? ", " : "", notes);
+    snprintf(text, STATUS, "%s%s%s%s", cli_memory_word(result),
+             fastest_of(cmp) == r ? ", fastest" : "", notes[0] != '\0' ? ", " : "", notes);
     return text;
 }
 
-static void print_row(cli_row *row, const comparison *cmp, const compared *r)
+static void print_row(cli_table *row, const comparison *cmp, const compared *r)
 {
     char status[STATUS];
     cli_figure_cells(row, cli_figure_of_result, &r->result);
     cli_number_cell(row, "%.2fx", speedup(cmp, r));
     cli_figure_cells(row, cli_figure_of_result, &r->result);
-    cli_cell(row, "%s", status_text(&r->result, status));
+    cli_cell(row, "%s", status_text(cmp, r, status));
 }
 
 // Its speed-up is between best layouts, its gain that of its best layout over the scenario's.
-static void print_best_row(cli_row *row, const comparison *cmp, const compared *r)
+static void print_best_row(cli_table *row, const comparison *cmp, const compared *r)
 {
     char status[STATUS];
     cli_figure_cells(row, cli_figure_of_result, &r->result);
     cli_number_cell(row, "%.2fx", speedup(cmp, r));
+    cli_figure_cells(row, cli_figure_of_result, &r->result);
     cli_number_cell(row, "%.1f", r->stated_ms);
     cli_number_cell(row, "%.2fx", r->stated_ms / sp_result_iteration_ms(&r->result));
     cli_figure_cells(row, cli_figure_of_result, &r->result);
-    cli_cell(row, "%s; %s%s", status_text(&r->result, status), r->layout,
+    cli_cell(row, "%s; %s%s", status_text(cmp, r, status), r->layout,
              r->stopped ? "; search stopped" : "");
     if (isfinite(r->risky_ms)) {
         char risk[CLI_RISK] = "fits tightly";
@@ -799,7 +845,7 @@ static void print_best_row(cli_row *row, const comparison *cmp, const compared *
     }
 }
 
-static void print_schedule_row(cli_row *row, const comparison *cmp, const compared *r)
+static void print_schedule_row(cli_table *row, const comparison *cmp, const compared *r)
 {
     const sp_result *result = &r->result;
     size_t ranks = (size_t)result->layout.dp * (size_t)result->layout.pp;
@@ -814,7 +860,7 @@ static void print_schedule_row(cli_row *row, const comparison *cmp, const compar
     cli_number_cell(row, "%.4g", result->ranks[ranks - 1].units_peak);
     cli_figure_cells(row, cli_figure_of_result, result);
     char status[STATUS];
-    cli_cell(row, "%s", status_text(result, status));
+    cli_cell(row, "%s", status_text(cmp, r, status));
 }
 
 // Does any row wait where there is no pipeline that could have a bubble?
@@ -834,31 +880,48 @@ static const char *idle_name(const comparison *cmp)
     return waits(cmp) ? "waiting" : "bubble";
 }
 
-// In the place of a row's figures, which begin at `column`.
-static void print_reason(const compared *r, int column)
+// Of more rows than people see, the first is the baseline and the fastest come next.
+static void order_rows(const comparison *cmp, const compared *order[MOST_COMPARED])
 {
-    char text[SP_ERROR_TEXT + STATUS];
-    snprintf(text, sizeof text, "%s: %s", status_of(r), r->reason);
-    putchar(' ');
-    cli_print_wrapped(stdout, text, column, column);
+    for (int i = 0; i < cmp->count; i++) {
+        order[i] = &cmp->rows[i];
+    }
+    for (int i = 2; i < cmp->count && cmp->count > ROWS_SHOWN && !cli_is_wide(); i++) {
+        const compared *r = order[i];
+        int at = i;
+        for (; at > 1 && worth_of(order[at - 1]) < worth_of(r); at--) {
+            order[at] = order[at - 1];
+        }
+        order[at] = r;
+    }
 }
 
 static void print_rows(const comparison *cmp, const char *columns,
-                       void (*print)(cli_row *row, const comparison *cmp, const compared *r))
+                       void (*print)(cli_table *row, const comparison *cmp, const compared *r))
 {
-    cli_print_heads(stdout, columns);
-    putchar('\n');
+    const compared *order[MOST_COMPARED];
+    cli_table table;
+    order_rows(cmp, order);
+    cli_table_begin(&table, columns, NULL, ROWS_SHOWN);
     for (int i = 0; i < cmp->count; i++) {
-        const compared *r = &cmp->rows[i];
-        cli_row row = {.out = stdout, .columns = columns};
-        cli_cell(&row, "%s", r->name);
-        if (r->status == SP_OK) {
-            print(&row, cmp, r);
-        } else {
-            print_reason(r, atoi(columns + 1) + 1);
+        const compared *r = order[i];
+        if (!cli_row_begin(&table)) {
             continue;
         }
-        putchar('\n');
+        cli_cell(&table, "%s", r->name);
+        if (r->status == SP_OK) {
+            print(&table, cmp, r);
+        } else {
+            char text[SP_ERROR_TEXT + STATUS];
+            snprintf(text, sizeof text, "%s: %s", status_of(r), r->reason);
+            cli_row_text(&table, text);
+        }
+        cli_row_end(&table);
+    }
+    cli_table_end(&table);
+    if (cli_table_shows(&table, "gap")) {
+        puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
+             "strategy may be faster");
     }
     if (waits(cmp)) {
         printf("%s: there is no pipeline, data-parallel ranks wait for those with more work\n",
@@ -962,12 +1025,22 @@ static void print_schedules(const comparison *cmp)
     }
     char columns[COLUMNS];
     snprintf(columns, sizeof columns,
-             "-12 schedule|12 @iteration_ms|8 speed-up|9 @bubble_ratio=%s|13 "
-             "@bubble_ratio_longest_stage|6 units|9 last rank|8 @peak_memory_gib|7 "
-             "@memory_margin_gib|0 status",
+             "-12 schedule|12 @iteration_ms|8 speed-up|%s8 @bubble_ratio=%s|13 "
+             "@bubble_ratio_longest_stage|6~6 units|9~7 last rank|0~11 status",
+             cmp->scenario.uniform ? "" : "8 @peak_memory_gib|7 @memory_margin_gib|",
              idle_name(cmp));
     print_rows(cmp, columns, print_schedule_row);
     print_baseline(cmp);
+}
+
+static int longest_name(const comparison *cmp)
+{
+    size_t longest = strlen("strategy");
+    for (int i = 0; i < cmp->count; i++) {
+        size_t length = strlen(cmp->rows[i].name);
+        longest = length > longest ? length : longest;
+    }
+    return (int)longest;
 }
 
 static void print_table(const comparison *cmp)
@@ -988,25 +1061,25 @@ static void print_table(const comparison *cmp)
            cli_profile_text(&cmp->scenario, sp_profile_level(&cmp->scenario.profile), profile));
     print_error_of_times(cmp);
     if (cmp->root != NULL) {
-        static const char columns[] = "-18 strategy|12 @iteration_ms|8 speed-up|12 scenario ms|8 "
-                                      "gain|9 @mfu_full_attention|9 @bubble_ratio|9 "
-                                      "@peak_memory_gib|9 @memory_margin_gib|0 status; best layout";
+        static const char columns[] =
+            "-18 strategy|12 @iteration_ms|8 speed-up|8 "
+            "@peak_memory_gib|7 @memory_margin_gib|12~1 scenario ms|6~2 "
+            "gain|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
+            "layout";
         print_rows(cmp, columns, print_best_row);
         print_baseline(cmp);
         return;
     }
     char columns[COLUMNS];
-    snprintf(
-        columns, sizeof columns,
-        "-12 strategy|14 @iteration_ms|9 speed-up|12 @tokens_per_gpu_s|11 @tflops_per_gpu|9 "
-        "@mfu_full_attention|10 @mfu|10 @bubble_ratio=%s|9 @peak_memory_gib|9 @memory_margin_gib|9 "
-        "@imbalance.dp_max_over_mean|%s10 @gap|8 @microbatches|9 @solver_ms|0 status",
-        idle_name(cmp),
-        sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
+    snprintf(columns, sizeof columns,
+             "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 @memory_margin_gib|12 "
+             "@tokens_per_gpu_s|8 @mfu_full_attention|8 @bubble_ratio=%s|9 @gap|9 "
+             "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|9 "
+             "@solver_ms|0~11 status",
+             longest_name(cmp), idle_name(cmp),
+             sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
     print_rows(cmp, columns, print_row);
     print_baseline(cmp);
-    puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
-         "strategy may be faster");
 }
 
 static void print_comparison(const comparison *cmp)
@@ -1197,6 +1270,7 @@ static const cli_option options[] = {
                     "with --best-layout: as if the stack ran every schedule and recomputation"),
     CLI_TRAIN_TOKENS_OPTION(compare_args),
     CLI_JOBS_OPTION(compare_args),
+    CLI_TABLE_OPTIONS(compare_args),
     CLI_COMMON_OPTIONS(compare_args),
     {0},
 };

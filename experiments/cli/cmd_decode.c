@@ -67,7 +67,7 @@ static void print_first_lines(FILE *out, const sp_scenario *scenario, const sp_d
     }
     print_host_share(out, scenario, r);
     fprintf(out, "\n%s on %lld %s (%s): tp %d, pp %d, dp %d, draft %s, batch %d\n\n",
-            scenario->model.name, (long long)gpus_of(scenario), scenario->cluster.gpu,
+            cli_model_name(scenario), (long long)gpus_of(scenario), scenario->cluster.gpu,
             scenario->cluster.name, scenario->layout.tp, scenario->layout.pp, scenario->layout.dp,
             r->how.method == SP_DECODE_PLAIN     ? "none"
             : spec->draft_kind == SP_DRAFT_EAGLE ? "eagle"
@@ -174,6 +174,17 @@ static double verified_error(const executed *e)
     return (double)p->verified / (double)p->calls / ((double)m->verified / (double)m->calls) - 1.0;
 }
 
+static void print_tally(cli_table *table, const char *trees, double tokens, double verified,
+                        double low)
+{
+    cli_row_begin(table);
+    cli_cell(table, "                 %s", trees);
+    cli_number_cell(table, "%.3f", tokens);
+    cli_number_cell(table, "%.2f", verified);
+    cli_number_cell(table, "%.1f %%", 100.0 * low);
+    cli_row_end(table);
+}
+
 static void print_executed(FILE *out, const executed *e)
 {
     const sp_small_measure *m = &e->measured;
@@ -183,20 +194,23 @@ static void print_executed(FILE *out, const executed *e)
             "trees and\n                 HeteroSpec's whatever the method: %s\n",
             (int)EXECUTED_SEQUENCES, (int)EXECUTED_TOKENS,
             m->lossless ? "token for token as without a draft" : "NOT as without a draft");
-    fprintf(out, "                 %-12s %14s %16s %12s\n", "", "tokens a call", "verified a call",
-            "low entropy");
-    fprintf(out, "                 %-12s %14.3f %16.2f %12s\n", "eagle",
-            sp_small_tokens_per_call(&m->eagle), (double)m->eagle.verified / (double)m->eagle.calls,
-            "");
-    fprintf(out, "                 %-12s %14.3f %16.2f %10.1f %%\n", "heterospec",
-            sp_small_tokens_per_call(&m->heterospec),
-            (double)m->heterospec.verified / (double)m->heterospec.calls,
-            100.0 * (double)m->heterospec.low / (double)m->heterospec.calls);
-    fprintf(out, "                 %-12s %14.3f %16.2f %10.1f %%\n", "  predicted",
-            sp_decode_tokens_per_call(p), (double)p->verified / (double)p->calls,
-            100.0 * sp_decode_low_share(&e->predicted));
-    fprintf(out, "                 %-12s %+13.1f%% %+15.1f%%\n", "  error", 100.0 * yield_error(e),
-            100.0 * verified_error(e));
+    cli_table table;
+    cli_table_begin_in(
+        &table, out,
+        "-27                  trees|14 tokens a call|16 verified a call|12 low entropy", NULL, 0);
+    print_tally(&table, "eagle", sp_small_tokens_per_call(&m->eagle),
+                (double)m->eagle.verified / (double)m->eagle.calls, (double)NAN);
+    print_tally(&table, "heterospec", sp_small_tokens_per_call(&m->heterospec),
+                (double)m->heterospec.verified / (double)m->heterospec.calls,
+                (double)m->heterospec.low / (double)m->heterospec.calls);
+    print_tally(&table, "  predicted", sp_decode_tokens_per_call(p),
+                (double)p->verified / (double)p->calls, sp_decode_low_share(&e->predicted));
+    cli_row_begin(&table);
+    cli_cell(&table, "                   error");
+    cli_number_cell(&table, "%+.1f%%", 100.0 * yield_error(e));
+    cli_number_cell(&table, "%+.1f%%", 100.0 * verified_error(e));
+    cli_row_end(&table);
+    cli_table_end(&table);
 }
 
 static json_t *executed_json(const executed *e)
@@ -306,6 +320,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("execute", decode_args, execute,
                     "draft and verify with small models on the CPU too: is the text that of plain "
                     "decoding, and how near is the model of acceptance?"),
+    CLI_TABLE_OPTIONS(decode_args),
     CLI_COMMON_OPTIONS(decode_args),
     {0},
 };

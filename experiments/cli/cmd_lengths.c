@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <inttypes.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "experiments/cli/cli.h"
@@ -14,6 +15,8 @@ enum {
     MOST_SAMPLES = 100000000,
     DEFAULT_SEED = 1,
     BAR_CELLS = 24,
+    BINS_SHOWN = 20,
+    SOURCES_SHOWN = 30,
     NAMES = 64, // built-in distributions compared for a hint
 };
 
@@ -165,42 +168,100 @@ static json_t *source_json(const source *from)
     return json;
 }
 
-static void print_numbers(const sp_length_stats *stats)
+// People get two a line.
+static void print_number(int *printed, const char *name, const char *value)
 {
-    char text[CLI_GROUPED];
-    printf("  %-20s %16s\n", "documents", cli_grouped(stats->count, text));
-    printf("  %-20s %16s\n", "tokens", cli_grouped(stats->tokens, text));
-    printf("  %-20s %16.1f\n", "mean", stats->mean);
-    printf("  %-20s %16.1f\n", "standard deviation", stats->stddev);
-    printf("  %-20s %16.1f\n", "token-weighted mean", stats->token_weighted_mean);
-    printf("  %-20s %16s\n", "min", cli_grouped(stats->min, text));
-    for (int i = 0; i < SP_LENGTH_QUANTILES; i++) {
-        printf("  %-20s %16s\n", sp_length_quantile_names[i],
-               cli_grouped(stats->quantiles[i], text));
-    }
-    printf("  %-20s %16s\n", "max", cli_grouped(stats->max, text));
+    bool pairs = !cli_is_wide();
+    bool second = pairs && *printed % 2 == 1;
+    fputs(second ? "   " : "", stdout);
+    printf("  %-20s %16s", name, value);
+    fputs(pairs && !second ? "" : "\n", stdout);
+    (*printed)++;
 }
 
-static void print_histogram(const sp_length_stats *stats)
+static void print_numbers(const sp_length_stats *stats)
+{
+    const struct {
+        const char *name;
+        double value;
+    } means[] = {{"mean", stats->mean},
+                 {"standard deviation", stats->stddev},
+                 {"token-weighted mean", stats->token_weighted_mean}};
+    char text[CLI_GROUPED];
+    int printed = 0;
+    print_number(&printed, "documents", cli_grouped(stats->count, text));
+    print_number(&printed, "tokens", cli_grouped(stats->tokens, text));
+    for (size_t i = 0; i < sizeof means / sizeof means[0]; i++) {
+        snprintf(text, sizeof text, "%.1f", means[i].value);
+        print_number(&printed, means[i].name, text);
+    }
+    print_number(&printed, "min", cli_grouped(stats->min, text));
+    for (int i = 0; i < SP_LENGTH_QUANTILES; i++) {
+        print_number(&printed, sp_length_quantile_names[i], cli_grouped(stats->quantiles[i], text));
+    }
+    print_number(&printed, "max", cli_grouped(stats->max, text));
+    fputs(!cli_is_wide() && printed % 2 == 1 ? "\n" : "", stdout);
+}
+
+static void print_histogram(const source *from)
 {
     static const char bar[BAR_CELLS + 1] = "########################";
-    char upto[CLI_GROUPED];
-    char samples[CLI_GROUPED];
+    const sp_length_stats *stats = &from->stats;
+    char text[CLI_GROUPED];
+    cli_table table;
     int64_t most = 1;
     for (int i = 0; i < stats->bin_count; i++) {
         most = stats->bins[i].samples > most ? stats->bins[i].samples : most;
     }
-    printf("  %13s %15s %7s %7s %8s\n", "up to", "documents", "share", "tokens", "length^2");
+    cli_table_begin(&table, "15 up to|15 documents|7 share|7 tokens|8 length^2|0~24 ", from->name,
+                    BINS_SHOWN);
     for (int i = 0; i < stats->bin_count; i++) {
         const sp_length_bin *bin = &stats->bins[i];
         // Rounded up, so that no bin with a document looks empty.
         int cells = (int)((bin->samples * BAR_CELLS + most - 1) / most);
-        printf("  %13s %15s %6.2f%% %6.2f%% %7.2f%%%s%.*s\n", cli_grouped(bin->upto, upto),
-               cli_grouped(bin->samples, samples),
-               100.0 * (double)bin->samples / (double)stats->count,
-               100.0 * (double)bin->tokens / (double)stats->tokens,
-               100.0 * bin->sum_squares / stats->sum_squares, cells > 0 ? "  " : "", cells, bar);
+        cli_row_begin(&table);
+        cli_cell(&table, "%s", cli_grouped(bin->upto, text));
+        cli_cell(&table, "%s", cli_grouped(bin->samples, text));
+        cli_number_cell(&table, "%.2f%%", 100.0 * (double)bin->samples / (double)stats->count);
+        cli_number_cell(&table, "%.2f%%", 100.0 * (double)bin->tokens / (double)stats->tokens);
+        cli_number_cell(&table, "%.2f%%", 100.0 * bin->sum_squares / stats->sum_squares);
+        if (cells > 0) {
+            cli_cell(&table, "%.*s", cells, bar);
+        }
+        cli_row_end(&table);
     }
+    cli_table_end(&table);
+}
+
+// People see a row for each of several sources.
+static void print_rows(const source *from, int count)
+{
+    static const char columns[] = "-24 lengths|14 documents|16~1 tokens|11 mean|9~3 "
+                                  "min|9 p50|9~2 p90|9 p99|11 max";
+    static const char *const names[] = {"p50", "p90", "p99"};
+    cli_table table;
+    cli_table_begin(&table, columns, NULL, SOURCES_SHOWN);
+    for (int i = 0; i < count; i++) {
+        const sp_length_stats *stats = &from[i].stats;
+        char text[CLI_GROUPED];
+        cli_row_begin(&table);
+        cli_cell(&table, "%s", from[i].name);
+        cli_cell(&table, "%s", cli_grouped(stats->count, text));
+        cli_cell(&table, "%s", cli_grouped(stats->tokens, text));
+        cli_number_cell(&table, "%.1f", stats->mean);
+        cli_cell(&table, "%s", cli_grouped(stats->min, text));
+        for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
+            for (int q = 0; q < SP_LENGTH_QUANTILES; q++) {
+                if (strcmp(sp_length_quantile_names[q], names[n]) == 0) {
+                    cli_cell(&table, "%s", cli_grouped(stats->quantiles[q], text));
+                }
+            }
+        }
+        cli_cell(&table, "%s", cli_grouped(stats->max, text));
+        cli_row_end(&table);
+    }
+    cli_table_end(&table);
+    puts("histograms with --wide, or of one source");
 }
 
 static void print_source(const source *from)
@@ -218,7 +279,7 @@ static void print_source(const source *from)
     putchar('\n');
     print_numbers(&from->stats);
     putchar('\n');
-    print_histogram(&from->stats);
+    print_histogram(from);
 }
 
 static int print_json(const source *from, int count)
@@ -234,6 +295,10 @@ static int print_json(const source *from, int count)
 
 static int print_sources(const source *from, int count)
 {
+    if (count > 1 && !cli_is_wide()) {
+        print_rows(from, count);
+        return 0;
+    }
     for (int i = 0; i < count; i++) {
         if (i > 0) {
             putchar('\n');
@@ -275,6 +340,7 @@ static const cli_option options[] = {
                    "lengths drawn from a built-in distribution (default 1000000)"),
     CLI_INT_OPTION("seed", "N", lengths_args, seed, 0, INT64_MAX,
                    "seed of what is drawn (default 1)"),
+    CLI_TABLE_OPTIONS(lengths_args),
     CLI_COMMON_OPTIONS(lengths_args),
     {0},
 };

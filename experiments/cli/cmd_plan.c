@@ -72,6 +72,8 @@ static int print_plans_json(const plan_args *args, const sp_result *result)
     return cli_print_json(object);
 }
 
+enum { BATCHES_SHOWN = 24 };
+
 static int print_plans(const plan_args *args, const sp_result *result)
 {
     if (args->common.json) {
@@ -79,20 +81,21 @@ static int print_plans(const plan_args *args, const sp_result *result)
     }
     static const char columns[] =
         "5 batch|8 samples|12 tokens|8 packs|14 predicted ms|14 lower bound ms";
-    cli_print_heads(stdout, columns);
-    putchar('\n');
+    cli_table table;
+    cli_table_begin(&table, columns, NULL, BATCHES_SHOWN);
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_result *batch = &result->batches[b];
-        cli_row row = {.out = stdout, .columns = columns};
         char tokens[CLI_GROUPED];
-        cli_cell(&row, "%zu", b);
-        cli_cell(&row, "%lld", (long long)batch->facts.samples);
-        cli_cell(&row, "%s", cli_grouped(batch->facts.tokens, tokens));
-        cli_cell(&row, "%lld", (long long)batch->facts.microbatches);
-        cli_number_cell(&row, "%.1f", sp_ms_from_ns(batch->iteration_ns));
-        cli_number_cell(&row, "%.1f", batch->facts.lower_bound_ns / SP_NS_PER_MS);
-        putchar('\n');
+        cli_row_begin(&table);
+        cli_cell(&table, "%zu", b);
+        cli_cell(&table, "%lld", (long long)batch->facts.samples);
+        cli_cell(&table, "%s", cli_grouped(batch->facts.tokens, tokens));
+        cli_cell(&table, "%lld", (long long)batch->facts.microbatches);
+        cli_number_cell(&table, "%.1f", sp_ms_from_ns(batch->iteration_ns));
+        cli_number_cell(&table, "%.1f", batch->facts.lower_bound_ns / SP_NS_PER_MS);
+        cli_row_end(&table);
     }
+    cli_table_end(&table);
     printf("plan in %s%s\n", args->output, sp_result_is_oom(result) ? ", OUT OF MEMORY" : "");
     return 0;
 }
@@ -235,7 +238,7 @@ static sp_status put_answer(void *context, const stream_answer *answer, sp_error
     answers *a = context;
     errno = 0;
     fwrite(answer->text, 1, answer->bytes, stdout);
-    putchar('\n');
+    (putchar)('\n');
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         return sp_error_set(err, SP_ERR_IO, "cannot write to standard output: %s", strerror(errno));
     }
@@ -356,6 +359,7 @@ static const cli_option options[] = {
                    "batches of a stream that are read and not yet answered, at most (default 16)"),
     CLI_SET_OPTION(plan_args),
     CLI_JOBS_OPTION(plan_args),
+    CLI_TABLE_OPTIONS(plan_args),
     CLI_COMMON_OPTIONS(plan_args),
     {0},
 };

@@ -112,22 +112,24 @@ static double real_of(const json_t *row, const char *key)
     return json_number_value(json_object_get(row, key));
 }
 
+enum { ROWS_SHOWN = 20 };
+
 static const char columns[] =
     "10 tokens|-11 attention|6 alpha|16 first token ms|9 speed-up|13 of attention|0 status";
 
-static void print_row(const json_t *row)
+static void print_row(cli_table *rows, const json_t *row)
 {
-    cli_row cells = {.out = stdout, .columns = columns};
     const json_t *alpha = json_object_get(row, "alpha");
-    cli_cell(&cells, "%lld", (long long)json_integer_value(json_object_get(row, "tokens")));
-    cli_cell(&cells, "%s", json_string_value(json_object_get(row, "attention")));
-    cli_number_cell(&cells, json_is_real(alpha) ? "%g" : "", json_number_value(alpha));
-    cli_number_cell(&cells, "%.3f", real_of(row, "ttft_ms"));
-    cli_number_cell(&cells, "%.2fx", real_of(row, "speedup"));
-    cli_number_cell(&cells, "%.2fx", real_of(row, "attention_speedup"));
-    cli_cell(&cells, "%s%s", json_is_true(json_object_get(row, "fits")) ? "ok" : "oom",
+    cli_row_begin(rows);
+    cli_cell(rows, "%lld", (long long)json_integer_value(json_object_get(row, "tokens")));
+    cli_cell(rows, "%s", json_string_value(json_object_get(row, "attention")));
+    cli_number_cell(rows, "%g", json_is_real(alpha) ? json_number_value(alpha) : (double)NAN);
+    cli_number_cell(rows, "%.3f", real_of(row, "ttft_ms"));
+    cli_number_cell(rows, "%.2fx", real_of(row, "speedup"));
+    cli_number_cell(rows, "%.2fx", real_of(row, "attention_speedup"));
+    cli_cell(rows, "%s%s", json_is_true(json_object_get(row, "fits")) ? "ok" : "oom",
              json_is_true(json_object_get(row, "extrapolated")) ? ", extrapolated" : "");
-    putchar('\n');
+    cli_row_end(rows);
 }
 
 static void print_table(const sp_scenario *scenario, const table *t)
@@ -135,17 +137,18 @@ static void print_table(const sp_scenario *scenario, const table *t)
     const sp_setting *methods = sp_setting_find("prefill.attention");
     size_t i;
     const json_t *row;
+    cli_table rows;
     cli_print_place(stdout, scenario);
     char profile[CLI_PROFILE];
     printf("\none prompt, seed %llu, profile %s; times not validated\n\n",
            (unsigned long long)scenario->workload.seed,
            cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile));
     cli_print_loss(stdout, (cli_loss){.over_length = t->over_length_share});
-    cli_print_heads(stdout, columns);
-    putchar('\n');
+    cli_table_begin(&rows, columns, NULL, ROWS_SHOWN);
     json_array_foreach (t->rows, i, row) {
-        print_row(row);
+        print_row(&rows, row);
     }
+    cli_table_end(&rows);
     putchar('\n');
     for (int m = SP_PREFILL_DENSE + 1; m < SP_PREFILL_METHODS; m++) {
         int column = printf("%-11s ", sp_setting_value(methods, m));
@@ -218,7 +221,7 @@ static sp_status compare_methods(sp_scenario *scenario, const char *lengths, con
     return status;
 }
 
-enum { PROMPTS_SHOWN = 16 };
+enum { PROMPTS_SHOWN = 6 };
 
 typedef struct prefill_args {
     cli_common common;
@@ -281,22 +284,20 @@ static void print_attention(const sp_scenario *scenario, const sp_prefill_result
 static void print_prompts(const sp_prefill_result *result)
 {
     static const char heads[] = "8 prompt|10 tokens|16 first token ms|11 dense ms|9 speed-up";
+    cli_table rows;
     putchar('\n');
-    cli_print_heads(stdout, heads);
-    putchar('\n');
-    for (size_t p = 0; p < result->count && p < PROMPTS_SHOWN; p++) {
+    cli_table_begin(&rows, heads, NULL, PROMPTS_SHOWN);
+    for (size_t p = 0; p < result->count; p++) {
         const sp_prefill_prompt *prompt = &result->prompts[p];
-        cli_row row = {.out = stdout, .columns = heads};
-        cli_cell(&row, "%lld", (long long)prompt->id);
-        cli_cell(&row, "%lld", (long long)prompt->tokens);
-        cli_number_cell(&row, "%.3f", sp_ms_from_ns(prompt->first_token_ns));
-        cli_number_cell(&row, "%.3f", sp_ms_from_ns(prompt->dense_ns));
-        cli_number_cell(&row, "%.2fx", (double)prompt->dense_ns / (double)prompt->first_token_ns);
-        putchar('\n');
+        cli_row_begin(&rows);
+        cli_cell(&rows, "%lld", (long long)prompt->id);
+        cli_cell(&rows, "%lld", (long long)prompt->tokens);
+        cli_number_cell(&rows, "%.3f", sp_ms_from_ns(prompt->first_token_ns));
+        cli_number_cell(&rows, "%.3f", sp_ms_from_ns(prompt->dense_ns));
+        cli_number_cell(&rows, "%.2fx", (double)prompt->dense_ns / (double)prompt->first_token_ns);
+        cli_row_end(&rows);
     }
-    if (result->count > PROMPTS_SHOWN) {
-        printf("  ... %zu more\n", result->count - PROMPTS_SHOWN);
-    }
+    cli_table_end(&rows);
 }
 
 // Activations are told beside: whether they fit depends on how the software runs a layer.
@@ -595,6 +596,7 @@ static const cli_option options[] = {
                    "and keys that are drawn, by SampleAttention and by dense attention"),
     CLI_STEP_OPTIONS(prefill_args),
     CLI_JOBS_OPTION(prefill_args),
+    CLI_TABLE_OPTIONS(prefill_args),
     CLI_COMMON_OPTIONS(prefill_args),
     {0},
 };

@@ -13,7 +13,17 @@
 // "12 of 14 within their bars, 3 of them fitted to what is published"
 enum { VERDICT = 160 };
 
-enum { CELL = 32, MOST_ROWS = 60, WORST_ROWS = 10, FILE_BYTES = 900 };
+enum {
+    CELL = 32,
+    MOST_ROWS = 60,
+    WORST_ROWS = 10,
+    FILE_BYTES = 900,
+    ROWS_OF_ONE = 16, // that people see
+    ROWS_OF_FEW = 4,
+    FIGURES_LISTED = 34,
+    FEW = 2,   // figures with rows
+    MANY = 30, // figures of which those within their bars are counted alone
+};
 
 // ---- the table ----
 
@@ -37,7 +47,7 @@ static const char *error_text(double error, bool relative, bool with_sign, char 
     return text;
 }
 
-static void print_row(FILE *out, const figure_outcome *o, int width)
+static void print_row(cli_table *table, const figure_outcome *o)
 {
     static const char *const claims[] = {[FIGURE_AT_LEAST] = ">= ", [FIGURE_AT_MOST] = "<= "};
     char published[CELL];
@@ -45,22 +55,25 @@ static void print_row(FILE *out, const figure_outcome *o, int width)
     char error[CELL];
     char bar[CELL];
     const char *claim = o->claim == FIGURE_EQUAL ? "" : claims[o->claim];
-    fprintf(out, "  %-*s %12s %12s %12s", width, o->label,
-            value_text(o->published, claim, published), value_text(o->computed, "", computed),
-            error_text(o->error, o->relative, true, error));
-    if (o->has_bar) {
-        fprintf(out, " %10s  %s", error_text(o->bar, o->relative, false, bar),
-                o->within ? "within" : "outside");
-        fputs(o->fitted ? ", fitted" : "", out);
+    if (!cli_row_begin(table)) {
+        return;
     }
-    fputc('\n', out);
+    cli_cell(table, "  %s", o->label);
+    cli_cell(table, "%s", value_text(o->published, claim, published));
+    cli_cell(table, "%s", value_text(o->computed, "", computed));
+    cli_cell(table, "%s", error_text(o->error, o->relative, true, error));
+    if (o->has_bar) {
+        cli_cell(table, "%s", error_text(o->bar, o->relative, false, bar));
+        cli_cell(table, "%s%s", o->within ? "within" : "outside", o->fitted ? ", fitted" : "");
+    }
+    cli_row_end(table);
     if (o->note[0] != '\0') {
-        fputs("    ", out);
-        cli_print_wrapped(out, o->note, 4, 4);
+        fputs("    ", table->out);
+        cli_print_wrapped(table->out, o->note, 4, 4);
     }
     if (!o->within && o->why != NULL) {
-        fputs("    why: ", out);
-        cli_print_wrapped(out, o->why, 9, 9);
+        fputs("    why: ", table->out);
+        cli_print_wrapped(table->out, o->why, 9, 9);
     }
 }
 
@@ -79,7 +92,8 @@ static size_t next_worst(const figure_reproduction *r, size_t last, double above
     return worst;
 }
 
-static void print_rows(FILE *out, const figure_reproduction *r)
+// `most`: rows that people see; a file has all that is worth a row.
+static void print_rows(FILE *out, const figure_reproduction *r, int most)
 {
     size_t widest = strlen("point");
     for (size_t i = 0; i < r->count; i++) {
@@ -88,13 +102,16 @@ static void print_rows(FILE *out, const figure_reproduction *r)
     }
     // Points are all shown, as many as somebody has written down.
     bool all = !r->of_table || r->count <= MOST_ROWS;
-    int width = (int)widest;
-    fprintf(out, "  %-*s %12s %12s %12s", width, "point", "published", "computed", "error");
-    fputs(r->of_table ? "\n" : "        bar\n", out);
+    char columns[96];
+    cli_table table;
+    snprintf(columns, sizeof columns, "-%d   point|12 published|12 computed|12 error%s",
+             (int)widest + 2, r->of_table ? "" : "|10 bar|0~6 ");
+    cli_table_begin_in(&table, out, columns, r->spec->name, most);
     if (all) {
         for (size_t i = 0; i < r->count; i++) {
-            print_row(out, &r->outcomes[i], width);
+            print_row(&table, &r->outcomes[i]);
         }
+        cli_table_end(&table);
         return;
     }
     size_t row = r->count;
@@ -102,8 +119,9 @@ static void print_rows(FILE *out, const figure_reproduction *r)
     for (int i = 0; i < WORST_ROWS; i++) {
         row = next_worst(r, row, above);
         above = fabs(r->outcomes[row].error);
-        print_row(out, &r->outcomes[row], width);
+        print_row(&table, &r->outcomes[row]);
     }
+    cli_table_end(&table);
     fprintf(out, "  (the %d rows with the largest errors, of %zu)\n", (int)WORST_ROWS, r->count);
 }
 
@@ -129,7 +147,7 @@ static const char *verdict_text(const figure_reproduction *r, char text[VERDICT]
     return text;
 }
 
-static void print_reproduction(FILE *out, const figure_reproduction *r)
+static void print_reproduction(FILE *out, const figure_reproduction *r, int most)
 {
     char verdict[VERDICT];
     fprintf(out, "%s: %s\n  ", r->spec->name, r->spec->title);
@@ -138,7 +156,7 @@ static void print_reproduction(FILE *out, const figure_reproduction *r)
         fprintf(out, "  %s of the table %s\n", r->unit, r->spec->table);
     }
     fputc('\n', out);
-    print_rows(out, r);
+    print_rows(out, r, most);
     fputc('\n', out);
     for (size_t i = 0; i < json_array_size(r->spec->assumptions); i++) {
         fputs("  assumed: ", out);
@@ -152,7 +170,7 @@ static void print_reproduction(FILE *out, const figure_reproduction *r)
 static sp_status write_text(FILE *file, const void *what, sp_error *err)
 {
     (void)err;
-    print_reproduction(file, what);
+    print_reproduction(file, what, 0);
     return SP_OK;
 }
 
@@ -223,7 +241,8 @@ static sp_status read_figure(const sp_published *folder, const char *name, figur
     return status == SP_OK ? figure_spec_read(path, spec, err) : status;
 }
 
-static sp_status list_one(const sp_published *folder, const char *name, json_t *list, sp_error *err)
+static sp_status list_one(const sp_published *folder, const char *name, json_t *list,
+                          cli_table *table, sp_error *err)
 {
     figure_spec spec;
     sp_status status = read_figure(folder, name, &spec, err);
@@ -231,7 +250,10 @@ static sp_status list_one(const sp_published *folder, const char *name, json_t *
         return status;
     }
     if (list == NULL) {
-        printf("%-24s %s\n", name, spec.title);
+        cli_row_begin(table);
+        cli_cell(table, "%s", name);
+        cli_row_text(table, spec.title);
+        cli_row_end(table);
     } else {
         json_array_append_new(list,
                               sp_json_object(SP_JSON("name", name), SP_JSON("title", spec.title),
@@ -246,12 +268,19 @@ static int list_figures(const sp_published *folder, bool as_json)
     sp_error err = {0};
     json_t *list = as_json ? json_array() : NULL;
     sp_status status = SP_OK;
+    cli_table table;
+    if (!as_json) {
+        cli_table_begin(&table, "-24 name|0 title", NULL, FIGURES_LISTED);
+    }
     for (int i = 0; status == SP_OK && i < folder->count; i++) {
-        status = list_one(folder, folder->names[i], list, &err);
+        status = list_one(folder, folder->names[i], list, &table, &err);
     }
     if (status != SP_OK) {
         json_decref(list);
         return cli_fail(&err);
+    }
+    if (!as_json) {
+        cli_table_end(&table);
     }
     return as_json ? cli_print_json(sp_json_object(SP_JSON("schema", "slimpack/figures/1"),
                                                    SP_JSON("figures", list)))
@@ -262,8 +291,23 @@ static int list_figures(const sp_published *folder, bool as_json)
 
 typedef struct totals {
     json_t *figures; // NULL: printed for people
-    int within, outside;
+    int count, within, outside;
 } totals;
+
+// Of a few figures people see some rows, of many the verdicts.
+static void print_for_people(const figure_reproduction *r, int figures)
+{
+    if (cli_is_wide() || figures == 1) {
+        print_reproduction(stdout, r, ROWS_OF_ONE);
+        putchar('\n');
+    } else if (figures <= FEW) {
+        print_reproduction(stdout, r, ROWS_OF_FEW);
+        putchar('\n');
+    } else if (!r->within || figures <= MANY) {
+        char verdict[VERDICT];
+        printf("%s: %s\n", r->spec->name, verdict_text(r, verdict));
+    }
+}
 
 static sp_status report(const reproduce_args *args, const figure_reproduction *r, totals *sum,
                         sp_error *err)
@@ -273,8 +317,7 @@ static sp_status report(const reproduce_args *args, const figure_reproduction *r
     if (sum->figures != NULL) {
         json_array_append_new(sum->figures, figure_reproduction_json(r));
     } else {
-        print_reproduction(stdout, r);
-        putchar('\n');
+        print_for_people(r, sum->count);
         fflush(stdout);
     }
     return args->output != NULL ? write_reproduction(args->output, args->plot, r, err) : SP_OK;
@@ -317,7 +360,7 @@ static int reproduce(const reproduce_args *args, const sp_published *folder,
 {
     int count = args->all ? folder->count : operands->count;
     sp_error err = {0};
-    totals sum = {.figures = args->common.json ? json_array() : NULL};
+    totals sum = {.figures = args->common.json ? json_array() : NULL, .count = count};
     sp_status status = check_names(folder, operands, &err);
     if (status == SP_OK && args->output != NULL && mkdir(args->output, 0777) != 0 &&
         errno != EEXIST) {
@@ -337,7 +380,8 @@ static int reproduce(const reproduce_args *args, const sp_published *folder,
             SP_JSON("schema", "slimpack/reproduction/1"), SP_JSON("figures", sum.figures),
             SP_JSON("within", json_boolean(sum.outside == 0))));
     } else if (count > 1) {
-        printf("%d of %d figures within their bars\n", sum.within, count);
+        printf("%d of %d figures within their bars%s\n", sum.within, count,
+               cli_is_wide() || count <= FEW ? "" : "; rows and assumptions with --wide");
     }
     return cli_answer(exit_status, sum.outside == 0);
 }
@@ -378,6 +422,7 @@ static const cli_option options[] = {
         "plot", "FORMAT", reproduce_args, plot, formats,
         "with -o: draw each figure with gnuplot (png or svg), or keep the data for that (dat)"),
     CLI_JOBS_OPTION(reproduce_args),
+    CLI_TABLE_OPTIONS(reproduce_args),
     CLI_COMMON_OPTIONS(reproduce_args),
     {0},
 };

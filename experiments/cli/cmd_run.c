@@ -413,6 +413,7 @@ static const cli_option options[] = {
                     "one by one on one rank of the CPU, instead of measuring"),
     CLI_STEP_OPTIONS(run_args),
     CLI_BATCH_OPTION(run_args, "trace, timeline and plot"),
+    CLI_TABLE_OPTIONS(run_args),
     CLI_COMMON_OPTIONS(run_args),
     {0},
 };

@@ -1,7 +1,6 @@
 // `simulate` predicts steps; the files that commands write of a step stand before it.
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "experiments/cli/cli.h"
@@ -15,8 +14,9 @@
 enum {
     TRACE_RANKS = 4096,     // pipeline ranks a selection can name
     TRACE_EVENTS = 1000000, // viewers die above about this many (google/trace-viewer#298)
-    CRITICAL_SHOWN = 12,
-    DEFAULT_COLUMNS = 100,
+    CRITICAL_SHOWN = 12,    // actions with --wide
+    CRITICAL_LINES = 6,     // without
+    TIMELINE_ROWS = 4,
 };
 
 bool cli_exports_need_memory(const cli_exports *exports)
@@ -228,6 +228,7 @@ static sp_status print_critical_path(const cli_exports *exports, const sp_step_v
     if (status != SP_OK) {
         return status;
     }
+    const size_t shown = cli_is_wide() ? CRITICAL_SHOWN : CRITICAL_LINES;
     int64_t busy_ns = 0;
     for (size_t i = 0; i < count; i++) {
         busy_ns += steps[i].end_ns - steps[i].start_ns;
@@ -236,9 +237,9 @@ static sp_status print_critical_path(const cli_exports *exports, const sp_step_v
             count, sp_ms_from_ns(busy_ns),
             sp_ms_from_ns((count > 0 ? steps[count - 1].end_ns : 0) - busy_ns));
     for (size_t i = 0; i < count; i++) {
-        if (i == CRITICAL_SHOWN / 2 && count > CRITICAL_SHOWN) {
-            fprintf(exports->text, "  ... %zu more\n", count - CRITICAL_SHOWN);
-            i = count - CRITICAL_SHOWN / 2;
+        if (i == shown / 2 && count > shown) {
+            fprintf(exports->text, "  ... %zu more\n", count - shown);
+            i = count - shown / 2;
         }
         char name[32];
         sp_action_name(steps[i].action, view->plan->layout.chunks, name);
@@ -291,15 +292,54 @@ static sp_status show_topology(exported *s, sp_error *err)
     return status;
 }
 
-// Width of the terminal, if there is one.
-static int columns_of(FILE *file)
+// Colours take no place: their line is no wider than the screen.
+static void put_row(FILE *out, const char *line)
 {
-    struct winsize size;
-    if (isatty(fileno(file)) == 1 && ioctl(fileno(file), TIOCGWINSZ, &size) == 0 &&
-        size.ws_col >= 40) {
-        return size.ws_col;
+    if (strchr(line, '\033') == NULL) {
+        fprintf(out, "%s\n", line);
+    } else {
+        (fputs)(line, out);
+        (fputc)('\n', out);
     }
-    return DEFAULT_COLUMNS;
+}
+
+// Without --wide the head, the first ranks and the legend.
+static void print_short(FILE *out, char *text)
+{
+    int rows = -2; // lines but for the head and the legend
+    int row = 0;
+    for (const char *c = text; *c != '\0'; c++) {
+        rows += *c == '\n';
+    }
+    for (char *end; (end = strchr(text, '\n')) != NULL; text = end + 1, row++) {
+        *end = '\0';
+        if (row <= TIMELINE_ROWS || row > rows) {
+            put_row(out, text);
+        } else if (row == rows) {
+            fprintf(out, "... %d more ranks with --wide\n", rows - TIMELINE_ROWS);
+        }
+    }
+}
+
+static sp_status print_timeline(const cli_exports *exports, const sp_step_view *view, sp_error *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    SP_ASSERT(memory != NULL);
+    sp_status status =
+        sp_export_text(memory, view->timeline, &exports->window, cli_columns(exports->text),
+                       isatty(fileno(exports->text)) == 1, err);
+    fclose(memory);
+    fputc('\n', exports->text);
+    if (cli_is_wide()) {
+        fputs(text, exports->text);
+    } else if (text != NULL) {
+        print_short(exports->text, text);
+    }
+    fputc('\n', exports->text);
+    free(text);
+    return status;
 }
 
 static sp_status observe_one(const cli_exports *exports, const sp_step_view *view, sp_error *err)
@@ -312,10 +352,7 @@ static sp_status observe_one(const cli_exports *exports, const sp_step_view *vie
                         exports->trace_window, sp_ms_from_ns(view->timeline->iteration_ns));
     }
     if (exports->timeline) {
-        fputc('\n', exports->text);
-        status = sp_export_text(exports->text, view->timeline, &exports->window,
-                                columns_of(exports->text), isatty(fileno(exports->text)) == 1, err);
-        fputc('\n', exports->text);
+        status = print_timeline(exports, view, err);
     }
     if (status == SP_OK && exports->trace != NULL) {
         status = show_trace(&s, err);
@@ -502,7 +539,10 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
         }
         return cli_print_json(object);
     }
-    cli_print_result(stdout, &in->scenario, result);
+    bool other = args->exports.timeline || args->exports.critical_path;
+    int ranks = result->layout.dp * result->layout.pp;
+    cli_print_result(stdout, &in->scenario, result,
+                     !other || ranks <= TIMELINE_ROWS || cli_is_wide());
     if (train_tokens > 0.0) {
         char training[CLI_TRAINING];
         puts(cli_training_text(train_tokens, result, training));
@@ -575,6 +615,7 @@ static const cli_option options[] = {
                     "check the result against an independent longest path"),
     CLI_TRAIN_TOKENS_OPTION(simulate_args),
     CLI_JOBS_OPTION(simulate_args),
+    CLI_TABLE_OPTIONS(simulate_args),
     CLI_COMMON_OPTIONS(simulate_args),
     {0},
 };

@@ -17,8 +17,10 @@
 enum {
     REASON_SHOWN = 200, // characters
     CELL = 64,
-    TITLE = 128,
+    TITLE = 512,
     GROUPS_SHOWN = 16,
+    ROWS_SHOWN = 8, // of a table
+    COLUMNS = 2048,
 };
 
 // ---- the columns of the grid ----
@@ -69,53 +71,55 @@ static int width_of(const sweep_spec *spec, int axis, const sweep_best *points, 
     return (int)width;
 }
 
-static const char columns[] =
-    "14 @iteration_ms|8 error|12 @tokens_per_gpu_s|10 @tokens_per_s|11 @tflops_per_gpu|9 "
-    "@mfu_full_attention|10 @mfu|9 @peak_memory_gib|9 @memory_margin_gib|5 fits|9 @bubble_ratio";
-
-static void print_figures(const sweep_trial *trial)
+// Settings of the grid stand behind what decides.
+static void choose_columns(const sweep_spec *spec, const sweep_best *points, int64_t count,
+                           char columns[COLUMNS])
 {
-    cli_row row = {.out = stdout, .columns = columns};
-    cli_figure_cells(&row, cli_figure_of_trial, trial);
-    cli_number_cell(&row, "%.1f %%", 100.0 * trial->median_error);
-    cli_figure_cells(&row, cli_figure_of_trial, trial);
-    cli_cell(&row, "%s", trial->fits == SP_FITS_NONE ? "-" : sp_fits_names[trial->fits]);
-    cli_figure_cells(&row, cli_figure_of_trial, trial);
+    snprintf(columns, COLUMNS, "12 @iteration_ms|8 @peak_memory_gib|5~4 fits");
+    for (int a = 0; a < spec->axis_count; a++) {
+        sp_append(columns, COLUMNS, "|%d %s", width_of(spec, a, points, count), axis_name(spec, a));
+    }
+    sp_append(
+        columns, COLUMNS,
+        "|8~3 error|12~2 @tokens_per_gpu_s|7~3 @memory_margin_gib|9~5 @mfu_full_attention|8~6 "
+        "@bubble_ratio|10 @tokens_per_s|11 @tflops_per_gpu|10 @mfu|0 notes");
 }
 
-// Behind the columns, of rows alone that lose something or may not run.
-static void print_notes(const sweep_trial *trial)
+static void print_point(cli_table *table, const sweep_spec *spec, const sweep_best *point,
+                        bool best)
 {
+    int64_t digit[SWEEP_AXES];
     char text[CLI_NOTES];
+    const sweep_trial *trial = &point->trial;
+    sweep_spec_digits(spec, point->combination, digit);
+    cli_row_begin(table);
+    cli_figure_cells(table, cli_figure_of_trial, trial);
+    cli_cell(table, "%s", trial->fits == SP_FITS_NONE ? "-" : sp_fits_names[trial->fits]);
+    for (int a = 0; a < spec->axis_count; a++) {
+        char value[CELL];
+        cell(spec, a, digit[a], value);
+        cli_cell(table, "%s", value);
+    }
+    cli_number_cell(table, "%.1f %%", 100.0 * trial->median_error);
+    cli_figure_cells(table, cli_figure_of_trial, trial);
     cli_loss loss = cli_loss_of_trial(trial);
     loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
     cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY], text);
-    printf("%s%s", text[0] != '\0' ? "  " : "", text);
+    cli_cell(table, "%s%s%s", best ? "best" : "", best && text[0] != '\0' ? ", " : "", text);
+    cli_row_end(table);
 }
 
-static void print_table(const sweep_spec *spec, const sweep_best *points, int64_t count)
+static void print_table(const sweep_spec *spec, const sweep_best *points, int64_t count,
+                        const char *title, bool ranked)
 {
-    int width[SWEEP_AXES];
-    cli_print_heads(stdout, columns);
-    putchar(' ');
-    for (int a = 0; a < spec->axis_count; a++) {
-        width[a] = width_of(spec, a, points, count);
-        printf(" %*s", width[a], axis_name(spec, a));
-    }
-    putchar('\n');
+    char columns[COLUMNS];
+    cli_table table;
+    choose_columns(spec, points, count, columns);
+    cli_table_begin(&table, columns, title, ROWS_SHOWN);
     for (int64_t i = 0; i < count; i++) {
-        int64_t digit[SWEEP_AXES];
-        char text[CELL];
-        sweep_spec_digits(spec, points[i].combination, digit);
-        print_figures(&points[i].trial);
-        putchar(' ');
-        for (int a = 0; a < spec->axis_count; a++) {
-            cell(spec, a, digit[a], text);
-            printf(" %*s", width[a], text);
-        }
-        print_notes(&points[i].trial);
-        putchar('\n');
+        print_point(&table, spec, &points[i], ranked && i == 0);
     }
+    cli_table_end(&table);
 }
 
 // Points that fit tightly are ranked last, so where the first is one, all are.
@@ -133,19 +137,19 @@ static void print_tight_pick(const sweep_best *best)
     }
 }
 
-// "fastest points that fit, context 8K:"
-static void print_title(const sweep_summary *summary, const sweep_best *first, const char *title)
+// "fastest points that fit, context 8K"
+static void write_title(const sweep_summary *summary, const sweep_best *first, const char *title,
+                        char text[TITLE])
 {
     int64_t digit[SWEEP_AXES];
-    printf("\n%s", title);
+    snprintf(text, TITLE, "%s", title);
     sweep_spec_digits(summary->spec, first->combination, digit);
     for (int g = 0; g < summary->group_axis_count; g++) {
-        char text[CELL];
+        char value[CELL];
         int a = summary->group_axes[g];
-        cell(summary->spec, a, digit[a], text);
-        printf(", %s %s", axis_name(summary->spec, a), text);
+        cell(summary->spec, a, digit[a], value);
+        sp_append(text, TITLE, ", %s %s", axis_name(summary->spec, a), value);
     }
-    puts(":");
 }
 
 // A table for each group of points, with what `note` says of its first.
@@ -158,8 +162,10 @@ static void print_groups(const sweep_summary *summary, const sweep_best *points,
         while (end < count && points[end].group == points[from].group) {
             end++;
         }
-        print_title(summary, &points[from], title);
-        print_table(summary->spec, &points[from], end - from);
+        char text[TITLE];
+        write_title(summary, &points[from], title, text);
+        printf("\n%s:\n", text);
+        print_table(summary->spec, &points[from], end - from, text, note != NULL);
         if (note != NULL) {
             note(&points[from]);
         }
@@ -339,12 +345,12 @@ static json_t *summary_json(const sweep_summary *summary)
 static void put_field(FILE *out, const char *text)
 {
     const char *quote = strpbrk(text, ",\"") != NULL ? "\"" : "";
-    fputs(quote, out);
+    (fputs)(quote, out);
     for (size_t piece; *text != '\0'; text += piece) {
         piece = *text == '"' ? 1 : strcspn(text, "\"");
-        fprintf(out, "%s%.*s", *text == '"' ? "\"" : "", (int)piece, text);
+        sp_print(out, "%s%.*s", *text == '"' ? "\"" : "", (int)piece, text);
     }
-    fputs(quote, out);
+    (fputs)(quote, out);
 }
 
 // CSV (RFC 4180): a column for each axis of the grid, then status, degrees, strategy, schedule, the
@@ -353,24 +359,24 @@ static void csv_head(FILE *out, const sweep_spec *spec)
 {
     for (int a = 0; a < spec->axis_count; a++) {
         put_field(out, spec->axes[a].path);
-        fputc(',', out);
+        (fputc)(',', out);
     }
-    fputs("status", out);
+    (fputs)("status", out);
     for (int d = 0; d < SWEEP_DEGREES; d++) {
-        fprintf(out, ",%s", sweep_degree_names[d]);
+        sp_print(out, ",%s", sweep_degree_names[d]);
     }
-    fputs(",strategy,schedule", out);
+    (fputs)(",strategy,schedule", out);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        fprintf(out, ",%s", sweep_figure_names[f]);
+        sp_print(out, ",%s", sweep_figure_names[f]);
     }
-    fputs(",fits,median_error,reason\n", out);
+    (fputs)(",fits,median_error,reason\n", out);
 }
 
 static void put_number(FILE *out, double value)
 {
-    fputc(',', out);
+    (fputc)(',', out);
     if (isfinite(value)) {
-        fprintf(out, "%.10g", value);
+        sp_print(out, "%.10g", value);
     }
 }
 
@@ -382,22 +388,22 @@ static void csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
     for (int a = 0; a < spec->axis_count; a++) {
         char *text = value_text(spec, a, digit[a]);
         put_field(out, text != NULL ? text : "?");
-        fputc(',', out);
+        (fputc)(',', out);
         free(text);
     }
-    fputs(sweep_status_names[trial->status], out);
+    (fputs)(sweep_status_names[trial->status], out);
     for (int d = 0; d < SWEEP_DEGREES; d++) {
         put_number(out, trial->degree[d] > 0 ? trial->degree[d] : (double)NAN);
     }
-    fprintf(out, ",%s,%s", trial->strategy, trial->schedule);
+    sp_print(out, ",%s,%s", trial->strategy, trial->schedule);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         put_number(out, trial->figure[f]);
     }
-    fprintf(out, ",%s", trial->fits == SP_FITS_NONE ? "" : sp_fits_names[trial->fits]);
+    sp_print(out, ",%s", trial->fits == SP_FITS_NONE ? "" : sp_fits_names[trial->fits]);
     put_number(out, trial->median_error);
-    fputc(',', out);
+    (fputc)(',', out);
     put_field(out, trial->reason);
-    fputc('\n', out);
+    (fputc)('\n', out);
 }
 
 // ---- the picture ----
@@ -470,7 +476,7 @@ typedef struct sweep_args {
     cli_common common;
     int64_t jobs, top, sample, search, seed;
     const char *output, *by, *where, *pareto, *plot, *shard;
-    bool resume, dry_run, csv;
+    bool resume, dry_run;
     bool launched; // a launcher chooses the shard
 } sweep_args;
 
@@ -715,7 +721,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary)
     sp_error err = {0};
     int exit_status = 0;
     warn_of_points(&args->common, summary);
-    if (args->csv) {
+    if (args->common.csv) {
         print_chosen_rows(args, summary);
     } else if (args->common.json) {
         exit_status = cli_print_json(summary_json(summary));
@@ -742,7 +748,7 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
                              .resume = args->resume,
                              .quiet = args->common.quiet,
                              .choice = *choice};
-    if (args->csv) {
+    if (args->common.csv) {
         csv_head(stdout, summary->spec);
         bool every = args->top == 0 && args->pareto == NULL;
         summary->options.each = every ? print_row : NULL;
@@ -780,15 +786,12 @@ static int run(const void *given, const cli_operands *operands)
     if (args.output == NULL && !args.dry_run) {
         return cli_usage_error(&cli_cmd_sweep, "'sweep' needs -o FILE (or --dry-run)");
     }
-    if (args.csv && args.common.json) {
-        return cli_usage_error(&cli_cmd_sweep, "--csv and --json exclude each other");
-    }
-    if (args.csv && args.pareto != NULL && (args.by != NULL || args.top > 0)) {
+    if (args.common.csv && args.pareto != NULL && (args.by != NULL || args.top > 0)) {
         return cli_usage_error(&cli_cmd_sweep,
                                "--csv prints the front of --pareto: no --%s with it",
                                args.by != NULL ? "by" : "top");
     }
-    if (args.csv && args.by != NULL && args.top == 0) {
+    if (args.common.csv && args.by != NULL && args.top == 0) {
         return cli_usage_error(
             &cli_cmd_sweep, "--csv prints every point in the order of the grid: --by needs --top");
     }
@@ -821,9 +824,10 @@ static const cli_option options[] = {
                     "<= 4 && peak_memory_gib < 60\"; all are evaluated"),
     CLI_NAMES_OPTION("pareto", "X,Y", sweep_args, pareto, sweep_figure_names,
                      "list the Pareto front of two figures, too"),
-    CLI_FLAG_OPTION("csv", sweep_args, csv,
+    CLI_FLAG_OPTION("csv", sweep_args, common.csv,
                     "print CSV on standard output in place of the summary: every point, or those "
                     "of --where, --top or --pareto"),
+    CLI_FLAG_OPTION("markdown", sweep_args, common.markdown, "print the tables alone, as Markdown"),
     CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", sweep_args, plot,
                     "draw the points and the Pareto front (default iteration_ms,peak_memory_gib) "
                     "with gnuplot (.png or .svg), or keep the data for that (.dat)"),
@@ -954,6 +958,7 @@ static int run_merge(const void *given, const cli_operands *operands)
 static const cli_option merge_options[] = {
     CLI_TEXT_OPTION(CLI_KEPT, 'o', "output", "FILE", merge_args, output, "results file"),
     CLI_SAMPLE_OPTIONS(merge_args),
+    CLI_TABLE_OPTIONS(merge_args),
     CLI_COMMON_OPTIONS(merge_args),
     {0},
 };

@@ -63,7 +63,11 @@ static void add_word(FILE *out, const char *word)
     }
     fputs(" '", out);
     for (; *word != '\0'; word++) {
-        fputs(*word == '\'' ? "'\\''" : (const char[]){*word, '\0'}, out);
+        if (*word == '\'') {
+            fputs("'\\''", out);
+        } else {
+            fputc(*word, out);
+        }
     }
     putc('\'', out);
 }
@@ -768,6 +772,7 @@ static const cli_option options[] = {
     CLI_EMIT_OPTION(tune_args, "the answer"),
     CLI_SET_OPTION(tune_args),
     CLI_JOBS_OPTION(tune_args),
+    CLI_TABLE_OPTIONS(tune_args),
     CLI_COMMON_OPTIONS(tune_args),
     {0},
 };

@@ -298,6 +298,7 @@ static const cli_option options[] = {
                    "logged steps to leave out at the beginning of each log and restart (default: a "
                    "tenth, 1 to 10)"),
     CLI_JOBS_OPTION(validate_args),
+    CLI_TABLE_OPTIONS(validate_args),
     CLI_COMMON_OPTIONS(validate_args),
     {0},
 };

@@ -18,7 +18,7 @@ enum { STACK_LINE = 768 };
 
 // As sp_setting_value(), with the strategies, which the scenario's reader does not know; asked for
 // index 0, 1, ... until it returns NULL.
-static const char *setting_value(const sp_setting *setting, int index)
+const char *cli_setting_value(const sp_setting *setting, int index)
 {
     return strcmp(setting->key, "strategy.kind") == 0 ? sp_strategy_names[index]
                                                       : sp_setting_value(setting, index);
@@ -160,6 +160,10 @@ static sp_status list_results(json_t *list, sp_error *err)
     const sp_figure *key = NULL;
     for (int i = 0; (key = sp_figure_at(i)) != NULL; i++) {
         add_line(list, key->key, key->text);
+        if (key->label != NULL) {
+            sp_json_put(json_array_get(list, json_array_size(list) - 1), "heading",
+                        json_string(key->label));
+        }
     }
     return SP_OK;
 }
@@ -635,7 +639,7 @@ static json_t *setting_json(const sp_setting *setting)
     char usual[SP_SETTING_TYPE];
     json_t *values = json_array();
     const char *value = NULL;
-    for (int i = 0; (value = setting_value(setting, i)) != NULL; i++) {
+    for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
         json_array_append_new(values, json_string(value));
     }
     char text[LINE];
@@ -671,7 +675,7 @@ static void print_values(const sp_setting *setting)
     const char *words[MOST_WORDS];
     int count = 0;
     const char *value = NULL;
-    while (count < MOST_WORDS && (value = setting_value(setting, count)) != NULL) {
+    while (count < MOST_WORDS && (value = cli_setting_value(setting, count)) != NULL) {
         words[count++] = value;
     }
     // Of other kinds the type says the values.
@@ -876,7 +880,7 @@ static void put_values(FILE *out, const sp_setting *setting)
         fputs(setting->kind == SP_SETTING_TOKENS ? "; `128K` is 131072" : "", out);
         return;
     }
-    for (int i = 0; (value = setting_value(setting, i)) != NULL; i++) {
+    for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
         fprintf(out, "%s`%s`", i > 0 ? ", " : "", value);
     }
 }
@@ -938,6 +942,16 @@ static const cli_command *const commands[] = {
     &cli_cmd_help,
     NULL,
 };
+
+const cli_command *cli_command_at(int index)
+{
+    return commands[index];
+}
+
+const char *cli_list_at(int index)
+{
+    return index < LISTS ? lists[index].name : NULL;
+}
 
 const cli_command *cli_find_command(const char *name)
 {
@@ -1135,240 +1149,6 @@ static void print_manual(FILE *out)
              ".IP");
 }
 
-// ---- completion for bash: a function whose cases are written out ----
-
-static void put_words(FILE *out, const cli_command *command)
-{
-    for (const cli_option *option = command->options; option->name != NULL; option++) {
-        fprintf(out, " --%s", option->name);
-        if (option->letter != '\0') {
-            fprintf(out, " -%c", option->letter);
-        }
-    }
-}
-
-// Patterns "command --name" (and "command -n") of the options of one kind, or of several.
-static void put_patterns(FILE *out, bool files)
-{
-    bool first = true;
-    for (int i = 0; commands[i] != NULL; i++) {
-        for (const cli_option *option = commands[i]->options; option->name != NULL; option++) {
-            if (option->kind == CLI_FLAG || cli_is_file(option->kind) != files) {
-                continue;
-            }
-            fprintf(out, "%s\"%s --%s\"", first ? "" : " | ", commands[i]->name, option->name);
-            if (option->letter != '\0') {
-                fprintf(out, " | \"%s -%c\"", commands[i]->name, option->letter);
-            }
-            first = false;
-        }
-    }
-    // A case needs a pattern even where no option has the kind; no command has this name.
-    fputs(first ? "\"- -\")\n" : ")\n", out);
-}
-
-// Cases of the options whose values have names: the part after the last comma is completed.
-static void put_names(FILE *out)
-{
-    for (int i = 0; commands[i] != NULL; i++) {
-        for (const cli_option *option = commands[i]->options; option->name != NULL; option++) {
-            if (option->names == NULL) {
-                continue;
-            }
-            fprintf(out, "        \"%s --%s\")\n            words=\"", commands[i]->name,
-                    option->name);
-            for (int n = 0; option->names[n] != NULL; n++) {
-                fprintf(out, "%s%s", n > 0 ? " " : "", option->names[n]);
-            }
-            fputs("\"\n"
-                  "            mapfile -t COMPREPLY < <(compgen -P \"${word%\"${word##*,}\"}\" \\\n"
-                  "                -W \"$words\" -- \"${word##*,}\")\n"
-                  "            return\n"
-                  "            ;;\n",
-                  out);
-        }
-    }
-}
-
-// Cases of the options that state a setting, as --cluster does: what is built in, and files.
-static void put_stated(FILE *out)
-{
-    for (int i = 0; commands[i] != NULL; i++) {
-        for (const cli_option *option = commands[i]->options; option->name != NULL; option++) {
-            const sp_setting *setting = sp_setting_find(option->name);
-            if (option->kind == CLI_FLAG || option->names != NULL || setting == NULL ||
-                setting_value(setting, 0) == NULL) {
-                continue;
-            }
-            fprintf(out,
-                    "        \"%s --%s\")\n"
-                    "            mapfile -t COMPREPLY < \\\n"
-                    "                <(compgen -f -W \"$(_slimpack_values %s)\" -- \"$word\")\n"
-                    "            return\n"
-                    "            ;;\n",
-                    commands[i]->name, option->name, setting->key);
-        }
-    }
-}
-
-// A function that prints the values of a setting with names.
-static void put_setting_values(FILE *out)
-{
-    fputs("_slimpack_values() # KEY\n{\n    case \"$1\" in\n", out);
-    const sp_setting *setting = NULL;
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        const char *value = setting_value(setting, 0);
-        if (value == NULL) {
-            continue;
-        }
-        fprintf(out, "    %s) echo \"", setting->key);
-        for (int v = 1; value != NULL; value = setting_value(setting, v++)) {
-            fprintf(out, "%s%s", v > 1 ? " " : "", value);
-        }
-        fputs("\" ;;\n", out);
-    }
-    fputs("    esac\n}\n", out);
-}
-
-static void put_setting_keys(FILE *out)
-{
-    const sp_setting *setting = NULL;
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", setting->key);
-    }
-}
-
-// Keys after --set, and values after KEY=. Bash makes a word of its own of an equals sign, unless
-// COMP_WORDBREAKS is without it.
-static void put_set(FILE *out)
-{
-    put_setting_values(out);
-    fputs("_slimpack_set() # WORD\n"
-          "{\n"
-          "    if [ \"${1#*=}\" != \"$1\" ]; then\n"
-          "        mapfile -t COMPREPLY < <(compgen -P \"${1%%=*}=\" \\\n"
-          "            -W \"$(_slimpack_values \"${1%%=*}\")\" -- \"${1#*=}\")\n"
-          "        return\n"
-          "    fi\n"
-          "    compopt -o nospace +o filenames 2>/dev/null\n"
-          "    mapfile -t COMPREPLY < <(compgen -S = -W \"",
-          out);
-    put_setting_keys(out);
-    fputs("\" -- \"$1\")\n"
-          "}\n",
-          out);
-}
-
-static void put_split_set(FILE *out)
-{
-    fputs("    if [ \"${COMP_WORDS[COMP_CWORD - 2]}\" = --set ] && [ \"$word\" = \"=\" ]; then\n"
-          "        mapfile -t COMPREPLY < \\\n"
-          "            <(compgen -W \"$(_slimpack_values \"${COMP_WORDS[COMP_CWORD - 1]}\")\")\n"
-          "        return\n"
-          "    elif [ \"$COMP_CWORD\" -gt 3 ] && [ \"${COMP_WORDS[COMP_CWORD - 3]}\" = --set ] &&\n"
-          "        [ \"${COMP_WORDS[COMP_CWORD - 1]}\" = \"=\" ]; then\n"
-          "        mapfile -t COMPREPLY < \\\n"
-          "            <(compgen -W \"$(_slimpack_values \"${COMP_WORDS[COMP_CWORD - 2]}\")\" -- "
-          "\"$word\")\n"
-          "        return\n"
-          "    fi\n",
-          out);
-}
-
-// The case of the commands that have --set.
-static void put_set_case(FILE *out)
-{
-    bool first = true;
-    for (int i = 0; commands[i] != NULL; i++) {
-        for (const cli_option *option = commands[i]->options; option->name != NULL; option++) {
-            if (option->kind == CLI_LIST && strcmp(option->name, "set") == 0) {
-                fprintf(out, "%s\"%s --set\"", first ? "        " : " | ", commands[i]->name);
-                first = false;
-            }
-        }
-    }
-    fputs(first ? ""
-                : ")\n            _slimpack_set \"$word\"\n            return\n            ;;\n",
-          out);
-}
-
-// Options of each command, and what `help` explains.
-static void put_words_of_commands(FILE *out)
-{
-    for (int i = 0; commands[i] != NULL; i++) {
-        fprintf(out, "        %s)\n            words=\"--help", commands[i]->name);
-        put_words(out, commands[i]);
-        fputs("\"\n            ;;\n", out);
-    }
-    fputs("        esac\n"
-          "        if [ \"$command\" = help ] && [ \"${word#-}\" = \"$word\" ]; then\n"
-          "            words=\"",
-          out);
-    for (int i = 0; commands[i] != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", commands[i]->name);
-    }
-    for (int i = 0; i < LISTS; i++) {
-        fprintf(out, " %s", lists[i].name);
-    }
-    fputc(' ', out);
-    put_setting_keys(out);
-}
-
-static void print_completion(FILE *out)
-{
-    fputs("# bash completion for slimpack, written by 'slimpack help --completion'\n", out);
-    put_set(out);
-    fputs("_slimpack()\n"
-          "{\n"
-          "    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=\n"
-          "    COMPREPLY=()\n"
-          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-          "        words=\"--version --help",
-          out);
-    for (int i = 0; commands[i] != NULL; i++) {
-        fprintf(out, " %s", commands[i]->name);
-    }
-    fputs("\"\n"
-          "    else\n",
-          out);
-    put_split_set(out);
-    fputs("        case \"$command ${COMP_WORDS[COMP_CWORD - 1]}\" in\n", out);
-    put_names(out);
-    put_stated(out);
-    put_set_case(out);
-    fputs("        ", out);
-    put_patterns(out, true);
-    fputs("            mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n"
-          "            return\n"
-          "            ;;\n"
-          "        ",
-          out);
-    put_patterns(out, false);
-    fputs("            return\n"
-          "            ;;\n"
-          "        esac\n"
-          "        case \"$command\" in\n",
-          out);
-    put_words_of_commands(out);
-    fputs("\"\n"
-          "        elif [ \"${word#-}\" = \"$word\" ]; then\n"
-          "            case \"$command\" in\n"
-          "            tune) words=$(_slimpack_values model) ;;\n"
-          "            lengths) words=$(_slimpack_values workload.lengths) ;;\n"
-          "            reproduce) words=$(\"${COMP_WORDS[0]}\" reproduce 2>/dev/null | sed 's/ "
-          ".*//') ;;\n"
-          "            *) words= ;;\n"
-          "            esac\n"
-          "            mapfile -t COMPREPLY < <(compgen -f -W \"$words\" -- \"$word\")\n"
-          "            return\n"
-          "        fi\n"
-          "    fi\n"
-          "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n"
-          "}\n"
-          "complete -o filenames -F _slimpack slimpack\n",
-          out);
-}
-
 typedef struct help_args {
     bool manual;
     bool completion;
@@ -1434,13 +1214,20 @@ static int unknown_topic(const char *word)
 
 static int print_whole(const help_args *args, const cli_operands *operands)
 {
-    if (operands->count > 0 || args->common.json ||
-        args->manual + args->completion + args->markdown > 1) {
-        return cli_usage_error(&cli_cmd_help, "--man, --completion and --markdown stand alone");
+    const char *shell = operands->count > 0 ? operands->items[0] : "bash";
+    bool alone = args->manual + args->completion + args->markdown == 1 && !args->common.json &&
+                 operands->count <= (args->completion ? 1 : 0);
+    if (!alone) {
+        return cli_usage_error(&cli_cmd_help,
+                               "--man, --completion [bash|zsh|fish] and --markdown stand alone");
     }
-    (args->manual       ? print_manual
-     : args->completion ? print_completion
-                        : print_settings_markdown)(stdout);
+    if (args->completion && !cli_print_completion(stdout, shell)) {
+        return cli_usage_error(&cli_cmd_help, "--completion is for bash, zsh or fish, not '%s'",
+                               shell);
+    }
+    if (args->manual || args->markdown) {
+        (args->manual ? print_manual : print_settings_markdown)(stdout);
+    }
     return 0;
 }
 
@@ -1478,19 +1265,17 @@ static int run(const void *given, const cli_operands *operands)
 
 static const cli_option options[] = {
     CLI_FLAG_OPTION("man", help_args, manual, "print the manual page, as source for man(1)"),
-    CLI_FLAG_OPTION("completion", help_args, completion, "print the completion script for bash"),
+    CLI_FLAG_OPTION("completion", help_args, completion,
+                    "print the completion script for a shell: bash, zsh or fish (default bash)"),
     CLI_FLAG_OPTION("markdown", help_args, markdown,
                     "print the page of all settings of a scenario, as Markdown"),
-    CLI_COMMON_OPTIONS(help_args),
+    CLI_ANSWER_OPTIONS(help_args),
     {0},
 };
 
 static const char *const examples[] = {
-    "slimpack help lengths",
-    "slimpack help memory.recompute",
-    "slimpack help models",
-    ". <(slimpack help --completion)",
-    NULL,
+    "slimpack help lengths",           "slimpack help memory.recompute",  "slimpack help models",
+    ". <(slimpack help --completion)", "slimpack help --completion fish", NULL,
 };
 
 const cli_command cli_cmd_help = {

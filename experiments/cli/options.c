@@ -61,7 +61,7 @@ void cli_print_help(FILE *out, const cli_command *command)
     }
     fputs("\nexamples:\n", out);
     for (int i = 0; command->examples[i] != NULL; i++) {
-        fprintf(out, "  %s\n", command->examples[i]);
+        cli_print_command(out, command->examples[i], fprintf(out, "  "), 6);
     }
 }
 
@@ -489,14 +489,20 @@ static int check_input(const cli_command *command, const void *args, const cli_o
                : CLI_PROCEED;
 }
 
-// Where an output is standard output, people are told things on standard error.
-static int give_standard_output(const cli_command *command, const cli_option *output, bool json,
-                                bool *given)
+// One option alone can have standard output.
+static int take_standard_output(const cli_command *command, const char *option, const char **stated)
 {
-    if (json || *given) {
-        return cli_usage_error(command, "--%s and %s would both write to standard output",
-                               output->name, json ? "--json" : "another output");
+    if (*stated != NULL) {
+        return cli_usage_error(command, "--%s and --%s would both write to standard output", option,
+                               *stated);
     }
+    *stated = option;
+    return CLI_PROCEED;
+}
+
+// Where an output is standard output, people are told things on standard error.
+static int give_standard_output(void)
+{
     int descriptor = dup(STDOUT_FILENO);
     if (descriptor < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
         sp_error err = {0};
@@ -504,7 +510,6 @@ static int give_standard_output(const cli_command *command, const cli_option *ou
         return cli_fail(&err);
     }
     sp_output_use_standard(descriptor);
-    *given = true;
     return CLI_PROCEED;
 }
 
@@ -545,9 +550,14 @@ static int check_output(const cli_command *command, const void *args, const cli_
 // there, and no stream is used twice; else that is reported, and the exit status returned.
 static int prepare_files(const cli_command *command, void *args, const cli_operands *operands)
 {
-    bool json = flag_of(command, args, "json");
-    bool given = false;
+    static const char *const alone[] = {"json", "csv", "markdown"};
+    const char *stated = NULL; // the option that has standard output
     int result = name_streams(command, args, operands);
+    for (size_t i = 0; i < sizeof alone / sizeof alone[0] && result == CLI_PROCEED; i++) {
+        if (command != &cli_cmd_help && flag_of(command, args, alone[i])) {
+            result = take_standard_output(command, alone[i], &stated);
+        }
+    }
     if (result == CLI_PROCEED) {
         result = check_input(command, args, operands);
     }
@@ -560,7 +570,8 @@ static int prepare_files(const cli_command *command, void *args, const cli_opera
         bool standard =
             option->kind == CLI_OUTPUT && path != NULL && sp_descriptor_of(path) == STDOUT_FILENO;
         if (standard && result == CLI_PROCEED) {
-            result = give_standard_output(command, option, json, &given);
+            result = take_standard_output(command, option->name, &stated);
+            result = result == CLI_PROCEED ? give_standard_output() : result;
         }
     }
     return result;
@@ -595,8 +606,18 @@ int cli_run(const cli_command *command, int argc, char **argv)
         result = prepare_files(command, args, &operands);
     }
     if (result == CLI_PROCEED) {
+        // Help is whole, and as wide as a page; a stream is for programs.
+        bool help = command == &cli_cmd_help;
+        const cli_common common = {.json = flag_of(command, args, "json"),
+                                   .quiet = flag_of(command, args, "quiet"),
+                                   .wide = help || flag_of(command, args, "wide") ||
+                                           flag_of(command, args, "stream"),
+                                   .csv = flag_of(command, args, "csv"),
+                                   .markdown = !help && flag_of(command, args, "markdown")};
+        cli_screen_begin(&common);
         warn_of_repeated(&in);
         result = command->run(args, &operands);
+        cli_screen_end();
     }
     free_lists(command, args);
     sp_free(args);

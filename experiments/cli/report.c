@@ -1,5 +1,5 @@
-// Errors, notes and results are printed here, tables by their columns; files and pictures are
-// written, and an end of the program by a signal leaves no part of them behind.
+// Errors, results as JSON and numbers are printed here; files and pictures are written, and an end
+// of the program by a signal leaves no part of them behind.
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,7 +20,6 @@
 #include "sim/base/parallel.h"
 
 enum {
-    LINE_COLUMNS = 80,
     // Enough for every digit that can be told from rounding; the same on every compiler.
     JSON_DIGITS = 15,
 };
@@ -93,28 +92,6 @@ int cli_usage_error(const cli_command *command, const char *format, ...)
     return sp_status_exit(SP_ERR_USAGE);
 }
 
-void cli_warn(bool quiet, const char *format, ...)
-{
-    if (quiet) {
-        return;
-    }
-    va_list args;
-    fflush(stdout);
-    fputs("warning: ", stderr);
-    va_start(args, format);
-    sp_vprint(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-}
-
-void cli_warn_all(bool quiet, const char *source, const json_t *texts)
-{
-    for (size_t i = 0; i < json_array_size(texts); i++) {
-        cli_warn(quiet, "%s%s%s", source != NULL ? source : "", source != NULL ? ": " : "",
-                 json_string_value(json_array_get(texts, i)));
-    }
-}
-
 static int print_json_text(const char *text, size_t bytes, void *out)
 {
     sp_print_json_text(out, text, bytes);
@@ -139,7 +116,7 @@ int cli_print_json(json_t *root)
     (void)json_dump_callback(root, print_json_text, stdout,
                              JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(JSON_DIGITS));
     json_decref(root);
-    putchar('\n');
+    (putchar)('\n');
     return sp_status_exit(SP_OK);
 }
 
@@ -158,119 +135,6 @@ sp_status cli_write_json(const char *path, json_t *root, sp_error *err)
     status = status == SP_OK ? cli_write_file(path, dump_json, root, err) : status;
     json_decref(root);
     return status;
-}
-
-void cli_print_wrapped(FILE *out, const char *text, int column, int indent)
-{
-    bool at_start = true;
-    if (column < indent) {
-        fprintf(out, "%*s", indent - column, "");
-        column = indent;
-    }
-    while (*text != '\0') {
-        if (strncmp(text, "\n\n", 2) == 0) {
-            fprintf(out, "\n\n%*s", indent, "");
-            column = indent;
-            at_start = true;
-            text += 2;
-            continue;
-        }
-        size_t blanks = strspn(text, " \n");
-        text += blanks;
-        int word = (int)strcspn(text, " \n");
-        if (!at_start && column + 1 + word > LINE_COLUMNS) {
-            fprintf(out, "\n%*s", indent, "");
-            column = indent;
-        } else if (!at_start) {
-            fputc(' ', out);
-            column++;
-        }
-        fprintf(out, "%.*s", word, text);
-        column += word;
-        text += word;
-        at_start = false;
-    }
-    fputc('\n', out);
-}
-
-// ---- tables ----
-
-enum { CELL = 64 };
-
-// The key or heading of the next column up to its end or '='.
-static const char *name_of(const cli_row *row, char name[CELL])
-{
-    const char *text = strchr(row->columns, ' ') + 1;
-    snprintf(name, CELL, "%.*s", (int)strcspn(text, "|="), text);
-    return name;
-}
-
-static void put_cell(cli_row *row, const char *text)
-{
-    int width = (int)strtol(row->columns, NULL, 10);
-    const char *space = !row->begun ? "" : width > 0 ? " " : "  ";
-    fprintf(row->out, "%s%*s", space, width, text);
-    row->begun = true;
-    row->columns += strcspn(row->columns, "|");
-    row->columns += *row->columns == '|';
-}
-
-void cli_print_heads(FILE *out, const char *columns)
-{
-    cli_row row = {.out = out, .columns = columns};
-    while (*row.columns != '\0') {
-        char name[CELL];
-        const char *given = strpbrk(row.columns, "=|");
-        if (given != NULL && *given == '=') {
-            snprintf(name, sizeof name, "%.*s", (int)strcspn(given + 1, "|"), given + 1);
-        } else if (name_of(&row, name)[0] == '@') {
-            snprintf(name, sizeof name, "%s", sp_figure_find(name + 1)->label);
-        }
-        put_cell(&row, name);
-    }
-}
-
-void cli_cell(cli_row *row, const char *format, ...)
-{
-    char text[SP_ERROR_TEXT];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    put_cell(row, text);
-}
-
-void cli_number_cell(cli_row *row, const char *format, double value)
-{
-    char text[CELL];
-    snprintf(text, sizeof text, isfinite(value) ? format : "-", value);
-    put_cell(row, text);
-}
-
-void cli_figure_cells(cli_row *row, double (*value)(const void *source, const char *key),
-                      const void *source)
-{
-    char name[CELL];
-    while (*row->columns != '\0' && name_of(row, name)[0] == '@') {
-        const sp_figure *figure = sp_figure_find(name + 1);
-        double number = value(source, figure->key);
-        char text[CELL];
-        if (figure->digits == SP_SHORT_NUMBER) {
-            cli_short_number(number, text);
-        } else {
-            snprintf(text, sizeof text,
-                     !isfinite(number) ? "-"
-                     : figure->percent ? "%.*f %%"
-                                       : "%.*f",
-                     figure->digits, figure->percent ? 100.0 * number : number);
-        }
-        put_cell(row, text);
-    }
-}
-
-double cli_figure_of_result(const void *result, const char *key)
-{
-    return sp_figure_value(result, key);
 }
 
 const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])

@@ -7,6 +7,12 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
+enum {
+    RANKS_SHOWN = 4, // that people see
+    BOTH_SHOWN = 8,
+    STEPS_SHOWN = 6,
+};
+
 double cli_figure_of_trial(const void *trial, const char *key)
 {
     sweep_figure figure = SWEEP_ITERATION_MS;
@@ -178,6 +184,12 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     return text;
 }
 
+const char *cli_model_name(const sp_scenario *scenario)
+{
+    const char *stated = json_string_value(json_object_get(scenario->stated, "model"));
+    return stated != NULL ? stated : scenario->model.name;
+}
+
 void cli_print_place(FILE *out, const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
@@ -185,7 +197,7 @@ void cli_print_place(FILE *out, const sp_scenario *scenario)
         fprintf(out, "uniform costs on pp %d, dp %d", layout->pp, layout->dp);
     } else {
         fprintf(out, "%s on %lld %s (%s, %d node%s): tp %d, cp %d, pp %d, dp %d",
-                scenario->model.name, (long long)sp_layout_ranks(layout), scenario->cluster.gpu,
+                cli_model_name(scenario), (long long)sp_layout_ranks(layout), scenario->cluster.gpu,
                 scenario->cluster.name, scenario->cluster.nodes,
                 scenario->cluster.nodes == 1 ? "" : "s", layout->tp, layout->cp, layout->pp,
                 layout->dp);
@@ -380,7 +392,7 @@ static void print_time(FILE *out, const sp_result *result)
 static void print_reserve(FILE *out, const sp_result *result)
 {
     double reserve_gib = sp_gib_from_bytes(result->memory_reserve_bytes);
-    if (reserve_gib <= 0.0) {
+    if (reserve_gib <= 0.0 || !cli_is_wide()) {
         return;
     }
     fprintf(out, "\n                 of %.2f GiB, %.2f are kept for",
@@ -451,39 +463,51 @@ static void print_peak(FILE *out, const sp_result *result)
 }
 
 // The slowest data-parallel rank of each pipeline rank.
-static void print_ranks(FILE *out, const sp_result *result)
+static sp_rank_metrics worst_of(const sp_result *result, int pp_rank)
+{
+    int pp = result->layout.pp;
+    sp_rank_metrics worst = result->ranks[pp_rank];
+    for (int d = 1; d < result->layout.dp; d++) {
+        const sp_rank_metrics *rank = &result->ranks[(size_t)d * (size_t)pp + (size_t)pp_rank];
+        worst.busy_ns = rank->busy_ns > worst.busy_ns ? rank->busy_ns : worst.busy_ns;
+        worst.span_ns = rank->span_ns > worst.span_ns ? rank->span_ns : worst.span_ns;
+        worst.units_peak =
+            rank->units_peak > worst.units_peak ? rank->units_peak : worst.units_peak;
+        worst.peak_bytes =
+            rank->peak_bytes > worst.peak_bytes ? rank->peak_bytes : worst.peak_bytes;
+    }
+    return worst;
+}
+
+static void print_ranks(const sp_result *result)
 {
     int pp = result->layout.pp;
     double batches = (double)result->batch_count;
     bool with_memory = result->parameters > 0;
-    fprintf(out, "\n   pp      busy ms      span ms   %s   units%s\n",
-            cli_waits_for_peers(result) ? "waiting" : " bubble", with_memory ? "    peak GiB" : "");
-    for (int r = 0; r < pp && r < CLI_RANKS_SHOWN; r++) {
-        sp_rank_metrics worst = result->ranks[r];
-        for (int d = 1; d < result->layout.dp; d++) {
-            const sp_rank_metrics *rank = &result->ranks[(size_t)d * (size_t)pp + (size_t)r];
-            worst.busy_ns = rank->busy_ns > worst.busy_ns ? rank->busy_ns : worst.busy_ns;
-            worst.span_ns = rank->span_ns > worst.span_ns ? rank->span_ns : worst.span_ns;
-            worst.units_peak =
-                rank->units_peak > worst.units_peak ? rank->units_peak : worst.units_peak;
-            worst.peak_bytes =
-                rank->peak_bytes > worst.peak_bytes ? rank->peak_bytes : worst.peak_bytes;
-        }
+    char columns[128];
+    cli_table table;
+    snprintf(columns, sizeof columns, "5 pp|12 busy ms|12 span ms|9 %s|7 units%s",
+             cli_waits_for_peers(result) ? "waiting" : "bubble", with_memory ? "|11 peak GiB" : "");
+    putchar('\n');
+    cli_table_begin(&table, columns, "ranks", RANKS_SHOWN);
+    for (int r = 0; r < pp; r++) {
+        const sp_rank_metrics worst = worst_of(result, r);
         double room_ns = result->makespan_ns;
-        fprintf(out, "  %3d %12.3f %12.3f %7.2f %% %7.4g", r,
-                sp_ms_from_ns(worst.busy_ns) / batches, sp_ms_from_ns(worst.span_ns) / batches,
-                room_ns > 0.0 ? 100.0 * (1.0 - (double)worst.busy_ns / room_ns) : 0.0,
-                worst.units_peak);
+        cli_row_begin(&table);
+        cli_cell(&table, "%d", r);
+        cli_number_cell(&table, "%.3f", sp_ms_from_ns(worst.busy_ns) / batches);
+        cli_number_cell(&table, "%.3f", sp_ms_from_ns(worst.span_ns) / batches);
+        cli_number_cell(&table, "%.2f %%",
+                        room_ns > 0.0 ? 100.0 * (1.0 - (double)worst.busy_ns / room_ns) : 0.0);
+        cli_number_cell(&table, "%.4g", worst.units_peak);
         if (with_memory) {
-            fprintf(out, " %11.2f", sp_gib_from_bytes(worst.peak_bytes));
+            cli_number_cell(&table, "%.2f", sp_gib_from_bytes(worst.peak_bytes));
         }
-        fputc('\n', out);
+        cli_row_end(&table);
     }
-    if (pp > CLI_RANKS_SHOWN) {
-        fprintf(out, "  ... %d more; --json lists all\n", pp - CLI_RANKS_SHOWN);
-    }
+    cli_table_end(&table);
     if (result->layout.dp > 1) {
-        fputs("  (largest over the data-parallel ranks)\n", out);
+        puts("  (largest over the data-parallel ranks)");
     }
 }
 
@@ -503,7 +527,8 @@ static void print_slowest(FILE *out, const sp_result *result)
     fputc('\n', out);
 }
 
-void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result)
+void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result,
+                      bool with_ranks)
 {
     cli_print_headline(out, scenario);
     if (!scenario->uniform) {
@@ -524,7 +549,9 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
     print_time(out, result);
     print_memory(out, result);
     print_peak(out, result);
-    print_ranks(out, result);
+    if (with_ranks) {
+        print_ranks(result);
+    }
     if (!scenario->uniform) {
         char profile[CLI_PROFILE];
         fprintf(out, "\nprofile %s, seed %llu", cli_profile_text(scenario, result->level, profile),
@@ -656,8 +683,6 @@ void cli_print_notes(bool quiet, const sp_result *result)
 
 // ---- what was executed ----
 
-enum { STEPS_SHOWN = 32 };
-
 static void print_how(FILE *out, const sp_execution *execution)
 {
     const sp_execution_options *options = execution->options;
@@ -667,50 +692,45 @@ static void print_how(FILE *out, const sp_execution *execution)
             (unsigned long long)options->seed, options->steps, options->steps == 1 ? "" : "s");
 }
 
-static void print_step(FILE *out, size_t batch, int step, const sp_executed_batch *of,
+static void print_step(cli_table *table, size_t batch, int step, const sp_executed_batch *run,
                        bool learning_rate)
 {
-    const sp_executed_step *executed = &of->steps[step];
-    fprintf(out, "  %5zu %6d %14.3f", batch, step, sp_ms_from_ns(executed->iteration_ns));
-    if (executed->has_loss) {
-        fprintf(out, " %12.6f", executed->loss);
-    } else {
-        fprintf(out, " %12s", "-");
-    }
+    const sp_executed_step *executed = &run->steps[step];
+    cli_row_begin(table);
+    cli_cell(table, "%zu", batch);
+    cli_cell(table, "%d", step);
+    cli_number_cell(table, "%.3f", sp_ms_from_ns(executed->iteration_ns));
+    cli_number_cell(table, "%.6f", executed->has_loss ? executed->loss : (double)NAN);
     if (learning_rate) {
-        fprintf(out, " %14.6g", executed->learning_rate);
+        cli_number_cell(table, "%.6g", executed->learning_rate);
     }
-    fputs(of->step_count > 1 && step == of->shown ? "  shown\n" : "\n", out);
+    cli_cell(table, "%s", run->step_count > 1 && step == run->shown ? "shown" : "");
+    cli_row_end(table);
 }
 
-static void print_steps(FILE *out, const sp_execution *execution)
+static void print_steps(const sp_execution *execution)
 {
-    int64_t listed = 0;
-    int64_t more = 0;
+    cli_table table;
+    putchar('\n');
     bool rates = execution->options->learning_rates;
-    fprintf(out, "\n  batch   step   iteration ms         loss%s\n",
-            rates ? "  learning rate" : "");
+    cli_table_begin(&table,
+                    rates ? "7 batch|6 step|14 @iteration_ms|12 loss|14 learning rate|0 note"
+                          : "7 batch|6 step|14 @iteration_ms|12 loss|0 note",
+                    "steps", STEPS_SHOWN);
     for (size_t b = 0; b < execution->batch_count; b++) {
         const sp_executed_batch *batch = &execution->batches[b];
         for (int s = 0; s < batch->step_count; s++) {
-            if (listed < STEPS_SHOWN) {
-                print_step(out, b, s, batch, rates);
-                listed++;
-            } else {
-                more++;
-            }
+            print_step(&table, b, s, batch, rates);
         }
     }
-    if (more > 0) {
-        fprintf(out, "  ... %lld more; --json lists all\n", (long long)more);
-    }
+    cli_table_end(&table);
 }
 
 void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execution *execution)
 {
     print_how(out, execution);
-    cli_print_result(out, scenario, &execution->measured);
-    print_steps(out, execution);
+    cli_print_result(out, scenario, &execution->measured, true);
+    print_steps(execution);
 }
 
 // ---- gradients ----
@@ -772,55 +792,75 @@ void cli_print_proofs(FILE *out, const sp_scenario *scenario, const sp_execution
 
 // ---- predicted beside measured ----
 
-static void print_figures(FILE *out, const sp_execution *execution)
+static void print_both(cli_table *table, const char *figure, const char *format, double predicted,
+                       double measured, double error, const char *error_format)
+{
+    cli_row_begin(table);
+    cli_cell(table, "%s", figure);
+    cli_number_cell(table, format, predicted);
+    cli_number_cell(table, format, measured);
+    cli_number_cell(table, error_format, error);
+    cli_row_end(table);
+}
+
+static void print_figures(const sp_execution *execution)
 {
     const sp_result *predicted = &execution->predicted;
     const sp_result *measured = &execution->measured;
     const sp_execution_error error = sp_execution_compare(execution);
-    char text[CLI_PERCENT];
-    fputs("\n                          predicted       measured        error\n", out);
-    fprintf(out, "  iteration ms       %14.3f %14.3f %12s\n", sp_result_iteration_ms(predicted),
-            sp_result_iteration_ms(measured), cli_percent(error.iteration_time, "%+.2f %%", text));
-    fprintf(out, "  bubble ratio       %14.4f %14.4f %+12.4f\n", sp_result_bubble_ratio(predicted),
-            sp_result_bubble_ratio(measured), error.bubble_ratio);
+    cli_table table;
+    putchar('\n');
+    cli_table_begin(&table, "-20   figure|14 predicted|14 measured|12 error", NULL, 0);
+    print_both(&table, "  iteration ms", "%.3f", sp_result_iteration_ms(predicted),
+               sp_result_iteration_ms(measured), 100.0 * error.iteration_time, "%+.2f %%");
+    print_both(&table, "  bubble ratio", "%.4f", sp_result_bubble_ratio(predicted),
+               sp_result_bubble_ratio(measured), error.bubble_ratio, "%+.4f");
     if (measured->parameters > 0) {
-        double peak =
-            sp_relative_error((double)predicted->peak_bytes, (double)measured->peak_bytes);
-        fprintf(out, "  peak memory GiB    %14.4f %14.4f %12s\n",
-                sp_gib_from_bytes(predicted->peak_bytes), sp_gib_from_bytes(measured->peak_bytes),
-                cli_percent(peak, "%+.2f %%", text));
-        fprintf(out, "  peak memory, mean absolute error over ranks %15.2f %%\n",
-                100.0 * error.peak_memory_mape);
+        print_both(
+            &table, "  peak memory GiB", "%.4f", sp_gib_from_bytes(predicted->peak_bytes),
+            sp_gib_from_bytes(measured->peak_bytes),
+            100.0 * sp_relative_error((double)predicted->peak_bytes, (double)measured->peak_bytes),
+            "%+.2f %%");
+    }
+    cli_table_end(&table);
+    if (measured->parameters > 0) {
+        printf("  peak memory, mean absolute error over ranks %15.2f %%\n",
+               100.0 * error.peak_memory_mape);
     }
 }
 
-static void print_both_ranks(FILE *out, const sp_execution *execution)
+static void print_both_ranks(const sp_execution *execution)
 {
     const sp_result *predicted = &execution->predicted;
     const sp_result *measured = &execution->measured;
     int ranks = measured->layout.dp * measured->layout.pp;
     double batches = (double)measured->batch_count;
     bool memory = measured->parameters > 0;
-    fprintf(out, "\n   dp   pp   busy ms: predicted       measured%s\n",
-            memory ? "   peak MiB: predicted       measured" : "");
-    for (int r = 0; r < ranks && r < CLI_RANKS_SHOWN; r++) {
+    char columns[160];
+    cli_table table;
+    snprintf(columns, sizeof columns, "5 dp|4 pp|20 busy ms: predicted|14 measured%s",
+             memory ? "|21 peak MiB: predicted|14 measured" : "");
+    putchar('\n');
+    cli_table_begin(&table, columns, NULL, BOTH_SHOWN);
+    for (int r = 0; r < ranks; r++) {
         const sp_rank_metrics *left = &predicted->ranks[r];
         const sp_rank_metrics *right = &measured->ranks[r];
-        fprintf(out, "  %3d  %3d %20.3f %14.3f", right->dp, right->pp,
-                sp_ms_from_ns(left->busy_ns) / batches, sp_ms_from_ns(right->busy_ns) / batches);
+        cli_row_begin(&table);
+        cli_cell(&table, "%d", right->dp);
+        cli_cell(&table, "%d", right->pp);
+        cli_number_cell(&table, "%.3f", sp_ms_from_ns(left->busy_ns) / batches);
+        cli_number_cell(&table, "%.3f", sp_ms_from_ns(right->busy_ns) / batches);
         if (memory) {
-            fprintf(out, " %21.3f %14.3f", 1024.0 * sp_gib_from_bytes(left->peak_bytes),
-                    1024.0 * sp_gib_from_bytes(right->peak_bytes));
+            cli_number_cell(&table, "%.3f", 1024.0 * sp_gib_from_bytes(left->peak_bytes));
+            cli_number_cell(&table, "%.3f", 1024.0 * sp_gib_from_bytes(right->peak_bytes));
         }
-        fputc('\n', out);
+        cli_row_end(&table);
     }
-    if (ranks > CLI_RANKS_SHOWN) {
-        fprintf(out, "  ... %d more; --json lists all\n", ranks - CLI_RANKS_SHOWN);
-    }
+    cli_table_end(&table);
 }
 
 // The figures are sums over ranks of the most that is held between actions.
-static void print_category(FILE *out, const sp_execution *execution, int category)
+static void print_category(cli_table *table, const sp_execution *execution, int category)
 {
     int ranks = execution->measured.layout.dp * execution->measured.layout.pp;
     int64_t predicted = 0;
@@ -837,32 +877,41 @@ static void print_category(FILE *out, const sp_execution *execution, int categor
     }
     char left[CLI_GROUPED];
     char right[CLI_GROUPED];
-    fprintf(out, "  %-14s %18s %18s   ", sp_memory_category_names[category],
-            cli_grouped(predicted, left), cli_grouped(measured, right));
+    cli_row_begin(table);
+    cli_cell(table, "  %s", sp_memory_category_names[category]);
+    cli_cell(table, "%s", cli_grouped(predicted, left));
+    cli_cell(table, "%s", cli_grouped(measured, right));
     if (differ == 0) {
-        fputs("equal on every rank\n", out);
+        cli_cell(table, "equal on every rank");
     } else {
-        fprintf(out, "differs on %d of %d ranks\n", differ, ranks);
+        cli_cell(table, "differs on %d of %d ranks", differ, ranks);
     }
+    cli_row_end(table);
+}
+
+static void print_held(const sp_execution *execution)
+{
+    cli_table table;
+    puts("\n  held between actions, bytes of all ranks");
+    cli_table_begin(&table, "-16   held|18 predicted|18 measured|0 ranks", NULL, 0);
+    for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+        print_category(&table, execution, c);
+    }
+    cli_table_end(&table);
 }
 
 void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution)
 {
     cli_print_headline(out, scenario);
     print_how(out, execution);
-    print_figures(out, execution);
+    print_figures(execution);
     print_loss(out, &execution->predicted);
-    print_both_ranks(out, execution);
+    print_both_ranks(execution);
     if (execution->held != NULL) {
-        fputs("\n  held between actions, bytes of all ranks\n"
-              "                          predicted           measured\n",
-              out);
-        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-            print_category(out, execution, c);
-        }
+        print_held(execution);
     }
     if (execution->options->learning_rates) {
-        print_steps(out, execution);
+        print_steps(execution);
     }
     fprintf(out, "\npredicted with profile %s (%s)%s%s\n",
             execution->predicted.profile[0] != '\0' ? execution->predicted.profile : "-",

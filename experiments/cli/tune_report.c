@@ -13,24 +13,24 @@
 // Settings that the search turns, and how a column of them is headed.
 typedef struct tune_axis {
     const char *path, *name;
-    int width;
+    const char *width; // of the column, with its rank
 } tune_axis;
 
 enum { AXES = 12, EP_AXIS = 4 };
 
 static const tune_axis axes[AXES] = {
-    {"parallel.tp", "tp", 3},
-    {"parallel.cp", "cp", 3},
-    {"parallel.pp", "pp", 3},
-    {"parallel.dp", "dp", 4},
-    [EP_AXIS] = {"parallel.ep", "ep", 3},
-    {"parallel.zero", "zero", 4},
-    {"memory.recompute", "recompute", 9},
-    {"schedule.kind", "schedule", 11},
-    {"parallel.chunks_per_rank", "chunks", 6},
-    {"schedule.microbatch_samples", "rows", 4},
-    {"strategy.rank_tokens", "rank_tokens", 11},
-    {"strategy.chunk_tokens", "chunk_tokens", 12},
+    {"parallel.tp", "tp", "3"},
+    {"parallel.cp", "cp", "3"},
+    {"parallel.pp", "pp", "3"},
+    {"parallel.dp", "dp", "4"},
+    [EP_AXIS] = {"parallel.ep", "ep", "3"},
+    {"parallel.zero", "zero", "4"},
+    {"memory.recompute", "recompute", "9"},
+    {"schedule.kind", "schedule", "11"},
+    {"parallel.chunks_per_rank", "chunks", "6"},
+    {"schedule.microbatch_samples", "rows", "4"},
+    {"strategy.rank_tokens", "rank_tokens", "11~3"},
+    {"strategy.chunk_tokens", "chunk_tokens", "12~4"},
 };
 
 // Dense models have no choice of experts.
@@ -551,11 +551,43 @@ static void print_reasons(const choices all[GROUPS])
     }
 }
 
+// The cheapest other value of each setting.
+static void print_cheapest(const cli_tuned *tuned, const choices all[GROUPS])
+{
+    const char *separator = "the cheapest other choice of each: ";
+    for (int a = 0; a < GROUPS; a++) {
+        const choice *cheapest = NULL;
+        for (int i = 0; i < all[a].count; i++) {
+            const choice *c = &all[a].of[i];
+            bool dearer = c->best != NULL && cost_of(tuned, c->best) > 0.0;
+            cheapest = dearer && (cheapest == NULL ||
+                                  cost_of(tuned, c->best) < cost_of(tuned, cheapest->best))
+                           ? c
+                           : cheapest;
+        }
+        if (cheapest != NULL) {
+            char value[CLI_TUNE_VALUE];
+            char cost[COST];
+            printf("%s%s %s %s", separator, all[a].name, value_text(cheapest->value, value),
+                   cost_text(tuned, cheapest, cost));
+            separator = ", ";
+        }
+    }
+    if (separator[0] == ',') {
+        puts("; all with --wide");
+    }
+}
+
 // Says what other choices cost, with all others free.
 static void print_choices(const cli_tuned *tuned)
 {
     choices all[GROUPS];
     count_choices(tuned, all);
+    if (!cli_is_wide()) {
+        print_cheapest(tuned, all);
+        free_choices(all);
+        return;
+    }
     puts("\nwhat another choice costs, with all others free:");
     for (int a = 0; a < GROUPS; a++) {
         if (all[a].count > 1) {
@@ -711,7 +743,7 @@ static void print_question(const cli_tuned *tuned)
     char profile[CLI_PROFILE];
     cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
     printf("%s on %lld %s (%s), %s tokens a step%s%s, context %lld, profile %s, stack %s\n",
-           scenario->model.name, (long long)sp_layout_ranks(&scenario->layout),
+           cli_model_name(scenario), (long long)sp_layout_ranks(&scenario->layout),
            scenario->cluster.gpu, scenario->cluster.name,
            cli_short_number(tokens_of(tuned), number), over[0] != '\0' ? ", " : "", over,
            (long long)tuned->batches->context,
@@ -759,39 +791,55 @@ static void print_counts(const cli_tuned *tuned)
     putchar('\n');
 }
 
-static const char columns[] = "12 @iteration_ms|12 @tokens_per_gpu_s|9 @mfu_full_attention|9 "
-                              "@peak_memory_gib|5 fits|-12 strategy";
+enum { COLUMNS = 320, FRONT_SHOWN = 3, TOP_SHOWN = 4 };
 
-static void print_head(const cli_tuned *tuned)
+static void write_columns(const cli_tuned *tuned, char columns[COLUMNS])
 {
-    cli_print_heads(stdout, columns);
+    snprintf(columns, COLUMNS, "9 @iteration_ms=step ms|8 @peak_memory_gib|-11 strategy");
     for (int a = 0; a < AXES; a++) {
         if (has_column(tuned, a)) {
-            printf(" %*s", axes[a].width, axes[a].name);
+            sp_append(columns, COLUMNS, "|%s %s", axes[a].width, axes[a].name);
         }
     }
-    putchar('\n');
+    sp_append(columns, COLUMNS, "|12~2 @tokens_per_gpu_s|5~5 fits|8~6 @mfu_full_attention|0 notes");
 }
 
-static void print_point(const cli_tuned *tuned, const sweep_layout *point)
+static void print_point(cli_table *table, const cli_tuned *tuned, const sweep_layout *point)
 {
     char text[CLI_TUNE_VALUE];
     char notes[CLI_NOTES];
-    cli_row row = {.out = stdout, .columns = columns};
+    bool fastest = point == tuned->layouts->ranked[0];
     json_t *settings = sweep_layouts_settings(tuned->layouts, point);
-    cli_figure_cells(&row, cli_figure_of_trial, &point->trial);
-    cli_cell(&row, "%s", sp_fits_names[point->trial.fits]);
-    cli_cell(&row, "%s", tuned->options->strategies[point->strategy]);
+    cli_row_begin(table);
+    cli_figure_cells(table, cli_figure_of_trial, &point->trial);
+    cli_cell(table, "%s", tuned->options->strategies[point->strategy]);
     for (int a = 0; a < AXES; a++) {
-        const json_t *value = json_object_get(settings, axes[a].path);
         if (has_column(tuned, a)) {
-            printf(" %*s", axes[a].width, value_text(value, text));
+            cli_cell(table, "%s", value_text(json_object_get(settings, axes[a].path), text));
         }
     }
+    cli_figure_cells(table, cli_figure_of_trial, &point->trial);
+    cli_cell(table, "%s", sp_fits_names[point->trial.fits]);
+    cli_figure_cells(table, cli_figure_of_trial, &point->trial);
     cli_row_notes(cli_loss_of_trial(&point->trial), point->trial.figure[SWEEP_FIT_PROBABILITY],
                   notes);
-    printf("%s%s\n", notes[0] != '\0' ? "  " : "", notes);
+    cli_cell(table, "%s%s%s", fastest ? "fastest" : "", fastest && notes[0] != '\0' ? ", " : "",
+             notes);
+    cli_row_end(table);
     json_decref(settings);
+}
+
+static void print_points(const cli_tuned *tuned, sweep_layout *const *points, int64_t count,
+                         const char *title, int most)
+{
+    char columns[COLUMNS];
+    cli_table table;
+    write_columns(tuned, columns);
+    cli_table_begin(&table, columns, title, most);
+    for (int64_t i = 0; i < count; i++) {
+        print_point(&table, tuned, points[i]);
+    }
+    cli_table_end(&table);
 }
 
 static void print_front(const cli_tuned *tuned)
@@ -803,20 +851,18 @@ static void print_front(const cli_tuned *tuned)
         printf(" (%d of %lld, all with --json)", CLI_FRONT_SHOWN, (long long)count);
     }
     puts(":");
-    print_head(tuned);
-    for (int64_t i = 0; i < count && i < CLI_FRONT_SHOWN; i++) {
-        print_point(tuned, front[i]);
-    }
+    print_points(tuned, front, count < CLI_FRONT_SHOWN ? count : CLI_FRONT_SHOWN, "front",
+                 FRONT_SHOWN);
     sp_free((void *)front);
 }
 
 // A faster point that runs out of memory by gaps between PyTorch's blocks alone, or NULL.
-static const sweep_layout *find_expandable(const cli_tuned *tuned)
+static sweep_layout *find_expandable(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
-    const sweep_layout *fastest = all->ranked[0];
+    sweep_layout *fastest = all->ranked[0];
     for (int64_t i = 1; i < all->ranked_count; i++) {
-        const sweep_layout *point = all->ranked[i];
+        sweep_layout *point = all->ranked[i];
         if (point->counted && point->trial.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0 &&
             sweep_whole_ms(&point->trial) < sweep_whole_ms(&fastest->trial)) {
             fastest = point;
@@ -827,12 +873,11 @@ static const sweep_layout *find_expandable(const cli_tuned *tuned)
 
 static void print_expandable(const cli_tuned *tuned)
 {
-    const sweep_layout *fastest = find_expandable(tuned);
+    sweep_layout *fastest = find_expandable(tuned);
     if (fastest != NULL) {
         puts("\nthe fastest with expandable_segments:True, which leaves no gaps between PyTorch's "
              "blocks:");
-        print_head(tuned);
-        print_point(tuned, fastest);
+        print_points(tuned, (sweep_layout *const[]){fastest}, 1, "expandable", 0);
     }
 }
 
@@ -919,10 +964,9 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_source(tuned);
     print_counts(tuned);
     putchar('\n');
-    print_head(tuned);
-    for (int64_t i = 0; i < tuned->layouts->ranked_count && i < tuned->top; i++) {
-        print_point(tuned, tuned->layouts->ranked[i]);
-    }
+    int64_t top = tuned->layouts->ranked_count;
+    print_points(tuned, tuned->layouts->ranked, top < tuned->top ? top : tuned->top, "top",
+                 TOP_SHOWN);
     print_expandable(tuned);
     print_front(tuned);
     print_findings(tuned);
@@ -934,7 +978,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     }
     char to_do[TO_DO];
     printf("\n%s\n", to_do_text(tuned, to_do));
-    printf("go on with: %s\n", tuned->go_on);
+    cli_print_command(stdout, tuned->go_on, printf("go on with: "), 2);
 }
 
 // ---- for programs ----

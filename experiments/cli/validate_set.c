@@ -10,7 +10,7 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
-enum { NAME = 30, PATH_BYTES = 1024 };
+enum { PATH_BYTES = 1024 };
 
 // All cases of a set share this.
 typedef struct set_run {
@@ -20,26 +20,25 @@ typedef struct set_run {
     sp_case_outcome *outcomes; // owned
     cli_executor executor;     // of the last case
     json_t *rows;              // of --export with --json
+    cli_table table;           // for people
     FILE *runs;                // what `slimpack run` is given for each exported case
     size_t written;
 } set_run;
 
 // ---- the table ----
 
-static void print_memory(const sp_case_outcome *outcome)
+enum { MEMORY_TEXT = 200, CASES_SHOWN = 24, EXPORTS_SHOWN = 30 };
+
+static const char *memory_text(const sp_case_outcome *outcome, char text[MEMORY_TEXT])
 {
-    if (!outcome->memory_compared) {
-        fputs("-", stdout);
-    } else if (sp_case_memory_is_exact(outcome)) {
-        fputs("exact", stdout);
-    } else {
-        fputs("other:", stdout);
-        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-            if ((outcome->memory_differs >> c & 1u) != 0 && c != SP_MEM_WORKSPACE) {
-                printf(" %s", sp_memory_category_names[c]);
-            }
+    bool exact = outcome->memory_compared && sp_case_memory_is_exact(outcome);
+    snprintf(text, MEMORY_TEXT, "%s", !outcome->memory_compared ? "-" : exact ? "exact" : "other:");
+    for (int c = 0; outcome->memory_compared && !exact && c < SP_MEM_CATEGORIES; c++) {
+        if ((outcome->memory_differs >> c & 1u) != 0 && c != SP_MEM_WORKSPACE) {
+            sp_append(text, MEMORY_TEXT, " %s", sp_memory_category_names[c]);
         }
     }
+    return text;
 }
 
 // Over that of the calibration; '!' where it differs.
@@ -68,23 +67,35 @@ static void print_speeds(const sp_set_summary *summary)
     putchar('\n');
 }
 
-static void print_case(const sp_case_outcome *outcome)
+static const char case_columns[] =
+    "-10~2 group|-30 case|10 pred. ms|11 executed ms|8 error|7~4 bubble|7~5 exec.|8~3 delta|7 "
+    "peak|6~1 speed|0~6 memory held";
+
+static void print_case(cli_table *table, const sp_case_outcome *outcome)
 {
-    char error[CLI_PERCENT];
-    char peak[CLI_PERCENT];
     char speed[CLI_PERCENT];
-    printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
+    char memory[MEMORY_TEXT];
+    cli_row_begin(table);
+    cli_cell(table, "%s", outcome->of->group);
+    cli_cell(table, "%s", outcome->of->name);
     if (sp_case_has_figures(outcome)) {
-        printf("%10.2f %11.2f %8s %7.3f %7.3f %+8.4f %7s %6s  ", outcome->predicted_ms,
-               outcome->measured_ms, cli_percent(outcome->error.iteration_time, "%+.1f %%", error),
-               outcome->predicted_bubble, outcome->measured_bubble, outcome->error.bubble_ratio,
-               cli_percent(outcome->error.peak_memory_mape, "%.1f %%", peak),
-               speed_of(outcome, speed));
-        print_memory(outcome);
-        fputs(outcome->status == SP_CASE_OOM ? "  out of memory\n" : "\n", stdout);
+        cli_number_cell(table, "%.2f", outcome->predicted_ms);
+        cli_number_cell(table, "%.2f", outcome->measured_ms);
+        cli_number_cell(table, "%+.1f %%", 100.0 * outcome->error.iteration_time);
+        cli_number_cell(table, "%.3f", outcome->predicted_bubble);
+        cli_number_cell(table, "%.3f", outcome->measured_bubble);
+        cli_number_cell(table, "%+.4f", outcome->error.bubble_ratio);
+        cli_number_cell(table, "%.1f %%", 100.0 * outcome->error.peak_memory_mape);
+        cli_cell(table, "%s", speed_of(outcome, speed));
+        cli_cell(table, "%s%s", memory_text(outcome, memory),
+                 outcome->status == SP_CASE_OOM ? "  out of memory" : "");
     } else {
-        printf("%s: %s\n", sp_case_status_names[outcome->status], outcome->reason);
+        char text[SP_ERROR_TEXT + 32];
+        snprintf(text, sizeof text, "%s: %s", sp_case_status_names[outcome->status],
+                 outcome->reason);
+        cli_row_text(table, text);
     }
+    cli_row_end(table);
     fflush(stdout);
 }
 
@@ -221,11 +232,9 @@ static sp_status run_cases(set_run *run, sp_error *err)
         status = run->args->executed != NULL ? recall_case(run, i, err) : run_case(run, i, err);
         if (status == SP_OK && !run->args->common.json) {
             if (i == 0) {
-                printf("%-10s %-*s %10s %11s %8s %7s %7s %8s %7s %6s  %s\n", "group", NAME, "case",
-                       "pred. ms", "executed ms", "error", "bubble", "exec.", "delta", "peak",
-                       "speed", "memory held");
+                cli_table_begin(&run->table, case_columns, NULL, CASES_SHOWN);
             }
-            print_case(&run->outcomes[i]);
+            print_case(&run->table, &run->outcomes[i]);
         }
     }
     return status;
@@ -247,7 +256,7 @@ static int verdict(const sp_set_summary *summary, size_t count)
     return sp_status_exit(good ? SP_OK : SP_ERR_INFEASIBLE);
 }
 
-static int report_set(const set_run *run)
+static int report_set(set_run *run)
 {
     const validate_args *args = run->args;
     sp_error err = {0};
@@ -260,6 +269,7 @@ static int report_set(const set_run *run)
         int printed = cli_print_json(report_json(run));
         return printed != 0 ? printed : verdict(&summary, run->set.count);
     }
+    cli_table_end(&run->table);
     print_summary(&summary, &run->set.bounds, run->set.count);
     return verdict(&summary, run->set.count);
 }
@@ -272,16 +282,27 @@ static long long bytes_of(const char *path)
     return stat(path, &info) == 0 ? (long long)info.st_size : 0;
 }
 
-static void print_exported(const sp_case_outcome *outcome, const char *path)
+static const char export_columns[] =
+    "-10~1 group|-30 case|10 pred. ms|8~2 bubble|9 peak GiB|8~3 bytes|0~20 plan";
+
+static void print_exported(cli_table *table, const sp_case_outcome *outcome, const char *path)
 {
-    printf("%-10s %-*s ", outcome->of->group, NAME, outcome->of->name);
+    cli_row_begin(table);
+    cli_cell(table, "%s", outcome->of->group);
+    cli_cell(table, "%s", outcome->of->name);
     if (sp_case_has_figures(outcome)) {
-        printf("%10.2f %8.3f %9.3f %8lld  %s%s\n", outcome->predicted_ms, outcome->predicted_bubble,
-               sp_gib_from_bytes(outcome->predicted_peak_bytes), bytes_of(path), path,
-               outcome->status == SP_CASE_OOM ? "  out of memory" : "");
+        cli_number_cell(table, "%.2f", outcome->predicted_ms);
+        cli_number_cell(table, "%.3f", outcome->predicted_bubble);
+        cli_number_cell(table, "%.3f", sp_gib_from_bytes(outcome->predicted_peak_bytes));
+        cli_cell(table, "%lld", bytes_of(path));
+        cli_cell(table, "%s%s", path, outcome->status == SP_CASE_OOM ? "  out of memory" : "");
     } else {
-        printf("%s: %s\n", sp_case_status_names[outcome->status], outcome->reason);
+        char text[SP_ERROR_TEXT + 32];
+        snprintf(text, sizeof text, "%s: %s", sp_case_status_names[outcome->status],
+                 outcome->reason);
+        cli_row_text(table, text);
     }
+    cli_row_end(table);
     fflush(stdout);
 }
 
@@ -335,7 +356,7 @@ static sp_status export_case(set_run *run, size_t index, sp_error *err)
         if (args->common.json) {
             json_array_append_new(run->rows, exported_json(&outcome, path));
         } else {
-            print_exported(&outcome, path);
+            print_exported(&run->table, &outcome, path);
         }
     }
     cli_executor_end(&executor);
@@ -349,8 +370,7 @@ static sp_status export_cases(set_run *run, sp_error *err)
         return sp_error_system(err, args->export, errno);
     }
     if (!args->common.json) {
-        printf("%-10s %-*s %10s %8s %9s %8s  %s\n", "group", NAME, "case", "pred. ms", "bubble",
-               "peak GiB", "bytes", "plan");
+        cli_table_begin(&run->table, export_columns, NULL, EXPORTS_SHOWN);
     }
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "%s/runs.txt", args->export);
@@ -364,7 +384,7 @@ static sp_status export_cases(set_run *run, sp_error *err)
 }
 
 // A case without a plan, or out of memory, is no success.
-static int report_export(const set_run *run)
+static int report_export(set_run *run)
 {
     if (run->args->common.json) {
         int printed = cli_print_json(sp_json_object(SP_JSON("schema", "slimpack/export/1"),
@@ -373,6 +393,7 @@ static int report_export(const set_run *run)
             return printed;
         }
     } else {
+        cli_table_end(&run->table);
         printf("%zu of %zu plans in %s\n", run->written, run->set.count, run->args->export);
     }
     return cli_answer(0, run->written == run->set.count);

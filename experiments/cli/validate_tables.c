@@ -8,7 +8,12 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 
-enum { FIGURE = 32 };
+enum {
+    FIGURE = 32,
+    TABLES_SHOWN = 24,
+    DETAILED = 4, // of so many tables people see more than a row
+    CASES_SHOWN = 12,
+};
 
 typedef struct tables {
     sp_measurements measurements[SP_PUBLISHED_TABLES];
@@ -130,18 +135,6 @@ static int fitted_constants(const sp_measurements *measurements)
 
 // ---- tables for people ----
 
-// A share in percent, or a difference of ratios as it is.
-static const char *error_text(const sp_validation *validation, double error, bool with_sign,
-                              char text[FIGURE])
-{
-    if (sp_validation_is_difference(validation->measurements->kind)) {
-        snprintf(text, FIGURE, with_sign ? "%+.5f" : "%.5f", error);
-    } else {
-        snprintf(text, FIGURE, with_sign ? "%+.2f %%" : "%.2f %%", 100.0 * error);
-    }
-    return text;
-}
-
 static void print_ranking(const sp_ranking *ranking)
 {
     if (ranking->cells > 0) {
@@ -177,43 +170,90 @@ static void print_fits(const sp_validation *v)
     }
 }
 
-static void print_table(const sp_validation *v)
+static const char table_columns[] =
+    "-18 table|5 cases|9 median|9 mean|9~2 bias|10 worst|9 bound|9~3 published|6~1 fitted|0~6 ";
+
+static void error_cell(cli_table *table, const sp_validation *v, double error, bool with_sign)
+{
+    if (sp_validation_is_difference(v->measurements->kind)) {
+        cli_number_cell(table, with_sign ? "%+.5f" : "%.5f", error);
+    } else {
+        cli_number_cell(table, with_sign ? "%+.2f %%" : "%.2f %%", 100.0 * error);
+    }
+}
+
+static void print_table(cli_table *table, const sp_validation *v)
+{
+    const sp_measurements *m = v->measurements;
+    cli_row_begin(table);
+    cli_cell(table, "%s", m->name);
+    cli_cell(table, "%zu", m->count);
+    error_cell(table, v, v->errors.median, false);
+    error_cell(table, v, v->errors.mean, false);
+    error_cell(table, v, v->errors.bias, true);
+    error_cell(table, v, v->errors.worst, true);
+    error_cell(table, v, m->bound >= 0.0 ? m->bound : (double)NAN, false);
+    error_cell(table, v, m->published_error >= 0.0 ? m->published_error : (double)NAN, false);
+    cli_number_cell(table, "%.0f",
+                    profile_name(m)[0] != '\0' ? (double)fitted_constants(m) : (double)NAN);
+    cli_cell(table, "%s", m->bound < 0.0 ? "" : v->within_bound ? "ok" : "MISSED");
+    cli_row_end(table);
+}
+
+// More of a table, behind its row.
+static void print_details(cli_table *table, const sp_validation *v)
 {
     const sp_measurements *m = v->measurements;
     const sp_measured_case *worst = &m->cases[v->errors.worst_row];
-    char median[FIGURE];
-    char mean[FIGURE];
-    char bias[FIGURE];
-    char bound[FIGURE] = "-";
-    char worst_error[FIGURE];
-    char published[FIGURE] = "-";
-    char constants[FIGURE] = "-";
-    if (m->bound >= 0.0) {
-        error_text(v, m->bound, false, bound);
-    }
-    if (m->published_error >= 0.0) {
-        error_text(v, m->published_error, false, published);
-    }
-    if (profile_name(m)[0] != '\0') {
-        snprintf(constants, sizeof constants, "%d", fitted_constants(m));
-    }
-    printf("%-18s %5zu %10s %10s %10s %10s %10s %10s %6s%s\n", m->name, m->count,
-           error_text(v, v->errors.median, false, median),
-           error_text(v, v->errors.mean, false, mean), error_text(v, v->errors.bias, true, bias),
-           error_text(v, v->errors.worst, true, worst_error), bound, published, constants,
-           m->bound < 0.0    ? ""
-           : v->within_bound ? "  ok"
-                             : "  MISSED");
     if (has_plain(v)) {
-        printf("%-18s %5s %10s %10s %10s\n", "  in plain bytes", "", "",
-               error_text(v, v->plain_errors.mean, false, mean),
-               error_text(v, v->plain_errors.bias, true, bias));
+        cli_row_begin(table);
+        cli_cell(table, "  in plain bytes");
+        cli_cell(table, "%s", "");
+        cli_cell(table, "%s", "");
+        error_cell(table, v, v->plain_errors.mean, false);
+        error_cell(table, v, v->plain_errors.bias, true);
+        cli_row_end(table);
     }
     print_ranking(&v->ranking);
     print_fits(v);
     if (fabs(v->errors.worst) > 0.0) {
         printf("  worst: line %d%s%s\n", worst->line, worst->label[0] != '\0' ? ", " : "",
                worst->label);
+    }
+}
+
+// People see few tables of many: first those that miss their bound.
+static void print_all(const sp_validation *validations, int count)
+{
+    cli_table table;
+    bool details = cli_is_wide() || count <= DETAILED;
+    cli_table_begin(&table, table_columns, NULL, TABLES_SHOWN);
+    for (int missed = 1; missed >= 0; missed--) {
+        for (int i = 0; i < count; i++) {
+            const sp_validation *v = &validations[i];
+            if ((v->measurements->bound >= 0.0 && !v->within_bound) == (missed != 0)) {
+                print_table(&table, v);
+                if (details) {
+                    print_details(&table, v);
+                }
+            }
+        }
+    }
+    cli_table_end(&table);
+}
+
+static void print_count(const sp_validation *validations, int count)
+{
+    int bound = 0;
+    int within = 0;
+    for (int i = 0; i < count; i++) {
+        bool has_bound = validations[i].measurements->bound >= 0.0;
+        bound += has_bound;
+        within += has_bound && validations[i].within_bound;
+    }
+    if (count > 1) {
+        printf("%d of %d tables with a bound are within it, %d have none\n", within, bound,
+               count - bound);
     }
 }
 
@@ -237,12 +277,16 @@ static void print_tables(const sp_validation *validations, int count)
 {
     bool bubbles = false;
     bool fits = false;
-    printf("%-18s %5s %10s %10s %10s %10s %10s %10s %6s\n", "table", "cases", "median", "mean",
-           "bias", "worst", "bound", "published", "fitted");
+    print_all(validations, count);
+    print_count(validations, count);
     for (int i = 0; i < count; i++) {
-        print_table(&validations[i]);
         bubbles = bubbles || validations[i].measurements->kind == SP_MEASURED_BUBBLE_RATE;
         fits = fits || validations[i].measurements->kind == SP_MEASURED_FITS;
+    }
+    if (count > DETAILED && !cli_is_wide()) {
+        puts("Errors: computed / measured - 1 (of bubbles and what fits: less measured); mean: of "
+             "their sizes.");
+        return;
     }
     fputs("\nErrors are computed / measured - 1; mean is that of their sizes, and what the bound "
           "is of.\n",
@@ -284,23 +328,30 @@ static const struct {
 
 static void print_cases(const sp_validation *validation)
 {
+    static const char columns[] = "6 line|12 measured|12 computed|12~1 delta|10 error|0~20 row";
     const sp_measurements *m = validation->measurements;
-    int digits = shown[m->kind].digits;
+    char value[2][FIGURE];
+    cli_table table;
+    snprintf(value[0], FIGURE, "%%.%df", shown[m->kind].digits);
+    snprintf(value[1], FIGURE, "%%+.%df", shown[m->kind].digits);
     printf("\n%s, %s%s%s, in %s\n", m->name, sp_measured_names[m->kind],
            profile_name(m)[0] != '\0' ? ", profile " : "", profile_name(m), shown[m->kind].unit);
-    printf("%6s %12s %12s %12s %10s  %s\n", "line", "measured", "computed", "delta", "error",
-           "row");
+    cli_table_begin(&table, columns, m->name, CASES_SHOWN);
     for (size_t i = 0; i < m->count; i++) {
         const sp_measured_case *c = &m->cases[i];
         const sp_validated_case *found = &validation->cases[i];
         double measured = c->measured / shown[m->kind].size;
         double computed = found->computed / shown[m->kind].size;
-        char error[FIGURE];
-        printf("%6d %12.*f %12.*f %+12.*f %10s%s%s%s\n", c->line, digits, measured, digits,
-               computed, digits, computed - measured,
-               error_text(validation, found->error, true, error), c->label[0] != '\0' ? "  " : "",
-               c->label, c->at_most ? " (at most)" : "");
+        cli_row_begin(&table);
+        cli_cell(&table, "%d", c->line);
+        cli_number_cell(&table, value[0], measured);
+        cli_number_cell(&table, value[0], computed);
+        cli_number_cell(&table, value[1], computed - measured);
+        error_cell(&table, validation, found->error, true);
+        cli_cell(&table, "%s%s", c->label, c->at_most ? " (at most)" : "");
+        cli_row_end(&table);
     }
+    cli_table_end(&table);
 }
 
 // ---- tables for programs ----

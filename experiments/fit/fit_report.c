@@ -7,18 +7,26 @@
 #include "sim/base/json.h"
 #include "sim/base/writer.h"
 
-// Columns of text and of numbers; what is longer pushes the rest aside.
-enum { TEXT = 44, WIDE = 14, NARROW = 8, FIGURE = 32 };
+// Columns of text and of numbers, in a file and on a screen of 100 columns; what is longer pushes
+// the rest aside.
+typedef struct widths {
+    int text, wide, narrow;
+} widths;
+
+static const widths of_file = {.text = 44, .wide = 14, .narrow = 8};
+static const widths of_screen = {.text = 33, .wide = 12, .narrow = 6};
+
+enum { FIGURE = 32 };
 
 // The first column is text and stands left.
-static void print_head(FILE *out, const char *const *names, int count, int width)
+static void print_head(FILE *out, const char *const *names, int count, int text, int width)
 {
     static const char dashes[] = "--------------------------------------------------";
-    sp_print(out, "| %-*s |", TEXT, names[0]);
+    sp_print(out, "| %-*s |", text, names[0]);
     for (int c = 1; c < count; c++) {
         sp_print(out, " %*s |", width, names[c]);
     }
-    sp_print(out, "\n| %.*s |", TEXT, dashes);
+    sp_print(out, "\n| %.*s |", text, dashes);
     for (int c = 1; c < count; c++) {
         sp_print(out, " %.*s: |", width - 1, dashes);
     }
@@ -36,17 +44,17 @@ static void print_percent(FILE *out, int width, bool known, double fraction, con
 
 // ---- parts ----
 
-static void print_constants(FILE *out, const fit_outcome *outcome)
+static void print_constants(FILE *out, const widths *w, const fit_outcome *outcome)
 {
     static const char *const names[] = {"constant", "value", "sd %", "unit", "note"};
-    print_head(out, names, sizeof names / sizeof names[0], WIDE);
+    print_head(out, names, sizeof names / sizeof names[0], w->text, w->wide);
     for (int i = 0; i < outcome->model.constant_count; i++) {
         const fit_value *value = &outcome->values[i];
-        sp_print(out, "| %-*s | %*.*g |", TEXT, outcome->model.constants[i].path, WIDE, FIT_DIGITS,
-                 value->value);
-        print_percent(out, WIDE, value->spread >= 0.0 && !value->undetermined, value->spread,
+        sp_print(out, "| %-*s | %*.*g |", w->text, outcome->model.constants[i].path, w->wide,
+                 FIT_DIGITS, value->value);
+        print_percent(out, w->wide, value->spread >= 0.0 && !value->undetermined, value->spread,
                       "%.1f");
-        sp_print(out, " %*s | %*s |\n", WIDE, outcome->model.constants[i].unit, WIDE,
+        sp_print(out, " %*s | %*s |\n", w->wide, outcome->model.constants[i].unit, w->wide,
                  value->undetermined ? "no row says"
                  : value->at_bound   ? "at its bound"
                                      : "");
@@ -64,22 +72,22 @@ static void print_constants(FILE *out, const fit_outcome *outcome)
     }
 }
 
-static void print_errors(FILE *out, const fit_outcome *outcome)
+static void print_errors(FILE *out, const widths *w, const fit_outcome *outcome)
 {
     static const char *const names[] = {
         "table, errors in %", "rows", "mean", "median", "bias", "worst", "k-fold", "folds"};
-    print_head(out, names, sizeof names / sizeof names[0], NARROW);
+    print_head(out, names, sizeof names / sizeof names[0], w->text, w->narrow);
     for (int t = 0; t < outcome->rows.table_count; t++) {
         const sp_prediction_errors *errors = &outcome->errors[t];
         const sp_prediction_errors *folds = &outcome->fold_errors[t];
-        sp_print(out, "| %-*s | %*zu |", TEXT, outcome->rows.tables[t].name, NARROW,
+        sp_print(out, "| %-*s | %*zu |", w->text, outcome->rows.tables[t].name, w->narrow,
                  outcome->rows.tables[t].count);
-        print_percent(out, NARROW, errors->known, errors->mean, "%.2f");
-        print_percent(out, NARROW, errors->known, errors->median, "%.2f");
-        print_percent(out, NARROW, errors->known, errors->bias, "%+.2f");
-        print_percent(out, NARROW, errors->known, errors->worst, "%+.1f");
-        print_percent(out, NARROW, folds->known, folds->mean, "%.2f");
-        sp_print(out, " %*d |\n", NARROW, outcome->folds[t]);
+        print_percent(out, w->narrow, errors->known, errors->mean, "%.2f");
+        print_percent(out, w->narrow, errors->known, errors->median, "%.2f");
+        print_percent(out, w->narrow, errors->known, errors->bias, "%+.2f");
+        print_percent(out, w->narrow, errors->known, errors->worst, "%+.1f");
+        print_percent(out, w->narrow, folds->known, folds->mean, "%.2f");
+        sp_print(out, " %*d |\n", w->narrow, outcome->folds[t]);
     }
 }
 
@@ -102,10 +110,10 @@ static void print_moved(FILE *out, const fit_outcome *outcome, const fit_ablatio
     fputs(" |\n", out);
 }
 
-static void print_ablation(FILE *out, const fit_outcome *outcome,
+static void print_ablation(FILE *out, const widths *w, const fit_outcome *outcome,
                            const fit_ablation_result *ablation)
 {
-    sp_print(out, "| %-*s |", TEXT, ablation != NULL ? ablation->name : "nothing");
+    sp_print(out, "| %-*s |", w->text, ablation != NULL ? ablation->name : "nothing");
     for (int t = 0; t < outcome->rows.table_count; t++) {
         double refitted = ablation != NULL ? ablation->refitted[t].mean : outcome->errors[t].mean;
         double kept = ablation != NULL ? ablation->kept[t].mean : outcome->errors[t].mean;
@@ -118,20 +126,21 @@ static void print_ablation(FILE *out, const fit_outcome *outcome,
     }
 }
 
-static void print_ablations(FILE *out, const fit_outcome *outcome)
+static void print_ablations(FILE *out, const widths *w, const fit_outcome *outcome)
 {
-    sp_print(out, "| %-*s |", TEXT, "taken away, mean error in %");
+    sp_print(out, "| %-*s |", w->text, "taken away, mean error in %");
     for (int t = 0; t < outcome->rows.table_count; t++) {
         fputs(" refitted |     kept |", out);
     }
-    fputs(" most changed by the refit |\n| -------------------------------------------- |", out);
+    sp_print(out, " most changed by the refit |\n| %.*s |", w->text,
+             "--------------------------------------------");
     for (int t = 0; t < outcome->rows.table_count; t++) {
         fputs(" -------: | -------: |", out);
     }
     fputs(" ------------------------- |\n", out);
-    print_ablation(out, outcome, NULL);
+    print_ablation(out, w, outcome, NULL);
     for (int a = 0; a < outcome->ablation_count; a++) {
-        print_ablation(out, outcome, &outcome->ablations[a]);
+        print_ablation(out, w, outcome, &outcome->ablations[a]);
     }
     if (outcome->rows.table_count > 1) {
         fputs("\nColumns by table:", out);
@@ -185,6 +194,7 @@ static void print_sources(FILE *out, const fit_outcome *outcome)
 
 void fit_report_text(FILE *out, const fit_spec *spec, const fit_outcome *outcome, bool whole)
 {
+    const widths *w = whole ? &of_file : &of_screen;
     if (whole) {
         sp_print(out, "# Profile %s, fitted to measured steps\n\n", spec->name);
         if (spec->description[0] != '\0') {
@@ -198,12 +208,12 @@ void fit_report_text(FILE *out, const fit_spec *spec, const fit_outcome *outcome
         print_sources(out, outcome);
         fputs("\n## Constants\n\n", out);
     }
-    print_constants(out, outcome);
+    print_constants(out, w, outcome);
     fputs(whole ? "\n## Errors\n\n" : "\n", out);
-    print_errors(out, outcome);
+    print_errors(out, w, outcome);
     if (outcome->ablation_count > 0) {
         fputs(whole ? "\n## Ablation\n\n" : "\n", out);
-        print_ablations(out, outcome);
+        print_ablations(out, w, outcome);
     }
     if (whole) {
         fputs("\n## Rows that the model does not explain\n\n", out);

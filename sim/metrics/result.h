@@ -279,6 +279,7 @@ enum { SP_SHORT_NUMBER = -1 }; // thousands with a letter: "4.19 M"
 typedef struct sp_figure {
     const char *key, *text; // what it says, with its unit
     const char *label;      // heads a column; NULL: tables do not show it
+    int rank;               // tables leave out what has the largest first; 0: it stays
     int digits;             // behind the point in tables, or SP_SHORT_NUMBER
     bool percent;           // a share, of which tables show a hundred times the value
     double least, most;     // of its values; `most` 0: no upper bound

@@ -368,6 +368,9 @@ typedef struct row {
 #define NUMBER(name, meaning, head, decimals, share, ...)                                          \
     KEY(name, meaning, .figure.label = head, .figure.digits = decimals, .figure.percent = share,   \
         __VA_ARGS__)
+// A narrow table leaves out the figures with the largest rank first: time and memory decide, then
+// what a GPU does, then why.
+#define RANK(place) .figure.rank = place
 // Points of a sweep are compared by these.
 #define MORE_IS_BETTER .figure.better = 1
 #define LESS_IS_BETTER .figure.better = -1
@@ -392,32 +395,33 @@ static const row rows[] = {
     NUMBER("bubble_ratio",
            "Share of ranks x makespan in which a rank neither computes nor waits for its own TP or "
            "CP communication; gradient reduction and optimizer stand outside.",
-           "bubble", 2, true, .figure.most = 1, LESS_IS_BETTER, .number = sp_result_bubble_ratio),
+           "bubble", 2, true, RANK(4), .figure.most = 1, LESS_IS_BETTER,
+           .number = sp_result_bubble_ratio),
     NUMBER("bubble_ratio_longest_stage",
            "The longest stage's span without its work, over that span: the zero-bubble papers' "
            "measure.",
-           "longest stage", 2, true, .figure.most = 1,
+           "longest stage", 2, true, RANK(5), .figure.most = 1,
            .number = sp_result_bubble_ratio_longest_stage),
     KEY("bubble_ratio_published",
         "Closed form of the zero-bubble tables, interleaved with uniform_costs.",
         .json = json_published_bubble_ratio),
     NUMBER("tokens_per_s", "Trained tokens a second: no padding, nothing dropped.", "tokens/s",
-           SP_SHORT_NUMBER, false, MORE_IS_BETTER, .number = sp_result_tokens_per_s),
+           SP_SHORT_NUMBER, false, RANK(10), MORE_IS_BETTER, .number = sp_result_tokens_per_s),
     NUMBER("tokens_per_gpu_s", "Trained tokens a second and GPU.", "tokens/s/GPU", SP_SHORT_NUMBER,
-           false, MORE_IS_BETTER, .number = sp_result_tokens_per_gpu_s),
+           false, RANK(1), MORE_IS_BETTER, .number = sp_result_tokens_per_gpu_s),
     NUMBER("tflops_per_gpu",
            "TFLOP/s of a GPU with all pairs of tokens counted, as Megatron-LM did before 2026.",
-           "TFLOP/s/GPU", 1, false, MORE_IS_BETTER, FLOPS(tflops_per_gpu, MEGATRON)),
+           "TFLOP/s/GPU", 1, false, RANK(8), MORE_IS_BETTER, FLOPS(tflops_per_gpu, MEGATRON)),
     KEY("tflops_per_gpu_causal",
         "TFLOP/s of a GPU with causal pairs counted once, as Megatron-LM does since 2026.",
         FLOPS(tflops_per_gpu, CAUSAL)),
     NUMBER("mfu",
            "Model FLOPs utilization, of the GPU's peak: causal pairs counted once, backward twice "
            "the forward, no recomputation.",
-           "MFU causal", 2, true, .figure.most = 1, MORE_IS_BETTER, FLOPS(mfu, CAUSAL)),
+           "MFU causal", 2, true, RANK(9), .figure.most = 1, MORE_IS_BETTER, FLOPS(mfu, CAUSAL)),
     NUMBER("mfu_full_attention",
            "MFU with all pairs counted, as Megatron-LM did before 2026 and SlimPipe does.",
-           "MFU full", 2, true, .figure.most = 2, MORE_IS_BETTER, FLOPS(mfu, MEGATRON)),
+           "MFU full", 2, true, RANK(3), .figure.most = 2, MORE_IS_BETTER, FLOPS(mfu, MEGATRON)),
     KEY("hfu", "Hardware FLOPs utilization: as mfu, with recomputation.", .number = sp_result_hfu),
     NUMBER("peak_memory_gib", "GiB of tensors on the fullest rank.", "peak GiB", 2, false,
            LESS_IS_BETTER, .bytes_at = AT(peak_bytes)),
@@ -433,7 +437,8 @@ static const row rows[] = {
         .json = json_peak_memory),
     KEY("oom", "Does the step need more memory than the limit?", .json = json_oom),
     NUMBER("memory_margin_gib", "GiB that are left below the limit by what PyTorch reserves.",
-           "margin", 2, false, .figure.least = -HUGE_VAL, MORE_IS_BETTER, .number = margin_gib),
+           "margin", 2, false, RANK(2), .figure.least = -HUGE_VAL, MORE_IS_BETTER,
+           .number = margin_gib),
     KEY("memory_stall_ms",
         "Milliseconds of a step that a tight allocator takes to free and take blocks.",
         .number = stall_ms),
@@ -448,7 +453,7 @@ static const row rows[] = {
            "Milliseconds of a step that the mean rank waits, in every layer of its micro-batches, "
            "for data-parallel ranks that share its experts (parallel.ep), and for the rank whose "
            "experts have most rows (model.expert_imbalance).",
-           "expert wait ms", 1, false, .number = sp_result_expert_wait_ms,
+           "expert wait ms", 1, false, RANK(5), .number = sp_result_expert_wait_ms,
            .is_there = sp_result_waits_for_experts),
     NUMBER("expert_hidden_ms",
            "Milliseconds of a step of the mean rank's exchanges of experts that run behind the "
@@ -472,7 +477,7 @@ static const row rows[] = {
            .is_there = gathers_parameters),
     KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
     NUMBER("imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean.",
-           "imbalance", 3, false, .figure.least = 1, .number = sp_result_dp_max_over_mean),
+           "imbalance", 3, false, RANK(7), .figure.least = 1, .number = sp_result_dp_max_over_mean),
     KEY("imbalance.forward_pack_cv", "Standard deviation over mean of the forward packs' times.",
         .mean_at = AT(forward_pack_cv)),
     KEY("imbalance.backward_pack_cv", "Standard deviation over mean of the backward packs' times.",
@@ -480,18 +485,18 @@ static const row rows[] = {
     KEY("exchange", "Bytes of attention that ranks hand to each other (schedule.exchange).",
         .json = json_exchange),
     NUMBER("microbatches", "Forward packs of a step, the mean over the batches.", "packs", 1, false,
-           .number = sp_result_microbatches),
+           RANK(11), .number = sp_result_microbatches),
     KEY("lower_bound_ms", "Milliseconds that no plan of this kind is faster than.",
         .number = sp_result_lower_bound_ms),
     NUMBER("gap", "Time of a step above lower_bound_ms, over lower_bound_ms.", "gap", 1, true,
-           .number = sp_result_gap),
+           RANK(6), .number = sp_result_gap),
     KEY("gap_work", "Time of a step above pure work, over pure work.",
         .number = sp_result_gap_work),
     KEY("gap_parts_ms",
         "What the step takes beyond pure work: packs' costs, uneven ranks, idle stages.",
         .json = json_gap_parts),
     NUMBER("solver_ms", "Milliseconds that the strategy took for a batch on this machine.",
-           "solver ms", 2, false, .mean_at = AT(sum.solver_ms)),
+           "solver ms", 2, false, RANK(12), .mean_at = AT(sum.solver_ms)),
     KEY("simulate_ms", "Milliseconds that the simulation of a batch took on this machine.",
         .mean_at = AT(sum.simulate_ms)),
     KEY("tasks", "Actions and transfers of the simulated steps.", .int_at = AT(sum.tasks)),

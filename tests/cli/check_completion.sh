@@ -28,7 +28,7 @@ expect() { # EXPECTED WORD...
 }
 expect "lengths" slimpack len
 expect "--version" slimpack --v
-expect "--column" slimpack lengths --c
+expect "--column" slimpack lengths --co
 expect "--samples --seed" slimpack lengths --s
 expect "some.json" slimpack lengths so
 expect "" slimpack lengths --column so
@@ -63,4 +63,32 @@ for strategy in $known; do
     *) echo "no completion of strategy '$strategy'"; failed=1 ;;
     esac
 done
+
+# zsh and fish get every command, option and setting too. Where they are installed they read their script, and fish
+# completes by it.
+"$program" help --completion zsh >_slimpack
+"$program" help --completion fish >slimpack.fish
+"$program" help --json | grep -o '"name": "[^"]*"' | sed 's/.*: "//; s/"//' >names
+[ "$(wc -l <names)" -gt 100 ] || { echo "few names of commands and options: $(wc -l <names)"; failed=1; }
+while IFS= read -r name; do
+    grep -q -e "--$name[=\[]" -e "'$name:" _slimpack || { echo "zsh: no '$name'"; failed=1; }
+    grep -q -e " -l $name\b" -e " -a $name\b" slimpack.fish || { echo "fish: no '$name'"; failed=1; }
+done < <(sort -u names)
+"$program" help --completion bash | cmp - <("$program" help --completion) || failed=1
+! "$program" help --completion ksh 2>/dev/null || { echo "a script for ksh"; failed=1; }
+! command -v zsh >/dev/null || zsh -n _slimpack || failed=1
+if command -v fish >/dev/null; then
+    offered() { # EXPECTED LINE
+        found=$(PATH=$(dirname "$program"):$PATH fish --no-config -c "source slimpack.fish; complete -C '$2'" 2>&1 |
+            cut -f 1 | tr '\n' ' ')
+        [ "$found" = "$1 " ] || { echo "fish: completion of '$2': expected '$1', got '$found'"; failed=1; }
+    }
+    offered "lengths" "slimpack len"
+    offered "--samples --seed" "slimpack lengths --s"
+    offered "parallel.pp=" "slimpack simulate some.json --set parallel.p"
+    offered "memory.recompute=none" "slimpack simulate some.json --set memory.recompute=n"
+    offered "padded,packed padded,packed-tuned" "slimpack compare some.json --strategies padded,packed"
+    offered "h800-8 h800-8x100g" "slimpack tune llama-7b --cluster h8"
+    offered "zb_v zb_v_speedup" "slimpack reproduce zb_v"
+fi
 exit "$failed"

@@ -97,6 +97,87 @@ for _ in $(seq 100); do [ -s record.json ] && break; sleep 0.05; done
 expect "records in a pipe" 1 "$(grep -o '"schema":"slimpack/execution/1"' record.json | wc -l)"
 expect_told "same file 'out.txt'" simulate scenario.json --trace out.txt
 
+# ---- - for every command's inputs and outputs ----
+
+cp "$source"/experiments/{decode,prefill}.json "$source/experiments/figures/zb_v.json" .
+cat >small.json <<'end'
+{"model": {"layers": 2, "hidden": 32, "ffn": 64, "heads": 2, "kv_heads": 2, "vocab": 64}, "cluster": "host", "parallel": {"pp": 2},
+ "workload": {"uniform": 16, "context": 16, "samples_per_batch": 4}, "strategy": {"kind": "packed"}}
+end
+cat >config.json <<'end'
+{"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256, "intermediate_size": 688, "num_attention_heads": 4, "vocab_size": 1000}
+end
+cat >stdin.csv <<'end'
+model,cluster,profile,tp,pp,dp,workload.uniform,context,samples_per_batch,iteration_ms
+llama-3-8b,h100-8,h100,2,2,2,8192,8192,16,1900
+llama-3-8b,h100-8,h100,2,1,4,8192,8192,16,1800
+end
+cat >fit.json <<'end'
+{"schema": "slimpack/fit/1", "name": "mine", "profile": "h100", "tables": {"stdin": {"weight": 1}},
+ "constants": {"attention.scale": {"unit": "", "start": 1, "least": 0.3, "most": 1.2}}}
+end
+echo '{"base": {"model": "llama-7b", "parallel": {"tp": 4}, "workload": {"uniform": 512, "samples_per_batch": 1}}, "grid": {"parallel.pp": [1, 2]}}' >spec.json
+"$program" sweep spec.json -o rows.jsonl -q >/dev/null
+"$program" plan small.json -o small_plan.json -q >/dev/null
+"$program" simulate small.json --json -q >small_result.json
+# What takes time on this machine, and names of files, differ.
+steady() { sed 's,/dev/stdin,FILE,g; s,"[a-z_]*_ms": .*,,' | grep -v -e _ms -e seconds -e '[0-9] ms' -e FILE -e '"model": ' -e '"name": '; }
+reads() { # FILE WORD... : with the file in the place of @, and as -
+    local file=$1
+    shift
+    rm -f merged.jsonl
+    "$program" "${@/#@/$file}" --json -q 2>err.txt | sed "s,$file,FILE,g" | steady >file.out
+    rm -f merged.jsonl
+    "$program" "${@/#@/-}" --json -q <"$file" 2>err.txt | steady >pipe.out
+    [ -s file.out ] || complain "$*: no answer: $(cat err.txt)"
+    cmp -s file.out pipe.out || complain "$*: another answer from a pipe: $(diff file.out pipe.out | head -n 4)"
+}
+reads decode.json decode @
+reads prefill.json prefill @
+reads small.json simulate @
+reads small.json compare @ --strategies packed,slimpack
+reads small.json plan @ -o made.json
+reads small.json validate @ --backend fake
+reads small_plan.json plan --check @
+reads small_plan.json run @ --backend fake
+reads small_result.json report @ -o page.html
+reads spec.json sweep @ -o rows.jsonl --resume
+reads spec.json merge @ rows.jsonl -o merged.jsonl
+reads stdin.csv validate --measurements @
+reads stdin.csv calibrate --from-measurements @ --fit fit.json -o made.json
+reads fit.json calibrate --from-measurements stdin.csv --fit @ -o made.json
+reads config.json tune @ --gpus 2 --context 2K --strategies packed
+reads zb_v.json reproduce @
+reads lengths.txt lengths @
+writes() { # WORD... -o: the file and the stream hold the same bytes, and people are told on standard error
+    rm -f made
+    "$program" "$@" made -q >/dev/null 2>&1
+    "$program" "$@" - -q >out.txt 2>err.txt
+    [ -s made ] && [ -s err.txt ] || complain "$*: nothing is written or told"
+    cmp -s <(steady <made) <(steady <out.txt) || complain "$* -: not the file"
+}
+writes plan small.json -o
+writes simulate small.json --graphml
+writes simulate small.json --topology
+writes report small_result.json -o
+writes run small_plan.json --backend fake --clock virtual -o
+writes validate small.json --backend fake -o
+writes calibrate --from-measurements stdin.csv --fit fit.json -o
+writes tune llama-7b --gpus 4 --context 2K --strategies packed -o
+
+# A path in a scenario is looked up beside its file, wherever the program runs, and the model is called as it was stated.
+mkdir -p apart/models
+cp config.json apart/models
+printf '100\n200\n300\n' >apart/lens.txt
+echo '{"model": "models/config.json", "cluster": "h100-8", "workload": {"lengths": "lens.txt", "context": 1024}}' >apart/s.json
+for from in . apart /; do
+    (cd "$from" && "$program" simulate "$work/apart/s.json" -q) >out.txt 2>err.txt || complain "from $from: $(cat err.txt)"
+    grep -q '^[^ ]*models/config.json on 1 H100' out.txt || complain "from $from: $(head -n 1 out.txt)"
+done
+"$program" simulate scenario.json --set model='"LLaMA-7B"' -q | grep -q '^LLaMA-7B on' || complain "the model has another name"
+"$program" tune LLaMA-7B --gpus 2 --context 2K --strategies packed -q >out.txt
+grep -q '^LLaMA-7B on 2' out.txt && grep -q 'slimpack tune LLaMA-7B' out.txt || complain "tune: the model has another name"
+
 # ---- what stood there ----
 
 # Neither a picture's data nor an output of several files replaces what was read.

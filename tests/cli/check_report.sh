@@ -5,6 +5,7 @@ set -u
 program=$1
 source=$2
 . "$(dirname "$0")/prelude.sh"
+program=$(all_of "$program")
 cd "$work" || exit 1
 
 count() { # TEXT FILE

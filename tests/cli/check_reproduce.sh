@@ -16,7 +16,7 @@ for spec in "$source"/experiments/figures/*.json; do
 done
 [ "${#names[@]}" -gt 15 ] || { echo "only ${#names[@]} figures"; exit 1; }
 status=0
-"$program" reproduce "${names[@]}" --quiet -j 2 -o "$work" >"$work/all" || status=$?
+"$program" reproduce "${names[@]}" --quiet --wide -j 2 -o "$work" >"$work/all" || status=$?
 [ "$status" -le 1 ] || { echo "exit $status"; exit 1; }
 "$program" reproduce flexsp --quiet -o "$work" >"$work/flexsp" 2>&1 || true
 grep -q GLPK "$work/flexsp" || names+=(flexsp)

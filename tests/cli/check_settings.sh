@@ -41,7 +41,7 @@ echo '{"model_type": "mistral3", "vision_config": {"model_type": "pixtral"}, "im
                        "num_attention_heads": 16, "num_hidden_layers": 4, "sliding_window": null, "alibi": true}}' \
     >"$work/sees.json"
 echo '{"model": "sees.json", "workload": {"uniform": 1024}}' >"$work/s.json"
-"$program" simulate "$work/s.json" --explain >"$work/resolved" 2>"$work/err"
+"$program" simulate "$work/s.json" --explain --wide >"$work/resolved" 2>"$work/err"
 "$program" simulate "$work/s.json" --json --quiet >"$work/result"
 for file in err result; do
     for words in 'beside the text model: vision_config is left out' 'passed over, whatever they change: alibi'; do

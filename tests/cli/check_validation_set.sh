@@ -5,6 +5,7 @@ set -u
 program=$1
 source=$2
 . "$(dirname "$0")/prelude.sh"
+program=$(all_of "$program")
 cd "$source" || exit 1
 
 set=experiments/validate_host.json

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_words.sh PROGRAM SOURCE: `help` explains every label, table head and kind of memory or time that commands print for
+# check_words.sh PROGRAM SOURCE: `help` explains every label, head of a table, heading of the figures and kind of memory or time that commands print for
 # people, every key of what they print as JSON, and names of tensors.
 set -euo pipefail
 program=$1
@@ -8,7 +8,7 @@ source=$2
 . "$source/tests/cli/prelude.sh"
 cd "$work"
 
-mkdir texts documents
+mkdir texts documents tables
 cat >s.json <<'end'
 {"model": "llama-3-8b", "cluster": "h100-8", "parallel": {"tp": 2, "pp": 2, "dp": 2}, "memory": {"recompute": "attention"},
  "workload": {"lengths": "prolong", "context": 8192, "samples_per_batch": 16}, "strategy": {"kind": "packed"}}
@@ -38,6 +38,8 @@ ask() {
     local name=$1
     shift
     "$program" "$@" -q >"texts/$name" 2>"$name.errors" || [ $? = 1 ] || complain "$*: $(cat "$name.errors")"
+    "$program" "$@" -q --wide >"texts/$name.wide" 2>"$name.errors" || [ $? = 1 ] || complain "$* --wide: $(cat "$name.errors")"
+    "$program" "$@" -q --markdown >"tables/$name" 2>/dev/null || [ $? -le 2 ] || complain "$* --markdown"
     "$program" "$@" -q --json >"documents/$name" 2>"$name.errors" || [ $? = 1 ] || complain "$* --json: $(cat "$name.errors")"
 }
 ask simulate simulate s.json
@@ -67,6 +69,10 @@ ask bubbles validate --published --table zb_table5
 ask fits validate --published --table h100_nanotron_fits
 ask ratios reproduce zb_table5 h800_memory
 ask sweep sweep sweep.json --resume -o rows.jsonl
+ask best compare s.json --strategies packed,slimpack --best-layout
+ask figures reproduce zb_v
+ask several_figures reproduce
+ask drafts decode "$source/experiments/decode.json" --execute --set decode.sequences=8
 
 declare -A explained
 explains() { # TEXT
@@ -114,6 +120,15 @@ for document in documents/*; do
         explains "$key" || echo "${document#*/}: $key"
     done < <(grep -o '"[A-Za-z0-9_.^]*":' "$document" | tr -d '":' | grep -v '[a-z]\.[a-z]' | sort -u)
 done >>unexplained
+# Heads of tables stand above a rule, those of the figures in their list.
+{
+    awk '/^\|[ -]*---/ { cells = split(head, cell, / *\| */); for (c = 1; c <= cells; c++) if (cell[c] != "") print cell[c] } { head = $0 }' tables/*
+    "$program" help results --json | sed -n 's/.*"heading": "\(.*\)".*/\1/p'
+} | sort -u >heads
+[ "$(wc -l <heads)" -ge 60 ] || complain "few heads: $(wc -l <heads)"
+while IFS= read -r head; do
+    explains "$head" || echo "head of a table: $head"
+done <heads >>unexplained
 for name in "fc1 output" "gradient of the logits" "log-sum-exp" "statistics of the first norm" \
     "keys before their norm" "optimizer states" "backward transients" "no plan avoids" TIGHTLY "recompute none" "left out"; do
     explains "$name" || echo "$name"

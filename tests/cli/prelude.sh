@@ -14,3 +14,17 @@ complain() {
 expect() { # WHAT EXPECTED FOUND
     [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
 }
+# The program with --wide, for checks of all that it says: `program=$(all_of "$program")`.
+all_of() { # PROGRAM
+    cat >"$work/all" <<end
+#!/bin/sh
+case \$1 in
+help | -*) exec "$(realpath "$1")" "\$@" ;;
+esac
+command=\$1
+shift
+exec "$(realpath "$1")" "\$command" --wide "\$@"
+end
+    chmod +x "$work/all"
+    echo "$work/all"
+}

@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# check_screens.sh PROGRAM SOURCE: what each command prints for people is no wider than 100 columns and, with its
+# warnings, no longer than 40 lines: over the examples of experiments/README.md and more of each command. --wide, --csv
+# and --markdown have all columns and rows, JSON all warnings. Help is as long as it is, no wider.
+set -u
+program=$1
+source=$2
+# shellcheck source=tests/cli/prelude.sh
+. "$source/tests/cli/prelude.sh"
+export LC_ALL=C.UTF-8 COLUMNS=60 # of no terminal: it says nothing
+cd "$work" || exit 1
+mkdir build
+ln -s "$(realpath "$program")" build/slimpack
+ln -s "$source/experiments" experiments
+
+widest() { awk '{ if (length($0) > most) most = length($0) } END { print most + 0 }' "$@"; }
+declare -A measured
+fits() { # LINES WORD... : a command, which may say no
+    local most=$1 command=$2
+    shift
+    "$program" "$@" >out 2>err </dev/null || [ $? = 1 ] || complain "$*: $(cat err)"
+    local lines
+    lines=$(cat out err | wc -l)
+    [ "$lines" -gt 0 ] || complain "$*: nothing is printed"
+    [ "$lines" -le "$most" ] || complain "$*: $lines lines"
+    [ "$(widest out err)" -le 100 ] || complain "$*: $(widest out err) columns: $(awk 'length($0) > 100' out err | head -n 1)"
+    ! grep -n ' $' out || complain "$*: blanks at the end of a line"
+    measured[$command]=1
+}
+
+# ---- the examples of the page, but for programs ----
+
+ran=0
+while IFS= read -r line; do
+    # Of several commands each; those for programs and what takes minutes stand below, smaller.
+    while IFS= read -r command; do
+        command=${command#"${command%%[! ]*}"}
+        case $command in
+        *--json* | *' report '* | mpirun* | echo* | experiments/* | *calibrate* | *--published* | *merge*) continue ;;
+        build/slimpack*) ;;
+        *) continue ;;
+        esac
+        # shellcheck disable=SC2086
+        fits 40 ${command#build/slimpack }
+        ran=$((ran + 1))
+    done < <(printf '%s\n' "$line" | sed 's/ && /\n/g')
+done < <(awk '/^```sh/ {code = 1; next} /^```/ {code = 0} code && /^build\/slimpack/' "$source/experiments/README.md")
+[ "$ran" -ge 10 ] || complain "only $ran examples"
+
+# ---- more of each command ----
+
+fits 40 lengths
+fits 40 lengths wikipedia prolong
+fits 40 compare experiments/demo.json --set workload.samples_per_batch=64
+fits 40 compare experiments/demo.json --set workload.samples_per_batch=64 --memory-curve --strategies padded,packed,bfd,ffd,slimpack,slimpack-zb
+fits 40 simulate experiments/demo.json --set parallel.pp=20 --set nodes=20 --set parallel.dp=1 --set workload.samples_per_batch=64 --timeline --critical-path
+fits 40 plan experiments/demo.json -o many.json --set workload.batches=50 --set workload.samples_per_batch=8
+fits 40 plan --check many.json
+fits 40 prefill experiments/prefill.json
+fits 40 prefill experiments/prefill.json --lengths 16K,32K,64K,128K,256K,512K,1M --alphas 0.8,0.95
+fits 40 decode experiments/decode.json
+fits 40 sweep experiments/sweep_layouts.json --sample 40 -o few.jsonl --pareto iteration_ms,peak_memory_gib
+fits 40 reproduce
+fits 40 reproduce slimpipe_memory zb_v zb_v_speedup dualpipe
+fits 40 validate --published --table h100_nanotron
+fits 40 validate --published --table h100_nanotron --rows
+fits 40 validate --published
+fits 40 run small.json --backend host --steps 20
+cat >pair.json <<'end'
+{"base": {"model": "llama-3-8b", "cluster": "h100-8", "parallel": {"tp": 2, "dp": 2},
+          "workload": {"lengths": "prolong", "context": 8192, "samples_per_batch": 16}}, "grid": {"parallel.pp": [1, 2]}}
+end
+for shard in 1 2; do fits 40 sweep pair.json --shard $shard/2 -o pair-$shard.jsonl; done
+fits 40 merge pair.json pair-1.jsonl pair-2.jsonl -o pair.jsonl
+cat >t.csv <<'end'
+model,cluster,profile,tp,pp,dp,workload.uniform,context,samples_per_batch,iteration_ms
+llama-3-8b,h100-8,h100,2,2,2,8192,8192,16,1900
+llama-3-8b,h100-8,h100,2,1,4,8192,8192,16,1800
+end
+cat >fit.json <<'end'
+{"schema": "slimpack/fit/1", "name": "mine", "profile": "h100", "tables": {"t": {"weight": 1}},
+ "constants": {"attention.scale": {"unit": "", "start": 1, "least": 0.3, "most": 1.2}}}
+end
+fits 40 calibrate --from-measurements t.csv --fit fit.json -o mine.json
+fits 40 validate --measurements t.csv --rows
+"$program" simulate experiments/demo.json --set workload.batches=1 --json -q >r.json
+fits 40 report r.json -o page.html
+cat >set.json <<'end'
+{"schema": "slimpack/validation-set/1",
+ "base": {"model": {"layers": 2, "hidden": 32, "ffn": 64, "heads": 2, "kv_heads": 2, "vocab": 64}, "cluster": "host",
+          "workload": {"uniform": 16, "context": 16, "samples_per_batch": 4}},
+ "groups": [{"name": "a", "cases": [{"name": "one", "set": {}}, {"name": "two", "set": {"parallel.pp": 2}}]}]}
+end
+fits 40 validate set.json --backend host --steps 1
+# ---- help: as long as it is ----
+
+fits 1000 help
+for topic in $("$program" help | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p') settings models model_types clusters strategies \
+    schedules stacks profiles distributions results words parallel.pp margin; do
+    fits 1000 help "$topic"
+done
+"$program" --help >out
+for command in $("$program" help | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p'); do
+    [ -n "${measured[$command]:-}" ] || complain "no screen of '$command' was measured"
+    "$program" help "$command" | grep -q -e '--wide' || [ "$command" = help ] || complain "$command: no --wide"
+done
+
+# ---- all of it ----
+
+compare=(compare experiments/demo.json --set workload.samples_per_batch=64)
+"$program" "${compare[@]}" >short 2>short.err
+"$program" "${compare[@]}" --wide >wide 2>wide.err
+"$program" "${compare[@]}" --csv -q >table.csv
+"$program" "${compare[@]}" --markdown -q >table.md
+"$program" "${compare[@]}" --json -q >table.json
+strategies=$(grep -c '"strategy":' table.json)
+expect "rows of --csv" "$((strategies + 1))" "$(wc -l <table.csv)"
+expect "rows of --markdown" "$((strategies + 2))" "$(wc -l <table.md)"
+expect "rows that are the fastest" "1 1 1" "$(grep -c fastest short) $(grep -c fastest table.csv) $(grep -c fastest table.md)"
+grep -q '^\.\.\. [0-9]* more with --wide, and of all ' short || complain "nothing tells of rows and columns left out"
+for head in "iteration ms" speed-up "peak GiB" "MFU causal" "solver ms" status; do
+    grep -q "$head" wide || complain "--wide has no column '$head'"
+    head -n 1 table.md | grep -q "| $head |" || complain "--markdown has no column '$head'"
+done
+# The fastest of all comes behind the baseline, as the JSON has it.
+fastest=$(awk -F: '/"strategy":/ {gsub(/[ ",]/, "", $2); name = $2} /"status": "oom"/ {out[name] = 1}
+    /"speedup":/ {speed[name] = $2 + 0} END {for (n in speed) if (!(n in out) && speed[n] > most) {most = speed[n]; best = n} print best}' table.json)
+expect "the fastest" "$fastest" "$(awk '/fastest/ {print $1}' short)"
+# Every number of the CSV is that of the JSON.
+expect "iteration_ms of --csv" "$(awk -F'[:,]' '/^      "iteration_ms": [0-9]/ {printf "%.6f\n", $2}' table.json | sort)" \
+    "$(cut -d, -f2 table.csv | sed 1d | awk 'NF {printf "%.6f\n", $1}' | sort)"
+few=$(grep -c '^warning: ' short.err)
+[ "$few" -le 3 ] || complain "$few warnings"
+expect "warnings told to be more" "$(($(grep -c '^warning: ' wide.err) - few))" "$(sed -n 's/^warnings: \([0-9]*\) more.*/\1/p' short.err)"
+[ "$(widest wide)" -gt 100 ] || complain "--wide is no wider"
+# Tables alone, and what people are told beside them.
+"$program" "${compare[@]}" --csv 2>told | cmp -s - <(cat table.csv) || true
+grep -q 'llama-13b on' told || complain "--csv: nothing is told on standard error"
+for both in "--csv --markdown" "--csv --json" "--markdown --json"; do
+    # shellcheck disable=SC2086
+    "$program" "${compare[@]}" $both >out 2>err
+    expect "exit of $both" 2 $?
+done
+"$program" plan experiments/host_small.json --csv -o - >out 2>err
+expect "exit of --csv -o -" 2 $?
+# Two tables of one command part by their names.
+"$program" tune llama-7b --gpus 2 --context 2K --strategies packed --csv -q >tune.csv
+expect "heads of a table in two parts" 1 "$(grep -c '^table,' tune.csv)"
+grep -q '^top,' tune.csv && grep -q '^front,' tune.csv || complain "tune --csv: not both tables"
+expect "columns of every row" 1 "$(awk -F, '{print NF}' tune.csv | sort -u | wc -l)"
+expect "rows of a list" "$("$program" reproduce --json | grep -c '"name":')" "$("$program" reproduce --csv | sed 1d | wc -l)"
+
+# ---- a terminal ----
+
+if command -v script >/dev/null; then
+    for columns in 60 80 140; do
+        COLUMNS=$columns script -qec "$program simulate experiments/zoo.json -q" typescript </dev/null | tr -d '\r' >out
+        [ "$(widest out)" -le "$columns" ] || complain "a terminal of $columns columns: $(widest out)"
+        COLUMNS=$columns script -qec "$program compare experiments/zoo.json --schedules 1f1b,zb-v -q" typescript </dev/null | tr -d '\r' >out.$columns
+    done
+    grep -q "last rank" out.140 && ! grep -q "^schedule.*last rank" out.60 || complain "a table does not follow the terminal"
+fi
+exit "$failed"
