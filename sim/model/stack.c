@@ -570,9 +570,10 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
            (of == DEEPSPEED && strcmp(stack->name, "hf-trainer") != 0);
 }
 
-bool sp_stack_passes_keys(const sp_stack *stack)
+bool sp_stack_passes_keys(const sp_stack *stack, const sp_layout *layout)
 {
-    return stack->cp_overlap == SP_CP_ATTENTION || stack->cp_overlap == SP_CP_A2A_P2P;
+    return stack->cp_overlap == SP_CP_ATTENTION || stack->cp_overlap == SP_CP_A2A_P2P ||
+           (stack->cp_overlap == SP_CP_A2A && sp_stack_head_ranks(stack, layout) < layout->cp);
 }
 
 bool sp_stack_gathers_alone(const sp_stack *stack)
@@ -582,9 +583,9 @@ bool sp_stack_gathers_alone(const sp_stack *stack)
 
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)
 {
-    return stack->cp_overlap == SP_CP_A2A       ? layout->cp
-           : stack->cp_overlap == SP_CP_A2A_P2P ? (int)sp_gcd(layout->cp_a2a, layout->cp)
-                                                : 1;
+    bool all = stack->cp_overlap == SP_CP_A2A && layout->cp_a2a == 0;
+    bool some = stack->cp_overlap == SP_CP_A2A || stack->cp_overlap == SP_CP_A2A_P2P;
+    return all ? layout->cp : some ? (int)sp_gcd(layout->cp_a2a, layout->cp) : 1;
 }
 
 bool sp_stack_counts_device(const sp_stack *stack)
