@@ -166,7 +166,8 @@ static const sp_setting stack_rows[] = {
      .fallback = "the strategy's own or what it chooses, else as in the named stack",
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), "
              "a gather behind the QKV projection, a blocking gather (all_gather), one for each "
-             "slice, one for the whole pack, all-to-all over heads (Ulysses), all-to-all among "
+             "slice, one for the whole pack, all-to-all over heads (Ulysses; merged data-parallel "
+             "ranks that do not divide them do as the next), all-to-all among "
              "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical), or blocks on "
              "any rank whose keys and values go straight to the ranks that need them (FCP). "
              "Transformer Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the "
