@@ -223,10 +223,17 @@ static bool has_blocks(const question *q)
     return splits_packs(q) && sp_stack_has_blocks(&q->scenario->memory.stack);
 }
 
+// Some pack's ranks do.
+static bool is_ring(const question *q)
+{
+    sp_layout widest = q->scenario->layout;
+    widest.cp *= may_share_packs(q) ? widest.dp : 1;
+    return splits_packs(q) && sp_stack_passes_keys(&q->scenario->memory.stack, &widest);
+}
+
 static bool passes_keys(const question *q)
 {
-    bool own = q->strategy != NULL && q->strategy->brings_exchange;
-    return own || (splits_packs(q) && sp_stack_passes_keys(&q->scenario->memory.stack));
+    return (q->strategy != NULL && q->strategy->brings_exchange) || is_ring(q);
 }
 
 // False where all that passes inside the only node is collectives that take the profile's times.
@@ -248,8 +255,7 @@ static bool has_zones(const question *q)
 
 static bool has_uneven_rings(const question *q)
 {
-    return splits_packs(q) && q->scenario->layout.cp_sharding != SP_SHARD_EVEN &&
-           sp_stack_passes_keys(&q->scenario->memory.stack);
+    return q->scenario->layout.cp_sharding != SP_SHARD_EVEN && is_ring(q);
 }
 
 // ---- the software ----

@@ -139,7 +139,7 @@ double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
                                       token_bytes *
                                           (double)sp_stack_block_tokens(&attention->memory->stack));
     }
-    if (sp_stack_passes_keys(&attention->memory->stack)) {
+    if (sp_stack_passes_keys(&attention->memory->stack, attention->layout)) {
         return nics > 0 && cp.nodes > 1
                    ? sp_time_ring(attention->timer, cp, bytes, nics)
                    : sp_i_time_by_profile(attention->timer, SP_ALL_GATHER, cp, bytes);
@@ -181,6 +181,7 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, const sp_i_attention_l
         attention->layout->cp / sp_stack_head_ranks(&attention->memory->stack, attention->layout);
     switch (attention->memory->stack.cp_overlap) {
     case SP_CP_ATTENTION:
+    case SP_CP_A2A: // nothing hides where all exchange heads
     case SP_CP_A2A_P2P: // of even shares alone, whose steps nobody follows
         if (attention->ring != NULL && attention_s > 0.0) {
             return exposed_ring_s(attention, cp_s, attention_s, backward);
@@ -199,7 +200,6 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, const sp_i_attention_l
     case SP_CP_BLOCKING:
     case SP_CP_SLICES:
     case SP_CP_GATHERED:
-    case SP_CP_A2A:
         return cp_s;
     }
     SP_UNREACHABLE("a CP overlap");

@@ -194,7 +194,7 @@ static const variant *variant_of(sp_i_pack_timer *packs, int dp_count)
 static int ring_steps(const sp_memory_options *memory, const sp_layout *layout)
 {
     int blocks = layout->cp / sp_stack_head_ranks(&memory->stack, layout);
-    return blocks > 1 && sp_stack_passes_keys(&memory->stack) ? blocks : 0;
+    return blocks > 1 && sp_stack_passes_keys(&memory->stack, layout) ? blocks : 0;
 }
 
 // Queries, keys, values and results move between the ranks of the linear layers and those of the
@@ -558,7 +558,8 @@ static int attention_calls(const sp_i_attention *attention)
 static int ring_nics(const sp_i_attention *attention, sp_group cp)
 {
     const sp_stack *stack = &attention->memory->stack;
-    bool routed = sp_stack_passes_keys(stack) && stack->cp_ring_nics > 0 && cp.nodes > 1;
+    bool routed =
+        sp_stack_passes_keys(stack, attention->layout) && stack->cp_ring_nics > 0 && cp.nodes > 1;
     return routed ? sp_ring_nics(attention->timer, cp, stack->cp_ring_nics) : 0;
 }
 
@@ -646,7 +647,7 @@ static void add_zone(sp_i_pack_timer *packs, const view *of, const sp_op_timer *
     sp_i_attention attention = attention_of(packs, v, of, timer);
     sp_i_attention_load load =
         sp_i_attention_load_of(&attention, list, pack, !backward || attention.recomputes, backward);
-    bool ring = sp_stack_passes_keys(&packs->memory.stack);
+    bool ring = sp_stack_passes_keys(&packs->memory.stack, &v->layout);
     const int attends = attending_part(packs, v, of);
     sp_i_zone_part *part = &z->part[z->count++];
     *part = (sp_i_zone_part){.first = zone != 0 ? sp_zone_first(zone) : pack->dp_first,

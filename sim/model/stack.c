@@ -171,7 +171,8 @@ static const sp_setting stack_rows[] = {
      .fallback = "the strategy's own or what it chooses, else as in the named stack",
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), "
              "a gather behind the QKV projection, a blocking gather (all_gather), one for each "
-             "slice, one for the whole pack, all-to-all over heads (Ulysses), all-to-all among "
+             "slice, one for the whole pack, all-to-all over heads (Ulysses; merged data-parallel "
+             "ranks that do not divide them do as the next), all-to-all among "
              "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical), blocks on "
              "any rank whose keys and values go straight to the ranks that need them (FCP), or "
              "tasks for any rank of the whole pipeline, hidden by two half micro-batches (DistCA). "
@@ -702,9 +703,10 @@ bool sp_stack_recomputes(const sp_stack *stack)
     return strcmp(stack->name, "trl-2025") == 0;
 }
 
-bool sp_stack_passes_keys(const sp_stack *stack)
+bool sp_stack_passes_keys(const sp_stack *stack, const sp_layout *layout)
 {
-    return stack->cp_overlap == SP_CP_ATTENTION || stack->cp_overlap == SP_CP_A2A_P2P;
+    return stack->cp_overlap == SP_CP_ATTENTION || stack->cp_overlap == SP_CP_A2A_P2P ||
+           (stack->cp_overlap == SP_CP_A2A && sp_stack_head_ranks(stack, layout) < layout->cp);
 }
 
 bool sp_stack_gathers_alone(const sp_stack *stack)
@@ -714,9 +716,9 @@ bool sp_stack_gathers_alone(const sp_stack *stack)
 
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)
 {
-    return stack->cp_overlap == SP_CP_A2A       ? layout->cp
-           : stack->cp_overlap == SP_CP_A2A_P2P ? (int)sp_gcd(layout->cp_a2a, layout->cp)
-                                                : 1;
+    bool all = stack->cp_overlap == SP_CP_A2A && layout->cp_a2a == 0;
+    bool some = stack->cp_overlap == SP_CP_A2A || stack->cp_overlap == SP_CP_A2A_P2P;
+    return all ? layout->cp : some ? (int)sp_gcd(layout->cp_a2a, layout->cp) : 1;
 }
 
 bool sp_stack_counts_device(const sp_stack *stack)

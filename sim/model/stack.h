@@ -22,7 +22,9 @@ typedef enum sp_cp_overlap {
     SP_CP_BLOCKING,  // a gather before the attention
     SP_CP_SLICES,    // a blocking gather for each slice, its attention shard of keys by shard
     SP_CP_GATHERED,  // a blocking gather for each slice, one attention over all keys of the pack
-    SP_CP_A2A,       // all-to-all: each rank attends over the whole pack with its share of heads
+    // All-to-all: each rank attends over the whole pack with its share of heads. Merged ranks that
+    // are more than heads can be dealt to do as with SP_CP_A2A_P2P.
+    SP_CP_A2A,
     // Hierarchical (Transformer Engine's AttnFuncWithCPAndKVP2P over two groups): all-to-all among
     // neighbours, after which a rank has their tokens with its share of heads, and rings of the
     // ranks at one place among them.
@@ -255,8 +257,8 @@ bool sp_stack_recomputes(const sp_stack *stack);
 // Are both of one framework, or one of them of none (this program's own stacks, and no name)?
 bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
 
-// Do keys and values pass the ranks of a CP group in turn, behind the attention?
-bool sp_stack_passes_keys(const sp_stack *stack);
+// Do keys and values pass the ranks of a CP group, layout->cp of them, in turn, behind the attention?
+bool sp_stack_passes_keys(const sp_stack *stack, const sp_layout *layout);
 
 // With ZeRO 3, does a rank get parameters without the ranks that hold them taking part? With
 // one_sided, and so do the executors, which read the memory of other ranks.

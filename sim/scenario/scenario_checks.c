@@ -156,8 +156,8 @@ static int64_t key_heads_per_rank(const sp_scenario *scenario)
     return sp_larger(1, scenario->model.kv_heads / scenario->layout.tp);
 }
 
-// Neighbours exchange heads where others of a CP group are in a ring: by default as many as share a
-// node and have each whole query heads and key heads.
+// Neighbours exchange heads where others of a CP group are in a ring: by default as many as have each
+// whole query heads and key heads, with "a2a+p2p" those that share a node.
 static void resolve_head_groups(sp_scenario *scenario)
 {
     const sp_stack *stack = &scenario->memory.stack;
@@ -165,6 +165,8 @@ static void resolve_head_groups(sp_scenario *scenario)
     scenario->layout.cp_a2a = 0;
     if (stack->cp_overlap == SP_CP_A2A_P2P && stack->cp_a2a_ranks > 0) {
         scenario->layout.cp_a2a = (int)stack->cp_a2a_ranks;
+    } else if (stack->cp_overlap == SP_CP_A2A) {
+        scenario->layout.cp_a2a = (int)heads;
     } else if (stack->cp_overlap == SP_CP_A2A_P2P) {
         scenario->layout.cp_a2a =
             sp_cluster_node_cp_ranks(&scenario->cluster, &scenario->layout, (int)heads);

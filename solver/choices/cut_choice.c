@@ -10,6 +10,7 @@
 #include "solver/choices/cut_layers.h"
 #include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
+#include "solver/step/step.h"
 
 // Actions timed for a first look at each cut, before it of fewer where time is limited so that all
 // are looked at, and again for each of those that look best.
@@ -41,8 +42,9 @@ typedef struct cut {
     int chunks;
     int *layers; // [pp * chunks]; NULL: equal shares
     sp_packflow_outcome outcome;
-    int number; // in the order in which all cuts are made
-    bool brief; // no more than a quick look was taken
+    int64_t tail_ns; // behind it, which predictions do not know
+    int number;      // in the order in which all cuts are made
+    bool brief;      // no more than a quick look was taken
 } cut;
 
 static bool may_choose(const sp_scenario *scenario)
@@ -152,6 +154,9 @@ static sp_status predict_job(const chunk_choice *c, const sp_scenario *with, cut
     }
     if (status == SP_OK) {
         status = search_cut(c, &input, false, false, tried, err);
+    }
+    if (status == SP_OK && c->look == AS_PREDICTED) {
+        status = sp_step_tail(&input, &tried->tail_ns, err);
     }
     if (status == SP_OK && split && c->look != AS_PREDICTED &&
         sp_packflow_is_short(&tried->outcome)) {
@@ -327,6 +332,30 @@ static sp_status look_again(chunk_choice *c, int count, cut_look look, int64_t e
     return status;
 }
 
+// Puts the cut that is predicted to be the best with what follows its last backward behind the
+// first `count` unless it is one of them; how many there are then. Where ranks hold the embedding
+// and the head together (V), less may follow than what other cuts gain.
+static int take_least_tail(chunk_choice *c, int count)
+{
+    sp_packflow_outcome least = SP_PACKFLOW_WORST;
+    int best = 0;
+    for (int i = 0; i < c->count; i++) {
+        sp_packflow_outcome with = c->cuts[i].outcome;
+        with.makespan_ns += c->cuts[i].tail_ns;
+        if (with.lacking_bytes == 0 && sp_packflow_is_better(&with, &least)) {
+            best = i;
+            least = with;
+        }
+    }
+    if (best < count) {
+        return count;
+    }
+    const cut taken = c->cuts[best];
+    memmove(c->cuts + count + 1, c->cuts + count, (size_t)(best - count) * sizeof *c->cuts);
+    c->cuts[count] = taken;
+    return count + 1;
+}
+
 // At the best cuts as whole steps. The others, of which no step is known, stay behind these.
 static sp_status look_at_whole(chunk_choice *c, int count, int64_t effort, sp_error *err)
 {
@@ -366,6 +395,7 @@ static sp_status look_at_steps(chunk_choice *c, int count, int64_t effort, sp_er
     chunk_choice symmetric = *c;
     bool plans = strcmp(scenario->strategy.kind, "slimpack") == 0 &&
                  scenario->strategy.asymmetric && c->deadline_s <= 0.0 && c->count > 1;
+    count = take_least_tail(c, count);
     memcpy(cuts, c->cuts, (size_t)c->count * sizeof *cuts);
     symmetric.cuts = cuts;
     symmetric.mirrored = true;

@@ -43,15 +43,6 @@ static bool is_open(const sp_scenario *scenario)
            scenario->strategy.exchange_of[0] == '\0';
 }
 
-// Every group of ranks has whole heads, also where all data-parallel ranks are merged.
-static bool divides_heads(const sp_scenario *scenario)
-{
-    const sp_layout *layout = &scenario->layout;
-    int64_t ranks =
-        (int64_t)layout->tp * layout->cp * (scenario->strategy.dp_merge ? layout->dp : 1);
-    return scenario->model.heads % ranks == 0 && scenario->model.kv_heads % ranks == 0;
-}
-
 typedef struct other_exchange {
     sp_cp_overlap overlap;
     double share; // of the time that is left
@@ -111,7 +102,8 @@ static sp_status look(const choice *c, sp_cp_overlap overlap, sp_packflow_outcom
     sp_error_clear(&own);
     *outcome = SP_PACKFLOW_WORST;
     sp_status status = sp_scenario_copy_with(c->scenario, &changes, &tried, &own);
-    bool alike = overlap == SP_CP_A2A_P2P && tried.layout.cp_a2a <= 1; // a ring alone
+    bool heads = overlap == SP_CP_A2A_P2P || overlap == SP_CP_A2A;
+    bool alike = heads && tried.layout.cp_a2a <= 1; // a ring alone
     if (status == SP_OK && !alike) {
         status = search(c, &tried, outcome, &own);
     }
@@ -250,7 +242,7 @@ static void list_others(choice *c)
 {
     for (int i = 0; i < EXCHANGES; i++) {
         const sp_cp_overlap overlap = exchanges[i];
-        if (overlap != c->best && (overlap != SP_CP_A2A || divides_heads(c->scenario))) {
+        if (overlap != c->best) {
             c->others[c->other_count++] = (other_exchange){overlap, 1.0 / (EXCHANGES - i)};
         }
     }

@@ -2,6 +2,7 @@
 // the whole step needs.
 #include "solver/slimpack/slimpack_search.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -18,6 +19,7 @@ typedef struct search {
     const sp_strategy_input *input;
     sp_i_slimpack_options options;
     sp_i_work work;
+    double least_share;        // of that: what the longest sample takes in one pack, at most 1
     sp_i_rank_scorer *scorers; // [threads]
     int threads;
     sp_i_rank_split ranks;
@@ -61,6 +63,7 @@ enum {
 
 static bool search_is_late(const search *s);
 static sp_status search_leaders(search *s, int64_t effort, sp_error *err);
+static sp_status search_followers(search *s, int64_t effort, sp_error *err);
 static sp_packflow_outcome search_outcome(const search *s);
 static void search_set_spare(search *s, int64_t spare_bytes);
 static sp_status search_in_memory(search *s, sp_packing *best, sp_packflow_outcome *judged,
@@ -138,6 +141,23 @@ static sp_status split_ranks(search *s, sp_error *err)
                : status;
 }
 
+// Where ranks share packs, larger ones hide more of what is exchanged.
+static sp_status measure_least_share(search *s, sp_error *err)
+{
+    const int64_t longest = sp_batch_longest(s->input->batch);
+    sp_i_work whole;
+    s->least_share = 1.0;
+    if (longest <= TYPICAL_TOKENS) {
+        return SP_OK;
+    }
+    sp_status status = sp_i_work_measure(s->input->cost, longest, &whole, err);
+    if (status == SP_OK) {
+        s->least_share = fmin(1.0, sp_i_slice_work_s(&whole, 0, longest) /
+                                       sp_i_slice_work_s(&s->work, 0, longest));
+    }
+    return status;
+}
+
 static sp_status search_init(search *s, const sp_strategy_input *input,
                              const sp_i_slimpack_options *options, sp_error *err)
 {
@@ -162,6 +182,9 @@ static sp_status search_init(search *s, const sp_strategy_input *input,
     }
     if (status == SP_OK) {
         status = sp_i_work_measure(input->cost, TYPICAL_TOKENS, &s->work, err);
+    }
+    if (status == SP_OK) {
+        status = measure_least_share(s, err);
     }
     sp_i_spend(scenario, SPLIT * (int64_t)input->batch->count);
     sp_i_spend_idle(scenario, (int64_t)input->batch->count);
@@ -194,8 +217,8 @@ static void swap_groups(search *s, sp_i_rank_split *other)
 static bool is_beaten(const search *s, const sp_packflow_outcome *best)
 {
     double chunks = s->input->scenario->layout.chunks;
-    return best->lacking_bytes == 0 &&
-           SP_NS_PER_S * chunks * sp_i_rank_split_largest_s(&s->ranks) > (double)best->makespan_ns;
+    double least_s = chunks * s->least_share * sp_i_rank_split_largest_s(&s->ranks);
+    return best->lacking_bytes == 0 && SP_NS_PER_S * least_s > (double)best->makespan_ns;
 }
 
 // Other groups, each of which is searched for a short while.
@@ -213,6 +236,9 @@ static sp_status look_at_grouping(void *context, int i, const sp_packflow_outcom
     swap_groups(l->s, &l->others->split[i]);
     if (!is_beaten(l->s, best)) {
         status = search_leaders(l->s, l->effort, err);
+        if (status == SP_OK) {
+            status = search_followers(l->s, 0, err);
+        }
         *outcome = search_outcome(l->s);
     }
     swap_groups(l->s, &l->others->split[i]);
@@ -466,7 +492,7 @@ static sp_status search_leaders(search *s, int64_t effort, sp_error *err)
     return search_groups(s, leaders, effort, 0, err);
 }
 
-static sp_status search_followers(search *s, sp_error *err)
+static sp_status search_followers(search *s, int64_t effort, sp_error *err)
 {
     int followers = 0;
     int leader = -1;
@@ -483,8 +509,7 @@ static sp_status search_followers(search *s, sp_error *err)
         }
     }
     // Without time their packs stay as they are: to time them would change nothing.
-    return search_is_late(s) ? SP_OK
-                             : search_groups(s, followers, s->options.effort / 4, slowest_ns, err);
+    return search_is_late(s) ? SP_OK : search_groups(s, followers, effort, slowest_ns, err);
 }
 
 // Two groups after samples went from one to the other.
@@ -679,7 +704,7 @@ static sp_status search_begin(search *s, sp_error *err)
     s->round = 0;
     s->regroups = false;
     sp_status status = search_leaders(s, s->options.effort / 4, err);
-    return status == SP_OK ? search_followers(s, err) : status;
+    return status == SP_OK ? search_followers(s, s->options.effort / 4, err) : status;
 }
 
 // Are the shapes of any group slower in the memory that the scorers know of by now?

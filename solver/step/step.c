@@ -222,6 +222,36 @@ sp_status sp_step_judge_rows(const sp_strategy_input *input, sp_packing *packing
     return judge(input, packing, packing, NULL, outcome, err);
 }
 
+sp_status sp_step_tail(const sp_strategy_input *input, int64_t *tail_ns, sp_error *err)
+{
+    const sp_evaluate_options options = {
+        .engine = {.no_cycle = true}, .no_bounds = true, .no_causes = true};
+    sp_error own;
+    sp_result alone = {0};
+    sp_packing packing;
+    sp_batch first = *input->batch;
+    first.count = 1;
+    first.total_tokens = first.tokens[0];
+    const sp_slice whole = {.tokens = first.tokens[0], .computed_tokens = first.tokens[0]};
+    sp_packing_init(&packing, &first, input->scenario->layout.dp);
+    sp_pack_list_begin(&packing.forward, 0, 1);
+    sp_pack_list_add(&packing.forward, whole, true);
+    sp_i_steps steps = {.scenario = input->scenario,
+                        .options = &options,
+                        .cost = *input->cost,
+                        .trial = *input->cost,
+                        .result = &alone};
+    sp_error_clear(&own);
+    *tail_ns = 0;
+    sp_status status = sp_i_step_alone(&steps, &packing, &own);
+    if (status == SP_OK) {
+        *tail_ns = alone.batches[0].iteration_ns - alone.batches[0].makespan_ns;
+    }
+    sp_result_fini(&alone);
+    sp_packing_fini(&packing);
+    return sp_i_only_fatal(status, &own, err);
+}
+
 // ---- steps that were judged ----
 
 // A judged step that the evaluation of its packing takes over in place of doing all of it again.

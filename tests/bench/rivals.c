@@ -1,7 +1,10 @@
 // SlimPack against every lossless strategy on the same layout, with any schedule and budget: rivals
-// [SCENARIOS SEED | grid CASES [STRATEGY,...]], with these rivals alone. Inputs on which it once
+// [SCENARIOS SEED | grid CASES [STRATEGY,...] | --random N --seed S [--losses FOLDER]
+// [--rivals STRATEGY,...]], with these rivals alone. Inputs on which it once
 // lost, then random models, layouts (pp 1 to 16, cp 1 to 8), lengths and batches of 4 to 8192
-// samples; or the cases of experiments/grid_slimpack.sh. Prints those on which the better of
+// samples; or the cases of experiments/grid_slimpack.sh; or random ones of all kinds: 1B to 405B,
+// 8 to 1,024 GPUs, all clusters and stacks, 12 to 2,040 samples, of which each lost by more than
+// 1 % is written as a scenario. Prints those on which the better of
 // slimpack and slimpack-zb is slower than a rival or does not fit where one does, and a summary. No
 // scenario states how keys and values are exchanged: each strategy has the way that it brings or
 // chooses, else the stack's; rivals that bring none also run in rings and in all-to-alls with
@@ -19,7 +22,7 @@
 #include "solver/strategy.h"
 #include "tests/bench/step_ms.h"
 
-enum { TEXT = 1024, RIVALS = 256, SETTINGS = 6 };
+enum { TEXT = 1024, WIDE_TEXT = 1 << 15, RIVALS = 256, SETTINGS = 6 };
 
 typedef struct rival {
     char settings[SETTINGS][48];
@@ -102,12 +105,22 @@ static void add_budgets(const char *strategy, const char *budget)
 
 static void add_exchanges(const char *strategy)
 {
-    static const char *const ways[] = {"attention", "a2a+p2p"};
-    for (int w = 0; w < 2; w++) {
+    static const char *const ways[] = {"attention", "a2a+p2p", "a2a"};
+    for (int w = 0; w < 3; w++) {
         add(strategy, "1f1b");
         set_text("stack.cp_overlap", ways[w]);
         add(strategy, "zb-h1");
         set_text("stack.cp_overlap", ways[w]);
+    }
+}
+
+// Some budgets where ranks exchange heads.
+static void add_budgets_by_heads(const char *strategy)
+{
+    for (int tokens = 2048; tokens <= 32768; tokens *= 4) {
+        add(strategy, "zb-h1");
+        set_number("strategy.rank_tokens", tokens);
+        set_text("stack.cp_overlap", "a2a");
     }
 }
 
@@ -134,6 +147,9 @@ static void list_rivals(const char *asked)
         if (is_asked(with_exchanges[k], asked)) {
             add_exchanges(with_exchanges[k]);
         }
+    }
+    if (is_asked("bytescale", asked)) {
+        add_budgets_by_heads("bytescale");
     }
     for (size_t k = 0; k < sizeof budgets / sizeof budgets[0]; k++) {
         if (is_asked(budgets[k].kind, asked)) {
@@ -266,6 +282,78 @@ static void draw(sp_prng *prng, char text[TEXT])
              1 + (int)sp_prng_below(prng, 99));
 }
 
+// A sample's length: short ones, long ones, or some few very long ones among short ones.
+static int draw_length(sp_prng *prng, int kind, int context)
+{
+    double u = sp_prng_uniform(prng);
+    double most = kind == 0 ? fmin(4096.0, context) : context;
+    double least = kind == 2 ? 0.25 * context : 64.0;
+    double power = kind == 3 && sp_prng_below(prng, 20) != 0 ? 3.0 : 1.0;
+    return (int)(least * pow(most / least, pow(u, power)));
+}
+
+// Anything that is trained: dense models, layouts that fill whole nodes, lengths of four kinds.
+static void draw_wide(sp_prng *prng, char *text)
+{
+    static const struct {
+        const char *text;
+        int layers, heads, least_tp;
+    } models[] = {
+        {"{'layers': 16, 'hidden': 2048, 'ffn': 8192, 'heads': 32, 'kv_heads': 8, 'vocab': 128256, "
+         "'tied_embeddings': true}",
+         16, 32, 1},
+        {"{'layers': 28, 'hidden': 3072, 'ffn': 8192, 'heads': 24, 'kv_heads': 8, 'vocab': 128256, "
+         "'tied_embeddings': true}",
+         28, 24, 1},
+        {"'llama-7b'", 32, 32, 1},
+        {"'llama-3-8b'", 32, 32, 1},
+        {"'llama-13b'", 40, 40, 1},
+        {"{'layers': 64, 'hidden': 5120, 'ffn': 27648, 'heads': 40, 'kv_heads': 8, 'vocab': "
+         "152064, "
+         "'qkv_bias': true}",
+         64, 40, 2},
+        {"'llama-3-70b'", 80, 64, 4},
+        {"{'layers': 126, 'hidden': 16384, 'ffn': 53248, 'heads': 128, 'kv_heads': 8, 'vocab': "
+         "128256}",
+         126, 128, 8}};
+    static const char *const clusters[] = {"h800-8", "h800-8x100g", "h100-8",
+                                           "a100-8", "a800-8",      "b200-8"};
+    static const char *const stacks[] = {"ours", "megatron-core-2025", "megatron-core-2024",
+                                         "nanotron-2025"};
+    static const char *const recompute[] = {"none", "none", "attention", "activation", "full"};
+    static const int pps[] = {1, 1, 2, 4, 8, 16};
+    static const int cps[] = {1, 1, 2, 4, 8};
+    static const int degrees[] = {1, 2, 4, 8, 16, 32, 64};
+    static const int contexts[] = {8192, 16384, 32768, 65536, 131072, 262144};
+    size_t m;
+    int tp, cp, pp, dp, ranks;
+    do {
+        m = sp_prng_below(prng, sizeof models / sizeof models[0]);
+        pp = drawn(prng, pps, 6);
+        cp = drawn(prng, cps, 5);
+        tp = drawn(prng, degrees, 4);
+        dp = drawn(prng, degrees, 7);
+        ranks = tp * cp * pp * dp;
+    } while (models[m].layers % pp != 0 || ranks > 1024 || ranks % 8 != 0 ||
+             tp < models[m].least_tp || models[m].heads % tp != 0);
+    int context = drawn(prng, contexts, 6);
+    int samples = (int)(12.0 * pow(170.0, sp_prng_uniform(prng)));
+    int kind = (int)sp_prng_below(prng, 4);
+    int at =
+        snprintf(text, WIDE_TEXT,
+                 "{'model': %s, 'cluster': '%s', 'stack': '%s', 'memory': {'recompute': '%s'}, "
+                 "'parallel': {'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d, 'zero': 1}, 'workload': "
+                 "{'context': %d, "
+                 "'order': 'file', 'lengths': [",
+                 models[m].text, clusters[sp_prng_below(prng, 6)], stacks[sp_prng_below(prng, 4)],
+                 recompute[sp_prng_below(prng, 5)], tp, cp, pp, dp, context);
+    for (int i = 0; i < samples; i++) {
+        at += snprintf(text + at, WIDE_TEXT - (size_t)at, "%s%d", i > 0 ? ", " : "",
+                       draw_length(prng, kind, context));
+    }
+    snprintf(text + at, WIDE_TEXT - (size_t)at, "]}}");
+}
+
 enum { GRID = 108 };
 
 static void grid_case(int i, char text[TEXT])
@@ -287,7 +375,8 @@ typedef struct summary {
     double log_gain, worst;
 } summary;
 
-static void compare(const char *text, summary *all)
+// What the better of ours takes, over the fastest rival.
+static double compare(const char *text, bool whole_text, summary *all)
 {
     static const char *const ours[][1] = {{"strategy.kind=slimpack"},
                                           {"strategy.kind=slimpack-zb"}};
@@ -347,27 +436,51 @@ static void compare(const char *text, summary *all)
         for (int s = 0; s < rivals[by].count; s++) {
             printf(" %s", rivals[by].settings[s]);
         }
-        printf(": %s\n", text);
+        printf(": %.*s\n", whole_text ? WIDE_TEXT : 300, text);
+    }
+    return isfinite(best) ? own / best : 0.0;
+}
+
+static void write_loss(const char *folder, uint64_t seed, int number, const char *text)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s/loss-%llu-%d.json", folder, (unsigned long long)seed, number);
+    FILE *file = fopen(name, "w");
+    if (file == NULL || fputs(text, file) < 0 || fclose(file) != 0) {
+        fprintf(stderr, "%s: cannot be written\n", name);
+        exit(1);
     }
 }
 
 int main(int argc, char **argv)
 {
     bool grid = argc > 1 && strcmp(argv[1], "grid") == 0;
-    int cases = grid && argc > 2 ? atoi(argv[2]) : GRID;
-    int scenarios = cases < GRID ? cases : GRID;
-    if (!grid) {
-        scenarios = ONCE_LOST + (argc > 1 ? atoi(argv[1]) : 100);
+    bool wide = argc > 1 && strncmp(argv[1], "--", 2) == 0;
+    const char *asked = argc > 3 && !wide ? argv[3] : NULL;
+    const char *folder = NULL;
+    int scenarios = grid ? GRID : ONCE_LOST + 100;
+    uint64_t seed = !grid && !wide && argc > 2 ? (uint64_t)atoll(argv[2]) : 1;
+    if (argc > 1 && !wide) {
+        int cases = grid && argc > 2 ? atoi(argv[2]) : GRID;
+        scenarios = grid ? (cases < GRID ? cases : GRID) : ONCE_LOST + atoi(argv[1]);
+    }
+    for (int i = 1; wide && i + 1 < argc; i += 2) {
+        scenarios = strcmp(argv[i], "--random") == 0 ? atoi(argv[i + 1]) : scenarios;
+        seed = strcmp(argv[i], "--seed") == 0 ? (uint64_t)atoll(argv[i + 1]) : seed;
+        folder = strcmp(argv[i], "--losses") == 0 ? argv[i + 1] : folder;
+        asked = strcmp(argv[i], "--rivals") == 0 ? argv[i + 1] : asked;
     }
     sp_prng prng;
     summary all = {0};
-    char text[TEXT];
-    sp_prng_seed(&prng, !grid && argc > 2 ? (uint64_t)atoll(argv[2]) : 1);
-    list_rivals(argc > 3 ? argv[3] : NULL);
+    static char text[WIDE_TEXT];
+    sp_prng_seed(&prng, seed);
+    list_rivals(asked);
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     for (int i = 0; i < scenarios; i++) {
         if (grid) {
             grid_case(i, text);
+        } else if (wide) {
+            draw_wide(&prng, text);
         } else if (i < ONCE_LOST) {
             snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s', %s}", once_lost[i].model,
                      once_lost[i].cluster, once_lost[i].rest);
@@ -375,7 +488,10 @@ int main(int argc, char **argv)
             draw(&prng, text);
         }
         double_quotes(text);
-        compare(text, &all);
+        double over = compare(text, !wide, &all);
+        if (folder != NULL && over > 1.01) {
+            write_loss(folder, seed, i, text);
+        }
     }
     printf("scenarios                            %6d\n", scenarios);
     printf("a rival and SlimPack fit             %6d\n", all.compared);

@@ -288,6 +288,41 @@ TEST(merged_groups_take_a_common_divisor)
     }
 }
 
+// Heads are dealt to as many neighbours as divide them; more ranks than that are in rings behind
+// it.
+TEST(all_to_alls_beyond_the_heads_are_rings_of_them)
+{
+    const sp_stack all = {.cp_overlap = SP_CP_A2A};
+    for (int cp = 1; cp <= 16; cp *= 2) {
+        sp_layout layout = {.cp = cp, .cp_a2a = 10}; // heads of a TP rank
+        assert_int_equal(sp_stack_head_ranks(&all, &layout), cp < 2 ? cp : 2);
+        assert_true(sp_stack_passes_keys(&all, &layout) == (cp > 2));
+    }
+    for (int dp = 2; dp <= 8; dp *= 2) {
+        const sp_cluster cluster = {
+            .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 1e9};
+        const sp_slice slice = {0, 0, 0, TOKENS, TOKENS};
+        sp_i_pack_time time[2];
+        sp_profile profile;
+        flat_profile_load((const char *[]){BARE, "links.nvlink_gb_per_s=10", NULL}, &profile);
+        for (int nested = 0; nested < 2; nested++) {
+            pack_times_case of = {
+                .model = &grouped,
+                .cluster = &cluster,
+                .profile = &profile,
+                .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = dp, .chunks = 1, .cp_a2a = 2},
+                .memory = {.stack = {.cp_overlap = nested == 1 ? SP_CP_A2A_P2P : SP_CP_A2A}}};
+            pack_times(&of, &slice, 1, dp, &time[nested]);
+        }
+        for (int pass = SP_PASS_F; pass <= SP_PASS_I; pass++) {
+            assert_true(time[0].of[SP_PART_LAYER][pass].cp_s > 0.0);
+            assert_close(time[0].of[SP_PART_LAYER][pass].cp_s, time[1].of[SP_PART_LAYER][pass].cp_s,
+                         1e-12);
+        }
+        sp_profile_fini(&profile);
+    }
+}
+
 // A zone of all four merged ranks is a pack without zones: its ring hides behind the attention on
 // all blocks but one, and with Zeppelin's engine on all but the last; nothing hides the heads.
 TEST(zones_pay_for_heads)

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# check_rivals.sh PROGRAM SOURCE: inputs on which SlimPack was slower than another strategy, by up to
+# a factor of 2: the better of slimpack and slimpack-zb is no slower than the fastest of the others.
+set -u
+program=$1
+inputs=$2/tests/cli/rivals
+. "$(dirname "$0")/prelude.sh"
+cd "$work" || exit 1
+
+step_ms() { # FILE SETTING...
+    local file=$inputs/$1.json setting
+    shift
+    local set=()
+    for setting in "$@"; do
+        set+=(--set "$setting")
+    done
+    "$program" simulate "$file" "${set[@]}" --json --quiet 2>messages |
+        sed -n 's/^  "iteration_ms": \([0-9.]*\).*/\1/p'
+}
+not_beaten() { # FILE SETTING...
+    local file=$1 rival own
+    shift
+    rival=$(step_ms "$file" "$@")
+    own=$({ step_ms "$file" strategy.kind=slimpack && step_ms "$file" strategy.kind=slimpack-zb; } |
+        sort -n | head -n 1)
+    awk -v own="$own" -v rival="$rival" 'BEGIN { exit !(own > 0 && own <= rival) }' ||
+        complain "$file: $own ms, by $* $rival ms"
+}
+# Tied embeddings: a V layout exchanges less behind the last backward.
+not_beaten short_samples strategy.kind=zeppelin schedule.kind=zb-v
+# Exchanges of heads where merged ranks are more than there are heads to deal out.
+not_beaten slow_links strategy.kind=bytescale schedule.kind=zb-h1 stack.cp_overlap=a2a strategy.rank_tokens=16384
+not_beaten few_equal strategy.kind=bytescale stack.cp_overlap=a2a strategy.rank_tokens=16384
+not_beaten one_in_nine strategy.kind=bytescale stack.cp_overlap=a2a strategy.rank_tokens=2048
+# One sample of 256K tokens and 2,039 short ones, on 32 data-parallel ranks.
+not_beaten one_of_256k strategy.kind=bytescale schedule.kind=zb-h1 strategy.rank_tokens=29128
+not_beaten one_of_256k strategy.kind=zeppelin
+exit "$failed"
