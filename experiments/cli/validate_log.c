@@ -216,6 +216,25 @@ static sp_status compare(const validate_args *args, comparison *c, sp_error *err
     return status;
 }
 
+// ---- errors ----
+
+static double share(double predicted, double measured)
+{
+    return predicted > 0.0 ? predicted / measured - 1.0 : (double)NAN;
+}
+
+static double time_error(const comparison *c)
+{
+    return share(sp_result_iteration_ms(&c->result), c->ms);
+}
+
+static bool within_bound(const validate_args *args, const comparison *c)
+{
+    double error = time_error(c);
+    return args->bound_percent == 0 || !isfinite(error) ||
+           fabs(error) <= (double)args->bound_percent / 100.0;
+}
+
 // ---- for people ----
 
 static void print_row(const char *name, double predicted, double measured, const char *note)
@@ -304,7 +323,7 @@ static void print_rows(const comparison *c)
     }
 }
 
-static void print_comparison(const comparison *c)
+static void print_comparison(const validate_args *args, const comparison *c)
 {
     char profile[CLI_PROFILE];
     char text[CLI_STEP_ERROR];
@@ -312,6 +331,10 @@ static void print_comparison(const comparison *c)
     print_log(&c->log);
     print_rows(c);
     print_spread(c);
+    if (args->bound_percent != 0 && isfinite(c->ms)) {
+        printf("  bound of the time's error %lld %%: %s\n", (long long)args->bound_percent,
+               within_bound(args, c) ? "kept" : "MISSED");
+    }
     if (c->result.parameters > 0 &&
         (c->result.step_error.known || c->result.step_error.not_validated[0] != '\0')) {
         int column = printf("  expected error: ");
@@ -358,11 +381,6 @@ static json_t *log_json(const sp_training_log *log)
                           SP_JSON("figures", figures));
 }
 
-static double share(double predicted, double measured)
-{
-    return predicted > 0.0 ? predicted / measured - 1.0 : (double)NAN;
-}
-
 static json_t *memory_json(const comparison *c)
 {
     static const char *const names[] = {"allocated", "reserved"};
@@ -390,18 +408,6 @@ static double memory_error(const comparison *c)
         }
     }
     return (double)NAN;
-}
-
-static double time_error(const comparison *c)
-{
-    return share(sp_result_iteration_ms(&c->result), c->ms);
-}
-
-static bool within_bound(const validate_args *args, const comparison *c)
-{
-    double error = time_error(c);
-    return args->bound_percent == 0 || !isfinite(error) ||
-           fabs(error) <= (double)args->bound_percent / 100.0;
 }
 
 static json_t *comparison_json(const validate_args *args, const comparison *c)
@@ -446,7 +452,7 @@ static int report(const validate_args *args, const comparison *c)
     if (args->common.json) {
         exit_status = cli_print_json(comparison_json(args, c));
     } else {
-        print_comparison(c);
+        print_comparison(args, c);
         cli_print_notes(args->common.quiet, &c->result);
         cli_print_warnings(args->common.quiet, &c->warnings);
     }
