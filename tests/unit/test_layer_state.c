@@ -316,6 +316,9 @@ TEST(layers_without_attention_have_no_keys_and_values)
 // behind their projection and shared in zones is as much. Of two models that have the same layers.
 TEST(the_first_layer_need_not_attend)
 {
+#define ZONES                                                                             \
+    ", 'parallel': {'dp': 4}, 'strategy': {'kind': 'zeppelin'}, 'memory': {'recompute': " \
+    "'full'}"
 #define ORDERED                                                                            \
     "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "      \
     "'layer_kinds': %s}, 'cluster': 'h100-8', 'workload': {'lengths': [8000, 300, 2000], " \
@@ -329,8 +332,7 @@ TEST(the_first_layer_need_not_attend)
         ", 'memory': {'recompute': 'full', 'attention': 'unfused'}",
         ", 'parallel': {'cp': 2}, 'stack': {'name': 'ours', 'cp_overlap': 'qkv'}",
         ", 'parallel': {'cp': 2}, 'memory': {'recompute': 'attention'}",
-        ", 'parallel': {'dp': 4}, 'strategy': {'kind': 'zeppelin'}, 'memory': {'recompute': "
-        "'full'}"};
+        ZONES};
     for (size_t i = 0; i < 2 * sizeof rest / sizeof rest[0]; i++) {
         scenario_run first, last;
         bool shares = strstr(rest[i / 2], "parallel") != NULL; // not with a state
@@ -345,6 +347,7 @@ TEST(the_first_layer_need_not_attend)
         run_fini(&last);
     }
 #undef ORDERED
+#undef ZONES
 }
 
 // Strategies and schedules that cut samples, or share them among ranks, are refused by name.
