@@ -141,8 +141,9 @@ typedef struct sp_stack {
     // Head and loss take the rows in so many chunks, one after another, each with its gradients at
     // once: no logits are left for the backward (fused linear cross-entropy). 0: in one, without.
     int64_t loss_chunks;
-    // Each TP rank gathers the logits of the whole vocabulary and computes all of the loss, in place
-    // of its share of both (torchtitan's disable_loss_parallel: the head's output is replicated).
+    // Each TP rank gathers the logits of the whole vocabulary and computes all of the loss, in
+    // place of its share of both (torchtitan's disable_loss_parallel: the head's output is
+    // replicated).
     bool gathered_logits;
     // Where the GEMM adds a weight gradient to its buffer, autograd still gets a bf16 tensor of the
     // weight's shape: one for each shape is made in the first backward and kept (get_dummy_wgrad of
