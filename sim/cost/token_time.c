@@ -183,10 +183,20 @@ static double op_s(const sp_op_timer *timer, const sp_op *op, double local_token
     return 0.0;
 }
 
+// Rows of an expert with those that fill them up: half of the multiple more in the mean where
+// tokens choose their experts, but never more than a multiple for each.
+static double padded_rows(const sp_op *op, double rows)
+{
+    double multiple = op->pad_rows;
+    return op->pad_rows == 0 ? rows
+           : op->even_rows   ? multiple * ceil(rows / multiple)
+                             : fmin(rows * multiple, rows + 0.5 * multiple);
+}
+
 static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tokens)
 {
     gemm_shape shape = shape_of(op);
-    double tokens = shape.tokens * local_tokens;
+    double tokens = padded_rows(op, shape.tokens * local_tokens);
     if (op->fp8) {
         return sp_time_fp8_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
     }

@@ -479,6 +479,8 @@ static void product(builder *b, sp_layer_place place, sp_pass pass)
         op->token_share = (double)shape.active / (double)shape.weights * expert_rows(b);
         op->repeat = (int)shape.weights;
         op->of_experts = op->routed = true;
+        op->pad_rows = op->fp8 ? sp_fp8_expert_rows(&b->stack->precision) : 0;
+        op->even_rows = b->model->expert_capacity_factor > 0.0;
     }
 }
 

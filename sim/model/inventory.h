@@ -69,6 +69,8 @@ typedef struct sp_op {
     double flops_per_token;  // of a state, whose time is that of its bytes
     double logits_per_token; // of the loss: a profile may give bytes per logit in place of these
     bool fp8;                // a GEMM of two FP8 matrices
+    int pad_rows;            // its rows are filled up to a multiple of so many; 0: as they are
+    bool even_rows;          // each expert has as many rows as the next, by its capacity
     bool is_qkv;             // the QKV projection, which a CP gather may hide behind
     int kernels;             // kernel launches of one run of the operator (0 for collectives)
     bool of_mlp;             // between a dispatch and its combination, or of shared experts

@@ -90,3 +90,8 @@ int sp_fp8_alignment(const sp_step_precision *precision)
 {
     return precision->recipe == SP_FP8_MXFP8 ? MX_BLOCK : 16;
 }
+
+int sp_fp8_expert_rows(const sp_step_precision *precision)
+{
+    return precision->recipe == SP_FP8_BLOCKWISE ? ROW_BLOCK : sp_fp8_alignment(precision);
+}

@@ -83,4 +83,9 @@ bool sp_fp8_keeps_original(const sp_step_precision *precision);
 // of MXFP8.
 int sp_fp8_alignment(const sp_step_precision *precision);
 
+// Rows of each expert in grouped FP8 products are filled up to a multiple of so many: 16, 32 with
+// MXFP8 (Megatron-LM, get_fp8_align_size), the 128 of a block with blockwise scales (DeepGEMM's
+// contiguous groups).
+int sp_fp8_expert_rows(const sp_step_precision *precision);
+
 #endif

@@ -450,3 +450,45 @@ TEST(files_in_fp8_ask_for_a_precision)
         sp_scenario_fini(&scenario);
     }
 }
+
+// ---- rows of experts ----
+
+static double expert_step_ms(const char *precision, const char *capacity)
+{
+    scenario_run r;
+    double ms[SP_TIME_PARTS];
+    run_good(json_text("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 1024, 'heads': 16, 'vocab': "
+                       "1000, 'experts': 8, 'experts_per_token': 2%s}, 'cluster': 'h800-8', "
+                       "'profile': 'h800-burst', 'workload': {'lengths': [1024]}, 'precision': %s}",
+                       capacity, precision),
+             &run_verified, &r);
+    sp_result_time_parts(&r.result, ms);
+    run_fini(&r);
+    return ms[SP_TIME_COMPUTE];
+}
+
+// An expert has 256 rows, a multiple of all, where its capacity says so; where tokens choose, half
+// of a multiple is filled up in the mean, 64 rows or 8, at times that grow with the rows.
+TEST(rows_of_experts_are_filled_up)
+{
+    static const struct {
+        sp_fp8_recipe recipe;
+        int multiple;
+        const char *stated; // NULL: of another GPU
+    } cases[] = {{SP_FP8_BLOCKWISE, 128, "'fp8', 'fp8_recipe': 'blockwise'"},
+                 {SP_FP8_DELAYED, 16, "'fp8', 'fp8_recipe': 'delayed'"},
+                 {SP_FP8_MXFP8, 32, NULL}};
+    static const char capacity[] = ", 'expert_capacity_factor': 1.0";
+    double more_ms[COUNT_OF(cases)] = {0.0};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        const sp_step_precision precision = {.compute = SP_COMPUTE_FP8, .recipe = cases[i].recipe};
+        assert_int_equal(sp_fp8_expert_rows(&precision), cases[i].multiple);
+        if (cases[i].stated != NULL) {
+            more_ms[i] =
+                expert_step_ms(cases[i].stated, "") - expert_step_ms(cases[i].stated, capacity);
+        }
+    }
+    assert_true(more_ms[1] > 0.0);
+    assert_within(more_ms[0] / more_ms[1], 8.0, 0.05);
+    assert_true(expert_step_ms("'bf16'", "") == expert_step_ms("'bf16'", capacity));
+}
