@@ -207,6 +207,11 @@ void framework_say_launch(framework_output *output, const char *name, json_t *va
 // Writes the scenario as arguments of a framework, then reads them back: what differs then is what
 // the framework cannot say, *lost, an array of {key, value, read} that the caller owns; comments of
 // the text name it, too. *text is the caller's (sp_free).
+// What cannot be said, of an entry of *lost, in words: the key with its value, or with what the
+// framework has in its place.
+enum { FRAMEWORK_LOST = 256 };
+const char *framework_lost_text(const json_t *lost, char text[FRAMEWORK_LOST]);
+
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err);
 

@@ -18,7 +18,7 @@ static json_int_t accumulated(const json_t *s)
 {
     json_int_t batch = framework_get_int(s, "workload.samples_per_batch", 0);
     json_int_t each = replicas_of(s) * framework_get_int(s, "schedule.microbatch_samples", 1);
-    return each > 0 && batch % each == 0 ? batch / each : 0;
+    return each > 0 && batch % each == 0 ? batch / each : 0; // 0 where no batch is stated
 }
 
 // A schedule of a single stage is none.
@@ -271,8 +271,10 @@ void framework_write_torchtitan(framework_output *output)
     framework_say(output, "parallelism.fsdp_reshard_after_forward",
                   json_string(zero == 2 ? "never" : "always"));
     framework_say(output, "training.local_batch_size",
-                  json_integer(pp > 1 && batch % dp == 0 ? batch / dp : rows));
-    framework_say(output, "training.global_batch_size", json_integer(batch));
+                  json_integer(pp > 1 && batch >= dp && batch % dp == 0 ? batch / dp : rows));
+    if (batch > 0) {
+        framework_say(output, "training.global_batch_size", json_integer(batch));
+    }
     if (pp > 1) {
         framework_say(output, "parallelism.pipeline_parallel_microbatch_size", json_integer(rows));
         json_int_t stages = pp * framework_get_int(s, "parallel.chunks_per_rank", 1);
