@@ -134,7 +134,8 @@ static const framework *framework_of(const char *emit, const char **file, sp_err
     snprintf(name, sizeof name, "%.*s", (int)length, emit);
     *file = emit[length] == '=' ? emit + length + 1 : NULL;
     const framework *of = framework_find(name);
-    if (of == NULL) {
+    if (of == NULL || of->write == NULL) {
+        of = NULL;
         char hint[SP_NAME_HINT];
         int count = 0;
         while (framework_names[count] != NULL) {

@@ -113,7 +113,8 @@ typedef struct framework {
     const char *own, *free, *noted, *switches;
     bool by_leaf;   // of a dotted path the last part is the name
     bool overrides; // a file says what changes in a recipe: what it does not state is open
-    // Reads what no row says, after the rows; writes it, before and after them.
+    // Reads what no row says, after the rows; writes it, after them. Without `write` it is read
+    // alone.
     void (*read)(struct framework_import *import);
     void (*write)(struct framework_output *output);
 } framework;
@@ -134,6 +135,7 @@ extern const framework_row framework_megatron_rows[];
 extern const framework_row framework_torchtitan_rows[];
 extern const framework_row framework_deepspeed_rows[];
 extern const framework_row framework_trl_rows[];
+extern const framework_row framework_accelerate_rows[];
 extern const framework_row framework_nanotron_rows[];
 
 // ---- reading ----
