@@ -117,6 +117,15 @@ TEST(megatron_swiglu_width)
           "{\"model.ffn\":10880}", "");
 }
 
+// --transformer-impl local has scores that are kept, unless --use-flash-attn.
+TEST(megatron_local_attention)
+{
+    check("a.sh", "python p.py --num-layers 2 --transformer-impl local --bf16 --no-rope-fusion",
+          "{\"memory.attention\":\"unfused\"}", "no-rope-fusion:1");
+    check("a.sh", "python p.py --num-layers 2 --transformer-impl local --use-flash-attn --bf16",
+          "{\"memory.attention\":\"flash\"}", "");
+}
+
 TEST(megatron_experts)
 {
     check("moe.sh",
