@@ -729,8 +729,31 @@ static void compare_all(const framework_output *output, const json_t *read, json
     compare_more(output->scenario, read, "", skipped, lost);
 }
 
-static sp_status read_back(const framework_output *output, const char *said, json_t *lost,
-                           sp_error *err)
+// Where what is read back is no scenario: what it states otherwise, and what the scenario states
+// and it does not. All else is as it is anyway, in both.
+static void compare_stated(const sp_scenario *scenario, const json_t *read, const char *skipped,
+                           json_t *lost)
+{
+    json_t *all = json_array();
+    size_t i;
+    json_t *item;
+    compare(scenario->resolved, read, "", skipped, all);
+    json_array_foreach (all, i, item) {
+        const char *key = json_string_value(json_object_get(item, "key"));
+        bool stated = !json_is_null(json_object_get(item, "read"));
+        const sp_setting *setting = NULL;
+        for (int s = 0; !stated && (setting = sp_setting_at(s)) != NULL; s++) {
+            stated = strcmp(setting->key, key) == 0 && sp_scenario_states(scenario, s);
+        }
+        if (stated) {
+            json_array_append(lost, item);
+        }
+    }
+    json_decref(all);
+}
+
+static sp_status read_back(const framework_output *output, const sp_scenario *from,
+                           const char *said, json_t *lost, sp_error *err)
 {
     json_t *document = NULL;
     json_t *unread = NULL;
@@ -749,14 +772,15 @@ static sp_status read_back(const framework_output *output, const char *said, jso
             json_decref(whole);
         } else {
             // What is read back is no scenario: all counts that it does not state.
-            bool has_model = json_object_get(plain, "model") != NULL;
+            const json_t *model = json_object_get(plain, "model");
+            bool has_model = json_is_object(model);
             json_array_clear(lost);
-            if (!has_model) {
+            if (model == NULL) {
                 lose(lost, "model", framework_get(output->resolved, "model.name"));
             }
             lose(lost, "stack", framework_get(output->resolved, "stack.name"));
             const char *skipped = has_model ? "stack.*" : "stack.* model.*";
-            compare(output->resolved, plain, "", skipped, lost);
+            compare_stated(from, plain, skipped, lost);
             compare_more(output->scenario, plain, "", skipped, lost);
         }
         sp_scenario_fini(&scenario);
@@ -792,7 +816,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
     write_rows(&output);
     of->write(&output);
     char *first = text_of(&output, NULL);
-    sp_status status = read_back(&output, first, *lost, err);
+    sp_status status = read_back(&output, scenario, first, *lost, err);
     sp_free(first);
     if (status == SP_OK) {
         *text = text_of(&output, *lost);
