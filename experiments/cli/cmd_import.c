@@ -134,7 +134,8 @@ static const framework *framework_of(const char *emit, const char **file, sp_err
     snprintf(name, sizeof name, "%.*s", (int)length, emit);
     *file = emit[length] == '=' ? emit + length + 1 : NULL;
     const framework *of = framework_find(name);
-    if (of == NULL) {
+    if (of == NULL || of->write == NULL) {
+        of = NULL;
         char hint[SP_NAME_HINT];
         int count = 0;
         while (framework_names[count] != NULL) {
@@ -179,10 +180,8 @@ sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer
     size_t i;
     json_t *item;
     json_array_foreach (lost, i, item) {
-        char value[160];
-        sp_json_quote(json_object_get(item, "value"), value, sizeof value);
-        cli_warn(quiet, "%s has no argument for %s %s", of->name,
-                 json_string_value(json_object_get(item, "key")), value);
+        char words[FRAMEWORK_LOST];
+        cli_warn(quiet, "%s has no argument for %s", of->name, framework_lost_text(item, words));
     }
     if (status == SP_OK && file != NULL) {
         status = cli_write_file(file, write_text, text, err);

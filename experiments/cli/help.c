@@ -430,6 +430,11 @@ static const struct {
     {"min|max", "The shortest and the longest document (lengths)."},
     {"length^2|sum_squares",
      "Share of the sum of squared lengths, which attention's work grows with (lengths)."},
+    {"unread|matters|why",
+     "Arguments of a launch file that are not understood, with file and line: matters is true "
+     "where "
+     "they change time or memory, null where their name is not known (import)."},
+    {"not_expressed", "Settings of the scenario that a framework has no argument for (--emit)."},
     {"title|distribution", "What a built-in distribution of lengths was taken from (lengths)."},
     {"token-weighted mean", "Length of the document that a token lies in, the mean over tokens."},
     {"claim|figures|assumptions|bar|within",

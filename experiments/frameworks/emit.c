@@ -417,19 +417,27 @@ static void write_toml(const json_t *object, out_text *to)
     }
 }
 
+const char *framework_lost_text(const json_t *lost, char words[FRAMEWORK_LOST])
+{
+    char value[160];
+    const json_t *said = json_object_get(lost, "value");
+    bool more = json_is_null(said);
+    sp_json_quote(more ? json_object_get(lost, "read") : said, value, sizeof value);
+    for (char *c = value; *c != '\0'; c++) {
+        *c = (char)((unsigned char)*c < ' ' ? ' ' : *c);
+    }
+    snprintf(words, FRAMEWORK_LOST, more ? "%s (it becomes %s)" : "%s %s",
+             json_string_value(json_object_get(lost, "key")), value);
+    return words;
+}
+
 static void add_lost(out_text *to, const json_t *lost)
 {
     size_t i;
     json_t *item;
-    char value[160];
+    char words[FRAMEWORK_LOST];
     json_array_foreach ((json_t *)lost, i, item) {
-        add(to, json_string_value(json_object_get(item, "key")));
-        add(to, " ");
-        sp_json_quote(json_object_get(item, "value"), value, sizeof value);
-        for (char *c = value; *c != '\0'; c++) {
-            *c = (unsigned char)*c < ' ' ? ' ' : *c;
-        }
-        add(to, value);
+        add(to, framework_lost_text(item, words));
         add(to, i + 1 < json_array_size(lost) ? ", " : "");
     }
 }
@@ -528,6 +536,18 @@ static void compare(const json_t *said, const json_t *read, const char *path, co
     }
 }
 
+static bool is_lost(const json_t *lost, const char *key)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach ((json_t *)lost, i, item) {
+        if (strcmp(json_string_value(json_object_get(item, "key")), key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // Settings that what is read back has, and the scenario has not: a cut of layers that the framework
 // makes by itself, say.
 static void compare_more(const json_t *said, const json_t *read, const char *path,
@@ -544,7 +564,7 @@ static void compare_more(const json_t *said, const json_t *read, const char *pat
         }
         if (json_is_object(value) && json_is_object(other)) {
             compare_more(other, value, key, skipped, lost);
-        } else if (other == NULL) {
+        } else if (other == NULL && !is_lost(lost, key)) {
             json_array_append_new(lost, sp_json_object(SP_JSON("key", (const char *)key),
                                                        SP_JSON("value", json_null()),
                                                        SP_JSON("read", json_incref(value))));
@@ -639,6 +659,17 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
         lose(lost, "workload.lengths", lengths);
         json_object_del(workload, "uniform");
         sp_json_put(workload, "lengths", json_deep_copy((json_t *)lengths));
+        // A batch of documents is no number of rows.
+        static const char *const sizes[] = {"samples_per_batch", "tokens_per_batch"};
+        for (size_t i = 0; i < 2; i++) {
+            json_t *size = json_object_get(json_object_get(from, "workload"), sizes[i]);
+            json_object_del(workload, sizes[i]);
+            if (size != NULL) {
+                lose(lost, i == 0 ? "workload.samples_per_batch" : "workload.tokens_per_batch",
+                     size);
+                sp_json_put(workload, sizes[i], json_incref(size));
+            }
+        }
         const json_t *column = framework_get(from, "workload.column");
         if (column != NULL) {
             sp_json_put(workload, "column", json_incref((json_t *)column));
@@ -698,8 +729,31 @@ static void compare_all(const framework_output *output, const json_t *read, json
     compare_more(output->scenario, read, "", skipped, lost);
 }
 
-static sp_status read_back(const framework_output *output, const char *said, json_t *lost,
-                           sp_error *err)
+// Where what is read back is no scenario: what it states otherwise, and what the scenario states
+// and it does not. All else is as it is anyway, in both.
+static void compare_stated(const sp_scenario *scenario, const json_t *read, const char *skipped,
+                           json_t *lost)
+{
+    json_t *all = json_array();
+    size_t i;
+    json_t *item;
+    compare(scenario->resolved, read, "", skipped, all);
+    json_array_foreach (all, i, item) {
+        const char *key = json_string_value(json_object_get(item, "key"));
+        bool stated = !json_is_null(json_object_get(item, "read"));
+        const sp_setting *setting = NULL;
+        for (int s = 0; !stated && (setting = sp_setting_at(s)) != NULL; s++) {
+            stated = strcmp(setting->key, key) == 0 && sp_scenario_states(scenario, s);
+        }
+        if (stated) {
+            json_array_append(lost, item);
+        }
+    }
+    json_decref(all);
+}
+
+static sp_status read_back(const framework_output *output, const sp_scenario *from,
+                           const char *said, json_t *lost, sp_error *err)
 {
     json_t *document = NULL;
     json_t *unread = NULL;
@@ -718,14 +772,15 @@ static sp_status read_back(const framework_output *output, const char *said, jso
             json_decref(whole);
         } else {
             // What is read back is no scenario: all counts that it does not state.
-            bool has_model = json_object_get(plain, "model") != NULL;
+            const json_t *model = json_object_get(plain, "model");
+            bool has_model = json_is_object(model);
             json_array_clear(lost);
-            if (!has_model) {
+            if (model == NULL) {
                 lose(lost, "model", framework_get(output->resolved, "model.name"));
             }
             lose(lost, "stack", framework_get(output->resolved, "stack.name"));
             const char *skipped = has_model ? "stack.*" : "stack.* model.*";
-            compare(output->resolved, plain, "", skipped, lost);
+            compare_stated(from, plain, skipped, lost);
             compare_more(output->scenario, plain, "", skipped, lost);
         }
         sp_scenario_fini(&scenario);
@@ -749,6 +804,10 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
         return sp_error_set(err, SP_ERR_USAGE, "--emit needs a model, not uniform_costs");
     }
     json_t *whole = whole_document(scenario);
+    if (framework_get(whole, "workload.lengths") != NULL) {
+        json_object_del(json_object_get(whole, "workload"), "samples_per_batch");
+        json_object_del(json_object_get(whole, "workload"), "tokens_per_batch");
+    }
     framework_output output = {.of = of,
                                .scenario = whole,
                                .resolved = scenario->resolved,
@@ -757,7 +816,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
     write_rows(&output);
     of->write(&output);
     char *first = text_of(&output, NULL);
-    sp_status status = read_back(&output, first, *lost, err);
+    sp_status status = read_back(&output, scenario, first, *lost, err);
     sp_free(first);
     if (status == SP_OK) {
         *text = text_of(&output, *lost);

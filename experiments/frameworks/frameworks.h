@@ -113,7 +113,8 @@ typedef struct framework {
     const char *own, *free, *noted, *switches;
     bool by_leaf;   // of a dotted path the last part is the name
     bool overrides; // a file says what changes in a recipe: what it does not state is open
-    // Reads what no row says, after the rows; writes it, before and after them.
+    // Reads what no row says, after the rows; writes it, after them. Without `write` it is read
+    // alone.
     void (*read)(struct framework_import *import);
     void (*write)(struct framework_output *output);
 } framework;
@@ -134,6 +135,7 @@ extern const framework_row framework_megatron_rows[];
 extern const framework_row framework_torchtitan_rows[];
 extern const framework_row framework_deepspeed_rows[];
 extern const framework_row framework_trl_rows[];
+extern const framework_row framework_accelerate_rows[];
 extern const framework_row framework_nanotron_rows[];
 
 // ---- reading ----
@@ -207,6 +209,11 @@ void framework_say_launch(framework_output *output, const char *name, json_t *va
 // Writes the scenario as arguments of a framework, then reads them back: what differs then is what
 // the framework cannot say, *lost, an array of {key, value, read} that the caller owns; comments of
 // the text name it, too. *text is the caller's (sp_free).
+// What cannot be said, of an entry of *lost, in words: the key with its value, or with what the
+// framework has in its place.
+enum { FRAMEWORK_LOST = 256 };
+const char *framework_lost_text(const json_t *lost, char text[FRAMEWORK_LOST]);
+
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err);
 

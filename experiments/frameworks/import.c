@@ -511,7 +511,7 @@ static void apply_absent(framework_import *import)
         bool is_fp8 = precision != NULL && strcmp(precision, "fp8") == 0;
         if (row->absent == NULL || row->key == NULL ||
             (strncmp(row->key, "fp8_", 4) == 0 && !is_fp8) ||
-            json_object_get(import->stated, row->key) != NULL ||
+            framework_get(import->scenario, row->key) != NULL || // also of an earlier file
             (strncmp(row->key, "model.", 6) == 0 && !has_model)) {
             continue;
         }
@@ -866,7 +866,9 @@ static sp_status import_model(framework_import *import, const char *path, const 
     sp_status status = sp_model_from_hf(config, path, &model, import->err);
     if (status == SP_OK) {
         sp_json_put(import->scenario, "model",
-                    sp_is_stream(path) ? sp_model_to_json(&model) : json_string(path));
+                    sp_is_stream(path) || strcmp(path, SP_STANDARD_INPUT) == 0
+                        ? sp_model_to_json(&model)
+                        : json_string(path));
     }
     json_decref(config);
     return status;

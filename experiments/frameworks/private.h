@@ -20,6 +20,7 @@ void framework_read_deepspeed(framework_import *import);
 void framework_write_deepspeed(framework_output *output);
 void framework_read_trl(framework_import *import);
 void framework_write_trl(framework_output *output);
+void framework_read_accelerate(framework_import *import);
 void framework_read_nanotron(framework_import *import);
 void framework_write_nanotron(framework_output *output);
 
@@ -28,6 +29,8 @@ extern const char framework_torchtitan_own[], framework_torchtitan_free[],
 extern const char framework_deepspeed_own[], framework_deepspeed_free[],
     framework_deepspeed_noted[];
 extern const char framework_trl_own[], framework_trl_free[], framework_trl_noted[];
+extern const char framework_accelerate_own[], framework_accelerate_free[],
+    framework_accelerate_noted[];
 extern const char framework_nanotron_own[], framework_nanotron_free[], framework_nanotron_noted[];
 
 #endif

@@ -168,12 +168,12 @@ static const char megatron_own[] =
     "data-parallel-sharding-strategy use-megatron-fsdp use-torch-fsdp2 "
     "num-distributed-optimizer-instances moe-token-dispatcher-type moe-enable-deepep "
     "exp-avg-dtype exp-avg-sq-dtype use-precision-aware-optimizer bf16 fp16 "
-    "cpu-offloading-num-layers hierarchical-context-parallel-sizes";
+    "cpu-offloading-num-layers hierarchical-context-parallel-sizes transformer-impl use-flash-attn";
 
 static const char megatron_switches[] =
     "group-query-attention multi-latent-attention use-distributed-optimizer use-megatron-fsdp "
     "use-torch-fsdp2 moe-enable-deepep use-precision-aware-optimizer bf16 fp16 "
-    "recompute-activations";
+    "recompute-activations use-flash-attn";
 
 // Neither time nor memory of a step: paths, logs, seeds, numbers that train.
 static const char megatron_free[] =
@@ -196,11 +196,10 @@ static const char megatron_free[] =
     "allow-ambiguous-pad-tokens no-create-attention-mask-in-dataloader tokenizer-* "
     "vocab-file merge-file vocab-extra-ids tiktoken-* legacy-tokenizer rotary-* "
     "use-rope-scaling rope-scaling-factor rope-type no-rope-freq mscale mscale-all-dim "
-    "cache-mla-latents no-rope-fusion apply-rope-fusion distributed-backend "
-    "distributed-timeout-* local-rank lazy-mpu-init loss-scale initial-loss-scale "
-    "min-loss-scale loss-scale-window hysteresis check-* no-check-for-nan-in-loss-and-grad "
-    "rerun-mode error-injection-* manual-gc manual-gc-* no-manual-gc-eval adlr-* "
-    "enable-experimental use-mcore-models transformer-impl "
+    "cache-mla-latents apply-rope-fusion distributed-backend distributed-timeout-* "
+    "local-rank lazy-mpu-init loss-scale initial-loss-scale min-loss-scale loss-scale-window "
+    "hysteresis check-* no-check-for-nan-in-loss-and-grad rerun-mode error-injection-* "
+    "manual-gc manual-gc-* no-manual-gc-eval adlr-* enable-experimental use-mcore-models "
     "accumulate-allreduce-grads-in-fp32 apply-layernorm-1p layernorm-zero-centered-gamma "
     "apply-query-key-layer-scaling attention-softmax-in-fp32 calculate-per-token-loss "
     "moe-router-load-balancing-type moe-router-dtype moe-router-score-function "
@@ -209,28 +208,28 @@ static const char megatron_free[] =
     "moe-per-layer-logging moe-token-drop-policy moe-token-dropping moe-grouped-gemm "
     "moe-permute-fusion moe-router-fusion fp8-margin fp8-interval fp8-amax-* fp8-wgrad "
     "mtp-loss-scaling-factor eod-mask-loss reset-position-ids sft sft-* trust-* "
-    "no-persist-layer-norm persist-layer-norm memory-efficient-layer-norm "
-    "no-masked-softmax-fusion masked-softmax-fusion no-bias-dropout-fusion "
-    "bias-dropout-fusion no-bias-gelu-fusion bias-gelu-fusion bias-activation-fusion "
-    "cross-entropy-fusion-impl openai-gelu onnx-safe bert-* biencoder-* ict-* retriever-* "
-    "mask-prob short-seq-prob sample-rate encoder-seq-length decoder-seq-length yaml-cfg "
-    "te-rng-tracker inference-* use-flash-attn spec ddp-average-in-collective "
-    "ddp-pad-buckets-for-high-nccl-busbw no-align-* align-* delay-grad-reduce "
-    "delay-param-gather tp-comm-overlap-cfg tp-comm-bootstrap-backend "
+    "persist-layer-norm memory-efficient-layer-norm masked-softmax-fusion "
+    "bias-dropout-fusion bias-gelu-fusion bias-activation-fusion cross-entropy-fusion-impl "
+    "openai-gelu onnx-safe bert-* biencoder-* ict-* retriever-* mask-prob short-seq-prob "
+    "sample-rate encoder-seq-length decoder-seq-length yaml-cfg te-rng-tracker inference-* "
+    "spec ddp-average-in-collective ddp-pad-buckets-for-high-nccl-busbw no-align-* align-* "
+    "delay-grad-reduce delay-param-gather tp-comm-overlap-cfg tp-comm-bootstrap-backend "
     "disable-bf16-reduced-precision-matmul nccl-communicator-config-path "
     "disable-gloo-process-groups high-priority-stream-groups "
     "no-async-tensor-model-parallel-allreduce async-tensor-model-parallel-allreduce "
     "straggler-* disable-straggler-on-startup dump-* result-rejected-tracker-filename "
-    "use-ring-exchange-p2p distribute-saved-activations clone-scatter-output-in-embedding "
-    "params-dtype timers pipeline-dtype autocast-dtype enable-autocast grad-scale-func "
-    "no-sync-func grad-sync-func param-sync-func finalize-model-grads-func "
-    "_cpu_offloading_context cpu-offloading-* deallocate-pipeline-outputs batch-p2p-* "
-    "tp-comm-split-* tp-comm-atomic-* tp-comm-bulk-* encoder-num-layers decoder-num-layers "
-    "add-position-embedding activation-func gated-linear-unit "
-    "scatter-gather-tensors-in-pipeline variable-seq-lengths standalone-embedding-stage";
+    "clone-scatter-output-in-embedding params-dtype timers pipeline-dtype autocast-dtype "
+    "enable-autocast grad-scale-func no-sync-func grad-sync-func param-sync-func "
+    "finalize-model-grads-func _cpu_offloading_context cpu-offloading-* "
+    "deallocate-pipeline-outputs batch-p2p-* tp-comm-split-* tp-comm-atomic-* tp-comm-bulk-* "
+    "encoder-num-layers decoder-num-layers add-position-embedding activation-func "
+    "gated-linear-unit scatter-gather-tensors-in-pipeline variable-seq-lengths "
+    "standalone-embedding-stage";
 
 // They change what a step takes, and nothing here stands for them.
 static const char megatron_noted[] =
+    "no-masked-softmax-fusion no-bias-dropout-fusion no-bias-gelu-fusion no-rope-fusion "
+    "distribute-saved-activations use-ring-exchange-p2p no-persist-layer-norm "
     "rampup-batch-size decrease-batch-size-if-needed optimizer-cpu-offload "
     "optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d use-torch-optimizer-for-cpu-offload "
     "fp32-residual-connection deterministic-mode empty-unused-memory-level enable-cuda-graph "
@@ -327,6 +326,9 @@ const framework framework_table[] = {
     {"trl", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML | 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_JSON, 0,
      framework_trl_rows, framework_trl_own, framework_trl_free, framework_trl_noted, NULL, false,
      false, framework_read_trl, framework_write_trl},
+    {"accelerate", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, 0, framework_accelerate_rows,
+     framework_accelerate_own, framework_accelerate_free, framework_accelerate_noted, NULL, false,
+     false, framework_read_accelerate, NULL},
     {"nanotron", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, 0, framework_nanotron_rows,
      framework_nanotron_own, framework_nanotron_free, framework_nanotron_noted, NULL, false, false,
      framework_read_nanotron, framework_write_nanotron},
@@ -630,6 +632,13 @@ static void read_model_rest(framework_import *import)
     const framework *of = import->of;
     bool has_model = json_object_get(import->stated, "model.layers") != NULL;
     if (of->dialect == MEGATRON) {
+        // Its own attention keeps scores, unless it is asked for FlashAttention.
+        const char *layers = framework_take_text(import, "transformer-impl");
+        bool flash = framework_take_switch(import, "use-flash-attn", false);
+        if (layers != NULL && strcmp(layers, "local") == 0 && !flash &&
+            framework_take(import, "attention-backend") == NULL) {
+            framework_put(import, "memory.attention", json_string("unfused"));
+        }
         bool grouped = framework_take_switch(import, "group-query-attention", false);
         const framework_entry *groups = framework_take(import, "num-query-groups");
         if (has_model && !grouped) {

@@ -18,7 +18,7 @@ static json_int_t accumulated(const json_t *s)
 {
     json_int_t batch = framework_get_int(s, "workload.samples_per_batch", 0);
     json_int_t each = replicas_of(s) * framework_get_int(s, "schedule.microbatch_samples", 1);
-    return each > 0 && batch % each == 0 ? batch / each : 0;
+    return each > 0 && batch % each == 0 ? batch / each : 0; // 0 where no batch is stated
 }
 
 // A schedule of a single stage is none.
@@ -271,8 +271,10 @@ void framework_write_torchtitan(framework_output *output)
     framework_say(output, "parallelism.fsdp_reshard_after_forward",
                   json_string(zero == 2 ? "never" : "always"));
     framework_say(output, "training.local_batch_size",
-                  json_integer(pp > 1 && batch % dp == 0 ? batch / dp : rows));
-    framework_say(output, "training.global_batch_size", json_integer(batch));
+                  json_integer(pp > 1 && batch >= dp && batch % dp == 0 ? batch / dp : rows));
+    if (batch > 0) {
+        framework_say(output, "training.global_batch_size", json_integer(batch));
+    }
     if (pp > 1) {
         framework_say(output, "parallelism.pipeline_parallel_microbatch_size", json_integer(rows));
         json_int_t stages = pp * framework_get_int(s, "parallel.chunks_per_rank", 1);
@@ -413,20 +415,12 @@ const framework_row framework_trl_rows[] = {
      "sdpa=flash flash_attention_2=flash flash_attention_3=flash "
      "kernels-community/flash-attn2=flash kernels-community/flash-attn3=flash eager=unfused",
      "\"flash\"", {NULL}, "attn_implementation"},
-    {"parallel.tp", FRAMEWORK_INT, NULL, NULL, {NULL},
-     "parallelism_config.parallelism_config_tp_size parallelism_config.tp_size"},
-    {"parallel.cp", FRAMEWORK_INT, NULL, NULL, {NULL},
-     "parallelism_config.parallelism_config_cp_size parallelism_config.cp_size"},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
 const char framework_trl_own[] =
     "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
-    "fsdp deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16 num_processes "
-    "num_machines fsdp_config.fsdp_version fsdp_config.fsdp_sharding_strategy "
-    "fsdp_config.fsdp_reshard_after_forward fsdp_config.fsdp_activation_checkpointing "
-    "distributed_type deepspeed_config.zero_stage deepspeed_config.gradient_accumulation_steps "
-    "mixed_precision launch.nproc_per_node";
+    "fsdp deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16";
 const char framework_trl_free[] =
     "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
     "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
@@ -435,11 +429,9 @@ const char framework_trl_free[] =
     "gradient_checkpointing_kwargs* model_revision trust_remote_code torch_dtype dtype chat_template* "
     "system_prompt completion_only_loss assistant_only_loss eos_token pad_token truncation_mode "
     "shuffle_dataset remove_unused_columns ddp_timeout tf32 disable_tqdm config "
-    "lora_alpha lora_task_type lora_modules_to_save use_rslora compute_environment debug "
-    "downcast_bf16 main_training_function main_process_ip main_process_port machine_rank rdzv_* "
-    "same_network tpu_* use_cpu enable_cpu_affinity dynamo_config* fsdp_config.* "
-    "deepspeed_config.* gpu_ids dataset_name eval_packing use_cache model_init_kwargs* "
-    "parallelism_config.* average_tokens_across_devices ddp_find_unused_parameters preprocessing_* "
+    "lora_alpha lora_task_type lora_modules_to_save use_rslora "
+    "use_cpu fsdp_config.* dataset_name eval_packing use_cache model_init_kwargs* "
+    "average_tokens_across_devices ddp_find_unused_parameters preprocessing_* "
     "wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor";
 const char framework_trl_noted[] =
     "use_liger_kernel liger_kernel_config* load_in_4bit load_in_8bit torch_compile torch_compile_* "
@@ -472,36 +464,20 @@ static void read_trl_packing(framework_import *import)
     }
 }
 
+static void put_shards(framework_import *import, bool gradients)
+{
+    framework_put(import, "parallel.zero", json_integer(gradients ? 2 : 3));
+    framework_put(import, "stack.name", json_string("fsdp-2024"));
+}
+
 static void read_trl_shards(framework_import *import)
 {
     const char *fsdp = framework_take_text(import, "fsdp");
-    const char *sharding = framework_take_text(import, "fsdp_config.fsdp_sharding_strategy");
-    const char *type = framework_take_text(import, "distributed_type");
-    const framework_entry *keeps = framework_take(import, "fsdp_config.fsdp_reshard_after_forward");
-    framework_take(import, "fsdp_config.fsdp_version mixed_precision");
-    double stage = framework_take_real(import, "deepspeed_config.zero_stage", -1.0);
-    json_int_t count =
-        framework_take_int(import, "deepspeed_config.gradient_accumulation_steps", 1, 0);
-    bool is_fsdp = (fsdp != NULL && fsdp[0] != '\0') || (type != NULL && strcmp(type, "FSDP") == 0);
-    const char *said = fsdp != NULL ? fsdp : sharding != NULL ? sharding : "";
-    bool gradients = strstr(said, "shard_grad_op") != NULL ||
-                     strstr(said, "SHARD_GRAD_OP") != NULL ||
-                     (keeps != NULL && json_is_false(keeps->value));
-    if (framework_take_switch(import, "fsdp_config.fsdp_activation_checkpointing", false)) {
-        framework_put(import, "memory.recompute", json_string("full"));
-    }
-    if (is_fsdp) {
-        framework_put(import, "parallel.zero", json_integer(gradients ? 2 : 3));
-        framework_put(import, "stack.name", json_string("fsdp-2024"));
-    } else if (stage >= 0.0) {
-        framework_put(import, "parallel.zero", json_integer((json_int_t)stage));
-        framework_put(import, "stack.name", json_string("hf-trainer"));
+    if (fsdp != NULL && fsdp[0] != '\0') {
+        put_shards(import, strstr(fsdp, "shard_grad_op") != NULL);
     } else if (framework_get(import->scenario, "parallel.zero") == NULL) {
         framework_put(import, "parallel.zero", json_integer(0));
         framework_put(import, "stack.name", json_string("hf-trainer"));
-    }
-    if (count > 0) {
-        json_object_set_new(import->facts, "microbatches", json_integer(count));
     }
     const framework_entry *file = framework_take(import, "deepspeed");
     if (file != NULL && json_is_string(file->value)) {
@@ -565,12 +541,6 @@ void framework_read_trl(framework_import *import)
     if (json_object_get(import->facts, "microbatches") == NULL) {
         json_object_set_new(import->facts, "microbatches", json_integer(count));
     }
-    json_int_t processes = framework_take_int(import, "num_processes", 1, 0);
-    json_int_t machines = framework_take_int(import, "num_machines", 1, 1);
-    if (processes > 0) {
-        json_object_set_new(import->facts, "gpus", json_integer(processes));
-        json_object_set_new(import->facts, "gpus_per_node", json_integer(processes / machines));
-    }
     read_trl_packing(import);
     read_trl_shards(import);
     read_trl_adapters(import);
@@ -630,6 +600,74 @@ void framework_write_trl(framework_output *output)
         framework_say(output, "lora_dropout",
                       json_real(json_is_true(framework_get(s, "model.lora_dropout")) ? 0.05 : 0.0));
         framework_say(output, "lora_target_modules", list);
+    }
+}
+
+// ---- accelerate: what a launch with --config_file reads ----
+
+// clang-format off
+const framework_row framework_accelerate_rows[] = {
+    {"parallel.tp", FRAMEWORK_INT, NULL, NULL,
+     {"parallelism_config.parallelism_config_tp_size"}, NULL},
+    {"parallel.cp", FRAMEWORK_INT, NULL, NULL,
+     {"parallelism_config.parallelism_config_cp_size"}, NULL},
+    {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
+};
+
+const char framework_accelerate_own[] =
+    "num_processes num_machines distributed_type mixed_precision fsdp_config.fsdp_version "
+    "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward "
+    "fsdp_config.fsdp_activation_checkpointing deepspeed_config.zero_stage "
+    "deepspeed_config.gradient_accumulation_steps deepspeed_config.offload_optimizer_device "
+    "deepspeed_config.offload_param_device parallelism_config.parallelism_config_dp_replicate_size";
+const char framework_accelerate_free[] =
+    "compute_environment debug downcast_bf16 main_training_function main_process_ip "
+    "main_process_port machine_rank rdzv_* same_network tpu_* use_cpu enable_cpu_affinity gpu_ids "
+    "fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_state_dict_type "
+    "fsdp_config.fsdp_cpu_ram_efficient_loading fsdp_config.fsdp_sync_module_states "
+    "fsdp_config.fsdp_use_orig_params fsdp_config.fsdp_transformer_layer_cls_to_wrap "
+    "deepspeed_config.deepspeed_multinode_launcher deepspeed_config.gradient_clipping "
+    "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model "
+    "parallelism_config.parallelism_config_dp_shard_size use_parallelism_config";
+const char framework_accelerate_noted[] =
+    "dynamo_config.* fsdp_config.fsdp_offload_params fsdp_config.fsdp_backward_prefetch "
+    "fsdp_config.fsdp_forward_prefetch fp8_config.* "
+    "parallelism_config.parallelism_config_cp_comm_strategy "
+    "parallelism_config.parallelism_config_sp_size";
+// clang-format on
+
+void framework_read_accelerate(framework_import *import)
+{
+    const char *sharding = framework_take_text(import, "fsdp_config.fsdp_sharding_strategy");
+    const char *type = framework_take_text(import, "distributed_type");
+    const framework_entry *keeps = framework_take(import, "fsdp_config.fsdp_reshard_after_forward");
+    framework_take(import, "fsdp_config.fsdp_version mixed_precision");
+    double stage = framework_take_real(import, "deepspeed_config.zero_stage", -1.0);
+    json_int_t count =
+        framework_take_int(import, "deepspeed_config.gradient_accumulation_steps", 1, 0);
+    json_int_t processes = framework_take_int(import, "num_processes", 1, 0);
+    json_int_t machines = framework_take_int(import, "num_machines", 1, 1);
+    json_int_t copies =
+        framework_take_int(import, "parallelism_config.parallelism_config_dp_replicate_size", 1, 1);
+    if (processes > 0 && machines > 0) {
+        json_object_set_new(import->facts, "gpus", json_integer(processes));
+        json_object_set_new(import->facts, "gpus_per_node", json_integer(processes / machines));
+    }
+    if (framework_take_switch(import, "fsdp_config.fsdp_activation_checkpointing", false)) {
+        framework_put(import, "memory.recompute", json_string("full"));
+    }
+    tell_offload(import, "deepspeed_config.offload_optimizer_device");
+    tell_offload(import, "deepspeed_config.offload_param_device");
+    if (type != NULL && strcmp(type, "FSDP") == 0) {
+        put_shards(import, (sharding != NULL && strstr(sharding, "SHARD_GRAD_OP") != NULL) ||
+                               (keeps != NULL && json_is_false(keeps->value)));
+        json_object_set_new(import->facts, "zero_instances", json_integer(copies));
+    } else if (stage >= 0.0 && stage <= 3.0) {
+        framework_put(import, "parallel.zero", json_integer((json_int_t)stage));
+        framework_put(import, "stack.name", json_string("hf-trainer"));
+    }
+    if (count > 0) {
+        json_object_set_new(import->facts, "microbatches", json_integer(count));
     }
 }
 

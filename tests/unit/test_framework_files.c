@@ -117,6 +117,15 @@ TEST(megatron_swiglu_width)
           "{\"model.ffn\":10880}", "");
 }
 
+// --transformer-impl local has scores that are kept, unless --use-flash-attn.
+TEST(megatron_local_attention)
+{
+    check("a.sh", "python p.py --num-layers 2 --transformer-impl local --bf16 --no-rope-fusion",
+          "{\"memory.attention\":\"unfused\"}", "no-rope-fusion:1");
+    check("a.sh", "python p.py --num-layers 2 --transformer-impl local --use-flash-attn --bf16",
+          "{\"memory.attention\":\"flash\"}", "");
+}
+
 TEST(megatron_experts)
 {
     check("moe.sh",
@@ -375,6 +384,19 @@ TEST(accelerate_and_trl_script)
           "");
 }
 
+TEST(accelerate_file)
+{
+    check("acc.yaml",
+          "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_machines: 2\n"
+          "num_processes: 16\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n"
+          "  fsdp_reshard_after_forward: false\n  fsdp_offload_params: false\n"
+          "  fsdp_backward_prefetch: BACKWARD_PRE\n"
+          "parallelism_config:\n  parallelism_config_cp_size: 2\n",
+          "{\"parallel.zero\":2,\"parallel.cp\":2,\"parallel.dp\":8,\"workload.context\":null,"
+          "\"strategy\":null}",
+          "fsdp_config.fsdp_backward_prefetch:10");
+}
+
 TEST(nanotron_recipe)
 {
     check("nano.yaml",
@@ -405,6 +427,53 @@ TEST(yaml_merges_and_refers)
           "parallelism:\n  <<: *base\n  dp: 2\n  pp: 2\n"
           "tokens: {micro_batch_size: 1, sequence_length: 128}\n",
           "{\"parallel.tp\":4,\"parallel.pp\":2,\"parallel.dp\":2}", "base.tp:2 base.pp:3");
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+// A model, DeepSpeed's file, the trainer's and accelerate's make one scenario, whichever comes
+// first: 128 samples are 2 x 4 for each of 16 processes.
+TEST(several_files_in_any_order)
+{
+    static const char *const orders[][4] = {
+        {"config.json", "ds.json", "sft.yaml", "acc.yaml"},
+        {"acc.yaml", "sft.yaml", "ds.json", "config.json"},
+        {"sft.yaml", "config.json", "acc.yaml", "ds.json"},
+    };
+    write_file("config.json", "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, "
+                              "\"hidden_size\": 64, \"intermediate_size\": 128, "
+                              "\"num_attention_heads\": 4, \"vocab_size\": 128}");
+    write_file("ds.json", "{\"train_micro_batch_size_per_gpu\": \"auto\", "
+                          "\"zero_optimization\": {\"stage\": 3}}");
+    write_file("sft.yaml", "max_length: 2048\npacking: true\nper_device_train_batch_size: 2\n"
+                           "gradient_accumulation_steps: 4\n");
+    write_file("acc.yaml", "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 16\n");
+    for (size_t i = 0; i < 3; i++) {
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        assert_int_equal(
+            framework_import_files(orders[i], 4, NULL, NULL, 0, &scenario, &unread, &notes, &err),
+            SP_OK);
+        assert_int_equal(json_array_size(unread), 0);
+        assert_int_equal(framework_get_int(scenario, "parallel.zero", 0), 3);
+        assert_int_equal(framework_get_int(scenario, "parallel.dp", 0), 16);
+        assert_int_equal(framework_get_int(scenario, "workload.context", 0), 2048);
+        assert_int_equal(framework_get_int(scenario, "workload.samples_per_batch", 0), 128);
+        assert_int_equal(framework_get_int(scenario, "schedule.microbatch_samples", 0), 2);
+        assert_string_equal(json_string_value(framework_get(scenario, "strategy.kind")), "bfd");
+        assert_string_equal(json_string_value(json_object_get(scenario, "model")), "config.json");
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
 }
 
 // A sentence with file and line for each.

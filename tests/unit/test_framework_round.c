@@ -152,6 +152,12 @@ static json_t *without_names(const json_t *resolved)
     json_object_del(copy, "nodes");
     json_object_del(json_object_get(copy, "model"), "name");
     json_object_del(json_object_get(copy, "stack"), "name");
+    // Where it is not stated, models with GELU alone have dropout.
+    json_t *model = json_object_get(copy, "model");
+    if (json_object_get(model, "dropout") == NULL) {
+        const char *activation = json_string_value(json_object_get(model, "activation"));
+        sp_json_put(model, "dropout", json_boolean(strcmp(activation, "gelu") == 0));
+    }
     return copy;
 }
 
