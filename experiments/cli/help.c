@@ -208,7 +208,7 @@ static const struct {
     {"lossy", "Tokens that are not trained in this step, or without the beginning of their "
               "document: left_out_share, cut_share, over_length_share."},
     {"left out", "Tokens that are not trained in this step: left_out_share; points of tune that "
-                 "were not simulated, as their pure work alone takes longer; rows that a fit did "
+                 "were not simulated, as they cannot be faster; rows that a fit did "
                  "not see, whose error tells what it is on new steps (validate --json)."},
     {"dropped",
      "Samples that are not trained at all. Those over the context (workload.over_length drop) are "
