@@ -206,13 +206,21 @@ static const struct {
      "Work of a GPU, of all pairs of tokens or of causal ones: tflops_per_gpu, "
      "tflops_per_gpu_causal. Megatron-LM's logs count the latter since January 2026, and all pairs "
      "before; Megatron-Bridge and NeMo AutoModel have formulas of their own."},
+    {"beyond", "The fastest points of tune that the stack lacks, one for schedules, one for "
+               "strategies: what another stack would add."},
+    {"lacks", "The schedule or strategy of such a point that the stack has not."},
+    {"added_percent", "By how many percent such a point trains faster than the answer of tune."},
+    {"to_do", "What the answer of tune asks of the data loader: length of rows, or budget."},
+    {"cannot_run", "Points of tune that the stack cannot run, and that are not tried."},
+    {"untried", "Points of tune that a stop left."},
+    {"training|days|gpu_hours", "A whole training of --train-tokens at the predicted pace."},
     {"MFU full",
      "MFU with all pairs counted, as Megatron-LM before 2026 and SlimPipe: mfu_full_attention."},
     {"MFU causal", "MFU with causal pairs counted once: mfu."},
     {"lossy", "Tokens that are not trained in this step, or without the beginning of their "
               "document: left_out_share, cut_share, over_length_share."},
     {"left out", "Tokens that are not trained in this step: left_out_share; points of tune that "
-                 "were not simulated, as their pure work alone takes longer; rows that a fit did "
+                 "were not simulated, as they cannot be faster; rows that a fit did "
                  "not see, whose error tells what it is on new steps (validate --json)."},
     {"dropped",
      "Samples that are not trained at all. Those over the context (workload.over_length drop) are "

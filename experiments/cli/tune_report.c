@@ -777,7 +777,7 @@ static void print_counts(const cli_tuned *tuned)
             printf(" %s %s,", cli_grouped(all->of_status[s], number), outcomes[s]);
         }
     }
-    printf(" %s left out because pure work alone takes longer", cli_grouped(all->left_out, number));
+    printf(" %s left out because they cannot be faster", cli_grouped(all->left_out, number));
     if (all->dropped > 0) {
         printf(", %s not tried because the other strategies are slow at their degrees",
                cli_grouped(all->dropped, number));

@@ -567,6 +567,8 @@ static const char *schedule_at(const sweep_spec *spec, const int64_t digit[SWEEP
     return NULL;
 }
 
+static const double half_filled = 0.5;
+
 // The bound and the bubble of 1F1B, (pp - 1) / (micro-batches * chunks) of it (arXiv 2104.04473,
 // section 2.2), a third of that where weight gradients fill it (arXiv 2401.10241, table 1).
 static double guess_of(const finder *f, const sweep_layout *point)
@@ -583,7 +585,10 @@ static double guess_of(const finder *f, const sweep_layout *point)
                     (double)number_at(spec, digit, "parallel.chunks_per_rank", 1);
     const char *schedule = schedule_at(spec, digit);
     bool split = schedule != NULL && schedule[0] == 'z';
-    return point->bound_ms * (1.0 + (split ? bubble / 3.0 : bubble));
+    // States that leave little memory come later: such points mostly do not fit.
+    double filled = (double)f->states[work_of(f, point)] / (double)f->limit_bytes;
+    return point->bound_ms * (1.0 + (split ? bubble / 3.0 : bubble)) *
+           (1.0 + fmax(filled - half_filled, 0.0));
 }
 
 static bool spreads_experts(const sweep_spec *spec)
@@ -641,7 +646,7 @@ static sp_status bound_points(finder *f, sp_error *err)
 
 enum {
     MOST_ALIKE = 2,   // survivors of the same degrees
-    MOST_BEYOND = 4,  // searches with all effort of what the stack lacks
+    MOST_BEYOND = 6,  // searches with all effort of what the stack lacks
     HURRY_BLOCK = 8,  // searches with little effort before the fastest is looked for
     SEARCH_BLOCK = 4, // points that are searched with all effort before the fastest is looked for
     COUNT_BLOCK = 4,  // or counted
