@@ -609,6 +609,15 @@ void cli_cell(cli_table *table, const char *format, ...)
     put_next(table, text);
 }
 
+// For CSV; nothing where there is no number.
+static void write_number(char text[CELL], double value)
+{
+    text[0] = '\0';
+    if (isfinite(value)) {
+        snprintf(text, CELL, "%.10g", value);
+    }
+}
+
 void cli_number_cell(cli_table *table, const char *format, double value)
 {
     char text[CELL];
@@ -616,7 +625,7 @@ void cli_number_cell(cli_table *table, const char *format, double value)
         snprintf(text, sizeof text, isfinite(value) ? format : "-", value);
     } else {
         double size = strstr(format, "%%") != NULL ? 100.0 : 1.0;
-        snprintf(text, sizeof text, isfinite(value) ? "%.10g" : "", value / size);
+        write_number(text, value / size);
     }
     put_next(table, text);
 }
@@ -633,7 +642,7 @@ void cli_figure_cells(cli_table *table, double (*value)(const void *source, cons
         double number = value(source, c.figure->key);
         char text[CELL];
         if (is_csv(table)) {
-            snprintf(text, sizeof text, isfinite(number) ? "%.10g" : "", number);
+            write_number(text, number);
         } else if (c.figure->digits == SP_SHORT_NUMBER) {
             cli_short_number(number, text);
         } else {

@@ -887,8 +887,11 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_front(tuned);
     print_findings(tuned);
     print_choices(tuned);
-    fputs(cli_is_wide() ? "\n" : "", stdout);
-    cli_print_command(stdout, tuned->go_on, printf("go on with: "), 2);
+    if (cli_is_wide()) {
+        printf("\ngo on with: %s\n", tuned->go_on);
+    } else {
+        cli_print_command(stdout, tuned->go_on, printf("go on with: "), 2);
+    }
 }
 
 // ---- for programs ----
