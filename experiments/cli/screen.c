@@ -335,7 +335,7 @@ void cli_warn(bool quiet, const char *format, ...)
     }
     va_list args;
     va_start(args, format);
-    fflush(stdout);
+    cli_screen_flush();
     if (!screen.active) {
         (fputs)("warning: ", stderr);
         sp_vprint(stderr, format, args);
@@ -357,6 +357,19 @@ void cli_warn_all(bool quiet, const char *source, const json_t *texts)
     }
 }
 
+void cli_screen_flush(void)
+{
+    if (screen.more > 0) {
+        sp_print(stdout, "... %d more lines with --wide\n", screen.more + (screen.held != NULL));
+    } else if (screen.held != NULL) {
+        sp_print(stdout, "%s\n", screen.held);
+    }
+    sp_free(screen.held);
+    screen.held = NULL;
+    screen.more = 0;
+    fflush(stdout);
+}
+
 static void tell_of_warnings(void)
 {
     int more = screen.warnings > WARNINGS_SHOWN ? screen.warnings - WARNINGS_SHOWN : 0;
@@ -376,15 +389,9 @@ void cli_screen_end(void)
     if (screen.pending != NULL && screen.pending[0] != '\0') {
         cli_put_text(stdout, "\n");
     }
+    cli_screen_flush();
     screen.active = false;
-    if (screen.more > 0) {
-        sp_print(stdout, "... %d more lines with --wide\n", screen.more + 1);
-    } else if (screen.held != NULL) {
-        sp_print(stdout, "%s\n", screen.held);
-    }
-    fflush(stdout);
     tell_of_warnings();
-    sp_free(screen.held);
     sp_free(screen.pending);
 }
 
