@@ -621,7 +621,7 @@ static void write_number(char text[CELL], double value)
 {
     text[0] = '\0';
     if (isfinite(value)) {
-        snprintf(text, CELL, "%.10g", value);
+        snprintf(text, CELL, "%.15g", value); // as in JSON
     }
 }
 
