@@ -330,6 +330,8 @@ sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
 int cli_columns(FILE *out);
 // Before a command prints: whether lines, rows and warnings are held to the screen.
 void cli_screen_begin(const cli_common *common);
+// What was printed up to here stands before what comes on standard error.
+void cli_screen_flush(void);
 // Tells what was left out.
 void cli_screen_end(void);
 // All is to be printed, however wide and long.

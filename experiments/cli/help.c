@@ -306,7 +306,21 @@ static const struct {
     {"rows", "Samples, or packed rows, of a micro-batch: schedule.microbatch_samples."},
     {"chunks", "Model chunks of each pipeline rank: parallel.chunks_per_rank."},
     {"front", "Points of which none is both faster as predicted and takes less memory."},
-    {"status|ok|reason", "ok, or why the row has no figures."},
+    {"status|ok|reason|notes|status; best layout",
+     "ok, or why the row has no figures, and what else to know of it: tokens that are lost, the "
+     "chance that it runs."},
+    {"fastest",
+     "The row with the least time for each trained token over the chance that it runs, of "
+     "those that fit well (compare, tune)."},
+    {"experts hidden",
+     "Milliseconds of exchanges of experts behind another micro-batch: expert_hidden_ms."},
+    {"overload", "Rows of the fullest rank that shares experts over the mean: expert_overload."},
+    {"figure", "What is predicted and measured: a key of a result, or a published figure."},
+    {"held", "Kinds of memory that ranks hold between actions (validate)."},
+    {"trees|tokens a call|verified a call|low entropy",
+     "Trees of drafted tokens: how many of a call's tokens are accepted, how many are verified, "
+     "and "
+     "how many calls begin with a sure draft (decode)."},
     {"zero", "ZeRO stage of the point: parallel.zero."},
     {"infeasible", "The strategy or the schedule cannot run this."},
     {"invalid", "The settings are of no scenario."},
@@ -317,7 +331,7 @@ static const struct {
     {"flops_per_token",
      "FLOPs of a token, forward and backward, attention of its context counted."},
     {"level", "Where a profile's rates are from: measured, published, fitted or assumed."},
-    {"predicted|computed|predicted_ms",
+    {"predicted|computed|predicted_ms|busy ms: predicted|peak MiB: predicted",
      "Computed by the program, beside what was executed or measured."},
     {"delta", "Computed less measured, in the table's unit (validate)."},
     {"table|table, errors in %|tables|licence",
@@ -1159,6 +1173,10 @@ static void print_manual(FILE *out)
     section(out, "ENVIRONMENT");
     fputs(".TP\n.B SLIMPACK_PROFILE_PATH\n", out);
     put_text(out, "Folders, separated by colons, that are searched for operator profiles first.",
+             ".IP");
+    fputs(".TP\n.B COLUMNS\n", out);
+    put_text(out,
+             "Width of a terminal, in place of what it says itself; without one lines have 100.",
              ".IP");
 }
 

@@ -28,7 +28,7 @@ enum {
 static int fail_of(int process, const sp_error *err)
 {
     char who[32] = "";
-    fflush(stdout);
+    cli_screen_flush();
     if (process > 0) {
         snprintf(who, sizeof who, "process %d: ", process);
     }
@@ -82,7 +82,7 @@ int cli_answer(int exit_status, bool positive)
 int cli_usage_error(const cli_command *command, const char *format, ...)
 {
     va_list args;
-    fflush(stdout);
+    cli_screen_flush();
     fputs("error: ", stderr);
     va_start(args, format);
     sp_vprint(stderr, format, args);

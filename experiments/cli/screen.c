@@ -335,7 +335,7 @@ void cli_warn(bool quiet, const char *format, ...)
     }
     va_list args;
     va_start(args, format);
-    fflush(stdout);
+    cli_screen_flush();
     if (!screen.active) {
         (fputs)("warning: ", stderr);
         sp_vprint(stderr, format, args);
@@ -357,6 +357,19 @@ void cli_warn_all(bool quiet, const char *source, const json_t *texts)
     }
 }
 
+void cli_screen_flush(void)
+{
+    if (screen.more > 0) {
+        sp_print(stdout, "... %d more lines with --wide\n", screen.more + (screen.held != NULL));
+    } else if (screen.held != NULL) {
+        sp_print(stdout, "%s\n", screen.held);
+    }
+    sp_free(screen.held);
+    screen.held = NULL;
+    screen.more = 0;
+    fflush(stdout);
+}
+
 static void tell_of_warnings(void)
 {
     int more = screen.warnings > WARNINGS_SHOWN ? screen.warnings - WARNINGS_SHOWN : 0;
@@ -376,15 +389,9 @@ void cli_screen_end(void)
     if (screen.pending != NULL && screen.pending[0] != '\0') {
         cli_put_text(stdout, "\n");
     }
+    cli_screen_flush();
     screen.active = false;
-    if (screen.more > 0) {
-        sp_print(stdout, "... %d more lines with --wide\n", screen.more + 1);
-    } else if (screen.held != NULL) {
-        sp_print(stdout, "%s\n", screen.held);
-    }
-    fflush(stdout);
     tell_of_warnings();
-    sp_free(screen.held);
     sp_free(screen.pending);
 }
 
@@ -609,6 +616,15 @@ void cli_cell(cli_table *table, const char *format, ...)
     put_next(table, text);
 }
 
+// For CSV; nothing where there is no number.
+static void write_number(char text[CELL], double value)
+{
+    text[0] = '\0';
+    if (isfinite(value)) {
+        snprintf(text, CELL, "%.15g", value); // as in JSON
+    }
+}
+
 void cli_number_cell(cli_table *table, const char *format, double value)
 {
     char text[CELL];
@@ -616,7 +632,7 @@ void cli_number_cell(cli_table *table, const char *format, double value)
         snprintf(text, sizeof text, isfinite(value) ? format : "-", value);
     } else {
         double size = strstr(format, "%%") != NULL ? 100.0 : 1.0;
-        snprintf(text, sizeof text, isfinite(value) ? "%.10g" : "", value / size);
+        write_number(text, value / size);
     }
     put_next(table, text);
 }
@@ -633,7 +649,7 @@ void cli_figure_cells(cli_table *table, double (*value)(const void *source, cons
         double number = value(source, c.figure->key);
         char text[CELL];
         if (is_csv(table)) {
-            snprintf(text, sizeof text, isfinite(number) ? "%.10g" : "", number);
+            write_number(text, number);
         } else if (c.figure->digits == SP_SHORT_NUMBER) {
             cli_short_number(number, text);
         } else {

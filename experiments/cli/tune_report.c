@@ -978,7 +978,11 @@ void cli_print_tuned(const cli_tuned *tuned)
     }
     char to_do[TO_DO];
     printf("\n%s\n", to_do_text(tuned, to_do));
-    cli_print_command(stdout, tuned->go_on, printf("go on with: "), 2);
+    if (cli_is_wide()) {
+        printf("go on with: %s\n", tuned->go_on);
+    } else {
+        cli_print_command(stdout, tuned->go_on, printf("go on with: "), 2);
+    }
 }
 
 // ---- for programs ----

@@ -39,7 +39,7 @@ for question in "--context 8K --tokens-per-batch 64K" "--context 9000 --lengths 
     "$program" tune model.json --gpus 2 $question --quiet | awk '
         /^the front/ { front = 1; getline; next }
         front && !NF { exit }
-        front { if (n++ && ($1 < ms || $6 > gib)) print "not a front:", $0; ms = $1; gib = $6 }
+        front { if (n++ && ($1 < ms || $2 > gib)) print "not a front:", $0; ms = $1; gib = $2 }
         END { if (n < 2) print "no front" }' >front.txt
     [ -s front.txt ] && complain "$question: $(cat front.txt)"
 done
@@ -156,24 +156,25 @@ fi
 # What --set states stays: the degrees make the GPUs all the same, and what is found is the best that a search of all
 # points finds there.
 wide() { "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet "$@"; }
-points() { awk '/^iteration ms|^ +iteration ms/ { rows = 1; next } rows && !NF { exit } rows'; }
-wide --exhaustive --top 1000 | points >free.txt
-column() { # NAME: its number among the words of a row, in which the K of tokens and the % of the MFU are words
-    case $1 in tp) echo 9 ;; pp) echo 11 ;; dp) echo 12 ;; zero) echo 13 ;; recompute) echo 14 ;; kind) echo 15 ;; esac
+# Rows of the list: time, memory, strategy, tp, cp, pp, dp, zero, recompute, schedule.
+points() { sed -n 's/^top,//p' | tr , ' '; }
+wide --exhaustive --top 1000 --csv | points >free.txt
+column() { # NAME: its number
+    case $1 in tp) echo 4 ;; pp) echo 6 ;; dp) echo 7 ;; zero) echo 8 ;; recompute) echo 9 ;; kind) echo 10 ;; esac
 }
 for set in parallel.tp=2 parallel.dp=2 parallel.pp=4 parallel.zero=3 memory.recompute=full schedule.kind=zb-h1; do
     key=${set%=*}
     at=$(column "${key##*.}")
-    wide --set $set --exhaustive --top 1000 | points >pinned.txt
-    awk -v at="$at" -v is="${set#*=}" '$at != is || $9 * $10 * $11 * $12 != 4' pinned.txt >wrong.txt
+    wide --set $set --exhaustive --top 1000 --csv | points >pinned.txt
+    awk -v at="$at" -v is="${set#*=}" '$at != is || $4 * $5 * $6 * $7 != 4' pinned.txt >wrong.txt
     [ -s wrong.txt ] && complain "--set $set: $(head -n 1 wrong.txt)"
     # Without a pipeline one schedule stands for all, unless it is stated.
     [ "$key" = schedule.kind ] && continue
     best=$(awk -v at="$at" -v is="${set#*=}" '$at == is { print $1; exit }' free.txt)
     expect "--set $set" "$best" "$(head -n 1 pinned.txt | awk '{ print $1 }')"
 done
-expect "--set strategy.kind" slimpipe "$(wide --set strategy.kind=slimpipe --top 1 | points | awk '{ print $8 }')"
-expect "a schedule that is not searched" gpipe "$(wide --set schedule.kind=gpipe --top 1 | points | awk '{ print $15 }')"
+expect "--set strategy.kind" slimpipe "$(wide --set strategy.kind=slimpipe --top 1 --csv | points | awk '{ print $3 }')"
+expect "a schedule that is not searched" gpipe "$(wide --set schedule.kind=gpipe --top 1 --csv | points | awk '{ print $10 }')"
 refused() { # ABOUT STATUS ARGUMENT...
     about=$1 exit_status=$2
     shift 2

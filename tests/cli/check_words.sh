@@ -37,8 +37,7 @@ end
 ask() {
     local name=$1
     shift
-    "$program" "$@" -q >"texts/$name" 2>"$name.errors" || [ $? = 1 ] || complain "$*: $(cat "$name.errors")"
-    "$program" "$@" -q --wide >"texts/$name.wide" 2>"$name.errors" || [ $? = 1 ] || complain "$* --wide: $(cat "$name.errors")"
+    "$program" "$@" -q --wide >"texts/$name" 2>"$name.errors" || [ $? = 1 ] || complain "$*: $(cat "$name.errors")"
     "$program" "$@" -q --markdown >"tables/$name" 2>/dev/null || [ $? -le 2 ] || complain "$* --markdown"
     "$program" "$@" -q --json >"documents/$name" 2>"$name.errors" || [ $? = 1 ] || complain "$* --json: $(cat "$name.errors")"
 }

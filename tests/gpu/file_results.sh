@@ -192,7 +192,7 @@ compare() { # FOLDER PROGRAM
     cp "$partition" "$1/profiles/h200-1of4.json"
     tar -xzf "$from/executed.tar.gz" -C "$1"
     SLIMPACK_PROFILE_PATH=$1/profiles "$2" validate experiments/validate_gpu.json --backend cuda \
-        --executed "$1/executed" -o "$results/validate_gpu.json" --quiet
+        --executed "$1/executed" -o "$results/validate_gpu.json" --quiet --wide
 }
 if [ -e "$from/executed.tar.gz" ]; then
     program=${SP_PROGRAM:-build/slimpack}
