@@ -496,8 +496,8 @@ const char *cli_training_text(double tokens, const sp_result *result, char text[
         number /= 1e3;
         unit++;
     }
-    snprintf(text, CLI_TRAINING, "%.6g%s tokens: %.3g days, %s GPU-hours", number, units[unit],
-             days_of(tokens, result),
+    snprintf(text, CLI_TRAINING, "%.6g%s tokens: %.*f days, %s GPU-hours", number, units[unit],
+             days_of(tokens, result) < 100.0, days_of(tokens, result),
              cli_grouped((int64_t)llround(gpu_hours_of(tokens, result)), hours));
     return text;
 }
