@@ -538,7 +538,8 @@ typedef struct sp_i_exec_stage {
     void **kv_gradient;              // [slices][layers]: sum so far over later slices
     void **deferred;                 // [backward packs][layers + 1][SP_I_EXEC_DEFERRED]
     sp_i_exec_routed *deferred_rows; // [backward packs][layers]: of experts whose products wait
-    // [forward packs][layers][SP_I_EXEC_MOST_EXPERT_RANKS]: rows from each rank that shares them; NULL: none
+    // [forward packs][layers][SP_I_EXEC_MOST_EXPERT_RANKS]: rows from each rank that shares them;
+    // NULL: none
     int64_t *arrived;
     double *loss; // [forward packs], in the device's memory
 } sp_i_exec_stage;

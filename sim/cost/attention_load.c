@@ -181,7 +181,7 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, const sp_i_attention_l
         attention->layout->cp / sp_stack_head_ranks(&attention->memory->stack, attention->layout);
     switch (attention->memory->stack.cp_overlap) {
     case SP_CP_ATTENTION:
-    case SP_CP_A2A: // nothing hides where all exchange heads
+    case SP_CP_A2A:     // nothing hides where all exchange heads
     case SP_CP_A2A_P2P: // of even shares alone, whose steps nobody follows
         if (attention->ring != NULL && attention_s > 0.0) {
             return exposed_ring_s(attention, cp_s, attention_s, backward);

@@ -258,7 +258,8 @@ bool sp_stack_recomputes(const sp_stack *stack);
 // Are both of one framework, or one of them of none (this program's own stacks, and no name)?
 bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other);
 
-// Do keys and values pass the ranks of a CP group, layout->cp of them, in turn, behind the attention?
+// Do keys and values pass the ranks of a CP group, layout->cp of them, in turn, behind the
+// attention?
 bool sp_stack_passes_keys(const sp_stack *stack, const sp_layout *layout);
 
 // With ZeRO 3, does a rank get parameters without the ranks that hold them taking part? With

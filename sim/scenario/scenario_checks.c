@@ -156,8 +156,8 @@ static int64_t key_heads_per_rank(const sp_scenario *scenario)
     return sp_larger(1, scenario->model.kv_heads / scenario->layout.tp);
 }
 
-// Neighbours exchange heads where others of a CP group are in a ring: by default as many as have each
-// whole query heads and key heads, with "a2a+p2p" those that share a node.
+// Neighbours exchange heads where others of a CP group are in a ring: by default as many as have
+// each whole query heads and key heads, with "a2a+p2p" those that share a node.
 static void resolve_head_groups(sp_scenario *scenario)
 {
     const sp_stack *stack = &scenario->memory.stack;

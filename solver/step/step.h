@@ -221,8 +221,8 @@ sp_status sp_step_judge_blocks(const sp_strategy_input *input, const sp_packing 
                                const sp_packflow_outcome *best, sp_packflow_outcome *outcome,
                                sp_error *err);
 
-// What follows the last backward of a step: reductions of gradients and the optimizer, as behind the
-// first sample alone, where they hide least; 0 where that is no step. O(virtual stages).
+// What follows the last backward of a step: reductions of gradients and the optimizer, as behind
+// the first sample alone, where they hide least; 0 where that is no step. O(virtual stages).
 sp_status sp_step_tail(const sp_strategy_input *input, int64_t *tail_ns, sp_error *err);
 
 // Rows as a strategy makes them: cut where the schedule runs slices, and not run where they are not
