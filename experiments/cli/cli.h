@@ -170,6 +170,7 @@ typedef struct cli_command {
     int max_operands;            // more are refused; negative: any number
     bool operands_are_words;     // "-" is none of standard input; else they name files
     bool tells_repeated;         // refuses one that stands twice by itself
+    bool prints_pages;           // whole and as wide as a page; no table alone is asked for
     const char *description;     // paragraphs, separated by an empty line
     const char *const *examples; // command lines, NULL-terminated; may be NULL
     const cli_option *options;   // ends with a row without a name
@@ -203,14 +204,16 @@ extern const cli_command cli_cmd_report;
 extern const cli_command cli_cmd_import;
 extern const cli_command cli_cmd_help;
 
-// Asked for index 0, 1, ... until they return NULL: commands, lists that help has, and the names
-// that a setting may have as value.
-const cli_command *cli_command_at(int index);
-const char *cli_list_at(int index);
-const char *cli_setting_value(const sp_setting *setting, int index);
+// What there is, asked for index 0, 1, ... until NULL comes: commands, lists that help has, and the
+// names that a setting may have as value.
+typedef struct cli_known {
+    const cli_command *(*command_at)(int index);
+    const char *(*list_at)(int index);
+    const char *(*setting_value)(const sp_setting *setting, int index);
+} cli_known;
 
 // A script for bash, zsh or fish; false: no such shell.
-bool cli_print_completion(FILE *out, const char *shell);
+bool cli_print_completion(FILE *out, const char *shell, const cli_known *what);
 
 // NULL when there is none of that name.
 const cli_command *cli_find_command(const char *name);

@@ -6,6 +6,9 @@
 
 // ---- bash: a function whose cases are written out ----
 
+// What words are there is the help's to say, which prints these scripts.
+static cli_known known;
+
 static void put_words(FILE *out, const cli_command *command)
 {
     for (const cli_option *option = command->options; option->name != NULL; option++) {
@@ -20,16 +23,16 @@ static void put_words(FILE *out, const cli_command *command)
 static void put_patterns(FILE *out, bool files)
 {
     bool first = true;
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        for (const cli_option *option = cli_command_at(i)->options; option->name != NULL;
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        for (const cli_option *option = known.command_at(i)->options; option->name != NULL;
              option++) {
             if (option->kind == CLI_FLAG || cli_is_file(option->kind) != files) {
                 continue;
             }
-            fprintf(out, "%s\"%s --%s\"", first ? "" : " | ", cli_command_at(i)->name,
+            fprintf(out, "%s\"%s --%s\"", first ? "" : " | ", known.command_at(i)->name,
                     option->name);
             if (option->letter != '\0') {
-                fprintf(out, " | \"%s -%c\"", cli_command_at(i)->name, option->letter);
+                fprintf(out, " | \"%s -%c\"", known.command_at(i)->name, option->letter);
             }
             first = false;
         }
@@ -41,13 +44,13 @@ static void put_patterns(FILE *out, bool files)
 // Cases of the options whose values have names: the part after the last comma is completed.
 static void put_names(FILE *out)
 {
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        for (const cli_option *option = cli_command_at(i)->options; option->name != NULL;
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        for (const cli_option *option = known.command_at(i)->options; option->name != NULL;
              option++) {
             if (option->names == NULL) {
                 continue;
             }
-            fprintf(out, "        \"%s --%s\")\n            words=\"", cli_command_at(i)->name,
+            fprintf(out, "        \"%s --%s\")\n            words=\"", known.command_at(i)->name,
                     option->name);
             for (int n = 0; option->names[n] != NULL; n++) {
                 fprintf(out, "%s%s", n > 0 ? " " : "", option->names[n]);
@@ -65,12 +68,12 @@ static void put_names(FILE *out)
 // Cases of the options that state a setting, as --cluster does: what is built in, and files.
 static void put_stated(FILE *out)
 {
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        for (const cli_option *option = cli_command_at(i)->options; option->name != NULL;
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        for (const cli_option *option = known.command_at(i)->options; option->name != NULL;
              option++) {
             const sp_setting *setting = sp_setting_find(option->name);
             if (option->kind == CLI_FLAG || option->names != NULL || setting == NULL ||
-                cli_setting_value(setting, 0) == NULL) {
+                known.setting_value(setting, 0) == NULL) {
                 continue;
             }
             fprintf(out,
@@ -79,7 +82,7 @@ static void put_stated(FILE *out)
                     "                <(compgen -f -W \"$(_slimpack_values %s)\" -- \"$word\")\n"
                     "            return\n"
                     "            ;;\n",
-                    cli_command_at(i)->name, option->name, setting->key);
+                    known.command_at(i)->name, option->name, setting->key);
         }
     }
 }
@@ -90,12 +93,12 @@ static void put_setting_values(FILE *out)
     fputs("_slimpack_values() # KEY\n{\n    case \"$1\" in\n", out);
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        const char *value = cli_setting_value(setting, 0);
+        const char *value = known.setting_value(setting, 0);
         if (value == NULL) {
             continue;
         }
         fprintf(out, "    %s) echo \"", setting->key);
-        for (int v = 1; value != NULL; value = cli_setting_value(setting, v++)) {
+        for (int v = 1; value != NULL; value = known.setting_value(setting, v++)) {
             fprintf(out, "%s%s", v > 1 ? " " : "", value);
         }
         fputs("\" ;;\n", out);
@@ -152,11 +155,12 @@ static void put_split_set(FILE *out)
 static void put_set_case(FILE *out)
 {
     bool first = true;
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        for (const cli_option *option = cli_command_at(i)->options; option->name != NULL;
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        for (const cli_option *option = known.command_at(i)->options; option->name != NULL;
              option++) {
             if (option->kind == CLI_LIST && strcmp(option->name, "set") == 0) {
-                fprintf(out, "%s\"%s --set\"", first ? "        " : " | ", cli_command_at(i)->name);
+                fprintf(out, "%s\"%s --set\"", first ? "        " : " | ",
+                        known.command_at(i)->name);
                 first = false;
             }
         }
@@ -169,20 +173,20 @@ static void put_set_case(FILE *out)
 // Options of each command, and what `help` explains.
 static void put_words_of_commands(FILE *out)
 {
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        fprintf(out, "        %s)\n            words=\"--help", cli_command_at(i)->name);
-        put_words(out, cli_command_at(i));
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        fprintf(out, "        %s)\n            words=\"--help", known.command_at(i)->name);
+        put_words(out, known.command_at(i));
         fputs("\"\n            ;;\n", out);
     }
     fputs("        esac\n"
           "        if [ \"$command\" = help ] && [ \"${word#-}\" = \"$word\" ]; then\n"
           "            words=\"",
           out);
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", cli_command_at(i)->name);
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", known.command_at(i)->name);
     }
-    for (int i = 0; cli_list_at(i) != NULL; i++) {
-        fprintf(out, " %s", cli_list_at(i));
+    for (int i = 0; known.list_at(i) != NULL; i++) {
+        fprintf(out, " %s", known.list_at(i));
     }
     fputc(' ', out);
     put_setting_keys(out);
@@ -199,8 +203,8 @@ static void print_bash(FILE *out)
           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
           "        words=\"--version --help",
           out);
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        fprintf(out, " %s", cli_command_at(i)->name);
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        fprintf(out, " %s", known.command_at(i)->name);
     }
     fputs("\"\n"
           "    else\n",
@@ -269,7 +273,7 @@ static void put_names_of(FILE *out, const cli_option *option)
 static const sp_setting *stated_by(const cli_option *option)
 {
     const sp_setting *setting = option->kind == CLI_FLAG ? NULL : sp_setting_find(option->name);
-    bool named = setting != NULL && cli_setting_value(setting, 0) != NULL;
+    bool named = setting != NULL && known.setting_value(setting, 0) != NULL;
     return option->names == NULL && named ? setting : NULL;
 }
 
@@ -288,11 +292,11 @@ static const char *operand_setting(const cli_command *command)
 
 static void put_help_words(FILE *out)
 {
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", cli_command_at(i)->name);
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", known.command_at(i)->name);
     }
-    for (int i = 0; cli_list_at(i) != NULL; i++) {
-        fprintf(out, " %s", cli_list_at(i));
+    for (int i = 0; known.list_at(i) != NULL; i++) {
+        fprintf(out, " %s", known.list_at(i));
     }
     fputc(' ', out);
     put_setting_keys(out);
@@ -303,12 +307,12 @@ static void put_cases(FILE *out, const char *before, const char *between, const 
 {
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        const char *value = cli_setting_value(setting, 0);
+        const char *value = known.setting_value(setting, 0);
         if (value == NULL) {
             continue;
         }
         fprintf(out, "%s%s%s", before, setting->key, between);
-        for (int v = 1; value != NULL; value = cli_setting_value(setting, v++)) {
+        for (int v = 1; value != NULL; value = known.setting_value(setting, v++)) {
             fprintf(out, " %s", value);
         }
         fputs(after, out);
@@ -367,7 +371,7 @@ static void put_zsh_operands(FILE *out, const cli_command *command)
     fputs(" \\\n            '*:", out);
     put_quoted(out, command->operands, ":[]\\");
     fputc(':', out);
-    if (command == &cli_cmd_help) {
+    if (command->prints_pages) {
         fputs("{ compadd - ", out);
         put_help_words(out);
         fputs(" }'", out);
@@ -411,9 +415,9 @@ static void print_zsh(FILE *out)
           "    command)\n"
           "        commands=(",
           out);
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        fprintf(out, "\n            '%s:", cli_command_at(i)->name);
-        put_quoted(out, cli_command_at(i)->summary, ":\\");
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        fprintf(out, "\n            '%s:", known.command_at(i)->name);
+        put_quoted(out, known.command_at(i)->summary, ":\\");
         fputc('\'', out);
     }
     fputs(")\n"
@@ -422,8 +426,8 @@ static void print_zsh(FILE *out)
           "    rest)\n"
           "        case $words[1] in\n",
           out);
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        const cli_command *command = cli_command_at(i);
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        const cli_command *command = known.command_at(i);
         fprintf(out, "        %s) _arguments -s : '--help[print this help]'", command->name);
         for (const cli_option *option = command->options; option->name != NULL; option++) {
             put_zsh_option(out, option);
@@ -480,7 +484,7 @@ static void put_fish_operands(FILE *out, const cli_command *command)
         return;
     }
     fprintf(out, "complete -c slimpack -n '__fish_seen_subcommand_from %s'", command->name);
-    if (command == &cli_cmd_help) {
+    if (command->prints_pages) {
         fputs(" -a '", out);
         put_help_words(out);
         fputs("'\n", out);
@@ -526,8 +530,8 @@ static void print_fish(FILE *out)
           "complete -c slimpack -n __fish_use_subcommand -l version -d 'print the version'\n"
           "complete -c slimpack -l help -s h -d 'print help'\n",
           out);
-    for (int i = 0; cli_command_at(i) != NULL; i++) {
-        const cli_command *command = cli_command_at(i);
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        const cli_command *command = known.command_at(i);
         fprintf(out, "complete -c slimpack -n __fish_use_subcommand -a %s -d '", command->name);
         put_quoted(out, command->summary, "");
         fputs("'\n", out);
@@ -538,8 +542,9 @@ static void print_fish(FILE *out)
     }
 }
 
-bool cli_print_completion(FILE *out, const char *shell)
+bool cli_print_completion(FILE *out, const char *shell, const cli_known *what)
 {
+    known = *what;
     static const struct {
         const char *name;
         void (*print)(FILE *out);

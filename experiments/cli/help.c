@@ -18,7 +18,7 @@ enum { STACK_LINE = 768 };
 
 // As sp_setting_value(), with the strategies, which the scenario's reader does not know; asked for
 // index 0, 1, ... until it returns NULL.
-const char *cli_setting_value(const sp_setting *setting, int index)
+static const char *setting_value(const sp_setting *setting, int index)
 {
     return strcmp(setting->key, "strategy.kind") == 0 ? sp_strategy_names[index]
                                                       : sp_setting_value(setting, index);
@@ -666,7 +666,7 @@ static json_t *setting_json(const sp_setting *setting)
     char usual[SP_SETTING_TYPE];
     json_t *values = json_array();
     const char *value = NULL;
-    for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
+    for (int i = 0; (value = setting_value(setting, i)) != NULL; i++) {
         json_array_append_new(values, json_string(value));
     }
     char text[LINE];
@@ -702,7 +702,7 @@ static void print_values(const sp_setting *setting)
     const char *words[MOST_WORDS];
     int count = 0;
     const char *value = NULL;
-    while (count < MOST_WORDS && (value = cli_setting_value(setting, count)) != NULL) {
+    while (count < MOST_WORDS && (value = setting_value(setting, count)) != NULL) {
         words[count++] = value;
     }
     // Of other kinds the type says the values.
@@ -907,7 +907,7 @@ static void put_values(FILE *out, const sp_setting *setting)
         fputs(setting->kind == SP_SETTING_TOKENS ? "; `128K` is 131072" : "", out);
         return;
     }
-    for (int i = 0; (value = cli_setting_value(setting, i)) != NULL; i++) {
+    for (int i = 0; (value = setting_value(setting, i)) != NULL; i++) {
         fprintf(out, "%s`%s`", i > 0 ? ", " : "", value);
     }
 }
@@ -970,12 +970,12 @@ static const cli_command *const commands[] = {
     NULL,
 };
 
-const cli_command *cli_command_at(int index)
+static const cli_command *command_at(int index)
 {
     return commands[index];
 }
 
-const char *cli_list_at(int index)
+static const char *list_at(int index)
 {
     return index < LISTS ? lists[index].name : NULL;
 }
@@ -1243,6 +1243,8 @@ static int unknown_topic(const char *word)
         near != NULL ? "'?)" : "");
 }
 
+static const cli_known known = {command_at, list_at, setting_value};
+
 static int print_whole(const help_args *args, const cli_operands *operands)
 {
     const char *shell = operands->count > 0 ? operands->items[0] : "bash";
@@ -1252,7 +1254,7 @@ static int print_whole(const help_args *args, const cli_operands *operands)
         return cli_usage_error(&cli_cmd_help,
                                "--man, --completion [bash|zsh|fish] and --markdown stand alone");
     }
-    if (args->completion && !cli_print_completion(stdout, shell)) {
+    if (args->completion && !cli_print_completion(stdout, shell, &known)) {
         return cli_usage_error(&cli_cmd_help, "--completion is for bash, zsh or fish, not '%s'",
                                shell);
     }
@@ -1322,5 +1324,6 @@ const cli_command cli_cmd_help = {
         "and words have a line for each of what there is. With --json the same comes as data, for "
         "tools that offer it.",
     .operands_are_words = true,
+    .prints_pages = true,
     CLI_RUNS(run, help_args, options, examples),
 };

@@ -554,7 +554,7 @@ static int prepare_files(const cli_command *command, void *args, const cli_opera
     const char *stated = NULL; // the option that has standard output
     int result = name_streams(command, args, operands);
     for (size_t i = 0; i < sizeof alone / sizeof alone[0] && result == CLI_PROCEED; i++) {
-        if (command != &cli_cmd_help && flag_of(command, args, alone[i])) {
+        if (!command->prints_pages && flag_of(command, args, alone[i])) {
             result = take_standard_output(command, alone[i], &stated);
         }
     }
@@ -606,14 +606,14 @@ int cli_run(const cli_command *command, int argc, char **argv)
         result = prepare_files(command, args, &operands);
     }
     if (result == CLI_PROCEED) {
-        // Help is whole, and as wide as a page; a stream is for programs.
-        bool help = command == &cli_cmd_help;
+        // A stream is for programs.
+        bool page = command->prints_pages;
         const cli_common common = {.json = flag_of(command, args, "json"),
                                    .quiet = flag_of(command, args, "quiet"),
-                                   .wide = help || flag_of(command, args, "wide") ||
+                                   .wide = page || flag_of(command, args, "wide") ||
                                            flag_of(command, args, "stream"),
                                    .csv = flag_of(command, args, "csv"),
-                                   .markdown = !help && flag_of(command, args, "markdown")};
+                                   .markdown = !page && flag_of(command, args, "markdown")};
         cli_screen_begin(&common);
         warn_of_repeated(&in);
         result = command->run(args, &operands);

@@ -137,22 +137,6 @@ sp_status cli_write_json(const char *path, json_t *root, sp_error *err)
     return status;
 }
 
-const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
-{
-    static const char *const units[] = {"", " K", " M", " G", " T"};
-    int unit = 0;
-    if (!isfinite(value)) {
-        snprintf(text, CLI_SHORT_NUMBER, "-");
-        return text;
-    }
-    while (fabs(value) >= 1000.0 && unit < 4) {
-        value /= 1000.0;
-        unit++;
-    }
-    snprintf(text, CLI_SHORT_NUMBER, unit == 0 ? "%.0f%s" : "%.2f%s", value, units[unit]);
-    return text;
-}
-
 const char *cli_percent(double share, const char *format, char text[CLI_PERCENT])
 {
     snprintf(text, CLI_PERCENT, isfinite(share) ? format : "-", 100.0 * share);

@@ -637,6 +637,22 @@ void cli_number_cell(cli_table *table, const char *format, double value)
     put_next(table, text);
 }
 
+const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
+{
+    static const char *const units[] = {"", " K", " M", " G", " T"};
+    int unit = 0;
+    if (!isfinite(value)) {
+        snprintf(text, CLI_SHORT_NUMBER, "-");
+        return text;
+    }
+    while (fabs(value) >= 1000.0 && unit < 4) {
+        value /= 1000.0;
+        unit++;
+    }
+    snprintf(text, CLI_SHORT_NUMBER, unit == 0 ? "%.0f%s" : "%.2f%s", value, units[unit]);
+    return text;
+}
+
 void cli_figure_cells(cli_table *table, double (*value)(const void *source, const char *key),
                       const void *source)
 {
