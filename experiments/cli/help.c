@@ -12,9 +12,7 @@
 #include "sim/workload/distribution.h"
 #include "solver/strategy.h"
 
-enum { LINE = 256, SECTION = 64, KEY_COLUMN = 38, MOST_WORDS = 64, MOST_RESULTS = 128 };
-
-enum { STACK_LINE = 768 };
+enum { LINE = 768, SECTION = 64, KEY_COLUMN = 38, MOST_WORDS = 64, MOST_RESULTS = 128 };
 
 // As sp_setting_value(), with the strategies, which the scenario's reader does not know; asked for
 // index 0, 1, ... until it returns NULL.
@@ -98,16 +96,16 @@ static const char *or_none(const char *words)
 }
 
 // Its summary and its columns of what it runs.
-static const char *stack_line(int index, const sp_stack *stack, char line[STACK_LINE])
+static const char *stack_line(int index, const sp_stack *stack, char line[LINE])
 {
     const sp_stack_abilities can = sp_stack_abilities_of(stack);
     line[0] = '\0';
-    sp_append(line, STACK_LINE, "%s", sp_stack_builtin_summary(index));
+    sp_append(line, LINE, "%s", sp_stack_builtin_summary(index));
     if (can.source == NULL) {
-        sp_append(line, STACK_LINE, "; runs all that there is");
+        sp_append(line, LINE, "; runs all that there is");
         return line;
     }
-    sp_append(line, STACK_LINE,
+    sp_append(line, LINE,
               "; schedules: %s; strategies: %s; exchanges of CP: %s; recomputation: %s; ZeRO: %s; "
               "a step's samples are %s multiple of rows times dp%s (%s)",
               or_none(can.schedules), can.strategies, or_none(can.exchanges), can.recomputes,
@@ -123,7 +121,7 @@ static sp_status list_stacks(json_t *list, sp_error *err)
 {
     (void)err;
     for (int i = 0; sp_stack_builtin_name(i) != NULL; i++) {
-        char line[STACK_LINE];
+        char line[LINE];
         sp_stack stack = {0};
         sp_stack_builtin(sp_stack_builtin_name(i), &stack);
         add_line(list, sp_stack_builtin_name(i), stack_line(i, &stack, line));

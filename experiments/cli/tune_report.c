@@ -551,43 +551,14 @@ static void print_reasons(const choices all[GROUPS])
     }
 }
 
-// The cheapest other value of each setting.
-static void print_cheapest(const cli_tuned *tuned, const choices all[GROUPS])
-{
-    const char *separator = "the cheapest other choice of each: ";
-    for (int a = 0; a < GROUPS; a++) {
-        const choice *cheapest = NULL;
-        for (int i = 0; i < all[a].count; i++) {
-            const choice *c = &all[a].of[i];
-            bool dearer = c->best != NULL && cost_of(tuned, c->best) > 0.0;
-            cheapest = dearer && (cheapest == NULL ||
-                                  cost_of(tuned, c->best) < cost_of(tuned, cheapest->best))
-                           ? c
-                           : cheapest;
-        }
-        if (cheapest != NULL) {
-            char value[CLI_TUNE_VALUE];
-            char cost[COST];
-            printf("%s%s %s %s", separator, all[a].name, value_text(cheapest->value, value),
-                   cost_text(tuned, cheapest, cost));
-            separator = ", ";
-        }
-    }
-    if (separator[0] == ',') {
-        puts("; all with --wide");
-    }
-}
-
 // Says what other choices cost, with all others free.
 static void print_choices(const cli_tuned *tuned)
 {
     choices all[GROUPS];
-    count_choices(tuned, all);
     if (!cli_is_wide()) {
-        print_cheapest(tuned, all);
-        free_choices(all);
         return;
     }
+    count_choices(tuned, all);
     puts("\nwhat another choice costs, with all others free:");
     for (int a = 0; a < GROUPS; a++) {
         if (all[a].count > 1) {
@@ -791,7 +762,7 @@ static void print_counts(const cli_tuned *tuned)
     putchar('\n');
 }
 
-enum { COLUMNS = 320, FRONT_SHOWN = 3, TOP_SHOWN = 4 };
+enum { COLUMNS = 320, TOP_SHOWN = 3 };
 
 static void write_columns(const cli_tuned *tuned, char columns[COLUMNS])
 {
@@ -845,14 +816,16 @@ static void print_points(const cli_tuned *tuned, sweep_layout *const *points, in
 static void print_front(const cli_tuned *tuned)
 {
     int64_t count = 0;
+    if (!cli_is_wide()) {
+        return;
+    }
     sweep_layout **front = sweep_layouts_front(tuned->layouts, &count);
     printf("\nthe front of time against memory, of what was evaluated");
     if (count > CLI_FRONT_SHOWN) {
         printf(" (%d of %lld, all with --json)", CLI_FRONT_SHOWN, (long long)count);
     }
     puts(":");
-    print_points(tuned, front, count < CLI_FRONT_SHOWN ? count : CLI_FRONT_SHOWN, "front",
-                 FRONT_SHOWN);
+    print_points(tuned, front, count < CLI_FRONT_SHOWN ? count : CLI_FRONT_SHOWN, "front", 0);
     sp_free((void *)front);
 }
 
@@ -906,14 +879,13 @@ static void print_beyond(const cli_tuned *tuned)
         if (point == NULL || added_percent(tuned, point) < 0.05) {
             continue;
         }
-        printf("%sa stack with %s would train %.1f %% faster: %s\n", adds ? "" : "\n",
+        fputs(adds ? "" : "\n", stdout);
+        printf("a stack with %s would train %.1f %% faster (--any-schedule): %s\n",
                lacked_name(tuned, point), added_percent(tuned, point),
                cli_tune_point(tuned->options, tuned->layouts, point, layout));
         adds = true;
     }
-    if (adds) {
-        puts("--any-schedule searches as if the stack had it");
-    } else if (tuned->layouts->beyond_count > 0) {
+    if (!adds && tuned->layouts->beyond_count > 0) {
         puts("\nno other schedule or strategy that was tried would be faster on another stack");
     }
 }
@@ -974,14 +946,15 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_beyond(tuned);
     if (tuned->train_tokens > 0.0) {
         char training[CLI_TRAINING];
-        printf("\n%s\n", cli_training_text(tuned->train_tokens, tuned->result, training));
+        printf("%s\n", cli_training_text(tuned->train_tokens, tuned->result, training));
     }
     char to_do[TO_DO];
-    printf("\n%s\n", to_do_text(tuned, to_do));
+    printf("%s\n", to_do_text(tuned, to_do));
     if (cli_is_wide()) {
         printf("go on with: %s\n", tuned->go_on);
     } else {
-        cli_print_command(stdout, tuned->go_on, printf("go on with: "), 2);
+        puts("go on with: -o best.json beside the same, then slimpack simulate best.json "
+             "--timeline");
     }
 }
 

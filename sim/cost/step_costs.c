@@ -576,9 +576,10 @@ static void append(unit_list *list, unit made)
     list->units[list->count++] = made;
 }
 
-static sp_status not_in_step(const sp_plan *plan, int dp_rank, int pp_rank, sp_error *err)
+static sp_status not_in_step(const exchange *x, const sp_plan *plan, int dp_rank, int pp_rank,
+                             sp_error *err)
 {
-    return sp_error_set(err, SP_ERR_CONTENT,
+    return sp_error_set(err, x->pool ? SP_ERR_INFEASIBLE : SP_ERR_CONTENT,
                         "the attention exchange needs pipeline ranks in lock step, but %d and %d "
                         "of data-parallel rank %d of %d run different units",
                         pp_rank - 1, pp_rank, dp_rank, plan->layout.dp);
@@ -620,12 +621,12 @@ static sp_status collect(const exchange *x, int dp_rank, bool backward, unit_lis
             }
             if (place >= list->count || list->units[place].pack != (size_t)action.pack ||
                 list->units[place].chunk != action.chunk) {
-                return not_in_step(plan, dp_rank, r, err);
+                return not_in_step(x, plan, dp_rank, r, err);
             }
             place++;
         }
         if (place != list->count) {
-            return not_in_step(plan, dp_rank, r, err);
+            return not_in_step(x, plan, dp_rank, r, err);
         }
     }
     return SP_OK;

@@ -171,12 +171,12 @@ static const sp_setting stack_rows[] = {
      .fallback = "the strategy's own or what it chooses, else as in the named stack",
      .text = "How keys and values of a CP group come together: a ring behind the attention (p2p), "
              "a gather behind the QKV projection, a blocking gather (all_gather), one for each "
-             "slice, one for the whole pack, all-to-all over heads (Ulysses; merged data-parallel "
-             "ranks that do not divide them do as the next), all-to-all among "
+             "slice, one for the whole pack, all-to-all over heads (Ulysses), all-to-all among "
              "stack.cp_a2a_ranks neighbours and rings of their peers (hierarchical), blocks on "
              "any rank whose keys and values go straight to the ranks that need them (FCP), or "
              "tasks for any rank of the whole pipeline, hidden by two half micro-batches (DistCA). "
-             "Transformer Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the "
+             "With a2a, merged data-parallel ranks that are more than heads can be dealt to do as with "
+             "a2a+p2p. Transformer Engine's p2p and all_gather are read, too. The SlimPack strategies choose for the "
              "job.", .aliases = "cp_comm_type"},
     {.key = "stack.cp_ring_nics", SP_INT(0, SP_MOST_RING_NICS), SP_FIELD(sp_stack, cp_ring_nics),
      .if_changed = true, .fallback = "the strategy's own, else 0",

@@ -55,6 +55,7 @@ enum {
     FEW_SAMPLES = 32,
     EFFORT_FOR_FEW = 3 * EFFORT,
     TYPICAL_TOKENS = 4096,
+    LARGE_TOKENS = 1 << 18,
     SLICE_TOKENS = 8192, // that ranks are merged for before any packs are tried
     MANY_SAMPLES = 48,   // a rank
     SPLIT = 20,          // work of a sample that is given to a rank (solver/search.h)
@@ -144,7 +145,7 @@ static sp_status split_ranks(search *s, sp_error *err)
 // Where ranks share packs, larger ones hide more of what is exchanged.
 static sp_status measure_least_share(search *s, sp_error *err)
 {
-    const int64_t longest = sp_batch_longest(s->input->batch);
+    const int64_t longest = (int64_t)fmin((double)sp_batch_longest(s->input->batch), LARGE_TOKENS);
     sp_i_work whole;
     s->least_share = 1.0;
     if (longest <= TYPICAL_TOKENS) {

@@ -4,6 +4,7 @@
 set -u
 program=$1
 . "$(dirname "$0")/prelude.sh"
+program=$(all_of "$program")
 cd "$work" || exit 1
 unset SLIMPACK_PROFILE_PATH
 

@@ -175,7 +175,7 @@ for from in . apart /; do
     grep -q '^[^ ]*models/config.json on 1 H100' out.txt || complain "from $from: $(head -n 1 out.txt)"
 done
 "$program" simulate scenario.json --set model='"LLaMA-7B"' -q | grep -q '^LLaMA-7B on' || complain "the model has another name"
-"$program" tune LLaMA-7B --gpus 2 --context 2K --strategies packed -q >out.txt
+"$program" tune LLaMA-7B --gpus 2 --context 2K --strategies packed -q --wide >out.txt
 grep -q '^LLaMA-7B on 2' out.txt && grep -q 'slimpack tune LLaMA-7B' out.txt || complain "tune: the model has another name"
 
 # ---- what stood there ----

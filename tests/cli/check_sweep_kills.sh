@@ -29,7 +29,7 @@ end_soon() {
     local signal=$1 after
     after=$(printf '0.%03d' "$(($2 + 1))")
     shift 2
-    timeout --foreground -s "$signal" "$after" "$program" "$@"
+    timeout --foreground --preserve-status -s "$signal" "$after" "$program" "$@"
 }
 
 # Runs and kills until a run ends by itself: run_killed FILE OPTION...
@@ -49,7 +49,7 @@ run_killed() {
     done
     if [ "$status" != 0 ]; then
         # shellcheck disable=SC2086
-        "$program" sweep s.json -o "$file" --quiet "$@" $resume >/dev/null 2>&1 ||
+        "$program" sweep s.json -o "$file" --quiet "$@" $resume >/dev/null 2>messages ||
             complain "going on with $file failed: $(cat messages)"
     fi
 }
