@@ -204,6 +204,10 @@ static const struct {
      "Work of a GPU, of all pairs of tokens or of causal ones: tflops_per_gpu, "
      "tflops_per_gpu_causal. Megatron-LM's logs count the latter since January 2026, and all pairs "
      "before; Megatron-Bridge and NeMo AutoModel have formulas of their own."},
+    {"stated_layout_ms", "Iteration time of a strategy in the layout that the scenario states."},
+    {"tight_layout|tight_layout_ms",
+     "A faster layout that fits too tightly to be picked, and its iteration time."},
+    {"layouts", "Layouts that compare --best-layout tried for a strategy."},
     {"beyond", "The fastest points of tune that the stack lacks, one for schedules, one for "
                "strategies: what another stack would add."},
     {"lacks", "The schedule or strategy of such a point that the stack has not."},
@@ -436,6 +440,10 @@ static const struct {
      "tokens_per_call|eagle_draft_share",
      "Tokens a second over those of decoding one token a step, or of EAGLE's trees of drafts "
      "(decode)."},
+    {"executed|predicted_tokens_per_call|predicted_verified_per_call|tokens_per_call_error|"
+     "verified_per_call_error",
+     "What small models on the CPU drafted and verified, what is predicted of it, and how far off "
+     "that is (decode --execute)."},
     {"sequences|replica_sequences",
      "Requests that a replica generates tokens for at once (decode)."},
     {"entropy|entropy_to|low_entropy_share",
