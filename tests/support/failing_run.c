@@ -71,14 +71,14 @@ void failing_run_fini(failing_run *f)
     host_close(&f->device);
 }
 
-// A thread that was joined leaves the list a moment later.
+// A thread that was joined leaves the list a moment later, also one of the run before f->threads.
 void failing_run_no_thread_stays(const failing_run *f)
 {
     const struct timespec moment = {.tv_nsec = 1000000};
-    for (int i = 0; i < 5000 && threads_now() != f->threads; i++) {
+    for (int i = 0; i < 5000 && threads_now() > f->threads; i++) {
         nanosleep(&moment, NULL);
     }
-    assert_int_equal(threads_now(), f->threads);
+    assert_true(threads_now() <= f->threads);
 }
 
 // Far above what a run takes on a busy machine, far below what counts as a hang.
