@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 new=$(mktemp)
 trap 'rm -f "$new"' EXIT
-for page in README.md experiments/RESULTS.md experiments/zoo.md experiments/atlas.md backends/cuda/README.md; do
+for page in README.md experiments/guide.md experiments/RESULTS.md experiments/zoo.md experiments/atlas.md backends/cuda/README.md; do
     awk -v page="$page" '
         # A result that is Markdown needs no fence.
         /^<!-- result / {
@@ -27,7 +27,7 @@ for page in README.md experiments/RESULTS.md experiments/zoo.md experiments/atla
                     gsub(/, "/, "\n\"", line)
                     gsub(/"/, "", line)
                 }
-                gsub(/\]\(\.\.\/\.\.\/atlas\.md#/, page == "README.md" ? "](experiments/atlas.md#" : "](#", line)
+                gsub(/\]\(\.\.\/\.\.\/atlas\.md#/, page == "experiments/guide.md" ? "](atlas.md#" : "](#", line)
                 print line
             }
             close($3)

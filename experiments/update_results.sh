@@ -5,6 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 build/slimpack compare experiments/demo.json --strategies packed,packed-tuned,ffd,balanced,chunkflow,slimpipe,slimpack,slimpack-zb --quiet >experiments/results/demo.txt
 build/slimpack simulate experiments/demo.json --set strategy.kind=slimpack --set workload.batches=1 --quiet >experiments/results/step.txt
+build/slimpack tune llama-3-70b --gpus 256 --context 32K --quiet >experiments/results/tune_70b.txt
 build/slimpack simulate experiments/demo.json --set strategy.kind=slimpack --set workload.batches=1 --set parallel.dp=1 \
     --set nodes=8 --set workload.samples_per_batch=128 --plot experiments/results/step.png --quiet >/dev/null
 build/slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe --quiet >experiments/results/zoo_four.txt

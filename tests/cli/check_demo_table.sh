@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_demo_table.sh PROGRAM SOURCE: the outputs that README.md shows are what the program says, but for the time
+# check_demo_table.sh PROGRAM SOURCE: the outputs that README.md and the guide show are what the program says, but for the time
 # that the solver took.
 set -euo pipefail
 program=$1
@@ -19,3 +19,4 @@ diff <(without_solver_time experiments/results/demo.txt) <(without_solver_time "
     diff experiments/results/step.txt -
 "$program" compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe --quiet |
     diff experiments/results/zoo_four.txt -
+"$program" tune llama-3-70b --gpus 256 --context 32K --quiet | diff experiments/results/tune_70b.txt -

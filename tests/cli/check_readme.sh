@@ -22,7 +22,7 @@ declare -A done=(["build/slimpack validate --published"]=1)
 # Otherwise they run on less (check_tune.sh, check_calibrate.sh, fits_again.sh).
 long='^build/slimpack (tune|calibrate) '
 [ "${SP_TEST_FULL:-}" != 1 ] || long=
-pages="README.md experiments/README.md experiments/RESULTS.md solver/README.md backends/README.md"
+pages="README.md experiments/guide.md experiments/README.md experiments/RESULTS.md solver/README.md backends/README.md"
 for page in $pages; do
     while IFS= read -r line; do
         [ -z "${done["$line"]:-}" ] || continue
