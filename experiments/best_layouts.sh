@@ -1,6 +1,6 @@
 #!/bin/sh
-# best_layouts.sh [NAME...]: every strategy at its own best layout on the settings below (all, or those named),
-# into experiments/results/best_layout_NAME.txt. Takes minutes for each.
+# best_layouts.sh [NAME...]: every strategy at its own best layout and schedule, whatever the stack runs, on the
+# settings below (all, or those named), into experiments/results/best_layout_NAME.txt. Takes minutes for each.
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
@@ -25,6 +25,6 @@ setting unseen_7b llama-2-7b a100-8 8 wikipedia 65536 512 megatron-core-2024
 setting unseen_13b llama-2-13b h100-8 4 prolong 65536 256 megatron-core-2025
 setting unseen_70b llama-3-70b h100-8 64 longmix 131072 1024 ours
 for name in ${*:-13b 13b_overlap 70b 8b 8b_overlap unseen_7b unseen_13b unseen_70b}; do
-    build/slimpack compare "$work/$name.json" --best-layout --strategies "$strategies" --quiet --wide >"$work/table"
+    build/slimpack compare "$work/$name.json" --best-layout --any-schedule --strategies "$strategies" --quiet --wide >"$work/table"
     mv "$work/table" "experiments/results/best_layout_$name.txt"
 done
