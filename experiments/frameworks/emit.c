@@ -446,10 +446,8 @@ static void add_comments(const framework_output *output, const json_t *lost, out
 {
     char line[256];
     const char *cluster = json_string_value(framework_get(output->scenario, "cluster.name"));
-    json_int_t ranks = framework_get_int(output->scenario, "parallel.tp", 1) *
-                       framework_get_int(output->scenario, "parallel.cp", 1) *
-                       framework_get_int(output->scenario, "parallel.pp", 1) *
-                       framework_get_int(output->scenario, "parallel.dp", 1);
+    json_int_t ranks =
+        framework_replica(output->scenario) * framework_get_int(output->scenario, "parallel.dp", 1);
     snprintf(line, sizeof line, "# slimpack, for %s: %lld GPUs of %s.\n", output->of->name,
              (long long)ranks, cluster != NULL ? cluster : "the cluster");
     add(to, line);

@@ -172,6 +172,10 @@ void framework_put(framework_import *import, const char *key, json_t *value);
 // NULL: not there.
 json_t *framework_get(const json_t *document, const char *key);
 json_int_t framework_get_int(const json_t *document, const char *key, json_int_t fallback);
+// Of numbers that a file states; 0 where one is none, or all make more than any job has.
+json_int_t framework_product(json_int_t a, json_int_t b, json_int_t c);
+// GPUs of a replica: tp x cp x pp.
+json_int_t framework_replica(const json_t *scenario);
 
 void framework_note(framework_import *import, const char *format, ...) SP_PRINTF(2, 3);
 // Lists an entry as not understood; `why` NULL: its name is not known.

@@ -321,15 +321,9 @@ static bool number_of(const framework_entry *entry, double *number)
 {
     const char *text = json_string_value(entry->value);
     char *end = NULL;
-    if (json_is_number(entry->value)) {
-        *number = json_number_value(entry->value);
-        return true;
-    }
-    if (text == NULL || text[0] == '\0') {
-        return false;
-    }
-    *number = strtod(text, &end);
-    return *end == '\0' && *number > -1e18 && *number < 1e18;
+    *number = text != NULL ? strtod(text, &end) : json_number_value(entry->value);
+    bool is = text != NULL ? end != text && *end == '\0' : json_is_number(entry->value);
+    return is && *number > -1e18 && *number < 1e18;
 }
 
 static bool whole_of(framework_import *import, const framework_entry *entry, json_int_t least,
@@ -732,16 +726,28 @@ static json_int_t fact(const framework_import *import, const char *name)
     return json_integer_value(json_object_get(import->facts, name));
 }
 
+json_int_t framework_product(json_int_t a, json_int_t b, json_int_t c)
+{
+    double all = (double)a * (double)b * (double)c;
+    return all > 0.0 && all <= 1e15 ? a * b * c : 0;
+}
+
+json_int_t framework_replica(const json_t *scenario)
+{
+    return framework_product(framework_get_int(scenario, "parallel.tp", 1),
+                             framework_get_int(scenario, "parallel.cp", 1),
+                             framework_get_int(scenario, "parallel.pp", 1));
+}
+
 static void settle_replicas(framework_import *import)
 {
     const json_t *scenario = import->scenario;
-    json_int_t ranks = framework_get_int(scenario, "parallel.tp", 1) *
-                       framework_get_int(scenario, "parallel.cp", 1) *
-                       framework_get_int(scenario, "parallel.pp", 1);
+    json_int_t ranks = framework_replica(scenario);
     json_int_t gpus = fact(import, "gpus");
     json_int_t rows = framework_get_int(scenario, "schedule.microbatch_samples", 1);
     json_int_t batch = framework_get_int(scenario, "workload.samples_per_batch", 0);
     json_int_t count = fact(import, "microbatches");
+    json_int_t each = framework_product(count, rows, 1);
     if (framework_get(scenario, "parallel.dp") == NULL && gpus > 0 && ranks > 0) {
         if (gpus % ranks != 0) {
             sp_error_set(import->err, SP_ERR_CONTENT,
@@ -751,14 +757,14 @@ static void settle_replicas(framework_import *import)
             framework_put(import, "parallel.dp", json_integer(gpus / ranks));
         }
     }
-    if (framework_get(scenario, "parallel.dp") == NULL && batch > 0 && count > 0 && rows > 0 &&
-        batch % (count * rows) == 0) {
-        framework_put(import, "parallel.dp", json_integer(batch / (count * rows)));
+    if (framework_get(scenario, "parallel.dp") == NULL && batch > 0 && each > 0 &&
+        batch % each == 0) {
+        framework_put(import, "parallel.dp", json_integer(batch / each));
     }
     json_int_t dp = framework_get_int(scenario, "parallel.dp", 0);
     if (batch == 0 && dp > 0 && rows > 0) {
         framework_put(import, "workload.samples_per_batch",
-                      json_integer(dp * rows * (count > 0 ? count : 1)));
+                      json_integer(framework_product(dp, rows, count > 0 ? count : 1)));
     } else if (batch == 0 && count > 0) {
         framework_put(import, "schedule.microbatches", json_integer(count));
     }
@@ -770,8 +776,8 @@ static void settle_replicas(framework_import *import)
     }
     // Instances of the optimizer, as ranks that share one.
     json_int_t instances = fact(import, "zero_instances");
-    json_int_t sharing = dp * framework_get_int(scenario, "parallel.cp", 1);
-    if (instances > 1 && dp > 0 && sharing % instances == 0) {
+    json_int_t sharing = framework_product(dp, framework_get_int(scenario, "parallel.cp", 1), 1);
+    if (instances > 1 && sharing > 0 && sharing % instances == 0) {
         framework_put(import, "parallel.zero_group", json_integer(sharing / instances));
     }
 }

@@ -4,13 +4,8 @@
 
 #include "experiments/frameworks/frameworks.h"
 
-// The GPUs that a launcher of a script starts, as facts; and such a launcher's options.
+// The GPUs that a launcher of a script starts, as facts.
 void framework_read_launch(framework_import *import);
-void framework_write_launch(framework_output *output);
-
-// Megatron-LM's layout of stages, E(tt|)*3tL, as parallel.stage_layers.
-void framework_read_layout(framework_import *import, const framework_entry *entry,
-                           const char *text);
 
 void framework_read_megatron(framework_import *import);
 void framework_write_megatron(framework_output *output);

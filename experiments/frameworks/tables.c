@@ -353,8 +353,8 @@ void framework_read_launch(framework_import *import)
     json_int_t processes =
         framework_take_int(import, "launch.num_processes launch.np launch.n launch.ntasks", 1, 0);
     per_node = per_node > 0 ? per_node : tasks > 1 ? tasks : 0;
-    bool few = nodes > 0 && nodes < 100000 && per_node > 0 && per_node < 100000;
-    json_int_t gpus = few ? nodes * per_node : per_node > 0 && nodes == 0 ? per_node : processes;
+    json_int_t gpus =
+        per_node > 0 ? framework_product(nodes > 0 ? nodes : 1, per_node, 1) : processes;
     if (gpus > 0) {
         json_object_set_new(import->facts, "gpus", json_integer(gpus));
     }
@@ -364,18 +364,15 @@ void framework_read_launch(framework_import *import)
 }
 
 // The most processes of a node that divide the ranks.
-void framework_write_launch(framework_output *output)
+static json_int_t processes_of_node(const json_t *s, json_int_t *nodes)
 {
-    const json_t *s = output->scenario;
-    json_int_t ranks =
-        framework_get_int(s, "parallel.tp", 1) * framework_get_int(s, "parallel.cp", 1) *
-        framework_get_int(s, "parallel.pp", 1) * framework_get_int(s, "parallel.dp", 1);
+    json_int_t ranks = framework_replica(s) * framework_get_int(s, "parallel.dp", 1);
     json_int_t each = framework_get_int(s, "cluster.gpus_per_node", 8);
     while (each > 1 && ranks % each != 0) {
         each--;
     }
-    framework_say_launch(output, "nproc-per-node", json_integer(each));
-    framework_say_launch(output, "nnodes", json_integer(ranks / each));
+    *nodes = ranks / each;
+    return each;
 }
 
 // ---- names of the three dialects ----
@@ -609,8 +606,9 @@ static void read_vocabulary(framework_import *import)
     json_int_t padded =
         import->of->dialect == MEGATRON ? framework_take_int(import, "padded-vocab-size", 1, 0) : 0;
     json_int_t plain = take_int(import, "vocab-size", 0);
-    json_int_t multiple = take_int(import, "make-vocab-size-divisible-by", 128) *
-                          framework_get_int(import->scenario, "parallel.tp", 1);
+    json_int_t multiple =
+        framework_product(take_int(import, "make-vocab-size-divisible-by", 128),
+                          framework_get_int(import->scenario, "parallel.tp", 1), 1);
     if (import->of->dialect == BRIDGE) {
         padded = plain;
     }
@@ -687,6 +685,82 @@ static void read_model_rest(framework_import *import)
     }
 }
 
+// ---- layouts of stages ----
+
+enum { MOST_LAYOUT = 1 << 16 };
+
+typedef struct layout_text {
+    const char *at;
+    char *out;
+    size_t count;
+    int nested;
+    bool good;
+} layout_text;
+
+static void expand_layout(layout_text *l)
+{
+    while (l->good && *l->at != '\0' && *l->at != ')') {
+        size_t begin = l->count;
+        if (*l->at == '(' && l->nested < 16) {
+            l->at++;
+            l->nested++;
+            expand_layout(l);
+            l->nested--;
+            l->good = l->good && *l->at == ')';
+            l->at += *l->at == ')';
+        } else if (strchr("ELtm|", *l->at) != NULL && l->count < MOST_LAYOUT) {
+            l->out[l->count++] = *l->at++;
+        } else if (*l->at == ',' || *l->at == ' ') {
+            l->at++;
+        } else {
+            l->good = false;
+        }
+        while (l->good && *l->at == '*') {
+            char *end = NULL;
+            long times = strtol(l->at + 1, &end, 10);
+            size_t length = l->count - begin;
+            l->good = end != l->at + 1 && times >= 0 && times <= MOST_LAYOUT &&
+                      begin + length * (size_t)times <= MOST_LAYOUT;
+            l->at = end;
+            for (long t = 1; l->good && t < times; t++) {
+                memcpy(l->out + l->count, l->out + begin, length);
+                l->count += length;
+            }
+            l->count = l->good && times == 0 ? begin : l->count;
+        }
+    }
+}
+
+// As parallel.stage_layers: E(tt|)*3tL.
+static void read_layout(framework_import *import, const framework_entry *entry, const char *text)
+{
+    layout_text l = {.at = text, .out = sp_malloc(MOST_LAYOUT), .good = true};
+    json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
+    expand_layout(&l);
+    l.good = l.good && *l.at == '\0';
+    json_t *stages = json_array();
+    json_int_t layers = 0;
+    for (size_t i = 0; i <= l.count; i++) {
+        if (i == l.count || l.out[i] == '|') {
+            json_array_append_new(stages, json_integer(layers));
+            layers = 0;
+        } else {
+            layers += l.out[i] == 't';
+        }
+    }
+    sp_free(l.out);
+    json_int_t count = (json_int_t)json_array_size(stages);
+    if (!l.good || pp <= 0 || count % pp != 0) {
+        framework_wrong(import, entry,
+                        "expected stages such as E(tt|)*3ttL, of a multiple of pp, which is %lld",
+                        (long long)pp);
+        json_decref(stages);
+        return;
+    }
+    framework_put(import, "parallel.chunks_per_rank", json_integer(count / pp));
+    framework_put(import, "parallel.stage_layers", stages);
+}
+
 // ---- Megatron: ranks and memory ----
 
 // Stages by '|', each with as many t as it has layers: E(tt|)*3tL, or a list of lists of names.
@@ -730,7 +804,7 @@ static void read_stages(framework_import *import)
         return;
     }
     if (text != NULL) {
-        framework_read_layout(import, layout, text);
+        read_layout(import, layout, text);
     }
 }
 
@@ -763,8 +837,9 @@ static void read_recompute(framework_import *import)
     if (strcmp(said, "full") == 0) {
         const char *by = how != NULL ? json_string_value(how->value) : NULL;
         json_int_t each = number != NULL ? framework_take_int(import, count.text, 0, 1) : 1;
-        json_int_t layers = framework_get_int(import->scenario, "model.layers", 0) /
-                            framework_get_int(import->scenario, "parallel.pp", 1);
+        json_int_t layers = framework_get_int(import->scenario, "model.layers", 0);
+        json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
+        layers = pp > 0 ? layers / pp : 0;
         framework_put(import, "memory.recompute", json_string("full"));
         if (by != NULL && strcmp(by, "block") == 0 && (layers == 0 || each < layers)) {
             framework_unread(import, how,
@@ -921,8 +996,9 @@ void framework_read_megatron(framework_import *import)
     } else if (of->dialect == NEMO) {
         json_int_t nodes = framework_take_int(import, "trainer.num_nodes", 1, 0);
         json_int_t devices = framework_take_int(import, "trainer.devices", 1, 0);
-        if (nodes > 0 && devices > 0 && nodes < 100000 && devices < 100000) {
-            json_object_set_new(import->facts, "gpus", json_integer(nodes * devices));
+        json_int_t gpus = framework_product(nodes, devices, 1);
+        if (gpus > 0) {
+            json_object_set_new(import->facts, "gpus", json_integer(gpus));
             json_object_set_new(import->facts, "gpus_per_node", json_integer(devices));
         }
         framework_take(import, "model.data.seq_length");
@@ -1137,8 +1213,11 @@ void framework_write_megatron(framework_output *output)
     bool cli = of->dialect == MEGATRON;
     json_int_t context = framework_get_int(s, "workload.context", 0);
     json_int_t positions = framework_get_int(s, "model.max_positions", 0);
+    json_int_t nodes = 0;
+    json_int_t each = processes_of_node(s, &nodes);
     if (cli) {
-        framework_write_launch(output);
+        framework_say_launch(output, "nproc-per-node", json_integer(each));
+        framework_say_launch(output, "nnodes", json_integer(nodes));
         framework_say(output, "bf16", json_true());
         if (framework_get_int(s, "model.kv_heads", 0) != framework_get_int(s, "model.heads", 0)) {
             framework_say(output, "group-query-attention", json_true());
@@ -1148,15 +1227,8 @@ void framework_write_megatron(framework_output *output)
         framework_say(output, "model.vocab_size", json_incref(framework_get(s, "model.vocab")));
         framework_say(output, "dataset.sequence_length", json_integer(context));
     } else {
-        json_int_t ranks =
-            framework_get_int(s, "parallel.tp", 1) * framework_get_int(s, "parallel.cp", 1) *
-            framework_get_int(s, "parallel.pp", 1) * framework_get_int(s, "parallel.dp", 1);
-        json_int_t each = framework_get_int(s, "cluster.gpus_per_node", 8);
-        while (each > 1 && ranks % each != 0) {
-            each--;
-        }
         framework_say(output, "trainer.devices", json_integer(each));
-        framework_say(output, "trainer.num_nodes", json_integer(ranks / each));
+        framework_say(output, "trainer.num_nodes", json_integer(nodes));
         framework_say(output, "trainer.precision", json_string("bf16"));
     }
     if (of->dialect != BRIDGE) {
@@ -1210,79 +1282,4 @@ void framework_write_megatron(framework_output *output)
     if (ratio > 0.0 && layers == (double)(json_int_t)layers && of->dialect != NEMO) {
         say(output, "model", "cpu-offloading-num-layers", json_integer((json_int_t)layers));
     }
-}
-
-// ---- layouts of stages ----
-
-enum { MOST_LAYOUT = 1 << 16 };
-
-typedef struct layout_text {
-    const char *at;
-    char *out;
-    size_t count;
-    int nested;
-    bool good;
-} layout_text;
-
-static void expand_layout(layout_text *l)
-{
-    while (l->good && *l->at != '\0' && *l->at != ')') {
-        size_t begin = l->count;
-        if (*l->at == '(' && l->nested < 16) {
-            l->at++;
-            l->nested++;
-            expand_layout(l);
-            l->nested--;
-            l->good = l->good && *l->at == ')';
-            l->at += *l->at == ')';
-        } else if (strchr("ELtm|", *l->at) != NULL && l->count < MOST_LAYOUT) {
-            l->out[l->count++] = *l->at++;
-        } else if (*l->at == ',' || *l->at == ' ') {
-            l->at++;
-        } else {
-            l->good = false;
-        }
-        while (l->good && *l->at == '*') {
-            char *end = NULL;
-            long times = strtol(l->at + 1, &end, 10);
-            size_t length = l->count - begin;
-            l->good = end != l->at + 1 && times >= 0 && times <= MOST_LAYOUT &&
-                      begin + length * (size_t)times <= MOST_LAYOUT;
-            l->at = end;
-            for (long t = 1; l->good && t < times; t++) {
-                memcpy(l->out + l->count, l->out + begin, length);
-                l->count += length;
-            }
-            l->count = l->good && times == 0 ? begin : l->count;
-        }
-    }
-}
-
-void framework_read_layout(framework_import *import, const framework_entry *entry, const char *text)
-{
-    layout_text l = {.at = text, .out = sp_malloc(MOST_LAYOUT), .good = true};
-    json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
-    expand_layout(&l);
-    l.good = l.good && *l.at == '\0';
-    json_t *stages = json_array();
-    json_int_t layers = 0;
-    for (size_t i = 0; i <= l.count; i++) {
-        if (i == l.count || l.out[i] == '|') {
-            json_array_append_new(stages, json_integer(layers));
-            layers = 0;
-        } else {
-            layers += l.out[i] == 't';
-        }
-    }
-    sp_free(l.out);
-    json_int_t count = (json_int_t)json_array_size(stages);
-    if (!l.good || pp <= 0 || count % pp != 0) {
-        framework_wrong(import, entry,
-                        "expected stages such as E(tt|)*3ttL, of a multiple of pp, which is %lld",
-                        (long long)pp);
-        json_decref(stages);
-        return;
-    }
-    framework_put(import, "parallel.chunks_per_rank", json_integer(count / pp));
-    framework_put(import, "parallel.stage_layers", stages);
 }

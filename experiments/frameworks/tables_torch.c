@@ -6,8 +6,6 @@
 #include "experiments/frameworks/private.h"
 #include "sim/base/json.h"
 
-static const json_int_t none = -1;
-
 static json_int_t replicas_of(const json_t *scenario)
 {
     return framework_get_int(scenario, "parallel.dp", 1);
@@ -137,13 +135,12 @@ static void read_torchtitan_model(framework_import *import)
 
 static void read_torchtitan_shards(framework_import *import)
 {
-    json_int_t copies = 0;
-    const framework_entry *shards =
-        framework_take(import, "parallelism.data_parallel_shard_degree");
     const char *reshard = framework_take_text(import, "parallelism.fsdp_reshard_after_forward");
-    copies = framework_take_int(import, "parallelism.data_parallel_replicate_degree", 1, 1);
-    double stated = framework_take_real(import, "parallelism.data_parallel_shard_degree", -1.0);
-    json_int_t degree = shards != NULL && stated >= 1.0 ? (json_int_t)stated : none;
+    json_int_t copies =
+        framework_take_int(import, "parallelism.data_parallel_replicate_degree", 1, 1);
+    // -1: all ranks that are left.
+    json_int_t degree =
+        framework_take_int(import, "parallelism.data_parallel_shard_degree", -1, -1);
     json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
     bool keeps = reshard != NULL && strcmp(reshard, "never") == 0;
     // "default" keeps parameters where there are several micro-batches of a pipeline.
@@ -152,8 +149,8 @@ static void read_torchtitan_shards(framework_import *import)
                   json_integer(degree == 1 && copies > 1 ? 0
                                : keeps                   ? 2
                                                          : 3));
-    if (degree != none && copies < 1000000 && degree < 1000000) {
-        framework_put(import, "parallel.dp", json_integer(copies * degree));
+    if (degree > 0) {
+        framework_put(import, "parallel.dp", json_integer(framework_product(copies, degree, 1)));
     }
     if (copies > 1 && degree > 1) {
         json_object_set_new(import->facts, "zero_instances", json_integer(copies));
@@ -163,13 +160,13 @@ static void read_torchtitan_shards(framework_import *import)
 static void read_torchtitan_batch(framework_import *import)
 {
     json_int_t local = framework_take_int(import, "training.local_batch_size", 1, 8);
-    double whole = framework_take_real(import, "training.global_batch_size", -1.0);
+    json_int_t whole = framework_take_int(import, "training.global_batch_size", -1, -1);
     json_int_t each =
         framework_take_int(import, "parallelism.pipeline_parallel_microbatch_size", 1, 1);
     json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
     framework_put(import, "schedule.microbatch_samples", json_integer(pp > 1 ? each : local));
-    if (whole >= 1.0) {
-        framework_put(import, "workload.samples_per_batch", json_integer((json_int_t)whole));
+    if (whole > 0) {
+        framework_put(import, "workload.samples_per_batch", json_integer(whole));
     } else {
         json_object_set_new(import->facts, "microbatches", json_integer(pp > 1 ? local / each : 1));
     }
@@ -363,9 +360,9 @@ void framework_read_deepspeed(framework_import *import)
     // Numbers of 2 bytes.
     double numbers = framework_take_real(import, "zero_optimization.reduce_bucket_size", 5e8);
     framework_put(import, "stack.bucket_mib", json_real(numbers * 2.0 / (1 << 20)));
-    double shard = framework_take_real(import, "zero_optimization.mics_shard_size", -1.0);
-    if (shard > 1.0) {
-        framework_put(import, "parallel.zero_group", json_integer((json_int_t)shard));
+    json_int_t shard = framework_take_int(import, "zero_optimization.mics_shard_size", -1, -1);
+    if (shard > 1) {
+        framework_put(import, "parallel.zero_group", json_integer(shard));
     }
     const framework_entry *second =
         framework_take(import, "zero_optimization.zero_hpz_partition_size");
@@ -642,7 +639,7 @@ void framework_read_accelerate(framework_import *import)
     const char *type = framework_take_text(import, "distributed_type");
     const framework_entry *keeps = framework_take(import, "fsdp_config.fsdp_reshard_after_forward");
     framework_take(import, "fsdp_config.fsdp_version mixed_precision");
-    double stage = framework_take_real(import, "deepspeed_config.zero_stage", -1.0);
+    json_int_t stage = framework_take_int(import, "deepspeed_config.zero_stage", 0, -1);
     json_int_t count =
         framework_take_int(import, "deepspeed_config.gradient_accumulation_steps", 1, 0);
     json_int_t processes = framework_take_int(import, "num_processes", 1, 0);
@@ -662,8 +659,8 @@ void framework_read_accelerate(framework_import *import)
         put_shards(import, (sharding != NULL && strstr(sharding, "SHARD_GRAD_OP") != NULL) ||
                                (keeps != NULL && json_is_false(keeps->value)));
         json_object_set_new(import->facts, "zero_instances", json_integer(copies));
-    } else if (stage >= 0.0 && stage <= 3.0) {
-        framework_put(import, "parallel.zero", json_integer((json_int_t)stage));
+    } else if (stage >= 0) {
+        framework_put(import, "parallel.zero", json_integer(stage));
         framework_put(import, "stack.name", json_string("hf-trainer"));
     }
     if (count > 0) {

@@ -510,6 +510,31 @@ TEST(errors_say_where)
                 "layers, 3");
 }
 
+// Numbers that no job has are refused by name later; until then nothing is divided by them, and no
+// product of them is more than an integer holds.
+TEST(numbers_of_no_job)
+{
+    check("a.sh",
+          "torchrun p.py --num-layers 2 --bf16 --pipeline-model-parallel-size 0 "
+          "--recompute-granularity full --recompute-method block",
+          "{\"parallel.pp\":0,\"memory.recompute\":\"full\"}", "recompute-method:1");
+    check("a.sh",
+          "torchrun --nproc_per_node 8 --nnodes 1000000000000000 p.py --num-layers 2 --bf16 "
+          "--tensor-model-parallel-size 1000000000000 --context-parallel-size 1000000000000 "
+          "--micro-batch-size 1000000000000 --vocab-size 100 "
+          "--make-vocab-size-divisible-by 1000000000000",
+          "{\"parallel.tp\":1000000000000,\"parallel.dp\":null,\"model.vocab\":null}", "");
+    check_error("a.toml", "[training]\nglobal_batch_size = 2.5\n",
+                "a.toml:2: training.global_batch_size: expected a whole number of at least -1, got "
+                "2.5");
+    check_error("a.toml", "[parallelism]\ndata_parallel_shard_degree = 1e300\n",
+                "a.toml:2: parallelism.data_parallel_shard_degree: expected a whole number of at "
+                "least -1, got 1e300");
+    check_error("a.json", "{\"zero_optimization\": {\"mics_shard_size\": 2.5}}",
+                "a.json:1: zero_optimization.mics_shard_size: expected a whole number of at least "
+                "-1, got 2.5");
+}
+
 // A text that grows by itself ends.
 TEST(bounds_what_files_make)
 {
