@@ -340,15 +340,36 @@ const char *const framework_names[] = {"megatron",  "bridge", "nemo",     "torch
 
 // ---- how many GPUs ----
 
+// Slurm's [gpu:][KIND:]NUMBER[,...], as --gres and --gpus-per-node have it.
+static json_int_t take_slurm_gpus(framework_import *import)
+{
+    const framework_entry *entry = framework_take(import, "launch.gpus-per-node launch.gres");
+    const char *text = entry != NULL ? json_string_value(entry->value) : NULL;
+    if (text == NULL) {
+        return 0;
+    }
+    size_t begin = strcspn(text, ",");
+    char *end = NULL;
+    while (begin > 0 && text[begin - 1] != ':') {
+        begin--;
+    }
+    long gpus = strtol(text + begin, &end, 10);
+    if (gpus < 1 || (*end != '\0' && *end != ',')) {
+        framework_wrong(import, entry, "expected a number of GPUs such as 8 or gpu:8, got \"%s\"",
+                        text);
+        return 0;
+    }
+    return gpus;
+}
+
 // Of a launcher, or of the job that Slurm gives.
 void framework_read_launch(framework_import *import)
 {
     json_int_t nodes = framework_take_int(import, torchrun_names, 1, 0);
-    json_int_t per_node =
-        framework_take_int(import,
-                           "launch.nproc_per_node launch.nproc-per-node launch.num_gpus "
-                           "launch.gpus-per-node launch.gres",
-                           1, 0);
+    json_int_t per_node = framework_take_int(
+        import, "launch.nproc_per_node launch.nproc-per-node launch.num_gpus", 1, 0);
+    json_int_t given = take_slurm_gpus(import);
+    per_node = per_node > 0 ? per_node : given;
     json_int_t tasks = framework_take_int(import, "launch.ntasks-per-node", 1, 0);
     json_int_t processes =
         framework_take_int(import, "launch.num_processes launch.np launch.n launch.ntasks", 1, 0);

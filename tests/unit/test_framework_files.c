@@ -210,6 +210,24 @@ TEST(script_in_quotes_and_slurm)
           "");
 }
 
+// As sbatch's page writes them: --gres=gpu:KIND:NUMBER, several with commas, --gpus-per-node alike.
+TEST(slurm_names_kinds_of_gpus)
+{
+    static const char *const lines[] = {"--gres=gpu:4", "--gres gpu:h100:4,nvme:1",
+                                        "--gpus-per-node=h100:4", "--gpus-per-node=4"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "#SBATCH --nodes=2 %s\n"
+                 "srun python p.py --num-layers 2 --tensor-model-parallel-size 2 --bf16\n",
+                 lines[i]);
+        check("job.sh", text, "{\"parallel.dp\":4,\"cluster.gpus_per_node\":4}", "");
+    }
+    check_error("job.sh", "#SBATCH --gres=gpu\nsrun python p.py --num-layers 2 --bf16\n",
+                "job.sh:1: launch.gres: expected a number of GPUs such as 8 or gpu:8, got "
+                "\"gpu\"");
+}
+
 TEST(megatron_yaml)
 {
     check("gpt.yaml",
