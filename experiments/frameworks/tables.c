@@ -42,6 +42,9 @@ const framework_row framework_megatron_rows[] = {
     {"model.activation", FRAMEWORK_NAME,
      "fast-swiglu=swiglu swiglu=swiglu gelu=gelu geglu=geglu fast-geglu=geglu squared-relu=squared-relu",
      NULL, {NULL, NULL, "model.activation"}, NULL},
+    // Of Megatron-LM's YAML (megatron/training/yaml_arguments.py), which has no --swiglu.
+    {"model.activation", FRAMEWORK_NAME, "swiglu=swiglu squaredrelu=squared-relu gelu=gelu", NULL,
+     {NULL, NULL, NULL}, "activation_func"},
     {"model.tied_embeddings", FRAMEWORK_INVERT, NULL, "true",
      {"untie-embeddings-and-output-weights", NULL, NULL}, NULL},
     {"model.tied_embeddings", FRAMEWORK_SWITCH, NULL, NULL,
@@ -222,7 +225,7 @@ static const char megatron_free[] =
     "enable-autocast grad-scale-func no-sync-func grad-sync-func param-sync-func "
     "finalize-model-grads-func _cpu_offloading_context cpu-offloading-* "
     "deallocate-pipeline-outputs batch-p2p-* tp-comm-split-* tp-comm-atomic-* tp-comm-bulk-* "
-    "encoder-num-layers decoder-num-layers add-position-embedding activation-func "
+    "encoder-num-layers decoder-num-layers add-position-embedding "
     "gated-linear-unit scatter-gather-tensors-in-pipeline variable-seq-lengths "
     "standalone-embedding-stage";
 
@@ -660,12 +663,12 @@ static void read_model_rest(framework_import *import)
         }
         bool grouped = framework_take_switch(import, "group-query-attention", false);
         const framework_entry *groups = framework_take(import, "num-query-groups");
-        if (has_model && !grouped) {
+        // Its YAML has the number alone.
+        if (has_model && !grouped && (groups == NULL || json_is_string(groups->value))) {
             framework_put(import, "model.kv_heads",
                           json_incref(framework_get(import->scenario, "model.heads")));
-            if (groups != NULL &&
-                framework_get_int(import->scenario, "model.heads", 0) !=
-                    atoll(json_is_string(groups->value) ? json_string_value(groups->value) : "1")) {
+            if (groups != NULL && framework_get_int(import->scenario, "model.heads", 0) !=
+                                      atoll(json_string_value(groups->value))) {
                 framework_unread(import, groups,
                                  "Megatron-LM reads it with --group-query-attention alone");
             }
