@@ -461,17 +461,33 @@ static void read_trl_packing(framework_import *import)
     }
 }
 
-static void put_shards(framework_import *import, bool gradients)
+// FSDP's sharding strategy among the words of an entry, NULL: full_shard. `keeps`: parameters stay.
+static void put_shards(framework_import *import, const framework_entry *entry, bool keeps)
 {
-    framework_put(import, "parallel.zero", json_integer(gradients ? 2 : 3));
+    const char *words = entry != NULL ? json_string_value(entry->value) : "";
+    words = words != NULL ? words : "";
+    bool hybrid =
+        sp_names_hold(words, "hybrid_shard") || sp_names_hold(words, "hybrid_shard_zero2");
+    keeps = keeps || sp_names_hold(words, "shard_grad_op") ||
+            sp_names_hold(words, "hybrid_shard_zero2");
+    framework_put(import, "parallel.zero",
+                  json_integer(sp_names_hold(words, "no_shard") ? 0
+                               : keeps                          ? 2
+                                                                : 3));
     framework_put(import, "stack.name", json_string("fsdp-2024"));
+    if (hybrid) {
+        framework_unread(import, entry,
+                         "a copy in each node is not read from it: all ranks are taken to share "
+                         "(--set parallel.zero_group=GPUS)");
+    }
 }
 
 static void read_trl_shards(framework_import *import)
 {
+    const framework_entry *entry = framework_take(import, "fsdp");
     const char *fsdp = framework_take_text(import, "fsdp");
     if (fsdp != NULL && fsdp[0] != '\0') {
-        put_shards(import, strstr(fsdp, "shard_grad_op") != NULL);
+        put_shards(import, entry, false);
     } else if (framework_get(import->scenario, "parallel.zero") == NULL) {
         framework_put(import, "parallel.zero", json_integer(0));
         framework_put(import, "stack.name", json_string("hf-trainer"));
@@ -635,7 +651,8 @@ const char framework_accelerate_noted[] =
 
 void framework_read_accelerate(framework_import *import)
 {
-    const char *sharding = framework_take_text(import, "fsdp_config.fsdp_sharding_strategy");
+    const framework_entry *sharding = framework_take(import, "fsdp_config.fsdp_sharding_strategy");
+    framework_take_text(import, "fsdp_config.fsdp_sharding_strategy");
     const char *type = framework_take_text(import, "distributed_type");
     const framework_entry *keeps = framework_take(import, "fsdp_config.fsdp_reshard_after_forward");
     framework_take(import, "fsdp_config.fsdp_version mixed_precision");
@@ -656,8 +673,7 @@ void framework_read_accelerate(framework_import *import)
     tell_offload(import, "deepspeed_config.offload_optimizer_device");
     tell_offload(import, "deepspeed_config.offload_param_device");
     if (type != NULL && strcmp(type, "FSDP") == 0) {
-        put_shards(import, (sharding != NULL && strstr(sharding, "SHARD_GRAD_OP") != NULL) ||
-                               (keeps != NULL && json_is_false(keeps->value)));
+        put_shards(import, sharding, keeps != NULL && json_is_false(keeps->value));
         json_object_set_new(import->facts, "zero_instances", json_integer(copies));
     } else if (stage >= 0) {
         framework_put(import, "parallel.zero", json_integer(stage));

@@ -416,6 +416,30 @@ TEST(accelerate_file)
           "fsdp_config.fsdp_backward_prefetch:10");
 }
 
+// torch.distributed.fsdp.ShardingStrategy: what is cut by which, and what each node has whole.
+TEST(fsdp_strategies)
+{
+    static const struct {
+        const char *strategy, *settings, *unread;
+    } all[] = {
+        {"FULL_SHARD", "{\"parallel.zero\":3}", ""},
+        {"SHARD_GRAD_OP", "{\"parallel.zero\":2}", ""},
+        {"NO_SHARD", "{\"parallel.zero\":0}", ""},
+        {"HYBRID_SHARD", "{\"parallel.zero\":3}", "fsdp_config.fsdp_sharding_strategy:3"},
+        {"HYBRID_SHARD_ZERO2", "{\"parallel.zero\":2}", "fsdp_config.fsdp_sharding_strategy:3"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: %s\n",
+                 all[i].strategy);
+        check("acc.yaml", text, all[i].settings, all[i].unread);
+    }
+    check("sft.yaml", "max_length: 128\nfsdp: no_shard auto_wrap\n", "{\"parallel.zero\":0}", "");
+    check("sft.yaml", "max_length: 128\nfsdp: hybrid_shard auto_wrap\n", "{\"parallel.zero\":3}",
+          "fsdp:2");
+}
+
 TEST(nanotron_recipe)
 {
     check("nano.yaml",
