@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
@@ -24,6 +25,17 @@ const framework *framework_find(const char *name)
         }
     }
     return NULL;
+}
+
+sp_status framework_unknown(const char *option, const char *name, sp_error *err)
+{
+    char hint[SP_NAME_HINT];
+    int count = 0;
+    while (framework_names[count] != NULL) {
+        count++;
+    }
+    return sp_error_set(err, SP_ERR_USAGE, "%sno framework is called '%s'%s", option, name,
+                        sp_name_hint(name, framework_names, count, hint));
 }
 
 static int folded(char c)
@@ -56,14 +68,9 @@ bool framework_list_holds(const char *list, const char *name)
     return false;
 }
 
-static bool is_end(const framework_row *row)
-{
-    return row->key == NULL && row->names[0] == NULL && row->also == NULL;
-}
-
 const framework_row *framework_row_of(const framework *of, const char *name)
 {
-    for (const framework_row *row = of->rows; !is_end(row); row++) {
+    for (const framework_row *row = of->rows; row->key != NULL; row++) {
         const char *own = row->names[of->dialect];
         if ((own != NULL && sp_names_hold(own, name)) ||
             (row->also != NULL && sp_names_hold(row->also, name))) {
@@ -88,19 +95,18 @@ static const char *table_name(const framework *of, const char *name)
 
 // ---- the document ----
 
-static json_t *object_at(json_t *document, const char **key)
+void framework_put_at(json_t *document, const char *key, json_t *value)
 {
     char part[SP_JSON_PATH];
-    json_t *object = document;
-    while (sp_json_path_next(key, part)) {
-        json_t *inner = json_object_get(object, part);
+    while (sp_json_path_next(&key, part)) {
+        json_t *inner = json_object_get(document, part);
         if (!json_is_object(inner)) {
             inner = json_object();
-            sp_json_put(object, part, inner);
+            sp_json_put(document, part, inner);
         }
-        object = inner;
+        document = inner;
     }
-    return object;
+    sp_json_put(document, part, value);
 }
 
 void framework_put(framework_import *import, const char *key, json_t *value)
@@ -116,12 +122,8 @@ void framework_put(framework_import *import, const char *key, json_t *value)
             sp_scenario_open_name(import->scenario, key, &own);
         }
     }
-    const char *leaf = key;
     json_object_set_new(import->stated, key, json_true());
-    json_t *object = object_at(import->scenario, &leaf);
-    char last[SP_JSON_PATH];
-    snprintf(last, sizeof last, "%s", sp_setting_leaf(key));
-    sp_json_put(object, last, value);
+    framework_put_at(import->scenario, key, value);
 }
 
 json_t *framework_get(const json_t *document, const char *key)
@@ -171,7 +173,7 @@ static int all_names(const framework *of, const char ***names, char **space)
     size_t bytes = 1;
     int count = 0;
     const char *lists[] = {of->own, of->free, of->noted};
-    for (const framework_row *row = of->rows; !is_end(row); row++) {
+    for (const framework_row *row = of->rows; row->key != NULL; row++) {
         bytes += row->names[of->dialect] != NULL ? strlen(row->names[of->dialect]) + 1 : 0;
     }
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
@@ -179,7 +181,7 @@ static int all_names(const framework *of, const char ***names, char **space)
     }
     char *text = sp_calloc(bytes + 1, 1);
     char *at = text;
-    for (const framework_row *row = of->rows; !is_end(row); row++) {
+    for (const framework_row *row = of->rows; row->key != NULL; row++) {
         if (row->names[of->dialect] != NULL) {
             at += sprintf(at, "%s ", row->names[of->dialect]);
         }
@@ -406,11 +408,7 @@ static json_t *ours_of(const char *words, const char *theirs)
         const char *equals = strchr(at, '=');
         size_t whole = strcspn(at, " ");
         size_t name = (size_t)(equals - at);
-        bool same = name == length;
-        for (size_t i = 0; same && i < length; i++) {
-            same = (at[i] | 0x20) == (theirs[i] | 0x20);
-        }
-        if (same) {
+        if (name == length && strncasecmp(at, theirs, length) == 0) {
             return json_stringn(equals + 1, whole - name - 1);
         }
         at += whole;
@@ -484,7 +482,7 @@ static void apply(framework_import *import, const framework_row *row, const fram
 
 static void apply_rows(framework_import *import)
 {
-    for (const framework_row *row = import->of->rows; !is_end(row); row++) {
+    for (const framework_row *row = import->of->rows; row->key != NULL; row++) {
         const char *name = row->names[import->of->dialect];
         const framework_entry *entry = name != NULL ? framework_take(import, name) : NULL;
         const framework_entry *other = row->also != NULL ? framework_take(import, row->also) : NULL;
@@ -500,11 +498,10 @@ static void apply_absent(framework_import *import)
 {
     bool has_model = framework_get(import->scenario, "model.layers") != NULL &&
                      json_object_get(import->stated, "model.layers") != NULL;
-    for (const framework_row *row = import->of->rows; !is_end(row); row++) {
+    for (const framework_row *row = import->of->rows; row->key != NULL; row++) {
         const char *precision = json_string_value(json_object_get(import->scenario, "precision"));
         bool is_fp8 = precision != NULL && strcmp(precision, "fp8") == 0;
-        if (row->absent == NULL || row->key == NULL ||
-            (strncmp(row->key, "fp8_", 4) == 0 && !is_fp8) ||
+        if (row->absent == NULL || (strncmp(row->key, "fp8_", 4) == 0 && !is_fp8) ||
             framework_get(import->scenario, row->key) != NULL || // also of an earlier file
             (strncmp(row->key, "model.", 6) == 0 && !has_model)) {
             continue;
@@ -845,30 +842,10 @@ static sp_status read_whole(const char *path, char **text, size_t *bytes, sp_err
     return status;
 }
 
-// Hugging Face's config.json says the type of its model.
-static bool is_model(const char *text, size_t bytes)
-{
-    json_t *root = json_loadb(text, bytes, 0, NULL);
-    bool is = json_is_string(json_object_get(root, "model_type"));
-    json_decref(root);
-    return is;
-}
-
-static bool is_scenario(const char *text, size_t bytes)
-{
-    json_t *root = json_loadb(text, bytes, 0, NULL);
-    const char *kind = json_string_value(json_object_get(root, "schema"));
-    bool is = kind != NULL && strncmp(kind, "slimpack/", 9) == 0;
-    json_decref(root);
-    return is;
-}
-
 // The path stands for it, but where the file cannot be read again.
-static sp_status import_model(framework_import *import, const char *path, const char *text,
-                              size_t bytes)
+static sp_status import_model(framework_import *import, const char *path, const json_t *config)
 {
     sp_model model;
-    json_t *config = json_loadb(text, bytes, 0, NULL);
     sp_status status = sp_model_from_hf(config, path, &model, import->err);
     if (status == SP_OK) {
         sp_json_put(import->scenario, "model",
@@ -876,7 +853,6 @@ static sp_status import_model(framework_import *import, const char *path, const 
                         ? sp_model_to_json(&model)
                         : json_string(path));
     }
-    json_decref(config);
     return status;
 }
 
@@ -895,14 +871,17 @@ static sp_status import_file(framework_import *import, const char *path, const f
         return status;
     }
     sp_status status = read_whole(path, &text, &bytes, import->err);
-    if (status == SP_OK && is_scenario(text, bytes)) {
+    json_t *root = status == SP_OK ? json_loadb(text, bytes, 0, NULL) : NULL;
+    const char *schema_name = json_string_value(json_object_get(root, "schema"));
+    if (schema_name != NULL && strncmp(schema_name, "slimpack/", 9) == 0) {
         status = sp_error_set(import->err, SP_ERR_CONTENT,
                               "%s: is slimpack's own already: commands take it as it is", path);
-    } else if (status == SP_OK && is_model(text, bytes)) {
-        status = import_model(import, path, text, bytes);
+    } else if (json_is_string(json_object_get(root, "model_type"))) {
+        status = import_model(import, path, root);
     } else if (status == SP_OK) {
         status = read_text(import, of, text, bytes);
     }
+    json_decref(root);
     sp_free(text);
     return status;
 }
@@ -957,13 +936,7 @@ sp_status framework_import_files(const char *const *files, int count, const char
     const framework *of = from != NULL ? framework_find(from) : NULL;
     sp_status status = SP_OK;
     if (from != NULL && of == NULL) {
-        char hint[SP_NAME_HINT];
-        int names = 0;
-        while (framework_names[names] != NULL) {
-            names++;
-        }
-        status = sp_error_set(err, SP_ERR_USAGE, "no framework is called '%s'%s", from,
-                              sp_name_hint(from, framework_names, names, hint));
+        status = framework_unknown("", from, err);
     }
     for (int i = 0; i < count && status == SP_OK; i++) {
         status = import_file(&import, files[i], of);

@@ -13,7 +13,7 @@ enum { MOST_LAYERS = 4096, MOST_KINDS = 128, NAME = 96 };
 // clang-format off
 // Arguments of Megatron-LM (megatron/training/arguments.py), keys of Megatron-Bridge's
 // configuration (megatron/bridge/training/config.py and the classes in it) and of NeMo's
-// megatron_gpt_config.yaml. tests/unit/test_framework_names.c has the lists that they are held
+// megatron_gpt_config.yaml. tests/support/framework_names.h has the lists that they are held
 // against.
 const framework_row framework_megatron_rows[] = {
     // the model

@@ -35,8 +35,10 @@ static void drop_lone_pipeline(framework_import *import)
     }
 }
 
-static void put_moments(framework_import *import, const framework_entry *entry, const char *name)
+static void put_moments(framework_import *import, const char *argument)
 {
+    const framework_entry *entry = framework_take(import, argument);
+    const char *name = framework_take_text(import, argument);
     static const char adams[] =
         "adam adamw fusedadam cpuadam adamw_torch adamw_torch_fused adamw_apex_fused adamw_hf";
     if (name == NULL || sp_names_hold(adams, name)) {
@@ -230,8 +232,7 @@ void framework_read_torchtitan(framework_import *import)
         framework_put(import, "stack.copied_logits", json_true());
     }
     framework_take(import, "training.mixed_precision_param");
-    const framework_entry *optimizer = framework_take(import, "optimizer.name");
-    put_moments(import, optimizer, framework_take_text(import, "optimizer.name"));
+    put_moments(import, "optimizer.name");
     drop_lone_pipeline(import);
 }
 
@@ -373,8 +374,7 @@ void framework_read_deepspeed(framework_import *import)
     tell_offload(import, "zero_optimization.offload_param.device");
     tell_fp16(import, "fp16.enabled");
     framework_take(import, "bf16.enabled bfloat16.enabled");
-    const framework_entry *optimizer = framework_take(import, "optimizer.type");
-    put_moments(import, optimizer, framework_take_text(import, "optimizer.type"));
+    put_moments(import, "optimizer.type");
 }
 
 void framework_write_deepspeed(framework_output *output)
@@ -557,8 +557,7 @@ void framework_read_trl(framework_import *import)
     read_trl_packing(import);
     read_trl_shards(import);
     read_trl_adapters(import);
-    const framework_entry *optimizer = framework_take(import, "optim");
-    put_moments(import, optimizer, framework_take_text(import, "optim"));
+    put_moments(import, "optim");
     tell_fp16(import, "fp16");
     framework_take(import, "bf16");
 }
@@ -751,8 +750,7 @@ void framework_read_nanotron(framework_import *import)
         import->facts, "microbatches",
         json_integer(framework_take_int(import, "tokens.batch_accumulation_per_replica", 1, 1)));
     framework_take(import, "model.model_config.max_position_embeddings model.dtype");
-    const framework_entry *optimizer = framework_take(import, "optimizer.optimizer_factory.name");
-    put_moments(import, optimizer, framework_take_text(import, "optimizer.optimizer_factory.name"));
+    put_moments(import, "optimizer.optimizer_factory.name");
     drop_lone_pipeline(import);
 }
 
