@@ -42,23 +42,20 @@ static json_t *field_value(const sp_setting *setting, const void *owner)
 {
     const char *at = (const char *)owner + setting->offset;
     double unit = setting->unit != 0.0 ? setting->unit : 1.0;
-    long long whole = 0;
     switch (setting->store) {
     case SP_STORE_BOOL:
         return json_boolean(*(const bool *)at);
-    case SP_STORE_INT:
-        whole = *(const int *)at;
-        break;
-    case SP_STORE_INT64:
-        whole = *(const int64_t *)at;
-        break;
     case SP_STORE_DOUBLE:
         return json_real(*(const double *)at / unit);
     case SP_STORE_TEXT:
         return json_string(at);
     case SP_STORE_NOTHING:
         return NULL;
+    case SP_STORE_INT:
+    case SP_STORE_INT64:
+        break;
     }
+    int64_t whole = sp_setting_int(setting, owner);
     if (setting->kind == SP_SETTING_NAME) {
         const char *name = sp_setting_value(setting, (int)whole);
         return name != NULL ? json_string(name) : NULL;
@@ -72,36 +69,24 @@ static json_t *field_value(const sp_setting *setting, const void *owner)
 // because they are as they are anyway.
 static json_t *whole_document(const sp_scenario *scenario)
 {
-    static const char *const sections[] = {"model.",    "stack.",  "parallel.",
-                                           "schedule.", "memory.", "strategy."};
+    static const char read_otherwise[] = "schedule.kind strategy.kind strategy.pad_to";
     json_t *all = json_deep_copy(scenario->resolved);
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        size_t section = 0;
-        while (section < 6 &&
-               strncmp(setting->key, sections[section], strlen(sections[section])) != 0) {
-            section++;
-        }
-        bool read_so = strcmp(setting->key, "schedule.kind") != 0 &&
-                       strcmp(setting->key, "strategy.kind") != 0 &&
-                       strcmp(setting->key, "strategy.pad_to") != 0 &&
-                       setting->kind != SP_SETTING_OTHER && setting->kind != SP_SETTING_OBJECT;
-        if (section == 6 || !read_so || framework_get(all, setting->key) != NULL) {
+        char section[32];
+        snprintf(section, sizeof section, "%.*s", (int)sp_setting_section(setting->key),
+                 setting->key);
+        json_t *object = json_object_get(all, section);
+        if (object == NULL ||
+            !sp_names_hold("model stack parallel schedule memory strategy", section) ||
+            sp_names_hold(read_otherwise, setting->key) || setting->kind == SP_SETTING_OTHER ||
+            setting->kind == SP_SETTING_OBJECT || framework_get(all, setting->key) != NULL) {
             continue;
         }
-        const void *owner = section == 0   ? (const void *)&scenario->model
-                            : section == 1 ? (const void *)&scenario->memory.stack
-                                           : (const void *)scenario;
-        json_t *value = field_value(setting, owner);
-        json_t *object = NULL;
-        char name[32];
-        snprintf(name, sizeof name, "%.*s", (int)strlen(sections[section]) - 1, sections[section]);
-        object = json_object_get(all, name);
-        if (value != NULL && object != NULL) {
-            sp_json_put(object, sp_setting_leaf(setting->key), value);
-        } else {
-            json_decref(value);
-        }
+        const void *owner = strcmp(section, "model") == 0   ? (const void *)&scenario->model
+                            : strcmp(section, "stack") == 0 ? (const void *)&scenario->memory.stack
+                                                            : (const void *)scenario;
+        sp_json_put(object, sp_setting_leaf(setting->key), field_value(setting, owner));
     }
     if (framework_get(all, "model.dropout") == NULL) {
         sp_json_put(json_object_get(all, "model"), "dropout",
