@@ -8,7 +8,7 @@
 #include "sim/base/json.h"
 
 enum { MEGATRON, BRIDGE, NEMO };
-enum { MOST_LAYERS = 4096, MOST_KINDS = 128, NAME = 96 };
+enum { MOST_LAYERS = 4096, NAME = 96 };
 
 // clang-format off
 // Arguments of Megatron-LM (megatron/training/arguments.py), keys of Megatron-Bridge's
@@ -425,78 +425,102 @@ static json_int_t take_int(framework_import *import, const char *argument, json_
     return framework_take_int(import, called(import->of, "model", argument).text, 0, fallback);
 }
 
-// ---- Megatron: the model ----
+// ---- Megatron: parts that are repeated ----
 
-// [1]*3, ([0]+[1]*2)*4 and sums of such.
-typedef struct pattern {
-    const char *at;
+enum { MOST_REPEATED = 1 << 16 };
+
+// Written out: (tt|)*2 of a layout of stages, each symbol a byte, or [0]*3+[1]*58 of lists, each
+// number one: '0' or '1'.
+typedef struct repeats {
+    const char *at, *symbols; // NULL: lists
+    char *out;                // of MOST_REPEATED
+    size_t count;
     int nested;
-    int *items;
-    int count;
     bool good;
-} pattern;
+} repeats;
 
-static void read_sum(pattern *p);
+static void expand_parts(repeats *r);
 
-static void skip(pattern *p)
+static void skip(repeats *r)
 {
-    p->at += strspn(p->at, " ");
+    r->at += strspn(r->at, r->symbols != NULL ? ", " : " ");
 }
 
-static void read_term(pattern *p)
+static void add_symbol(repeats *r, char symbol)
 {
-    int begin = p->count;
-    skip(p);
-    if (*p->at == '(' && p->nested < 16) {
-        p->at++;
-        p->nested++;
-        read_sum(p);
-        p->nested--;
-        p->good = p->good && *p->at == ')';
-        p->at += *p->at == ')';
-    } else if (*p->at == '[') {
-        p->at++;
-        while (p->good && *p->at != ']') {
-            char *end = NULL;
-            long value = strtol(p->at, &end, 10);
-            p->good = end != p->at && p->count < MOST_LAYERS;
-            if (p->good) {
-                p->items[p->count++] = value != 0;
-            }
-            p->at = end;
-            p->at += strspn(p->at, ", ");
-        }
-        p->at += *p->at == ']';
-    } else {
-        p->good = false;
+    r->good = r->good && r->count < MOST_REPEATED;
+    if (r->good) {
+        r->out[r->count++] = symbol;
     }
-    skip(p);
-    while (p->good && *p->at == '*') {
+}
+
+static void expand_list(repeats *r)
+{
+    r->at++;
+    while (r->good && *r->at != ']') {
         char *end = NULL;
-        long times = strtol(p->at + 1, &end, 10);
-        int length = p->count - begin;
-        p->good = end != p->at + 1 && times >= 0 && times <= MOST_LAYERS &&
-                  begin + length * times <= MOST_LAYERS;
-        p->at = end;
-        if (p->good && times == 0) {
-            p->count = begin;
+        bool is = strtol(r->at, &end, 10) != 0;
+        r->good = end != r->at;
+        add_symbol(r, is ? '1' : '0');
+        r->at = end + strspn(end, ", ");
+    }
+    r->at += *r->at == ']';
+}
+
+static void expand_part(repeats *r)
+{
+    size_t begin = r->count;
+    skip(r);
+    if (*r->at == '(' && r->nested < 16) {
+        r->at++;
+        r->nested++;
+        expand_parts(r);
+        r->nested--;
+        r->good = r->good && *r->at == ')';
+        r->at += *r->at == ')';
+    } else if (r->symbols == NULL && *r->at == '[') {
+        expand_list(r);
+    } else if (r->symbols != NULL && *r->at != '\0' && strchr(r->symbols, *r->at) != NULL) {
+        add_symbol(r, *r->at++);
+    } else {
+        r->good = false;
+    }
+    skip(r);
+    while (r->good && *r->at == '*') {
+        char *end = NULL;
+        long times = strtol(r->at + 1, &end, 10);
+        size_t length = r->count - begin;
+        r->good = end != r->at + 1 && times >= 0 && times <= MOST_REPEATED &&
+                  begin + length * (size_t)times <= MOST_REPEATED;
+        r->at = end;
+        for (long t = 1; r->good && t < times; t++) {
+            memcpy(r->out + r->count, r->out + begin, length);
+            r->count += length;
         }
-        for (long t = 1; p->good && t < times; t++) {
-            memcpy(p->items + p->count, p->items + begin, (size_t)length * sizeof *p->items);
-            p->count += length;
-        }
-        skip(p);
+        r->count = r->good && times == 0 ? begin : r->count;
+        skip(r);
     }
 }
 
-static void read_sum(pattern *p)
+static void expand_parts(repeats *r)
 {
-    read_term(p);
-    while (p->good && *p->at == '+') {
-        p->at++;
-        read_term(p);
+    expand_part(r);
+    while (r->good && (r->symbols != NULL ? *r->at != '\0' && *r->at != ')' : *r->at == '+')) {
+        r->at += r->symbols == NULL;
+        expand_part(r);
     }
 }
+
+// The whole of a text; the caller frees `out`.
+static repeats expanded(const char *text, const char *symbols)
+{
+    repeats r = {.at = text, .symbols = symbols, .out = sp_malloc(MOST_REPEATED), .good = true};
+    expand_parts(&r);
+    r.good = r.good && *r.at == '\0';
+    return r;
+}
+
+// ---- Megatron: the model ----
 
 // Which layers have experts; false: it cannot be read. `all`: every layer has.
 static bool read_frequency(framework_import *import, int layers, int *has, bool *all)
@@ -519,23 +543,16 @@ static bool read_frequency(framework_import *import, int layers, int *has, bool 
         }
         return true;
     }
-    pattern p = {.at = text, .items = has, .good = true};
-    if (json_is_array(entry->value)) {
-        size_t i;
-        json_t *item;
-        json_array_foreach (entry->value, i, item) {
-            p.good = p.good && json_is_integer(item) && p.count < MOST_LAYERS;
-            if (p.good) {
-                has[p.count++] = json_integer_value(item) != 0;
-            }
-        }
-    } else if (text != NULL) {
-        read_sum(&p);
-        p.good = p.good && *p.at == '\0';
-    } else {
-        p.good = false;
+    repeats list = expanded(text != NULL ? text : "[]", NULL);
+    bool good =
+        list.good && (text != NULL ? list.count : json_array_size(entry->value)) == (size_t)layers;
+    for (int i = 0; good && i < layers; i++) {
+        const json_t *item = json_array_get(entry->value, (size_t)i);
+        good = text != NULL || json_is_integer(item);
+        has[i] = text != NULL ? list.out[i] == '1' : json_integer_value(item) != 0;
     }
-    if (!p.good || p.count != layers) {
+    sp_free(list.out);
+    if (!good) {
         framework_wrong(import, entry,
                         "expected N, or a list such as [0]*3+[1]*58 of as many as layers, %d",
                         layers);
@@ -711,57 +728,11 @@ static void read_model_rest(framework_import *import)
 
 // ---- layouts of stages ----
 
-enum { MOST_LAYOUT = 1 << 16 };
-
-typedef struct layout_text {
-    const char *at;
-    char *out;
-    size_t count;
-    int nested;
-    bool good;
-} layout_text;
-
-static void expand_layout(layout_text *l)
-{
-    while (l->good && *l->at != '\0' && *l->at != ')') {
-        size_t begin = l->count;
-        if (*l->at == '(' && l->nested < 16) {
-            l->at++;
-            l->nested++;
-            expand_layout(l);
-            l->nested--;
-            l->good = l->good && *l->at == ')';
-            l->at += *l->at == ')';
-        } else if (strchr("ELtm|", *l->at) != NULL && l->count < MOST_LAYOUT) {
-            l->out[l->count++] = *l->at++;
-        } else if (*l->at == ',' || *l->at == ' ') {
-            l->at++;
-        } else {
-            l->good = false;
-        }
-        while (l->good && *l->at == '*') {
-            char *end = NULL;
-            long times = strtol(l->at + 1, &end, 10);
-            size_t length = l->count - begin;
-            l->good = end != l->at + 1 && times >= 0 && times <= MOST_LAYOUT &&
-                      begin + length * (size_t)times <= MOST_LAYOUT;
-            l->at = end;
-            for (long t = 1; l->good && t < times; t++) {
-                memcpy(l->out + l->count, l->out + begin, length);
-                l->count += length;
-            }
-            l->count = l->good && times == 0 ? begin : l->count;
-        }
-    }
-}
-
 // As parallel.stage_layers: E(tt|)*3tL.
 static void read_layout(framework_import *import, const framework_entry *entry, const char *text)
 {
-    layout_text l = {.at = text, .out = sp_malloc(MOST_LAYOUT), .good = true};
+    repeats l = expanded(text, "ELtm|");
     json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
-    expand_layout(&l);
-    l.good = l.good && *l.at == '\0';
     json_t *stages = json_array();
     json_int_t layers = 0;
     for (size_t i = 0; i <= l.count; i++) {
