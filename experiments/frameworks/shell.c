@@ -851,6 +851,14 @@ static void run_words(parser *p)
     }
 }
 
+static void drop_fields(parser *p)
+{
+    for (size_t i = 0; i < p->field_count; i++) {
+        sp_free(p->fields[i].text);
+    }
+    p->field_count = 0;
+}
+
 static void end_command(parser *p)
 {
     if (p->field_count > 0 && !p->failed) {
@@ -867,10 +875,7 @@ static void end_command(parser *p)
         }
         run_words(p);
     }
-    for (size_t i = 0; i < p->field_count; i++) {
-        sp_free(p->fields[i].text);
-    }
-    p->field_count = 0;
+    drop_fields(p);
 }
 
 // #SBATCH lines say how many nodes there are.
@@ -897,10 +902,7 @@ static void read_batch_line(parser *p)
             }
         }
         add_options(p, 0, p->field_count, "launch.", &p->batch);
-        for (size_t i = 0; i < p->field_count; i++) {
-            sp_free(p->fields[i].text);
-        }
-        p->field_count = 0;
+        drop_fields(p);
     }
     skip_comment(p);
 }
@@ -967,8 +969,7 @@ static bool take_keyword(parser *p)
         return false;
     }
     p->conditions += opened ? 1 : closed && p->conditions > 0 ? -1 : 0;
-    sp_free(p->fields[0].text);
-    p->field_count = 0;
+    drop_fields(p);
     return true;
 }
 

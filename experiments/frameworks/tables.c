@@ -820,9 +820,8 @@ static void read_recompute(framework_import *import)
         nemo ? NULL : framework_take(import, called(of, "model", "recompute-modules").text);
     bool activations =
         of->dialect == MEGATRON && framework_take_switch(import, "recompute-activations", false);
-    const char *said = kind != NULL  ? json_string_value(kind->value)
-                       : activations ? "selective"
-                                     : NULL;
+    const char *said = framework_take_text(import, granularity.text);
+    said = said == NULL && activations ? "selective" : said;
     if (said == NULL) {
         if (!of->overrides) {
             framework_put(import, "memory.recompute", json_string("none"));
@@ -864,10 +863,12 @@ static void read_recompute(framework_import *import)
     }
 }
 
+// What Megatron-FSDP's strategies share, by stages of ZeRO.
+static const char *const strategies[] = {"no_shard", "optim", "optim_grads", "optim_grads_params",
+                                         NULL};
+
 static void read_sharding(framework_import *import)
 {
-    static const char *const strategies[] = {"no_shard", "optim", "optim_grads",
-                                             "optim_grads_params"};
     const framework *of = import->of;
     if (of->dialect == NEMO) {
         const char *name = framework_take_text(import, "model.optim.name");
@@ -879,28 +880,33 @@ static void read_sharding(framework_import *import)
         return;
     }
     bool cli = of->dialect == MEGATRON;
-    const framework_entry *stated =
-        framework_take(import, cli ? "use-distributed-optimizer" : "ddp.use_distributed_optimizer");
-    bool shards = framework_take_switch(
-        import, cli ? "use-distributed-optimizer" : "ddp.use_distributed_optimizer", false);
+    dialect_name optimizer = called(of, "ddp", "use-distributed-optimizer");
+    const framework_entry *stated = framework_take(import, optimizer.text);
+    bool shards = framework_take_switch(import, optimizer.text, false);
     bool fsdp = framework_take_switch(
         import, cli ? "use-megatron-fsdp" : "ddp.use_megatron_fsdp dist.use_megatron_fsdp", false);
     bool fsdp2 =
         framework_take_switch(import, cli ? "use-torch-fsdp2" : "dist.use_torch_fsdp2", false);
-    const framework_entry *how = framework_take(
-        import, cli ? "data-parallel-sharding-strategy" : "ddp.data_parallel_sharding_strategy");
-    const char *name = how != NULL ? json_string_value(how->value) : NULL;
+    dialect_name strategy = called(of, "ddp", "data-parallel-sharding-strategy");
+    const framework_entry *how = framework_take(import, strategy.text);
+    const char *name = framework_take_text(import, strategy.text);
     int stage = fsdp2 ? 3 : shards ? 1 : 0;
-    for (int i = 0; i < 4 && fsdp && name != NULL; i++) {
-        stage = strcmp(strategies[i], name) == 0 ? i : stage;
+    if (fsdp && name != NULL) {
+        for (stage = 0; strategies[stage] != NULL && strcmp(strategies[stage], name) != 0;) {
+            stage++;
+        }
+        if (strategies[stage] == NULL) {
+            framework_wrong(import, how,
+                            "expected no_shard, optim, optim_grads or optim_grads_params, got "
+                            "\"%s\"",
+                            name);
+        }
     }
     if (cli || stated != NULL || fsdp || fsdp2) {
         framework_put(import, "parallel.zero", json_integer(stage));
     }
-    json_int_t instances = framework_take_int(import,
-                                              cli ? "num-distributed-optimizer-instances"
-                                                  : "ddp.num_distributed_optimizer_instances",
-                                              1, 1);
+    json_int_t instances = framework_take_int(
+        import, called(of, "ddp", "num-distributed-optimizer-instances").text, 1, 1);
     json_object_set_new(import->facts, "zero_instances", json_integer(instances));
 }
 
@@ -1150,8 +1156,6 @@ static void write_recompute(framework_output *output)
 
 static void write_sharding(framework_output *output)
 {
-    static const char *const strategies[] = {"no_shard", "optim", "optim_grads",
-                                             "optim_grads_params"};
     const json_t *s = output->scenario;
     json_int_t stage = framework_get_int(s, "parallel.zero", 0);
     json_int_t group = framework_get_int(s, "parallel.zero_group", 0);

@@ -457,13 +457,14 @@ static bool read_key(reader *r, char name[PATH])
             return fail(r, "expected a key");
         }
     }
-    bool fits = key.count < PATH && (key.count == 0 || memchr(key.items, '\0', key.count) == NULL);
+    // U+001F parts the names of a path.
+    bool fits = key.count < PATH && (key.count == 0 || memchr(key.items, 0x1f, key.count) == NULL);
     if (fits) {
         memcpy(name, key.count > 0 ? key.items : "", key.count);
         name[key.count] = '\0';
     }
     sp_free(key.items);
-    return fits ? true : fail(r, "a key that is too long");
+    return fits ? true : fail(r, "a key that is too long, or has the character U+001F");
 }
 
 // The table in `table` that a part of a key or a header names; the last of an array of tables.

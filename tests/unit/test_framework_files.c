@@ -543,6 +543,13 @@ TEST(errors_say_where)
                 "a.json:3:1: string or '}' expected "
                 "near '}'");
     check_error("a.sh",
+                "torchrun p.py --bf16 --num-layers 2 --use-megatron-fsdp "
+                "--data-parallel-sharding-strategy optim_gradients",
+                "a.sh:1: data-parallel-sharding-strategy: expected no_shard, optim, optim_grads or "
+                "optim_grads_params, got \"optim_gradients\"");
+    check_error("a.sh", "torchrun p.py --bf16 --num-layers 2 --recompute-granularity",
+                "a.sh:1: recompute-granularity: expected a text, got true");
+    check_error("a.sh",
                 "torchrun --nproc_per_node 8 p.py --num-layers 2 --tensor-model-parallel-size 3 "
                 "--bf16",
                 "a.sh: 8 GPUs are no multiple of tp x cp x pp, which is 3");
