@@ -77,8 +77,10 @@ const framework_row framework_torchtitan_rows[] = {
     {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "float32=fp32 bfloat16=bf16", "\"fp32\"",
      {"training.mixed_precision_reduce"}, NULL},
     {"workload.context", FRAMEWORK_INT, NULL, "2048", {"training.seq_len"}, NULL},
-    {"fp8_recipe", FRAMEWORK_NAME, "tensorwise=current", NULL, {"float8.recipe_name"}, NULL},
-    {"fp8_params", FRAMEWORK_SWITCH, NULL, "false", {"float8.enable_fsdp_float8_all_gather"}, NULL},
+    {"fp8_recipe", FRAMEWORK_NAME, "tensorwise=current", NULL, {"float8.recipe_name"},
+     "quantize.linear.float8.recipe_name"},
+    {"fp8_params", FRAMEWORK_SWITCH, NULL, "false", {"float8.enable_fsdp_float8_all_gather"},
+     "quantize.linear.float8.enable_fsdp_float8_all_gather"},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
@@ -98,7 +100,7 @@ const char framework_torchtitan_free[] =
     "model.print_after_conversion training.dataset training.dataset_path training.max_norm "
     "training.steps training.gc_freq training.gc_debug training.seed training.deterministic "
     "float8.filter_fqns float8.emulate float8.precompute_float8_dynamic_scale_for_fsdp "
-    "float8.moe_fqns_prototype mx.* activation_checkpoint.per_op_* compile.components "
+    "float8.moe_fqns_prototype quantize.* mx.* activation_checkpoint.per_op_* compile.components "
     "debug.*";
 const char framework_torchtitan_noted[] =
     "optimizer.early_step_in_backward training.enable_cpu_offload "
@@ -197,6 +199,30 @@ static void read_torchtitan_recompute(framework_import *import)
     }
 }
 
+// Of an array, or of a script's words with commas. Converters of something else are told.
+static bool takes_float8(framework_import *import)
+{
+    const framework_entry *converters = framework_take(import, "model.converters");
+    const json_t *list = converters != NULL ? converters->value : NULL;
+    size_t count = json_is_array(list) ? json_array_size(list) : 1;
+    bool fp8 = false;
+    for (size_t i = 0; i < count; i++) {
+        const char *at = json_string_value(json_is_array(list) ? json_array_get(list, i) : list);
+        while (at != NULL && *at != '\0') {
+            char name[64];
+            size_t length = strcspn(at, ", ");
+            snprintf(name, sizeof name, "%.*s", (int)length, at);
+            if (sp_names_hold("float8 quantize.linear.float8", name)) {
+                fp8 = true;
+            } else if (length > 0) {
+                framework_unread(import, converters, "converters but float8 are not modelled");
+            }
+            at += length + (at[length] != '\0');
+        }
+    }
+    return fp8;
+}
+
 void framework_read_torchtitan(framework_import *import)
 {
     framework_read_launch(import);
@@ -209,16 +235,7 @@ void framework_read_torchtitan(framework_import *import)
     if (each > 0) {
         framework_put(import, "parallel.layers_per_chunk", json_integer(each));
     }
-    const framework_entry *converters = framework_take(import, "model.converters");
-    const json_t *list = converters != NULL ? converters->value : NULL;
-    const char *text = json_string_value(list);
-    size_t i;
-    json_t *converter;
-    bool fp8 = text != NULL && strstr(text, "float8") != NULL;
-    json_array_foreach ((json_t *)list, i, converter) {
-        fp8 = fp8 ||
-              (json_is_string(converter) && strcmp(json_string_value(converter), "float8") == 0);
-    }
+    bool fp8 = takes_float8(import);
     framework_put(import, "precision", json_string(fp8 ? "fp8" : "bf16"));
     if (fp8 && framework_get(import->scenario, "fp8_recipe") == NULL) {
         framework_put(import, "fp8_recipe", json_string("current"));
@@ -417,7 +434,7 @@ const framework_row framework_trl_rows[] = {
 
 const char framework_trl_own[] =
     "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
-    "fsdp deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16";
+    "fsdp fsdp_config.activation_checkpointing deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16";
 const char framework_trl_free[] =
     "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
     "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
@@ -545,6 +562,10 @@ static void read_trl_adapters(framework_import *import)
 
 void framework_read_trl(framework_import *import)
 {
+    // FSDP's own, whatever gradient_checkpointing says.
+    if (framework_take_switch(import, "fsdp_config.activation_checkpointing", false)) {
+        framework_put(import, "memory.recompute", json_string("full"));
+    }
     framework_read_launch(import);
     const char *model = framework_take_text(import, "model_name_or_path");
     if (model != NULL && json_object_get(import->scenario, "model") == NULL) {

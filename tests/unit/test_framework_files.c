@@ -333,6 +333,20 @@ TEST(torchtitan_recipe)
           "parallelism.pipeline_parallel_split_points:19");
 }
 
+// Its converters were called float8 and mx first, and by what they convert later.
+TEST(torchtitan_converters)
+{
+    static const char later[] = "[quantize.linear.float8]\nrecipe_name = \"tensorwise\"\n"
+                                "enable_fsdp_float8_all_gather = true\nfilter_fqns = [\"output\"]\n"
+                                "[model]\nconverters = [\"quantize.linear.float8\"]\n";
+    check("a.toml", later, "{\"precision\":\"fp8\",\"fp8_recipe\":\"current\",\"fp8_params\":true}",
+          "");
+    check("a.toml", "[model]\nconverters = [\"mx\"]\n", "{\"precision\":\"bf16\"}",
+          "model.converters:2");
+    check("a.sh", "torchrun -m torchtitan.train --model.converters float8,eco",
+          "{\"precision\":\"fp8\"}", "model.converters:1");
+}
+
 // Hybrid sharding: two copies of states that 4 ranks share; a pipeline keeps parameters.
 TEST(torchtitan_hybrid_pipeline)
 {
@@ -436,6 +450,10 @@ TEST(fsdp_strategies)
         check("acc.yaml", text, all[i].settings, all[i].unread);
     }
     check("sft.yaml", "max_length: 128\nfsdp: no_shard auto_wrap\n", "{\"parallel.zero\":0}", "");
+    check("sft.yaml",
+          "max_length: 128\nfsdp: full_shard\ngradient_checkpointing: false\n"
+          "fsdp_config: {activation_checkpointing: true}\n",
+          "{\"memory.recompute\":\"full\"}", "");
     check("sft.yaml", "max_length: 128\nfsdp: hybrid_shard auto_wrap\n", "{\"parallel.zero\":3}",
           "fsdp:2");
 }
