@@ -4,6 +4,9 @@
 
 #include "experiments/frameworks/frameworks.h"
 
+// Tells an argument of the precision that states another than BF16.
+void framework_tell_precision(framework_import *import, const char *name);
+
 // The GPUs that a launcher of a script starts, as facts.
 void framework_read_launch(framework_import *import);
 

@@ -966,7 +966,8 @@ static void read_precision(framework_import *import)
 {
     const framework *of = import->of;
     if (of->dialect == NEMO) {
-        framework_take(import, "trainer.precision model.fp8_hybrid model.megatron_amp_O2");
+        framework_take(import, "model.fp8_hybrid model.megatron_amp_O2");
+        framework_tell_precision(import, "trainer.precision");
         if (framework_take_switch(import, "model.fp8", false)) {
             framework_put(import, "precision", json_string("fp8"));
         }

@@ -248,7 +248,7 @@ void framework_read_torchtitan(framework_import *import)
         framework_put(import, "stack.unfused_norms", json_true());
         framework_put(import, "stack.copied_logits", json_true());
     }
-    framework_take(import, "training.mixed_precision_param");
+    framework_tell_precision(import, "training.mixed_precision_param");
     put_moments(import, "optimizer.name");
     drop_lone_pipeline(import);
 }
@@ -363,6 +363,16 @@ static void tell_fp16(framework_import *import, const char *name)
     if (entry != NULL && framework_take_switch(import, name, false)) {
         framework_unread(import, entry,
                          "products in FP16 are not modelled: BF16 is taken, as fast and as large");
+    }
+}
+
+void framework_tell_precision(framework_import *import, const char *name)
+{
+    const framework_entry *entry = framework_take(import, name);
+    const char *text = entry != NULL ? json_string_value(entry->value) : NULL;
+    if (entry != NULL &&
+        (text == NULL || (strstr(text, "bf16") == NULL && strcmp(text, "bfloat16") != 0))) {
+        framework_unread(import, entry, "no other precision is read from it: BF16 is taken");
     }
 }
 
@@ -675,7 +685,8 @@ void framework_read_accelerate(framework_import *import)
     framework_take_text(import, "fsdp_config.fsdp_sharding_strategy");
     const char *type = framework_take_text(import, "distributed_type");
     const framework_entry *keeps = framework_take(import, "fsdp_config.fsdp_reshard_after_forward");
-    framework_take(import, "fsdp_config.fsdp_version mixed_precision");
+    framework_take(import, "fsdp_config.fsdp_version");
+    framework_tell_precision(import, "mixed_precision");
     json_int_t stage = framework_take_int(import, "deepspeed_config.zero_stage", 0, -1);
     json_int_t count =
         framework_take_int(import, "deepspeed_config.gradient_accumulation_steps", 1, 0);
@@ -770,7 +781,8 @@ void framework_read_nanotron(framework_import *import)
     json_object_set_new(
         import->facts, "microbatches",
         json_integer(framework_take_int(import, "tokens.batch_accumulation_per_replica", 1, 1)));
-    framework_take(import, "model.model_config.max_position_embeddings model.dtype");
+    framework_take(import, "model.model_config.max_position_embeddings");
+    framework_tell_precision(import, "model.dtype");
     put_moments(import, "optimizer.optimizer_factory.name");
     drop_lone_pipeline(import);
 }

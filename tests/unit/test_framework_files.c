@@ -481,6 +481,22 @@ TEST(nanotron_recipe)
           "model.model_config.sliding_window_size:15");
 }
 
+TEST(tells_other_precisions)
+{
+    check("acc.yaml", "num_machines: 1\nnum_processes: 8\nmixed_precision: fp8\n", "{}",
+          "mixed_precision:3");
+    check("acc.yaml", "num_machines: 1\nnum_processes: 8\nmixed_precision: 'no'\n", "{}",
+          "mixed_precision:3");
+    check("nemo.yaml", "model:\n  encoder_seq_length: 128\ntrainer:\n  precision: 16\n", "{}",
+          "trainer.precision:4");
+    check("nemo.yaml", "model:\n  encoder_seq_length: 128\ntrainer:\n  precision: bf16-mixed\n",
+          "{}", "");
+    check("a.toml", "[training]\nmixed_precision_param = \"float32\"\n", "{}",
+          "training.mixed_precision_param:2");
+    check("nano.yaml", "model: {dtype: float32}\ntokens: {sequence_length: 128}\n", "{}",
+          "model.dtype:1");
+}
+
 TEST(yaml_merges_and_refers)
 {
     check("merge.yaml",
