@@ -1,5 +1,4 @@
 // YAML, by libyaml, and JSON, by jansson, as entries with the lines where they stand.
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

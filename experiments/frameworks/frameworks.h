@@ -119,8 +119,8 @@ typedef struct framework {
     void (*write)(struct framework_output *output);
 } framework;
 
-extern const framework framework_table[];   // ends with one without a name
-extern const char *const framework_names[]; // that can be written; NULL ends them
+extern const framework *const framework_table[]; // NULL ends it
+extern const char *const framework_names[];      // of those that can be written; NULL ends them
 
 // NULL: none of that name.
 const framework *framework_find(const char *name);
@@ -131,14 +131,6 @@ sp_status framework_unknown(const char *option, const char *name, sp_error *err)
 const framework_row *framework_row_of(const framework *of, const char *name);
 // Is the name one of a list, whose names may end in *?
 bool framework_list_holds(const char *list, const char *name);
-
-// The tables.
-extern const framework_row framework_megatron_rows[];
-extern const framework_row framework_torchtitan_rows[];
-extern const framework_row framework_deepspeed_rows[];
-extern const framework_row framework_trl_rows[];
-extern const framework_row framework_accelerate_rows[];
-extern const framework_row framework_nanotron_rows[];
 
 // ---- reading ----
 

@@ -19,12 +19,11 @@ static const char schema[] = "slimpack/scenario/1";
 
 const framework *framework_find(const char *name)
 {
-    for (const framework *of = framework_table; of->name != NULL; of++) {
-        if (sp_same_name(of->name, name)) {
-            return of;
-        }
+    const framework *const *of = framework_table;
+    while (*of != NULL && !sp_same_name((*of)->name, name)) {
+        of++;
     }
-    return NULL;
+    return *of;
 }
 
 sp_status framework_unknown(const char *option, const char *name, sp_error *err)
@@ -584,11 +583,11 @@ static const framework *best_of(framework_syntax syntax, const framework_entries
 {
     const framework *best = NULL;
     *score = 0;
-    for (const framework *of = framework_table; of->name != NULL; of++) {
-        int found = of->reads & (1U << syntax) ? score_of(of, entries) : 0;
+    for (const framework *const *of = framework_table; *of != NULL; of++) {
+        int found = (*of)->reads & (1U << syntax) ? score_of(*of, entries) : 0;
         if (found > *score) {
             *score = found;
-            best = of;
+            best = *of;
         }
     }
     return best;

@@ -6,7 +6,6 @@
 
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
-#include "sim/base/json.h"
 
 enum {
     MOST_GLYPHS = 1 << 20, // of one text, and of all that expansions made

@@ -15,7 +15,7 @@ enum { MOST_LAYERS = 4096, NAME = 96 };
 // configuration (megatron/bridge/training/config.py and the classes in it) and of NeMo's
 // megatron_gpt_config.yaml. tests/support/framework_names.h has the lists that they are held
 // against.
-const framework_row framework_megatron_rows[] = {
+static const framework_row megatron_rows[] = {
     // the model
     {"model.layers", FRAMEWORK_INT, NULL, NULL,
      {"num-layers", "model.num_layers", "model.num_layers"}, NULL},
@@ -309,37 +309,6 @@ static const char nemo_noted[] =
 
 static const char torchrun_names[] = "launch.nnodes launch.nodes launch.N launch.num_nodes "
                                      "launch.num_machines";
-
-const framework framework_table[] = {
-    {"megatron", FRAMEWORK_SHELL, 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML, MEGATRON,
-     framework_megatron_rows, megatron_own, megatron_free, megatron_noted, megatron_switches, true,
-     false, framework_read_megatron, framework_write_megatron},
-    {"bridge", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, BRIDGE, framework_megatron_rows, bridge_own,
-     bridge_free, bridge_noted, NULL, false, true, framework_read_megatron,
-     framework_write_megatron},
-    {"nemo", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, NEMO, framework_megatron_rows, nemo_own,
-     nemo_free, nemo_noted, NULL, false, true, framework_read_megatron, framework_write_megatron},
-    {"torchtitan", FRAMEWORK_TOML, 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL, 0,
-     framework_torchtitan_rows, framework_torchtitan_own, framework_torchtitan_free,
-     framework_torchtitan_noted, NULL, false, false, framework_read_torchtitan,
-     framework_write_torchtitan},
-    {"deepspeed", FRAMEWORK_JSON, 1U << FRAMEWORK_JSON, 0, framework_deepspeed_rows,
-     framework_deepspeed_own, framework_deepspeed_free, framework_deepspeed_noted, NULL, false,
-     false, framework_read_deepspeed, framework_write_deepspeed},
-    {"trl", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML | 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_JSON, 0,
-     framework_trl_rows, framework_trl_own, framework_trl_free, framework_trl_noted, NULL, false,
-     false, framework_read_trl, framework_write_trl},
-    {"accelerate", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, 0, framework_accelerate_rows,
-     framework_accelerate_own, framework_accelerate_free, framework_accelerate_noted, NULL, false,
-     false, framework_read_accelerate, NULL},
-    {"nanotron", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, 0, framework_nanotron_rows,
-     framework_nanotron_own, framework_nanotron_free, framework_nanotron_noted, NULL, false, false,
-     framework_read_nanotron, framework_write_nanotron},
-    {NULL, FRAMEWORK_SHELL, 0, 0, NULL, NULL, NULL, NULL, NULL, false, false, NULL, NULL},
-};
-
-const char *const framework_names[] = {"megatron",  "bridge", "nemo",     "torchtitan",
-                                       "deepspeed", "trl",    "nanotron", NULL};
 
 // ---- how many GPUs ----
 
@@ -990,7 +959,7 @@ static void read_precision(framework_import *import)
     }
 }
 
-void framework_read_megatron(framework_import *import)
+static void read_megatron(framework_import *import)
 {
     const framework *of = import->of;
     if (of->dialect == MEGATRON) {
@@ -1206,7 +1175,7 @@ static void write_stages(framework_output *output)
     }
 }
 
-void framework_write_megatron(framework_output *output)
+static void write_megatron(framework_output *output)
 {
     const json_t *s = output->scenario;
     const framework *of = output->of;
@@ -1283,3 +1252,34 @@ void framework_write_megatron(framework_output *output)
         say(output, "model", "cpu-offloading-num-layers", json_integer((json_int_t)layers));
     }
 }
+
+// ---- the list ----
+
+static const framework framework_megatron = {FRAMEWORK_CALLED(megatron),
+                                             .syntax = FRAMEWORK_SHELL,
+                                             .reads = 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML,
+                                             .dialect = MEGATRON,
+                                             .switches = megatron_switches,
+                                             .by_leaf = true,
+                                             .rows = megatron_rows,
+                                             .read = read_megatron,
+                                             .write = write_megatron};
+
+static const framework framework_bridge = {
+    FRAMEWORK_CALLED(bridge), .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
+    .dialect = BRIDGE,        .overrides = true,        .rows = megatron_rows,
+    .read = read_megatron,    .write = write_megatron};
+
+static const framework framework_nemo = {
+    FRAMEWORK_CALLED(nemo), .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
+    .dialect = NEMO,        .overrides = true,        .rows = megatron_rows,
+    .read = read_megatron,  .write = write_megatron};
+
+const framework *const framework_table[] = {
+    &framework_megatron,   &framework_bridge,    &framework_nemo,
+    &framework_torchtitan, &framework_deepspeed, &framework_trl,
+    &framework_accelerate, &framework_nanotron,  NULL,
+};
+
+const char *const framework_names[] = {"megatron",  "bridge", "nemo",     "torchtitan",
+                                       "deepspeed", "trl",    "nanotron", NULL};

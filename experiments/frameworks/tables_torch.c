@@ -1,5 +1,4 @@
 // torchtitan, DeepSpeed, TRL (with accelerate) and nanotron.
-#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/frameworks/frameworks.h"
@@ -54,7 +53,7 @@ static void put_moments(framework_import *import, const char *argument)
 // ---- torchtitan (torchtitan/config/job_config.py) ----
 
 // clang-format off
-const framework_row framework_torchtitan_rows[] = {
+static const framework_row torchtitan_rows[] = {
     {"parallel.tp", FRAMEWORK_INT, NULL, "1", {"parallelism.tensor_parallel_degree"}, NULL},
     {"parallel.cp", FRAMEWORK_INT, NULL, "1", {"parallelism.context_parallel_degree"}, NULL},
     {"parallel.pp", FRAMEWORK_INT, NULL, "1", {"parallelism.pipeline_parallel_degree"}, NULL},
@@ -84,14 +83,14 @@ const framework_row framework_torchtitan_rows[] = {
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_torchtitan_own[] =
+static const char torchtitan_own[] =
     "model.name model.flavor model.converters training.local_batch_size training.global_batch_size "
     "training.compile compile.enable parallelism.data_parallel_replicate_degree "
     "parallelism.data_parallel_shard_degree parallelism.fsdp_reshard_after_forward "
     "parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_layers_per_stage "
     "activation_checkpoint.mode activation_checkpoint.selective_ac_option "
     "training.mixed_precision_param optimizer.name";
-const char framework_torchtitan_free[] =
+static const char torchtitan_free[] =
     "job.* profiling.* metrics.* optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps "
     "optimizer.weight_decay optimizer.implementation lr_scheduler.* checkpoint.* comm.* "
     "memory_estimation.* validation.* experimental.* fault_tolerance.enable "
@@ -102,7 +101,7 @@ const char framework_torchtitan_free[] =
     "float8.filter_fqns float8.emulate float8.precompute_float8_dynamic_scale_for_fsdp "
     "float8.moe_fqns_prototype quantize.* mx.* activation_checkpoint.per_op_* compile.components "
     "debug.*";
-const char framework_torchtitan_noted[] =
+static const char torchtitan_noted[] =
     "optimizer.early_step_in_backward training.enable_cpu_offload "
     "parallelism.disable_loss_parallel parallelism.pipeline_parallel_split_points "
     "parallelism.pipeline_parallel_schedule_csv parallelism.enable_compiled_autograd "
@@ -223,7 +222,7 @@ static bool takes_float8(framework_import *import)
     return fp8;
 }
 
-void framework_read_torchtitan(framework_import *import)
+static void read_torchtitan(framework_import *import)
 {
     framework_read_launch(import);
     read_torchtitan_model(import);
@@ -253,7 +252,7 @@ void framework_read_torchtitan(framework_import *import)
     drop_lone_pipeline(import);
 }
 
-void framework_write_torchtitan(framework_output *output)
+static void write_torchtitan(framework_output *output)
 {
     const json_t *s = output->scenario;
     const char *model = json_string_value(framework_get(s, "model.name"));
@@ -306,10 +305,17 @@ void framework_write_torchtitan(framework_output *output)
                   json_boolean(json_is_true(framework_get(s, "stack.fused_swiglu"))));
 }
 
+const framework framework_torchtitan = {FRAMEWORK_CALLED(torchtitan),
+                                        .syntax = FRAMEWORK_TOML,
+                                        .reads = 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL,
+                                        .rows = torchtitan_rows,
+                                        .read = read_torchtitan,
+                                        .write = write_torchtitan};
+
 // ---- DeepSpeed (deepspeed/runtime/constants.py, deepspeed/runtime/zero/config.py) ----
 
 // clang-format off
-const framework_row framework_deepspeed_rows[] = {
+static const framework_row deepspeed_rows[] = {
     {"parallel.zero", FRAMEWORK_INT, NULL, "0", {"zero_optimization.stage"}, NULL},
     {"workload.samples_per_batch", FRAMEWORK_INT, NULL, NULL, {"train_batch_size"}, NULL},
     {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, NULL, {"train_micro_batch_size_per_gpu"},
@@ -320,12 +326,12 @@ const framework_row framework_deepspeed_rows[] = {
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_deepspeed_own[] =
+static const char deepspeed_own[] =
     "gradient_accumulation_steps zero_optimization.reduce_bucket_size zero_optimization.overlap_comm "
     "zero_optimization.mics_shard_size zero_optimization.zero_hpz_partition_size bf16.enabled "
     "bfloat16.enabled fp16.enabled zero_optimization.offload_optimizer.device "
     "zero_optimization.offload_param.device optimizer.type";
-const char framework_deepspeed_free[] =
+static const char deepspeed_free[] =
     "optimizer.params.* scheduler.* gradient_clipping steps_per_print wall_clock_breakdown "
     "memory_breakdown dump_state tensorboard.* wandb.* csv_monitor.* flops_profiler.* comms_logger.* "
     "fp16.* bf16.* bfloat16.* prescale_gradients gradient_predivide_factor "
@@ -339,7 +345,7 @@ const char framework_deepspeed_free[] =
     "zero_optimization.offload_param.* zero_optimization.use_multi_rank_bucket_allreduce "
     "zero_optimization.override_module_apply zero_optimization.memory_efficient_linear "
     "dataloader_drop_last seed vocabulary_size not_expressed.* not_expressed";
-const char framework_deepspeed_noted[] =
+static const char deepspeed_noted[] =
     "amp.* sparse_attention.* compression_training.* curriculum_learning.* progressive_layer_drop.* "
     "eigenvalue.* activation_checkpointing.* zero_optimization.cpu_offload* sparse_gradients "
     "fp32_allreduce data_types.* zero_optimization.zero_quantized_* "
@@ -376,7 +382,7 @@ void framework_tell_precision(framework_import *import, const char *name)
     }
 }
 
-void framework_read_deepspeed(framework_import *import)
+static void read_deepspeed(framework_import *import)
 {
     json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 0);
     if (count > 0) {
@@ -404,7 +410,7 @@ void framework_read_deepspeed(framework_import *import)
     put_moments(import, "optimizer.type");
 }
 
-void framework_write_deepspeed(framework_output *output)
+static void write_deepspeed(framework_output *output)
 {
     const json_t *s = output->scenario;
     json_int_t count = accumulated(s);
@@ -427,10 +433,14 @@ void framework_write_deepspeed(framework_output *output)
     }
 }
 
+const framework framework_deepspeed = {FRAMEWORK_CALLED(deepspeed),   .syntax = FRAMEWORK_JSON,
+                                       .reads = 1U << FRAMEWORK_JSON, .rows = deepspeed_rows,
+                                       .read = read_deepspeed,        .write = write_deepspeed};
+
 // ---- TRL (trl/trainer/sft_config.py, transformers' TrainingArguments) ----
 
 // clang-format off
-const framework_row framework_trl_rows[] = {
+static const framework_row trl_rows[] = {
     {"workload.context", FRAMEWORK_INT, NULL, "1024", {"max_length"}, "max_seq_length"},
     {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, "8", {"per_device_train_batch_size"}, NULL},
     {"memory.recompute", FRAMEWORK_NAME, "true=full false=none", "\"full\"",
@@ -442,10 +452,10 @@ const framework_row framework_trl_rows[] = {
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_trl_own[] =
+static const char trl_own[] =
     "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
     "fsdp fsdp_config.activation_checkpointing deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16";
-const char framework_trl_free[] =
+static const char trl_free[] =
     "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
     "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
     "per_device_eval_batch_size do_eval do_train seed data_seed dataset_* dataloader_* hub_* push_to_hub "
@@ -457,7 +467,7 @@ const char framework_trl_free[] =
     "use_cpu fsdp_config.* dataset_name eval_packing use_cache model_init_kwargs* "
     "average_tokens_across_devices ddp_find_unused_parameters preprocessing_* "
     "wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor";
-const char framework_trl_noted[] =
+static const char trl_noted[] =
     "use_liger_kernel liger_kernel_config* load_in_4bit load_in_8bit torch_compile torch_compile_* "
     "activation_offloading optim_target_modules neftune_noise_alpha auto_find_batch_size "
     "group_by_length pad_to_multiple_of loss_type torch_empty_cache_steps use_dora "
@@ -570,7 +580,7 @@ static void read_trl_adapters(framework_import *import)
     }
 }
 
-void framework_read_trl(framework_import *import)
+static void read_trl(framework_import *import)
 {
     // FSDP's own, whatever gradient_checkpointing says.
     if (framework_take_switch(import, "fsdp_config.activation_checkpointing", false)) {
@@ -593,7 +603,7 @@ void framework_read_trl(framework_import *import)
     framework_take(import, "bf16");
 }
 
-void framework_write_trl(framework_output *output)
+static void write_trl(framework_output *output)
 {
     const json_t *s = output->scenario;
     json_int_t count = accumulated(s);
@@ -646,10 +656,18 @@ void framework_write_trl(framework_output *output)
     }
 }
 
+const framework framework_trl = {FRAMEWORK_CALLED(trl),
+                                 .syntax = FRAMEWORK_YAML,
+                                 .reads = 1U << FRAMEWORK_YAML | 1U << FRAMEWORK_SHELL |
+                                          1U << FRAMEWORK_JSON,
+                                 .rows = trl_rows,
+                                 .read = read_trl,
+                                 .write = write_trl};
+
 // ---- accelerate: what a launch with --config_file reads ----
 
 // clang-format off
-const framework_row framework_accelerate_rows[] = {
+static const framework_row accelerate_rows[] = {
     {"parallel.tp", FRAMEWORK_INT, NULL, NULL,
      {"parallelism_config.parallelism_config_tp_size"}, NULL},
     {"parallel.cp", FRAMEWORK_INT, NULL, NULL,
@@ -657,13 +675,13 @@ const framework_row framework_accelerate_rows[] = {
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_accelerate_own[] =
+static const char accelerate_own[] =
     "num_processes num_machines distributed_type mixed_precision fsdp_config.fsdp_version "
     "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward "
     "fsdp_config.fsdp_activation_checkpointing deepspeed_config.zero_stage "
     "deepspeed_config.gradient_accumulation_steps deepspeed_config.offload_optimizer_device "
     "deepspeed_config.offload_param_device parallelism_config.parallelism_config_dp_replicate_size";
-const char framework_accelerate_free[] =
+static const char accelerate_free[] =
     "compute_environment debug downcast_bf16 main_training_function main_process_ip "
     "main_process_port machine_rank rdzv_* same_network tpu_* use_cpu enable_cpu_affinity gpu_ids "
     "fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_state_dict_type "
@@ -672,14 +690,14 @@ const char framework_accelerate_free[] =
     "deepspeed_config.deepspeed_multinode_launcher deepspeed_config.gradient_clipping "
     "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model "
     "parallelism_config.parallelism_config_dp_shard_size use_parallelism_config";
-const char framework_accelerate_noted[] =
+static const char accelerate_noted[] =
     "dynamo_config.* fsdp_config.fsdp_offload_params fsdp_config.fsdp_backward_prefetch "
     "fsdp_config.fsdp_forward_prefetch fp8_config.* "
     "parallelism_config.parallelism_config_cp_comm_strategy "
     "parallelism_config.parallelism_config_sp_size";
 // clang-format on
 
-void framework_read_accelerate(framework_import *import)
+static void read_accelerate(framework_import *import)
 {
     const framework_entry *sharding = framework_take(import, "fsdp_config.fsdp_sharding_strategy");
     framework_take_text(import, "fsdp_config.fsdp_sharding_strategy");
@@ -715,10 +733,14 @@ void framework_read_accelerate(framework_import *import)
     }
 }
 
+const framework framework_accelerate = {FRAMEWORK_CALLED(accelerate), .syntax = FRAMEWORK_YAML,
+                                        .reads = 1U << FRAMEWORK_YAML, .rows = accelerate_rows,
+                                        .read = read_accelerate};
+
 // ---- nanotron (src/nanotron/config) ----
 
 // clang-format off
-const framework_row framework_nanotron_rows[] = {
+static const framework_row nanotron_rows[] = {
     {"model.layers", FRAMEWORK_INT, NULL, NULL, {"model.model_config.num_hidden_layers"}, NULL},
     {"model.hidden", FRAMEWORK_INT, NULL, NULL, {"model.model_config.hidden_size"}, NULL},
     {"model.ffn", FRAMEWORK_INT, NULL, NULL, {"model.model_config.intermediate_size"}, NULL},
@@ -756,10 +778,10 @@ const framework_row framework_nanotron_rows[] = {
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_nanotron_own[] =
+static const char nanotron_own[] =
     "tokens.batch_accumulation_per_replica model.model_config.max_position_embeddings model.dtype "
     "optimizer.optimizer_factory.name";
-const char framework_nanotron_free[] =
+static const char nanotron_free[] =
     "checkpoints.* data_stages.* general.* lighteval* logging.* model.init_method.* "
     "model.make_vocab_size_divisible_by model.ddp_bucket_cap_mb model.model_config.bos_token_id "
     "model.model_config.eos_token_id model.model_config.pad_token_id "
@@ -770,13 +792,13 @@ const char framework_nanotron_free[] =
     "optimizer.learning_rate_scheduler.* optimizer.optimizer_factory.* optimizer.weight_decay* "
     "profiler* s3_upload* tokenizer.* tokens.limit_* tokens.train_steps tokens.val_check_interval "
     "parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather metrics_logging*";
-const char framework_nanotron_noted[] =
+static const char nanotron_noted[] =
     "model.model_config.moe_config.* model.model_config.sliding_window_size "
     "model.model_config.no_rope_layer model.model_config.flex_attention_mask "
     "parallelism.moe_layer_recompute";
 // clang-format on
 
-void framework_read_nanotron(framework_import *import)
+static void read_nanotron(framework_import *import)
 {
     json_object_set_new(
         import->facts, "microbatches",
@@ -787,7 +809,7 @@ void framework_read_nanotron(framework_import *import)
     drop_lone_pipeline(import);
 }
 
-void framework_write_nanotron(framework_output *output)
+static void write_nanotron(framework_output *output)
 {
     const json_t *s = output->scenario;
     json_int_t count = accumulated(s);
@@ -798,3 +820,7 @@ void framework_write_nanotron(framework_output *output)
     framework_say(output, "model.model_config.max_position_embeddings",
                   json_incref(framework_get(s, "workload.context")));
 }
+
+const framework framework_nanotron = {FRAMEWORK_CALLED(nanotron),    .syntax = FRAMEWORK_YAML,
+                                      .reads = 1U << FRAMEWORK_YAML, .rows = nanotron_rows,
+                                      .read = read_nanotron,         .write = write_nanotron};

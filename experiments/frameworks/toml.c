@@ -8,7 +8,7 @@
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
 
-enum { MOST_NESTED = 64, NUMBER = 64, LONGEST = 1 << 24, PATH = 1024 };
+enum { MOST_NESTED = 64, NUMBER = 64, PATH = 1024 };
 
 // How a table came to be: what may still be added to it.
 enum {
@@ -731,9 +731,6 @@ sp_status framework_parse_toml(const char *source, const char *text, size_t coun
                 .kinds = json_object(),
                 .err = err};
     r.table = r.root;
-    if (count > LONGEST) {
-        r.status = sp_error_set(err, SP_ERR_LIMIT, "%s: is longer than 16 MiB", source);
-    }
     if (count >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
         r.at = r.line_begin = 3;
     }
