@@ -136,13 +136,7 @@ static const framework *framework_of(const char *emit, const char **file, sp_err
     const framework *of = framework_find(name);
     if (of == NULL || of->write == NULL) {
         of = NULL;
-        char hint[SP_NAME_HINT];
-        int count = 0;
-        while (framework_names[count] != NULL) {
-            count++;
-        }
-        sp_error_set(err, SP_ERR_USAGE, "--emit: no framework is called '%s'%s", name,
-                     sp_name_hint(name, framework_names, count, hint));
+        framework_unknown("--emit: ", name, err);
     }
     return of;
 }

@@ -1,5 +1,4 @@
 // YAML, by libyaml, and JSON, by jansson, as entries with the lines where they stand.
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -61,14 +60,6 @@ typedef struct yaml_reader {
     size_t visited;
 } yaml_reader;
 
-static bool is_one_of(const char *text, const char *const *words)
-{
-    while (*words != NULL && strcmp(*words, text) != 0) {
-        words++;
-    }
-    return *words != NULL;
-}
-
 // A number as YAML or Python has it ("1e-5" is one for people, though not for PyYAML); NULL: none.
 static json_t *number_of(const char *text)
 {
@@ -97,16 +88,13 @@ static json_t *number_of(const char *text)
 
 static json_t *scalar_of(const yaml_node_t *node)
 {
-    static const char *const nulls[] = {"", "~", "null", "Null", "NULL", "None", NULL};
-    static const char *const yes[] = {"true", "True", "TRUE", "yes", "Yes", "on", "On", NULL};
-    static const char *const no[] = {"false", "False", "FALSE", "no", "No", "off", "Off", NULL};
     const char *text = (const char *)node->data.scalar.value;
     json_t *value = NULL;
     if (node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE) {
-        value = is_one_of(text, nulls) ? json_null()
-                : is_one_of(text, yes) ? json_true()
-                : is_one_of(text, no)  ? json_false()
-                                       : number_of(text);
+        value = text[0] == '\0' || sp_names_hold("~ null none", text) ? json_null()
+                : sp_names_hold("true yes on", text)                  ? json_true()
+                : sp_names_hold("false no off", text)                 ? json_false()
+                                                                      : number_of(text);
     }
     value = value != NULL ? value : json_stringn(text, node->data.scalar.length);
     return value != NULL ? value : json_null();

@@ -42,23 +42,20 @@ static json_t *field_value(const sp_setting *setting, const void *owner)
 {
     const char *at = (const char *)owner + setting->offset;
     double unit = setting->unit != 0.0 ? setting->unit : 1.0;
-    long long whole = 0;
     switch (setting->store) {
     case SP_STORE_BOOL:
         return json_boolean(*(const bool *)at);
-    case SP_STORE_INT:
-        whole = *(const int *)at;
-        break;
-    case SP_STORE_INT64:
-        whole = *(const int64_t *)at;
-        break;
     case SP_STORE_DOUBLE:
         return json_real(*(const double *)at / unit);
     case SP_STORE_TEXT:
         return json_string(at);
     case SP_STORE_NOTHING:
         return NULL;
+    case SP_STORE_INT:
+    case SP_STORE_INT64:
+        break;
     }
+    int64_t whole = sp_setting_int(setting, owner);
     if (setting->kind == SP_SETTING_NAME) {
         const char *name = sp_setting_value(setting, (int)whole);
         return name != NULL ? json_string(name) : NULL;
@@ -72,36 +69,24 @@ static json_t *field_value(const sp_setting *setting, const void *owner)
 // because they are as they are anyway.
 static json_t *whole_document(const sp_scenario *scenario)
 {
-    static const char *const sections[] = {"model.",    "stack.",  "parallel.",
-                                           "schedule.", "memory.", "strategy."};
+    static const char read_otherwise[] = "schedule.kind strategy.kind strategy.pad_to";
     json_t *all = json_deep_copy(scenario->resolved);
     const sp_setting *setting = NULL;
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        size_t section = 0;
-        while (section < 6 &&
-               strncmp(setting->key, sections[section], strlen(sections[section])) != 0) {
-            section++;
-        }
-        bool read_so = strcmp(setting->key, "schedule.kind") != 0 &&
-                       strcmp(setting->key, "strategy.kind") != 0 &&
-                       strcmp(setting->key, "strategy.pad_to") != 0 &&
-                       setting->kind != SP_SETTING_OTHER && setting->kind != SP_SETTING_OBJECT;
-        if (section == 6 || !read_so || framework_get(all, setting->key) != NULL) {
+        char section[32];
+        snprintf(section, sizeof section, "%.*s", (int)sp_setting_section(setting->key),
+                 setting->key);
+        json_t *object = json_object_get(all, section);
+        if (object == NULL ||
+            !sp_names_hold("model stack parallel schedule memory strategy", section) ||
+            sp_names_hold(read_otherwise, setting->key) || setting->kind == SP_SETTING_OTHER ||
+            setting->kind == SP_SETTING_OBJECT || framework_get(all, setting->key) != NULL) {
             continue;
         }
-        const void *owner = section == 0   ? (const void *)&scenario->model
-                            : section == 1 ? (const void *)&scenario->memory.stack
-                                           : (const void *)scenario;
-        json_t *value = field_value(setting, owner);
-        json_t *object = NULL;
-        char name[32];
-        snprintf(name, sizeof name, "%.*s", (int)strlen(sections[section]) - 1, sections[section]);
-        object = json_object_get(all, name);
-        if (value != NULL && object != NULL) {
-            sp_json_put(object, sp_setting_leaf(setting->key), value);
-        } else {
-            json_decref(value);
-        }
+        const void *owner = strcmp(section, "model") == 0   ? (const void *)&scenario->model
+                            : strcmp(section, "stack") == 0 ? (const void *)&scenario->memory.stack
+                                                            : (const void *)scenario;
+        sp_json_put(object, sp_setting_leaf(setting->key), field_value(setting, owner));
     }
     if (framework_get(all, "model.dropout") == NULL) {
         sp_json_put(json_object_get(all, "model"), "dropout",
@@ -154,7 +139,7 @@ static bool is_absent(const framework_output *output, const framework_row *row, 
 static const framework_row *first_row_of(const framework *of, const char *key)
 {
     const framework_row *row = of->rows;
-    while (row->key == NULL || strcmp(row->key, key) != 0) {
+    while (strcmp(row->key, key) != 0) {
         row++;
     }
     return row;
@@ -163,7 +148,7 @@ static const framework_row *first_row_of(const framework *of, const char *key)
 static void write_row(framework_output *output, const framework_row *row)
 {
     const char *name = row->names[output->of->dialect];
-    const json_t *value = row->key != NULL ? framework_get(output->scenario, row->key) : NULL;
+    const json_t *value = framework_get(output->scenario, row->key);
     char theirs[PATH];
     if (name == NULL || value == NULL ||
         is_absent(output, first_row_of(output->of, row->key), value)) {
@@ -235,9 +220,8 @@ static bool has_effect(const framework_output *output, const char *key)
 
 static void write_rows(framework_output *output)
 {
-    for (const framework_row *row = output->of->rows;
-         row->key != NULL || row->names[0] != NULL || row->also != NULL; row++) {
-        if (row->key != NULL && has_effect(output, row->key)) {
+    for (const framework_row *row = output->of->rows; row->key != NULL; row++) {
+        if (has_effect(output, row->key)) {
             write_row(output, row);
         }
     }
@@ -329,18 +313,7 @@ static json_t *nested(const json_t *arguments)
     const char *path;
     json_t *value;
     json_object_foreach ((json_t *)arguments, path, value) {
-        char part[SP_JSON_PATH];
-        const char *rest = path;
-        json_t *object = root;
-        while (sp_json_path_next(&rest, part)) {
-            json_t *inner = json_object_get(object, part);
-            if (inner == NULL) {
-                inner = json_object();
-                sp_json_put(object, part, inner);
-            }
-            object = inner;
-        }
-        sp_json_put(object, part, json_incref(value));
+        framework_put_at(root, path, json_incref(value));
     }
     return root;
 }
@@ -446,10 +419,8 @@ static void add_comments(const framework_output *output, const json_t *lost, out
 {
     char line[256];
     const char *cluster = json_string_value(framework_get(output->scenario, "cluster.name"));
-    json_int_t ranks = framework_get_int(output->scenario, "parallel.tp", 1) *
-                       framework_get_int(output->scenario, "parallel.cp", 1) *
-                       framework_get_int(output->scenario, "parallel.pp", 1) *
-                       framework_get_int(output->scenario, "parallel.dp", 1);
+    json_int_t ranks =
+        framework_replica(output->scenario) * framework_get_int(output->scenario, "parallel.dp", 1);
     snprintf(line, sizeof line, "# slimpack, for %s: %lld GPUs of %s.\n", output->of->name,
              (long long)ranks, cluster != NULL ? cluster : "the cluster");
     add(to, line);
@@ -590,14 +561,8 @@ static void borrow(json_t *read, const json_t *from)
     json_object_del(read, "nodes");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         json_t *value = framework_get(from, parts[i]);
-        char section[32];
-        const char *leaf = sp_setting_leaf(parts[i]);
-        snprintf(section, sizeof section, "%.*s", (int)(leaf - parts[i]) - 1, parts[i]);
         if (value != NULL) {
-            if (json_object_get(read, section) == NULL) {
-                sp_json_put(read, section, json_object());
-            }
-            sp_json_put(json_object_get(read, section), leaf, json_deep_copy(value));
+            framework_put_at(read, parts[i], json_deep_copy(value));
         }
     }
 }
@@ -622,29 +587,23 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
         lose(lost, "model.vocab", vocab);
         sp_json_put(model, "vocab", json_incref(vocab));
     }
-    if (json_object_get(read, "parallel") == NULL) {
-        sp_json_put(read, "parallel", json_object());
-    }
-    static const char *const ranks[] = {"tp", "cp", "pp", "dp"};
+    // Replicas, the last, follow from the number of GPUs, which a comment says.
+    static const char *const ranks[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.dp"};
     for (size_t i = 0; i < 4; i++) {
-        const json_t *value = json_object_get(json_object_get(from, "parallel"), ranks[i]);
-        json_t *parallel = json_object_get(read, "parallel");
-        if (json_object_get(parallel, ranks[i]) == NULL && json_integer_value(value) > 1) {
-            char key[32];
-            snprintf(key, sizeof key, "parallel.%s", ranks[i]);
-            // Replicas follow from the number of GPUs, which a comment says.
-            if (strcmp(ranks[i], "dp") != 0) {
-                lose(lost, key, value);
+        json_t *value = framework_get(from, ranks[i]);
+        if (framework_get(read, ranks[i]) == NULL && json_integer_value(value) > 1) {
+            if (i < 3) {
+                lose(lost, ranks[i], value);
             }
-            sp_json_put(parallel, ranks[i], json_incref((json_t *)value));
+            framework_put_at(read, ranks[i], json_incref(value));
         }
     }
     json_int_t count = framework_get_int(read, "schedule.microbatches", 0);
     if (count > 0 && framework_get(read, "workload.samples_per_batch") == NULL &&
         json_object_get(read, "workload") != NULL) {
-        sp_json_put(json_object_get(read, "workload"), "samples_per_batch",
-                    json_integer(count * framework_get_int(read, "parallel.dp", 1) *
-                                 framework_get_int(read, "schedule.microbatch_samples", 1)));
+        framework_put_at(read, "workload.samples_per_batch",
+                         json_integer(count * framework_get_int(read, "parallel.dp", 1) *
+                                      framework_get_int(read, "schedule.microbatch_samples", 1)));
         json_object_del(json_object_get(read, "schedule"), "microbatches");
     }
     // Lengths come with the data.
@@ -660,14 +619,14 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
         json_object_del(workload, "uniform");
         sp_json_put(workload, "lengths", json_deep_copy((json_t *)lengths));
         // A batch of documents is no number of rows.
-        static const char *const sizes[] = {"samples_per_batch", "tokens_per_batch"};
+        static const char *const sizes[] = {"workload.samples_per_batch",
+                                            "workload.tokens_per_batch"};
         for (size_t i = 0; i < 2; i++) {
-            json_t *size = json_object_get(json_object_get(from, "workload"), sizes[i]);
-            json_object_del(workload, sizes[i]);
+            json_t *size = framework_get(from, sizes[i]);
+            json_object_del(workload, sp_setting_leaf(sizes[i]));
             if (size != NULL) {
-                lose(lost, i == 0 ? "workload.samples_per_batch" : "workload.tokens_per_batch",
-                     size);
-                sp_json_put(workload, sizes[i], json_incref(size));
+                lose(lost, sizes[i], size);
+                framework_put_at(read, sizes[i], json_incref(size));
             }
         }
         const json_t *column = framework_get(from, "workload.column");
@@ -687,10 +646,9 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
 // Is the switch one that the framework has an argument for?
 static bool has_argument(const framework_output *output, const char *key)
 {
-    for (const framework_row *row = output->of->rows;
-         row->key != NULL || row->names[0] != NULL || row->also != NULL; row++) {
-        if (row->key != NULL && strcmp(row->key, key) == 0 &&
-            row->names[output->of->dialect] != NULL && has_effect(output, key)) {
+    for (const framework_row *row = output->of->rows; row->key != NULL; row++) {
+        if (strcmp(row->key, key) == 0 && row->names[output->of->dialect] != NULL &&
+            has_effect(output, key)) {
             return true;
         }
     }

@@ -105,7 +105,7 @@ typedef struct framework {
     framework_syntax syntax;   // that it is written in
     unsigned reads;            // bits 1 << syntax of what it is read from
     int dialect;               // its column of the rows
-    const framework_row *rows; // ends with a row without key and names
+    const framework_row *rows; // ends with a row without key
     // Names between blanks; those that end in * stand for all that begin so. `own` are read and
     // written by the two functions, `free` change neither time nor memory, `noted` do and are not
     // modelled, unless they state nothing (false, none, 0, empty).
@@ -119,24 +119,18 @@ typedef struct framework {
     void (*write)(struct framework_output *output);
 } framework;
 
-extern const framework framework_table[];   // ends with one without a name
-extern const char *const framework_names[]; // that can be written; NULL ends them
+extern const framework *const framework_table[]; // NULL ends it
+extern const char *const framework_names[];      // of those that can be written; NULL ends them
 
 // NULL: none of that name.
 const framework *framework_find(const char *name);
+// The error of a name that is none; the message begins with `option`.
+sp_status framework_unknown(const char *option, const char *name, sp_error *err);
 
 // The row that has such an argument, or NULL.
 const framework_row *framework_row_of(const framework *of, const char *name);
 // Is the name one of a list, whose names may end in *?
 bool framework_list_holds(const char *list, const char *name);
-
-// The tables.
-extern const framework_row framework_megatron_rows[];
-extern const framework_row framework_torchtitan_rows[];
-extern const framework_row framework_deepspeed_rows[];
-extern const framework_row framework_trl_rows[];
-extern const framework_row framework_accelerate_rows[];
-extern const framework_row framework_nanotron_rows[];
 
 // ---- reading ----
 
@@ -169,9 +163,15 @@ const char *framework_take_text(framework_import *import, const char *name);
 
 // A setting of the scenario by its dotted key; takes over `value`, NULL: nothing.
 void framework_put(framework_import *import, const char *key, json_t *value);
+// The same of any document.
+void framework_put_at(json_t *document, const char *key, json_t *value);
 // NULL: not there.
 json_t *framework_get(const json_t *document, const char *key);
 json_int_t framework_get_int(const json_t *document, const char *key, json_int_t fallback);
+// Of numbers that a file states; 0 where one is none, or all make more than any job has.
+json_int_t framework_product(json_int_t a, json_int_t b, json_int_t c);
+// GPUs of a replica: tp x cp x pp.
+json_int_t framework_replica(const json_t *scenario);
 
 void framework_note(framework_import *import, const char *format, ...) SP_PRINTF(2, 3);
 // Lists an entry as not understood; `why` NULL: its name is not known.
@@ -209,12 +209,12 @@ void framework_say_launch(framework_output *output, const char *name, json_t *va
 // Writes the scenario as arguments of a framework, then reads them back: what differs then is what
 // the framework cannot say, *lost, an array of {key, value, read} that the caller owns; comments of
 // the text name it, too. *text is the caller's (sp_free).
+sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
+                         json_t **lost, sp_error *err);
+
 // What cannot be said, of an entry of *lost, in words: the key with its value, or with what the
 // framework has in its place.
 enum { FRAMEWORK_LOST = 256 };
 const char *framework_lost_text(const json_t *lost, char text[FRAMEWORK_LOST]);
-
-sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
-                         json_t **lost, sp_error *err);
 
 #endif

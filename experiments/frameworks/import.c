@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
@@ -18,12 +19,22 @@ static const char schema[] = "slimpack/scenario/1";
 
 const framework *framework_find(const char *name)
 {
-    for (const framework *of = framework_table; of->name != NULL; of++) {
-        if (sp_same_name(of->name, name)) {
-            return of;
-        }
+    const framework *const *of = framework_table;
+    while (*of != NULL && !sp_same_name((*of)->name, name)) {
+        of++;
     }
-    return NULL;
+    return *of;
+}
+
+sp_status framework_unknown(const char *option, const char *name, sp_error *err)
+{
+    char hint[SP_NAME_HINT];
+    int count = 0;
+    while (framework_names[count] != NULL) {
+        count++;
+    }
+    return sp_error_set(err, SP_ERR_USAGE, "%sno framework is called '%s'%s", option, name,
+                        sp_name_hint(name, framework_names, count, hint));
 }
 
 static int folded(char c)
@@ -56,14 +67,9 @@ bool framework_list_holds(const char *list, const char *name)
     return false;
 }
 
-static bool is_end(const framework_row *row)
-{
-    return row->key == NULL && row->names[0] == NULL && row->also == NULL;
-}
-
 const framework_row *framework_row_of(const framework *of, const char *name)
 {
-    for (const framework_row *row = of->rows; !is_end(row); row++) {
+    for (const framework_row *row = of->rows; row->key != NULL; row++) {
         const char *own = row->names[of->dialect];
         if ((own != NULL && sp_names_hold(own, name)) ||
             (row->also != NULL && sp_names_hold(row->also, name))) {
@@ -88,19 +94,18 @@ static const char *table_name(const framework *of, const char *name)
 
 // ---- the document ----
 
-static json_t *object_at(json_t *document, const char **key)
+void framework_put_at(json_t *document, const char *key, json_t *value)
 {
     char part[SP_JSON_PATH];
-    json_t *object = document;
-    while (sp_json_path_next(key, part)) {
-        json_t *inner = json_object_get(object, part);
+    while (sp_json_path_next(&key, part)) {
+        json_t *inner = json_object_get(document, part);
         if (!json_is_object(inner)) {
             inner = json_object();
-            sp_json_put(object, part, inner);
+            sp_json_put(document, part, inner);
         }
-        object = inner;
+        document = inner;
     }
-    return object;
+    sp_json_put(document, part, value);
 }
 
 void framework_put(framework_import *import, const char *key, json_t *value)
@@ -116,12 +121,8 @@ void framework_put(framework_import *import, const char *key, json_t *value)
             sp_scenario_open_name(import->scenario, key, &own);
         }
     }
-    const char *leaf = key;
     json_object_set_new(import->stated, key, json_true());
-    json_t *object = object_at(import->scenario, &leaf);
-    char last[SP_JSON_PATH];
-    snprintf(last, sizeof last, "%s", sp_setting_leaf(key));
-    sp_json_put(object, last, value);
+    framework_put_at(import->scenario, key, value);
 }
 
 json_t *framework_get(const json_t *document, const char *key)
@@ -171,7 +172,7 @@ static int all_names(const framework *of, const char ***names, char **space)
     size_t bytes = 1;
     int count = 0;
     const char *lists[] = {of->own, of->free, of->noted};
-    for (const framework_row *row = of->rows; !is_end(row); row++) {
+    for (const framework_row *row = of->rows; row->key != NULL; row++) {
         bytes += row->names[of->dialect] != NULL ? strlen(row->names[of->dialect]) + 1 : 0;
     }
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
@@ -179,7 +180,7 @@ static int all_names(const framework *of, const char ***names, char **space)
     }
     char *text = sp_calloc(bytes + 1, 1);
     char *at = text;
-    for (const framework_row *row = of->rows; !is_end(row); row++) {
+    for (const framework_row *row = of->rows; row->key != NULL; row++) {
         if (row->names[of->dialect] != NULL) {
             at += sprintf(at, "%s ", row->names[of->dialect]);
         }
@@ -321,15 +322,9 @@ static bool number_of(const framework_entry *entry, double *number)
 {
     const char *text = json_string_value(entry->value);
     char *end = NULL;
-    if (json_is_number(entry->value)) {
-        *number = json_number_value(entry->value);
-        return true;
-    }
-    if (text == NULL || text[0] == '\0') {
-        return false;
-    }
-    *number = strtod(text, &end);
-    return *end == '\0' && *number > -1e18 && *number < 1e18;
+    *number = text != NULL ? strtod(text, &end) : json_number_value(entry->value);
+    bool is = text != NULL ? end != text && *end == '\0' : json_is_number(entry->value);
+    return is && *number > -1e18 && *number < 1e18;
 }
 
 static bool whole_of(framework_import *import, const framework_entry *entry, json_int_t least,
@@ -412,11 +407,7 @@ static json_t *ours_of(const char *words, const char *theirs)
         const char *equals = strchr(at, '=');
         size_t whole = strcspn(at, " ");
         size_t name = (size_t)(equals - at);
-        bool same = name == length;
-        for (size_t i = 0; same && i < length; i++) {
-            same = (at[i] | 0x20) == (theirs[i] | 0x20);
-        }
-        if (same) {
+        if (name == length && strncasecmp(at, theirs, length) == 0) {
             return json_stringn(equals + 1, whole - name - 1);
         }
         at += whole;
@@ -490,7 +481,7 @@ static void apply(framework_import *import, const framework_row *row, const fram
 
 static void apply_rows(framework_import *import)
 {
-    for (const framework_row *row = import->of->rows; !is_end(row); row++) {
+    for (const framework_row *row = import->of->rows; row->key != NULL; row++) {
         const char *name = row->names[import->of->dialect];
         const framework_entry *entry = name != NULL ? framework_take(import, name) : NULL;
         const framework_entry *other = row->also != NULL ? framework_take(import, row->also) : NULL;
@@ -506,11 +497,10 @@ static void apply_absent(framework_import *import)
 {
     bool has_model = framework_get(import->scenario, "model.layers") != NULL &&
                      json_object_get(import->stated, "model.layers") != NULL;
-    for (const framework_row *row = import->of->rows; !is_end(row); row++) {
+    for (const framework_row *row = import->of->rows; row->key != NULL; row++) {
         const char *precision = json_string_value(json_object_get(import->scenario, "precision"));
         bool is_fp8 = precision != NULL && strcmp(precision, "fp8") == 0;
-        if (row->absent == NULL || row->key == NULL ||
-            (strncmp(row->key, "fp8_", 4) == 0 && !is_fp8) ||
+        if (row->absent == NULL || (strncmp(row->key, "fp8_", 4) == 0 && !is_fp8) ||
             framework_get(import->scenario, row->key) != NULL || // also of an earlier file
             (strncmp(row->key, "model.", 6) == 0 && !has_model)) {
             continue;
@@ -593,11 +583,11 @@ static const framework *best_of(framework_syntax syntax, const framework_entries
 {
     const framework *best = NULL;
     *score = 0;
-    for (const framework *of = framework_table; of->name != NULL; of++) {
-        int found = of->reads & (1U << syntax) ? score_of(of, entries) : 0;
+    for (const framework *const *of = framework_table; *of != NULL; of++) {
+        int found = (*of)->reads & (1U << syntax) ? score_of(*of, entries) : 0;
         if (found > *score) {
             *score = found;
-            best = of;
+            best = *of;
         }
     }
     return best;
@@ -732,16 +722,28 @@ static json_int_t fact(const framework_import *import, const char *name)
     return json_integer_value(json_object_get(import->facts, name));
 }
 
+json_int_t framework_product(json_int_t a, json_int_t b, json_int_t c)
+{
+    double all = (double)a * (double)b * (double)c;
+    return all > 0.0 && all <= 1e15 ? a * b * c : 0;
+}
+
+json_int_t framework_replica(const json_t *scenario)
+{
+    return framework_product(framework_get_int(scenario, "parallel.tp", 1),
+                             framework_get_int(scenario, "parallel.cp", 1),
+                             framework_get_int(scenario, "parallel.pp", 1));
+}
+
 static void settle_replicas(framework_import *import)
 {
     const json_t *scenario = import->scenario;
-    json_int_t ranks = framework_get_int(scenario, "parallel.tp", 1) *
-                       framework_get_int(scenario, "parallel.cp", 1) *
-                       framework_get_int(scenario, "parallel.pp", 1);
+    json_int_t ranks = framework_replica(scenario);
     json_int_t gpus = fact(import, "gpus");
     json_int_t rows = framework_get_int(scenario, "schedule.microbatch_samples", 1);
     json_int_t batch = framework_get_int(scenario, "workload.samples_per_batch", 0);
     json_int_t count = fact(import, "microbatches");
+    json_int_t each = framework_product(count, rows, 1);
     if (framework_get(scenario, "parallel.dp") == NULL && gpus > 0 && ranks > 0) {
         if (gpus % ranks != 0) {
             sp_error_set(import->err, SP_ERR_CONTENT,
@@ -751,14 +753,14 @@ static void settle_replicas(framework_import *import)
             framework_put(import, "parallel.dp", json_integer(gpus / ranks));
         }
     }
-    if (framework_get(scenario, "parallel.dp") == NULL && batch > 0 && count > 0 && rows > 0 &&
-        batch % (count * rows) == 0) {
-        framework_put(import, "parallel.dp", json_integer(batch / (count * rows)));
+    if (framework_get(scenario, "parallel.dp") == NULL && batch > 0 && each > 0 &&
+        batch % each == 0) {
+        framework_put(import, "parallel.dp", json_integer(batch / each));
     }
     json_int_t dp = framework_get_int(scenario, "parallel.dp", 0);
     if (batch == 0 && dp > 0 && rows > 0) {
         framework_put(import, "workload.samples_per_batch",
-                      json_integer(dp * rows * (count > 0 ? count : 1)));
+                      json_integer(framework_product(dp, rows, count > 0 ? count : 1)));
     } else if (batch == 0 && count > 0) {
         framework_put(import, "schedule.microbatches", json_integer(count));
     }
@@ -770,8 +772,8 @@ static void settle_replicas(framework_import *import)
     }
     // Instances of the optimizer, as ranks that share one.
     json_int_t instances = fact(import, "zero_instances");
-    json_int_t sharing = dp * framework_get_int(scenario, "parallel.cp", 1);
-    if (instances > 1 && dp > 0 && sharing % instances == 0) {
+    json_int_t sharing = framework_product(dp, framework_get_int(scenario, "parallel.cp", 1), 1);
+    if (instances > 1 && sharing > 0 && sharing % instances == 0) {
         framework_put(import, "parallel.zero_group", json_integer(sharing / instances));
     }
 }
@@ -839,30 +841,10 @@ static sp_status read_whole(const char *path, char **text, size_t *bytes, sp_err
     return status;
 }
 
-// Hugging Face's config.json says the type of its model.
-static bool is_model(const char *text, size_t bytes)
-{
-    json_t *root = json_loadb(text, bytes, 0, NULL);
-    bool is = json_is_string(json_object_get(root, "model_type"));
-    json_decref(root);
-    return is;
-}
-
-static bool is_scenario(const char *text, size_t bytes)
-{
-    json_t *root = json_loadb(text, bytes, 0, NULL);
-    const char *kind = json_string_value(json_object_get(root, "schema"));
-    bool is = kind != NULL && strncmp(kind, "slimpack/", 9) == 0;
-    json_decref(root);
-    return is;
-}
-
 // The path stands for it, but where the file cannot be read again.
-static sp_status import_model(framework_import *import, const char *path, const char *text,
-                              size_t bytes)
+static sp_status import_model(framework_import *import, const char *path, const json_t *config)
 {
     sp_model model;
-    json_t *config = json_loadb(text, bytes, 0, NULL);
     sp_status status = sp_model_from_hf(config, path, &model, import->err);
     if (status == SP_OK) {
         sp_json_put(import->scenario, "model",
@@ -870,7 +852,6 @@ static sp_status import_model(framework_import *import, const char *path, const 
                         ? sp_model_to_json(&model)
                         : json_string(path));
     }
-    json_decref(config);
     return status;
 }
 
@@ -889,14 +870,17 @@ static sp_status import_file(framework_import *import, const char *path, const f
         return status;
     }
     sp_status status = read_whole(path, &text, &bytes, import->err);
-    if (status == SP_OK && is_scenario(text, bytes)) {
+    json_t *root = status == SP_OK ? json_loadb(text, bytes, 0, NULL) : NULL;
+    const char *schema_name = json_string_value(json_object_get(root, "schema"));
+    if (schema_name != NULL && strncmp(schema_name, "slimpack/", 9) == 0) {
         status = sp_error_set(import->err, SP_ERR_CONTENT,
                               "%s: is slimpack's own already: commands take it as it is", path);
-    } else if (status == SP_OK && is_model(text, bytes)) {
-        status = import_model(import, path, text, bytes);
+    } else if (json_is_string(json_object_get(root, "model_type"))) {
+        status = import_model(import, path, root);
     } else if (status == SP_OK) {
         status = read_text(import, of, text, bytes);
     }
+    json_decref(root);
     sp_free(text);
     return status;
 }
@@ -951,13 +935,7 @@ sp_status framework_import_files(const char *const *files, int count, const char
     const framework *of = from != NULL ? framework_find(from) : NULL;
     sp_status status = SP_OK;
     if (from != NULL && of == NULL) {
-        char hint[SP_NAME_HINT];
-        int names = 0;
-        while (framework_names[names] != NULL) {
-            names++;
-        }
-        status = sp_error_set(err, SP_ERR_USAGE, "no framework is called '%s'%s", from,
-                              sp_name_hint(from, framework_names, names, hint));
+        status = framework_unknown("", from, err);
     }
     for (int i = 0; i < count && status == SP_OK; i++) {
         status = import_file(&import, files[i], of);

@@ -6,7 +6,6 @@
 
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
-#include "sim/base/json.h"
 
 enum {
     MOST_GLYPHS = 1 << 20, // of one text, and of all that expansions made
@@ -851,6 +850,14 @@ static void run_words(parser *p)
     }
 }
 
+static void drop_fields(parser *p)
+{
+    for (size_t i = 0; i < p->field_count; i++) {
+        sp_free(p->fields[i].text);
+    }
+    p->field_count = 0;
+}
+
 static void end_command(parser *p)
 {
     if (p->field_count > 0 && !p->failed) {
@@ -867,10 +874,7 @@ static void end_command(parser *p)
         }
         run_words(p);
     }
-    for (size_t i = 0; i < p->field_count; i++) {
-        sp_free(p->fields[i].text);
-    }
-    p->field_count = 0;
+    drop_fields(p);
 }
 
 // #SBATCH lines say how many nodes there are.
@@ -897,10 +901,7 @@ static void read_batch_line(parser *p)
             }
         }
         add_options(p, 0, p->field_count, "launch.", &p->batch);
-        for (size_t i = 0; i < p->field_count; i++) {
-            sp_free(p->fields[i].text);
-        }
-        p->field_count = 0;
+        drop_fields(p);
     }
     skip_comment(p);
 }
@@ -967,8 +968,7 @@ static bool take_keyword(parser *p)
         return false;
     }
     p->conditions += opened ? 1 : closed && p->conditions > 0 ? -1 : 0;
-    sp_free(p->fields[0].text);
-    p->field_count = 0;
+    drop_fields(p);
     return true;
 }
 

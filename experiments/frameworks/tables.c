@@ -8,14 +8,14 @@
 #include "sim/base/json.h"
 
 enum { MEGATRON, BRIDGE, NEMO };
-enum { MOST_LAYERS = 4096, MOST_KINDS = 128, NAME = 96 };
+enum { MOST_LAYERS = 4096, NAME = 96 };
 
 // clang-format off
 // Arguments of Megatron-LM (megatron/training/arguments.py), keys of Megatron-Bridge's
 // configuration (megatron/bridge/training/config.py and the classes in it) and of NeMo's
-// megatron_gpt_config.yaml. tests/unit/test_framework_names.c has the lists that they are held
+// megatron_gpt_config.yaml. tests/support/framework_names.h has the lists that they are held
 // against.
-const framework_row framework_megatron_rows[] = {
+static const framework_row megatron_rows[] = {
     // the model
     {"model.layers", FRAMEWORK_INT, NULL, NULL,
      {"num-layers", "model.num_layers", "model.num_layers"}, NULL},
@@ -42,6 +42,9 @@ const framework_row framework_megatron_rows[] = {
     {"model.activation", FRAMEWORK_NAME,
      "fast-swiglu=swiglu swiglu=swiglu gelu=gelu geglu=geglu fast-geglu=geglu squared-relu=squared-relu",
      NULL, {NULL, NULL, "model.activation"}, NULL},
+    // Of Megatron-LM's YAML (megatron/training/yaml_arguments.py), which has no --swiglu.
+    {"model.activation", FRAMEWORK_NAME, "swiglu=swiglu squaredrelu=squared-relu gelu=gelu", NULL,
+     {NULL, NULL, NULL}, "activation_func"},
     {"model.tied_embeddings", FRAMEWORK_INVERT, NULL, "true",
      {"untie-embeddings-and-output-weights", NULL, NULL}, NULL},
     {"model.tied_embeddings", FRAMEWORK_SWITCH, NULL, NULL,
@@ -222,7 +225,7 @@ static const char megatron_free[] =
     "enable-autocast grad-scale-func no-sync-func grad-sync-func param-sync-func "
     "finalize-model-grads-func _cpu_offloading_context cpu-offloading-* "
     "deallocate-pipeline-outputs batch-p2p-* tp-comm-split-* tp-comm-atomic-* tp-comm-bulk-* "
-    "encoder-num-layers decoder-num-layers add-position-embedding activation-func "
+    "encoder-num-layers decoder-num-layers add-position-embedding "
     "gated-linear-unit scatter-gather-tensors-in-pipeline variable-seq-lengths "
     "standalone-embedding-stage";
 
@@ -307,54 +310,44 @@ static const char nemo_noted[] =
 static const char torchrun_names[] = "launch.nnodes launch.nodes launch.N launch.num_nodes "
                                      "launch.num_machines";
 
-const framework framework_table[] = {
-    {"megatron", FRAMEWORK_SHELL, 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML, MEGATRON,
-     framework_megatron_rows, megatron_own, megatron_free, megatron_noted, megatron_switches, true,
-     false, framework_read_megatron, framework_write_megatron},
-    {"bridge", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, BRIDGE, framework_megatron_rows, bridge_own,
-     bridge_free, bridge_noted, NULL, false, true, framework_read_megatron,
-     framework_write_megatron},
-    {"nemo", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, NEMO, framework_megatron_rows, nemo_own,
-     nemo_free, nemo_noted, NULL, false, true, framework_read_megatron, framework_write_megatron},
-    {"torchtitan", FRAMEWORK_TOML, 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL, 0,
-     framework_torchtitan_rows, framework_torchtitan_own, framework_torchtitan_free,
-     framework_torchtitan_noted, NULL, false, false, framework_read_torchtitan,
-     framework_write_torchtitan},
-    {"deepspeed", FRAMEWORK_JSON, 1U << FRAMEWORK_JSON, 0, framework_deepspeed_rows,
-     framework_deepspeed_own, framework_deepspeed_free, framework_deepspeed_noted, NULL, false,
-     false, framework_read_deepspeed, framework_write_deepspeed},
-    {"trl", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML | 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_JSON, 0,
-     framework_trl_rows, framework_trl_own, framework_trl_free, framework_trl_noted, NULL, false,
-     false, framework_read_trl, framework_write_trl},
-    {"accelerate", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, 0, framework_accelerate_rows,
-     framework_accelerate_own, framework_accelerate_free, framework_accelerate_noted, NULL, false,
-     false, framework_read_accelerate, NULL},
-    {"nanotron", FRAMEWORK_YAML, 1U << FRAMEWORK_YAML, 0, framework_nanotron_rows,
-     framework_nanotron_own, framework_nanotron_free, framework_nanotron_noted, NULL, false, false,
-     framework_read_nanotron, framework_write_nanotron},
-    {NULL, FRAMEWORK_SHELL, 0, 0, NULL, NULL, NULL, NULL, NULL, false, false, NULL, NULL},
-};
-
-const char *const framework_names[] = {"megatron",  "bridge", "nemo",     "torchtitan",
-                                       "deepspeed", "trl",    "nanotron", NULL};
-
 // ---- how many GPUs ----
+
+// Slurm's [gpu:][KIND:]NUMBER[,...], as --gres and --gpus-per-node have it.
+static json_int_t take_slurm_gpus(framework_import *import)
+{
+    const framework_entry *entry = framework_take(import, "launch.gpus-per-node launch.gres");
+    const char *text = entry != NULL ? json_string_value(entry->value) : NULL;
+    if (text == NULL) {
+        return 0;
+    }
+    size_t begin = strcspn(text, ",");
+    char *end = NULL;
+    while (begin > 0 && text[begin - 1] != ':') {
+        begin--;
+    }
+    long gpus = strtol(text + begin, &end, 10);
+    if (gpus < 1 || (*end != '\0' && *end != ',')) {
+        framework_wrong(import, entry, "expected a number of GPUs such as 8 or gpu:8, got \"%s\"",
+                        text);
+        return 0;
+    }
+    return gpus;
+}
 
 // Of a launcher, or of the job that Slurm gives.
 void framework_read_launch(framework_import *import)
 {
     json_int_t nodes = framework_take_int(import, torchrun_names, 1, 0);
-    json_int_t per_node =
-        framework_take_int(import,
-                           "launch.nproc_per_node launch.nproc-per-node launch.num_gpus "
-                           "launch.gpus-per-node launch.gres",
-                           1, 0);
+    json_int_t per_node = framework_take_int(
+        import, "launch.nproc_per_node launch.nproc-per-node launch.num_gpus", 1, 0);
+    json_int_t given = take_slurm_gpus(import);
+    per_node = per_node > 0 ? per_node : given;
     json_int_t tasks = framework_take_int(import, "launch.ntasks-per-node", 1, 0);
     json_int_t processes =
         framework_take_int(import, "launch.num_processes launch.np launch.n launch.ntasks", 1, 0);
     per_node = per_node > 0 ? per_node : tasks > 1 ? tasks : 0;
-    bool few = nodes > 0 && nodes < 100000 && per_node > 0 && per_node < 100000;
-    json_int_t gpus = few ? nodes * per_node : per_node > 0 && nodes == 0 ? per_node : processes;
+    json_int_t gpus =
+        per_node > 0 ? framework_product(nodes > 0 ? nodes : 1, per_node, 1) : processes;
     if (gpus > 0) {
         json_object_set_new(import->facts, "gpus", json_integer(gpus));
     }
@@ -364,18 +357,15 @@ void framework_read_launch(framework_import *import)
 }
 
 // The most processes of a node that divide the ranks.
-void framework_write_launch(framework_output *output)
+static json_int_t processes_of_node(const json_t *s, json_int_t *nodes)
 {
-    const json_t *s = output->scenario;
-    json_int_t ranks =
-        framework_get_int(s, "parallel.tp", 1) * framework_get_int(s, "parallel.cp", 1) *
-        framework_get_int(s, "parallel.pp", 1) * framework_get_int(s, "parallel.dp", 1);
+    json_int_t ranks = framework_replica(s) * framework_get_int(s, "parallel.dp", 1);
     json_int_t each = framework_get_int(s, "cluster.gpus_per_node", 8);
     while (each > 1 && ranks % each != 0) {
         each--;
     }
-    framework_say_launch(output, "nproc-per-node", json_integer(each));
-    framework_say_launch(output, "nnodes", json_integer(ranks / each));
+    *nodes = ranks / each;
+    return each;
 }
 
 // ---- names of the three dialects ----
@@ -404,78 +394,102 @@ static json_int_t take_int(framework_import *import, const char *argument, json_
     return framework_take_int(import, called(import->of, "model", argument).text, 0, fallback);
 }
 
-// ---- Megatron: the model ----
+// ---- Megatron: parts that are repeated ----
 
-// [1]*3, ([0]+[1]*2)*4 and sums of such.
-typedef struct pattern {
-    const char *at;
+enum { MOST_REPEATED = 1 << 16 };
+
+// Written out: (tt|)*2 of a layout of stages, each symbol a byte, or [0]*3+[1]*58 of lists, each
+// number one: '0' or '1'.
+typedef struct repeats {
+    const char *at, *symbols; // NULL: lists
+    char *out;                // of MOST_REPEATED
+    size_t count;
     int nested;
-    int *items;
-    int count;
     bool good;
-} pattern;
+} repeats;
 
-static void read_sum(pattern *p);
+static void expand_parts(repeats *r);
 
-static void skip(pattern *p)
+static void skip(repeats *r)
 {
-    p->at += strspn(p->at, " ");
+    r->at += strspn(r->at, r->symbols != NULL ? ", " : " ");
 }
 
-static void read_term(pattern *p)
+static void add_symbol(repeats *r, char symbol)
 {
-    int begin = p->count;
-    skip(p);
-    if (*p->at == '(' && p->nested < 16) {
-        p->at++;
-        p->nested++;
-        read_sum(p);
-        p->nested--;
-        p->good = p->good && *p->at == ')';
-        p->at += *p->at == ')';
-    } else if (*p->at == '[') {
-        p->at++;
-        while (p->good && *p->at != ']') {
-            char *end = NULL;
-            long value = strtol(p->at, &end, 10);
-            p->good = end != p->at && p->count < MOST_LAYERS;
-            if (p->good) {
-                p->items[p->count++] = value != 0;
-            }
-            p->at = end;
-            p->at += strspn(p->at, ", ");
-        }
-        p->at += *p->at == ']';
-    } else {
-        p->good = false;
+    r->good = r->good && r->count < MOST_REPEATED;
+    if (r->good) {
+        r->out[r->count++] = symbol;
     }
-    skip(p);
-    while (p->good && *p->at == '*') {
+}
+
+static void expand_list(repeats *r)
+{
+    r->at++;
+    while (r->good && *r->at != ']') {
         char *end = NULL;
-        long times = strtol(p->at + 1, &end, 10);
-        int length = p->count - begin;
-        p->good = end != p->at + 1 && times >= 0 && times <= MOST_LAYERS &&
-                  begin + length * times <= MOST_LAYERS;
-        p->at = end;
-        if (p->good && times == 0) {
-            p->count = begin;
+        bool is = strtol(r->at, &end, 10) != 0;
+        r->good = end != r->at;
+        add_symbol(r, is ? '1' : '0');
+        r->at = end + strspn(end, ", ");
+    }
+    r->at += *r->at == ']';
+}
+
+static void expand_part(repeats *r)
+{
+    size_t begin = r->count;
+    skip(r);
+    if (*r->at == '(' && r->nested < 16) {
+        r->at++;
+        r->nested++;
+        expand_parts(r);
+        r->nested--;
+        r->good = r->good && *r->at == ')';
+        r->at += *r->at == ')';
+    } else if (r->symbols == NULL && *r->at == '[') {
+        expand_list(r);
+    } else if (r->symbols != NULL && *r->at != '\0' && strchr(r->symbols, *r->at) != NULL) {
+        add_symbol(r, *r->at++);
+    } else {
+        r->good = false;
+    }
+    skip(r);
+    while (r->good && *r->at == '*') {
+        char *end = NULL;
+        long times = strtol(r->at + 1, &end, 10);
+        size_t length = r->count - begin;
+        r->good = end != r->at + 1 && times >= 0 && times <= MOST_REPEATED &&
+                  begin + length * (size_t)times <= MOST_REPEATED;
+        r->at = end;
+        for (long t = 1; r->good && t < times; t++) {
+            memcpy(r->out + r->count, r->out + begin, length);
+            r->count += length;
         }
-        for (long t = 1; p->good && t < times; t++) {
-            memcpy(p->items + p->count, p->items + begin, (size_t)length * sizeof *p->items);
-            p->count += length;
-        }
-        skip(p);
+        r->count = r->good && times == 0 ? begin : r->count;
+        skip(r);
     }
 }
 
-static void read_sum(pattern *p)
+static void expand_parts(repeats *r)
 {
-    read_term(p);
-    while (p->good && *p->at == '+') {
-        p->at++;
-        read_term(p);
+    expand_part(r);
+    while (r->good && (r->symbols != NULL ? *r->at != '\0' && *r->at != ')' : *r->at == '+')) {
+        r->at += r->symbols == NULL;
+        expand_part(r);
     }
 }
+
+// The whole of a text; the caller frees `out`.
+static repeats expanded(const char *text, const char *symbols)
+{
+    repeats r = {.at = text, .symbols = symbols, .out = sp_malloc(MOST_REPEATED), .good = true};
+    expand_parts(&r);
+    r.good = r.good && *r.at == '\0';
+    return r;
+}
+
+// ---- Megatron: the model ----
 
 // Which layers have experts; false: it cannot be read. `all`: every layer has.
 static bool read_frequency(framework_import *import, int layers, int *has, bool *all)
@@ -498,23 +512,16 @@ static bool read_frequency(framework_import *import, int layers, int *has, bool 
         }
         return true;
     }
-    pattern p = {.at = text, .items = has, .good = true};
-    if (json_is_array(entry->value)) {
-        size_t i;
-        json_t *item;
-        json_array_foreach (entry->value, i, item) {
-            p.good = p.good && json_is_integer(item) && p.count < MOST_LAYERS;
-            if (p.good) {
-                has[p.count++] = json_integer_value(item) != 0;
-            }
-        }
-    } else if (text != NULL) {
-        read_sum(&p);
-        p.good = p.good && *p.at == '\0';
-    } else {
-        p.good = false;
+    repeats list = expanded(text != NULL ? text : "[]", NULL);
+    bool good =
+        list.good && (text != NULL ? list.count : json_array_size(entry->value)) == (size_t)layers;
+    for (int i = 0; good && i < layers; i++) {
+        const json_t *item = json_array_get(entry->value, (size_t)i);
+        good = text != NULL || json_is_integer(item);
+        has[i] = text != NULL ? list.out[i] == '1' : json_integer_value(item) != 0;
     }
-    if (!p.good || p.count != layers) {
+    sp_free(list.out);
+    if (!good) {
         framework_wrong(import, entry,
                         "expected N, or a list such as [0]*3+[1]*58 of as many as layers, %d",
                         layers);
@@ -609,8 +616,9 @@ static void read_vocabulary(framework_import *import)
     json_int_t padded =
         import->of->dialect == MEGATRON ? framework_take_int(import, "padded-vocab-size", 1, 0) : 0;
     json_int_t plain = take_int(import, "vocab-size", 0);
-    json_int_t multiple = take_int(import, "make-vocab-size-divisible-by", 128) *
-                          framework_get_int(import->scenario, "parallel.tp", 1);
+    json_int_t multiple =
+        framework_product(take_int(import, "make-vocab-size-divisible-by", 128),
+                          framework_get_int(import->scenario, "parallel.tp", 1), 1);
     if (import->of->dialect == BRIDGE) {
         padded = plain;
     }
@@ -641,12 +649,12 @@ static void read_model_rest(framework_import *import)
         }
         bool grouped = framework_take_switch(import, "group-query-attention", false);
         const framework_entry *groups = framework_take(import, "num-query-groups");
-        if (has_model && !grouped) {
+        // Its YAML has the number alone.
+        if (has_model && !grouped && (groups == NULL || json_is_string(groups->value))) {
             framework_put(import, "model.kv_heads",
                           json_incref(framework_get(import->scenario, "model.heads")));
-            if (groups != NULL &&
-                framework_get_int(import->scenario, "model.heads", 0) !=
-                    atoll(json_is_string(groups->value) ? json_string_value(groups->value) : "1")) {
+            if (groups != NULL && framework_get_int(import->scenario, "model.heads", 0) !=
+                                      atoll(json_string_value(groups->value))) {
                 framework_unread(import, groups,
                                  "Megatron-LM reads it with --group-query-attention alone");
             }
@@ -685,6 +693,36 @@ static void read_model_rest(framework_import *import)
             framework_wrong(import, window, "expected two numbers such as 127,0");
         }
     }
+}
+
+// ---- layouts of stages ----
+
+// As parallel.stage_layers: E(tt|)*3tL.
+static void read_layout(framework_import *import, const framework_entry *entry, const char *text)
+{
+    repeats l = expanded(text, "ELtm|");
+    json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
+    json_t *stages = json_array();
+    json_int_t layers = 0;
+    for (size_t i = 0; i <= l.count; i++) {
+        if (i == l.count || l.out[i] == '|') {
+            json_array_append_new(stages, json_integer(layers));
+            layers = 0;
+        } else {
+            layers += l.out[i] == 't';
+        }
+    }
+    sp_free(l.out);
+    json_int_t count = (json_int_t)json_array_size(stages);
+    if (!l.good || pp <= 0 || count % pp != 0) {
+        framework_wrong(import, entry,
+                        "expected stages such as E(tt|)*3ttL, of a multiple of pp, which is %lld",
+                        (long long)pp);
+        json_decref(stages);
+        return;
+    }
+    framework_put(import, "parallel.chunks_per_rank", json_integer(count / pp));
+    framework_put(import, "parallel.stage_layers", stages);
 }
 
 // ---- Megatron: ranks and memory ----
@@ -730,7 +768,7 @@ static void read_stages(framework_import *import)
         return;
     }
     if (text != NULL) {
-        framework_read_layout(import, layout, text);
+        read_layout(import, layout, text);
     }
 }
 
@@ -751,9 +789,8 @@ static void read_recompute(framework_import *import)
         nemo ? NULL : framework_take(import, called(of, "model", "recompute-modules").text);
     bool activations =
         of->dialect == MEGATRON && framework_take_switch(import, "recompute-activations", false);
-    const char *said = kind != NULL  ? json_string_value(kind->value)
-                       : activations ? "selective"
-                                     : NULL;
+    const char *said = framework_take_text(import, granularity.text);
+    said = said == NULL && activations ? "selective" : said;
     if (said == NULL) {
         if (!of->overrides) {
             framework_put(import, "memory.recompute", json_string("none"));
@@ -763,8 +800,9 @@ static void read_recompute(framework_import *import)
     if (strcmp(said, "full") == 0) {
         const char *by = how != NULL ? json_string_value(how->value) : NULL;
         json_int_t each = number != NULL ? framework_take_int(import, count.text, 0, 1) : 1;
-        json_int_t layers = framework_get_int(import->scenario, "model.layers", 0) /
-                            framework_get_int(import->scenario, "parallel.pp", 1);
+        json_int_t layers = framework_get_int(import->scenario, "model.layers", 0);
+        json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
+        layers = pp > 0 ? layers / pp : 0;
         framework_put(import, "memory.recompute", json_string("full"));
         if (by != NULL && strcmp(by, "block") == 0 && (layers == 0 || each < layers)) {
             framework_unread(import, how,
@@ -794,10 +832,12 @@ static void read_recompute(framework_import *import)
     }
 }
 
+// What Megatron-FSDP's strategies share, by stages of ZeRO.
+static const char *const strategies[] = {"no_shard", "optim", "optim_grads", "optim_grads_params",
+                                         NULL};
+
 static void read_sharding(framework_import *import)
 {
-    static const char *const strategies[] = {"no_shard", "optim", "optim_grads",
-                                             "optim_grads_params"};
     const framework *of = import->of;
     if (of->dialect == NEMO) {
         const char *name = framework_take_text(import, "model.optim.name");
@@ -809,28 +849,33 @@ static void read_sharding(framework_import *import)
         return;
     }
     bool cli = of->dialect == MEGATRON;
-    const framework_entry *stated =
-        framework_take(import, cli ? "use-distributed-optimizer" : "ddp.use_distributed_optimizer");
-    bool shards = framework_take_switch(
-        import, cli ? "use-distributed-optimizer" : "ddp.use_distributed_optimizer", false);
+    dialect_name optimizer = called(of, "ddp", "use-distributed-optimizer");
+    const framework_entry *stated = framework_take(import, optimizer.text);
+    bool shards = framework_take_switch(import, optimizer.text, false);
     bool fsdp = framework_take_switch(
         import, cli ? "use-megatron-fsdp" : "ddp.use_megatron_fsdp dist.use_megatron_fsdp", false);
     bool fsdp2 =
         framework_take_switch(import, cli ? "use-torch-fsdp2" : "dist.use_torch_fsdp2", false);
-    const framework_entry *how = framework_take(
-        import, cli ? "data-parallel-sharding-strategy" : "ddp.data_parallel_sharding_strategy");
-    const char *name = how != NULL ? json_string_value(how->value) : NULL;
+    dialect_name strategy = called(of, "ddp", "data-parallel-sharding-strategy");
+    const framework_entry *how = framework_take(import, strategy.text);
+    const char *name = framework_take_text(import, strategy.text);
     int stage = fsdp2 ? 3 : shards ? 1 : 0;
-    for (int i = 0; i < 4 && fsdp && name != NULL; i++) {
-        stage = strcmp(strategies[i], name) == 0 ? i : stage;
+    if (fsdp && name != NULL) {
+        for (stage = 0; strategies[stage] != NULL && strcmp(strategies[stage], name) != 0;) {
+            stage++;
+        }
+        if (strategies[stage] == NULL) {
+            framework_wrong(import, how,
+                            "expected no_shard, optim, optim_grads or optim_grads_params, got "
+                            "\"%s\"",
+                            name);
+        }
     }
     if (cli || stated != NULL || fsdp || fsdp2) {
         framework_put(import, "parallel.zero", json_integer(stage));
     }
-    json_int_t instances = framework_take_int(import,
-                                              cli ? "num-distributed-optimizer-instances"
-                                                  : "ddp.num_distributed_optimizer_instances",
-                                              1, 1);
+    json_int_t instances = framework_take_int(
+        import, called(of, "ddp", "num-distributed-optimizer-instances").text, 1, 1);
     json_object_set_new(import->facts, "zero_instances", json_integer(instances));
 }
 
@@ -890,7 +935,8 @@ static void read_precision(framework_import *import)
 {
     const framework *of = import->of;
     if (of->dialect == NEMO) {
-        framework_take(import, "trainer.precision model.fp8_hybrid model.megatron_amp_O2");
+        framework_take(import, "model.fp8_hybrid model.megatron_amp_O2");
+        framework_tell_precision(import, "trainer.precision");
         if (framework_take_switch(import, "model.fp8", false)) {
             framework_put(import, "precision", json_string("fp8"));
         }
@@ -913,7 +959,7 @@ static void read_precision(framework_import *import)
     }
 }
 
-void framework_read_megatron(framework_import *import)
+static void read_megatron(framework_import *import)
 {
     const framework *of = import->of;
     if (of->dialect == MEGATRON) {
@@ -921,8 +967,9 @@ void framework_read_megatron(framework_import *import)
     } else if (of->dialect == NEMO) {
         json_int_t nodes = framework_take_int(import, "trainer.num_nodes", 1, 0);
         json_int_t devices = framework_take_int(import, "trainer.devices", 1, 0);
-        if (nodes > 0 && devices > 0 && nodes < 100000 && devices < 100000) {
-            json_object_set_new(import->facts, "gpus", json_integer(nodes * devices));
+        json_int_t gpus = framework_product(nodes, devices, 1);
+        if (gpus > 0) {
+            json_object_set_new(import->facts, "gpus", json_integer(gpus));
             json_object_set_new(import->facts, "gpus_per_node", json_integer(devices));
         }
         framework_take(import, "model.data.seq_length");
@@ -1079,8 +1126,6 @@ static void write_recompute(framework_output *output)
 
 static void write_sharding(framework_output *output)
 {
-    static const char *const strategies[] = {"no_shard", "optim", "optim_grads",
-                                             "optim_grads_params"};
     const json_t *s = output->scenario;
     json_int_t stage = framework_get_int(s, "parallel.zero", 0);
     json_int_t group = framework_get_int(s, "parallel.zero_group", 0);
@@ -1130,15 +1175,18 @@ static void write_stages(framework_output *output)
     }
 }
 
-void framework_write_megatron(framework_output *output)
+static void write_megatron(framework_output *output)
 {
     const json_t *s = output->scenario;
     const framework *of = output->of;
     bool cli = of->dialect == MEGATRON;
     json_int_t context = framework_get_int(s, "workload.context", 0);
     json_int_t positions = framework_get_int(s, "model.max_positions", 0);
+    json_int_t nodes = 0;
+    json_int_t each = processes_of_node(s, &nodes);
     if (cli) {
-        framework_write_launch(output);
+        framework_say_launch(output, "nproc-per-node", json_integer(each));
+        framework_say_launch(output, "nnodes", json_integer(nodes));
         framework_say(output, "bf16", json_true());
         if (framework_get_int(s, "model.kv_heads", 0) != framework_get_int(s, "model.heads", 0)) {
             framework_say(output, "group-query-attention", json_true());
@@ -1148,15 +1196,8 @@ void framework_write_megatron(framework_output *output)
         framework_say(output, "model.vocab_size", json_incref(framework_get(s, "model.vocab")));
         framework_say(output, "dataset.sequence_length", json_integer(context));
     } else {
-        json_int_t ranks =
-            framework_get_int(s, "parallel.tp", 1) * framework_get_int(s, "parallel.cp", 1) *
-            framework_get_int(s, "parallel.pp", 1) * framework_get_int(s, "parallel.dp", 1);
-        json_int_t each = framework_get_int(s, "cluster.gpus_per_node", 8);
-        while (each > 1 && ranks % each != 0) {
-            each--;
-        }
         framework_say(output, "trainer.devices", json_integer(each));
-        framework_say(output, "trainer.num_nodes", json_integer(ranks / each));
+        framework_say(output, "trainer.num_nodes", json_integer(nodes));
         framework_say(output, "trainer.precision", json_string("bf16"));
     }
     if (of->dialect != BRIDGE) {
@@ -1212,77 +1253,33 @@ void framework_write_megatron(framework_output *output)
     }
 }
 
-// ---- layouts of stages ----
+// ---- the list ----
 
-enum { MOST_LAYOUT = 1 << 16 };
+static const framework framework_megatron = {FRAMEWORK_CALLED(megatron),
+                                             .syntax = FRAMEWORK_SHELL,
+                                             .reads = 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML,
+                                             .dialect = MEGATRON,
+                                             .switches = megatron_switches,
+                                             .by_leaf = true,
+                                             .rows = megatron_rows,
+                                             .read = read_megatron,
+                                             .write = write_megatron};
 
-typedef struct layout_text {
-    const char *at;
-    char *out;
-    size_t count;
-    int nested;
-    bool good;
-} layout_text;
+static const framework framework_bridge = {
+    FRAMEWORK_CALLED(bridge), .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
+    .dialect = BRIDGE,        .overrides = true,        .rows = megatron_rows,
+    .read = read_megatron,    .write = write_megatron};
 
-static void expand_layout(layout_text *l)
-{
-    while (l->good && *l->at != '\0' && *l->at != ')') {
-        size_t begin = l->count;
-        if (*l->at == '(' && l->nested < 16) {
-            l->at++;
-            l->nested++;
-            expand_layout(l);
-            l->nested--;
-            l->good = l->good && *l->at == ')';
-            l->at += *l->at == ')';
-        } else if (strchr("ELtm|", *l->at) != NULL && l->count < MOST_LAYOUT) {
-            l->out[l->count++] = *l->at++;
-        } else if (*l->at == ',' || *l->at == ' ') {
-            l->at++;
-        } else {
-            l->good = false;
-        }
-        while (l->good && *l->at == '*') {
-            char *end = NULL;
-            long times = strtol(l->at + 1, &end, 10);
-            size_t length = l->count - begin;
-            l->good = end != l->at + 1 && times >= 0 && times <= MOST_LAYOUT &&
-                      begin + length * (size_t)times <= MOST_LAYOUT;
-            l->at = end;
-            for (long t = 1; l->good && t < times; t++) {
-                memcpy(l->out + l->count, l->out + begin, length);
-                l->count += length;
-            }
-            l->count = l->good && times == 0 ? begin : l->count;
-        }
-    }
-}
+static const framework framework_nemo = {
+    FRAMEWORK_CALLED(nemo), .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
+    .dialect = NEMO,        .overrides = true,        .rows = megatron_rows,
+    .read = read_megatron,  .write = write_megatron};
 
-void framework_read_layout(framework_import *import, const framework_entry *entry, const char *text)
-{
-    layout_text l = {.at = text, .out = sp_malloc(MOST_LAYOUT), .good = true};
-    json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
-    expand_layout(&l);
-    l.good = l.good && *l.at == '\0';
-    json_t *stages = json_array();
-    json_int_t layers = 0;
-    for (size_t i = 0; i <= l.count; i++) {
-        if (i == l.count || l.out[i] == '|') {
-            json_array_append_new(stages, json_integer(layers));
-            layers = 0;
-        } else {
-            layers += l.out[i] == 't';
-        }
-    }
-    sp_free(l.out);
-    json_int_t count = (json_int_t)json_array_size(stages);
-    if (!l.good || pp <= 0 || count % pp != 0) {
-        framework_wrong(import, entry,
-                        "expected stages such as E(tt|)*3ttL, of a multiple of pp, which is %lld",
-                        (long long)pp);
-        json_decref(stages);
-        return;
-    }
-    framework_put(import, "parallel.chunks_per_rank", json_integer(count / pp));
-    framework_put(import, "parallel.stage_layers", stages);
-}
+const framework *const framework_table[] = {
+    &framework_megatron,   &framework_bridge,    &framework_nemo,
+    &framework_torchtitan, &framework_deepspeed, &framework_trl,
+    &framework_accelerate, &framework_nanotron,  NULL,
+};
+
+const char *const framework_names[] = {"megatron",  "bridge", "nemo",     "torchtitan",
+                                       "deepspeed", "trl",    "nanotron", NULL};

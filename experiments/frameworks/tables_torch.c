@@ -1,12 +1,9 @@
 // torchtitan, DeepSpeed, TRL (with accelerate) and nanotron.
-#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/frameworks/frameworks.h"
 #include "experiments/frameworks/private.h"
 #include "sim/base/json.h"
-
-static const json_int_t none = -1;
 
 static json_int_t replicas_of(const json_t *scenario)
 {
@@ -37,8 +34,10 @@ static void drop_lone_pipeline(framework_import *import)
     }
 }
 
-static void put_moments(framework_import *import, const framework_entry *entry, const char *name)
+static void put_moments(framework_import *import, const char *argument)
 {
+    const framework_entry *entry = framework_take(import, argument);
+    const char *name = framework_take_text(import, argument);
     static const char adams[] =
         "adam adamw fusedadam cpuadam adamw_torch adamw_torch_fused adamw_apex_fused adamw_hf";
     if (name == NULL || sp_names_hold(adams, name)) {
@@ -54,7 +53,7 @@ static void put_moments(framework_import *import, const framework_entry *entry, 
 // ---- torchtitan (torchtitan/config/job_config.py) ----
 
 // clang-format off
-const framework_row framework_torchtitan_rows[] = {
+static const framework_row torchtitan_rows[] = {
     {"parallel.tp", FRAMEWORK_INT, NULL, "1", {"parallelism.tensor_parallel_degree"}, NULL},
     {"parallel.cp", FRAMEWORK_INT, NULL, "1", {"parallelism.context_parallel_degree"}, NULL},
     {"parallel.pp", FRAMEWORK_INT, NULL, "1", {"parallelism.pipeline_parallel_degree"}, NULL},
@@ -77,19 +76,21 @@ const framework_row framework_torchtitan_rows[] = {
     {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "float32=fp32 bfloat16=bf16", "\"fp32\"",
      {"training.mixed_precision_reduce"}, NULL},
     {"workload.context", FRAMEWORK_INT, NULL, "2048", {"training.seq_len"}, NULL},
-    {"fp8_recipe", FRAMEWORK_NAME, "tensorwise=current", NULL, {"float8.recipe_name"}, NULL},
-    {"fp8_params", FRAMEWORK_SWITCH, NULL, "false", {"float8.enable_fsdp_float8_all_gather"}, NULL},
+    {"fp8_recipe", FRAMEWORK_NAME, "tensorwise=current", NULL, {"float8.recipe_name"},
+     "quantize.linear.float8.recipe_name"},
+    {"fp8_params", FRAMEWORK_SWITCH, NULL, "false", {"float8.enable_fsdp_float8_all_gather"},
+     "quantize.linear.float8.enable_fsdp_float8_all_gather"},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_torchtitan_own[] =
+static const char torchtitan_own[] =
     "model.name model.flavor model.converters training.local_batch_size training.global_batch_size "
     "training.compile compile.enable parallelism.data_parallel_replicate_degree "
     "parallelism.data_parallel_shard_degree parallelism.fsdp_reshard_after_forward "
     "parallelism.pipeline_parallel_microbatch_size parallelism.pipeline_parallel_layers_per_stage "
     "activation_checkpoint.mode activation_checkpoint.selective_ac_option "
     "training.mixed_precision_param optimizer.name";
-const char framework_torchtitan_free[] =
+static const char torchtitan_free[] =
     "job.* profiling.* metrics.* optimizer.lr optimizer.beta1 optimizer.beta2 optimizer.eps "
     "optimizer.weight_decay optimizer.implementation lr_scheduler.* checkpoint.* comm.* "
     "memory_estimation.* validation.* experimental.* fault_tolerance.enable "
@@ -98,9 +99,9 @@ const char framework_torchtitan_free[] =
     "model.print_after_conversion training.dataset training.dataset_path training.max_norm "
     "training.steps training.gc_freq training.gc_debug training.seed training.deterministic "
     "float8.filter_fqns float8.emulate float8.precompute_float8_dynamic_scale_for_fsdp "
-    "float8.moe_fqns_prototype mx.* activation_checkpoint.per_op_* compile.components "
+    "float8.moe_fqns_prototype quantize.* mx.* activation_checkpoint.per_op_* compile.components "
     "debug.*";
-const char framework_torchtitan_noted[] =
+static const char torchtitan_noted[] =
     "optimizer.early_step_in_backward training.enable_cpu_offload "
     "parallelism.disable_loss_parallel parallelism.pipeline_parallel_split_points "
     "parallelism.pipeline_parallel_schedule_csv parallelism.enable_compiled_autograd "
@@ -137,13 +138,12 @@ static void read_torchtitan_model(framework_import *import)
 
 static void read_torchtitan_shards(framework_import *import)
 {
-    json_int_t copies = 0;
-    const framework_entry *shards =
-        framework_take(import, "parallelism.data_parallel_shard_degree");
     const char *reshard = framework_take_text(import, "parallelism.fsdp_reshard_after_forward");
-    copies = framework_take_int(import, "parallelism.data_parallel_replicate_degree", 1, 1);
-    double stated = framework_take_real(import, "parallelism.data_parallel_shard_degree", -1.0);
-    json_int_t degree = shards != NULL && stated >= 1.0 ? (json_int_t)stated : none;
+    json_int_t copies =
+        framework_take_int(import, "parallelism.data_parallel_replicate_degree", 1, 1);
+    // -1: all ranks that are left.
+    json_int_t degree =
+        framework_take_int(import, "parallelism.data_parallel_shard_degree", -1, -1);
     json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
     bool keeps = reshard != NULL && strcmp(reshard, "never") == 0;
     // "default" keeps parameters where there are several micro-batches of a pipeline.
@@ -152,8 +152,8 @@ static void read_torchtitan_shards(framework_import *import)
                   json_integer(degree == 1 && copies > 1 ? 0
                                : keeps                   ? 2
                                                          : 3));
-    if (degree != none && copies < 1000000 && degree < 1000000) {
-        framework_put(import, "parallel.dp", json_integer(copies * degree));
+    if (degree > 0) {
+        framework_put(import, "parallel.dp", json_integer(framework_product(copies, degree, 1)));
     }
     if (copies > 1 && degree > 1) {
         json_object_set_new(import->facts, "zero_instances", json_integer(copies));
@@ -163,13 +163,13 @@ static void read_torchtitan_shards(framework_import *import)
 static void read_torchtitan_batch(framework_import *import)
 {
     json_int_t local = framework_take_int(import, "training.local_batch_size", 1, 8);
-    double whole = framework_take_real(import, "training.global_batch_size", -1.0);
+    json_int_t whole = framework_take_int(import, "training.global_batch_size", -1, -1);
     json_int_t each =
         framework_take_int(import, "parallelism.pipeline_parallel_microbatch_size", 1, 1);
     json_int_t pp = framework_get_int(import->scenario, "parallel.pp", 1);
     framework_put(import, "schedule.microbatch_samples", json_integer(pp > 1 ? each : local));
-    if (whole >= 1.0) {
-        framework_put(import, "workload.samples_per_batch", json_integer((json_int_t)whole));
+    if (whole > 0) {
+        framework_put(import, "workload.samples_per_batch", json_integer(whole));
     } else {
         json_object_set_new(import->facts, "microbatches", json_integer(pp > 1 ? local / each : 1));
     }
@@ -198,7 +198,31 @@ static void read_torchtitan_recompute(framework_import *import)
     }
 }
 
-void framework_read_torchtitan(framework_import *import)
+// Of an array, or of a script's words with commas. Converters of something else are told.
+static bool takes_float8(framework_import *import)
+{
+    const framework_entry *converters = framework_take(import, "model.converters");
+    const json_t *list = converters != NULL ? converters->value : NULL;
+    size_t count = json_is_array(list) ? json_array_size(list) : 1;
+    bool fp8 = false;
+    for (size_t i = 0; i < count; i++) {
+        const char *at = json_string_value(json_is_array(list) ? json_array_get(list, i) : list);
+        while (at != NULL && *at != '\0') {
+            char name[64];
+            size_t length = strcspn(at, ", ");
+            snprintf(name, sizeof name, "%.*s", (int)length, at);
+            if (sp_names_hold("float8 quantize.linear.float8", name)) {
+                fp8 = true;
+            } else if (length > 0) {
+                framework_unread(import, converters, "converters but float8 are not modelled");
+            }
+            at += length + (at[length] != '\0');
+        }
+    }
+    return fp8;
+}
+
+static void read_torchtitan(framework_import *import)
 {
     framework_read_launch(import);
     read_torchtitan_model(import);
@@ -210,16 +234,7 @@ void framework_read_torchtitan(framework_import *import)
     if (each > 0) {
         framework_put(import, "parallel.layers_per_chunk", json_integer(each));
     }
-    const framework_entry *converters = framework_take(import, "model.converters");
-    const json_t *list = converters != NULL ? converters->value : NULL;
-    const char *text = json_string_value(list);
-    size_t i;
-    json_t *converter;
-    bool fp8 = text != NULL && strstr(text, "float8") != NULL;
-    json_array_foreach ((json_t *)list, i, converter) {
-        fp8 = fp8 ||
-              (json_is_string(converter) && strcmp(json_string_value(converter), "float8") == 0);
-    }
+    bool fp8 = takes_float8(import);
     framework_put(import, "precision", json_string(fp8 ? "fp8" : "bf16"));
     if (fp8 && framework_get(import->scenario, "fp8_recipe") == NULL) {
         framework_put(import, "fp8_recipe", json_string("current"));
@@ -232,13 +247,12 @@ void framework_read_torchtitan(framework_import *import)
         framework_put(import, "stack.unfused_norms", json_true());
         framework_put(import, "stack.copied_logits", json_true());
     }
-    framework_take(import, "training.mixed_precision_param");
-    const framework_entry *optimizer = framework_take(import, "optimizer.name");
-    put_moments(import, optimizer, framework_take_text(import, "optimizer.name"));
+    framework_tell_precision(import, "training.mixed_precision_param");
+    put_moments(import, "optimizer.name");
     drop_lone_pipeline(import);
 }
 
-void framework_write_torchtitan(framework_output *output)
+static void write_torchtitan(framework_output *output)
 {
     const json_t *s = output->scenario;
     const char *model = json_string_value(framework_get(s, "model.name"));
@@ -291,10 +305,17 @@ void framework_write_torchtitan(framework_output *output)
                   json_boolean(json_is_true(framework_get(s, "stack.fused_swiglu"))));
 }
 
+const framework framework_torchtitan = {FRAMEWORK_CALLED(torchtitan),
+                                        .syntax = FRAMEWORK_TOML,
+                                        .reads = 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL,
+                                        .rows = torchtitan_rows,
+                                        .read = read_torchtitan,
+                                        .write = write_torchtitan};
+
 // ---- DeepSpeed (deepspeed/runtime/constants.py, deepspeed/runtime/zero/config.py) ----
 
 // clang-format off
-const framework_row framework_deepspeed_rows[] = {
+static const framework_row deepspeed_rows[] = {
     {"parallel.zero", FRAMEWORK_INT, NULL, "0", {"zero_optimization.stage"}, NULL},
     {"workload.samples_per_batch", FRAMEWORK_INT, NULL, NULL, {"train_batch_size"}, NULL},
     {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, NULL, {"train_micro_batch_size_per_gpu"},
@@ -305,12 +326,12 @@ const framework_row framework_deepspeed_rows[] = {
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_deepspeed_own[] =
+static const char deepspeed_own[] =
     "gradient_accumulation_steps zero_optimization.reduce_bucket_size zero_optimization.overlap_comm "
     "zero_optimization.mics_shard_size zero_optimization.zero_hpz_partition_size bf16.enabled "
     "bfloat16.enabled fp16.enabled zero_optimization.offload_optimizer.device "
     "zero_optimization.offload_param.device optimizer.type";
-const char framework_deepspeed_free[] =
+static const char deepspeed_free[] =
     "optimizer.params.* scheduler.* gradient_clipping steps_per_print wall_clock_breakdown "
     "memory_breakdown dump_state tensorboard.* wandb.* csv_monitor.* flops_profiler.* comms_logger.* "
     "fp16.* bf16.* bfloat16.* prescale_gradients gradient_predivide_factor "
@@ -324,7 +345,7 @@ const char framework_deepspeed_free[] =
     "zero_optimization.offload_param.* zero_optimization.use_multi_rank_bucket_allreduce "
     "zero_optimization.override_module_apply zero_optimization.memory_efficient_linear "
     "dataloader_drop_last seed vocabulary_size not_expressed.* not_expressed";
-const char framework_deepspeed_noted[] =
+static const char deepspeed_noted[] =
     "amp.* sparse_attention.* compression_training.* curriculum_learning.* progressive_layer_drop.* "
     "eigenvalue.* activation_checkpointing.* zero_optimization.cpu_offload* sparse_gradients "
     "fp32_allreduce data_types.* zero_optimization.zero_quantized_* "
@@ -351,7 +372,17 @@ static void tell_fp16(framework_import *import, const char *name)
     }
 }
 
-void framework_read_deepspeed(framework_import *import)
+void framework_tell_precision(framework_import *import, const char *name)
+{
+    const framework_entry *entry = framework_take(import, name);
+    const char *text = entry != NULL ? json_string_value(entry->value) : NULL;
+    if (entry != NULL &&
+        (text == NULL || (strstr(text, "bf16") == NULL && strcmp(text, "bfloat16") != 0))) {
+        framework_unread(import, entry, "no other precision is read from it: BF16 is taken");
+    }
+}
+
+static void read_deepspeed(framework_import *import)
 {
     json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 0);
     if (count > 0) {
@@ -363,9 +394,9 @@ void framework_read_deepspeed(framework_import *import)
     // Numbers of 2 bytes.
     double numbers = framework_take_real(import, "zero_optimization.reduce_bucket_size", 5e8);
     framework_put(import, "stack.bucket_mib", json_real(numbers * 2.0 / (1 << 20)));
-    double shard = framework_take_real(import, "zero_optimization.mics_shard_size", -1.0);
-    if (shard > 1.0) {
-        framework_put(import, "parallel.zero_group", json_integer((json_int_t)shard));
+    json_int_t shard = framework_take_int(import, "zero_optimization.mics_shard_size", -1, -1);
+    if (shard > 1) {
+        framework_put(import, "parallel.zero_group", json_integer(shard));
     }
     const framework_entry *second =
         framework_take(import, "zero_optimization.zero_hpz_partition_size");
@@ -376,11 +407,10 @@ void framework_read_deepspeed(framework_import *import)
     tell_offload(import, "zero_optimization.offload_param.device");
     tell_fp16(import, "fp16.enabled");
     framework_take(import, "bf16.enabled bfloat16.enabled");
-    const framework_entry *optimizer = framework_take(import, "optimizer.type");
-    put_moments(import, optimizer, framework_take_text(import, "optimizer.type"));
+    put_moments(import, "optimizer.type");
 }
 
-void framework_write_deepspeed(framework_output *output)
+static void write_deepspeed(framework_output *output)
 {
     const json_t *s = output->scenario;
     json_int_t count = accumulated(s);
@@ -403,10 +433,14 @@ void framework_write_deepspeed(framework_output *output)
     }
 }
 
+const framework framework_deepspeed = {FRAMEWORK_CALLED(deepspeed),   .syntax = FRAMEWORK_JSON,
+                                       .reads = 1U << FRAMEWORK_JSON, .rows = deepspeed_rows,
+                                       .read = read_deepspeed,        .write = write_deepspeed};
+
 // ---- TRL (trl/trainer/sft_config.py, transformers' TrainingArguments) ----
 
 // clang-format off
-const framework_row framework_trl_rows[] = {
+static const framework_row trl_rows[] = {
     {"workload.context", FRAMEWORK_INT, NULL, "1024", {"max_length"}, "max_seq_length"},
     {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, "8", {"per_device_train_batch_size"}, NULL},
     {"memory.recompute", FRAMEWORK_NAME, "true=full false=none", "\"full\"",
@@ -418,10 +452,10 @@ const framework_row framework_trl_rows[] = {
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_trl_own[] =
+static const char trl_own[] =
     "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
-    "fsdp deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16";
-const char framework_trl_free[] =
+    "fsdp fsdp_config.activation_checkpointing deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16";
+static const char trl_free[] =
     "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
     "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
     "per_device_eval_batch_size do_eval do_train seed data_seed dataset_* dataloader_* hub_* push_to_hub "
@@ -433,7 +467,7 @@ const char framework_trl_free[] =
     "use_cpu fsdp_config.* dataset_name eval_packing use_cache model_init_kwargs* "
     "average_tokens_across_devices ddp_find_unused_parameters preprocessing_* "
     "wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor";
-const char framework_trl_noted[] =
+static const char trl_noted[] =
     "use_liger_kernel liger_kernel_config* load_in_4bit load_in_8bit torch_compile torch_compile_* "
     "activation_offloading optim_target_modules neftune_noise_alpha auto_find_batch_size "
     "group_by_length pad_to_multiple_of loss_type torch_empty_cache_steps use_dora "
@@ -464,17 +498,33 @@ static void read_trl_packing(framework_import *import)
     }
 }
 
-static void put_shards(framework_import *import, bool gradients)
+// FSDP's sharding strategy among the words of an entry, NULL: full_shard. `keeps`: parameters stay.
+static void put_shards(framework_import *import, const framework_entry *entry, bool keeps)
 {
-    framework_put(import, "parallel.zero", json_integer(gradients ? 2 : 3));
+    const char *words = entry != NULL ? json_string_value(entry->value) : "";
+    words = words != NULL ? words : "";
+    bool hybrid =
+        sp_names_hold(words, "hybrid_shard") || sp_names_hold(words, "hybrid_shard_zero2");
+    keeps = keeps || sp_names_hold(words, "shard_grad_op") ||
+            sp_names_hold(words, "hybrid_shard_zero2");
+    framework_put(import, "parallel.zero",
+                  json_integer(sp_names_hold(words, "no_shard") ? 0
+                               : keeps                          ? 2
+                                                                : 3));
     framework_put(import, "stack.name", json_string("fsdp-2024"));
+    if (hybrid) {
+        framework_unread(import, entry,
+                         "a copy in each node is not read from it: all ranks are taken to share "
+                         "(--set parallel.zero_group=GPUS)");
+    }
 }
 
 static void read_trl_shards(framework_import *import)
 {
+    const framework_entry *entry = framework_take(import, "fsdp");
     const char *fsdp = framework_take_text(import, "fsdp");
     if (fsdp != NULL && fsdp[0] != '\0') {
-        put_shards(import, strstr(fsdp, "shard_grad_op") != NULL);
+        put_shards(import, entry, false);
     } else if (framework_get(import->scenario, "parallel.zero") == NULL) {
         framework_put(import, "parallel.zero", json_integer(0));
         framework_put(import, "stack.name", json_string("hf-trainer"));
@@ -530,8 +580,12 @@ static void read_trl_adapters(framework_import *import)
     }
 }
 
-void framework_read_trl(framework_import *import)
+static void read_trl(framework_import *import)
 {
+    // FSDP's own, whatever gradient_checkpointing says.
+    if (framework_take_switch(import, "fsdp_config.activation_checkpointing", false)) {
+        framework_put(import, "memory.recompute", json_string("full"));
+    }
     framework_read_launch(import);
     const char *model = framework_take_text(import, "model_name_or_path");
     if (model != NULL && json_object_get(import->scenario, "model") == NULL) {
@@ -544,13 +598,12 @@ void framework_read_trl(framework_import *import)
     read_trl_packing(import);
     read_trl_shards(import);
     read_trl_adapters(import);
-    const framework_entry *optimizer = framework_take(import, "optim");
-    put_moments(import, optimizer, framework_take_text(import, "optim"));
+    put_moments(import, "optim");
     tell_fp16(import, "fp16");
     framework_take(import, "bf16");
 }
 
-void framework_write_trl(framework_output *output)
+static void write_trl(framework_output *output)
 {
     const json_t *s = output->scenario;
     json_int_t count = accumulated(s);
@@ -603,10 +656,18 @@ void framework_write_trl(framework_output *output)
     }
 }
 
+const framework framework_trl = {FRAMEWORK_CALLED(trl),
+                                 .syntax = FRAMEWORK_YAML,
+                                 .reads = 1U << FRAMEWORK_YAML | 1U << FRAMEWORK_SHELL |
+                                          1U << FRAMEWORK_JSON,
+                                 .rows = trl_rows,
+                                 .read = read_trl,
+                                 .write = write_trl};
+
 // ---- accelerate: what a launch with --config_file reads ----
 
 // clang-format off
-const framework_row framework_accelerate_rows[] = {
+static const framework_row accelerate_rows[] = {
     {"parallel.tp", FRAMEWORK_INT, NULL, NULL,
      {"parallelism_config.parallelism_config_tp_size"}, NULL},
     {"parallel.cp", FRAMEWORK_INT, NULL, NULL,
@@ -614,13 +675,13 @@ const framework_row framework_accelerate_rows[] = {
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_accelerate_own[] =
+static const char accelerate_own[] =
     "num_processes num_machines distributed_type mixed_precision fsdp_config.fsdp_version "
     "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward "
     "fsdp_config.fsdp_activation_checkpointing deepspeed_config.zero_stage "
     "deepspeed_config.gradient_accumulation_steps deepspeed_config.offload_optimizer_device "
     "deepspeed_config.offload_param_device parallelism_config.parallelism_config_dp_replicate_size";
-const char framework_accelerate_free[] =
+static const char accelerate_free[] =
     "compute_environment debug downcast_bf16 main_training_function main_process_ip "
     "main_process_port machine_rank rdzv_* same_network tpu_* use_cpu enable_cpu_affinity gpu_ids "
     "fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_state_dict_type "
@@ -629,20 +690,22 @@ const char framework_accelerate_free[] =
     "deepspeed_config.deepspeed_multinode_launcher deepspeed_config.gradient_clipping "
     "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model "
     "parallelism_config.parallelism_config_dp_shard_size use_parallelism_config";
-const char framework_accelerate_noted[] =
+static const char accelerate_noted[] =
     "dynamo_config.* fsdp_config.fsdp_offload_params fsdp_config.fsdp_backward_prefetch "
     "fsdp_config.fsdp_forward_prefetch fp8_config.* "
     "parallelism_config.parallelism_config_cp_comm_strategy "
     "parallelism_config.parallelism_config_sp_size";
 // clang-format on
 
-void framework_read_accelerate(framework_import *import)
+static void read_accelerate(framework_import *import)
 {
-    const char *sharding = framework_take_text(import, "fsdp_config.fsdp_sharding_strategy");
+    const framework_entry *sharding = framework_take(import, "fsdp_config.fsdp_sharding_strategy");
+    framework_take_text(import, "fsdp_config.fsdp_sharding_strategy");
     const char *type = framework_take_text(import, "distributed_type");
     const framework_entry *keeps = framework_take(import, "fsdp_config.fsdp_reshard_after_forward");
-    framework_take(import, "fsdp_config.fsdp_version mixed_precision");
-    double stage = framework_take_real(import, "deepspeed_config.zero_stage", -1.0);
+    framework_take(import, "fsdp_config.fsdp_version");
+    framework_tell_precision(import, "mixed_precision");
+    json_int_t stage = framework_take_int(import, "deepspeed_config.zero_stage", 0, -1);
     json_int_t count =
         framework_take_int(import, "deepspeed_config.gradient_accumulation_steps", 1, 0);
     json_int_t processes = framework_take_int(import, "num_processes", 1, 0);
@@ -659,11 +722,10 @@ void framework_read_accelerate(framework_import *import)
     tell_offload(import, "deepspeed_config.offload_optimizer_device");
     tell_offload(import, "deepspeed_config.offload_param_device");
     if (type != NULL && strcmp(type, "FSDP") == 0) {
-        put_shards(import, (sharding != NULL && strstr(sharding, "SHARD_GRAD_OP") != NULL) ||
-                               (keeps != NULL && json_is_false(keeps->value)));
+        put_shards(import, sharding, keeps != NULL && json_is_false(keeps->value));
         json_object_set_new(import->facts, "zero_instances", json_integer(copies));
-    } else if (stage >= 0.0 && stage <= 3.0) {
-        framework_put(import, "parallel.zero", json_integer((json_int_t)stage));
+    } else if (stage >= 0) {
+        framework_put(import, "parallel.zero", json_integer(stage));
         framework_put(import, "stack.name", json_string("hf-trainer"));
     }
     if (count > 0) {
@@ -671,10 +733,14 @@ void framework_read_accelerate(framework_import *import)
     }
 }
 
+const framework framework_accelerate = {FRAMEWORK_CALLED(accelerate), .syntax = FRAMEWORK_YAML,
+                                        .reads = 1U << FRAMEWORK_YAML, .rows = accelerate_rows,
+                                        .read = read_accelerate};
+
 // ---- nanotron (src/nanotron/config) ----
 
 // clang-format off
-const framework_row framework_nanotron_rows[] = {
+static const framework_row nanotron_rows[] = {
     {"model.layers", FRAMEWORK_INT, NULL, NULL, {"model.model_config.num_hidden_layers"}, NULL},
     {"model.hidden", FRAMEWORK_INT, NULL, NULL, {"model.model_config.hidden_size"}, NULL},
     {"model.ffn", FRAMEWORK_INT, NULL, NULL, {"model.model_config.intermediate_size"}, NULL},
@@ -712,10 +778,10 @@ const framework_row framework_nanotron_rows[] = {
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
-const char framework_nanotron_own[] =
+static const char nanotron_own[] =
     "tokens.batch_accumulation_per_replica model.model_config.max_position_embeddings model.dtype "
     "optimizer.optimizer_factory.name";
-const char framework_nanotron_free[] =
+static const char nanotron_free[] =
     "checkpoints.* data_stages.* general.* lighteval* logging.* model.init_method.* "
     "model.make_vocab_size_divisible_by model.ddp_bucket_cap_mb model.model_config.bos_token_id "
     "model.model_config.eos_token_id model.model_config.pad_token_id "
@@ -726,24 +792,24 @@ const char framework_nanotron_free[] =
     "optimizer.learning_rate_scheduler.* optimizer.optimizer_factory.* optimizer.weight_decay* "
     "profiler* s3_upload* tokenizer.* tokens.limit_* tokens.train_steps tokens.val_check_interval "
     "parallelism.tp_linear_async_communication parallelism.tp_recompute_allgather metrics_logging*";
-const char framework_nanotron_noted[] =
+static const char nanotron_noted[] =
     "model.model_config.moe_config.* model.model_config.sliding_window_size "
     "model.model_config.no_rope_layer model.model_config.flex_attention_mask "
     "parallelism.moe_layer_recompute";
 // clang-format on
 
-void framework_read_nanotron(framework_import *import)
+static void read_nanotron(framework_import *import)
 {
     json_object_set_new(
         import->facts, "microbatches",
         json_integer(framework_take_int(import, "tokens.batch_accumulation_per_replica", 1, 1)));
-    framework_take(import, "model.model_config.max_position_embeddings model.dtype");
-    const framework_entry *optimizer = framework_take(import, "optimizer.optimizer_factory.name");
-    put_moments(import, optimizer, framework_take_text(import, "optimizer.optimizer_factory.name"));
+    framework_take(import, "model.model_config.max_position_embeddings");
+    framework_tell_precision(import, "model.dtype");
+    put_moments(import, "optimizer.optimizer_factory.name");
     drop_lone_pipeline(import);
 }
 
-void framework_write_nanotron(framework_output *output)
+static void write_nanotron(framework_output *output)
 {
     const json_t *s = output->scenario;
     json_int_t count = accumulated(s);
@@ -754,3 +820,7 @@ void framework_write_nanotron(framework_output *output)
     framework_say(output, "model.model_config.max_position_embeddings",
                   json_incref(framework_get(s, "workload.context")));
 }
+
+const framework framework_nanotron = {FRAMEWORK_CALLED(nanotron),    .syntax = FRAMEWORK_YAML,
+                                      .reads = 1U << FRAMEWORK_YAML, .rows = nanotron_rows,
+                                      .read = read_nanotron,         .write = write_nanotron};

@@ -210,6 +210,24 @@ TEST(script_in_quotes_and_slurm)
           "");
 }
 
+// As sbatch's page writes them: --gres=gpu:KIND:NUMBER, several with commas, --gpus-per-node alike.
+TEST(slurm_names_kinds_of_gpus)
+{
+    static const char *const lines[] = {"--gres=gpu:4", "--gres gpu:h100:4,nvme:1",
+                                        "--gpus-per-node=h100:4", "--gpus-per-node=4"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "#SBATCH --nodes=2 %s\n"
+                 "srun python p.py --num-layers 2 --tensor-model-parallel-size 2 --bf16\n",
+                 lines[i]);
+        check("job.sh", text, "{\"parallel.dp\":4,\"cluster.gpus_per_node\":4}", "");
+    }
+    check_error("job.sh", "#SBATCH --gres=gpu\nsrun python p.py --num-layers 2 --bf16\n",
+                "job.sh:1: launch.gres: expected a number of GPUs such as 8 or gpu:8, got "
+                "\"gpu\"");
+}
+
 TEST(megatron_yaml)
 {
     check("gpt.yaml",
@@ -217,7 +235,8 @@ TEST(megatron_yaml)
           "  num_layers: 24\n"
           "  hidden_size: 1024\n"
           "  num_attention_heads: 16\n"
-          "  num_query_groups: null\n"
+          "  num_query_groups: 4\n"
+          "  activation_func: swiglu\n"
           "  add_bias_linear: False\n"
           "  hidden_dropout: 0.0\n"
           "  attention_dropout: 0.0\n"
@@ -229,13 +248,13 @@ TEST(megatron_yaml)
           "  bf16: True\n"
           "micro_batch_size: 2\n"
           "global_batch_size: 128\n"
-          "swiglu: True\n"
           "position_embedding_type: rope\n"
           "seq_length: 4096\n"
           "untie_embeddings_and_output_weights: True\n"
           "lr: 2.5e-4\n"
           "data_path: null\n",
-          "{\"model.layers\":24,\"model.bias\":false,\"model.dropout\":false,"
+          "{\"model.layers\":24,\"model.kv_heads\":4,\"model.activation\":\"swiglu\","
+          "\"model.ffn\":2688,\"model.bias\":false,\"model.dropout\":false,"
           "\"model.norm\":\"rmsnorm\",\"parallel.tp\":2,\"parallel.sequence_parallel\":true,"
           "\"schedule.microbatch_samples\":2,\"workload.samples_per_batch\":128,"
           "\"model.tied_embeddings\":false,\"workload.context\":4096}",
@@ -312,6 +331,20 @@ TEST(torchtitan_recipe)
           "\"workload.context\":8192,\"memory.recompute\":\"full\","
           "\"stack.hide_forward_gather\":true,\"stack.name\":\"fsdp2-2025\"}",
           "parallelism.pipeline_parallel_split_points:19");
+}
+
+// Its converters were called float8 and mx first, and by what they convert later.
+TEST(torchtitan_converters)
+{
+    static const char later[] = "[quantize.linear.float8]\nrecipe_name = \"tensorwise\"\n"
+                                "enable_fsdp_float8_all_gather = true\nfilter_fqns = [\"output\"]\n"
+                                "[model]\nconverters = [\"quantize.linear.float8\"]\n";
+    check("a.toml", later, "{\"precision\":\"fp8\",\"fp8_recipe\":\"current\",\"fp8_params\":true}",
+          "");
+    check("a.toml", "[model]\nconverters = [\"mx\"]\n", "{\"precision\":\"bf16\"}",
+          "model.converters:2");
+    check("a.sh", "torchrun -m torchtitan.train --model.converters float8,eco",
+          "{\"precision\":\"fp8\"}", "model.converters:1");
 }
 
 // Hybrid sharding: two copies of states that 4 ranks share; a pipeline keeps parameters.
@@ -397,6 +430,34 @@ TEST(accelerate_file)
           "fsdp_config.fsdp_backward_prefetch:10");
 }
 
+// torch.distributed.fsdp.ShardingStrategy: what is cut by which, and what each node has whole.
+TEST(fsdp_strategies)
+{
+    static const struct {
+        const char *strategy, *settings, *unread;
+    } all[] = {
+        {"FULL_SHARD", "{\"parallel.zero\":3}", ""},
+        {"SHARD_GRAD_OP", "{\"parallel.zero\":2}", ""},
+        {"NO_SHARD", "{\"parallel.zero\":0}", ""},
+        {"HYBRID_SHARD", "{\"parallel.zero\":3}", "fsdp_config.fsdp_sharding_strategy:3"},
+        {"HYBRID_SHARD_ZERO2", "{\"parallel.zero\":2}", "fsdp_config.fsdp_sharding_strategy:3"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: %s\n",
+                 all[i].strategy);
+        check("acc.yaml", text, all[i].settings, all[i].unread);
+    }
+    check("sft.yaml", "max_length: 128\nfsdp: no_shard auto_wrap\n", "{\"parallel.zero\":0}", "");
+    check("sft.yaml",
+          "max_length: 128\nfsdp: full_shard\ngradient_checkpointing: false\n"
+          "fsdp_config: {activation_checkpointing: true}\n",
+          "{\"memory.recompute\":\"full\"}", "");
+    check("sft.yaml", "max_length: 128\nfsdp: hybrid_shard auto_wrap\n", "{\"parallel.zero\":3}",
+          "fsdp:2");
+}
+
 TEST(nanotron_recipe)
 {
     check("nano.yaml",
@@ -418,6 +479,22 @@ TEST(nanotron_recipe)
           "\"workload.samples_per_batch\":16,\"memory.recompute\":\"full\","
           "\"stack.gradient_reduce_dtype\":\"fp32\",\"parallel.stage_layers\":\"nanotron\"}",
           "model.model_config.sliding_window_size:15");
+}
+
+TEST(tells_other_precisions)
+{
+    check("acc.yaml", "num_machines: 1\nnum_processes: 8\nmixed_precision: fp8\n", "{}",
+          "mixed_precision:3");
+    check("acc.yaml", "num_machines: 1\nnum_processes: 8\nmixed_precision: 'no'\n", "{}",
+          "mixed_precision:3");
+    check("nemo.yaml", "model:\n  encoder_seq_length: 128\ntrainer:\n  precision: 16\n", "{}",
+          "trainer.precision:4");
+    check("nemo.yaml", "model:\n  encoder_seq_length: 128\ntrainer:\n  precision: bf16-mixed\n",
+          "{}", "");
+    check("a.toml", "[training]\nmixed_precision_param = \"float32\"\n", "{}",
+          "training.mixed_precision_param:2");
+    check("nano.yaml", "model: {dtype: float32}\ntokens: {sequence_length: 128}\n", "{}",
+          "model.dtype:1");
 }
 
 TEST(yaml_merges_and_refers)
@@ -500,6 +577,13 @@ TEST(errors_say_where)
                 "a.json:3:1: string or '}' expected "
                 "near '}'");
     check_error("a.sh",
+                "torchrun p.py --bf16 --num-layers 2 --use-megatron-fsdp "
+                "--data-parallel-sharding-strategy optim_gradients",
+                "a.sh:1: data-parallel-sharding-strategy: expected no_shard, optim, optim_grads or "
+                "optim_grads_params, got \"optim_gradients\"");
+    check_error("a.sh", "torchrun p.py --bf16 --num-layers 2 --recompute-granularity",
+                "a.sh:1: recompute-granularity: expected a text, got true");
+    check_error("a.sh",
                 "torchrun --nproc_per_node 8 p.py --num-layers 2 --tensor-model-parallel-size 3 "
                 "--bf16",
                 "a.sh: 8 GPUs are no multiple of tp x cp x pp, which is 3");
@@ -508,6 +592,31 @@ TEST(errors_say_where)
                 "[1]*2",
                 "a.sh:1: moe-layer-freq: expected N, or a list such as [0]*3+[1]*58 of as many as "
                 "layers, 3");
+}
+
+// Numbers that no job has are refused by name later; until then nothing is divided by them, and no
+// product of them is more than an integer holds.
+TEST(numbers_of_no_job)
+{
+    check("a.sh",
+          "torchrun p.py --num-layers 2 --bf16 --pipeline-model-parallel-size 0 "
+          "--recompute-granularity full --recompute-method block",
+          "{\"parallel.pp\":0,\"memory.recompute\":\"full\"}", "recompute-method:1");
+    check("a.sh",
+          "torchrun --nproc_per_node 8 --nnodes 1000000000000000 p.py --num-layers 2 --bf16 "
+          "--tensor-model-parallel-size 1000000000000 --context-parallel-size 1000000000000 "
+          "--micro-batch-size 1000000000000 --vocab-size 100 "
+          "--make-vocab-size-divisible-by 1000000000000",
+          "{\"parallel.tp\":1000000000000,\"parallel.dp\":null,\"model.vocab\":null}", "");
+    check_error("a.toml", "[training]\nglobal_batch_size = 2.5\n",
+                "a.toml:2: training.global_batch_size: expected a whole number of at least -1, got "
+                "2.5");
+    check_error("a.toml", "[parallelism]\ndata_parallel_shard_degree = 1e300\n",
+                "a.toml:2: parallelism.data_parallel_shard_degree: expected a whole number of at "
+                "least -1, got 1e300");
+    check_error("a.json", "{\"zero_optimization\": {\"mics_shard_size\": 2.5}}",
+                "a.json:1: zero_optimization.mics_shard_size: expected a whole number of at least "
+                "-1, got 2.5");
 }
 
 // A text that grows by itself ends.

@@ -130,21 +130,6 @@ static bool make(sp_prng *prng, sp_scenario *scenario)
     return good;
 }
 
-static void put(json_t *document, const char *key, json_t *value)
-{
-    char part[SP_JSON_PATH];
-    json_t *object = document;
-    while (sp_json_path_next(&key, part)) {
-        json_t *inner = json_object_get(object, part);
-        if (!json_is_object(inner)) {
-            inner = json_object();
-            sp_json_put(object, part, inner);
-        }
-        object = inner;
-    }
-    sp_json_put(object, part, value);
-}
-
 static json_t *without_names(const json_t *resolved)
 {
     json_t *copy = json_deep_copy(resolved);
@@ -197,19 +182,22 @@ static void check_same(const framework *of, const sp_scenario *scenario, const c
         const char *key = json_string_value(json_object_get(item, "key"));
         json_t *value = framework_get(from, key);
         // Null: the scenario does not have it.
-        put(document, key,
-            value != NULL ? json_deep_copy(value) : json_incref(json_object_get(item, "value")));
+        framework_put_at(document, key,
+                         value != NULL ? json_deep_copy(value)
+                                       : json_incref(json_object_get(item, "value")));
     }
     if (framework_get(document, "parallel.dp") == NULL) {
-        put(document, "parallel.dp", json_deep_copy(framework_get(from, "parallel.dp")));
+        framework_put_at(document, "parallel.dp",
+                         json_deep_copy(framework_get(from, "parallel.dp")));
     }
     if (framework_get(document, "workload.samples_per_batch") == NULL) {
         json_object_del(json_object_get(document, "schedule"), "microbatches");
-        put(document, "workload.samples_per_batch",
-            json_deep_copy(framework_get(from, "workload.samples_per_batch")));
+        framework_put_at(document, "workload.samples_per_batch",
+                         json_deep_copy(framework_get(from, "workload.samples_per_batch")));
     }
     if (framework_get(document, "workload.uniform") == NULL) {
-        put(document, "workload.uniform", json_deep_copy(framework_get(from, "workload.uniform")));
+        framework_put_at(document, "workload.uniform",
+                         json_deep_copy(framework_get(from, "workload.uniform")));
     }
     sp_error err = {0};
     sp_scenario again = {0};
@@ -349,8 +337,7 @@ TEST(names_are_the_frameworks_own)
     }
     for (size_t f = 0; f < sizeof framework_sources / sizeof framework_sources[0]; f++) {
         const framework *of = framework_find(framework_sources[f].framework);
-        for (const framework_row *row = of->rows;
-             row->key != NULL || row->names[0] != NULL || row->also != NULL; row++) {
+        for (const framework_row *row = of->rows; row->key != NULL; row++) {
             const char *name = row->names[of->dialect];
             if (name != NULL && !sp_names_hold(framework_sources[f].names, name)) {
                 fail_msg("%s has no argument %s", of->name, name);

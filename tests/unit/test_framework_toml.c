@@ -89,6 +89,8 @@ static const char *const bad[] = {
     "a = 1979-05-27T07:32",    //
     "a = \"\"\"\"\"\"\"\"\"",  // nine quotes: no more than five end a string
     "# \x01",                  //
+    // what parts the names of paths within the reader
+    "\"a\\u001fb\" = []\n[[a.b]]\n[\"a\\u001fb\".c]\nd = 1",
 };
 
 TEST(means_what_the_specification_says)
