@@ -875,12 +875,10 @@ static void print_category(cli_table *table, const sp_execution *execution, int 
     if (predicted == 0 && measured == 0) {
         return;
     }
-    char left[CLI_GROUPED];
-    char right[CLI_GROUPED];
     cli_row_begin(table);
     cli_cell(table, "  %s", sp_memory_category_names[category]);
-    cli_cell(table, "%s", cli_grouped(predicted, left));
-    cli_cell(table, "%s", cli_grouped(measured, right));
+    cli_count_cell(table, predicted);
+    cli_count_cell(table, measured);
     if (differ == 0) {
         cli_cell(table, "equal on every rank");
     } else {
