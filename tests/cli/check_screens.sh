@@ -136,6 +136,10 @@ expect "iteration_ms of --csv" "$(awk -F'[:,]' '/^      "iteration_ms": [0-9]/ {
 "$program" reproduce zb_table5 zb_v --csv -q | awk -F, '/^zb/ {print $4}' >computed.csv
 "$program" reproduce zb_table5 zb_v --json -q | sed -n 's/^ *"computed": \(.*\),$/\1/p' >computed.json
 [ "$(wc -l <computed.csv)" -ge 10 ] && cmp computed.json computed.csv || complain "reproduce --csv: other figures"
+"$program" run small.json --backend host --prove --csv -q >tensors.csv
+"$program" run small.json --backend host --prove --json -q >tensors.json
+[ "$(grep -c . tensors.csv)" -gt 10 ] || complain "run --prove --csv: $(wc -l <tensors.csv) lines"
+expect "tensors of --prove --csv" "$(grep -c '"elements":' tensors.json)" "$(sed 1d tensors.csv | wc -l)"
 few=$(grep -c '^warning: ' short.err)
 [ "$few" -le 3 ] || complain "$few warnings"
 expect "warnings told to be more" "$(($(grep -c '^warning: ' wide.err) - few))" "$(sed -n 's/^warnings: \([0-9]*\) more.*/\1/p' short.err)"
