@@ -307,6 +307,9 @@ static int check_usage(const plan_args *args, const cli_operands *operands)
     if (args->check == NULL && operands->count == 0) {
         return cli_usage_error(&cli_cmd_plan, "'plan' needs SCENARIO");
     }
+    if (args->output == NULL && (args->common.csv || args->common.markdown)) {
+        return cli_usage_error(&cli_cmd_plan, "--csv and --markdown are of the table of -o");
+    }
     if (!args->stream && args->ahead > 0) {
         return cli_usage_error(&cli_cmd_plan, "--ahead needs --stream");
     }
