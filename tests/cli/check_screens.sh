@@ -138,8 +138,8 @@ expect "iteration_ms of --csv" "$(awk -F'[:,]' '/^      "iteration_ms": [0-9]/ {
 [ "$(wc -l <computed.csv)" -ge 10 ] && cmp computed.json computed.csv || complain "reproduce --csv: other figures"
 "$program" run small.json --backend host --prove --csv -q >tensors.csv
 "$program" run small.json --backend host --prove --json -q >tensors.json
-[ "$(grep -c . tensors.csv)" -gt 10 ] || complain "run --prove --csv: $(wc -l <tensors.csv) lines"
-expect "tensors of --prove --csv" "$(grep -c '"elements":' tensors.json)" "$(sed 1d tensors.csv | wc -l)"
+sed -n 's,^ \{10\}"name": "gradients/\(.*\)".*,\1,p' tensors.json >tensors
+[ "$(wc -l <tensors)" -gt 10 ] && sed 1d tensors.csv | cut -d, -f 1 | cmp tensors - || complain "run --prove --csv: other tensors"
 few=$(grep -c '^warning: ' short.err)
 [ "$few" -le 3 ] || complain "$few warnings"
 expect "warnings told to be more" "$(($(grep -c '^warning: ' wide.err) - few))" "$(sed -n 's/^warnings: \([0-9]*\) more.*/\1/p' short.err)"
