@@ -383,6 +383,8 @@ void cli_cell(cli_table *table, const char *format, ...) SP_PRINTF(2, 3);
 // A number by its format, "-" where it is not finite. In CSV it has all digits, and a percentage is
 // a share of one.
 void cli_number_cell(cli_table *table, const char *format, double value);
+// As cli_grouped() has it; in CSV its digits alone.
+void cli_count_cell(cli_table *table, int64_t count);
 // All columns from here on that are figures, up to one that is none.
 void cli_figure_cells(cli_table *table, double (*value)(const void *source, const char *key),
                       const void *source);

@@ -263,8 +263,6 @@ static sp_status draw_memory_curve(const sp_scenario *scenario, const sp_batches
     return status;
 }
 
-enum { COLUMN = 18 };
-
 // "2804.7", "oom", with "*" or "tight" behind it; returns whether it was made for less memory.
 static bool print_cell(cli_table *table, const json_t *row, double limit_gib)
 {
@@ -422,6 +420,9 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     }
     if (status == SP_OK && args->memory_curve && (args->schedules != NULL || args->best_layout)) {
         status = sp_error_set(err, SP_ERR_USAGE, "--memory-curve is of strategies in one layout");
+    }
+    if (status == SP_OK && args->memory_curve && args->train_tokens != NULL) {
+        status = sp_error_set(err, SP_ERR_USAGE, "--train-tokens has no use with --memory-curve");
     }
     const char *const replaced = cmp->of_schedules ? "schedule.kind=" : "strategy.kind=";
     for (int i = 0; status == SP_OK && i < args->set.count; i++) {

@@ -207,7 +207,6 @@ static void print_histogram(const source *from)
 {
     static const char bar[BAR_CELLS + 1] = "########################";
     const sp_length_stats *stats = &from->stats;
-    char text[CLI_GROUPED];
     cli_table table;
     int64_t most = 1;
     for (int i = 0; i < stats->bin_count; i++) {
@@ -220,8 +219,8 @@ static void print_histogram(const source *from)
         // Rounded up, so that no bin with a document looks empty.
         int cells = (int)((bin->samples * BAR_CELLS + most - 1) / most);
         cli_row_begin(&table);
-        cli_cell(&table, "%s", cli_grouped(bin->upto, text));
-        cli_cell(&table, "%s", cli_grouped(bin->samples, text));
+        cli_count_cell(&table, bin->upto);
+        cli_count_cell(&table, bin->samples);
         cli_number_cell(&table, "%.2f%%", 100.0 * (double)bin->samples / (double)stats->count);
         cli_number_cell(&table, "%.2f%%", 100.0 * (double)bin->tokens / (double)stats->tokens);
         cli_number_cell(&table, "%.2f%%", 100.0 * bin->sum_squares / stats->sum_squares);
@@ -243,21 +242,20 @@ static void print_rows(const source *from, int count)
     cli_table_begin(&table, columns, NULL, SOURCES_SHOWN);
     for (int i = 0; i < count; i++) {
         const sp_length_stats *stats = &from[i].stats;
-        char text[CLI_GROUPED];
         cli_row_begin(&table);
         cli_cell(&table, "%s", from[i].name);
-        cli_cell(&table, "%s", cli_grouped(stats->count, text));
-        cli_cell(&table, "%s", cli_grouped(stats->tokens, text));
+        cli_count_cell(&table, stats->count);
+        cli_count_cell(&table, stats->tokens);
         cli_number_cell(&table, "%.1f", stats->mean);
-        cli_cell(&table, "%s", cli_grouped(stats->min, text));
+        cli_count_cell(&table, stats->min);
         for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
             for (int q = 0; q < SP_LENGTH_QUANTILES; q++) {
                 if (strcmp(sp_length_quantile_names[q], names[n]) == 0) {
-                    cli_cell(&table, "%s", cli_grouped(stats->quantiles[q], text));
+                    cli_count_cell(&table, stats->quantiles[q]);
                 }
             }
         }
-        cli_cell(&table, "%s", cli_grouped(stats->max, text));
+        cli_count_cell(&table, stats->max);
         cli_row_end(&table);
     }
     cli_table_end(&table);

@@ -85,11 +85,10 @@ static int print_plans(const plan_args *args, const sp_result *result)
     cli_table_begin(&table, columns, NULL, BATCHES_SHOWN);
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_result *batch = &result->batches[b];
-        char tokens[CLI_GROUPED];
         cli_row_begin(&table);
         cli_cell(&table, "%zu", b);
         cli_cell(&table, "%lld", (long long)batch->facts.samples);
-        cli_cell(&table, "%s", cli_grouped(batch->facts.tokens, tokens));
+        cli_count_cell(&table, batch->facts.tokens);
         cli_cell(&table, "%lld", (long long)batch->facts.microbatches);
         cli_number_cell(&table, "%.1f", sp_ms_from_ns(batch->iteration_ns));
         cli_number_cell(&table, "%.1f", batch->facts.lower_bound_ns / SP_NS_PER_MS);
@@ -307,6 +306,9 @@ static int check_usage(const plan_args *args, const cli_operands *operands)
     }
     if (args->check == NULL && operands->count == 0) {
         return cli_usage_error(&cli_cmd_plan, "'plan' needs SCENARIO");
+    }
+    if (args->output == NULL && (args->common.csv || args->common.markdown)) {
+        return cli_usage_error(&cli_cmd_plan, "--csv and --markdown are of the table of -o");
     }
     if (!args->stream && args->ahead > 0) {
         return cli_usage_error(&cli_cmd_plan, "--ahead needs --stream");

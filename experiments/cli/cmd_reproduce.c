@@ -14,7 +14,6 @@
 enum { VERDICT = 160 };
 
 enum {
-    CELL = 32,
     MOST_ROWS = 60,
     WORST_ROWS = 10,
     FILE_BYTES = 900,
@@ -27,43 +26,45 @@ enum {
 
 // ---- the table ----
 
-static const char *value_text(double value, const char *before, char text[CELL])
+static void value_cell(cli_table *table, double value)
 {
-    snprintf(text, CELL, isfinite(value) ? "%s%.*g" : "-", before, fabs(value) < 1.0 ? 4 : 6,
-             value);
-    return text;
+    cli_number_cell(table, fabs(value) < 1.0 ? "%.4g" : "%.6g", value);
 }
 
-static const char *error_text(double error, bool relative, bool with_sign, char text[CELL])
+static void error_cell(cli_table *table, double error, bool relative, bool with_sign)
 {
-    if (!isfinite(error)) {
-        return "-";
-    }
     if (relative) {
-        snprintf(text, CELL, with_sign ? "%+.2f %%" : "%.2f %%", 100.0 * error);
+        cli_number_cell(table, with_sign ? "%+.2f %%" : "%.2f %%", 100.0 * error);
     } else {
-        snprintf(text, CELL, with_sign ? "%+.4g" : "%.4g", error);
+        cli_number_cell(table, with_sign ? "%+.4g" : "%.4g", error);
     }
+}
+
+static const char *error_text(double error, bool relative, char text[CLI_PERCENT])
+{
+    if (relative) {
+        return cli_percent(error, "%.2f %%", text);
+    }
+    snprintf(text, CLI_PERCENT, isfinite(error) ? "%.4g" : "-", error);
     return text;
 }
 
 static void print_row(cli_table *table, const figure_outcome *o)
 {
     static const char *const claims[] = {[FIGURE_AT_LEAST] = ">= ", [FIGURE_AT_MOST] = "<= "};
-    char published[CELL];
-    char computed[CELL];
-    char error[CELL];
-    char bar[CELL];
-    const char *claim = o->claim == FIGURE_EQUAL ? "" : claims[o->claim];
     if (!cli_row_begin(table)) {
         return;
     }
     cli_cell(table, "  %s", o->label);
-    cli_cell(table, "%s", value_text(o->published, claim, published));
-    cli_cell(table, "%s", value_text(o->computed, "", computed));
-    cli_cell(table, "%s", error_text(o->error, o->relative, true, error));
+    if (o->claim == FIGURE_EQUAL) {
+        value_cell(table, o->published);
+    } else {
+        cli_cell(table, "%s%.*g", claims[o->claim], fabs(o->published) < 1.0 ? 4 : 6, o->published);
+    }
+    value_cell(table, o->computed);
+    error_cell(table, o->error, o->relative, true);
     if (o->has_bar) {
-        cli_cell(table, "%s", error_text(o->bar, o->relative, false, bar));
+        error_cell(table, o->bar, o->relative, false);
         cli_cell(table, "%s%s", o->within ? "within" : "outside", o->fitted ? ", fitted" : "");
     }
     cli_row_end(table);
@@ -127,14 +128,14 @@ static void print_rows(FILE *out, const figure_reproduction *r, int most)
 
 static const char *verdict_text(const figure_reproduction *r, char text[VERDICT])
 {
-    char error[CELL];
-    char bar[CELL];
+    char error[CLI_PERCENT];
+    char bar[CLI_PERCENT];
     char fitted[VERDICT / 2] = "";
     if (r->of_table) {
         snprintf(text, VERDICT, "%s: %s error of %zu rows %s, bar %s%s",
                  r->within ? "within" : "outside", r->relative ? "mean" : "largest", r->count,
-                 error_text(r->table_error, r->relative, false, error),
-                 error_text(r->table_bar, r->relative, false, bar),
+                 error_text(r->table_error, r->relative, error),
+                 error_text(r->table_bar, r->relative, bar),
                  r->spec->fitted ? ", a profile fitted to them" : "");
         return text;
     }

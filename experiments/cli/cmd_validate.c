@@ -129,6 +129,9 @@ static int validate_with_backend(const validate_args *args)
                                         : validate_scenario(args, document);
 }
 
+// The options that say how.
+#define HOW "--device, --clock, --precision, --seed, --steps, --lr, --warmup and --option"
+
 static bool says_how(const cli_execute *execute)
 {
     return execute->clock != NULL || execute->precision != NULL || execute->device != 0 ||
@@ -152,8 +155,7 @@ static const char *wrong_remote_usage(const validate_args *args)
         return "-o keeps a report, --export has none";
     }
     if (args->executed != NULL && says_how(&args->execute)) {
-        return "--executed has its own --device, --clock, --precision, --seed, --steps and "
-               "--option";
+        return "--executed has its own " HOW;
     }
     return NULL;
 }
@@ -187,8 +189,7 @@ static const char *wrong_log_usage(const validate_args *args, int operands)
     }
     if (says_how(&args->execute) || args->repeat != 0 || args->export != NULL ||
         args->executed != NULL) {
-        return "--export, --executed, --repeat, --device, --clock, --precision, --seed, --steps "
-               "and --option need --backend";
+        return "--export, --executed, --repeat, " HOW " need --backend";
     }
     return NULL;
 }
@@ -209,8 +210,7 @@ static const char *wrong_usage(const validate_args *args, int operands)
     }
     if (args->output != NULL || says_how(&args->execute) || args->repeat != 0 ||
         args->export != NULL || args->executed != NULL) {
-        return "-o, --export, --executed, --repeat, --device, --clock, --precision, --seed, "
-               "--steps and --option need --backend";
+        return "-o, --export, --executed, --repeat, " HOW " need --backend";
     }
     if (operands > 0) {
         return "SCENARIO needs --backend NAME or --log FILE";

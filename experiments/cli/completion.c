@@ -4,10 +4,96 @@
 #include "experiments/cli/cli.h"
 #include "sim/scenario/scenario.h"
 
-// ---- bash: a function whose cases are written out ----
+// ---- what the shells share ----
 
 // What words are there is the help's to say, which prints these scripts.
 static cli_known known;
+
+static void put_setting_keys(FILE *out)
+{
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", setting->key);
+    }
+}
+
+static void put_names_of(FILE *out, const cli_option *option)
+{
+    for (int n = 0; option->names[n] != NULL; n++) {
+        fprintf(out, "%s%s", n > 0 ? " " : "", option->names[n]);
+    }
+}
+
+// The setting that an option states, as --cluster does, where its values have names; else NULL.
+static const sp_setting *stated_by(const cli_option *option)
+{
+    const sp_setting *setting = option->kind == CLI_FLAG ? NULL : sp_setting_find(option->name);
+    bool named = setting != NULL && known.setting_value(setting, 0) != NULL;
+    return option->names == NULL && named ? setting : NULL;
+}
+
+static bool is_set(const cli_option *option)
+{
+    return option->kind == CLI_LIST && strcmp(option->name, "set") == 0;
+}
+
+// What `help` explains.
+static void put_help_words(FILE *out)
+{
+    for (int i = 0; known.command_at(i) != NULL; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", known.command_at(i)->name);
+    }
+    for (int i = 0; known.list_at(i) != NULL; i++) {
+        fprintf(out, " %s", known.list_at(i));
+    }
+    fputc(' ', out);
+    put_setting_keys(out);
+}
+
+// Cases of a shell's function that prints the values of a setting.
+static void put_cases(FILE *out, const char *before, const char *between, const char *after)
+{
+    const sp_setting *setting = NULL;
+    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
+        const char *value = known.setting_value(setting, 0);
+        if (value == NULL) {
+            continue;
+        }
+        fprintf(out, "%s%s%s", before, setting->key, between);
+        for (int v = 1; value != NULL; value = known.setting_value(setting, v++)) {
+            fprintf(out, "%s%s", v > 1 ? " " : "", value);
+        }
+        fputs(after, out);
+    }
+}
+
+// That function in bash and in zsh.
+static void put_setting_values(FILE *out)
+{
+    fputs("_slimpack_values() # KEY\n{\n    case \"$1\" in\n", out);
+    put_cases(out, "    ", ") echo \"", "\" ;;\n");
+    fputs("    esac\n}\n", out);
+}
+
+enum { OPERANDS = 128 };
+
+// What prints the words that operands of the command may be beside files, for a shell in which
+// `program` is this one; NULL: there are none.
+static const char *operand_words(const cli_command *command, const char *program,
+                                 char text[OPERANDS])
+{
+    const char *setting = command == &cli_cmd_tune      ? "model"
+                          : command == &cli_cmd_lengths ? "workload.lengths"
+                                                        : NULL;
+    if (command == &cli_cmd_reproduce) {
+        snprintf(text, OPERANDS, "%s reproduce --csv 2>/dev/null | sed \"1d;s/,.*//\"", program);
+        return text;
+    }
+    snprintf(text, OPERANDS, "_slimpack_values %s", setting != NULL ? setting : "");
+    return setting != NULL ? text : NULL;
+}
+
+// ---- bash: a function whose cases are written out ----
 
 static void put_words(FILE *out, const cli_command *command)
 {
@@ -52,9 +138,7 @@ static void put_names(FILE *out)
             }
             fprintf(out, "        \"%s --%s\")\n            words=\"", known.command_at(i)->name,
                     option->name);
-            for (int n = 0; option->names[n] != NULL; n++) {
-                fprintf(out, "%s%s", n > 0 ? " " : "", option->names[n]);
-            }
+            put_names_of(out, option);
             fputs("\"\n"
                   "            mapfile -t COMPREPLY < <(compgen -P \"${word%\"${word##*,}\"}\" \\\n"
                   "                -W \"$words\" -- \"${word##*,}\")\n"
@@ -71,9 +155,8 @@ static void put_stated(FILE *out)
     for (int i = 0; known.command_at(i) != NULL; i++) {
         for (const cli_option *option = known.command_at(i)->options; option->name != NULL;
              option++) {
-            const sp_setting *setting = sp_setting_find(option->name);
-            if (option->kind == CLI_FLAG || option->names != NULL || setting == NULL ||
-                known.setting_value(setting, 0) == NULL) {
+            const sp_setting *setting = stated_by(option);
+            if (setting == NULL) {
                 continue;
             }
             fprintf(out,
@@ -84,33 +167,6 @@ static void put_stated(FILE *out)
                     "            ;;\n",
                     known.command_at(i)->name, option->name, setting->key);
         }
-    }
-}
-
-// A function that prints the values of a setting with names.
-static void put_setting_values(FILE *out)
-{
-    fputs("_slimpack_values() # KEY\n{\n    case \"$1\" in\n", out);
-    const sp_setting *setting = NULL;
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        const char *value = known.setting_value(setting, 0);
-        if (value == NULL) {
-            continue;
-        }
-        fprintf(out, "    %s) echo \"", setting->key);
-        for (int v = 1; value != NULL; value = known.setting_value(setting, v++)) {
-            fprintf(out, "%s%s", v > 1 ? " " : "", value);
-        }
-        fputs("\" ;;\n", out);
-    }
-    fputs("    esac\n}\n", out);
-}
-
-static void put_setting_keys(FILE *out)
-{
-    const sp_setting *setting = NULL;
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", setting->key);
     }
 }
 
@@ -158,7 +214,7 @@ static void put_set_case(FILE *out)
     for (int i = 0; known.command_at(i) != NULL; i++) {
         for (const cli_option *option = known.command_at(i)->options; option->name != NULL;
              option++) {
-            if (option->kind == CLI_LIST && strcmp(option->name, "set") == 0) {
+            if (is_set(option)) {
                 fprintf(out, "%s\"%s --set\"", first ? "        " : " | ",
                         known.command_at(i)->name);
                 first = false;
@@ -170,7 +226,7 @@ static void put_set_case(FILE *out)
           out);
 }
 
-// Options of each command, and what `help` explains.
+// Options of each command, what `help` explains, and what else operands may be.
 static void put_words_of_commands(FILE *out)
 {
     for (int i = 0; known.command_at(i) != NULL; i++) {
@@ -182,14 +238,18 @@ static void put_words_of_commands(FILE *out)
           "        if [ \"$command\" = help ] && [ \"${word#-}\" = \"$word\" ]; then\n"
           "            words=\"",
           out);
+    put_help_words(out);
+    fputs("\"\n"
+          "        elif [ \"${word#-}\" = \"$word\" ]; then\n"
+          "            case \"$command\" in\n",
+          out);
     for (int i = 0; known.command_at(i) != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", known.command_at(i)->name);
+        char text[OPERANDS];
+        const char *words = operand_words(known.command_at(i), "\"${COMP_WORDS[0]}\"", text);
+        if (words != NULL) {
+            fprintf(out, "            %s) words=$(%s) ;;\n", known.command_at(i)->name, words);
+        }
     }
-    for (int i = 0; known.list_at(i) != NULL; i++) {
-        fprintf(out, " %s", known.list_at(i));
-    }
-    fputc(' ', out);
-    put_setting_keys(out);
 }
 
 static void print_bash(FILE *out)
@@ -228,14 +288,7 @@ static void print_bash(FILE *out)
           "        case \"$command\" in\n",
           out);
     put_words_of_commands(out);
-    fputs("\"\n"
-          "        elif [ \"${word#-}\" = \"$word\" ]; then\n"
-          "            case \"$command\" in\n"
-          "            tune) words=$(_slimpack_values model) ;;\n"
-          "            lengths) words=$(_slimpack_values workload.lengths) ;;\n"
-          "            reproduce) words=$(\"${COMP_WORDS[0]}\" reproduce --csv 2>/dev/null | sed "
-          "'1d;s/,.*//') ;;\n"
-          "            *) words= ;;\n"
+    fputs("            *) words= ;;\n"
           "            esac\n"
           "            mapfile -t COMPREPLY < <(compgen -f -W \"$words\" -- \"$word\")\n"
           "            return\n"
@@ -262,63 +315,6 @@ static void put_quoted(FILE *out, const char *text, const char *escaped)
     }
 }
 
-static void put_names_of(FILE *out, const cli_option *option)
-{
-    for (int n = 0; option->names[n] != NULL; n++) {
-        fprintf(out, "%s%s", n > 0 ? " " : "", option->names[n]);
-    }
-}
-
-// The setting that an option states, as --cluster does, where its values have names; else NULL.
-static const sp_setting *stated_by(const cli_option *option)
-{
-    const sp_setting *setting = option->kind == CLI_FLAG ? NULL : sp_setting_find(option->name);
-    bool named = setting != NULL && known.setting_value(setting, 0) != NULL;
-    return option->names == NULL && named ? setting : NULL;
-}
-
-static bool is_set(const cli_option *option)
-{
-    return option->kind == CLI_LIST && strcmp(option->name, "set") == 0;
-}
-
-// The setting whose values are operands of the command, beside files; NULL: none is.
-static const char *operand_setting(const cli_command *command)
-{
-    return command == &cli_cmd_tune      ? "model"
-           : command == &cli_cmd_lengths ? "workload.lengths"
-                                         : NULL;
-}
-
-static void put_help_words(FILE *out)
-{
-    for (int i = 0; known.command_at(i) != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", known.command_at(i)->name);
-    }
-    for (int i = 0; known.list_at(i) != NULL; i++) {
-        fprintf(out, " %s", known.list_at(i));
-    }
-    fputc(' ', out);
-    put_setting_keys(out);
-}
-
-// Cases of a function that prints the values of a setting, by `format` of a key and its values.
-static void put_cases(FILE *out, const char *before, const char *between, const char *after)
-{
-    const sp_setting *setting = NULL;
-    for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
-        const char *value = known.setting_value(setting, 0);
-        if (value == NULL) {
-            continue;
-        }
-        fprintf(out, "%s%s%s", before, setting->key, between);
-        for (int v = 1; value != NULL; value = known.setting_value(setting, v++)) {
-            fprintf(out, " %s", value);
-        }
-        fputs(after, out);
-    }
-}
-
 // ---- zsh: specifications of _arguments ----
 
 static void put_zsh_action(FILE *out, const cli_option *option)
@@ -336,35 +332,38 @@ static void put_zsh_action(FILE *out, const cli_option *option)
     } else if (is_set(option)) {
         fputs("_slimpack_set", out);
     } else if (setting != NULL) {
-        fprintf(out, "{ _slimpack_values %s; _files }", setting->key);
+        fprintf(out, "{ compadd - $(_slimpack_values %s); _files }", setting->key);
     } else if (cli_is_file(option->kind)) {
         fputs(option->kind == CLI_FOLDER ? "_files -/" : "_files", out);
     }
 }
 
-static void put_zsh_option(FILE *out, const cli_option *option)
+static void put_zsh_form(FILE *out, const cli_option *option, const char *name, const char *sign)
 {
     bool many = option->kind == CLI_LIST || option->kind == CLI_FILES;
-    const char *sign = option->kind == CLI_FLAG ? "" : "=";
-    fputs(" \\\n            ", out);
-    if (option->letter != '\0') {
-        fprintf(out, "'%s-%c%s[", many ? "*" : "", option->letter,
-                option->kind == CLI_FLAG ? "" : "+");
-        put_quoted(out, option->help, "[]:\\");
-        fputc(']', out);
-        put_zsh_action(out, option);
-        fputs("' ", out);
-    }
-    fprintf(out, "'%s--%s%s[", many ? "*" : "", option->name, sign);
+    fprintf(out, "'%s%s%s[", many ? "*" : "", name, option->kind == CLI_FLAG ? "" : sign);
     put_quoted(out, option->help, "[]:\\");
     fputc(']', out);
     put_zsh_action(out, option);
     fputc('\'', out);
 }
 
+static void put_zsh_option(FILE *out, const cli_option *option)
+{
+    char name[64];
+    fputs(" \\\n            ", out);
+    if (option->letter != '\0') {
+        put_zsh_form(out, option, (const char[]){'-', option->letter, '\0'}, "+");
+        fputc(' ', out);
+    }
+    snprintf(name, sizeof name, "--%s", option->name);
+    put_zsh_form(out, option, name, "=");
+}
+
 static void put_zsh_operands(FILE *out, const cli_command *command)
 {
-    const char *setting = operand_setting(command);
+    char text[OPERANDS];
+    const char *words = operand_words(command, "slimpack", text);
     if (command->operands == NULL) {
         return;
     }
@@ -375,12 +374,8 @@ static void put_zsh_operands(FILE *out, const cli_command *command)
         fputs("{ compadd - ", out);
         put_help_words(out);
         fputs(" }'", out);
-    } else if (command == &cli_cmd_reproduce) {
-        fputs("{ compadd - $(slimpack reproduce --csv 2>/dev/null | sed \"1d;s/,.*//\"); _files "
-              "}'",
-              out);
-    } else if (setting != NULL) {
-        fprintf(out, "{ _slimpack_values %s; _files }'", setting);
+    } else if (words != NULL) {
+        fprintf(out, "{ compadd - $(%s); _files }'", words);
     } else {
         fputs("_files'", out);
     }
@@ -389,15 +384,13 @@ static void put_zsh_operands(FILE *out, const cli_command *command)
 static void print_zsh(FILE *out)
 {
     fputs("#compdef slimpack\n"
-          "# zsh completion for slimpack, written by 'slimpack help --completion zsh'\n"
-          "_slimpack_values() # KEY\n{\n    case $1 in\n",
+          "# zsh completion for slimpack, written by 'slimpack help --completion zsh'\n",
           out);
-    put_cases(out, "    ", ") compadd -", " ;;\n");
-    fputs("    esac\n}\n"
-          "_slimpack_set()\n"
+    put_setting_values(out);
+    fputs("_slimpack_set()\n"
           "{\n"
           "    if compset -P '*='; then\n"
-          "        _slimpack_values ${IPREFIX%=}\n"
+          "        compadd - $(_slimpack_values ${IPREFIX%=})\n"
           "    else\n"
           "        compadd -S = - ",
           out);
@@ -479,7 +472,8 @@ static void put_fish_option(FILE *out, const cli_command *command, const cli_opt
 
 static void put_fish_operands(FILE *out, const cli_command *command)
 {
-    const char *setting = operand_setting(command);
+    char text[OPERANDS];
+    const char *words = operand_words(command, "slimpack", text);
     if (command->operands == NULL) {
         return;
     }
@@ -488,10 +482,8 @@ static void put_fish_operands(FILE *out, const cli_command *command)
         fputs(" -a '", out);
         put_help_words(out);
         fputs("'\n", out);
-    } else if (command == &cli_cmd_reproduce) {
-        fputs(" -F -a '(slimpack reproduce --csv 2>/dev/null | sed \"1d;s/,.*//\")'\n", out);
-    } else if (setting != NULL) {
-        fprintf(out, " -F -a '(_slimpack_values %s)'\n", setting);
+    } else if (words != NULL) {
+        fprintf(out, " -F -a '(%s)'\n", words);
     } else {
         fputs(" -F\n", out);
     }
@@ -502,7 +494,7 @@ static void print_fish(FILE *out)
     fputs("# fish completion for slimpack, written by 'slimpack help --completion fish'\n"
           "function _slimpack_values # KEY\n    switch $argv[1]\n",
           out);
-    put_cases(out, "        case ", "; printf '%s\\n'", "\n");
+    put_cases(out, "        case ", "; printf '%s\\n' ", "\n");
     fputs("    end\n"
           "end\n"
           "function _slimpack_token\n"

@@ -735,24 +735,25 @@ void cli_print_execution(FILE *out, const sp_scenario *scenario, const sp_execut
 
 // ---- gradients ----
 
-static void print_proven(FILE *out, const sp_proven_tensor *tensor)
+static void print_tensors(const sp_proof *proof)
 {
-    const char *slash = strchr(tensor->name, '/'); // "gradients/NAME"
-    fprintf(out, "    %-42s %12lld %12.2e %12.2e %10.1e%s\n",
-            slash != NULL ? slash + 1 : tensor->name, (long long)tensor->elements, tensor->error,
-            tensor->largest, tensor->bound, tensor->error <= tensor->bound ? "" : "  BEYOND");
-}
-
-static void print_tensors(FILE *out, const sp_proof *proof)
-{
-    fprintf(out, "\n    %-42s %12s %12s %12s %10s\n", "tensor", "elements", "error", "largest",
-            "bound");
-    for (size_t t = 0; t < proof->count && t < STEPS_SHOWN; t++) {
-        print_proven(out, &proof->tensors[t]);
+    cli_table table;
+    putchar('\n');
+    cli_table_begin(&table, "-42 tensor|12 elements|12 error|12 largest|10 bound|0~6 ", NULL,
+                    STEPS_SHOWN);
+    for (size_t t = 0; t < proof->count; t++) {
+        const sp_proven_tensor *tensor = &proof->tensors[t];
+        const char *slash = strchr(tensor->name, '/'); // "gradients/NAME"
+        cli_row_begin(&table);
+        cli_cell(&table, "%s", slash != NULL ? slash + 1 : tensor->name);
+        cli_cell(&table, "%lld", (long long)tensor->elements);
+        cli_number_cell(&table, "%.2e", tensor->error);
+        cli_number_cell(&table, "%.2e", tensor->largest);
+        cli_number_cell(&table, "%.1e", tensor->bound);
+        cli_cell(&table, "%s", tensor->error <= tensor->bound ? "" : "BEYOND");
+        cli_row_end(&table);
     }
-    if (proof->count > STEPS_SHOWN) {
-        fprintf(out, "  ... %zu more; --json lists all\n", proof->count - STEPS_SHOWN);
-    }
+    cli_table_end(&table);
 }
 
 static double share_of_bound(const sp_proof *proof)
@@ -777,7 +778,7 @@ void cli_print_proofs(FILE *out, const sp_scenario *scenario, const sp_execution
         shown =
             share_of_bound(&proofs->items[b]) > share_of_bound(&proofs->items[shown]) ? b : shown;
     }
-    print_tensors(out, &proofs->items[shown]);
+    print_tensors(&proofs->items[shown]);
     fputs("\nerror: size of the difference over that of the plain step's tensor; largest: of one "
           "element, over the largest\n",
           out);
@@ -875,12 +876,10 @@ static void print_category(cli_table *table, const sp_execution *execution, int 
     if (predicted == 0 && measured == 0) {
         return;
     }
-    char left[CLI_GROUPED];
-    char right[CLI_GROUPED];
     cli_row_begin(table);
     cli_cell(table, "  %s", sp_memory_category_names[category]);
-    cli_cell(table, "%s", cli_grouped(predicted, left));
-    cli_cell(table, "%s", cli_grouped(measured, right));
+    cli_count_cell(table, predicted);
+    cli_count_cell(table, measured);
     if (differ == 0) {
         cli_cell(table, "equal on every rank");
     } else {

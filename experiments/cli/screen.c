@@ -1,5 +1,6 @@
 // The screen that people read: lines no wider than it, no more of them than it holds, few warnings
 // in short, and tables by their columns, for people, as Markdown or as CSV.
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -633,6 +634,17 @@ void cli_number_cell(cli_table *table, const char *format, double value)
     } else {
         double size = strstr(format, "%%") != NULL ? 100.0 : 1.0;
         write_number(text, value / size);
+    }
+    put_next(table, text);
+}
+
+void cli_count_cell(cli_table *table, int64_t count)
+{
+    char text[CLI_GROUPED];
+    if (is_csv(table)) {
+        snprintf(text, sizeof text, "%" PRId64, count);
+    } else {
+        cli_grouped(count, text);
     }
     put_next(table, text);
 }

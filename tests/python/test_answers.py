@@ -60,12 +60,23 @@ class Answers(unittest.TestCase):
         )
         answer = slimpack.lengths([1, 2, 6])
         self.assertEqual((answer["count"], answer["tokens"], answer["mean"]), (3, 9, 3.0))
+        with self.assertRaisesRegex(slimpack.SlimpackError, "got 1.5"):
+            slimpack.lengths([1.5, 2])
+
+    def test_lengths_of_arrays(self):
+        np = needs("numpy")
+        for kind in ("int32", "int64", "uint16"):
+            self.assertEqual(slimpack.lengths(np.array([1, 2, 6], kind))["tokens"], 9)
 
     def test_plan(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "plan.json")
             ask("plan", DEMO, *SET, "-o", path, "--quiet")
-            self.assertEqual(slimpack.plan(DEMO, set=ONE), json.loads(Path(path).read_text()))
+            expected = json.loads(Path(path).read_text())
+            self.assertEqual(slimpack.plan(DEMO, set=ONE), expected)
+            kept = os.path.join(folder, "kept.json")
+            self.assertEqual(slimpack.plan(DEMO, set=ONE, output=kept), expected)
+            self.assertEqual(json.loads(Path(kept).read_text()), expected)
 
     def test_settings(self):
         """Values of every kind reach the scenario as they are meant."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import shutil
 import subprocess
@@ -134,14 +135,15 @@ def lengths(source: Union[Sequence[int], str, "os.PathLike[str]"], **options: An
     """`slimpack lengths`: statistics of lengths in tokens: a list, a file, or a built-in name."""
     if isinstance(source, (str, os.PathLike)):
         return _run("lengths", os.fspath(source), None, options)
-    return _run("lengths", "", None, options, json.dumps([int(n) for n in source]))
+    return _run("lengths", "", None, options, json.dumps(list(source), default=operator.index))
 
 
 def plan(scenario: Scenario, *, set: Optional[Settings] = None, **options: Any) -> Answer:
-    """`slimpack plan -o`: the plan of the scenario's own batches (slimpack/plan/1). Where there is
-    none the summary with its `reason`, which is negative. Of batches that you bring: `Planner`."""
+    """`slimpack plan -o`: the plan of the scenario's own batches (slimpack/plan/1), which the
+    option `output` keeps as a file. Where there is none the summary with its `reason`, which is
+    negative. Of batches that you bring: `Planner`."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "plan.json"
+        path = Path(options.get("output") or os.path.join(folder, "plan.json"))
         summary = _run("plan", scenario, set, {**options, "output": str(path)})
         if not path.exists() or summary.get("plan") is None:
             return summary
