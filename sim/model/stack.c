@@ -716,9 +716,8 @@ bool sp_stack_gathers_alone(const sp_stack *stack)
 
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)
 {
-    bool all = stack->cp_overlap == SP_CP_A2A && layout->cp_a2a == 0;
     bool some = stack->cp_overlap == SP_CP_A2A || stack->cp_overlap == SP_CP_A2A_P2P;
-    return all ? layout->cp : some ? (int)sp_gcd(layout->cp_a2a, layout->cp) : 1;
+    return some ? (int)sp_gcd(layout->cp_a2a, layout->cp) : 1;
 }
 
 bool sp_stack_counts_device(const sp_stack *stack)
