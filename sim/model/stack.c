@@ -338,10 +338,11 @@ static const struct {
                    .row_setting = "--seq-length",
                    .exchanges = "",
                    .recomputes = "none full",
-                   .zero = "0 1",
+                   .zero = "0 1 2 3",
                    .whole_batches = true,
                    .source = "DeepSpeed, runtime/pipe/schedule.py (TrainSchedule), pipe/engine.py "
-                             "(no ZeRO 2 and 3 with a pipeline)"}},
+                             "(no ZeRO 2 and 3 with a pipeline); Megatron-DeepSpeed, "
+                             "--no-pipeline-parallel"}},
     {MEGATRON,
      "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
      {.name = "megatron-core-2024",
