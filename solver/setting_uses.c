@@ -224,16 +224,12 @@ static bool has_blocks(const question *q)
 }
 
 // Some pack's ranks do.
-static bool is_ring(const question *q)
+static bool passes_keys(const question *q)
 {
     sp_layout widest = q->scenario->layout;
     widest.cp *= may_share_packs(q) ? widest.dp : 1;
-    return splits_packs(q) && sp_stack_passes_keys(&q->scenario->memory.stack, &widest);
-}
-
-static bool passes_keys(const question *q)
-{
-    return (q->strategy != NULL && q->strategy->brings_exchange) || is_ring(q);
+    return (q->strategy != NULL && q->strategy->brings_exchange) ||
+           (splits_packs(q) && sp_stack_passes_keys(&q->scenario->memory.stack, &widest));
 }
 
 // False where all that passes inside the only node is collectives that take the profile's times.
@@ -253,9 +249,11 @@ static bool has_zones(const question *q)
     return may_share_packs(q) && q->asked->zones;
 }
 
+// The steps of rings behind an all-to-all are not followed.
 static bool has_uneven_rings(const question *q)
 {
-    return q->scenario->layout.cp_sharding != SP_SHARD_EVEN && is_ring(q);
+    return q->scenario->layout.cp_sharding != SP_SHARD_EVEN && splits_packs(q) &&
+           q->scenario->memory.stack.cp_overlap == SP_CP_ATTENTION;
 }
 
 // ---- the software ----

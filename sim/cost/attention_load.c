@@ -182,7 +182,7 @@ double sp_i_exposed_cp_s(const sp_i_attention *attention, const sp_i_attention_l
     switch (attention->memory->stack.cp_overlap) {
     case SP_CP_ATTENTION:
     case SP_CP_A2A:     // nothing hides where all exchange heads
-    case SP_CP_A2A_P2P: // of even shares alone, whose steps nobody follows
+    case SP_CP_A2A_P2P: // whose steps nobody follows
         if (attention->ring != NULL && attention_s > 0.0) {
             return exposed_ring_s(attention, cp_s, attention_s, backward);
         }
@@ -584,11 +584,26 @@ static double most(const double *of, int count)
     return most;
 }
 
+// Neighbours that exchange heads have the tokens of all of them, each with its share of the heads.
+static void level_neighbours(double *of, int count, int neighbours)
+{
+    for (int i = 0; of != NULL && i < count; i += neighbours) {
+        double mean = 0.0;
+        for (int n = i; n < i + neighbours; n++) {
+            mean += of[n] / neighbours;
+        }
+        for (int n = i; n < i + neighbours; n++) {
+            of[n] = mean;
+        }
+    }
+}
+
 static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, sp_cp_sharding way,
                     const sp_pack_list *list, const sp_pack *pack, bool forward, bool backward,
                     sp_i_cp_ring *ring, sp_i_attention_load *load)
 {
     int cp = attention->layout->cp;
+    int neighbours = sp_stack_head_ranks(&attention->memory->stack, attention->layout);
     ranks r = {.timer = timer,
                .model = attention->model,
                .heads = (double)attention->model->heads / attention->layout->tp,
@@ -607,6 +622,8 @@ static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, s
     } else {
         sp_i_cp_by_document(list, pack, cp, add_piece, &r);
     }
+    level_neighbours(r.forward_s, cp, neighbours);
+    level_neighbours(r.backward_s, cp, neighbours);
     load->forward_s = most(r.forward_s, cp);
     load->backward_s = most(r.backward_s, cp);
 }

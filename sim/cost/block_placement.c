@@ -248,7 +248,7 @@ double sp_i_blocks_reshuffle_s(const sp_op_timer *timer, const double tokens[2],
 
 // ---- tasks ----
 
-// Attention of a rank over the mean that is left as it is: 0.05 to 0.15 are found good.
+// Attention of a rank over the mean that is left as it is; DistCA finds 0.05 to 0.15 good.
 #define TOLERANCE 0.1
 
 // Blocks of one sample, from token `begin` of it on, which is token `row` of the pack.

@@ -387,7 +387,8 @@ static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
     bool uneven = v->layout.cp_sharding != SP_SHARD_EVEN && v->head_ranks < v->layout.cp;
     if (uneven) {
         v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
-        v->ring = v->layout.cp_ring_steps ? sp_i_cp_ring_new(v->layout.cp) : NULL;
+        bool follows = v->layout.cp_ring_steps && v->head_ranks == 1;
+        v->ring = follows ? sp_i_cp_ring_new(v->layout.cp) : NULL;
     }
     for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {

@@ -344,8 +344,8 @@ sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchan
 // (DistCA, arXiv 2510.18121): in step t, as above, all p ranks take an equal part of it, those
 // without a unit as well. What moves hides behind the computation of the unit (two half
 // micro-batches in turn) with what its context-parallel ranks exchange. Attention that ranks
-// without a unit take is in no action of theirs. A plan whose ranks are not in lock step, or whose
-// packs are not on all data-parallel ranks, is a content error; after an error the costs are as
+// without a unit take is in no action of theirs. SP_ERR_INFEASIBLE where ranks are not in lock
+// step, SP_ERR_CONTENT where packs are not on all data-parallel ranks; the costs are then as
 // before.
 sp_status sp_pool_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
                         sp_error *err);

@@ -67,7 +67,7 @@ typedef struct sp_stated_latency {
 #define SP_CLUSTER_FILE "not the built-in cluster, but the file "
 
 // Assumed: half of what the memory of two sockets of 2019 gives (12 channels of DDR4-2666, 256
-// GB/s). A step of Adam moves 30 bytes of a weight, so that a billion of them take 0.23 s.
+// GB/s). A step of Adam moves 30 bytes of a weight, so that a billion of them take 0.25 s.
 #define SP_HOST_ADAM_BYTES_PER_S 120e9
 
 typedef struct sp_cluster {

@@ -338,10 +338,11 @@ static const struct {
                    .row_setting = "--seq-length",
                    .exchanges = "",
                    .recomputes = "none full",
-                   .zero = "0 1",
+                   .zero = "0 1 2 3",
                    .whole_batches = true,
                    .source = "DeepSpeed, runtime/pipe/schedule.py (TrainSchedule), pipe/engine.py "
-                             "(no ZeRO 2 and 3 with a pipeline)"}},
+                             "(no ZeRO 2 and 3 with a pipeline); Megatron-DeepSpeed, "
+                             "--no-pipeline-parallel"}},
     {MEGATRON,
      "Megatron-Core of 2024: TP gathers and CP hidden, forward reductions block (Megatron-Kwai)",
      {.name = "megatron-core-2024",
@@ -716,9 +717,8 @@ bool sp_stack_gathers_alone(const sp_stack *stack)
 
 int sp_stack_head_ranks(const sp_stack *stack, const sp_layout *layout)
 {
-    bool all = stack->cp_overlap == SP_CP_A2A && layout->cp_a2a == 0;
     bool some = stack->cp_overlap == SP_CP_A2A || stack->cp_overlap == SP_CP_A2A_P2P;
-    return all ? layout->cp : some ? (int)sp_gcd(layout->cp_a2a, layout->cp) : 1;
+    return some ? (int)sp_gcd(layout->cp_a2a, layout->cp) : 1;
 }
 
 bool sp_stack_counts_device(const sp_stack *stack)

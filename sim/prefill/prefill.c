@@ -85,6 +85,12 @@ static sp_status refuse(const sp_scenario *scenario, sp_error *err)
                            "experts drop and pad tokens in training alone, expected 0, got %g",
                            scenario->model.expert_capacity_factor);
     }
+    if (scenario->memory.stack.cp_overlap == SP_CP_TASKS && layout->cp > 1 && layout->pp > 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "stack.cp_overlap",
+                           "\"tasks\" hands attention to other stages in training alone, expected "
+                           "parallel.pp 1, got %d",
+                           layout->pp);
+    }
     if (layout->vocab_parallel) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "parallel.vocab_parallel",
                            "the head runs on the last rank alone, expected false, got true");

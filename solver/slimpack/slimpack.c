@@ -21,8 +21,6 @@
 // exchange is dear: 512 documents of Wikipedia on 2 ranks and 8 stages come to 1.14.
 #define UNEVEN_STEP 1.25
 
-enum { TYPICAL_TOKENS = 4096 };
-
 static bool may_share(const sp_scenario *scenario);
 static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_pack_function pack,
                                     sp_packing *packing, sp_error *err);
@@ -81,7 +79,7 @@ static sp_status times_level(const sp_strategy_input *input, const sp_packing *p
     double packs = 0.0; // of a rank
     double work_s = 0.0;
     sp_i_work work;
-    sp_status status = sp_i_work_measure(input->cost, TYPICAL_TOKENS, &work, err);
+    sp_status status = sp_i_work_measure(input->cost, SP_I_TYPICAL_TOKENS, &work, err);
     for (size_t i = 0; status == SP_OK && i < batch->count; i++) {
         work_s += sp_i_slice_work_s(&work, 0, batch->tokens[i]);
     }

@@ -54,12 +54,11 @@ enum {
     // three times the effort a local search finds less than 1 % beyond (build/bench/local_search).
     FEW_SAMPLES = 32,
     EFFORT_FOR_FEW = 3 * EFFORT,
-    TYPICAL_TOKENS = 4096,
-    LARGE_TOKENS = 1 << 18,
-    SLICE_TOKENS = 8192, // that ranks are merged for before any packs are tried
-    MANY_SAMPLES = 48,   // a rank
-    SPLIT = 20,          // work of a sample that is given to a rank (solver/search.h)
-    LEAST_LOOK = 500     // actions timed of each virtual stage for other groups of ranks
+    LARGE_TOKENS = 1 << 18, // at most, in a pack whose share of the weighed work is measured
+    SLICE_TOKENS = 8192,    // that ranks are merged for before any packs are tried
+    MANY_SAMPLES = 48,      // a rank
+    SPLIT = 20,             // work of a sample that is given to a rank (solver/search.h)
+    LEAST_LOOK = 500        // actions timed of each virtual stage for other groups of ranks
 };
 
 static bool search_is_late(const search *s);
@@ -148,7 +147,7 @@ static sp_status measure_least_share(search *s, sp_error *err)
     const int64_t longest = (int64_t)fmin((double)sp_batch_longest(s->input->batch), LARGE_TOKENS);
     sp_i_work whole;
     s->least_share = 1.0;
-    if (longest <= TYPICAL_TOKENS) {
+    if (longest <= SP_I_TYPICAL_TOKENS) {
         return SP_OK;
     }
     sp_status status = sp_i_work_measure(s->input->cost, longest, &whole, err);
@@ -182,7 +181,7 @@ static sp_status search_init(search *s, const sp_strategy_input *input,
         }
     }
     if (status == SP_OK) {
-        status = sp_i_work_measure(input->cost, TYPICAL_TOKENS, &s->work, err);
+        status = sp_i_work_measure(input->cost, SP_I_TYPICAL_TOKENS, &s->work, err);
     }
     if (status == SP_OK) {
         status = measure_least_share(s, err);

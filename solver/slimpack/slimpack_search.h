@@ -18,6 +18,9 @@
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
+// Samples are weighed by the time of a token in packs of so many.
+enum { SP_I_TYPICAL_TOKENS = 4096 };
+
 // ---- jobs on machines ----
 
 // Jobs are samples, machines are data-parallel ranks or groups of them.

@@ -187,6 +187,16 @@ static void warn_of_host_steps(const sp_scenario *scenario, sp_warnings *warning
     }
 }
 
+static void warn_of_pool(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    if (scenario->memory.stack.cp_overlap == SP_CP_TASKS && scenario->layout.pp > 1) {
+        sp_warnings_add(warnings,
+                        "stack.cp_overlap \"tasks\": attention that pipeline ranks take over while "
+                        "they have no micro-batch stands in no timeline: time, bubble and gap_parts "
+                        "count it as idle");
+    }
+}
+
 // The planner's formulas do not know all settings (planner_memory.h).
 static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
 {
@@ -326,6 +336,7 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
     warn_of_sharding(scenario, warnings);
     warn_of_experts(scenario, warnings);
     warn_of_host_steps(scenario, warnings);
+    warn_of_pool(scenario, warnings);
     warn_of_planner(scenario, warnings);
     if (falls_back(scenario)) {
         sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with %s",

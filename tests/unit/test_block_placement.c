@@ -420,11 +420,40 @@ TEST(stages_share_attention)
             assert_true(r.result.has_exchange);
             assert_within(r.result.exchange_before, (m + pp - 1.0) / m, 1e-6);
             assert_within(r.result.exchange_after, 1.0, 1e-12);
+            assert_true(run_warned(&r.result.warnings, "stands in no timeline"));
             assert_true(r.result.batches[0].facts.lower_bound_ns <=
                         (double)r.result.batches[0].iteration_ns);
             run_fini(&r);
         }
     }
+}
+
+// One pack on p stages: whichever has it computes 1/p of its attention, A of all layers. All the
+// rest is te-cp's, whose stages compute the attention of their layers.
+TEST(a_unit_keeps_its_part_of_the_attention)
+{
+    static const char *const kinds[] = {"te-cp", "distca"};
+    double saved[3];
+    for (int i = 0; i < 3; i++) {
+        double of[2];
+        for (int k = 0; k < 2; k++) {
+            double ms[SP_TIME_PARTS];
+            scenario_run r;
+            run_good(json_text("{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, "
+                               "'vocab': 1000}, 'cluster': 'h100-8', 'parallel': {'pp': %d, 'dp': "
+                               "2}, 'strategy': {'kind': '%s', 'rank_tokens': 16384}, "
+                               "'workload': {'lengths': [32768], 'context': 32768}}",
+                               1 << i, kinds[k]),
+                     &run_verified, &r);
+            sp_result_time_parts(&r.result, ms);
+            of[k] = (1 << i) * ms[SP_TIME_COMPUTE]; // of all stages
+            run_fini(&r);
+        }
+        saved[i] = of[0] - of[1];
+    }
+    // A/2 more of two stages than of one, 3A/4 more of four.
+    assert_true(saved[1] > saved[0]);
+    assert_within((saved[2] - saved[0]) / (saved[1] - saved[0]), 1.5, 1e-3);
 }
 
 #define PIPELINE_OF(kind, beside)                                                                  \

@@ -90,6 +90,30 @@ TEST(documents_on_chunk_borders)
     sp_profile_fini(&profile);
 }
 
+// One document of 4n before four of n, on 4 ranks of a chunk of each: 2n2, 4n2, 6n2 and 8n2. Where
+// neighbours exchange heads, each has the mean of theirs.
+TEST(neighbours_that_exchange_heads_are_level)
+{
+    flat_profile_load(NULL, &profile);
+    const double n2 = 100.0 * 100.0;
+    const sp_slice slices[] = {{0, 0, 0, 400, 400},
+                               {1, 0, 0, 100, 100},
+                               {2, 0, 0, 100, 100},
+                               {3, 0, 0, 100, 100},
+                               {4, 0, 0, 100, 100}};
+    static const double expected[] = {8.0, 7.0, 5.0};
+    for (int i = 0; i < 3; i++) {
+        for (int steps = 0; steps < 2; steps++) {
+            pack_times_case of = case_of(SP_SHARD_SEQUENCE, 1, 4);
+            of.layout.cp_a2a = 1 << i;
+            of.layout.cp_ring_steps = steps == 1;
+            of.memory.stack.cp_overlap = SP_CP_A2A;
+            assert_pairs2(attention_of(&of, slices, 5, 4), expected[i] * n2);
+        }
+    }
+    sp_profile_fini(&profile);
+}
+
 // DP-Merge: two data-parallel ranks of cp ranks each are one group of twice as many.
 TEST(merged_ranks_shard_alike)
 {

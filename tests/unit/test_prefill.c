@@ -495,6 +495,8 @@ TEST(what_reads_no_prompts)
         {PROMPTS("1000", ", 'parallel': {'pp': 2, 'vocab_parallel': true}"),
          "parallel.vocab_parallel: "},
         {PROMPTS("1000", ", 'jitter': {'gpu_cv': 0.1}"), "jitter.gpu_cv: "},
+        {PROMPTS("1000", ", 'parallel': {'pp': 2, 'cp': 2}, 'stack': {'cp_overlap': 'tasks'}"),
+         "stack.cp_overlap: "},
         {"{'model': {'layers': 4, 'hidden': 512, 'ffn': 512, 'heads': 4, 'vocab': 100, 'experts': "
          "4, 'experts_per_token': 2, 'expert_capacity_factor': 1}, 'prefill': {}}",
          "model.expert_capacity_factor: "},
