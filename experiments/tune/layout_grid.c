@@ -65,8 +65,7 @@ static bool has_option(const sp_strategy *strategy, const char *option)
     return found != NULL && (found[length] == ',' || found[length] == '\0');
 }
 
-// Schedules of strategies that bring none. Without a pipeline they are all alike, and the first one
-// stands for them.
+// Schedules of strategies that bring none.
 static int tried_schedules(const sweep_layouts_options *options, const char *const **names)
 {
     static const char *const tried[] = {"1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2", "v-half"};
@@ -87,18 +86,20 @@ static int chunks_of(const char *schedule)
 }
 
 // Appends the condition that a schedule runs as many chunks as it needs: 0 stands for several.
+// Without a pipeline 1F1B, the first of the list above, stands for all of it: none is faster there,
+// or keeps less. Of schedules that are stated none stands for another: GPipe keeps all
+// micro-batches.
 static void add_schedules(const sweep_layouts_options *options, char where[CONDITION])
 {
     const char *const *names;
     int count = tried_schedules(options, &names);
+    bool stated = options->schedules != NULL;
     sp_append(where, CONDITION, " && (");
     for (int i = 0; i < count; i++) {
         int chunks = chunks_of(names[i]);
-        sp_append(where, CONDITION,
-                  chunks > 0 ? "%s%sschedule.kind == '%s' && chunks_per_rank == %d%s"
-                             : "%s%sschedule.kind == '%s' && chunks_per_rank > %d%s",
-                  i > 0 ? " || " : "", i > 0 ? "pp > 1 && " : "(", names[i],
-                  chunks > 0 ? chunks : i > 0, i > 0 ? "" : ")");
+        sp_append(where, CONDITION, "%s%sschedule.kind == '%s' && chunks_per_rank %s %d",
+                  i > 0 ? " || " : "", i > 0 && !stated ? "pp > 1 && " : "", names[i],
+                  chunks > 0 ? "==" : ">", chunks > 0 ? chunks : !stated);
     }
     sp_append(where, CONDITION, ")");
 }
