@@ -514,6 +514,45 @@ TEST(only_what_the_stack_runs)
     assert_true(lacking > 0);
 }
 
+static double best_of_schedules(const char *text, const char *const *names, int count)
+{
+    static const char *const strategies[] = {"packed"};
+    sweep_layouts layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                                  .strategy_count = 1,
+                                                                  .schedules = names,
+                                                                  .schedule_count = count,
+                                                                  .exhaustive = true,
+                                                                  .threads = 2});
+    double ms = layouts.ranked_count > 0 ? sweep_expected_ms(&layouts.ranked[0]->trial) : HUGE_VAL;
+    sweep_layouts_fini(&layouts);
+    return ms;
+}
+
+// The fastest of several schedules that are stated is the fastest of each alone, in whatever order:
+// without a pipeline, too, none stands for another, as GPipe keeps all micro-batches there.
+TEST(schedules_that_are_stated)
+{
+    static const char *const names[] = {"gpipe", "zb-v", "1f1b", "interleaved", "gpipe"};
+    static const char *const limits[] = {"0.3", "0.6", "1"};
+    for (size_t l = 0; l < sizeof limits / sizeof limits[0]; l++) {
+        char text[RUN_TEXT] = "";
+        double alone[4];
+        double least = HUGE_VAL;
+        put_json(text, UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': %s}}", limits[l]);
+        for (int s = 0; s < 4; s++) {
+            alone[s] = best_of_schedules(text, &names[s], 1);
+            least = fmin(least, alone[s]);
+        }
+        for (int from = 0; from < 4; from++) { // every neighbour first and last, and all of them
+            double two = fmin(alone[from], alone[(from + 1) % 4]);
+            assert_true(best_of_schedules(text, &names[from], 2) == two);
+        }
+        assert_true(best_of_schedules(text, names, 4) == least);
+        assert_true(best_of_schedules(text, names + 1, 4) == least);
+        assert_true(isfinite(least));
+    }
+}
+
 // Samples of one length are shared out evenly, or the stack has no such step.
 TEST(batches_that_ranks_divide)
 {
