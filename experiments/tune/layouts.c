@@ -45,6 +45,7 @@ typedef struct finder {
     const sweep_layout *best; // of the former; NULL: none yet
     double *cheap_ms;    // [of the first axes], the fastest cheap point; INFINITY: none may fit
     bool *cheap_fits;    // one fits well
+    bool *cheap_open;    // one was left out: whether it fits is not known
     double *floor_ms;    // [of strategies, of the first axes, rows]: floor_of; 0: not known
     int64_t *states;     // [of the first axes], bytes; 0: not known
     int64_t limit_bytes; // of memory
@@ -275,6 +276,14 @@ static bool must_count(const finder *f, const sweep_layout *point)
     return !point->counted && point->strategy != f->scout;
 }
 
+static void forget_best(finder *f)
+{
+    for (int lack = 0; lack < SWEEP_LACKS; lack++) {
+        f->best_ms[lack] = (double)HUGE_VAL;
+    }
+    f->best = NULL;
+}
+
 // The time that a point must beat: of those that run, and of its own kind.
 static double best_for(const finder *f, const sweep_layout *point)
 {
@@ -386,7 +395,8 @@ static double least_of(const finder *f, const sweep_layout *point)
     if (f->survives != NULL && searches(f, point)) {
         int64_t work = work_of(f, point);
         // A search that lacks memory runs forwards again; without a pipeline nothing else helps.
-        bool again = !f->cheap_fits[work] && !has_pipeline(f, point);
+        bool lacks = !f->cheap_fits[work] && !f->cheap_open[work];
+        bool again = lacks && !has_pipeline(f, point);
         ms = fmax(ms, again ? point->bound_ms * (1.0 + forward_share) : 0.0);
         ms = fmax(ms, isfinite(f->cheap_ms[work]) ? search_share * f->cheap_ms[work] : 0.0);
     }
@@ -506,13 +516,15 @@ static void note_cheap(finder *f)
 {
     f->cheap_ms = sp_calloc((size_t)f->works, sizeof *f->cheap_ms);
     f->cheap_fits = sp_calloc((size_t)f->works, sizeof *f->cheap_fits);
+    f->cheap_open = sp_calloc((size_t)f->works, sizeof *f->cheap_open);
     for (int64_t w = 0; w < f->works; w++) {
         f->cheap_ms[w] = (double)HUGE_VAL;
     }
     for (int64_t i = 0; i < f->layouts->count; i++) {
         const sweep_layout *point = &f->layouts->point[i];
+        int64_t work = work_of(f, point);
+        f->cheap_open[work] = f->cheap_open[work] || (!point->late && point->left_out);
         if (!point->late && point->evaluated && may_fit(&point->trial)) {
-            int64_t work = work_of(f, point);
             f->cheap_ms[work] = fmin(f->cheap_ms[work], sweep_whole_ms(&point->trial));
             f->cheap_fits[work] = f->cheap_fits[work] || (point->trial.status == SWEEP_OK &&
                                                           point->trial.fits != SP_FITS_TIGHT);
@@ -652,8 +664,7 @@ static sp_status evaluate_all(finder *f, sp_error *err)
               by_promise);
     }
     if (f->scout >= 0) {
-        f->best_ms[SWEEP_RUNS] = (double)HUGE_VAL;
-        f->best = NULL;
+        forget_best(f);
         all->left_out = 0;
     }
     int64_t from = cheap;
@@ -985,6 +996,7 @@ static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *
     sp_free(f->states);
     sp_free(f->cheap_ms);
     sp_free(f->cheap_fits);
+    sp_free(f->cheap_open);
     sp_free(f->floor_ms);
     sp_free((void *)f->winner);
     sp_free((void *)f->order);
@@ -1001,9 +1013,7 @@ sp_status sweep_layouts_find(const json_t *base, const sp_scenario *scenario,
                 .layouts = layouts,
                 .scout = -1,
                 .limit_bytes = scenario->memory_limit_bytes};
-    for (int lack = 0; lack < SWEEP_LACKS; lack++) {
-        f.best_ms[lack] = (double)HUGE_VAL;
-    }
+    forget_best(&f);
     *layouts = (sweep_layouts){0};
     const char **strategies =
         (const char **)sp_calloc((size_t)options->strategy_count + 1, sizeof *strategies);

@@ -514,6 +514,82 @@ TEST(only_what_the_stack_runs)
     assert_true(lacking > 0);
 }
 
+// What is left out takes as long as it is taken to at least: shares of other points' times stand
+// for bounds there, and are assumed (tune/layouts.c). The answer is that of all points.
+static int check_shares(const char *base, const char *strategy, const char *limit_gib)
+{
+    const char *const strategies[] = {"packed", strategy};
+    char text[RUN_TEXT] = "";
+    sweep_layouts layouts[2]; // all points, and those that may be the fastest
+    put_json(text, "%s, 'parallel': {'dp': 2}, 'memory': {'limit_gib': %s}}", base, limit_gib);
+    for (int run = 0; run < 2; run++) {
+        layouts[run] = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                             .strategy_count = 2,
+                                                             .wide = true,
+                                                             .exhaustive = run == 0,
+                                                             .survivors = run == 0 ? 0 : 24,
+                                                             .threads = 2});
+        assert_true(layouts[run].ranked_count > 0);
+    }
+    assert_int_equal(layouts[0].count, layouts[1].count);
+    assert_within(sweep_expected_ms(&layouts[1].ranked[0]->trial),
+                  sweep_expected_ms(&layouts[0].ranked[0]->trial), 0.0);
+    int assumed = 0;
+    for (int64_t i = 0; i < layouts[0].count; i++) {
+        const sweep_layout *point = &layouts[0].point[i];
+        const sweep_layout *left = &layouts[1].point[i];
+        if (left->left_out && point->trial.status == SWEEP_OK) {
+            assert_true(sweep_whole_ms(&point->trial) >= left->bound_ms);
+            assumed += left->bound_ms > point->bound_ms;
+        }
+    }
+    for (int run = 0; run < 2; run++) {
+        sweep_layouts_fini(&layouts[run]);
+    }
+    return assumed;
+}
+
+TEST(shares_that_are_assumed)
+{
+    int of_rows = check_shares(BASE, "packed-tuned", "80");
+    int of_searches = check_shares(BASE, "slimpack-symmetric", "80");
+    check_shares(BASE, "packed-tuned", "0.6");
+    assert_true(of_rows > 0 && of_searches > 0);
+    if (test_is_full()) {
+        check_shares(UNEVEN, "packed-tuned", "1.4");
+        check_shares(UNEVEN, "slimpack-symmetric", "1.4");
+    }
+}
+
+// Nothing is left out for a time that no point of the search has, as those of the scout.
+TEST(left_out_for_points_of_the_search)
+{
+    static const char *const strategies[] = {"packed-tuned"};
+    char text[RUN_TEXT] = "";
+    put_json(text, UNEVEN ", 'stack': 'megatron-core-2025', 'parallel': {'dp': 4}}");
+    sweep_layouts layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                                  .strategy_count = 1,
+                                                                  .wide = true,
+                                                                  .within_stack = true,
+                                                                  .strategies_stated = true,
+                                                                  .survivors = 24,
+                                                                  .threads = 2});
+    double best[SWEEP_LACKS];
+    for (int lack = 0; lack < SWEEP_LACKS; lack++) {
+        const sweep_layout *beyond = sweep_layouts_beyond(&layouts, (sweep_lack)lack);
+        double own = beyond != NULL ? sweep_expected_ms(&beyond->trial) : HUGE_VAL;
+        best[lack] = fmin(own, sweep_expected_ms(&layouts.ranked[0]->trial));
+    }
+    int lacking = 0;
+    for (int64_t i = 0; i < layouts.count; i++) {
+        const sweep_layout *point = &layouts.point[i];
+        assert_true(!point->left_out || point->bound_ms > best[point->lacks]);
+        lacking += point->left_out && point->lacks == SWEEP_LACKS_SCHEDULE;
+    }
+    assert_true(lacking > 0);
+    sweep_layouts_fini(&layouts);
+}
+
 static double best_of_schedules(const char *text, const char *const *names, int count)
 {
     static const char *const strategies[] = {"packed"};
