@@ -26,9 +26,12 @@
 
 // ---- text ----
 
-// Names of models and files, and all else that a command prints by %s, may hold what steers a
-// terminal: whatever is printed here goes as sp_print() has it. On standard output people get lines
-// that are no wider than the screen, and no more than 36 of them (screen.c).
+// The names of stdio.h stand for these in commands, for two ends. What %s inserts, such as names of
+// models and files, may hold what steers a terminal: formats are those of sp_print(), which escapes
+// it, in files as well; texts of fputs() and puts() are taken as they are. And what goes to stdout
+// meets the screen (screen.c): people get lines no wider than it and 36 at most, and beside --csv
+// and --markdown it goes to stderr. In brackets, (fputs)(text, stdout), a name is that of stdio.h:
+// for what programs read. fwrite() is as ever.
 int cli_print(FILE *out, const char *format, ...) SP_PRINTF(2, 3);
 int cli_vprint(FILE *out, const char *format, va_list args);
 int cli_put_text(FILE *out, const char *text); // as fputs()

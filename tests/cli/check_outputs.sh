@@ -99,22 +99,11 @@ expect_told "same file 'out.txt'" simulate scenario.json --trace out.txt
 
 # ---- - for every command's inputs and outputs ----
 
-cp "$source"/experiments/{decode,prefill}.json "$source/experiments/figures/zb_v.json" .
-cat >small.json <<'end'
-{"model": {"layers": 2, "hidden": 32, "ffn": 64, "heads": 2, "kv_heads": 2, "vocab": 64}, "cluster": "host", "parallel": {"pp": 2},
- "workload": {"uniform": 16, "context": 16, "samples_per_batch": 4}, "strategy": {"kind": "packed"}}
-end
+cp "$source"/experiments/{decode,prefill}.json "$source/experiments/figures/zb_v.json" "$source"/tests/cli/inputs/* .
+mv t.csv stdin.csv # by what a table from a pipe is called
+sed -i 's/"t"/"stdin"/' fit.json
 cat >config.json <<'end'
 {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256, "intermediate_size": 688, "num_attention_heads": 4, "vocab_size": 1000}
-end
-cat >stdin.csv <<'end'
-model,cluster,profile,tp,pp,dp,workload.uniform,context,samples_per_batch,iteration_ms
-llama-3-8b,h100-8,h100,2,2,2,8192,8192,16,1900
-llama-3-8b,h100-8,h100,2,1,4,8192,8192,16,1800
-end
-cat >fit.json <<'end'
-{"schema": "slimpack/fit/1", "name": "mine", "profile": "h100", "tables": {"stdin": {"weight": 1}},
- "constants": {"attention.scale": {"unit": "", "start": 1, "least": 0.3, "most": 1.2}}}
 end
 echo '{"base": {"model": "llama-7b", "parallel": {"tp": 4}, "workload": {"uniform": 512, "samples_per_batch": 1}}, "grid": {"parallel.pp": [1, 2]}}' >spec.json
 "$program" sweep spec.json -o rows.jsonl -q >/dev/null

@@ -9,27 +9,10 @@ source=$2
 cd "$work"
 
 mkdir texts documents tables
+cp "$source"/tests/cli/inputs/* .
 cat >s.json <<'end'
 {"model": "llama-3-8b", "cluster": "h100-8", "parallel": {"tp": 2, "pp": 2, "dp": 2}, "memory": {"recompute": "attention"},
  "workload": {"lengths": "prolong", "context": 8192, "samples_per_batch": 16}, "strategy": {"kind": "packed"}}
-end
-cat >small.json <<'end'
-{"model": {"layers": 2, "hidden": 32, "ffn": 64, "heads": 2, "kv_heads": 2, "vocab": 64}, "cluster": "host", "parallel": {"pp": 2},
- "workload": {"uniform": 16, "context": 16, "samples_per_batch": 4}, "strategy": {"kind": "packed"}}
-end
-cat >t.csv <<'end'
-model,cluster,profile,tp,pp,dp,workload.uniform,context,samples_per_batch,iteration_ms
-llama-3-8b,h100-8,h100,2,2,2,8192,8192,16,1900
-llama-3-8b,h100-8,h100,2,1,4,8192,8192,16,1800
-end
-cat >fit.json <<'end'
-{"schema": "slimpack/fit/1", "name": "mine", "profile": "h100", "tables": {"t": {"weight": 1}},
- "constants": {"attention.scale": {"unit": "", "start": 1, "least": 0.3, "most": 1.2}}}
-end
-cat >sweep.json <<'end'
-{"base": {"model": "llama-3-8b", "cluster": "h100-8", "parallel": {"tp": 2, "dp": 2},
-          "workload": {"lengths": "prolong", "context": 8192, "samples_per_batch": 16}},
- "grid": {"parallel.pp": [1, 2]}}
 end
 "$program" simulate s.json --plan plan.json --memory-snapshot snapshot.pickle -q >/dev/null
 "$program" simulate small.json --plan small_plan.json -q >/dev/null
