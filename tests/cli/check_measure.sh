@@ -7,16 +7,6 @@ source=$2
 . "$(dirname "$0")/prelude.sh"
 program=$(realpath "$program")
 cd "$work" || exit 1
-set_of() { # CASE...
-    cat <<end
-{"schema": "slimpack/validation-set/1",
- "base": {"cluster": "host", "profile": "host", "parallel": {"pp": 2},
-          "workload": {"lengths": [16, 24, 8, 32, 5, 11], "context": 32, "order": "file", "samples_per_batch": 3,
-                       "batches": 2},
-          "model": {"layers": 4, "hidden": 16, "ffn": 32, "heads": 2, "vocab": 32}},
- "groups": [{"name": "g", "cases": [$(IFS=,; echo "$*")]}]}
-end
-}
 measure() { # ARGUMENT...
     "$program" measure "$@" --backend host --minutes 1 --steps 2 >table 2>said
 }
@@ -24,7 +14,7 @@ parts() { # STATUS
     awk -v status="$1" '$3 == status { print $2 }' said | tr '\n' ' '
 }
 
-set_of '{"name": "packed"}' '{"name": "on the wall", "clock": "wall", "set": {"schedule.kind": "zb-h1"}}' >set.json
+cp "$source/tests/cli/inputs/set.json" .
 measure set.json -o m.json
 expect "status" 0 "$?"
 expect "parts" "host 01-packed 02-on-the-wall " "$(parts ok)"
@@ -66,8 +56,7 @@ expect "status after a kill" 0 "$?"
 expect "folders that stay" "" "$(find . -name '*.work')"
 
 # A case that the backend refuses, and a profile of a partition, which the CPU has not.
-set_of '{"name": "packed"}' '{"name": "sinks", "set": {"model.attention_sinks": true}}' \
-    '{"name": "part", "clock": "wall", "set": {"profile": "host-1of2"}}' >other.json
+sed 's/{"name": "on the wall".*}}/{"name": "sinks", "set": {"model.attention_sinks": true}}, {"name": "part", "clock": "wall", "set": {"profile": "host-1of2"}}/' set.json >other.json
 measure other.json -o o.json
 expect "status of parts that fail" 1 "$?"
 expect "parts that fail" "02-sinks host-1of2 " "$(parts failed)"
