@@ -202,6 +202,7 @@ extern const cli_command cli_cmd_validate;
 extern const cli_command cli_cmd_decode;
 extern const cli_command cli_cmd_reproduce;
 extern const cli_command cli_cmd_calibrate;
+extern const cli_command cli_cmd_measure;
 extern const cli_command cli_cmd_lengths;
 extern const cli_command cli_cmd_report;
 extern const cli_command cli_cmd_import;

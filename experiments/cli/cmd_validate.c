@@ -1,8 +1,13 @@
 // `validate` compares tables of measured steps, or steps that it executes, with what is computed.
+#include <errno.h>
+#include <stdlib.h>
+
 #include "experiments/cli/validate.h"
 #include "experiments/execution/execution.h"
+#include "experiments/execution/measurement.h"
 #include "experiments/measure/training_log.h"
 #include "sim/base/alloc.h"
+#include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 #include "solver/strategy.h"
 
@@ -118,7 +123,7 @@ static int validate_scenario(const validate_args *args, json_t *document)
     return exit_status;
 }
 
-static int validate_with_backend(const validate_args *args)
+static int validate_document(const validate_args *args)
 {
     sp_error err = {0};
     json_t *document = NULL;
@@ -127,6 +132,43 @@ static int validate_with_backend(const validate_args *args)
     }
     return sp_is_scenario_set(document) ? cli_validate_set(args, document)
                                         : validate_scenario(args, document);
+}
+
+// What `measure` has written stands in a folder of its own, as --executed takes it, with the
+// profiles that it was measured with before those of the program.
+static int validate_measurement(const validate_args *args)
+{
+    static const char form[] = "/slimpack-XXXXXX";
+    const char *parent = getenv("TMPDIR");
+    char folder[SP_DATA_PATH];
+    validate_args own = *args;
+    sp_error err = {0};
+    json_t *measurement = NULL;
+    snprintf(folder, sizeof folder, "%.*s%s", (int)(sizeof folder - sizeof form),
+             parent != NULL && parent[0] != '\0' ? parent : "/tmp", form);
+    sp_status status = sp_json_read_file(args->executed, 0, &measurement, &err);
+    if (status == SP_OK && mkdtemp(folder) == NULL) {
+        status = sp_error_system(&err, folder, errno);
+    }
+    bool made = status == SP_OK;
+    status = made ? sp_work_folder_make(folder, &err) : status;
+    status = status == SP_OK
+                 ? sp_measurement_unpack(measurement, args->executed, folder, NULL, &err)
+                 : status;
+    status = status == SP_OK ? sp_work_folder_use(folder, &err) : status;
+    json_decref(measurement);
+    own.executed = folder;
+    int exit_status = status == SP_OK ? validate_document(&own) : cli_fail(&err);
+    if (made) {
+        sp_work_folder_remove(folder);
+    }
+    return exit_status;
+}
+
+static int validate_with_backend(const validate_args *args)
+{
+    bool is_measurement = args->executed != NULL && sp_is_file(args->executed);
+    return is_measurement ? validate_measurement(args) : validate_document(args);
 }
 
 // The options that say how.
@@ -288,7 +330,8 @@ static const cli_option options[] = {
         CLI_FOLDER, 0, "export", "FOLDER", validate_args, export,
         "write the plan of each case of a set to FOLDER, to be executed on another machine"),
     CLI_TEXT_OPTION(CLI_FOLDER, 0, "executed", "FOLDER", validate_args, executed,
-                    "take what another machine executed of each case of a set from FOLDER"),
+                    "take what another machine executed of each case of a set from FOLDER, or from "
+                    "the file of 'slimpack measure'"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", validate_args, output,
                     "keep the report of --backend or --log in a file (JSON)"),
     CLI_TEXT_OPTION(CLI_FILES, 0, "log", "FILE", validate_args, logs,

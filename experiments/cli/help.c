@@ -969,6 +969,7 @@ static const cli_command *const commands[] = {
     &cli_cmd_validate,
     &cli_cmd_reproduce,
     &cli_cmd_calibrate,
+    &cli_cmd_measure,
     &cli_cmd_lengths,
     &cli_cmd_import,
     &cli_cmd_report,

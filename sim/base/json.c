@@ -504,6 +504,7 @@ const char *sp_json_kind(const json_t *root)
         {"slimpack/measurements/", {"measured"}, "the map of a table"},
         {"slimpack/fit/", {"constants"}, "a fit's specification"},
         {"slimpack/validation-set/", {"cases"}, "a set of steps to validate"},
+        {"slimpack/measurement/", {NULL}, "a measurement"},
         {"slimpack/plan/", {NULL}, "a plan"},
         {"slimpack/profile/", {NULL}, "a profile"},
         {"slimpack/result/", {NULL}, "a result"},

@@ -67,6 +67,7 @@ fits 40 validate --published --table h100_nanotron
 fits 40 validate --published --table h100_nanotron --rows
 fits 40 validate --published
 fits 40 run small.json --backend host --steps 20
+fits 40 measure set.json --backend host --minutes 1 --steps 2 -o measured.json
 for shard in 1 2; do fits 40 sweep sweep.json --shard $shard/2 -o pair-$shard.jsonl; done
 fits 40 merge sweep.json pair-1.jsonl pair-2.jsonl -o pair.jsonl
 fits 40 calibrate --from-measurements t.csv --fit fit.json -o mine.json

@@ -1,0 +1,346 @@
+#include "experiments/execution/measurement.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "sim/base/files.h"
+#include "sim/base/json.h"
+
+enum { PATH_BYTES = 4096, NAME_BYTES = 64 };
+
+static const char quick_key[] = "quick";
+
+// ---- the profiles of a set ----
+
+// "NAME-1ofN", as `slimpack calibrate --partitions N` is for.
+static void find_partitions(sp_set_profile *profile)
+{
+    const char *end = strrchr(profile->name, '-');
+    char more;
+    int partitions = 0;
+    profile->partitions = 1;
+    snprintf(profile->whole, sizeof profile->whole, "%s", profile->name);
+    if (end != NULL && sscanf(end, "-1of%d%c", &partitions, &more) == 1 && partitions > 1 &&
+        partitions <= SP_MOST_PARTITIONS) {
+        profile->partitions = partitions;
+        profile->whole[end - profile->name] = '\0';
+    }
+}
+
+// A name that is part of a file's: letters, digits, '-', '_' and '.', which it does not begin with.
+static bool is_plain_name(const char *name)
+{
+    size_t length = strlen(name);
+    bool plain = length > 0 && length < NAME_BYTES && name[0] != '.';
+    for (const char *c = name; *c != '\0' && plain; c++) {
+        plain = isalnum((unsigned char)*c) || strchr("-_.", *c) != NULL;
+    }
+    return plain;
+}
+
+typedef struct profile_list {
+    sp_set_profile *items;
+    int count;
+    const char *source;
+    sp_error *err;
+} profile_list;
+
+static void add_profile(profile_list *list, const json_t *settings)
+{
+    const char *name = json_string_value(json_object_get(settings, "profile"));
+    for (int i = 0; name != NULL && i < list->count; i++) {
+        if (strcmp(list->items[i].name, name) == 0) {
+            return;
+        }
+    }
+    if (name == NULL) {
+        return;
+    }
+    if (!is_plain_name(name) || list->count == SP_SET_PROFILES) {
+        sp_error_in(list->err, SP_ERR_CONTENT, list->source, "profile",
+                    list->count == SP_SET_PROFILES
+                        ? "'%s' is one more than a measurement has place for"
+                        : "'%s' is no name of a profile, which a measurement needs here",
+                    name);
+        return;
+    }
+    list->items[list->count] = (sp_set_profile){.name = name};
+    find_partitions(&list->items[list->count++]);
+}
+
+static int by_partitions(const void *a, const void *b)
+{
+    const sp_set_profile *p = a;
+    const sp_set_profile *q = b;
+    return p->partitions != q->partitions ? p->partitions - q->partitions
+                                          : strcmp(p->name, q->name);
+}
+
+sp_status sp_set_profiles(const json_t *set, const char *source,
+                          sp_set_profile profiles[SP_SET_PROFILES], int *count, sp_error *err)
+{
+    profile_list list = {.items = profiles, .source = source, .err = err};
+    const json_t *groups = json_object_get(set, "groups");
+    add_profile(&list, json_object_get(set, "base"));
+    for (size_t g = 0; g < json_array_size(groups); g++) {
+        const json_t *group = json_array_get(groups, g);
+        const json_t *cases = json_object_get(group, "cases");
+        add_profile(&list, json_object_get(group, "set"));
+        for (size_t c = 0; c < json_array_size(cases); c++) {
+            add_profile(&list, json_object_get(json_array_get(cases, c), "set"));
+        }
+    }
+    *count = list.count;
+    qsort(profiles, (size_t)list.count, sizeof *profiles, by_partitions);
+    if (err->status == SP_OK && list.count == 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "base.profile",
+                           "expected the name of a profile, which is to be measured");
+    }
+    return err->status;
+}
+
+// ---- the document ----
+
+json_t *sp_measurement_new(const json_t *set, const char *backend, const char *precision,
+                           const sp_device_info *device)
+{
+    struct utsname system;
+    char text[sizeof system.sysname + sizeof system.release + sizeof system.machine];
+    bool known = uname(&system) == 0;
+    snprintf(text, sizeof text, "%s %s %s", known ? system.sysname : "",
+             known ? system.release : "", known ? system.machine : "");
+    return sp_json_object(
+        SP_JSON("schema", SP_MEASUREMENT_SCHEMA), SP_JSON("version", SP_VERSION),
+        SP_JSON("backend", backend), SP_JSON("precision", precision),
+        SP_JSON("device", sp_json_object(SP_JSON("name", device->name),
+                                         SP_JSON("ranks", (long long)device->ranks),
+                                         SP_JSON("cores", (long long)device->cores))),
+        SP_JSON("system", text), SP_JSON("set", json_deep_copy((json_t *)(uintptr_t)set)),
+        SP_JSON("parts", json_array()), SP_JSON("profiles", json_object()),
+        SP_JSON("results", json_object()), SP_JSON("validation", json_null()));
+}
+
+static sp_status check_form(const json_t *measurement, const char *source, sp_error *err)
+{
+    const char *schema = json_string_value(json_object_get(measurement, "schema"));
+    const char *kind = sp_json_kind(measurement);
+    if (schema == NULL || strcmp(schema, SP_MEASUREMENT_SCHEMA) != 0) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "schema",
+                           "expected \"" SP_MEASUREMENT_SCHEMA "\", this is %s",
+                           kind != NULL ? kind : "none");
+    }
+    for (int k = 0; k < 2; k++) {
+        static const char *const keys[] = {"profiles", "results"};
+        const json_t *documents = json_object_get(measurement, keys[k]);
+        const char *name;
+        json_t *value;
+        if (!json_is_object(documents)) {
+            return sp_error_in(err, SP_ERR_CONTENT, source, keys[k], "expected an object");
+        }
+        json_object_foreach ((json_t *)(uintptr_t)documents, name, value) {
+            if (!is_plain_name(name) || !json_is_object(value)) {
+                return sp_error_in(err, SP_ERR_CONTENT, source, keys[k],
+                                   "'%.64s' is no name with a document", name);
+            }
+        }
+    }
+    return SP_OK;
+}
+
+sp_status sp_measurement_check(const json_t *measurement, const char *source,
+                               const json_t *expected, sp_error *err)
+{
+    static const char *const keys[] = {"set", "backend", "precision", "device"};
+    sp_status status = check_form(measurement, source, err);
+    for (int k = 0; status == SP_OK && k < 4; k++) {
+        if (!json_equal(json_object_get(measurement, keys[k]),
+                        json_object_get(expected, keys[k]))) {
+            status = sp_error_in(err, SP_ERR_CONTENT, source, keys[k],
+                                 "is another than that of this call, which may add nothing to it");
+        }
+    }
+    return status;
+}
+
+static size_t find_part(const json_t *parts, const char *name)
+{
+    size_t i = 0;
+    while (i < json_array_size(parts)) {
+        const char *other = json_string_value(json_object_get(json_array_get(parts, i), "name"));
+        if (other != NULL && strcmp(other, name) == 0) {
+            break;
+        }
+        i++;
+    }
+    return i;
+}
+
+void sp_measurement_note(json_t *measurement, const sp_measured_part *part)
+{
+    json_t *parts = json_object_get(measurement, "parts");
+    size_t at = find_part(parts, part->name);
+    json_t *noted =
+        sp_json_object(SP_JSON("name", part->name), SP_JSON("status", part->status),
+                       SP_JSON(quick_key, part->quick), SP_JSON("seconds", part->seconds),
+                       SP_JSON("reason", sp_json_text_or_null(part->reason)));
+    if (at < json_array_size(parts)) {
+        json_array_set_new(parts, at, noted);
+    } else {
+        json_array_append_new(parts, noted);
+    }
+}
+
+bool sp_measurement_has(const json_t *measurement, const char *name, bool quick)
+{
+    const json_t *parts = json_object_get(measurement, "parts");
+    const json_t *part = json_array_get(parts, find_part(parts, name));
+    const char *status = json_string_value(json_object_get(part, "status"));
+    return status != NULL && strcmp(status, "ok") == 0 &&
+           (quick || !json_is_true(json_object_get(part, quick_key)));
+}
+
+// ---- the folder that commands work in ----
+
+static const char profiles_folder[] = "profiles";
+
+static sp_status name_file(const char *folder, const char *name, const char *ending,
+                           char path[PATH_BYTES], sp_error *err)
+{
+    int length = snprintf(path, PATH_BYTES, "%s/%s%s", folder, name, ending);
+    return length < PATH_BYTES ? SP_OK : sp_error_system(err, folder, ENAMETOOLONG);
+}
+
+sp_status sp_measurement_write(const json_t *document, const char *path, sp_error *err)
+{
+    const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(17); // each number comes back
+    sp_output out;
+    sp_status status = sp_output_open(&out, path, err);
+    if (status == SP_OK) {
+        json_dumpf(document, out.file, flags); // what could not be written shows in the stream
+        status = sp_output_close(&out, status, err);
+    }
+    return status;
+}
+
+static sp_status write_each(const json_t *documents, const char *folder, const char *ending,
+                            sp_error *err)
+{
+    sp_status status = SP_OK;
+    const char *name;
+    json_t *document;
+    json_object_foreach ((json_t *)(uintptr_t)documents, name, document) {
+        char path[PATH_BYTES];
+        status = status == SP_OK ? name_file(folder, name, ending, path, err) : status;
+        status = status == SP_OK ? sp_measurement_write(document, path, err) : status;
+    }
+    return status;
+}
+
+// The measured profiles, and what stands in for those that are not there. The caller's.
+static json_t *all_profiles(const json_t *measurement, const sp_set_profile *profiles, int count,
+                            int *stand_ins)
+{
+    json_t *all = json_copy(json_object_get(measurement, "profiles"));
+    *stand_ins = 0;
+    for (int p = 0; p < count; p++) {
+        json_t *whole = json_object_get(all, profiles[p].whole);
+        if (whole != NULL && json_object_get(all, profiles[p].name) == NULL) {
+            sp_json_put(all, profiles[p].name, json_incref(whole));
+            ++*stand_ins;
+        }
+    }
+    return all;
+}
+
+sp_status sp_measurement_unpack(const json_t *measurement, const char *source, const char *folder,
+                                int *stand_ins, sp_error *err)
+{
+    sp_set_profile profiles[SP_SET_PROFILES];
+    char path[PATH_BYTES];
+    int count = 0;
+    int found = 0;
+    sp_status status = check_form(measurement, source, err);
+    if (status == SP_OK) {
+        status =
+            sp_set_profiles(json_object_get(measurement, "set"), source, profiles, &count, err);
+    }
+    if (status == SP_OK) {
+        status = name_file(folder, profiles_folder, "", path, err);
+    }
+    if (status == SP_OK) {
+        json_t *all = all_profiles(measurement, profiles, count, &found);
+        status = write_each(all, path, ".json", err);
+        json_decref(all);
+    }
+    if (stand_ins != NULL) {
+        *stand_ins = found;
+    }
+    const json_t *results = json_object_get(measurement, "results");
+    return status == SP_OK ? write_each(results, folder, ".result.json", err) : status;
+}
+
+static void remove_files(const char *folder)
+{
+    DIR *directory = opendir(folder);
+    const struct dirent *entry;
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        char path[PATH_BYTES];
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            name_file(folder, entry->d_name, "", path, NULL) == SP_OK) {
+            unlink(path);
+        }
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
+    rmdir(folder);
+}
+
+void sp_work_folder_remove(const char *folder)
+{
+    char profiles[PATH_BYTES];
+    if (name_file(folder, profiles_folder, "", profiles, NULL) == SP_OK) {
+        remove_files(profiles);
+    }
+    remove_files(folder);
+}
+
+sp_status sp_work_folder_make(const char *folder, sp_error *err)
+{
+    char profiles[PATH_BYTES];
+    sp_status status = name_file(folder, profiles_folder, "", profiles, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_work_folder_remove(folder);
+    if (mkdir(folder, 0700) != 0 || mkdir(profiles, 0700) != 0) {
+        return sp_error_system(err, folder, errno);
+    }
+    return SP_OK;
+}
+
+sp_status sp_work_folder_use(const char *folder, sp_error *err)
+{
+    static const char variable[] = "SLIMPACK_PROFILE_PATH";
+    char here[PATH_BYTES] = "";
+    char path[4 * PATH_BYTES];
+    const char *others = getenv(variable);
+    // Commands may run in another folder.
+    if (folder[0] != '/' && getcwd(here, sizeof here) == NULL) {
+        return sp_error_system(err, folder, errno);
+    }
+    int length =
+        snprintf(path, sizeof path, "%s%s%s/%s%s%s", here, here[0] != '\0' ? "/" : "", folder,
+                 profiles_folder, others != NULL ? ":" : "", others != NULL ? others : "");
+    if (length >= (int)sizeof path || setenv(variable, path, 1) != 0) {
+        return sp_error_system(err, folder, ENAMETOOLONG);
+    }
+    return SP_OK;
+}

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# check_measure.sh PROGRAM SOURCE: `measure` of the CPU: one file with profile, records and comparison, which a call
+# that was killed or had failed parts goes on with; and what is no measurement.
+set -u
+program=$1
+source=$2
+. "$(dirname "$0")/prelude.sh"
+program=$(realpath "$program")
+cd "$work" || exit 1
+measure() { # ARGUMENT...
+    "$program" measure "$@" --backend host --minutes 1 --steps 2 >table 2>said
+}
+parts() { # STATUS
+    awk -v status="$1" '$3 == status { print $2 }' said | tr '\n' ' '
+}
+
+cp "$source/tests/cli/inputs/set.json" .
+measure set.json -o m.json
+expect "status" 0 "$?"
+expect "parts" "host 01-packed 02-on-the-wall " "$(parts ok)"
+expect "rows" 2 "$(grep -c ' exact$' table)"
+expect "files that stay" "m.json said set.json table" "$(echo *)"
+! grep -qF "$(uname -n)" m.json || complain "the file names the machine"
+for key in '"schema":"slimpack/measurement/1"' '"schema":"slimpack/profile/1"' '"schema":"slimpack/execution/1"' \
+    '"schema":"slimpack/validation/1"'; do
+    grep -qF "$key" m.json || complain "no $key"
+done
+# Nothing is missing: nothing runs again, and the comparison is that of the file.
+cp table first
+cp m.json first.json
+measure set.json -o m.json
+expect "status again" 0 "$?"
+expect "parts again" "" "$(parts ok)"
+cmp first table || complain "the same measurement is compared otherwise"
+"$program" validate set.json --backend host --executed m.json >table
+expect "status of --executed" 0 "$?"
+cmp first table || complain "--executed FILE compares otherwise"
+# A quick calibration is repeated where there is time for a whole one; a part that failed runs again.
+sed 's/"name":"case 01-packed","status":"ok"/"name":"case 01-packed","status":"failed"/' first.json >m.json
+measure set.json -o m.json
+expect "parts that had failed" "01-packed " "$(parts ok)"
+
+# Killed at any time: what was written is whole, and the next call ends it.
+for tenths in 2 10 30; do
+    rm -f k.json
+    "$program" measure set.json -o k.json --backend host --minutes 1 --steps 2 >/dev/null 2>&1 &
+    child=$!
+    sleep "$((tenths / 10)).$((tenths % 10))"
+    kill -TERM $child
+    wait $child
+    [ ! -e k.json ] || "$program" validate set.json --backend host --executed k.json >/dev/null 2>&1
+    case $? in 0 | 1 | 70) ;; *) complain "no measurement after $tenths tenths of a second: $?" ;; esac
+done
+measure set.json -o k.json
+expect "status after a kill" 0 "$?"
+expect "folders that stay" "" "$(find . -name '*.work')"
+
+# A case that the backend refuses, and a profile of a partition, which the CPU has not.
+sed 's/{"name": "on the wall".*}}/{"name": "sinks", "set": {"model.attention_sinks": true}}, {"name": "part", "clock": "wall", "set": {"profile": "host-1of2"}}/' set.json >other.json
+measure other.json -o o.json
+expect "status of parts that fail" 1 "$?"
+expect "parts that fail" "02-sinks host-1of2 " "$(parts failed)"
+grep -q 'parts that failed or were not reached: 2' said || complain "no word of what failed"
+grep -q "^sinks  *cannot execute: .*attention sinks" table || complain "no reason in the row of sinks"
+tr -s '\n ' ' ' <said | grep -q 'are predicted with that of the whole device' || complain "no word of the profile that stands in"
+
+# What is no measurement, or another.
+refuse() { # WORDS ARGUMENT...
+    words=$1
+    shift
+    "$program" "$@" >out 2>said
+    expect "status of $*" 3 "$?"
+    grep -q "$words" said || complain "'$*' says: $(head -n 1 said)"
+}
+refuse 'm.json: set: is another' measure other.json --backend host -o m.json
+cp set.json no.json
+refuse 'no.json: schema: expected "slimpack/measurement/1", this is a set of steps' measure set.json --backend host -o no.json
+refuse 'expected a set of scenarios' measure m.json --backend host -o x.json
+refuse "unknown backend 'none'" measure set.json --backend none -o x.json
+refuse 'this is a profile' validate set.json --backend host --executed "$source/profiles/host.json"
+sed 's,"01-packed":,"../evil":,' first.json >evil.json
+refuse "results: '../evil' is no name" validate set.json --backend host --executed evil.json
+head -c 2000 first.json >half.json
+refuse 'half.json:' validate set.json --backend host --executed half.json
+[ ! -e x.json ] || complain "a file is left of a call that was refused"
+"$program" measure set.json --backend host >/dev/null 2>said
+expect "status without a file" 2 "$?"
+exit "$failed"
