@@ -957,24 +957,12 @@ static void print_settings_markdown(FILE *out)
 // ---- commands by name ----
 
 static const cli_command *const commands[] = {
-    &cli_cmd_tune,
-    &cli_cmd_simulate,
-    &cli_cmd_compare,
-    &cli_cmd_plan,
-    &cli_cmd_sweep,
-    &cli_cmd_merge,
-    &cli_cmd_prefill,
-    &cli_cmd_decode,
-    &cli_cmd_run,
-    &cli_cmd_validate,
-    &cli_cmd_reproduce,
-    &cli_cmd_calibrate,
-    &cli_cmd_measure,
-    &cli_cmd_lengths,
-    &cli_cmd_import,
-    &cli_cmd_report,
-    &cli_cmd_help,
-    NULL,
+    &cli_cmd_tune,     &cli_cmd_simulate,  &cli_cmd_compare,
+    &cli_cmd_plan,     &cli_cmd_sweep,     &cli_cmd_merge,
+    &cli_cmd_prefill,  &cli_cmd_decode,    &cli_cmd_run,
+    &cli_cmd_validate, &cli_cmd_reproduce, &cli_cmd_calibrate,
+    &cli_cmd_measure,  &cli_cmd_lengths,   &cli_cmd_import,
+    &cli_cmd_report,   &cli_cmd_help,      NULL,
 };
 
 static const cli_command *command_at(int index)
