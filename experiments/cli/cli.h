@@ -320,7 +320,7 @@ bool cli_ends_in(const char *path, const char *ending);
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
 
-// Draws to `path` (.png or .svg) with a script of plots/ from data that `write` writes, or writes
+// Draws to `path` (.png, .svg or .pdf) with a script of plots/ from data that `write` writes, or writes
 // that data alone (.dat). gnuplot works in a temporary folder, where no name of the caller's
 // reaches it. Without gnuplot an SP_ERR_IO error says which package to install.
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
