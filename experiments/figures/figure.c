@@ -12,6 +12,7 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
 #include "sim/base/writer.h"
 #include "sim/inference/decode.h"
 #include "sim/prefill/prefill.h"
@@ -655,8 +656,8 @@ static double limit_of_point(const job *all, const figure_point *point)
     bool memory = point->measure == FIGURE_VALUE && strcmp(point->key, "peak_memory_gib") == 0;
     double limit = (double)INFINITY;
     for (int c = 0; memory && c < point->combinations; c++) {
-        double bytes = (double)all->evaluated[point->scenarios[c]].memory_limit_bytes;
-        limit = bytes > 0.0 ? fmin(limit, bytes / (double)(1 << 30) / point->per) : limit;
+        int64_t bytes = all->evaluated[point->scenarios[c]].memory_limit_bytes;
+        limit = bytes > 0 ? fmin(limit, sp_gib_from_bytes(bytes) / point->per) : limit;
     }
     return isfinite(limit) ? limit : (double)NAN;
 }
