@@ -233,10 +233,11 @@ static sp_status read_point(reader *r, const json_t *json, size_t index)
     sp_status status = SP_OK;
     if (sp_object_get(&object, "mean_of") == NULL) {
         status = read_scenarios(r, &object, point);
-    } else if (sp_object_has(&object, "set") || sp_object_has(&object, "take")) {
+    } else if (sp_object_has(&object, "set") || sp_object_has(&object, "take") ||
+               sp_object_has(&object, "per")) {
         sp_object_error(&object, "mean_of",
-                        "takes the settings of other points, beside which set "
-                        "and take have no use");
+                        "takes the settings of other points, beside which set, take and per have "
+                        "no use");
     }
     sp_object_end(&object);
     return sp_status_is_fatal(status) ? status : SP_OK;
@@ -273,7 +274,7 @@ static int *joined(int *to, int count, const int *from, int more)
     return to;
 }
 
-// Of all combinations of the points with these labels; key and measure are theirs.
+// Of all combinations of the points with these labels; key, measure and per are theirs.
 static void join_points(sp_object *object, const figure_spec *spec, const json_t *labels,
                         figure_point *to)
 {
@@ -286,13 +287,17 @@ static void join_points(sp_object *object, const figure_spec *spec, const json_t
         if (from == NULL) {
             return;
         }
-        if (i > 0 && (strcmp(from->key, to->key) != 0 || from->measure != to->measure)) {
-            sp_object_error(object, "mean_of", "'%.100s' is another key or measure than '%.100s'",
-                            from->label, json_string_value(json_array_get(labels, 0)));
+        bool alike =
+            strcmp(from->key, to->key) == 0 && from->measure == to->measure && from->per == to->per;
+        if (i > 0 && !alike) {
+            sp_object_error(object, "mean_of",
+                            "'%.100s' has another key, measure or per than '%.100s'", from->label,
+                            json_string_value(json_array_get(labels, 0)));
             return;
         }
         to->key = from->key;
         to->measure = from->measure;
+        to->per = from->per;
         to->scenarios = joined(to->scenarios, count, from->scenarios, from->combinations);
         if (from->baselines != NULL) {
             to->baselines = joined(to->baselines, count, from->baselines, from->combinations);
