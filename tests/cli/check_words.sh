@@ -53,6 +53,7 @@ ask ratios reproduce zb_table5 h800_memory
 ask sweep sweep sweep.json --resume -o rows.jsonl
 ask best compare s.json --strategies packed,slimpack --best-layout
 ask figures reproduce zb_v
+ask headlines reproduce slimpipe chunkflow_memory
 ask several_figures reproduce
 ask drafts decode "$source/experiments/decode.json" --execute --set decode.sequences=8
 
