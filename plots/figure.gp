@@ -93,11 +93,11 @@ set xtics out nomirror scale 0.6
 set key off
 set multiplot
 set label 1 head at screen 0.5, screen 1 - 20.0 / height center noenhanced
-label_width = 7.2 * longest + 20.0
+label_width = 7.4 * longest + 24.0
 label_width = label_width < 0.6 * column_width ? label_width : 0.6 * column_width
 error_width = 78.0
 # Letters that a label has room for; a longer one stands in two lines.
-room = int((label_width - 14.0) / 7.2)
+room = int((label_width - 16.0) / 7.4)
 
 do for [i = 1:panels] {
     left = column_width * column[i]
@@ -145,7 +145,7 @@ do for [i = 1:panels] {
         # On decades, where no bar begins at 0, what is published is the end of one alone.
         start(x) = decades ? x / (end / zero) ** 0.012 : 0
         # Labels are on all rows, empty ones too: gnuplot 5.4 crashes where a panel has none.
-        plot datafile index i using 2:0:(start($2)):(strcol(4) eq "=" ? $2 : NaN):($0 - 0.3):($0 + 0.3) \
+        plot datafile index i using (strcol(4) eq "=" ? $2 : NaN):0:(start($2)):2:($0 - 0.3):($0 + 0.3) \
                 with boxxyerror fs solid 1.0 border lc rgb "#a0a0a0" fc rgb "#d4d4d4", \
             datafile index i using (strcol(4) eq "=" ? NaN : $2):($0 - 0.4):(0):(0.8) with vectors nohead lw 2 lc rgb "#404040", \
             datafile index i using 2:0:(strcol(4) eq ">=" ? "→" : "") with labels left offset 0.2,0 tc rgb "#404040", \

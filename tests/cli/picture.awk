@@ -32,6 +32,7 @@ FILENAME ~ /json$/ && /^      "memory_limit": / { limits++ }
 
 FILENAME ~ /svg$/ && /viewBox/ { split($0, box, /[" ]+/); wide = box[5]; high = box[6] }
 FILENAME ~ /svg$/ && /<use xlink:href='#gpPt[0-9]+' transform/ { split($0, part, "'"); shape[substr(part[2], 6)]++ }
+FILENAME ~ /svg$/ && /<polygon fill *= *'rgb\(212, 212, 212\)'/ { bars++ }
 FILENAME ~ /svg$/ && /<g transform="translate/ {
     place = $0
     sub(/.*translate\(/, "", place)
@@ -78,6 +79,9 @@ END {
         arrow = i == 1 ? "→" : "←"
         if (arrows[arrow] + 0 != expected[arrow] + 0) { fault(arrows[arrow] + 0 " " arrow " for " expected[arrow] + 0 " bounds") }
     }
+    # Bars are of what is published as equal alone, and one is in the key. Dots of many rows have none.
+    equal = points <= 120 ? expected["no bound"] : 0
+    if (bars - (equal > 0) != equal + 0) { fault(bars - (equal > 0) " bars for " equal + 0 " published values") }
     if (limits > 0 && !index(texts, "memory limit")) { fault("no memory limit") }
     exit failed
 }
