@@ -306,40 +306,58 @@ static sp_status read_figure(const sp_published *folder, const char *name, figur
     return status == SP_OK ? figure_spec_read(path, spec, err) : status;
 }
 
-static sp_status list_one(const sp_published *folder, const char *name, json_t *list,
-                          cli_table *table, sp_error *err)
+static bool has_headline(const figure_spec *spec)
 {
-    figure_spec spec;
-    sp_status status = read_figure(folder, name, &spec, err);
-    if (status != SP_OK) {
-        return status;
+    bool found = false;
+    for (size_t i = 0; i < spec->count; i++) {
+        found = found || spec->points[i].headline;
     }
+    return found;
+}
+
+static void list_one(const figure_spec *spec, json_t *list, cli_table *table)
+{
     if (list == NULL) {
         cli_row_begin(table);
-        cli_cell(table, "%s", name);
-        cli_row_text(table, spec.title);
+        cli_cell(table, "%s", spec->name);
+        cli_row_text(table, spec->title);
         cli_row_end(table);
     } else {
-        json_array_append_new(list,
-                              sp_json_object(SP_JSON("name", name), SP_JSON("title", spec.title),
-                                             SP_JSON("source", spec.source)));
+        json_array_append_new(list, sp_json_object(SP_JSON("name", spec->name),
+                                                   SP_JSON("title", spec->title),
+                                                   SP_JSON("source", spec->source)));
     }
-    figure_spec_fini(&spec);
-    return SP_OK;
+}
+
+// Figures with a headline stand first: a short screen shows them all.
+static sp_status list_all(const sp_published *folder, json_t *list, cli_table *table, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int with = 1; with >= 0; with--) {
+        for (int i = 0; status == SP_OK && i < folder->count; i++) {
+            figure_spec spec;
+            status = read_figure(folder, folder->names[i], &spec, err);
+            if (status != SP_OK) {
+                return status;
+            }
+            if (has_headline(&spec) == (with == 1)) {
+                list_one(&spec, list, table);
+            }
+            figure_spec_fini(&spec);
+        }
+    }
+    return status;
 }
 
 static int list_figures(const sp_published *folder, bool as_json)
 {
     sp_error err = {0};
     json_t *list = as_json ? json_array() : NULL;
-    sp_status status = SP_OK;
     cli_table table;
     if (!as_json) {
         cli_table_begin(&table, "-24 name|0 title", NULL, FIGURES_LISTED);
     }
-    for (int i = 0; status == SP_OK && i < folder->count; i++) {
-        status = list_one(folder, folder->names[i], list, &table, &err);
-    }
+    sp_status status = list_all(folder, list, &table, &err);
     if (status != SP_OK) {
         json_decref(list);
         return cli_fail(&err);

@@ -49,6 +49,11 @@ for name in slimpack slimpipe zeppelin heterospec sampleattention; do
         exit 1
     }
 done
+"$program" reproduce | sed -n '2,6s/ .*//p' | sort | tr '\n' ' ' >"$work/first"
+[ "$(cat "$work/first")" = "heterospec sampleattention slimpack slimpipe zeppelin " ] || {
+    echo "the list begins with $(cat "$work/first")"
+    exit 1
+}
 # With a name that is not known nothing is started.
 "$program" reproduce zb_v zb_tabel5 -o "$work/none" >"$work/said" 2>&1 && { echo "an unknown name is taken"; exit 1; }
 [ ! -e "$work/none" ] || { echo "an unknown name has a folder made"; exit 1; }
