@@ -3,7 +3,7 @@
 #   gnuplot -e "datafile='time.dat'; outfile='time.svg'" plots/atlas.gp
 #
 # The data is what experiments/atlas.awk writes: a block for each table, its comment line names the
-# columns. outfile ends in .svg. Optional: figure_width=1200 (pixels).
+# columns. outfile ends in .png, .svg or .pdf. Optional: figure_width=1200 (pixels).
 
 if (!exists("datafile") || !exists("outfile")) {
     print "usage: gnuplot -e \"datafile='time.dat'; outfile='time.svg'\" plots/atlas.gp"
@@ -16,8 +16,8 @@ tables = int(ALL_blocks)
 columns = tables < 3 ? tables : 3
 rows = (tables + columns - 1) / columns
 height = 20 + 350 * rows
-set terminal svg size figure_width,height dynamic font "DejaVu Sans,12" background "white"
-set output outfile
+here = ARG0; while (strlen(here) > 0 && here[strlen(here):*] ne "/") { here = here[1:strlen(here) - 1] }
+load here . "output.gp"
 
 set border 3 lc rgb "#606060"
 set tics out nomirror scale 0.6 font ",10"

@@ -3,7 +3,7 @@
 #   gnuplot -e "datafile='steps.dat'; outfile='steps.png'" plots/comparison.gp
 #
 # The data is what `slimpack validate --backend --plot` draws; its comment lines
-# name the columns. outfile ends in .png or .svg. Optional: figure_width=1400 (pixels).
+# name the columns. outfile ends in .png, .svg or .pdf. Optional: figure_width=1400 (pixels).
 
 if (!exists("datafile") || !exists("outfile")) {
     print "usage: gnuplot -e \"datafile='steps.dat'; outfile='steps.png'\" plots/comparison.gp"
@@ -11,21 +11,8 @@ if (!exists("datafile") || !exists("outfile")) {
 }
 if (!exists("figure_width")) figure_width = 1400
 
-# The colours of timeline.gp.
-shade(dark, light, chunk) = int(chunk) % 2 == 0 ? dark : light
-kind_colour(kind, chunk) = \
-    kind eq "F" ? shade(0x3b6fb6, 0x9dbfe6, chunk) : \
-    kind eq "B" ? shade(0x4a9b57, 0xa9d6a5, chunk) : \
-    kind eq "I" ? shade(0x2a9d9a, 0x94d4cf, chunk) : \
-    kind eq "W" ? shade(0xee9b3a, 0xf8cf93, chunk) : \
-    kind eq "R" ? shade(0x9a9a9a, 0xc4c4c4, chunk) : \
-    kind eq "O" || kind eq "L" ? shade(0x9273b0, 0xc6b3d8, chunk) : 0xf3f3f3
-text_colour(kind, chunk) = \
-    int(chunk) % 2 == 1 || kind eq "W" || kind eq "R" ? 0x202020 : 0xffffff
-part_colour(part) = part eq "optimizer" ? 0x8c564b : part eq "reduce" ? 0xd1605e : 0xe8a5a3
-kind_name(kind) = kind eq "F" ? "forward" : kind eq "B" ? "backward" : \
-    kind eq "I" ? "input gradient" : kind eq "W" ? "weight gradient" : \
-    kind eq "R" ? "recompute" : kind eq "O" ? "offload" : "load"
+here = ARG0; while (strlen(here) > 0 && here[strlen(here):*] ne "/") { here = here[1:strlen(here) - 1] }
+load here . "actions.gp"
 
 # Both share rows, kinds and the axis, which ends with the slower of them. The predicted timeline
 # may show one row for several data-parallel ranks that are alike.
@@ -58,16 +45,7 @@ head_height = 60
 gap_height = 44
 foot_height = 54
 height = int(all_rows * row_height + head_height + gap_height + foot_height)
-if (outfile[strlen(outfile) - 3:] eq ".svg") {
-    set terminal svg size figure_width,height dynamic font "DejaVu Sans,12" background "white"
-} else {
-    if (strstrt(" " . GPVAL_TERMINALS . " ", " pngcairo ") > 0) {
-        set terminal pngcairo size figure_width,height font "DejaVu Sans,10" background "white"
-    } else {
-        set terminal png size figure_width,height
-    }
-}
-set output outfile
+load here . "output.gp"
 
 seen(start, end) = (end - start) / end_ms * figure_width
 numbered = boxes <= 400

@@ -3,7 +3,7 @@
 #   gnuplot -e "datafile='pareto.dat'; outfile='pareto.png'" plots/pareto.gp
 #
 # The data is what `slimpack sweep --plot` draws: the names of the figures, the
-# points that fit, the front. outfile ends in .png or .svg. Optional: figure_title='...',
+# points that fit, the front. outfile ends in .png, .svg or .pdf. Optional: figure_title='...',
 # figure_width=1000 (pixels).
 
 if (!exists("datafile") || !exists("outfile")) {
@@ -14,16 +14,8 @@ if (!exists("figure_title")) figure_title = "Points that fit, and their Pareto f
 if (!exists("figure_width")) figure_width = 1000
 height = figure_width * 5 / 8
 
-if (outfile[strlen(outfile) - 3:] eq ".svg") {
-    set terminal svg size figure_width,height dynamic font "DejaVu Sans,12" background "white"
-} else {
-    if (strstrt(" " . GPVAL_TERMINALS . " ", " pngcairo ") > 0) {
-        set terminal pngcairo size figure_width,height font "DejaVu Sans,10" background "white"
-    } else {
-        set terminal png size figure_width,height
-    }
-}
-set output outfile
+here = ARG0; while (strlen(here) > 0 && here[strlen(here):*] ne "/") { here = here[1:strlen(here) - 1] }
+load here . "output.gp"
 
 stats datafile index 0 using (x_name = strcol(1), y_name = strcol(2), 0) nooutput
 set border 3 lc rgb "#606060"

@@ -3,7 +3,7 @@
 #   gnuplot -e "datafile='residuals.dat'; outfile='residuals.png'" plots/residuals.gp
 #
 # The data is what `slimpack calibrate --plot` draws, a block for each table; its
-# first line names the columns. outfile ends in .png or .svg. Optional: figure_title='...',
+# first line names the columns. outfile ends in .png, .svg or .pdf. Optional: figure_title='...',
 # figure_width=900 (pixels).
 
 if (!exists("datafile") || !exists("outfile")) {
@@ -19,14 +19,10 @@ stats datafile using 1:(strcol(5) eq "-" ? 0 : abs($5)) name "LEFT_OUT" nooutput
 limit = abs(ERROR_min_y) > abs(ERROR_max_y) ? abs(ERROR_min_y) : abs(ERROR_max_y)
 limit = limit > LEFT_OUT_max_y ? limit : LEFT_OUT_max_y
 limit = limit < 5.0 ? 5.0 : 1.1 * limit
-height = 70 + 300 * tables
+height = 60 + 300 * tables
 
-if (outfile[strlen(outfile) - 3:] eq ".svg") {
-    set terminal svg size figure_width, height font "sans,12" background rgb "white"
-} else {
-    set terminal pngcairo size figure_width, height font "sans,11"
-}
-set output outfile
+here = ARG0; while (strlen(here) > 0 && here[strlen(here):*] ne "/") { here = here[1:strlen(here) - 1] }
+load here . "output.gp"
 set multiplot layout tables, 1 title figure_title font ",14"
 set border 3 lc rgb "#606060"
 set xtics nomirror scale 0.6
@@ -34,7 +30,8 @@ set ytics nomirror scale 0.6
 set grid ytics lc rgb "#e4e4e4" lt 1
 set ylabel "predicted / measured - 1 (%)"
 set xlabel "measured"
-set key top right horizontal Left reverse samplen 1
+# Beside the title, where no point lies.
+set key at graph 1, graph 1.1 right bottom horizontal Left reverse samplen 1
 
 do for [table = 0:tables - 1] {
     name = ""
@@ -52,8 +49,8 @@ do for [table = 0:tables - 1] {
         noenhanced
     plot 0 notitle with lines lc rgb "#606060", \
         datafile index table using 2:(strcol(5) eq "-" ? NaN : $5) title "left out" \
-            with points pt 6 ps 0.8 lc rgb "#ee9b3a", \
-        datafile index table using 2:4 title "fitted" with points pt 7 ps 0.5 lc rgb "#3b6fb6"
+            with points pt 6 ps 0.8 lc rgb "#b8650a", \
+        datafile index table using 2:4 title "fitted" with points pt 7 ps 0.5 lc rgb "#1f4e8c"
 }
 unset multiplot
 unset output

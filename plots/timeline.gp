@@ -3,7 +3,7 @@
 #   gnuplot -e "datafile='timeline.dat'; outfile='timeline.png'" plots/timeline.gp
 #
 # The data is what `slimpack simulate --plot` draws; its comment lines name the
-# columns. outfile ends in .png or .svg. Optional: figure_title='...', figure_width=1400 (pixels).
+# columns. outfile ends in .png, .svg or .pdf. Optional: figure_title='...', figure_width=1400 (pixels).
 
 if (!exists("datafile") || !exists("outfile")) {
     print "usage: gnuplot -e \"datafile='timeline.dat'; outfile='timeline.png'\" plots/timeline.gp"
@@ -12,21 +12,8 @@ if (!exists("datafile") || !exists("outfile")) {
 if (!exists("figure_title")) figure_title = "Pipeline timeline"
 if (!exists("figure_width")) figure_width = 1400
 
-# Dark for the first model chunk of a rank, lighter for the next, then again.
-shade(dark, light, chunk) = int(chunk) % 2 == 0 ? dark : light
-kind_colour(kind, chunk) = \
-    kind eq "F" ? shade(0x3b6fb6, 0x9dbfe6, chunk) : \
-    kind eq "B" ? shade(0x4a9b57, 0xa9d6a5, chunk) : \
-    kind eq "I" ? shade(0x2a9d9a, 0x94d4cf, chunk) : \
-    kind eq "W" ? shade(0xee9b3a, 0xf8cf93, chunk) : \
-    kind eq "R" ? shade(0x9a9a9a, 0xc4c4c4, chunk) : \
-    kind eq "O" || kind eq "L" ? shade(0x9273b0, 0xc6b3d8, chunk) : 0xf3f3f3
-text_colour(kind, chunk) = \
-    int(chunk) % 2 == 1 || kind eq "W" || kind eq "R" ? 0x202020 : 0xffffff
-part_colour(part) = part eq "optimizer" ? 0x8c564b : part eq "reduce" ? 0xd1605e : 0xe8a5a3
-kind_name(kind) = kind eq "F" ? "forward" : kind eq "B" ? "backward" : \
-    kind eq "I" ? "input gradient" : kind eq "W" ? "weight gradient" : \
-    kind eq "R" ? "recompute" : kind eq "O" ? "offload" : "load"
+here = ARG0; while (strlen(here) > 0 && here[strlen(here):*] ne "/") { here = here[1:strlen(here) - 1] }
+load here . "actions.gp"
 
 # What there is: rows, boxes, kinds by shade ("F0 F1 B0 "), chunks, the time axis; then the labels.
 kinds = ""
@@ -60,6 +47,14 @@ memory_points = 0
 stats datafile using (column(-2) == 2 ? (memory_points = memory_points + 1, 1) : 0) \
     name "ALL" nooutput
 
+# A fourth block holds the limit of a rank's memory, where there is one.
+limit = 0
+most_held = 0
+stats datafile using (column(-2) == 3 ? (limit = $1, 1) : 0) name "ALL" nooutput
+stats datafile using (column(-2) == 2 && $3 > most_held ? (most_held = $3, 1) : 0) name "ALL" nooutput
+# A limit far above what is held would press the curves together: its number stands above them.
+limit_is_near = limit > 0 && limit < 2.5 * most_held
+
 # The picture's measures in pixels.
 row_height = rows <= 8 ? 44 : rows <= 16 ? 34 : rows <= 64 ? 20 : 1280.0 / rows
 keys = words(kinds) + (tail_ms > 0 ? 3 : 0)
@@ -69,16 +64,7 @@ foot_height = 54
 top_height = rows * row_height + head_height + foot_height
 memory_height = memory_points > 0 ? 280 : 0
 height = int(top_height + memory_height)
-if (outfile[strlen(outfile) - 3:] eq ".svg") {
-    set terminal svg size figure_width,height dynamic font "DejaVu Sans,12" background "white"
-} else {
-    if (strstrt(" " . GPVAL_TERMINALS . " ", " pngcairo ") > 0) {
-        set terminal pngcairo size figure_width,height font "DejaVu Sans,10" background "white"
-    } else {
-        set terminal png size figure_width,height
-    }
-}
-set output outfile
+load here . "output.gp"
 
 set multiplot
 left = (30.0 + 7.5 * (longest > 8 ? longest : 8)) / figure_width
@@ -125,7 +111,15 @@ if (memory_points > 0) {
     set title ""
     set tmargin at screen (memory_height - 20.0) / height
     set bmargin at screen 1.0 * foot_height / height
-    set yrange [0:*]
+    set yrange [0:(limit_is_near ? 1.08 * limit : 1.12 * most_held)]
+    if (limit > 0) {
+        set label 1 sprintf("limit %.4g GiB%s", limit, limit_is_near ? "" : ", above this panel") \
+            at graph 0.005, graph 0.95 tc rgb "#b03a2e"
+        if (limit_is_near) {
+            set label 1 at graph 0.005, first limit offset 0,-0.7
+            set arrow 1 from graph 0, first limit to graph 1, first limit nohead lw 2 lc rgb "#b03a2e"
+        }
+    }
     set ytics auto out nomirror scale 0.6
     set xlabel "time (ms)"
     set ylabel "memory (GiB)" offset 1

@@ -321,8 +321,8 @@ bool cli_ends_in(const char *path, const char *ending);
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
 
-// Draws to `path` (.png or .svg) with a script of plots/ from data that `write` writes, or writes
-// that data alone (.dat). gnuplot works in a temporary folder, where no name of the caller's
+// Draws to `path` (.png, .svg or .pdf) with a script of plots/ from data that `write` writes, or
+// writes that data alone (.dat). gnuplot works in a temporary folder, where no name of the caller's
 // reaches it. Without gnuplot an SP_ERR_IO error says which package to install.
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
                    sp_error *err);
@@ -506,14 +506,15 @@ typedef struct cli_exports {
     bool critical_path;   // text, to `text`
     FILE *text;
     const char *plan;
-    bool planner_memory;      // memory.model is no sum of tensors
-    const json_t *scenario;   // resolved, for the plan
-    const sp_batches *formed; // for the plan
-    const sp_result *result;  // for the plan, which is noted with what stands there afterwards
-    sp_warnings *warnings;    // of what is shown
-    sp_output plan_file;      // open while batches are evaluated
-    sp_export_window window;  // trace_ranks and trace_window as read
-    int *ranks;               // those of the window
+    bool planner_memory;        // memory.model is no sum of tensors
+    int64_t memory_limit_bytes; // of a rank, for plots; 0: none
+    const json_t *scenario;     // resolved, for the plan
+    const sp_batches *formed;   // for the plan
+    const sp_result *result;    // for the plan, which is noted with what stands there afterwards
+    sp_warnings *warnings;      // of what is shown
+    sp_output plan_file;        // open while batches are evaluated
+    sp_export_window window;    // trace_ranks and trace_window as read
+    int *ranks;                 // those of the window
 } cli_exports;
 
 // clang-format off
@@ -528,8 +529,8 @@ typedef struct cli_exports {
                     "part of the step that they show, in milliseconds"),                          \
     CLI_FLAG_OPTION("timeline", type, exports.timeline, "draw the timeline in the terminal"),     \
     CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", type, exports.plot,                              \
-                    "draw timeline and memory with gnuplot (.png or .svg), or keep the data for " \
-                    "that (.dat)")
+                    "draw timeline and memory with gnuplot (.png, .svg or .pdf), or keep the "    \
+                    "data for that (.dat)")
 // `shows` is text: what of it shows one batch.
 #define CLI_BATCH_OPTION(type, shows)                                                             \
     CLI_INT_OPTION("batch", "N", type, exports.batch, 0, CLI_MOST_BATCHES,                        \

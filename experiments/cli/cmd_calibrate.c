@@ -452,7 +452,7 @@ static const cli_option options[] = {
                     "write a report (Markdown), with the rows that are not explained"),
     CLI_TEXT_OPTION(
         CLI_KEPT, 0, "plot", "FILE", calibrate_args, plot,
-        "draw the residuals with gnuplot (.png or .svg), or keep the data for that (.dat)"),
+        "draw the residuals with gnuplot (.png, .svg, .pdf), or keep the data for that (.dat)"),
     CLI_INT_OPTION("folds", "N", calibrate_args, folds, 0, FIT_FOLDS,
                    "folds of the cross-validation of every table; 0: none (default: as SPEC says)"),
     CLI_INT_OPTION("bootstrap", "N", calibrate_args, bootstrap, 0, FIT_RESAMPLES,

@@ -24,6 +24,9 @@ enum {
     MANY = 30, // figures of which those within their bars are counted alone
 };
 
+// Before the label of the number by which a publication is known.
+#define HEADLINE "headline: "
+
 // ---- the table ----
 
 static void value_cell(cli_table *table, double value)
@@ -49,13 +52,21 @@ static const char *error_text(double error, bool relative, char text[CLI_PERCENT
     return text;
 }
 
+static void print_why(FILE *out, const figure_outcome *o)
+{
+    if (figure_outcome_why(o) != NULL) {
+        fputs("    why: ", out);
+        cli_print_wrapped(out, figure_outcome_why(o), 9, 9);
+    }
+}
+
 static void print_row(cli_table *table, const figure_outcome *o)
 {
     static const char *const claims[] = {[FIGURE_AT_LEAST] = ">= ", [FIGURE_AT_MOST] = "<= "};
     if (!cli_row_begin(table)) {
         return;
     }
-    cli_cell(table, "  %s", o->label);
+    cli_cell(table, "  %s%s", o->headline ? HEADLINE : "", o->label);
     if (o->claim == FIGURE_EQUAL) {
         value_cell(table, o->published);
     } else {
@@ -72,10 +83,7 @@ static void print_row(cli_table *table, const figure_outcome *o)
         fputs("    ", table->out);
         cli_print_wrapped(table->out, o->note, 4, 4);
     }
-    if (!o->within && o->why != NULL) {
-        fputs("    why: ", table->out);
-        cli_print_wrapped(table->out, o->why, 9, 9);
-    }
+    print_why(table->out, o);
 }
 
 // The row with the largest error after `last` of size `above`, in the order of the table where
@@ -98,7 +106,8 @@ static void print_rows(FILE *out, const figure_reproduction *r, int most)
 {
     size_t widest = strlen("point");
     for (size_t i = 0; i < r->count; i++) {
-        size_t length = strlen(r->outcomes[i].label);
+        const figure_outcome *o = &r->outcomes[i];
+        size_t length = strlen(o->label) + (o->headline ? strlen(HEADLINE) : 0);
         widest = length > widest ? length : widest;
     }
     // Points are all shown, as many as somebody has written down.
@@ -176,28 +185,83 @@ static sp_status write_text(FILE *file, const void *what, sp_error *err)
 }
 
 // A text between double quotes, of which it holds none.
-static void put_quoted(FILE *file, const char *text)
+static void put_quoted(FILE *file, const char *before, const char *text)
 {
-    fputc('"', file);
+    fprintf(file, "\"%s", before);
     for (; *text != '\0'; text++) {
         fputc(*text == '"' ? '\'' : *text == '\n' ? ' ' : *text, file);
     }
     fputc('"', file);
 }
 
+// gnuplot reads what is no number in its own spelling alone.
+static void put_number(FILE *file, double value)
+{
+    if (isfinite(value)) {
+        fprintf(file, " %.15g", value);
+    } else {
+        fputs(" NaN", file);
+    }
+}
+
+static void put_point(FILE *file, const figure_outcome *o)
+{
+    static const char *const claims[] = {
+        [FIGURE_EQUAL] = "=", [FIGURE_AT_LEAST] = ">=", [FIGURE_AT_MOST] = "<="};
+    char error[CLI_PERCENT];
+    put_quoted(file, o->headline ? HEADLINE : "", o->label);
+    put_number(file, o->published);
+    put_number(file, o->computed);
+    fprintf(file, " \"%s\" %s %d", claims[o->claim],
+            !o->has_bar ? "-"
+            : o->within ? "within"
+                        : "outside",
+            o->fitted);
+    put_number(file, o->limit);
+    // How far from a bound that holds says nothing.
+    bool tells = o->claim == FIGURE_EQUAL || !o->within;
+    if (!tells || !isfinite(o->error)) {
+        error[0] = '\0';
+    } else if (o->relative) {
+        cli_percent(o->error, "%+.1f %%", error);
+    } else {
+        snprintf(error, sizeof error, "%+.3g", o->error);
+    }
+    fprintf(file, " \"%s\" ", error);
+    put_quoted(file, "", o->panel);
+    fputc('\n', file);
+}
+
+// A block for each panel, in the order in which the points come to them.
 static sp_status write_data(FILE *file, const void *what, sp_error *err)
 {
     const figure_reproduction *r = what;
+    char verdict[VERDICT];
     (void)err;
-    fputs("# name, title\n", file);
-    put_quoted(file, r->spec->name);
+    fputs("# name, title, verdict\n", file);
+    put_quoted(file, "", r->spec->name);
     fputc(' ', file);
-    put_quoted(file, r->spec->title);
-    fputs("\n\n\n# label, published, computed\n", file);
-    for (size_t i = 0; i < r->count; i++) {
-        const figure_outcome *o = &r->outcomes[i];
-        put_quoted(file, o->label);
-        fprintf(file, " %.15g %.15g\n", o->published, o->computed);
+    put_quoted(file, "", r->spec->title);
+    fputc(' ', file);
+    put_quoted(file, "", verdict_text(r, verdict));
+    fputc('\n', file);
+    for (size_t first = 0; first < r->count; first++) {
+        const char *panel = r->outcomes[first].panel;
+        bool begun = false;
+        for (size_t i = 0; i < first && !begun; i++) {
+            begun = strcmp(r->outcomes[i].panel, panel) == 0;
+        }
+        if (begun) {
+            continue;
+        }
+        fputs("\n\n# label, published, computed, claim, verdict, fitted, memory limit, error, "
+              "panel\n",
+              file);
+        for (size_t i = first; i < r->count; i++) {
+            if (strcmp(r->outcomes[i].panel, panel) == 0) {
+                put_point(file, &r->outcomes[i]);
+            }
+        }
     }
     return SP_OK;
 }
@@ -230,7 +294,7 @@ typedef struct reproduce_args {
     bool all;
 } reproduce_args;
 
-static const char *const formats[] = {"png", "svg", "dat", NULL};
+static const char *const formats[] = {"png", "svg", "pdf", "dat", NULL};
 
 // ---- the list ----
 
@@ -242,40 +306,58 @@ static sp_status read_figure(const sp_published *folder, const char *name, figur
     return status == SP_OK ? figure_spec_read(path, spec, err) : status;
 }
 
-static sp_status list_one(const sp_published *folder, const char *name, json_t *list,
-                          cli_table *table, sp_error *err)
+static bool has_headline(const figure_spec *spec)
 {
-    figure_spec spec;
-    sp_status status = read_figure(folder, name, &spec, err);
-    if (status != SP_OK) {
-        return status;
+    bool found = false;
+    for (size_t i = 0; i < spec->count; i++) {
+        found = found || spec->points[i].headline;
     }
+    return found;
+}
+
+static void list_one(const figure_spec *spec, json_t *list, cli_table *table)
+{
     if (list == NULL) {
         cli_row_begin(table);
-        cli_cell(table, "%s", name);
-        cli_row_text(table, spec.title);
+        cli_cell(table, "%s", spec->name);
+        cli_row_text(table, spec->title);
         cli_row_end(table);
     } else {
-        json_array_append_new(list,
-                              sp_json_object(SP_JSON("name", name), SP_JSON("title", spec.title),
-                                             SP_JSON("source", spec.source)));
+        json_array_append_new(list, sp_json_object(SP_JSON("name", spec->name),
+                                                   SP_JSON("title", spec->title),
+                                                   SP_JSON("source", spec->source)));
     }
-    figure_spec_fini(&spec);
-    return SP_OK;
+}
+
+// Figures with a headline stand first: a short screen shows them all.
+static sp_status list_all(const sp_published *folder, json_t *list, cli_table *table, sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (int with = 1; with >= 0; with--) {
+        for (int i = 0; status == SP_OK && i < folder->count; i++) {
+            figure_spec spec;
+            status = read_figure(folder, folder->names[i], &spec, err);
+            if (status != SP_OK) {
+                return status;
+            }
+            if (has_headline(&spec) == (with == 1)) {
+                list_one(&spec, list, table);
+            }
+            figure_spec_fini(&spec);
+        }
+    }
+    return status;
 }
 
 static int list_figures(const sp_published *folder, bool as_json)
 {
     sp_error err = {0};
     json_t *list = as_json ? json_array() : NULL;
-    sp_status status = SP_OK;
     cli_table table;
     if (!as_json) {
         cli_table_begin(&table, "-24 name|0 title", NULL, FIGURES_LISTED);
     }
-    for (int i = 0; status == SP_OK && i < folder->count; i++) {
-        status = list_one(folder, folder->names[i], list, &table, &err);
-    }
+    sp_status status = list_all(folder, list, &table, &err);
     if (status != SP_OK) {
         json_decref(list);
         return cli_fail(&err);
@@ -295,7 +377,21 @@ typedef struct totals {
     int count, within, outside;
 } totals;
 
-// Of a few figures people see some rows, of many the verdicts.
+// Under the verdict of a figure whose rows are not printed.
+static void print_headlines(const figure_reproduction *r, int figures)
+{
+    for (size_t i = 0; figures <= MANY && i < r->count; i++) {
+        const figure_outcome *o = &r->outcomes[i];
+        if (o->headline) {
+            printf("  " HEADLINE "%s: published %.6g, computed %.4g, %s%s\n", o->label,
+                   o->published, o->computed, o->within ? "within" : "outside",
+                   o->fitted ? ", fitted" : "");
+            print_why(stdout, o);
+        }
+    }
+}
+
+// Of a few figures people see some rows, of many the verdicts and the headlines.
 static void print_for_people(const figure_reproduction *r, int figures)
 {
     if (cli_is_wide() || figures == 1) {
@@ -307,6 +403,7 @@ static void print_for_people(const figure_reproduction *r, int figures)
     } else if (!r->within || figures <= MANY) {
         char verdict[VERDICT];
         printf("%s: %s\n", r->spec->name, verdict_text(r, verdict));
+        print_headlines(r, figures);
     }
 }
 
@@ -392,9 +489,12 @@ static int run(const void *given, const cli_operands *operands)
     const reproduce_args *args = given;
     sp_error err = {0};
     sp_published folder;
-    if (args->plot != NULL && strcmp(args->plot, "png") != 0 && strcmp(args->plot, "svg") != 0 &&
-        strcmp(args->plot, "dat") != 0) {
-        return cli_usage_error(&cli_cmd_reproduce, "--plot expects png, svg or dat, got '%s'",
+    bool known = args->plot == NULL;
+    for (int i = 0; formats[i] != NULL && !known; i++) {
+        known = strcmp(args->plot, formats[i]) == 0;
+    }
+    if (!known) {
+        return cli_usage_error(&cli_cmd_reproduce, "--plot expects png, svg, pdf or dat, got '%s'",
                                args->plot);
     }
     if (args->plot != NULL && args->output == NULL) {
@@ -421,7 +521,7 @@ static const cli_option options[] = {
                     "write NAME.txt and NAME.json of each figure there"),
     CLI_NAMES_OPTION(
         "plot", "FORMAT", reproduce_args, plot, formats,
-        "with -o: draw each figure with gnuplot (png or svg), or keep the data for that (dat)"),
+        "with -o: draw each figure with gnuplot (png, svg, pdf), or keep the data for that (dat)"),
     CLI_JOBS_OPTION(reproduce_args),
     CLI_TABLE_OPTIONS(reproduce_args),
     CLI_COMMON_OPTIONS(reproduce_args),
@@ -443,14 +543,18 @@ const cli_command cli_cmd_reproduce = {
         "Evaluates the scenarios of published figures and tables, and prints what was published "
         "beside what is computed, with the error, a verdict (within or outside the bar of the "
         "point) and every assumption that was made where the publication is silent. Without a name "
-        "the figures are listed, each with its title.\n\nA figure is a JSON file: \"base\" is a "
+        "the figures are listed, each with its title. The number by which a paper is known is its "
+        "headline (reproduce slimpack, slimpipe, zeppelin, heterospec, sampleattention): where it "
+        "does not come out, it is told why, or that this is not known.\n\nA figure is a JSON file: "
+        "\"base\" is a "
         "scenario, and each of \"points\" changes some settings of it (\"set\"), names a \"key\" "
         "of the result, and states the \"published\" value with its \"bar\" ({\"relative\": 0.05} "
         "or {\"absolute\": 0.01}). \"measure\" is the value itself, or a ratio, difference or "
         "reduction against the point's \"baseline\", settings again, or longest, the largest value "
         "of a setting with which the scenario fits. A setting may have several values; \"take\" "
-        "says which of the values counts (mean, max, min). A point to whose number something was "
-        "fitted says so (\"fitted\"), and is counted by itself. In place of base and points, "
+        "says which of the values counts (mean, max, min), and \"mean_of\" takes those of other "
+        "points, by their labels. A point to whose number something was fitted says so "
+        "(\"fitted\"), and is counted by itself. In place of base and points, "
         "\"table\" names a table of 'slimpack validate --published', whose bound is the "
         "bar.\n\nThe exit status is 1 when a figure is outside its bar.",
     CLI_RUNS(run, reproduce_args, options, examples),

@@ -191,7 +191,13 @@ static sp_status show_trace(exported *s, sp_error *err)
 static sp_status write_plot_data(FILE *file, const void *what, sp_error *err)
 {
     const exported *s = what;
-    return sp_export_gnuplot(file, s->view->timeline, memory_of(s), &s->exports->window, err);
+    sp_status status =
+        sp_export_gnuplot(file, s->view->timeline, memory_of(s), &s->exports->window, err);
+    if (status == SP_OK && memory_of(s) != NULL && s->exports->memory_limit_bytes > 0) {
+        fprintf(file, "\n\n# index 3: limit of a rank's memory, GiB\n%.6f\n",
+                sp_gib_from_bytes(s->exports->memory_limit_bytes));
+    }
+    return status;
 }
 
 static sp_status write_memory_snapshot(FILE *file, const void *what, sp_error *err)
@@ -485,6 +491,7 @@ static sp_status simulate(const simulate_args *args, input *in, FILE *text, sp_r
     cli_exports exports = args->exports;
     exports.text = text;
     exports.scenario = in->scenario.resolved;
+    exports.memory_limit_bytes = in->scenario.memory_limit_bytes;
     exports.planner_memory = in->scenario.memory_model != SP_MEMORY_TENSORS;
     exports.formed = in->is_plan ? &in->plans.formed : &in->batches;
     exports.result = result;

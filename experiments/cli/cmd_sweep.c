@@ -830,7 +830,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("markdown", sweep_args, common.markdown, "print the tables alone, as Markdown"),
     CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", sweep_args, plot,
                     "draw the points and the Pareto front (default iteration_ms,peak_memory_gib) "
-                    "with gnuplot (.png or .svg), or keep the data for that (.dat)"),
+                    "with gnuplot (.png, .svg, .pdf), or keep the data for that (.dat)"),
     CLI_SAMPLE_OPTIONS(sweep_args),
     CLI_INT_OPTION("search", "N", sweep_args, search, 1, 1000000,
                    "evaluate N points that a search looks for along the Pareto front (default "

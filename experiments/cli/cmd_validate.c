@@ -321,7 +321,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("rows", validate_args, rows, "list every case"),
     CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", validate_args, plot,
                     "draw computed over measured, or both timelines of --backend, with gnuplot "
-                    "(.png or .svg), or keep the data for that (.dat)"),
+                    "(.png, .svg, .pdf), or keep the data for that (.dat)"),
     CLI_EXECUTE_OPTIONS(validate_args, "6"),
     CLI_INT_OPTION("repeat", "N", validate_args, repeat, 1, SP_MOST_REPEAT,
                    "runs of each case of a set; of those at the speed of the calibration the one "

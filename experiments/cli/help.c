@@ -468,6 +468,12 @@ static const struct {
     {"claim|figures|assumptions|bar|within",
      "What a paper says of its own measurements, which reproduce sets beside what is computed: "
      "figures with assumptions, and the difference that may be (bar)."},
+    {"within_count|fitted_count",
+     "Points of a figure within their bars, and how many of those were fitted (reproduce)."},
+    {"headline",
+     "The number by which a paper is known, such as 2.8x; where it does not come out, why "
+     "(reproduce)."},
+    {"memory_limit", "The memory of a rank, in the unit of the peak beside it (reproduce)."},
     {"at most|at_most", "The measured value is an upper bound: less is no error (validate)."},
     {"loss", "Mean cross-entropy of a step's tokens, as the backend computed it (run)."},
     {"learning rate|learning_rate",

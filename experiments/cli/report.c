@@ -225,7 +225,9 @@ static void script_path(const char *name, char path[SP_DATA_PATH])
 
 static const char *picture_name(const char *path)
 {
-    return cli_ends_in(path, ".svg") ? "picture.svg" : "picture.png";
+    return cli_ends_in(path, ".svg")   ? "picture.svg"
+           : cli_ends_in(path, ".pdf") ? "picture.pdf"
+                                       : "picture.png";
 }
 
 static void draw_in(const char *folder, const char *settings, const char *script)
@@ -298,7 +300,8 @@ static sp_status run_gnuplot(const char *folder, const char *name, const char *p
     return SP_OK;
 }
 
-// gnuplot (5.4) does not say that a disk was full: what begins as PNG or SVG must end as that does.
+// gnuplot (5.4) does not say that a disk was full: what begins as PNG, SVG or PDF must end as that
+// does.
 static bool is_whole(FILE *file)
 {
     enum { END = 16 };
@@ -307,6 +310,7 @@ static bool is_whole(FILE *file)
     size_t bytes = fseek(file, -END, SEEK_END) == 0 ? fread(text, 1, END, file) : 0;
     rewind(file);
     return first == '<'    ? strstr(text, "</svg>") != NULL
+           : first == '%'  ? strstr(text, "%%EOF") != NULL
            : first == 0x89 ? bytes == END && memcmp(text + END - 8, "IEND", 4) == 0
                            : first != EOF;
 }
@@ -342,10 +346,11 @@ static sp_status take_picture(const char *folder, const char *path, sp_error *er
 
 sp_status cli_plot_check(const char *path, sp_error *err)
 {
-    if (!cli_ends_in(path, ".png") && !cli_ends_in(path, ".svg") && !cli_ends_in(path, ".dat")) {
-        return sp_error_set(err, SP_ERR_USAGE,
-                            "--plot expects a .png or .svg file, or .dat for the data, got '%s'",
-                            path);
+    if (!cli_ends_in(path, ".png") && !cli_ends_in(path, ".svg") && !cli_ends_in(path, ".pdf") &&
+        !cli_ends_in(path, ".dat")) {
+        return sp_error_set(
+            err, SP_ERR_USAGE,
+            "--plot expects a .png, .svg or .pdf file, or .dat for the data, got '%s'", path);
     }
     return sp_output_check(path, err);
 }

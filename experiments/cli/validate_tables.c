@@ -521,7 +521,7 @@ static sp_status write_figure(FILE *out, const void *what, sp_error *err)
 {
     (void)err;
     const tables *all = what;
-    fputs("# measured computed computed/measured table quantity line\n", out);
+    fputs("# measured computed computed/measured table quantity line claim\n", out);
     int written = 0;
     for (int i = 0; i < all->count; i++) {
         const sp_measurements *m = all->validations[i].measurements;
@@ -532,8 +532,9 @@ static sp_status write_figure(FILE *out, const void *what, sp_error *err)
         for (size_t k = 0; k < m->count; k++) {
             double measured = m->cases[k].measured / shown[m->kind].size;
             double computed = all->validations[i].cases[k].computed / shown[m->kind].size;
-            fprintf(out, "%.9g %.9g %.6f \"%s\" \"%s\" %d\n", measured, computed,
-                    computed / measured, m->name, shown[m->kind].unit, m->cases[k].line);
+            fprintf(out, "%.9g %.9g %.6f \"%s\" \"%s\" %d %s\n", measured, computed,
+                    computed / measured, m->name, shown[m->kind].unit, m->cases[k].line,
+                    m->cases[k].at_most ? "<=" : "=");
         }
     }
     return SP_OK;

@@ -12,6 +12,7 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
 #include "sim/base/writer.h"
 #include "sim/inference/decode.h"
 #include "sim/prefill/prefill.h"
@@ -167,9 +168,12 @@ static void read_values(reader *r, sp_object *object, figure_point *point)
     point->published = sp_object_real(object, "published", 0.0, -1e18, 1e18);
     point->per = sp_object_real(object, "per", 1.0, 1e-9, 1e9);
     sp_object *at = holder(r, object, "key");
-    sp_object_require(at, "key");
+    if (!sp_object_has(object, "mean_of")) {
+        sp_object_require(at, "key");
+    }
     point->key = sp_object_string(at, "key", "");
     point->why = sp_object_string(object, "why", NULL);
+    point->headline = sp_object_bool(object, "headline", false);
     point->measure = (figure_measure)sp_object_enum(holder(r, object, "measure"), "measure",
                                                     figure_measure_names, FIGURE_VALUE);
     point->take =
@@ -226,9 +230,139 @@ static sp_status read_point(reader *r, const json_t *json, size_t index)
     snprintf(path, sizeof path, "points.%zu", index);
     sp_object_begin(&object, json, spec->file, path, r->err);
     read_values(r, &object, point);
-    sp_status status = read_scenarios(r, &object, point);
+    sp_status status = SP_OK;
+    if (sp_object_get(&object, "mean_of") == NULL) {
+        status = read_scenarios(r, &object, point);
+    } else if (sp_object_has(&object, "set") || sp_object_has(&object, "take") ||
+               sp_object_has(&object, "per")) {
+        sp_object_error(&object, "mean_of",
+                        "takes the settings of other points, beside which set, take and per have "
+                        "no use");
+    }
     sp_object_end(&object);
     return sp_status_is_fatal(status) ? status : SP_OK;
+}
+
+// ---- points that are the mean of others ----
+
+// NULL, with an error, where not exactly one point that evaluates scenarios has the label.
+static const figure_point *point_of_label(sp_object *object, const figure_spec *spec,
+                                          const char *label)
+{
+    const figure_point *found = NULL;
+    for (size_t i = 0; i < spec->count; i++) {
+        const figure_point *point = &spec->points[i];
+        if (point->combinations == 0 || strcmp(point->label, label) != 0) {
+            continue;
+        }
+        if (found != NULL) {
+            sp_object_error(object, "mean_of", "two points have the label '%.100s'", label);
+            return NULL;
+        }
+        found = point;
+    }
+    if (found == NULL) {
+        sp_object_error(object, "mean_of", "no point with settings has the label '%.100s'", label);
+    }
+    return found;
+}
+
+static int *joined(int *to, int count, const int *from, int more)
+{
+    to = sp_realloc(to, (size_t)(count + more) * sizeof *to);
+    memcpy(to + count, from, (size_t)more * sizeof *to);
+    return to;
+}
+
+// Of all combinations of the points with these labels; key, measure and per are theirs.
+static void join_points(sp_object *object, const figure_spec *spec, const json_t *labels,
+                        figure_point *to)
+{
+    size_t i;
+    json_t *label;
+    int count = 0;
+    json_array_foreach (labels, i, label) {
+        const figure_point *from =
+            point_of_label(object, spec, json_is_string(label) ? json_string_value(label) : "");
+        if (from == NULL) {
+            return;
+        }
+        bool alike =
+            strcmp(from->key, to->key) == 0 && from->measure == to->measure && from->per == to->per;
+        if (i > 0 && !alike) {
+            sp_object_error(object, "mean_of",
+                            "'%.100s' has another key, measure or per than '%.100s'", from->label,
+                            json_string_value(json_array_get(labels, 0)));
+            return;
+        }
+        to->key = from->key;
+        to->measure = from->measure;
+        to->per = from->per;
+        to->scenarios = joined(to->scenarios, count, from->scenarios, from->combinations);
+        if (from->baselines != NULL) {
+            to->baselines = joined(to->baselines, count, from->baselines, from->combinations);
+        }
+        count += from->combinations;
+    }
+    to->combinations = count;
+}
+
+static void read_means(reader *r, const json_t *points)
+{
+    size_t i;
+    json_t *json;
+    json_array_foreach (points, i, json) {
+        sp_object object;
+        char path[PLACE];
+        const json_t *labels = json_object_get(json, "mean_of");
+        if (labels == NULL || r->err->status != SP_OK) {
+            continue;
+        }
+        snprintf(path, sizeof path, "points.%zu", i);
+        sp_object_begin(&object, json, r->spec->file, path, r->err);
+        if (json_array_size(labels) == 0) {
+            sp_object_expected(&object, "mean_of", labels, "labels of points");
+        } else {
+            join_points(&object, r->spec, labels, &r->spec->points[i]);
+        }
+    }
+}
+
+// ---- panels ----
+
+// How "panels" names the kind of a point: its key, after its measure where that is not value.
+static void kind_of_point(const figure_point *point, char kind[FIGURE_PANEL])
+{
+    snprintf(kind, FIGURE_PANEL, "%s%s%s",
+             point->measure != FIGURE_VALUE ? figure_measure_names[point->measure] : "",
+             point->measure != FIGURE_VALUE ? " " : "", point->key);
+}
+
+static void read_panels(reader *r)
+{
+    sp_object panels;
+    const char *kind;
+    json_t *value;
+    if (!sp_object_member(&r->root, "panels", &panels)) {
+        return;
+    }
+    json_object_foreach ((json_t *)panels.json, kind, value) {
+        const char *title = sp_object_string(&panels, kind, "");
+        bool used = false;
+        for (size_t i = 0; i < r->spec->count; i++) {
+            char own[FIGURE_PANEL];
+            kind_of_point(&r->spec->points[i], own);
+            if (strcmp(own, kind) == 0) {
+                r->spec->points[i].panel = title;
+                used = true;
+            }
+        }
+        if (!used) {
+            sp_object_error(&panels, kind,
+                            "no point has this key, after its measure where that is "
+                            "not value");
+        }
+    }
 }
 
 // ---- the file ----
@@ -265,6 +399,12 @@ static sp_status read_points(reader *r)
     }
     for (size_t i = 0; status == SP_OK && i < json_array_size(points); i++) {
         status = read_point(r, json_array_get(points, i), i);
+    }
+    if (r->err->status == SP_OK) {
+        read_means(r, points);
+    }
+    if (r->err->status == SP_OK) {
+        read_panels(r);
     }
     return status;
 }
@@ -316,7 +456,8 @@ sp_status figure_spec_read(const char *path, figure_spec *spec, sp_error *err)
 // The result of a scenario of a figure.
 typedef struct evaluated {
     sweep_status status;
-    json_t *result; // NULL: none
+    json_t *result;             // NULL: none
+    int64_t memory_limit_bytes; // of a rank; 0: not known
     char reason[SP_ERROR_TEXT];
 } evaluated;
 
@@ -342,6 +483,7 @@ static sp_status train_step(const sweep_evaluator *evaluator, json_t *scenario, 
     sp_result result;
     sp_status found = sweep_evaluate_document(evaluator, scenario, &to->status, &result, err);
     to->result = found == SP_OK ? sp_result_json(&result, true) : NULL;
+    to->memory_limit_bytes = found == SP_OK ? result.memory_limit_bytes : 0;
     sp_result_fini(&result);
     return found;
 }
@@ -471,6 +613,60 @@ static double taken(const job *all, const figure_point *point, char note[FIGURE_
     return take == FIGURE_MEAN ? value / point->combinations : value;
 }
 
+// ---- reproduction: panels ----
+
+// A result's key in words, its unit in brackets: "peak memory (GiB)" of "memory.peak_memory_gib".
+static void words_of_key(const char *key, char text[FIGURE_PANEL])
+{
+    static const struct {
+        const char *ending, *unit;
+    } units[] = {{"_ms", " (ms)"}, {"_gib", " (GiB)"}, {"_per_s", " per second"}};
+    const char *dot = strrchr(key, '.');
+    const char *name = dot != NULL ? dot + 1 : key;
+    size_t length = strlen(name);
+    const char *unit = "";
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        size_t end = strlen(units[i].ending);
+        if (length > end && strcmp(name + length - end, units[i].ending) == 0) {
+            unit = units[i].unit;
+            length -= end;
+            break;
+        }
+    }
+    snprintf(text, FIGURE_PANEL, "%.*s%s", (int)(length < 64 ? length : 64), name, unit);
+    for (char *c = text; *c != '\0'; c++) {
+        *c = *c == '_' ? ' ' : *c;
+    }
+}
+
+static void panel_of_point(const figure_point *point, char text[FIGURE_PANEL])
+{
+    static const char *const forms[] = {[FIGURE_VALUE] = "%s",
+                                        [FIGURE_RATIO] = "%s, over that of the baseline",
+                                        [FIGURE_DIFFERENCE] = "%s, less that of the baseline",
+                                        [FIGURE_REDUCTION] =
+                                            "%s, share of the baseline's that is gone",
+                                        [FIGURE_LONGEST] = "longest %s that fits"};
+    char words[FIGURE_PANEL];
+    words_of_key(point->key, words);
+    const char *form = point->panel != NULL ? "%s" : forms[point->measure];
+    const char *at = strstr(form, "%s");
+    snprintf(text, FIGURE_PANEL, "%.*s%.*s%s", (int)(at - form), form, FIGURE_PANEL / 2,
+             point->panel != NULL ? point->panel : words, at + 2);
+}
+
+// The least limit of memory of the scenarios whose memory the point shows, by what divides it.
+static double limit_of_point(const job *all, const figure_point *point)
+{
+    bool memory = point->measure == FIGURE_VALUE && strcmp(point->key, "peak_memory_gib") == 0;
+    double limit = (double)INFINITY;
+    for (int c = 0; memory && c < point->combinations; c++) {
+        int64_t bytes = all->evaluated[point->scenarios[c]].memory_limit_bytes;
+        limit = bytes > 0 ? fmin(limit, sp_gib_from_bytes(bytes) / point->per) : limit;
+    }
+    return isfinite(limit) ? limit : (double)NAN;
+}
+
 static bool keeps(const figure_outcome *o)
 {
     // A number that is printed with so many digits is met to half of the last one.
@@ -490,8 +686,11 @@ static void take_point(const job *all, const figure_point *point, figure_outcome
                           .has_bar = true,
                           .bar = point->bar.size,
                           .fitted = point->fitted,
+                          .headline = point->headline,
+                          .limit = limit_of_point(all, point),
                           .why = point->why};
     snprintf(o->label, sizeof o->label, "%s", point->label);
+    panel_of_point(point, o->panel);
     o->computed = taken(all, point, o->note) / point->per;
     o->error = o->relative ? o->computed / o->published - 1.0 : o->computed - o->published;
     o->within = isfinite(o->computed) && keeps(o);
@@ -548,10 +747,12 @@ static void take_rows(const sp_validation *validation, figure_reproduction *to)
                               .computed = validation->cases[i].computed,
                               .error = validation->cases[i].error,
                               .relative = to->relative,
+                              .limit = (double)NAN,
                               .claim = row->at_most ? FIGURE_AT_MOST : FIGURE_EQUAL,
                               .fitted = to->spec->fitted,
                               .within = true};
         snprintf(o->label, sizeof o->label, "%s", row->label);
+        words_of_key(to->unit, o->panel);
     }
 }
 
@@ -597,6 +798,12 @@ sp_status figure_reproduce(const figure_spec *spec, int threads, bool quiet,
 
 // ---- reproduction: JSON ----
 
+const char *figure_outcome_why(const figure_outcome *o)
+{
+    bool asked = !o->within && (o->why != NULL || o->headline);
+    return !asked ? NULL : o->why != NULL ? o->why : "not known";
+}
+
 static json_t *outcome_json(const figure_outcome *o)
 {
     json_t *b = sp_json_object(SP_JSON("label", o->label), SP_JSON("published", o->published),
@@ -607,11 +814,17 @@ static json_t *outcome_json(const figure_outcome *o)
         sp_json_add(b, SP_JSON("bar", o->bar), SP_JSON("within", o->within));
     }
     sp_json_put(b, "fitted", json_boolean(o->fitted));
+    if (o->headline) {
+        sp_json_put(b, "headline", json_true());
+    }
+    if (isfinite(o->limit)) {
+        sp_json_add(b, SP_JSON("memory_limit", o->limit));
+    }
     if (o->note[0] != '\0') {
         sp_json_put(b, "note", json_string(o->note));
     }
-    if (!o->within && o->why != NULL) {
-        sp_json_put(b, "why", json_string(o->why));
+    if (figure_outcome_why(o) != NULL) {
+        sp_json_put(b, "why", json_string(figure_outcome_why(o)));
     }
     return b;
 }

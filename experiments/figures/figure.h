@@ -40,14 +40,16 @@ typedef struct figure_bar {
 // Texts belong to the document.
 typedef struct figure_point {
     const char *label, *key;
-    const char *why; // the cause of a miss, where it is known; NULL
+    const char *why;   // the cause of a miss, where it is known; NULL
+    const char *panel; // the title of the panel that draws it; NULL: by its key
     figure_measure measure;
     figure_take take;
     figure_claim claim;
     figure_bar bar;
     double published;
-    double per;  // what the value is divided by: hops of a step, say
-    bool fitted; // a setting, or a constant of the program, was fitted to this number
+    double per;    // what the value is divided by: hops of a step, say
+    bool fitted;   // a setting, or a constant of the program, was fitted to this number
+    bool headline; // the number by which the publication is known
     int combinations;
     int *scenarios; // [combinations], of figure_spec.scenarios; owned
     int *baselines; // NULL: none
@@ -76,22 +78,25 @@ void figure_spec_fini(figure_spec *spec);
 
 // ---- a figure beside what is computed for it ----
 
-enum { FIGURE_LABEL = 160, FIGURE_NOTE = 256 };
+enum { FIGURE_LABEL = 160, FIGURE_NOTE = 256, FIGURE_PANEL = 128 };
 
 // One point, or one row of a table. The error is computed / published - 1, or (not relative)
 // computed - published.
 typedef struct figure_outcome {
     char label[FIGURE_LABEL];
-    char note[FIGURE_NOTE]; // what is to be known of its scenarios: out of memory, say; ""
+    char note[FIGURE_NOTE];   // what is to be known of its scenarios: out of memory, say; ""
+    char panel[FIGURE_PANEL]; // what its value is, for the panel that draws it
     double published;
     double computed; // NAN: there is none, the note says why
     double error;    // NAN with it
+    double limit;    // of memory, in the unit of both; NAN: the value is none of a step's memory
     bool relative;
     figure_claim claim;
     bool has_bar; // rows of a table have one together
     double bar;
-    bool within;     // true where it has no bar of its own
-    bool fitted;     // to what was published: its error is that of the fit
+    bool within; // true where it has no bar of its own
+    bool fitted; // to what was published: its error is that of the fit
+    bool headline;
     const char *why; // belongs to the spec; NULL
 } figure_outcome;
 
@@ -114,6 +119,9 @@ typedef struct figure_reproduction {
 sp_status figure_reproduce(const figure_spec *spec, int threads, bool quiet,
                            figure_reproduction *reproduction, sp_error *err);
 void figure_reproduction_fini(figure_reproduction *reproduction);
+
+// Why a point misses, where the cause was found or the point is a headline; NULL.
+const char *figure_outcome_why(const figure_outcome *outcome);
 
 // {"name": ..., "points": [...], "within": ...}.
 json_t *figure_reproduction_json(const figure_reproduction *reproduction);

@@ -53,6 +53,8 @@ ask ratios reproduce zb_table5 h800_memory
 ask sweep sweep sweep.json --resume -o rows.jsonl
 ask best compare s.json --strategies packed,slimpack --best-layout
 ask figures reproduce zb_v
+# The points of a figure have labels of their own.
+"$program" reproduce slimpipe chunkflow_memory -q --json >documents/headlines || [ $? = 1 ] || complain "no headlines"
 ask several_figures reproduce
 ask drafts decode "$source/experiments/decode.json" --execute --set decode.sequences=8
 

@@ -173,19 +173,9 @@ TEST(chosen_ranks_are_rows_without_gaps)
     made_timeline_free(&made);
 }
 
-// The path of the script, from that of this file, which the build may give relative to the root.
-static void script_path(char *path, size_t bytes)
-{
-    const char *here = __FILE__;
-    const char *end = strstr(here, "tests/unit/");
-    assert_non_null(end);
-    snprintf(path, bytes, "%.*splots/timeline.gp", (int)(end - here), here);
-}
-
 TEST(script_draws_a_picture)
 {
-    char script[512];
-    script_path(script, sizeof(script));
+    static const char script[] = SP_TEST_SOURCE_DIR "/../plots/timeline.gp";
     if (system("gnuplot --version > /dev/null 2>&1") != 0 || access(script, R_OK) != 0) {
         printf("skipped: gnuplot or its script is not here\n");
         exit(77);
@@ -200,6 +190,7 @@ TEST(script_draws_a_picture)
         assert_non_null(file);
         must_succeed(
             sp_export_gnuplot(file, &made.timeline, memory ? &made.memory : NULL, NULL, ERR));
+        fputs(memory ? "\n\n# limit\n9.5\n" : "", file); // as `simulate --plot` ends its data
         fclose(file);
         char command[1024];
         snprintf(command, sizeof(command),
@@ -223,6 +214,7 @@ TEST(script_draws_a_picture)
         assert_non_null(strstr(text, "dp0 pp2"));
         assert_non_null(strstr(text, "</svg>"));
         assert_int_equal(strstr(text, "memory (GiB)") != NULL, memory);
+        assert_int_equal(strstr(text, "limit 9.5 GiB") != NULL, memory);
         free(text);
         remove(name);
         remove(data);
