@@ -938,9 +938,10 @@ static void join(reader *r)
         const launch *by = at >= 0 ? &r->launches[at] : NULL;
         span->launched_ns = by != NULL ? by->end_ns : -1;
         // Older releases write the correlation as the external id, which is no operator's then: it
-        // must have run when the kernel was launched.
+        // must have run on the thread that launched the kernel when it did.
         int32_t op = r->external_ids[place] > 0 ? map_get(&r->op_of, r->external_ids[place]) : -1;
-        bool ran = op >= 0 && (by == NULL || (trace->ops[op].start_ns <= by->start_ns &&
+        bool ran = op >= 0 && (by == NULL || (trace->ops[op].thread == by->thread &&
+                                              trace->ops[op].start_ns <= by->start_ns &&
                                               by->start_ns <= trace->ops[op].end_ns));
         if (!ran && by != NULL) {
             op = op_at(trace, order, trace->op_count, by->thread, by->start_ns);
