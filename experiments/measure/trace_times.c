@@ -51,12 +51,11 @@ static int32_t fullest_device(const sp_kineto *trace)
     return devices[best];
 }
 
+// Spans without a duration have edges, too: they may be the first or the last.
 static size_t add_edges(edge *edges, size_t count, int64_t from_ns, int64_t to_ns, running kind)
 {
-    if (from_ns < to_ns) {
-        edges[count++] = (edge){from_ns, 1, kind};
-        edges[count++] = (edge){to_ns, -1, kind};
-    }
+    edges[count++] = (edge){from_ns, 1, kind};
+    edges[count++] = (edge){to_ns, -1, kind};
     return count;
 }
 

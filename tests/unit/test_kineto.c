@@ -506,6 +506,13 @@ TEST(one_device_counts)
     assert_int_equal(times.idle_ns, 2000);
     assert_false(times.knows_waits);
     sp_kineto_fini(&trace);
+    // A span without a duration may be the last.
+    read_text("[" KERNEL("5", "2") ", {\"ph\": \"X\", \"cat\": \"gpu_memset\", \"ts\": 9}]",
+              &trace);
+    sp_trace_times_of(&trace, NULL, &times);
+    assert_int_equal(times.extent_ns, 4000);
+    assert_int_equal(times.idle_ns, 2000);
+    sp_kineto_fini(&trace);
 }
 
 // ---- waiting for other ranks ----
