@@ -394,8 +394,8 @@ static int measure_traces(const calibrate_args *args, const cli_operands *operan
                                "--from-trace needs --profile BASE, of which the profile keeps what "
                                "traces do not show");
     }
-    if (args->output == NULL && !args->common.json) {
-        return cli_usage_error(&cli_cmd_calibrate, "--from-trace needs -o PROFILE or --json");
+    if (args->output == NULL) {
+        return cli_usage_error(&cli_cmd_calibrate, "--from-trace needs -o PROFILE");
     }
     return cli_calibrate_traces(&args->traces, operands, args->base, args->output, &args->common);
 }

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -161,7 +162,8 @@ static void print_values(const fit_traced *found)
         return;
     }
     printf("\n");
-    cli_table_begin(&table, "-40 value of the profile|12 median|9 spread|9 kernels|0 unit",
+    cli_table_begin(&table,
+                    "-40 value of the profile|10 median|-15 unit|13 rate|8 spread|8 kernels",
                     "values", VALUES_SHOWN);
     for (size_t i = 0; i < found->value_count; i++) {
         const fit_trace_value *v = &found->values[i];
@@ -170,9 +172,14 @@ static void print_values(const fit_traced *found)
         }
         cli_cell(&table, "%s", v->path);
         cli_number_cell(&table, "%.5g", v->value);
+        cli_cell(&table, "%s", v->unit);
+        if (v->rate > 0.0) {
+            cli_cell(&table, "%.4g %s", v->rate, v->rate_unit);
+        } else {
+            cli_cell(&table, "-");
+        }
         cli_number_cell(&table, "%.1f %%", 100.0 * v->spread);
         cli_count_cell(&table, (int64_t)v->kernels);
-        cli_cell(&table, "%s", v->unit);
         cli_row_end(&table);
     }
     cli_table_end(&table);
@@ -216,14 +223,14 @@ static sp_status write_profile(FILE *file, const void *what, sp_error *err)
 static sp_status calibrate(const char *const *paths, int count, const char *base,
                            const char *output, cli_traces *traces, fit_traced *found, sp_error *err)
 {
-    sp_status status = output != NULL ? sp_output_check(output, err) : SP_OK;
+    sp_status status = sp_output_check(output, err);
     if (status == SP_OK) {
         status = cli_traces_read(paths, count, false, traces, err);
     }
     if (status == SP_OK) {
         status = fit_traces(traces->items, traces->count, base, output, found, err);
     }
-    if (status == SP_OK && output != NULL && found->document != NULL) {
+    if (status == SP_OK && found->document != NULL) {
         status = cli_write_file(output, write_profile, found->document, err);
     }
     return status;
@@ -241,10 +248,7 @@ int cli_calibrate_traces(const cli_list *list, const cli_operands *operands, con
     if (calibrate(paths, count, base, output, &traces, &found, &err) != SP_OK) {
         exit_status = cli_fail(&err);
     } else if (common->json) {
-        json_t *document = fit_traced_json(traces.items, traces.count, &found);
-        sp_json_put(document, "profile",
-                    found.document != NULL ? json_incref(found.document) : json_null());
-        exit_status = cli_print_json(document);
+        exit_status = cli_print_json(fit_traced_json(traces.items, traces.count, &found));
     } else {
         print_traces(&traces);
         print_classes(&found);

@@ -26,7 +26,7 @@ static const char *const compared_names[COMPARED] = {
     "step",      "products",
     "attention", "bound by memory",
     "optimizer", "communication that nothing hides",
-    "idle",      "hidden by nothing, or idle"};
+    "idle",      "idle or that nothing hides"};
 static const char *const compared_keys[COMPARED] = {
     "step_ms",      "products_ms", "attention_ms", "memory_bound_ms",
     "optimizer_ms", "exposed_ms",  "idle_ms",      "exposed_or_idle_ms"};

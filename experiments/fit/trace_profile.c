@@ -138,6 +138,7 @@ typedef struct product_list {
     product *of;
     size_t count, capacity;
     size_t unclear; // whose part in a layer their sizes do not tell
+    size_t others;  // of other precisions
 } product_list;
 
 static int by_shape(const void *a, const void *b)
@@ -200,8 +201,7 @@ static void each_product(const tracing *t, sizes *s, product_visitor *visit, voi
     for (int i = 0; i < t->count; i++) {
         for (size_t o = 0; o < t->traces[i]->op_count; o++) {
             const sp_traced_op *op = &t->traces[i]->ops[o];
-            if (op->kind == SP_TRACED_PRODUCT && op->of.product.batch == 1 && op->is_bf16 &&
-                t->op_ns[i][o] > 0) {
+            if (op->kind == SP_TRACED_PRODUCT && op->of.product.batch == 1 && t->op_ns[i][o] > 0) {
                 visit(context, s, op, 1e-3 * (double)t->op_ns[i][o]);
             }
         }
@@ -212,8 +212,8 @@ static void count_sizes(void *context, sizes *s, const sp_traced_op *op, double 
 {
     (void)context;
     (void)us;
-    size_uses *m = uses_of(s, op->of.product.m);
-    size_uses *k = uses_of(s, op->of.product.k);
+    size_uses *m = op->is_bf16 ? uses_of(s, op->of.product.m) : NULL;
+    size_uses *k = op->is_bf16 ? uses_of(s, op->of.product.k) : NULL;
     if (m != NULL && k != NULL) {
         m->as_m++;
         k->as_k++;
@@ -233,8 +233,10 @@ static void sort_product(void *context, sizes *s, const sp_traced_op *op, double
     int64_t m = op->of.product.m;
     int64_t n = op->of.product.n;
     int64_t k = op->of.product.k;
-    token_use inner = use_of(s, k);
-    if (inner == EITHER || (inner == TOKENS && use_of(s, m) != NO_TOKENS)) {
+    token_use inner = op->is_bf16 ? use_of(s, k) : EITHER;
+    if (!op->is_bf16) {
+        list->others++;
+    } else if (inner == EITHER || (inner == TOKENS && use_of(s, m) != NO_TOKENS)) {
         list->unclear++;
     } else if (inner == TOKENS) {
         add_product(list, (product){m, n, k, true, us});
@@ -291,8 +293,10 @@ static json_t *points_of(tracing *t, const product *first, const product *end)
         if (note_value(t->found, &s, 0.5, "us", "gemm %lldx%lld%s at m %lld", (long long)first->n,
                        (long long)first->k, first->weight_gradient ? " weight gradient" : "",
                        (long long)first->m)) {
-            json_array_append_new(
-                points, point((double)first->m, t->found->values[t->found->value_count - 1].value));
+            fit_trace_value *v = &t->found->values[t->found->value_count - 1];
+            v->rate = 2e-6 * (double)first->m * (double)first->n * (double)first->k / v->value;
+            v->rate_unit = "TFLOP/s";
+            json_array_append_new(points, point((double)first->m, v->value));
         }
         sp_free(s.x);
         first = next;
@@ -349,6 +353,12 @@ static void add_products(tracing *t)
             "of one shape%s",
             spans, found->with_shapes[SP_KERNEL_PRODUCT], (int)FIT_TRACE_LEAST,
             spans > 0 && found->with_shapes[SP_KERNEL_PRODUCT] == 0 ? " (record_shapes=True)" : "");
+    }
+    if (list.others > 0) {
+        sp_warnings_add(&t->found->warnings,
+                        "%zu products with shapes are not of bf16 or fp16: tables of products are "
+                        "of these alone",
+                        list.others);
     }
     if (list.unclear > 0) {
         sp_warnings_add(&t->found->warnings,
@@ -653,8 +663,10 @@ static void add_collectives(tracing *t)
             if (note_value(t->found, &s, t->found->knows_waits ? 0.5 : 0.25, "us",
                            "%s of %lld ranks, %.9g bytes", sp_collective_names[first->kind],
                            (long long)first->ranks, bytes)) {
-                json_array_append_new(
-                    points, point(bytes, t->found->values[t->found->value_count - 1].value));
+                fit_trace_value *v = &t->found->values[t->found->value_count - 1];
+                v->rate = 1e-3 * bytes / v->value;
+                v->rate_unit = "GB/s";
+                json_array_append_new(points, point(bytes, v->value));
             }
             sp_free(s.x);
         }
@@ -715,6 +727,8 @@ static json_t *value_json(const fit_traced *found)
         json_array_append_new(
             values, sp_json_object(SP_JSON("value_of", (const char *)v->path),
                                    SP_JSON("value", v->value), SP_JSON("unit", v->unit),
+                                   SP_JSON("rate", v->rate > 0.0 ? v->rate : (double)NAN),
+                                   SP_JSON("rate_unit", sp_json_text_or_null(v->rate_unit)),
                                    SP_JSON("spread", v->spread), SP_JSON("kernels", v->kernels)));
     }
     return values;
@@ -794,7 +808,7 @@ static void warn_of_traces(tracing *t)
 static void name_profile(tracing *t, const char *file)
 {
     char name[SP_PROFILE_NAME];
-    const char *from = file != NULL ? file_name(file) : "traced";
+    const char *from = file_name(file);
     size_t length = strcspn(from, ".");
     length = length == 0 ? strlen(from) : length;
     snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), from);
@@ -834,8 +848,7 @@ static sp_status measure(tracing *t, const char *base, const char *file, sp_erro
     }
     name_profile(t, file);
     sp_status status = fit_document_check(t->document, "calibration", err);
-    return status == SP_OK ? fit_document_extend(base, file != NULL ? file : "", &t->document, err)
-                           : status;
+    return status == SP_OK ? fit_document_extend(base, file, &t->document, err) : status;
 }
 
 sp_status fit_traces(const sp_kineto *const *traces, int count, const char *base, const char *file,

@@ -19,6 +19,8 @@ typedef struct fit_trace_value {
     double value;   // median
     double spread;  // half the distance of the quartiles over the median
     size_t kernels; // whose times it is of
+    double rate;    // of a product or of the bytes of a collective; 0: none
+    const char *rate_unit;
 } fit_trace_value;
 
 // A section that stays the base profile's, and why.
