@@ -258,9 +258,9 @@ static void measure_all(comparison *c)
         waits[i] = c->ranks[i].waits = sp_calloc(c->traces.items[i]->span_count, sizeof *waits[i]);
     }
     c->knows_waits = sp_trace_waits(c->traces.items, c->traces.count, waits, reason);
-    if (!c->knows_waits) {
-        sp_warnings_add(&c->warnings,
-                        "how long collectives wait for other ranks is not told apart: %s", reason);
+    if (reason[0] != '\0') {
+        sp_warnings_add(&c->warnings, "how long %scollectives wait for other ranks is not told: %s",
+                        c->knows_waits ? "some " : "", reason);
     }
     for (int i = 0; i < c->traces.count; i++) {
         measure(&c->ranks[i], c->knows_waits);

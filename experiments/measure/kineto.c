@@ -726,10 +726,12 @@ static bool add_event(reader *r)
         return fail(&r->text, "the event before this has no 'ts' in microseconds");
     }
     bool dated = e->dur[0] != '\0';
-    if (dated && (!ns_of(e->dur, &duration_ns, &whole[1]) || duration_ns < 0 ||
-                  duration_ns > most_span_ns)) {
+    if (dated && (!ns_of(e->dur, &duration_ns, &whole[1]) || duration_ns > most_span_ns)) {
         return fail(&r->text, "the event before this has no 'dur' in microseconds");
     }
+    // A duration below zero is that of a clock that was set back.
+    dated = dated && duration_ns >= 0;
+    duration_ns = dated ? duration_ns : 0;
     switch (category) {
     case IN_KERNEL:
     case IN_MEMCPY:

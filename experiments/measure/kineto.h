@@ -156,7 +156,9 @@ void sp_trace_times_of(const sp_kineto *trace, const int64_t *waits, sp_trace_ti
 // waiting for that rank. Needs no clocks that agree. Spans are matched by kind, and by their group
 // where it is recorded, in order of time. waits[t] is [traces[t].span_count], to be filled.
 //
-// False with the reason where the traces do not have the same collectives.
+// False where no collective is matched. `reason` says why one is not, or "": traces have different
+// numbers of a kind whose groups are not recorded, or there is one trace. Transfers between two
+// ranks by their record are no collectives.
 enum { SP_TRACE_REASON = 240 };
 bool sp_trace_waits(const sp_kineto *const *traces, int count, int64_t **waits,
                     char reason[SP_TRACE_REASON]);

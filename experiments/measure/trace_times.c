@@ -116,11 +116,6 @@ typedef struct round_key {
     int64_t ranks;
 } round_key;
 
-static bool is_collective(sp_kernel_class of)
-{
-    return sp_kernel_communicates(of);
-}
-
 static round_key key_of(const sp_kineto *trace, const sp_traced_span *span)
 {
     round_key key = {.of = span->of};
@@ -136,7 +131,14 @@ static bool same(round_key a, round_key b)
     return a.of == b.of && a.members == b.members && a.ranks == b.ranks;
 }
 
-// Spans of a trace that communicate, by start.
+// Transfers between two ranks by their record are no collectives; without one they may be an
+// all-to-all.
+static bool is_collective(const sp_traced_span *span)
+{
+    return sp_kernel_communicates(span->of) && (span->of != SP_KERNEL_SEND_RECEIVE || span->op < 0);
+}
+
+// Collectives of a trace, by start.
 typedef struct rounds {
     const sp_kineto *trace;
     size_t *spans;
@@ -150,7 +152,7 @@ static rounds rounds_of(const sp_kineto *trace)
                 .spans = sp_calloc(trace->span_count, sizeof *r.spans),
                 .done = sp_calloc(trace->span_count, sizeof *r.done)};
     for (size_t i = 0; i < trace->span_count; i++) {
-        if (is_collective(trace->spans[i].of)) {
+        if (is_collective(&trace->spans[i])) {
             r.spans[r.count++] = i;
         }
     }
@@ -175,7 +177,7 @@ static size_t count_of(const rounds *r, round_key key)
     return count;
 }
 
-// Do so many ranks have the group? Of a group that a trace does not record, all of them.
+// Of a group that a trace does not record all ranks are members. False: nothing is told of it.
 static bool match_key(rounds *all, int count, round_key key, int64_t **waits,
                       char reason[SP_TRACE_REASON])
 {
@@ -187,6 +189,9 @@ static bool match_key(rounds *all, int count, round_key key, int64_t **waits,
         size_t own = count_of(&all[t], key);
         if (own == 0 && key.members != 0) {
             continue; // it is of another group
+        }
+        if (members > 0 && own != least && reason[0] != '\0') {
+            return false;
         }
         if (members > 0 && own != least) {
             snprintf(reason, SP_TRACE_REASON, "%s has %zu spans of %s, %s has %zu",
@@ -213,34 +218,39 @@ static bool match_key(rounds *all, int count, round_key key, int64_t **waits,
             at[m] = next_of(r, key, at[m] + 1);
         }
     }
-    return true;
+    return members > 1;
+}
+
+static void mark_done(rounds *r, round_key key)
+{
+    for (size_t i = next_of(r, key, 0); i < r->count; i = next_of(r, key, i + 1)) {
+        r->done[i] = true;
+    }
 }
 
 bool sp_trace_waits(const sp_kineto *const *traces, int count, int64_t **waits,
                     char reason[SP_TRACE_REASON])
 {
     rounds all[SP_TRACED_FILES];
-    bool matched = count > 1 && count <= SP_TRACED_FILES;
-    snprintf(reason, SP_TRACE_REASON, "%s", matched ? "" : "one rank's trace alone");
-    if (!matched) {
+    bool matched = false;
+    bool several = count > 1 && count <= SP_TRACED_FILES;
+    snprintf(reason, SP_TRACE_REASON, "%s", several ? "" : "there is one rank's trace alone");
+    if (!several) {
         return false;
     }
     for (int t = 0; t < count; t++) {
         all[t] = rounds_of(traces[t]);
         memset(waits[t], 0, traces[t]->span_count * sizeof *waits[t]);
     }
-    for (int t = 0; t < count && matched; t++) {
-        for (size_t i = 0; i < all[t].count && matched; i++) {
+    for (int t = 0; t < count; t++) {
+        for (size_t i = 0; i < all[t].count; i++) {
             if (all[t].done[i]) {
                 continue;
             }
             round_key key = key_of(traces[t], &traces[t]->spans[all[t].spans[i]]);
-            matched = match_key(all, count, key, waits, reason);
+            matched = match_key(all, count, key, waits, reason) || matched;
             for (int u = t; u < count; u++) {
-                for (size_t j = next_of(&all[u], key, 0); j < all[u].count;
-                     j = next_of(&all[u], key, j + 1)) {
-                    all[u].done[j] = true;
-                }
+                mark_done(&all[u], key);
             }
         }
     }

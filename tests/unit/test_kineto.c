@@ -70,6 +70,8 @@ TEST(members_in_any_order)
         "\"ts\": 2, \"dur\": 1, \"args\": {\"bytes\": 4096}},\n"
         "{\"ph\": \"X\", \"cat\": \"gpu_memset\", \"name\": \"Memset\", \"pid\": 3, \"tid\": 7, "
         "\"ts\": 5},\n"
+        "{\"ph\": \"X\", \"cat\": \"gpu_memset\", \"name\": \"Memset\", \"pid\": 3, \"tid\": 7, "
+        "\"ts\": 6, \"dur\": -3.5},\n"
         "{\"ph\": \"M\", \"cat\": \"kernel\", \"name\": \"no span\", \"ts\": 1},\n"
         "{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"ProfilerStep#7\", \"ts\": 1},\n"
         "{\"ph\": \"X\", \"cat\": \"gpu_user_annotation\", \"name\": \"ProfilerStep#8\", \"ts\": "
@@ -80,9 +82,9 @@ TEST(members_in_any_order)
         "[{}]}}\n \n";
     sp_kineto trace;
     read_text(text, &trace);
-    assert_int_equal(trace.events, 6);
-    assert_int_equal(trace.span_count, 3);
-    assert_int_equal(trace.undated, 1);
+    assert_int_equal(trace.events, 7);
+    assert_int_equal(trace.span_count, 4);
+    assert_int_equal(trace.undated, 2);
     assert_int_equal(trace.rank, 5);
     assert_int_equal(trace.world, 64);
     assert_int_equal(trace.steps, 1);
@@ -97,10 +99,11 @@ TEST(members_in_any_order)
     assert_int_equal(s[0].stream, 7); // of tid
     assert_int_equal(s[1].of, SP_KERNEL_MEMSET);
     assert_int_equal(s[1].duration_ns, 0);
-    assert_int_equal(s[2].of, SP_KERNEL_PRODUCT);
-    assert_int_equal(s[2].device, 2);
-    assert_int_equal(s[2].stream, 23);
-    assert_string_equal(trace.names[s[2].name], "void gemm<1>(\"x\")");
+    assert_int_equal(s[2].duration_ns, 0);
+    assert_int_equal(s[3].of, SP_KERNEL_PRODUCT);
+    assert_int_equal(s[3].device, 2);
+    assert_int_equal(s[3].stream, 23);
+    assert_string_equal(trace.names[s[3].name], "void gemm<1>(\"x\")");
     sp_kineto_fini(&trace);
 }
 
@@ -129,7 +132,7 @@ TEST(faults_name_their_place)
                 "t.json:2:1: expected ',' or ']'");
     must_refuse("[" KERNEL("1", "2") ",\n" KERNEL("\"noon\"", "2") "]", SP_ERR_SYNTAX,
                 "no 'ts' in microseconds");
-    must_refuse("[" KERNEL("1", "-2") "]", SP_ERR_SYNTAX, "no 'dur' in microseconds");
+    must_refuse("[" KERNEL("1", "\"long\"") "]", SP_ERR_SYNTAX, "no 'dur' in microseconds");
     must_refuse("[" KERNEL("1e300", "2") "]", SP_ERR_SYNTAX, "no 'ts' in microseconds");
     must_refuse("[" KERNEL("1", "2") "] []", SP_ERR_SYNTAX, "more text behind the end");
     must_refuse("[{\"args\": {\"grid\": [1}}]", SP_ERR_SYNTAX, "closes what is not open");
@@ -562,6 +565,7 @@ TEST(waiting_is_told_apart)
     assert_int_equal(of_late[0] + of_late[1], 0);
     assert_int_equal(of_late[2], 10000);
     assert_int_equal(of_other[0] + of_other[1], 0);
+    assert_string_equal(reason, "");
     assert_false(sp_trace_waits(traces, 1, waits, reason));
     sp_kineto_fini(&a);
     sp_kineto_fini(&b);
