@@ -242,7 +242,7 @@ static bool read_raw(text *t, char *to, size_t bytes)
                 count += length + 1;
                 to[count++] = '"';
             }
-            long_value = long_value || (to != NULL && room <= 1);
+            long_value = long_value || (to != NULL && (room <= 1 || length + 1 == room));
         } else if (c == '{' || c == '[') {
             if (depth == MOST_DEPTH) {
                 return fail(t, "more than 64 brackets in brackets");

@@ -64,7 +64,7 @@ static bool read_shapes(const char *text, shapes *s)
             char *end;
             long long size = strtoll(c, &end, 10);
             c = end;
-            if (depth == 1 || depth == 0 || size > most_size) {
+            if (depth < 2 || size > most_size) {
                 return false;
             }
             int *rank = &s->rank[s->count - 1];

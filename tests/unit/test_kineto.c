@@ -348,6 +348,9 @@ TEST(work_of_operators)
                "type\": [\"c10::BFloat16\"]");
     trace_host(&text, "cpu_op", "aten::add", 1, 16, 1,
                "\"Input Dims\": [[4], [4]], \"Input type\": [\"float\", \"c10::BFloat16\"]");
+    // A text in place of an array.
+    trace_host(&text, "cpu_op", "aten::mm", 1, 18, 1,
+               "\"Input Dims\": \"]]]7[[[\", \"Input type\": 5");
     trace_span(&text, "kernel", "k", 7, "1", "1", "");
     trace_end(&text);
     read_text(text.bytes, &trace);
