@@ -825,8 +825,7 @@ static sp_status measure(tracing *t, const char *base, const char *file, sp_erro
 {
     char reason[SP_TRACE_REASON];
     fit_traced *found = t->found;
-    found->knows_waits =
-        sp_trace_waits(t->traces, t->count, t->waits, reason) && reason[0] == '\0';
+    found->knows_waits = sp_trace_waits(t->traces, t->count, t->waits, reason) && reason[0] == '\0';
     for (int i = 0; i < t->count; i++) {
         sum_kernels(t->traces[i], found, t->op_ns[i]);
     }
