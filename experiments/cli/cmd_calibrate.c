@@ -1,7 +1,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "experiments/cli/cli.h"
+#include "experiments/cli/traces.h"
 #include "experiments/execution/execution.h"
 #include "experiments/fit/fit.h"
 #include "experiments/measure/training_log.h"
@@ -17,7 +17,8 @@ enum { NOT_GIVEN = -1 };
 typedef struct calibrate_args {
     cli_common common;
     int64_t jobs;
-    cli_list tables, maps, logs;
+    cli_list tables, maps, logs, traces;
+    const char *base; // of the traces
     const char *fit, *output, *report, *plot;
     int64_t folds, bootstrap;
     bool no_ablation;
@@ -378,6 +379,27 @@ static int measure_backend(const calibrate_args *args, const cli_operands *opera
     return calibrate_backend(args);
 }
 
+// ---- --from-trace ----
+
+static int measure_traces(const calibrate_args *args, const cli_operands *operands)
+{
+    if (args->tables.count + args->maps.count + args->logs.count > 0 || args->fit != NULL ||
+        args->backend != NULL || args->report != NULL || args->plot != NULL) {
+        return cli_usage_error(&cli_cmd_calibrate,
+                               "--from-trace takes no tables, no logs, no --fit, no --backend, no "
+                               "--report and no --plot");
+    }
+    if (args->base == NULL) {
+        return cli_usage_error(&cli_cmd_calibrate,
+                               "--from-trace needs --profile BASE, of which the profile keeps what "
+                               "traces do not show");
+    }
+    if (args->output == NULL) {
+        return cli_usage_error(&cli_cmd_calibrate, "--from-trace needs -o PROFILE");
+    }
+    return cli_calibrate_traces(&args->traces, operands, args->base, args->output, &args->common);
+}
+
 // ---- what was asked for ----
 
 static int run(const void *given, const cli_operands *operands)
@@ -385,6 +407,13 @@ static int run(const void *given, const cli_operands *operands)
     const calibrate_args *args = given;
     sp_error err = {0};
     source_list sources = {0};
+    if (args->traces.count > 0) {
+        return measure_traces(args, operands);
+    }
+    if (args->base != NULL) {
+        return cli_usage_error(&cli_cmd_calibrate,
+                               "--profile goes with --from-trace; a fit's SPEC names its own");
+    }
     if (args->backend != NULL) {
         return measure_backend(args, operands);
     }
@@ -433,6 +462,11 @@ static const cli_option options[] = {
                     "--log for each scenario"),
     CLI_TEXT_OPTION(CLI_FILE, 0, "fit", "SPEC", calibrate_args, fit,
                     "what is fitted: start profile, free constants, tables"),
+    CLI_TEXT_OPTION(CLI_FILES, 0, "from-trace", "FILE", calibrate_args, traces,
+                    "trace of PyTorch's profiler (JSON, also .gz), or a folder of them; several, "
+                    "also as FILE... behind it, are of one run"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "profile", "BASE", calibrate_args, base,
+                    "with --from-trace: the profile that keeps what traces do not show"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "PROFILE", calibrate_args, output,
                     "write the profile"),
     CLI_TEXT_OPTION(CLI_STRING, 0, "backend", "NAME", calibrate_args, backend,
@@ -470,13 +504,14 @@ static const char *const examples[] = {
     "slimpack calibrate --from-measurements runs.csv --fit fit.json -o mine.json --bootstrap 0",
     "slimpack calibrate --from-measurements job.json --log train.log --fit fit.json -o mine.json",
     "slimpack calibrate --backend host -o host.json",
+    "slimpack calibrate --from-trace rank0.json.gz rank1.json.gz --profile h100 -o mine.json",
     NULL,
 };
 
 const cli_command cli_cmd_calibrate = {
     .name = "calibrate",
     .summary = "fit a profile to measured steps, or measure one",
-    CLI_TAKES("[TABLE...]", 0, -1),
+    CLI_TAKES("[TABLE|TRACE...]", 0, -1),
     .tells_repeated = true,
     .description =
         "Fits constants of a profile so that the simulator reproduces measured training steps. The "
@@ -501,7 +536,14 @@ const cli_command cli_cmd_calibrate = {
         "it.\n\nWith --backend it measures operators on this machine instead: products, attention, "
         "copies, and whole actions of small steps, on one core; the profile predicts the steps of "
         "`run --backend` on its virtual clock. -o is written after each part, so that a run that "
-        "is cut off leaves what it has measured.",
+        "is cut off leaves what it has measured.\n\nWith --from-trace it takes what kernels took "
+        "in a "
+        "training step that PyTorch's profiler recorded, with record_shapes=True: products of "
+        "known shape, causal attention, copies and elementwise kernels, short kernels, and "
+        "collectives inside a node whose bytes are recorded. A value has five kernels at least, "
+        "and its spread (half the distance of the quartiles, over the median) beside it; all else "
+        "is named and stays that of --profile. Traces of several ranks tell a collective's "
+        "waiting from its work. A trace that is cut off is used up to there.",
     .defaults = &(const calibrate_args){.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN},
     CLI_RUNS(run, calibrate_args, options, examples),
 };

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "experiments/cli/traces.h"
 #include "experiments/cli/validate.h"
 #include "experiments/execution/execution.h"
 #include "experiments/execution/measurement.h"
@@ -218,16 +219,20 @@ static const char *wrong_backend_usage(const validate_args *args, int operands)
     return wrong_remote_usage(args);
 }
 
-static const char *wrong_log_usage(const validate_args *args, int operands)
+static const char *wrong_run_usage(const validate_args *args, int operands)
 {
     if (operands == 0) {
-        return "--log needs SCENARIO, whose run the logs are of";
+        return "--log and --trace need SCENARIO, of whose run they are";
     }
-    if (args->published || args->measurements != NULL || args->execute.backend != NULL) {
-        return "--published, --measurements, --backend and --log exclude each other";
+    if (args->published || args->measurements != NULL || args->execute.backend != NULL ||
+        (args->logs.count > 0 && args->traces.count > 0)) {
+        return "--published, --measurements, --backend, --log and --trace exclude each other";
     }
     if (args->table != NULL || args->map != NULL || args->rows || args->plot != NULL) {
-        return "--table, --map, --rows and --plot have no use with --log";
+        return "--table, --map, --rows and --plot have no use with --log and --trace";
+    }
+    if (args->traces.count > 0 && args->skip != VALIDATE_NO_SKIP) {
+        return "--skip goes with --log";
     }
     if (says_how(&args->execute) || args->repeat != 0 || args->export != NULL ||
         args->executed != NULL) {
@@ -238,14 +243,14 @@ static const char *wrong_log_usage(const validate_args *args, int operands)
 
 static const char *wrong_usage(const validate_args *args, int operands)
 {
-    if (args->logs.count > 0) {
-        return wrong_log_usage(args, operands);
+    if (args->logs.count + args->traces.count > 0) {
+        return wrong_run_usage(args, operands);
     }
     if (args->skip != VALIDATE_NO_SKIP) {
         return "--skip goes with --log";
     }
     if (operands > 1) {
-        return "behind SCENARIO only logs may stand, after --log";
+        return "behind SCENARIO only logs and traces may stand, after --log and --trace";
     }
     if (args->execute.backend != NULL) {
         return wrong_backend_usage(args, operands);
@@ -255,11 +260,11 @@ static const char *wrong_usage(const validate_args *args, int operands)
         return "-o, --export, --executed, --repeat, " HOW " need --backend";
     }
     if (operands > 0) {
-        return "SCENARIO needs --backend NAME or --log FILE";
+        return "SCENARIO needs --backend NAME, --log FILE or --trace FILE";
     }
     if (args->published == (args->measurements != NULL)) {
         return "'validate' needs either --published or --measurements TABLE, or SCENARIO with "
-               "--backend NAME or --log FILE";
+               "--backend NAME, --log FILE or --trace FILE";
     }
     if (args->table != NULL && !args->published) {
         return "--table chooses among the tables of --published";
@@ -270,19 +275,17 @@ static const char *wrong_usage(const validate_args *args, int operands)
     return NULL;
 }
 
-// `--log a.log b.log c.log`, as a shell writes names out: those behind the scenario are logs.
-static int validate_log(const validate_args *given, const cli_operands *operands)
+// `--log a.log b.log c.log`, as a shell writes names out: those behind the scenario are logs, and
+// so with --trace.
+static int validate_run(const validate_args *given, const cli_operands *operands)
 {
     validate_args args = *given;
-    int count = args.logs.count + operands->count - 1;
-    args.logs.items = sp_calloc((size_t)count, sizeof *args.logs.items);
-    for (int i = 0; i < count; i++) {
-        args.logs.items[i] = i < given->logs.count ? given->logs.items[i]
-                                                   : operands->items[1 + i - given->logs.count];
-    }
-    args.logs.count = count;
-    int exit_status = cli_validate_log(&args);
-    sp_free(args.logs.items);
+    bool logs = args.logs.count > 0;
+    cli_list *files = logs ? &args.logs : &args.traces;
+    files->items =
+        cli_trace_paths(logs ? &given->logs : &given->traces, operands, 1, &files->count);
+    int exit_status = logs ? cli_validate_log(&args) : cli_validate_traces(&args);
+    sp_free(files->items);
     return exit_status;
 }
 
@@ -294,8 +297,8 @@ static int run(const void *given, const cli_operands *operands)
         return cli_usage_error(&cli_cmd_validate, "%s", wrong);
     }
     args.scenario = operands->count > 0 ? operands->items[0] : NULL;
-    if (args.logs.count > 0) {
-        return validate_log(&args, operands);
+    if (args.logs.count + args.traces.count > 0) {
+        return validate_run(&args, operands);
     }
     return args.execute.backend != NULL ? validate_with_backend(&args) : cli_validate_tables(&args);
 }
@@ -333,10 +336,14 @@ static const cli_option options[] = {
                     "take what another machine executed of each case of a set from FOLDER, or from "
                     "the file of 'slimpack measure'"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "FILE", validate_args, output,
-                    "keep the report of --backend or --log in a file (JSON)"),
+                    "keep the report of --backend, --log or --trace in a file (JSON)"),
     CLI_TEXT_OPTION(CLI_FILES, 0, "log", "FILE", validate_args, logs,
                     "log of a training run of SCENARIO; several, also as FILE... behind it, are of "
                     "its ranks or restarts"),
+    CLI_TEXT_OPTION(
+        CLI_FILES, 0, "trace", "FILE", validate_args, traces,
+        "trace of a run of SCENARIO by PyTorch's profiler (JSON, also .gz), or a folder "
+        "of them; several, also as FILE... behind it, are of its ranks"),
     CLI_INT_OPTION("skip", "N", validate_args, skip, 0, SP_LOG_SKIP,
                    "logged steps to leave out at the beginning of each log and restart (default: a "
                    "tenth, 1 to 10)"),
@@ -352,6 +359,7 @@ static const char *const examples[] = {
     "slimpack validate --measurements my_runs.csv --profile a100 --bound 10",
     "slimpack validate job.json --log train.log --bound 10",
     "slimpack validate job.json --log rank0.log rank8.log --json",
+    "slimpack validate job.json --trace traces/",
     "slimpack validate experiments/host_small.json --backend host",
     "slimpack validate experiments/validate_host.json --backend host --set profile=host -o "
     "report.json",
@@ -363,7 +371,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_validate = {
     .name = "validate",
     .summary = "compare measured steps with what is computed for them",
-    CLI_TAKES("[SCENARIO [LOG...]]", 0, -1),
+    CLI_TAKES("[SCENARIO [LOG|TRACE...]]", 0, -1),
     .description =
         "Simulates every row of tables of measured steps and prints for each table the mean error, "
         "the bias, the worst row, the bound that the table or --bound states and, where there is "
@@ -382,7 +390,14 @@ const cli_command cli_cmd_validate = {
         "memory as predicted and as logged. Of the logged steps the first are left out (--skip), "
         "and those that take longer than the median by a fifth and by five standard deviations: "
         "checkpoints and evaluations; the median of the others is compared. Lines of unknown form "
-        "are skipped.\n\nSCENARIO --backend NAME plans the scenario, predicts its steps with the "
+        "are skipped.\n\nSCENARIO --trace FILE reads what PyTorch's profiler recorded of a run of "
+        "this "
+        "scenario, a trace for each rank, and prints by rank the time of products, attention, "
+        "kernels bound by memory and the optimizer, communication that nothing hides and idle "
+        "time, "
+        "as predicted and as traced, and what is traced alone: copies, communication by kind, and "
+        "with several ranks how long collectives wait for other ranks.\n\nSCENARIO --backend NAME "
+        "plans the scenario, predicts its steps with the "
         "scenario's profile, executes the same plan and prints predicted beside measured: "
         "iteration time, bubble ratio, peak memory of each rank, and by category what ranks hold "
         "between actions. SCENARIO may be a set (schema slimpack/validation-set/1): {\"base\": "

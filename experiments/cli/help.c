@@ -492,6 +492,28 @@ static const struct {
      "that times are written with, as a share."},
     {"samples_per_s|samples_per_step", "Samples of all GPUs in a second, or of a step, as a log "
                                        "tells them (validate --log)."},
+    {"traces|file|spans|cut_off|ms of a step|traced|times",
+     "Of traces of PyTorch's profiler (validate --trace, calibrate --from-trace): a file, the "
+     "kernels and copies of its GPU, whether it ends in the middle, and times of a step: those of "
+     "the file over the steps that it marks."},
+    {"classes|class|kernels|number|with "
+     "shapes|with_shapes|products|norms|elementwise|memcpy|memset",
+     "Kernels of a trace by their names, how many there are, what they take, and how many of them "
+     "ran for an operator whose shapes are recorded (record_shapes=True)."},
+    {"step_ms|products_ms|attention_ms|memory_bound_ms|optimizer_ms",
+     "Of a rank's step, predicted and traced (validate --trace): from its first kernel to its "
+     "last; products of matrices; attention; norms, elementwise kernels and copies by kernels; "
+     "kernels over lists of tensors, which step the optimizer."},
+    {"exposed_ms|idle_ms|exposed_or_idle_ms|communication_ms|wait_ms|exposed_wait_ms",
+     "Of a rank's step (validate --trace): communication beside which nothing else runs, on any "
+     "stream; no kernel at all; both; communication hidden or not; what its collectives took "
+     "longer "
+     "than on the rank where they were shortest, and the part of that which nothing hides."},
+    {"value of the "
+     "profile|values|value_of|rate_unit|of_base_profile|section|waits_known|rate|us|ms",
+     "Of a profile from traces (calibrate --from-trace): what a value is of, its rate of FLOPs or "
+     "bytes, sections that lack kernels and stay the base profile's, and whether traces of several "
+     "ranks tell waiting apart. us and ms are sums, or medians of one kernel."},
     {"reserved GiB|allocated GiB|predicted_gib|measured_gib|rank",
      "The peak that PyTorch tells (max_memory_reserved, max_memory_allocated) of the rank that a "
      "log is of, as predicted and as logged (validate --log)."},

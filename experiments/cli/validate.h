@@ -24,6 +24,7 @@ typedef struct validate_args {
     cli_execute execute;
     const char *scenario; // path, of one or of a set of them
     cli_list logs;        // of a run of the scenario
+    cli_list traces;      // likewise, files and folders
     int64_t skip;         // steps at the beginning of a log; VALIDATE_NO_SKIP: not given
 } validate_args;
 
@@ -32,9 +33,14 @@ sp_status cli_validate_overrides(const validate_args *args, char profile[VALIDAT
                                  const char *overrides[VALIDATE_OVERRIDES], int *count,
                                  sp_error *err);
 
+// The scenario with these overrides, resolved; `of` names what is compared with it ("log").
+sp_status cli_validate_scenario(const validate_args *args, const char *of, sp_scenario *scenario,
+                                sp_error *err);
+
 // All return the exit status.
 int cli_validate_tables(const validate_args *args);
 int cli_validate_log(const validate_args *args);
+int cli_validate_traces(const validate_args *args);
 // Predicts and executes the cases of a set, or with --export writes their plans. Takes over
 // `document`.
 int cli_validate_set(const validate_args *args, json_t *document);

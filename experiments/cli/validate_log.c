@@ -161,7 +161,8 @@ static void note_peaks(comparison *c)
     }
 }
 
-static sp_status read_scenario(const validate_args *args, sp_scenario *scenario, sp_error *err)
+sp_status cli_validate_scenario(const validate_args *args, const char *of, sp_scenario *scenario,
+                                sp_error *err)
 {
     json_t *document = NULL;
     char profile[VALIDATE_OVERRIDE];
@@ -173,8 +174,8 @@ static sp_status read_scenario(const validate_args *args, sp_scenario *scenario,
     }
     if (status == SP_OK && sp_is_scenario_set(document)) {
         status =
-            sp_error_set(err, SP_ERR_CONTENT, "%s: is a set of scenarios, a log is of one scenario",
-                         args->scenario);
+            sp_error_set(err, SP_ERR_CONTENT, "%s: is a set of scenarios, a %s is of one scenario",
+                         args->scenario, of);
     }
     if (status == SP_OK) {
         status = sp_scenario_place(document, args->scenario, err);
@@ -192,7 +193,7 @@ static sp_status compare(const validate_args *args, comparison *c, sp_error *err
     int skip = args->skip == VALIDATE_NO_SKIP ? -1 : (int)args->skip;
     sp_status status = sp_training_log_read(args->logs.items, args->logs.count, skip, &c->log, err);
     if (status == SP_OK) {
-        status = read_scenario(args, &c->scenario, err);
+        status = cli_validate_scenario(args, "log", &c->scenario, err);
     }
     if (status == SP_OK) {
         status = cli_form_batches(args->common.quiet, &c->scenario, &c->batches, err);

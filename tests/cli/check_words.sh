@@ -42,6 +42,12 @@ ask proof run small_plan.json --backend host --prove
 for log in megatron nanotron trainer; do
     ask "log_$log" validate s.json --log "$source/tests/cli/logs/$log.log"
 done
+# shellcheck source=tests/cli/make_trace.sh
+. "$source/tests/cli/make_trace.sh"
+make_trace 0 8 30 >rank0.json
+make_trace 1 8 0 >rank1.json
+ask traces validate s.json --trace rank0.json rank1.json
+ask traced calibrate --from-trace rank0.json rank1.json --profile h100 -o traced.json
 ask plan plan s.json -o planned.json
 ask check plan --check plan.json
 ask fit calibrate --from-measurements t.csv --fit fit.json -o mine.json

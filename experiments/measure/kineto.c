@@ -1,0 +1,1100 @@
+// Reads traces of PyTorch's profiler in one pass. A document of some hundred MB is never held: of
+// each event its few members that count are picked from the text as it goes by, and every other
+// value is skipped by its brackets and quotation marks.
+#include "experiments/measure/kineto.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "experiments/measure/traced_op.h"
+#include "sim/base/alloc.h"
+#include "sim/base/files.h"
+
+enum {
+    BUFFER = 1 << 20,
+    MOST_DEPTH = 64, // of brackets in brackets
+    MOST_WORD = 64,  // bytes of a key, a category or a bare number
+};
+
+// Of a moment (the year 2065) and of a span (nearly three hours), in microseconds: so differences
+// of nanoseconds, and sums over a million spans, fit int64_t.
+static const double most_us = 3e15;
+static const int64_t most_span_ns = INT64_C(10000000000000);
+
+// ---- text as it goes by ----
+
+typedef enum text_state { TEXT_GOES_ON, TEXT_CUT, TEXT_WRONG } text_state;
+
+typedef struct text {
+    gzFile file; // NULL: all of it is in the buffer
+    const char *path;
+    sp_error *err;
+    char *own; // the buffer of a file
+    const char *buffer;
+    size_t next, count;
+    long line, column; // of the buffer's first byte, both from 1
+    bool is_packed_cut;
+    text_state state;
+} text;
+
+static void find_place(const text *t, long *line, long *column)
+{
+    const char *from = t->buffer;
+    const char *here = t->buffer + t->next;
+    *line = t->line;
+    *column = t->column;
+    for (const char *end; (end = memchr(from, '\n', (size_t)(here - from))) != NULL;) {
+        (*line)++;
+        *column = 1;
+        from = end + 1;
+    }
+    *column += (long)(here - from);
+}
+
+// The first fault counts.
+static bool fail(text *t, const char *what)
+{
+    long line, column;
+    if (t->state == TEXT_GOES_ON) {
+        find_place(t, &line, &column);
+        t->state = TEXT_WRONG;
+        (void)sp_error_at(t->err, SP_ERR_SYNTAX, t->path, line, column, "%s", what);
+    }
+    return false;
+}
+
+static bool fail_content(text *t, const char *what)
+{
+    if (t->state == TEXT_GOES_ON) {
+        t->state = TEXT_WRONG;
+        (void)sp_error_set(t->err, SP_ERR_CONTENT, "%s: %s", t->path, what);
+    }
+    return false;
+}
+
+static bool refill(text *t)
+{
+    int code;
+    if (t->file == NULL || t->state != TEXT_GOES_ON) {
+        return false;
+    }
+    find_place(t, &t->line, &t->column);
+    t->next = t->count = 0;
+    int count = gzread(t->file, t->own, BUFFER);
+    const char *reason = gzerror(t->file, &code);
+    // What a cut file has in whole blocks comes before its end is told.
+    t->is_packed_cut = code == Z_BUF_ERROR;
+    if (count < 0 && code != Z_BUF_ERROR) {
+        long line = t->line;
+        t->state = TEXT_WRONG;
+        if (code == Z_ERRNO) {
+            (void)sp_error_system(t->err, t->path, errno);
+        } else {
+            (void)sp_error_set(t->err, SP_ERR_CONTENT,
+                               "%s: damaged gzip file, from line %ld of what it holds on: %s",
+                               t->path, line, reason);
+        }
+        return false;
+    }
+    t->count = count > 0 ? (size_t)count : 0;
+    return t->count > 0;
+}
+
+static bool at_end(text *t)
+{
+    return t->next == t->count && !refill(t);
+}
+
+static bool cut(text *t)
+{
+    t->state = t->state == TEXT_GOES_ON ? TEXT_CUT : t->state;
+    return false;
+}
+
+// The next byte that is no blank, which stays; negative: there is none.
+static int peek(text *t)
+{
+    for (;;) {
+        while (t->next < t->count) {
+            char c = t->buffer[t->next];
+            if (c != ' ' && c != '\n' && c != '\t' && c != '\r') {
+                return (unsigned char)c;
+            }
+            t->next++;
+        }
+        if (!refill(t)) {
+            return -1;
+        }
+    }
+}
+
+static bool expect(text *t, char c, const char *what)
+{
+    int found = peek(t);
+    if (found < 0) {
+        return cut(t);
+    }
+    if (found != c) {
+        return fail(t, what);
+    }
+    t->next++;
+    return true;
+}
+
+// A text into to[bytes], cut short; NULL: skipped. Escapes stand for themselves but for \" and \\.
+static bool read_string(text *t, char *to, size_t bytes, size_t *length)
+{
+    size_t count = 0;
+    bool escaped = false;
+    if (!expect(t, '"', "expected a text in quotation marks")) {
+        return false;
+    }
+    for (;;) {
+        if (at_end(t)) {
+            return cut(t);
+        }
+        const char *from = t->buffer + t->next;
+        size_t left = t->count - t->next;
+        size_t plain = 0;
+        while (plain < left && (escaped || (from[plain] != '"' && from[plain] != '\\'))) {
+            escaped = false;
+            plain++;
+        }
+        if (to != NULL && count < bytes - 1) {
+            size_t taken = plain < bytes - 1 - count ? plain : bytes - 1 - count;
+            memcpy(to + count, from, taken);
+            count += taken;
+        }
+        t->next += plain;
+        if (plain < left) {
+            t->next++;
+            if (from[plain] == '"') {
+                break;
+            }
+            escaped = true;
+        }
+    }
+    if (to != NULL) {
+        to[count] = '\0';
+        *length = count;
+    }
+    return true;
+}
+
+// Numbers, and the names that stand in their place: true, null, NaN, -Infinity.
+static bool is_bare(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '+' || c == '.';
+}
+
+static bool read_bare(text *t, char *to, size_t bytes)
+{
+    size_t count = 0;
+    while (!at_end(t) && is_bare(t->buffer[t->next])) {
+        if (count < bytes - 1) {
+            to[count++] = t->buffer[t->next];
+        }
+        t->next++;
+    }
+    to[count] = '\0';
+    if (t->state != TEXT_GOES_ON) {
+        return false;
+    }
+    return count > 0 || fail(t, "expected a value");
+}
+
+// Skips a value, or with `to` takes what stands in its brackets as it is, without blanks: "" where
+// it is longer than bytes - 1.
+static bool read_raw(text *t, char *to, size_t bytes)
+{
+    char open[MOST_DEPTH];
+    char word[MOST_WORD];
+    int depth = 0;
+    size_t count = 0;
+    size_t length;
+    bool long_value = false;
+    do {
+        int c = peek(t);
+        if (c < 0) {
+            return cut(t);
+        }
+        if (to != NULL && depth == 0 && is_bare((char)c)) {
+            return read_bare(t, to, bytes);
+        }
+        if (to != NULL && count < bytes - 1 && c != '"') {
+            to[count++] = (char)c;
+        } else if (to != NULL && c != '"') {
+            long_value = true;
+        }
+        if (c == '"') {
+            size_t room = to != NULL && count + 3 < bytes ? bytes - count - 2 : 0;
+            if (!read_string(t, room > 0 ? to + count + 1 : NULL, room, &length)) {
+                return false;
+            }
+            if (room > 0) {
+                to[count] = '"';
+                count += length + 1;
+                to[count++] = '"';
+            }
+            long_value = long_value || (to != NULL && (room <= 1 || length + 1 == room));
+        } else if (c == '{' || c == '[') {
+            if (depth == MOST_DEPTH) {
+                return fail(t, "more than 64 brackets in brackets");
+            }
+            open[depth++] = (char)c;
+            t->next++;
+        } else if (c == '}' || c == ']') {
+            if (depth == 0 || open[depth - 1] != (c == '}' ? '{' : '[')) {
+                return fail(t, "a bracket closes what is not open");
+            }
+            depth--;
+            t->next++;
+        } else if (c == ',' || c == ':') {
+            if (depth == 0) {
+                return fail(t, "expected a value");
+            }
+            t->next++;
+        } else if (to != NULL && is_bare((char)c)) {
+            t->next++; // one character of a number
+        } else if (!read_bare(t, word, sizeof word)) {
+            return false;
+        }
+    } while (depth > 0);
+    if (to != NULL) {
+        to[long_value ? 0 : count] = '\0';
+    }
+    return true;
+}
+
+static bool skip(text *t)
+{
+    return read_raw(t, NULL, 0);
+}
+
+// A text or a bare value; others are skipped and leave "".
+static bool read_word(text *t, char *to, size_t bytes)
+{
+    size_t length;
+    int c = peek(t);
+    if (c == '"') {
+        return read_string(t, to, bytes, &length);
+    }
+    if (c == '{' || c == '[') {
+        to[0] = '\0';
+        return skip(t);
+    }
+    return c < 0 ? cut(t) : read_bare(t, to, bytes);
+}
+
+// The next key of an object, whose bracket is behind. False at its end, and after a fault.
+static bool next_key(text *t, bool *first, char key[MOST_WORD])
+{
+    size_t length;
+    int c = peek(t);
+    if (c == '}' && *first) {
+        t->next++;
+        return false;
+    }
+    if (!*first) {
+        if (c == '}') {
+            t->next++;
+            return false;
+        }
+        if (!expect(t, ',', "expected ',' or '}'")) {
+            return false;
+        }
+    }
+    *first = false;
+    return read_string(t, key, MOST_WORD, &length) && expect(t, ':', "expected ':'");
+}
+
+// Is there another item of an array, whose bracket is behind?
+static bool next_item(text *t, bool *first)
+{
+    int c = peek(t);
+    if (c < 0) {
+        return cut(t);
+    }
+    if (c == ']') {
+        t->next++;
+        return false;
+    }
+    if (!*first && !expect(t, ',', "expected ',' or ']'")) {
+        return false;
+    }
+    *first = false;
+    return true;
+}
+
+// ---- numbers ----
+
+// Nanoseconds of "1740461679479712" or "1712195495508685.2" microseconds, exact. False: it is none,
+// or more than any time.
+static bool ns_of(const char *word, int64_t *ns, bool *is_whole)
+{
+    const char *c = word;
+    int64_t whole = 0;
+    int digits = 0;
+    bool minus = *c == '-';
+    for (c += minus; *c >= '0' && *c <= '9' && digits < 16; c++, digits++) {
+        whole = 10 * whole + (*c - '0');
+    }
+    int64_t part = 0;
+    int places = 0;
+    if (*c == '.') {
+        for (c++; *c >= '0' && *c <= '9'; c++, places++) {
+            part = places < 3 ? 10 * part + (*c - '0') : part;
+        }
+    }
+    for (int i = places; i < 3; i++) {
+        part *= 10;
+    }
+    if (*c == '\0' && digits > 0 && whole < (int64_t)most_us) {
+        *is_whole = part == 0;
+        *ns = (minus ? -1 : 1) * (1000 * whole + part);
+        return true;
+    }
+    // 1.7e+15, as some tools write large numbers.
+    char *end;
+    double us = strtod(word, &end);
+    if (end == word || *end != '\0' || !(fabs(us) < most_us)) {
+        return false;
+    }
+    *ns = llround(1e3 * us);
+    *is_whole = *ns % 1000 == 0;
+    return true;
+}
+
+// An integer of an identifier; `fallback` where it is none.
+static int64_t integer_of(const char *word, int64_t fallback)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(word, &end, 10);
+    return end == word || *end != '\0' || errno != 0 ? fallback : (int64_t)value;
+}
+
+// ---- tables of texts and numbers ----
+
+// From numbers to places, by open addressing; a place is stored plus one.
+typedef struct number_map {
+    int64_t *keys;
+    int32_t *places;
+    size_t slots, used;
+} number_map;
+
+static size_t hash_of(uint64_t key)
+{
+    key *= UINT64_C(0x9e3779b97f4a7c15);
+    return (size_t)(key ^ (key >> 29));
+}
+
+static size_t slot_of(const number_map *map, int64_t key)
+{
+    size_t slot = hash_of((uint64_t)key) & (map->slots - 1);
+    while (map->places[slot] != 0 && map->keys[slot] != key) {
+        slot = (slot + 1) & (map->slots - 1);
+    }
+    return slot;
+}
+
+static void map_put(number_map *map, int64_t key, int32_t place)
+{
+    if (2 * (map->used + 1) > map->slots) {
+        number_map larger = {.slots = map->slots > 0 ? 2 * map->slots : 1024, .used = map->used};
+        larger.keys = sp_calloc(larger.slots, sizeof *larger.keys);
+        larger.places = sp_calloc(larger.slots, sizeof *larger.places);
+        for (size_t i = 0; i < map->slots; i++) {
+            if (map->places[i] != 0) {
+                size_t slot = slot_of(&larger, map->keys[i]);
+                larger.keys[slot] = map->keys[i];
+                larger.places[slot] = map->places[i];
+            }
+        }
+        sp_free(map->keys);
+        sp_free(map->places);
+        *map = larger;
+    }
+    size_t slot = slot_of(map, key);
+    map->used += map->places[slot] == 0;
+    map->keys[slot] = key;
+    map->places[slot] = place + 1;
+}
+
+// Negative: it is not there.
+static int32_t map_get(const number_map *map, int64_t key)
+{
+    return map->slots == 0 ? -1 : map->places[slot_of(map, key)] - 1;
+}
+
+static void map_fini(number_map *map)
+{
+    sp_free(map->keys);
+    sp_free(map->places);
+}
+
+static uint64_t hash_text(const char *word, uint64_t hash)
+{
+    for (; *word != '\0'; word++) {
+        hash = (hash ^ (unsigned char)*word) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+// ---- one event ----
+
+typedef enum event_category {
+    IN_NONE,
+    IN_KERNEL,
+    IN_MEMCPY,
+    IN_MEMSET,
+    IN_OPERATOR,
+    IN_LAUNCH,
+    IN_ANNOTATION
+} event_category;
+
+typedef struct event {
+    char phase[4], category[32];
+    char name[4096];
+    char pid[MOST_WORD], tid[MOST_WORD], ts[MOST_WORD], dur[MOST_WORD];
+    int64_t external_id, correlation, device, stream, bytes; // negative: not there
+    sp_traced_args args;
+} event;
+
+// A launch by the host, and what it launched.
+typedef struct launch {
+    int64_t correlation;
+    int64_t start_ns, end_ns;
+    int32_t thread;
+} launch;
+
+typedef struct reader {
+    text text;
+    sp_kineto *trace;
+    event event;
+    launch *launches;
+    size_t launch_count, launch_capacity;
+    size_t span_capacity, op_capacity, name_capacity;
+    int64_t *correlations, *external_ids; // of the spans, in the order of the file
+    size_t id_capacity[2];
+    number_map names, launch_of, op_of;
+    sp_kernel_class *class_of; // of the names
+    size_t class_capacity;
+    char schema[MOST_WORD];
+    bool has_events;
+    int64_t *steps; // numbers of ProfilerStep#N
+    size_t step_count, step_capacity;
+} reader;
+
+static event_category category_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        event_category category;
+    } known[] = {
+        {"kernel", IN_KERNEL},
+        {"cpu_op", IN_OPERATOR},
+        {"cuda_runtime", IN_LAUNCH},
+        {"gpu_memcpy", IN_MEMCPY},
+        {"gpu_memset", IN_MEMSET},
+        {"cuda_driver", IN_LAUNCH},
+        {"hip_runtime", IN_LAUNCH},
+        {"user_annotation", IN_ANNOTATION},
+        // As older releases wrote them.
+        {"Kernel", IN_KERNEL},
+        {"Operator", IN_OPERATOR},
+        {"Runtime", IN_LAUNCH},
+        {"Memcpy", IN_MEMCPY},
+        {"Memset", IN_MEMSET},
+        {"concurrent_kernel", IN_KERNEL},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(name, known[i].name) == 0) {
+            return known[i].category;
+        }
+    }
+    return IN_NONE;
+}
+
+static int32_t name_of(reader *r, const char *name)
+{
+    sp_kineto *trace = r->trace;
+    int64_t key = (int64_t)hash_text(name, UINT64_C(14695981039346656037));
+    int32_t place;
+    // Two names of one hash are told apart by the next number.
+    while ((place = map_get(&r->names, key)) >= 0 && strcmp(trace->names[place], name) != 0) {
+        key++;
+    }
+    if (place < 0) {
+        place = (int32_t)trace->name_count;
+        sp_reserve((void **)&trace->names, &r->name_capacity, trace->name_count + 1,
+                   sizeof *trace->names);
+        sp_reserve((void **)&r->class_of, &r->class_capacity, trace->name_count + 1,
+                   sizeof *r->class_of);
+        r->class_of[place] = sp_kernel_class_of(name);
+        trace->names[trace->name_count++] = sp_strdup(name);
+        map_put(&r->names, key, place);
+    }
+    return place;
+}
+
+static int32_t thread_of(const event *e)
+{
+    uint64_t hash = hash_text(e->pid, UINT64_C(14695981039346656037));
+    return (int32_t)(hash_text(e->tid, hash * 31) & 0x7fffffff);
+}
+
+static bool read_args(reader *r)
+{
+    text *t = &r->text;
+    event *e = &r->event;
+    char key[MOST_WORD], word[MOST_WORD];
+    bool first = true;
+    if (peek(t) != '{') {
+        return skip(t);
+    }
+    t->next++;
+    while (next_key(t, &first, key)) {
+        int64_t *number = strcmp(key, "correlation") == 0   ? &e->correlation
+                          : strcmp(key, "External id") == 0 ? &e->external_id
+                          : strcmp(key, "external id") == 0 ? &e->external_id
+                          : strcmp(key, "device") == 0      ? &e->device
+                          : strcmp(key, "stream") == 0      ? &e->stream
+                          : strcmp(key, "bytes") == 0       ? &e->bytes
+                                                            : NULL;
+        char *raw = sp_traced_args_slot(&e->args, key);
+        bool going = number != NULL ? read_word(t, word, sizeof word)
+                     : raw != NULL  ? read_raw(t, raw, SP_TRACED_ARG)
+                                    : skip(t);
+        if (!going) {
+            return false;
+        }
+        if (number != NULL) {
+            *number = integer_of(word, -1);
+        }
+    }
+    return t->state == TEXT_GOES_ON;
+}
+
+static void clear_event(event *e)
+{
+    e->phase[0] = e->category[0] = e->name[0] = '\0';
+    e->pid[0] = e->tid[0] = e->ts[0] = e->dur[0] = '\0';
+    e->external_id = e->correlation = e->device = e->stream = e->bytes = -1;
+    sp_traced_args_clear(&e->args);
+}
+
+static bool read_event(reader *r)
+{
+    text *t = &r->text;
+    event *e = &r->event;
+    char key[MOST_WORD];
+    bool first = true;
+    clear_event(e);
+    if (!expect(t, '{', "expected an event, '{'")) {
+        return false;
+    }
+    while (next_key(t, &first, key)) {
+        bool going = strcmp(key, "ph") == 0     ? read_word(t, e->phase, sizeof e->phase)
+                     : strcmp(key, "cat") == 0  ? read_word(t, e->category, sizeof e->category)
+                     : strcmp(key, "name") == 0 ? read_word(t, e->name, sizeof e->name)
+                     : strcmp(key, "pid") == 0  ? read_word(t, e->pid, sizeof e->pid)
+                     : strcmp(key, "tid") == 0  ? read_word(t, e->tid, sizeof e->tid)
+                     : strcmp(key, "ts") == 0   ? read_word(t, e->ts, sizeof e->ts)
+                     : strcmp(key, "dur") == 0  ? read_word(t, e->dur, sizeof e->dur)
+                     : strcmp(key, "args") == 0 ? read_args(r)
+                                                : skip(t);
+        if (!going) {
+            return false;
+        }
+    }
+    return t->state == TEXT_GOES_ON;
+}
+
+// ---- what an event adds ----
+
+static void note_id(int64_t **ids, size_t *capacity, size_t place, int64_t id)
+{
+    sp_reserve((void **)ids, capacity, place + 1, sizeof **ids);
+    (*ids)[place] = id;
+}
+
+static void add_span(reader *r, event_category category, int64_t start_ns, int64_t duration_ns)
+{
+    sp_kineto *trace = r->trace;
+    event *e = &r->event;
+    int32_t name = name_of(r, e->name);
+    sp_kernel_class of = category == IN_MEMCPY   ? SP_KERNEL_MEMCPY
+                         : category == IN_MEMSET ? SP_KERNEL_MEMSET
+                                                 : r->class_of[name];
+    sp_traced_op op;
+    int32_t own = -1;
+    // Newer releases write a collective's record at its kernel, too.
+    if (sp_kernel_communicates(of) && sp_traced_collective(&e->args, &op)) {
+        op.external_id = 0;
+        op.thread = -1;
+        op.start_ns = op.end_ns = 0;
+        own = (int32_t)trace->op_count;
+        sp_reserve((void **)&trace->ops, &r->op_capacity, trace->op_count + 1, sizeof *trace->ops);
+        trace->ops[trace->op_count++] = op;
+        trace->has_shapes = true;
+    }
+    int64_t device = e->device >= 0 ? e->device : integer_of(e->pid, 0);
+    size_t place = trace->span_count;
+    sp_reserve((void **)&trace->spans, &r->span_capacity, place + 1, sizeof *trace->spans);
+    trace->spans[trace->span_count++] =
+        (sp_traced_span){.start_ns = start_ns,
+                         .duration_ns = duration_ns,
+                         // The place of the span in the file, until ids are joined.
+                         .launched_ns = (int64_t)place,
+                         .stream = e->stream >= 0 ? e->stream : integer_of(e->tid, 0),
+                         .bytes = e->bytes > 0 ? e->bytes : 0,
+                         .name = name,
+                         .op = own,
+                         .device = (int32_t)(device & 0x7fffffff),
+                         .of = of};
+    note_id(&r->correlations, &r->id_capacity[0], place, e->correlation);
+    note_id(&r->external_ids, &r->id_capacity[1], place, e->external_id);
+}
+
+static void add_op(reader *r, int64_t start_ns, int64_t duration_ns)
+{
+    sp_kineto *trace = r->trace;
+    sp_traced_op op;
+    if (!sp_traced_op_of(r->event.name, &r->event.args, &op)) {
+        return;
+    }
+    op.external_id = r->event.external_id > 0 ? r->event.external_id : 0;
+    op.thread = thread_of(&r->event);
+    op.start_ns = start_ns;
+    op.end_ns = start_ns + duration_ns;
+    sp_reserve((void **)&trace->ops, &r->op_capacity, trace->op_count + 1, sizeof *trace->ops);
+    if (op.external_id > 0) {
+        map_put(&r->op_of, op.external_id, (int32_t)trace->op_count);
+    }
+    trace->ops[trace->op_count++] = op;
+    trace->has_shapes = true;
+}
+
+static void add_launch(reader *r, int64_t start_ns, int64_t duration_ns)
+{
+    if (r->event.correlation <= 0) {
+        return;
+    }
+    sp_reserve((void **)&r->launches, &r->launch_capacity, r->launch_count + 1,
+               sizeof *r->launches);
+    map_put(&r->launch_of, r->event.correlation, (int32_t)r->launch_count);
+    r->launches[r->launch_count++] =
+        (launch){r->event.correlation, start_ns, start_ns + duration_ns, thread_of(&r->event)};
+}
+
+static void add_step(reader *r)
+{
+    static const char mark[] = "ProfilerStep#";
+    if (strncmp(r->event.name, mark, sizeof mark - 1) != 0) {
+        return;
+    }
+    int64_t number = integer_of(r->event.name + sizeof mark - 1, -1);
+    for (size_t i = 0; i < r->step_count; i++) {
+        if (r->steps[i] == number) {
+            return;
+        }
+    }
+    sp_reserve((void **)&r->steps, &r->step_capacity, r->step_count + 1, sizeof *r->steps);
+    r->steps[r->step_count++] = number;
+}
+
+static bool add_event(reader *r)
+{
+    event *e = &r->event;
+    sp_kineto *trace = r->trace;
+    int64_t start_ns;
+    int64_t duration_ns = 0;
+    bool whole[2] = {true, true};
+    trace->events++;
+    event_category category = category_of(e->category);
+    if (category == IN_NONE || strcmp(e->phase, "X") != 0) {
+        return true;
+    }
+    if (!ns_of(e->ts, &start_ns, &whole[0])) {
+        return fail(&r->text, "the event before this has no 'ts' in microseconds");
+    }
+    bool dated = e->dur[0] != '\0';
+    if (dated && (!ns_of(e->dur, &duration_ns, &whole[1]) || duration_ns > most_span_ns)) {
+        return fail(&r->text, "the event before this has no 'dur' in microseconds");
+    }
+    // A duration below zero is that of a clock that was set back.
+    dated = dated && duration_ns >= 0;
+    duration_ns = dated ? duration_ns : 0;
+    switch (category) {
+    case IN_KERNEL:
+    case IN_MEMCPY:
+    case IN_MEMSET:
+        trace->undated += !dated;
+        trace->is_whole_us = trace->is_whole_us && whole[0] && whole[1];
+        add_span(r, category, start_ns, duration_ns);
+        break;
+    case IN_OPERATOR:
+        trace->operators++;
+        add_op(r, start_ns, duration_ns);
+        add_step(r);
+        break;
+    case IN_LAUNCH:
+        add_launch(r, start_ns, duration_ns);
+        break;
+    case IN_ANNOTATION:
+        add_step(r);
+        break;
+    case IN_NONE:
+        break;
+    }
+    return true;
+}
+
+// ---- the document ----
+
+static bool read_events(reader *r)
+{
+    bool first = true;
+    if (!expect(&r->text, '[', "expected '[' of the events")) {
+        return false;
+    }
+    r->has_events = true;
+    while (next_item(&r->text, &first)) {
+        if (!read_event(r) || !add_event(r)) {
+            return false;
+        }
+    }
+    return r->text.state == TEXT_GOES_ON;
+}
+
+static bool read_run(reader *r)
+{
+    char key[MOST_WORD], word[MOST_WORD];
+    bool first = true;
+    if (peek(&r->text) != '{') {
+        return skip(&r->text);
+    }
+    r->text.next++;
+    while (next_key(&r->text, &first, key)) {
+        if (!read_word(&r->text, word, sizeof word)) {
+            return false;
+        }
+        int64_t *to = strcmp(key, "rank") == 0         ? &r->trace->rank
+                      : strcmp(key, "world_size") == 0 ? &r->trace->world
+                                                       : NULL;
+        if (to != NULL) {
+            *to = integer_of(word, -1);
+        }
+    }
+    return r->text.state == TEXT_GOES_ON;
+}
+
+// All devices that the process sees; a node's are of one kind.
+static bool read_devices(reader *r)
+{
+    char key[MOST_WORD], word[SP_TRACED_GPU];
+    bool first = true;
+    if (peek(&r->text) != '[') {
+        return skip(&r->text);
+    }
+    r->text.next++;
+    while (next_item(&r->text, &first)) {
+        bool first_key = true;
+        if (!expect(&r->text, '{', "expected a device, '{'")) {
+            return false;
+        }
+        r->trace->node_gpus++;
+        while (next_key(&r->text, &first_key, key)) {
+            if (!read_word(&r->text, word, sizeof word)) {
+                return false;
+            }
+            if (strcmp(key, "name") == 0) {
+                memcpy(r->trace->gpu, word, sizeof word);
+            } else if (strcmp(key, "numSms") == 0) {
+                int64_t sms = integer_of(word, 0);
+                r->trace->sms = sms > 0 && sms < 100000 ? (int)sms : 0;
+            }
+        }
+        if (r->text.state != TEXT_GOES_ON) {
+            return false;
+        }
+    }
+    return r->text.state == TEXT_GOES_ON;
+}
+
+static bool read_document(reader *r)
+{
+    text *t = &r->text;
+    char key[MOST_WORD];
+    bool first = true;
+    if (peek(t) == 0xef) { // the mark of UTF-8
+        t->next += t->count - t->next >= 3 ? 3 : 0;
+    }
+    int c = peek(t);
+    if (c < 0) {
+        return t->state != TEXT_GOES_ON ? false : fail_content(t, "is empty");
+    }
+    if (c == '[') {
+        return read_events(r);
+    }
+    if (c != '{') {
+        return fail(t, "expected '{' or '[' of a trace of PyTorch's profiler");
+    }
+    t->next++;
+    while (next_key(t, &first, key)) {
+        bool going = strcmp(key, "traceEvents") == 0        ? read_events(r)
+                     : strcmp(key, "distributedInfo") == 0  ? read_run(r)
+                     : strcmp(key, "deviceProperties") == 0 ? read_devices(r)
+                     : strcmp(key, "schema") == 0 ? read_word(t, r->schema, sizeof r->schema)
+                                                  : skip(t);
+        if (!going) {
+            return false;
+        }
+    }
+    return t->state == TEXT_GOES_ON;
+}
+
+// ---- kernels and their operators ----
+
+static bool fits(const sp_kineto *trace, const sp_traced_span *span, int32_t op)
+{
+    sp_traced_kind kind = trace->ops[op].kind;
+    switch (span->of) {
+    case SP_KERNEL_PRODUCT:
+        return kind == SP_TRACED_PRODUCT;
+    case SP_KERNEL_ATTENTION_FORWARD:
+    case SP_KERNEL_ATTENTION_BACKWARD:
+        return kind == SP_TRACED_ATTENTION;
+    case SP_KERNEL_NORM:
+    case SP_KERNEL_ELEMENTWISE:
+    case SP_KERNEL_MEMCPY:
+        return kind == SP_TRACED_ELEMENTS;
+    default:
+        return sp_kernel_communicates(span->of) && kind == SP_TRACED_COLLECTIVE;
+    }
+}
+
+typedef struct op_start {
+    int64_t start_ns;
+    int32_t thread, op;
+} op_start;
+
+static int by_thread_and_start(const void *a, const void *b)
+{
+    const op_start *x = a;
+    const op_start *y = b;
+    if (x->thread != y->thread) {
+        return x->thread < y->thread ? -1 : 1;
+    }
+    return (x->start_ns > y->start_ns) - (x->start_ns < y->start_ns);
+}
+
+// The innermost operator of a thread that runs at a moment: of those that began before it, the last
+// one that has not ended. Operators of a thread nest, and few of those with shapes do.
+static int32_t op_at(const sp_kineto *trace, const op_start *order, size_t count, int32_t thread,
+                     int64_t ns)
+{
+    enum { NESTED = 16 };
+    size_t low = 0;
+    size_t high = count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const op_start *op = &order[middle];
+        if (op->thread < thread || (op->thread == thread && op->start_ns <= ns)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (size_t i = 0; i < NESTED && i < low; i++) {
+        const op_start *op = &order[low - 1 - i];
+        if (op->thread != thread) {
+            break;
+        }
+        if (trace->ops[op->op].end_ns >= ns) {
+            return op->op;
+        }
+    }
+    return -1;
+}
+
+static void join(reader *r)
+{
+    sp_kineto *trace = r->trace;
+    op_start *order = sp_calloc(trace->op_count, sizeof *order);
+    for (size_t i = 0; i < trace->op_count; i++) {
+        order[i] = (op_start){trace->ops[i].start_ns, trace->ops[i].thread, (int32_t)i};
+    }
+    qsort(order, trace->op_count, sizeof *order, by_thread_and_start);
+    for (size_t i = 0; i < trace->span_count; i++) {
+        sp_traced_span *span = &trace->spans[i];
+        size_t place = (size_t)span->launched_ns;
+        int32_t at = map_get(&r->launch_of, r->correlations[place]);
+        const launch *by = at >= 0 ? &r->launches[at] : NULL;
+        span->launched_ns = by != NULL ? by->end_ns : -1;
+        // Older releases write the correlation as the external id, which is no operator's then: it
+        // must have run on the thread that launched the kernel when it did.
+        int32_t op = r->external_ids[place] > 0 ? map_get(&r->op_of, r->external_ids[place]) : -1;
+        bool ran = op >= 0 && (by == NULL || (trace->ops[op].thread == by->thread &&
+                                              trace->ops[op].start_ns <= by->start_ns &&
+                                              by->start_ns <= trace->ops[op].end_ns));
+        if (!ran && by != NULL) {
+            op = op_at(trace, order, trace->op_count, by->thread, by->start_ns);
+        }
+        if (span->op < 0 && (ran || by != NULL) && op >= 0 && fits(trace, span, op)) {
+            span->op = op;
+        }
+        if (span->op >= 0 && trace->ops[span->op].kind == SP_TRACED_COLLECTIVE &&
+            trace->ops[span->op].of.collective.of != SP_KERNEL_OTHER_COMMUNICATION) {
+            span->of = trace->ops[span->op].of.collective.of;
+        }
+    }
+    sp_free(order);
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const sp_traced_span *x = a;
+    const sp_traced_span *y = b;
+    if (x->start_ns != y->start_ns) {
+        return x->start_ns < y->start_ns ? -1 : 1;
+    }
+    return (x->launched_ns > y->launched_ns) - (x->launched_ns < y->launched_ns);
+}
+
+// ---- reading ----
+
+static sp_status refuse(const reader *r, sp_error *err)
+{
+    const sp_kineto *trace = r->trace;
+    const char *path = r->text.path;
+    static const char record[] = "record it with activities=[ProfilerActivity.CPU, "
+                                 "ProfilerActivity.CUDA]";
+    if (r->text.state == TEXT_CUT) {
+        return sp_error_at(err, SP_ERR_CONTENT, path, trace->cut_line, trace->cut_column,
+                           "the file ends in the middle, and no span of a GPU stands before that");
+    }
+    if (!r->has_events && r->schema[0] != '\0') {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: is of schema '%s', no trace of PyTorch's profiler", path,
+                            r->schema);
+    }
+    if (!r->has_events) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: has no 'traceEvents': it is no trace of PyTorch's profiler", path);
+    }
+    if (trace->operators > 0) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: %zu operators ran on the CPU and nothing on a GPU: %s", path,
+                            trace->operators, record);
+    }
+    return sp_error_set(err, SP_ERR_CONTENT,
+                        "%s: none of its %zu events is of PyTorch's profiler (categories kernel, "
+                        "gpu_memcpy, cpu_op)",
+                        path, trace->events);
+}
+
+static sp_status read_trace(reader *r, const char *path, sp_kineto *trace, sp_error *err)
+{
+    *trace = (sp_kineto){.rank = -1, .world = -1, .is_whole_us = true};
+    r->trace = trace;
+    bool whole = read_document(r);
+    if (whole && peek(&r->text) >= 0) {
+        (void)fail(&r->text, "more text behind the end of the trace");
+    }
+    sp_status status = SP_OK;
+    trace->is_cut = r->text.state == TEXT_CUT;
+    if (r->text.state == TEXT_WRONG) {
+        status = err->status;
+    } else if (trace->is_cut) {
+        find_place(&r->text, &trace->cut_line, &trace->cut_column);
+    }
+    if (status == SP_OK && trace->span_count == 0) {
+        status = refuse(r, err);
+    }
+    if (status == SP_OK) {
+        join(r);
+        qsort(trace->spans, trace->span_count, sizeof *trace->spans, by_start);
+        trace->steps = (int)r->step_count;
+        trace->path = sp_strdup(path);
+    }
+    sp_free(r->launches);
+    sp_free(r->correlations);
+    sp_free(r->external_ids);
+    sp_free(r->class_of);
+    sp_free(r->steps);
+    map_fini(&r->names);
+    map_fini(&r->launch_of);
+    map_fini(&r->op_of);
+    if (status != SP_OK) {
+        sp_kineto_fini(trace);
+    }
+    return status;
+}
+
+sp_status sp_kineto_from_text(const char *bytes, size_t count, const char *source, sp_kineto *trace,
+                              sp_error *err)
+{
+    sp_error own = {0};
+    err = err != NULL ? err : &own;
+    reader *r = sp_calloc(1, sizeof *r);
+    r->text =
+        (text){.path = source, .err = err, .buffer = bytes, .count = count, .line = 1, .column = 1};
+    sp_status status = read_trace(r, source, trace, err);
+    sp_free(r);
+    return status;
+}
+
+sp_status sp_kineto_read(const char *path, sp_kineto *trace, sp_error *err)
+{
+    FILE *file;
+    sp_error own = {0};
+    err = err != NULL ? err : &own;
+    sp_status status = sp_input_open(path, &file, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    int descriptor = dup(fileno(file));
+    gzFile packed = descriptor >= 0 ? gzdopen(descriptor, "rb") : NULL;
+    if (packed == NULL) {
+        status = sp_error_system(err, path, errno);
+        (void)(descriptor >= 0 ? close(descriptor) : 0);
+        (void)fclose(file);
+        return status;
+    }
+    (void)gzbuffer(packed, 1U << 18);
+    reader *r = sp_calloc(1, sizeof *r);
+    char *buffer = sp_malloc(BUFFER);
+    r->text = (text){.file = packed,
+                     .path = path,
+                     .err = err,
+                     .own = buffer,
+                     .buffer = buffer,
+                     .line = 1,
+                     .column = 1};
+    status = read_trace(r, path, trace, err);
+    sp_free(r);
+    sp_free(buffer);
+    (void)gzclose_r(packed);
+    (void)fclose(file);
+    return status;
+}
+
+void sp_kineto_fini(sp_kineto *trace)
+{
+    for (size_t i = 0; i < trace->name_count; i++) {
+        sp_free(trace->names[i]);
+    }
+    sp_free(trace->names);
+    sp_free(trace->spans);
+    sp_free(trace->ops);
+    sp_free(trace->path);
+    *trace = (sp_kineto){0};
+}
