@@ -137,29 +137,6 @@ sp_status cli_write_json(const char *path, json_t *root, sp_error *err)
     return status;
 }
 
-const char *cli_percent(double share, const char *format, char text[CLI_PERCENT])
-{
-    snprintf(text, CLI_PERCENT, isfinite(share) ? format : "-", 100.0 * share);
-    return text;
-}
-
-const char *cli_grouped(int64_t value, char text[CLI_GROUPED])
-{
-    char digits[CLI_GROUPED];
-    int n = snprintf(digits, sizeof digits, "%" PRId64, value);
-    int used = 0;
-    for (int i = 0; i < n; i++) {
-        int left = n - i;
-        bool after_digit = i > 0 && digits[i - 1] != '-';
-        if (after_digit && left % 3 == 0) {
-            text[used++] = ',';
-        }
-        text[used++] = digits[i];
-    }
-    text[used] = '\0';
-    return text;
-}
-
 // ---- files ----
 
 bool cli_ends_in(const char *path, const char *ending)

@@ -638,6 +638,29 @@ void cli_number_cell(cli_table *table, const char *format, double value)
     put_next(table, text);
 }
 
+const char *cli_percent(double share, const char *format, char text[CLI_PERCENT])
+{
+    snprintf(text, CLI_PERCENT, isfinite(share) ? format : "-", 100.0 * share);
+    return text;
+}
+
+const char *cli_grouped(int64_t value, char text[CLI_GROUPED])
+{
+    char digits[CLI_GROUPED];
+    int n = snprintf(digits, sizeof digits, "%" PRId64, value);
+    int used = 0;
+    for (int i = 0; i < n; i++) {
+        int left = n - i;
+        bool after_digit = i > 0 && digits[i - 1] != '-';
+        if (after_digit && left % 3 == 0) {
+            text[used++] = ',';
+        }
+        text[used++] = digits[i];
+    }
+    text[used] = '\0';
+    return text;
+}
+
 void cli_count_cell(cli_table *table, int64_t count)
 {
     char text[CLI_GROUPED];
