@@ -42,7 +42,7 @@ static void make_page(report_inputs *inputs)
 {
     report_page page;
     sp_error err = {0};
-    if (report_page_init(&page, inputs, &err) == SP_OK) {
+    if (report_page_init(&page, inputs, NULL, &err) == SP_OK) {
         char *text = NULL;
         size_t bytes;
         char answer[REPORT_ANSWER];

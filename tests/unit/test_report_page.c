@@ -21,7 +21,7 @@ static sp_status make(made *m, char *const *paths, int count, sp_error *err)
 {
     *m = (made){0};
     sp_status status = report_inputs_read(paths, count, &m->inputs, err);
-    return status == SP_OK ? report_page_init(&m->page, &m->inputs, err) : status;
+    return status == SP_OK ? report_page_init(&m->page, &m->inputs, NULL, err) : status;
 }
 
 static void unmake(made *m)
