@@ -37,10 +37,15 @@ static const json_t *question_of(const report_page *page)
                                                        : NULL;
 }
 
-static const char *model_of(const report_page *page)
+const char *report_model(const report_page *page)
 {
     const char *model = report_string(question_of(page), "model");
-    model = model != NULL ? model : name_in(json_object_get(report_main_result(page), "model"));
+    return model != NULL ? model : name_in(json_object_get(report_main_result(page), "model"));
+}
+
+static const char *model_of(const report_page *page)
+{
+    const char *model = report_model(page);
     if (model == NULL && page->sliders != NULL) {
         model = report_sliders_scenario(page->sliders)->model.name;
     }

@@ -106,19 +106,28 @@ static void add_figures(json_t *value)
 static sp_status check_sliders(const report_page *page, sp_error *err)
 {
     const report_input *first = report_first_answer(page);
-    if (page->sliders == NULL || first == NULL || first->kind != REPORT_RESULT ||
-        report_is_executed(first)) {
+    if (page->sliders == NULL || first == NULL) {
         return SP_OK;
     }
-    double told = report_number(first->json, "iteration_ms");
-    double base = report_sliders_base_ms(page->sliders);
-    if (fabs(told - base) <= 1e-9 * told) {
+    const char *path = report_sliders_path(page->sliders);
+    const char *model = report_sliders_scenario(page->sliders)->model.name;
+    const char *told = report_model(page);
+    if (told != NULL && strcmp(told, model) != 0) {
+        return sp_error_in(
+            err, SP_ERR_CONTENT, path, NULL,
+            "its model is %s, that of %s is %s: the sliders would be of another step", model,
+            first->path, told);
+    }
+    double told_ms = report_number(first->json, "iteration_ms");
+    double base_ms = report_sliders_base_ms(page->sliders);
+    if (first->kind != REPORT_RESULT || report_is_executed(first) ||
+        fabs(told_ms - base_ms) <= 1e-9 * told_ms) {
         return SP_OK;
     }
-    return sp_error_in(err, SP_ERR_CONTENT, report_sliders_path(page->sliders), NULL,
+    return sp_error_in(err, SP_ERR_CONTENT, path, NULL,
                        "its step takes %.15g ms, that of %s %.15g ms: the sliders would begin at "
                        "another step (--set what the result was simulated with)",
-                       base, first->path, told);
+                       base_ms, first->path, told_ms);
 }
 
 sp_status report_page_init(report_page *page, report_inputs *inputs, const report_sliders *sliders,

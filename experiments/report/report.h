@@ -146,8 +146,9 @@ typedef struct report_page {
 } report_page;
 
 // Takes the timelines out of the documents. `inputs` and `sliders` (NULL: none) must outlive the
-// page. A content error where the sliders are not those of the step that the first result predicts.
-// After an error, too, the caller frees with report_page_fini().
+// page. A content error where the sliders are not those of the step that the first result predicts,
+// or of another model than an answer of another kind. After an error, too, the caller frees with
+// report_page_fini().
 sp_status report_page_init(report_page *page, report_inputs *inputs, const report_sliders *sliders,
                            sp_error *err);
 void report_page_fini(report_page *page);
@@ -172,6 +173,8 @@ json_t *report_head_json(const report_page *page);
 const report_input *report_first_answer(const report_page *page);
 // What the answer tells of: the result, the best row or point; NULL: none.
 const json_t *report_main_result(const report_page *page);
+// The model that the answer names; NULL: none.
+const char *report_model(const report_page *page);
 // The place of the first prediction of what the input executed; -1: there is none, or nothing was
 // executed. A result does not name its plan: it is that of a result of the same model, strategy,
 // schedule, ranks, actions and batches.

@@ -135,6 +135,8 @@ and --slider-seconds bound how many are evaluated" \
 "$program" report slid_result.json --sliders slid.json --set parallel.tp=2 --set parallel.dp=4 -o other.html 2>message.txt &&
     complain "sliders of another step are taken"
 grep -q '^error: slid.json: its step takes .*the sliders would begin at another step' message.txt || complain "sliders of another step: $(cat message.txt)"
+expect "sliders of another model" "error: slid.json: its model is llama-13b, that of rows.json is custom: the sliders would be of another step" \
+    "$("$program" report rows.json --sliders slid.json --slider-points 1 -o other.html 2>&1)"
 "$program" report slid_result.json --set parallel.tp=2 -o other.html 2>message.txt
 [ $? = 2 ] || complain "--set without sliders"
 printf '{"uniform_costs": {"f_ms": 1, "b_ms": 1}, "parallel": {"pp": 2}, "schedule": {"kind": "1f1b", "microbatches": 4}}' >uniform.json
