@@ -583,7 +583,7 @@ static void add_input(line *to, const report_page *page, const report_input *inp
         add_validation(to, input->json);
         break;
     case REPORT_SWEEP:
-        add_points(to, input->json, (double)json_array_size(input->json));
+        add_points(to, input->json, (double)input->points);
         break;
     case REPORT_SWEEP_SUMMARY:
         add_summary(to, input->json);

@@ -101,7 +101,7 @@ static void add_kind(const report_page *page, char text[REPORT_TITLE])
     const report_input *first = report_first_answer(page);
     switch (first != NULL ? first->kind : REPORT_KINDS) {
     case REPORT_SWEEP:
-        sp_append(text, REPORT_TITLE, "Sweep of %zu points", json_array_size(first->json));
+        sp_append(text, REPORT_TITLE, "Sweep of %lld points", (long long)first->points);
         break;
     case REPORT_SWEEP_SUMMARY:
         sp_append(text, REPORT_TITLE, "Sweep of %.0f points",

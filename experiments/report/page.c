@@ -248,9 +248,9 @@ static json_t *packs_json(const json_t *batch, const char *key)
 static json_t *plan_json(const json_t *plan)
 {
     const json_t *batches = json_object_get(plan, "batches");
+    const json_t *batch = json_array_get(batches, 0); // that of the trace
     json_t *list = json_array();
-    for (size_t b = 0; b < json_array_size(batches); b++) {
-        const json_t *batch = json_array_get(batches, b);
+    if (batch != NULL) {
         json_array_append_new(
             list, sp_json_object(SP_JSON("forward", packs_json(batch, "forward_packs")),
                                  SP_JSON("backward", packs_json(batch, "backward_packs"))));
@@ -267,6 +267,9 @@ static void write_input(sp_writer *out, const report_input *input)
         report_write_json(out, path);
     } else {
         sp_write(out, "\"?\"");
+    }
+    if (input->kind == REPORT_SWEEP) {
+        sp_write(out, ",\"points\":%lld", (long long)input->points);
     }
     sp_write(out, ",\"document\":");
     if (plan != NULL || input->json != NULL) {

@@ -37,6 +37,7 @@ typedef struct report_input {
     const char *path; // not owned
     report_kind kind;
     json_t *json;              // NULL of a trace
+    int64_t points;            // of a sweep's results file, of which json may hold some
     report_timeline *timeline; // of a trace, else NULL
 } report_input;
 
@@ -51,6 +52,14 @@ typedef struct report_inputs {
 // report_inputs_fini().
 sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err);
 void report_inputs_fini(report_inputs *inputs);
+
+// A page has place for so many points of a sweep, and actions of a timeline.
+enum { REPORT_MOST_ROWS = 4000, REPORT_MOST_ACTIONS = 4000000 };
+
+// Leaves `most` lines of a sweep, in their order: those that fit before all others, of these the
+// front of time and peak memory of each workload and model, then in turn the fastest, as a sweep
+// ranks them, and the smallest. O(n log n).
+void report_bound_rows(json_t *rows, size_t most);
 
 // Reads one from a file that can be rewound; `input` has a path for messages, and nothing else yet.
 sp_status report_input_read(report_input *input, FILE *file, sp_error *err);

@@ -691,3 +691,94 @@ TEST(sliders_do_not_depend_on_threads)
     report_sliders_free(one);
     report_sliders_free(three);
 }
+
+// ---- many points ----
+
+enum { SWEPT_ROWS = 400, KEPT_ROWS = 60 };
+
+typedef struct swept {
+    int context, ms, gib;
+    bool fits;
+} swept;
+
+// Is another point of the same work that fits as fast and as small, and better in one of both?
+static bool is_beaten(const swept *points, const swept *point)
+{
+    for (int i = 0; i < SWEPT_ROWS; i++) {
+        const swept *other = &points[i];
+        if (other->fits && other->context == point->context && other->ms <= point->ms &&
+            other->gib <= point->gib && (other->ms < point->ms || other->gib < point->gib)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+TEST(of_many_points_the_best_are_kept)
+{
+    sp_prng prng = prng_seeded(11);
+    for (int round = 0; round < 20; round++) {
+        static swept points[SWEPT_ROWS];
+        bool kept[SWEPT_ROWS] = {false};
+        json_t *rows = json_array();
+        for (int i = 0; i < SWEPT_ROWS; i++) {
+            swept *p = &points[i];
+            *p = (swept){.context = 1024 << prng_below(&prng, 3),
+                         .ms = 100 + prng_below(&prng, 1000),
+                         .gib = 1 + prng_below(&prng, 90),
+                         .fits = prng_below(&prng, 4) > 0};
+            json_array_append_new(rows, json_pack("{s:{s:i, s:i}, s:s, s:i, s:i}", "point",
+                                                  "workload.context", p->context, "parallel.tp", i,
+                                                  "status", p->fits ? "ok" : "oom", "iteration_ms",
+                                                  p->ms, "peak_memory_gib", p->gib));
+        }
+        report_bound_rows(rows, KEPT_ROWS);
+        assert_int_equal(json_array_size(rows), KEPT_ROWS);
+        int last = -1;
+        for (size_t i = 0; i < KEPT_ROWS; i++) {
+            const json_t *point = json_object_get(json_array_get(rows, i), "point");
+            int at = (int)json_integer_value(json_object_get(point, "parallel.tp"));
+            assert_true(at > last); // in their order
+            assert_true(points[at].fits);
+            kept[at] = true;
+            last = at;
+        }
+        for (int i = 0; i < SWEPT_ROWS; i++) {
+            bool on_front = points[i].fits && !is_beaten(points, &points[i]);
+            for (int j = 0; j < i && on_front; j++) {
+                // Of equal points one is enough.
+                on_front = !points[j].fits || points[j].context != points[i].context ||
+                           points[j].ms != points[i].ms || points[j].gib != points[i].gib;
+            }
+            assert_true(!on_front || kept[i]);
+        }
+        json_decref(rows);
+    }
+}
+
+// The answer counts all points of the file, though the page has place for some.
+TEST(a_page_of_a_large_sweep_is_bounded)
+{
+    enum { LINES = 5 * REPORT_MOST_ROWS };
+    char *const paths[] = {result_path};
+    char answer[REPORT_ANSWER];
+    made m;
+    FILE *file = fopen(result_path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < LINES; i++) {
+        (void)fprintf(file,
+                      "{\"point\": {\"parallel.tp\": %d}, \"status\": \"ok\", \"strategy\": "
+                      "\"packed\", \"iteration_ms\": %d, \"peak_memory_gib\": 7}\n",
+                      i, 100 + (i * 7919 + 1) % LINES);
+    }
+    assert_int_equal(fclose(file), 0);
+    must_succeed(make(&m, paths, 1, ERR));
+    assert_string_equal(report_answer(&m.page, answer),
+                        "fastest of 20000 points: packed, tp 2321: 100.0 ms, 7.00 GiB");
+    json_t *data = page_data(&m);
+    const json_t *input = json_array_get(json_object_get(data, "inputs"), 0);
+    assert_int_equal(json_integer_value(json_object_get(input, "points")), LINES);
+    assert_int_equal(json_array_size(json_object_get(input, "document")), REPORT_MOST_ROWS);
+    json_decref(data);
+    unmake(&m);
+}
