@@ -468,7 +468,7 @@ fit_page() { # WHAT SUMS DOCUMENT...
 }
 "$program" simulate scenario.json --quiet --json --set parallel.dp=2 --trace two.json >two_result.json
 fit_page "a step" 2 result.json trace.json plan.json
-fit_page "a step with sliders" 3 slid_result.json --sliders slid.json --slider-points 200
+fit_page "a step with sliders" 3 slid_result.json --sliders slid.json --slider-points 200 --quiet
 fit_page "a comparison" 0 rows.json
 fit_page many 0 many.json
 fit_page "one of many" 2 one.json
