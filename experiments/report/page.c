@@ -124,6 +124,12 @@ static sp_status check_sliders(const report_page *page, sp_error *err)
         fabs(told_ms - base_ms) <= 1e-9 * told_ms) {
         return SP_OK;
     }
+    if (!isfinite(base_ms)) {
+        return sp_error_in(err, SP_ERR_CONTENT, path, NULL,
+                           "its step cannot run, that of %s does: the sliders would begin at "
+                           "another step (--set what the result was simulated with)",
+                           first->path);
+    }
     return sp_error_in(err, SP_ERR_CONTENT, path, NULL,
                        "its step takes %.15g ms, that of %s %.15g ms: the sliders would begin at "
                        "another step (--set what the result was simulated with)",

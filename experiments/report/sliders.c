@@ -7,6 +7,7 @@
 #include "experiments/report/report.h"
 #include "experiments/sweep/sweep.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
@@ -138,7 +139,9 @@ const char *report_sliders_words(const report_sliders *sliders)
 
 static void put_words(FILE *out, const report_slider_options *options)
 {
-    report_put_word(out, options->path);
+    // Standard input has been read.
+    report_put_word(out,
+                    strcmp(options->path, SP_STANDARD_INPUT) == 0 ? "SCENARIO" : options->path);
     for (int i = 0; i < options->override_count; i++) {
         (void)fputs(" --set ", out);
         report_put_word(out, options->overrides[i]);
@@ -570,7 +573,8 @@ void report_sliders_write(sp_writer *out, const report_sliders *sliders)
     }
     texts t = {.numbers = json_object(), .list = json_array()};
     sp_write(out, "{\"path\":");
-    write_text(out, sliders->options.path);
+    write_text(out, strcmp(sliders->options.path, SP_STANDARD_INPUT) == 0 ? "SCENARIO"
+                                                                          : sliders->options.path);
     sp_write(out, ",\"words\":");
     write_text(out, sliders->words);
     sp_write(out, ",\"axes\":[");

@@ -135,6 +135,11 @@ and --slider-seconds bound how many are evaluated" \
 "$program" report slid_result.json --sliders slid.json --set parallel.tp=2 --set parallel.dp=4 -o other.html 2>message.txt &&
     complain "sliders of another step are taken"
 grep -q '^error: slid.json: its step takes .*the sliders would begin at another step' message.txt || complain "sliders of another step: $(cat message.txt)"
+"$program" report slid_result.json --sliders slid.json --set parallel.pp=16 --set parallel.dp=1 --set nodes=8 --slider-points 1 -o other.html 2>message.txt &&
+    complain "sliders of a step that cannot run are taken"
+grep -q "^error: slid.json: .*pp: 40 layers cannot be split\|^error: slid.json: its step cannot run" message.txt || complain "sliders of no step: $(cat message.txt)"
+"$program" report slid_result.json --sliders - --slider-points 1 -o piped.html --quiet <slid.json >/dev/null || complain "sliders of standard input"
+grep -q '"words":"SCENARIO"' piped.html || complain "standard input is named as a file"
 expect "sliders of another model" "error: slid.json: its model is llama-13b, that of rows.json is custom: the sliders would be of another step" \
     "$("$program" report rows.json --sliders slid.json --slider-points 1 -o other.html 2>&1)"
 "$program" report slid_result.json --set parallel.tp=2 -o other.html 2>message.txt
