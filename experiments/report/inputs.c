@@ -16,7 +16,8 @@ enum {
     FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
     QUOTED = 48,
     KNOWN = 512,
-    UNPACKED_AT_ONCE = 65536
+    UNPACKED_AT_ONCE = 65536,
+    ROWS_AT_ONCE = 4 * REPORT_MOST_ROWS
 };
 
 const char *const report_kind_names[REPORT_KINDS] = {
@@ -369,6 +370,11 @@ static sp_status read_line(report_input *input, const char *line, size_t bytes, 
                            "expected an object with the key 'point'");
     }
     json_array_append_new(input->json, row);
+    input->points++;
+    // Lines are many, so that they are sorted now and then.
+    if (json_array_size(input->json) >= ROWS_AT_ONCE) {
+        report_bound_rows(input->json, REPORT_MOST_ROWS);
+    }
     return SP_OK;
 }
 
@@ -387,6 +393,7 @@ static sp_status read_lines(report_input *input, FILE *file, sp_error *err)
     if (status == SP_OK && ferror(file) != 0) {
         status = sp_error_system(err, input->path, errno);
     }
+    report_bound_rows(input->json, REPORT_MOST_ROWS);
     free(line);
     return status;
 }

@@ -270,6 +270,12 @@ static sp_status read_action(const reader *r, const json_t *event)
     if (entry.name == NULL) {
         return event_error(r, "name", "a string", json_object_get(event, "name"));
     }
+    if (r->timeline->action_count >= REPORT_MOST_ACTIONS) {
+        return sp_error_set(r->err, SP_ERR_LIMIT,
+                            "%s: more than %d actions are no page: --trace-ranks and "
+                            "--trace-window write a part of a step",
+                            r->path, REPORT_MOST_ACTIONS);
+    }
     entry.kind = entry.kind != NULL ? entry.kind : NO_CATEGORY;
     report_rank *rank = rank_of(r, event);
     report_track *track = find_track(rank, json_integer_value(json_object_get(event, "tid")));

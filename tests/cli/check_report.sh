@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # check_report.sh PROGRAM SOURCE: a page of results stands alone, no text of a document becomes HTML,
-# and no half page is left. Where there is a Chromium, the page is opened, hovered, zoomed and panned.
+# and no half page is left. Where there is a Chromium, pages of each kind of document are opened at two
+# widths and in both schemes of colours, hovered, zoomed and panned, and their sliders moved: each
+# position says what its command does.
 set -u
 program=$1
 source=$2
@@ -18,8 +20,9 @@ cp "$source/experiments/host_small.json" scenario.json
 "$program" validate scenario.json --backend fake --quiet --json >validation.json
 "$program" run plan.json --backend fake --quiet --json -o executed.json >/dev/null
 answer=$("$program" report result.json trace.json plan.json rows.json validation.json executed.json -o page.html | sed -n 1p)
-grep -q -F "<h1 id=\"answer\">$answer</h1>" page.html || complain "the page does not begin with: $answer"
+grep -q -F "<p id=\"answer\">$answer</p>" page.html || complain "the page does not begin with: $answer"
 [ -e page.html.part ] && complain "page.html.part is left"
+grep -q '<h1 id="title">.* on 4 .*GPUs</h1>' page.html || complain "the title: $(grep '<h1' page.html)"
 
 # A trace is compressed where its name ends in .gz, and a page made of it is that of the trace.
 "$program" simulate scenario.json --quiet --trace trace.json.gz >/dev/null
@@ -116,6 +119,53 @@ done
 "$program" report other.json faster.json -o other.html | sed -n 1p | grep -E 'ms.*, (fits|does not fit)$' >/dev/null || complain "another plan is compared with"
 "$program" report faster.json -o other.html | sed -n 1p | grep -E ', executed$' >/dev/null || complain "an executed result is not called so"
 
+# Sliders: every position has an answer, the page says where one has none, and they begin at the step shown.
+cat >slid.json <<JSON
+{"model": "llama-13b", "cluster": "h800-8", "nodes": 2, "parallel": {"tp": 4, "pp": 2, "dp": 2},
+ "workload": {"lengths": "wikipedia", "context": 16384, "samples_per_batch": 32, "batches": 2, "seed": 3}}
+JSON
+"$program" simulate slid.json --quiet --json >slid_result.json
+"$program" report slid_result.json --sliders slid.json -o slid.html --json >told.json || complain "sliders: exit $?"
+grep -q '"without_answer": 0' told.json || complain "positions without an answer: $(cat told.json)"
+"$program" report slid_result.json -o bare.html >/dev/null
+[ "$(($(wc -c <slid.html) - $(wc -c <bare.html)))" -le 2097152 ] || complain "sliders add more than 2 MiB"
+expect "a bound of positions" "warning: $(($(sed -n 's/.*"positions": \([0-9]*\).*/\1/p' told.json) - 40)) positions of the sliders have no answer: --slider-points \
+and --slider-seconds bound how many are evaluated" \
+    "$("$program" report slid_result.json --sliders slid.json --slider-points 40 -o few.html 2>&1 >/dev/null)"
+"$program" report slid_result.json --sliders slid.json --set parallel.tp=2 --set parallel.dp=4 -o other.html 2>message.txt &&
+    complain "sliders of another step are taken"
+grep -q '^error: slid.json: its step takes .*the sliders would begin at another step' message.txt || complain "sliders of another step: $(cat message.txt)"
+"$program" report slid_result.json --sliders slid.json --set parallel.pp=16 --set parallel.dp=1 --set nodes=8 --slider-points 1 -o other.html 2>message.txt &&
+    complain "sliders of a step that cannot run are taken"
+grep -q "^error: slid.json: .*pp: 40 layers cannot be split\|^error: slid.json: its step cannot run" message.txt || complain "sliders of no step: $(cat message.txt)"
+"$program" report slid_result.json --sliders - --slider-points 1 -o piped.html --quiet <slid.json >/dev/null || complain "sliders of standard input"
+grep -q '"words":"SCENARIO"' piped.html || complain "standard input is named as a file"
+expect "sliders of another model" "error: slid.json: its model is llama-13b, that of rows.json is custom: the sliders would be of another step" \
+    "$("$program" report rows.json --sliders slid.json --slider-points 1 -o other.html 2>&1)"
+"$program" report slid_result.json --set parallel.tp=2 -o other.html 2>message.txt
+[ $? = 2 ] || complain "--set without sliders"
+printf '{"uniform_costs": {"f_ms": 1, "b_ms": 1}, "parallel": {"pp": 2}, "schedule": {"kind": "1f1b", "microbatches": 4}}' >uniform.json
+"$program" simulate uniform.json --quiet --json >uniform_result.json
+expect "sliders without a cluster" "error: uniform.json: uniform_costs: sliders need a model on a cluster, which stated costs are not" \
+    "$("$program" report uniform_result.json --sliders uniform.json -o other.html 2>&1)"
+
+# The commands that a page names are commands: a scenario of a name that a shell takes apart is one word.
+mkdir commands
+cp slid.json "commands/a scenario's.json"
+cp slid.json "a scenario's.json"
+"$program" report slid_result.json --sliders "a scenario's.json" --slider-points 1 -o named.html >/dev/null 2>&1
+grep -o '"command":"[^"]*"' named.html | sed 's/^"command":"//; s/"$//; s/\\\\/\\/g' >commands.txt
+[ "$(wc -l <commands.txt)" -ge 3 ] || complain "commands: $(cat commands.txt)"
+while IFS= read -r command; do
+    (
+        slimpack() {
+            [ "$1" = tune ] && set -- "$@" --time-limit 2
+            "$program" "$@"
+        }
+        cd commands && eval "$command" >/dev/null 2>../message.txt
+    ) || complain "the page names a command that fails: $command: $(cat message.txt)"
+done <commands.txt
+
 # The answer of tune, without a figure of other steps than it.
 "$program" tune llama-3-8b --gpus 12 --context 8K --quiet --json >tune.json
 "$program" report tune.json -o tune.html | sed -n 1p | grep -F ' s (error not validated), ' >/dev/null || complain "the answer of tune"
@@ -135,7 +185,8 @@ if [ -z "$browser" ]; then
 fi
 open_page() { # FILE
     timeout 100 "$browser" --headless=new --no-sandbox --disable-gpu --window-size=1280,900 --user-data-dir="$work/profile" \
-        --virtual-time-budget=20000 --dump-dom "file://$work/$1" 2>browser.txt
+        --enable-logging=stderr ${scheme:+"$scheme"} ${clock:---virtual-time-budget=20000} --dump-dom "file://$work/$1" 2>browser.txt
+    grep ':CONSOLE' browser.txt >&2 && complain "$1 writes to the console: $(grep -m1 ':CONSOLE' browser.txt)"
 }
 cat >probe.html <<'PROBE'
 <script>
@@ -173,8 +224,8 @@ cat >probe.html <<'PROBE'
   check('a key zooms', Math.abs(span() / whole - 0.3) < 0.01);
   const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data, found = new Set();
   for (let i = 0; i < pixels.length; i += 4) found.add(pixels[i] << 16 | pixels[i + 1] << 8 | pixels[i + 2]);
-  check('forward and backward are drawn', found.has(0x4682c4) && found.has(0xe8893b));
-  const dots = document.querySelectorAll('#pareto circle');
+  check('forward and backward are drawn: ' + found.size, found.has(0x4682c4) && found.has(0xe8893b));
+  const dots = document.querySelectorAll('#pareto .dot');
   check('a point for each row: ' + dots.length, dots.length === 5);
   dots[0].dispatchEvent(new PointerEvent('pointerenter'));
   check('a hover tells the point: ' + tip.innerText, !tip.hidden && /[GM]iB/.test(tip.innerText));
@@ -327,7 +378,7 @@ cat >probe.html <<'PROBE'
   check('390 px: ' + innerWidth, innerWidth === 390);
   const beside = cells.filter(cell => cell.getBoundingClientRect().right > innerWidth);
   check('beside the window: ' + beside.slice(0, 3).map(cell => cell.dataset.head), cells.length > 20 && beside.length === 0);
-  const tall = [...document.querySelectorAll('section tbody tr')].filter(row => row.clientHeight > 110 && !/^(dp|setting)/.test(row.cells[0].textContent));
+  const tall = [...document.querySelectorAll('section tbody tr')].filter(row => row.clientHeight > 150 && !/^(dp|setting)/.test(row.cells[0].textContent));
   check('tall rows: ' + tall.slice(0, 3).map(row => row.clientHeight + ' ' + row.textContent), tall.length === 0);
   parent.postMessage(out.length ? out.join('; ') : 'good', '*');
 }
@@ -340,10 +391,166 @@ for page in tune.json ranks.json "predicted.json other.json"; do
     add_frame "$page on a phone" 390
 done
 
-open_page frames.html >dom.html
-for at in "${!abouts[@]}"; do
-    said=$(grep -o "data-of$at=\"[^\"]*\"" dom.html)
-    [ "$said" = "data-of$at=\"${expected[at]}\"" ] ||
-        complain "${abouts[at]} in $browser: ${said:-no answer, $(tail -n 3 browser.txt)}"
+# Every kind of page at both widths: nothing lies beside the window or is cut off by its box, names of charts stay
+# in their picture, and parts add up to the figure beside them.
+points() { # of a sweep: 20 near each other and one far off
+    for i in $(seq 1 20); do
+        printf '{"point": {"parallel.tp": %d}, "status": "ok", "strategy": "packed", "iteration_ms": %d, "peak_memory_gib": %d}\n' "$i" $((100 + i * 7 % 40)) $((20 + i))
+    done
+    printf '{"point": {"parallel.tp": 64}, "status": "ok", "strategy": "padded", "iteration_ms": 900000, "peak_memory_gib": 30}\n'
+}
+points >far.jsonl
+# 24 strategies and one, whose time is a launch more than it computes, and tells a whole that is not its parts'.
+rows=
+for i in $(seq 1 25); do
+    rows="$rows{\"schema\": \"slimpack/result/1\", \"strategy\": \"strategy$i\", \"status\": \"ok\", \"iteration_ms\": $((100 + i)).25, \"peak_memory_gib\": $((60 - i)),
+ \"memory_stall_ms\": 0.25, \"time_breakdown_ms\": {\"compute\": $((70 + i)), \"launch\": 1.118, \"tp_comm\": 20.333333, \"bubble\": 9.666667}, \"memory_gib\": {\"parameters\": $((59 - i)).337, \"logits\": 0.663}},"
 done
+printf '{"schema": "slimpack/comparison/1", "baseline": "strategy1", "rows": [%s]}' "${rows%,}" >many.json
+printf '{"schema": "slimpack/comparison/1", "baseline": "strategy1", "rows": [%s]}' "${rows%%,\{\"schema*}" >one.json
+cat >probe.html <<'PROBE'
+<script>
+{
+  const out = [], check = (what, holds) => { if (!holds) out.push(what); };
+  const seen = node => node.checkVisibility() && node.getClientRects().length > 0, name = node => node.tagName + '.' + node.className + ' ' + node.textContent.slice(0, 40);
+  const nodes = [...document.querySelectorAll('body *')].filter(node => node instanceof HTMLElement && seen(node));
+  check('no wider than the window', document.documentElement.scrollWidth <= innerWidth);
+  check('beside the window: ' + nodes.filter(node => node.getBoundingClientRect().right > innerWidth + 0.5).slice(0, 2).map(name), nodes.every(node => node.getBoundingClientRect().right <= innerWidth + 0.5));
+  const cut = nodes.filter(node => !/^(inline|contents)/.test(getComputedStyle(node).display) && !['INPUT', 'SELECT', 'OPTION', 'CANVAS', 'I'].includes(node.tagName) && !node.closest('.bar.cut') && node.clientWidth > 0 && node.scrollWidth > node.clientWidth + 1);
+  check('cut off: ' + cut.slice(0, 3).map(name), cut.length === 0);
+  const texts = [...document.querySelectorAll('svg text')].filter(text => { const box = text.getBoundingClientRect(), whole = text.ownerSVGElement.getBoundingClientRect(); return box.left < whole.left - 1 || box.right > whole.right + 1 || box.bottom > whole.bottom + 1; });
+  check('texts beside their picture: ' + texts.slice(0, 3).map(text => text.textContent), texts.length === 0);
+  // "compute 1,046.5 ms" or "16,972.7 ms": in steps of its last digit, so that sums are exact.
+  const figure = text => { const found = /([\d,]+)(?:\.(\d+))? (ms|s|GiB|MiB)$/.exec(text); return found ? [Number(found[1].replace(/,/g, '') + (found[2] || '')), (found[2] || '').length + found[3]] : null; };
+  const holders = [...document.querySelectorAll('.bars + .legend')].map(legend => [legend, legend.previousSibling.children.length === 3 ? legend.previousSibling.lastChild.textContent.replace(/ of .*/, '') : null]);
+  const slider = document.getElementById('slider-time');
+  if (slider) holders.push([document.querySelector('#shown .legend'), slider.textContent]);
+  let sums = 0;
+  for (const [legend, whole] of holders.filter(([legend, whole]) => whole !== null && /\d (ms|s|GiB|MiB)$/.test(legend.lastChild.textContent))) {
+    const parts = [...legend.children].map(item => figure(item.textContent)), total = figure(whole);
+    check(`${legend.textContent} is not ${whole}`, total && parts.every(part => part && part[1] === total[1]) && parts.reduce((sum, part) => sum + part[0], 0) === total[0]);
+    sums++;
+  }
+  const wanted = document.body.dataset.sums;
+  check('sums: ' + sums, wanted === undefined || sums === Number(wanted));
+  check('a title', document.title.length > 3 && document.querySelector('h1').textContent === document.title);
+  check('a part is not shown', !/cannot be[ ]shown: [^$]/.test(document.documentElement.outerHTML));
+  // Texts can be read on what is behind them (WCAG 2, contrast 4.5), in the scheme that is on.
+  const rgb = colour => colour.match(/[\d.]+/g).slice(0, 3).map(Number), light = colour => { const [r, g, b] = rgb(colour).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = node => { for (let at = node; at; at = at.parentElement) { const colour = getComputedStyle(at).backgroundColor; if (!/, 0\)$|transparent/.test(colour)) return colour; } return 'rgb(255, 255, 255)'; };
+  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  const pale = nodes.filter(node => [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim()) && node.id !== 'tip' && !node.disabled && node.tagName !== 'OPTION' && contrast(getComputedStyle(node).color, behind(node)) < 4.5);
+  check('pale: ' + pale.slice(0, 3).map(name), pale.length === 0);
+  check('scheme', light(getComputedStyle(document.body).backgroundColor) < 0.1 === matchMedia('(prefers-color-scheme: dark)').matches);
+  // 24 series are 24 colours that can be told apart: at least 0.08 in OKLab (Ottosson), four times what is just seen.
+  if (document.body.dataset.of === 'many') {
+    const lab = colour => { const [r, g, b] = rgb(colour).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4), l = Math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b), m = Math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b), s = Math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b); return [0.2104542553 * l + 0.793617785 * m - 0.0040720468 * s, 1.9779984951 * l - 2.428592205 * m + 0.4505937099 * s, 0.0259040371 * l + 0.7827717662 * m - 0.808675766 * s]; };
+    const colours = [...document.querySelectorAll('#pareto + .legend li path')].map(path => lab(getComputedStyle(path).fill)), paper = lab(getComputedStyle(document.querySelector('section')).backgroundColor);
+    const apart = (a, b) => Math.hypot(...a.map((v, i) => v - b[i]));
+    check('series: ' + colours.length, colours.length === 24);
+    check('alike', colours.every((a, i) => apart(a, paper) > 0.15 && colours.every((b, j) => i === j || apart(a, b) >= 0.08)));
+    check('what has no colour is named', /1 more: strategy25$/.test(document.querySelector('#pareto + .legend').textContent));
+  }
+  // One point far off is said and does not squash the others.
+  if (document.body.dataset.of === 'far') {
+    const dots = [...document.querySelectorAll('#pareto .dot')].map(dot => dot.getBoundingClientRect()), xs = dots.map(box => box.left), picture = document.querySelector('#pareto svg').getBoundingClientRect();
+    xs.sort((a, b) => a - b);
+    check('spread: ' + xs, dots.length === 21 && xs[19] - xs[0] > 0.6 * picture.width && xs[20] <= picture.right);
+    check('the cut is said', /1 point lies beyond the axes and stands at their edge: up to 900\.00 s/.test(document.getElementById('pareto').parentNode.textContent));
+  }
+  parent.postMessage(out.length ? out.join('; ').replace(/[\s"&<>]+/g, ' ') : 'good', '*');
+}
+</script>
+PROBE
+fit_page() { # WHAT SUMS DOCUMENT...
+    local what=$1 sums=$2 width
+    shift 2
+    "$program" report "$@" -o probed.html >/dev/null || complain "no page of $*"
+    sed -i "s#^<body>#<body data-of=\"$what\" data-sums=\"$sums\">#" probed.html
+    for width in 1280 390; do
+        add_frame "$what at $width" "$width"
+    done
+}
+"$program" simulate scenario.json --quiet --json --set parallel.dp=2 --trace two.json >two_result.json
+fit_page "a step" 2 result.json trace.json plan.json
+fit_page "a step with sliders" 3 slid_result.json --sliders slid.json --slider-points 200 --quiet
+fit_page "a comparison" 0 rows.json
+fit_page many 0 many.json
+fit_page "one of many" 2 one.json
+fit_page tune 2 tune.json
+fit_page "a sweep" 0 lines.jsonl
+fit_page far 0 far.jsonl
+fit_page "a sweep's summary" 0 summary.json
+fit_page "a memory curve" 0 curve.json
+fit_page "a first token" 2 first.json
+fit_page "first tokens" 0 firsts.json
+fit_page "generated text" 0 text_heterospec.json text_eagle.json text_plain.json text_own.json
+fit_page "a validation" 0 validation.json
+fit_page "predicted and executed" 0 predicted.json faster.json
+fit_page "strange texts" 1 "a<b>&.json" evil_trace.json
+fit_page "several" 0 result.json rows.json tune.json lines.jsonl curve.json two.json
+
+check_frames() {
+    open_page frames.html >dom.html
+    local at said
+    for at in "${!abouts[@]}"; do
+        said=$(grep -o "data-of$at=\"[^\"]*\"" dom.html)
+        [ "$said" = "data-of$at=\"${expected[at]}\"" ] ||
+            complain "${abouts[at]} in $browser${scheme:+, dark}: ${said:-no answer, $(tail -n 3 browser.txt)}"
+    done
+}
+check_frames
+scheme=--blink-settings=preferredColorScheme=0
+check_frames
+scheme=
+
+# Sliders, in real time: every position along each axis, and some others. Each says what its command does.
+"$program" report slid_result.json --sliders slid.json -o slid.html >/dev/null
+cat >probe.html <<'PROBE'
+<script>
+{
+  const knobs = [...document.querySelectorAll('.knob input')], base = knobs.map(knob => +knob.value), said = [], times = [];
+  const go = digits => {
+    const began = performance.now();
+    digits.forEach((value, a) => { if (+knobs[a].value !== value) { knobs[a].value = value; knobs[a].dispatchEvent(new Event('input', { bubbles: true })); } });
+    document.body.getBoundingClientRect();
+    times.push(performance.now() - began);
+    said.push([document.getElementById('slider-exact').dataset.ms || '-', document.querySelector('.badge').textContent, document.getElementById('slider-command').textContent].join('|'));
+  };
+  knobs.forEach((knob, a) => { for (let v = 0; v <= +knob.max; v++) go(base.map((value, other) => other === a ? v : value)); });
+  for (let i = 1, seed = 7; i <= 12; i++) go(knobs.map(knob => { seed = seed * 1103515245 + 12345 & 0x7fffffff; return (seed >> 8) % (+knob.max + 1); }));
+  times.sort((a, b) => a - b);
+  document.documentElement.dataset.said = said.join('\n');
+  document.documentElement.dataset.ms = times[times.length >> 1].toFixed(1);
+}
+</script>
+PROBE
+sed -e '/^<\/body>$/{r probe.html
+d}' slid.html >opened.html
+clock=--disable-extensions
+open_page opened.html >dom.html
+clock=
+ms=$(sed -n 's/.*data-ms="\([0-9.]*\)".*/\1/p' dom.html)
+awk -v ms="$ms" 'BEGIN { exit !(ms != "" && ms <= 100) }' || complain "a slider answers in ${ms:-no} ms"
+sed -n '/data-said="/,/"/p' dom.html | sed -e 's/.*data-said="//' -e 's/".*//' | sort -u >said.txt
+[ "$(grep -c 'slimpack simulate' said.txt)" -ge 15 ] || complain "positions: $(cat said.txt)"
+[ "$(cut -d'|' -f2 said.txt | sort -u | wc -l)" -ge 3 ] || complain "positions are all alike: $(cut -d'|' -f2 said.txt | sort -u)"
+while IFS='|' read -r shown word command; do
+    if [ -z "$command" ]; then
+        [ "$shown $word" = "- cannot run" ] || complain "a position without a command: $shown $word"
+        continue
+    fi
+    read -ra words <<<"${command#slimpack }"
+    "$program" "${words[@]}" --quiet --json >position.json 2>message.txt
+    exit_status=$?
+    ms=$(sed -n 's/^  "iteration_ms": \([0-9.e+]*\),$/\1/p' position.json | head -n 1)
+    awk -v a="$shown" -v b="${ms:--}" 'BEGIN { exit !(a == b) }' || complain "$command takes ${ms:-none} ms, the slider says $shown"
+    case $word in
+    fits) grep -q '"fits": "yes"' position.json ;;
+    "fits tightly") grep -q '"fits": "tight"' position.json ;;
+    "does not fit") grep -q '"fits": "no"' position.json ;;
+    "cannot run") [ "$exit_status" != 0 ] && [ -z "$ms" ] ;;
+    *) false ;;
+    esac || complain "$command: the slider says it $word"
+done <said.txt
 exit "$failed"

@@ -1,7 +1,8 @@
 // Reads any bytes as a document of a report. One that is accepted gives a page: its answer is told
 // in the head, its block of data is JSON with a timeline for each that was read, and no text of the
-// document ends the script. What is refused as no JSON is none for a parser of whole documents
-// either.
+// document ends the script; the title and what is to be run next are texts, and the settings are no
+// more than a page has place for. What is refused as no JSON is none for a parser of whole
+// documents either.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,36 @@ static size_t count(const char *text, const char *word)
     return times;
 }
 
+static bool is_text_pair(const json_t *pair)
+{
+    return json_array_size(pair) == 2 && json_is_string(json_array_get(pair, 0)) &&
+           json_is_string(json_array_get(pair, 1));
+}
+
+static void check_head(const json_t *head)
+{
+    const json_t *next = json_object_get(head, "next");
+    const json_t *settings = json_object_get(head, "settings");
+    SP_ASSERT(json_is_array(next) && json_is_array(settings) && json_array_size(settings) <= 64);
+    for (size_t i = 0; i < json_array_size(next); i++) {
+        const json_t *row = json_array_get(next, i);
+        SP_ASSERT(json_string_length(json_object_get(row, "command")) > 0);
+        SP_ASSERT(json_string_length(json_object_get(row, "why")) > 0);
+    }
+    for (size_t i = 0; i < json_array_size(settings); i++) {
+        SP_ASSERT(is_text_pair(json_array_get(settings, i)));
+    }
+}
+
+static void check_title(const report_page *page)
+{
+    char title[REPORT_TITLE];
+    SP_ASSERT(report_title(page, title) == title && title[0] != '\0');
+    json_t *text = json_string(title); // NULL where it is no UTF-8
+    SP_ASSERT(text != NULL);
+    json_decref(text);
+}
+
 static void check_page(const report_page *page, const char *text)
 {
     static const char opens[] = "<script type=\"application/json\" id=\"data\">";
@@ -33,6 +64,7 @@ static void check_page(const report_page *page, const char *text)
     SP_ASSERT(to != NULL);
     SP_ASSERT(sp_json_read_text(from, (size_t)(to - from), "page", &block, NULL) == SP_OK);
     SP_ASSERT(json_array_size(json_object_get(block, "timelines")) == page->timeline_count);
+    check_head(json_object_get(block, "head"));
     json_decref(block);
     // That of the data and that of the page itself.
     SP_ASSERT(count(text, "</script") == 2);
@@ -42,7 +74,7 @@ static void make_page(report_inputs *inputs)
 {
     report_page page;
     sp_error err = {0};
-    if (report_page_init(&page, inputs, &err) == SP_OK) {
+    if (report_page_init(&page, inputs, NULL, &err) == SP_OK) {
         char *text = NULL;
         size_t bytes;
         char answer[REPORT_ANSWER];
@@ -50,6 +82,7 @@ static void make_page(report_inputs *inputs)
         SP_ASSERT(file != NULL && report_page_write(file, &page, NULL) == SP_OK);
         SP_ASSERT(fclose(file) == 0);
         SP_ASSERT(report_answer(&page, answer) == answer && answer[0] != '\0');
+        check_title(&page);
         check_page(&page, text);
         free(text);
     } else {

@@ -21,7 +21,7 @@ static sp_status make(made *m, char *const *paths, int count, sp_error *err)
 {
     *m = (made){0};
     sp_status status = report_inputs_read(paths, count, &m->inputs, err);
-    return status == SP_OK ? report_page_init(&m->page, &m->inputs, err) : status;
+    return status == SP_OK ? report_page_init(&m->page, &m->inputs, NULL, err) : status;
 }
 
 static void unmake(made *m)
@@ -230,7 +230,7 @@ TEST(texts_are_read_back_as_they_were)
     json_object_set_new(result, "risk", json_string(""));
     assert_true(json_equal(document, result));
     char *page = page_text(&m);
-    assert_non_null(strstr(page, "<h1 id=\"answer\">&lt;/script&gt;&lt;!-- &amp; \xc3\xa9 &quot;"));
+    assert_non_null(strstr(page, "<p id=\"answer\">&lt;/script&gt;&lt;!-- &amp; \xc3\xa9 &quot;"));
     assert_non_null(strstr(page, "&#xfffd;[2J&#xfffd;"));
     assert_null(strchr(page, '\x1b'));
     free(page);
@@ -372,6 +372,413 @@ TEST(executed_actions_tell_what_they_waited_for)
     const json_t *lane = json_array_get(json_object_get(rank, "lanes"), 0);
     holds(json_object_get(lane, "causes"), "[0, 0]"); // action 0 waited for cause 0
     holds(json_object_get(timeline, "causes"), "['F0 of dp0 pp0']");
+    json_decref(data);
+    unmake(&m);
+}
+
+// ---- the head ----
+
+TEST(the_title_tells_model_and_gpus)
+{
+    static const struct {
+        const char *document, *title;
+    } cases[] = {
+        {"{'schema': 'slimpack/result/1', 'iteration_ms': 1, 'model': {'name': 'm'}, 'layout': "
+         "{'tp': 2, 'cp': 3, 'pp': 5, 'dp': 7}}",
+         "m on 210 GPUs"},
+        {"{'schema': 'slimpack/result/1', 'iteration_ms': 1, 'model': {'name': 'm'}, 'layout': "
+         "{'tp': 1, 'cp': 1, 'pp': 1, 'dp': 1}}",
+         "m on 1 GPU"},
+        {"{'schema': 'slimpack/result/1', 'iteration_ms': 1, 'model': {'name': 'm'}}", "m"},
+        {"{'schema': 'slimpack/result/1', 'iteration_ms': 1}", "One step"},
+        {"{'schema': 'slimpack/tune/1', 'question': {'model': 'm', 'gpus': 12, 'gpu': 'H100'}, "
+         "'answer': {}, 'top': []}",
+         "m on 12 H100 GPUs"},
+        {"{'schema': 'slimpack/sweep-summary/1', 'points': 9, 'best': []}", "Sweep of 9 points"},
+        {"{'point': {'parallel.tp': 1}, 'status': 'oom'}", "Sweep of 1 points"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *const paths[] = {result_path};
+        char title[REPORT_TITLE];
+        made m;
+        json_t *json = json_document(cases[i].document);
+        char *text = json_dumps(json, 0);
+        write_text(result_path, text);
+        must_succeed(make(&m, paths, 1, ERR));
+        assert_string_equal(report_title(&m.page, title), cases[i].title);
+        unmake(&m);
+        free(text);
+        json_decref(json);
+    }
+}
+
+static double sum_of(const json_t *parts)
+{
+    const char *name;
+    json_t *value;
+    double sum = 0.0;
+    json_object_foreach ((json_t *)parts, name, value) {
+        sum += json_number_value(value);
+    }
+    return sum;
+}
+
+// Launches are a part of computing, and a full memory takes time that no part tells.
+TEST(parts_add_up_to_the_step)
+{
+    static const struct {
+        const char *result, *parts;
+    } cases[] = {
+        {"{'iteration_ms': 10, 'time_breakdown_ms': {'compute': 6, 'launch': 1, 'bubble': 4}}",
+         "{'compute': 5.0, 'launch': 1.0, 'bubble': 4.0}"},
+        {"{'iteration_ms': 12, 'memory_stall_ms': 2, 'time_breakdown_ms': {'compute': 6, 'launch': "
+         "0, 'bubble': 4}}",
+         "{'compute': 6.0, 'launch': 0.0, 'bubble': 4.0, 'allocator': 2.0}"},
+        {"{'iteration_ms': 12, 'time_breakdown_ms': {'compute': 6, 'bubble': 4}}",
+         "{'compute': 6.0, 'bubble': 4.0, 'not told': 2.0}"},
+        {"{'iteration_ms': null, 'time_breakdown_ms': {'compute': 6}}", NULL},
+        {"{'iteration_ms': 3, 'time_breakdown_ms': [3]}", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *result = json_document(cases[i].result);
+        report_add_parts(result);
+        const json_t *parts = json_object_get(result, "parts_ms");
+        if (cases[i].parts == NULL) {
+            assert_null(parts);
+        } else {
+            holds(parts, cases[i].parts);
+            assert_true(sum_of(parts) == report_number(result, "iteration_ms"));
+        }
+        json_decref(result);
+    }
+}
+
+static json_t *head_of(const char *document)
+{
+    char *const paths[] = {result_path};
+    made m;
+    json_t *json = json_document(document);
+    char *text = json_dumps(json, 0);
+    write_text(result_path, text);
+    must_succeed(make(&m, paths, 1, ERR));
+    json_t *head = report_head_json(&m.page);
+    unmake(&m);
+    free(text);
+    json_decref(json);
+    return head;
+}
+
+static const char *command_at(const json_t *head, size_t i)
+{
+    return report_string(json_array_get(json_object_get(head, "next"), i), "command");
+}
+
+TEST(commands_state_what_was_found)
+{
+    json_t *head = head_of("{'point': {'parallel.tp': 4, 'model': 'my model', 'workload.seed': "
+                           "2}, 'status': 'ok', 'iteration_ms': 7}");
+    assert_string_equal(command_at(head, 0), "slimpack simulate SCENARIO --set parallel.tp=4 --set "
+                                             "'model=my model' --set workload.seed=2 --timeline");
+    json_decref(head);
+    head = head_of("{'schema': 'slimpack/comparison/1', 'rows': [{'strategy': 'packed', 'status': "
+                   "'ok', 'iteration_ms': 9}, {'strategy': 'bfd', 'status': 'ok', 'iteration_ms': "
+                   "8, 'best': {'parallel.tp': 2}}]}");
+    assert_string_equal(command_at(head, 0), "slimpack simulate SCENARIO --set strategy.kind=bfd "
+                                             "--set parallel.tp=2 --timeline");
+    json_decref(head);
+    head = head_of("{'schema': 'slimpack/comparison/1', 'rows': [{'strategy': 'packed', "
+                   "'schedule': '1f1b', 'status': 'ok', 'iteration_ms': 9}, {'strategy': 'packed', "
+                   "'schedule': 'zb-v', 'status': 'ok', 'iteration_ms': 8}]}");
+    assert_string_equal(command_at(head, 0),
+                        "slimpack simulate SCENARIO --set schedule.kind=zb-v --timeline");
+    json_decref(head);
+    head = head_of("{'schema': 'slimpack/tune/1', 'answer': {}, 'top': [], 'go_on': 'slimpack x'}");
+    assert_string_equal(command_at(head, 0), "slimpack x");
+    json_decref(head);
+}
+
+// Any word of a shell is read back as it was.
+TEST(words_are_one_word_of_a_shell)
+{
+    static const char *const words[] = {"plain-1.json", "two words",    "",   "it's",
+                                        "$(touch x)",   "a\\b`c`\"d\"", "\n", "*"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        char command[256] = "printf %s ";
+        char back[64] = "";
+        FILE *out = fmemopen(command + strlen(command), sizeof command - strlen(command), "w");
+        assert_non_null(out);
+        report_put_word(out, words[i]);
+        assert_int_equal(fclose(out), 0);
+        FILE *shell = popen(command, "r");
+        assert_non_null(shell);
+        back[fread(back, 1, sizeof back - 1, shell)] = '\0';
+        assert_int_equal(pclose(shell), 0);
+        assert_string_equal(back, words[i]);
+    }
+}
+
+// ---- sliders ----
+
+static char scenario_path[] = "sliders.json";
+
+// Reserved memory and stalls depend on what fits, so that all outcomes are met: 4 to 64 GPUs.
+static const char slider_scenario[] =
+    "{'model': 'llama-7b', 'cluster': 'a100-8', 'nodes': 2, 'parallel': {'tp': 4, 'pp': 2, 'dp': "
+    "2}, 'workload': {'lengths': 'wikipedia', 'context': 8192, 'samples_per_batch': 24, 'batches': "
+    "2, 'seed': 5}}";
+
+static json_t *sliders_json(const report_sliders *sliders)
+{
+    char *text = NULL;
+    size_t bytes;
+    sp_writer out;
+    FILE *file = open_memstream(&text, &bytes);
+    assert_non_null(file);
+    sp_writer_init(&out, file);
+    report_sliders_write(&out, sliders);
+    must_succeed(sp_writer_finish(&out, "sliders", ERR));
+    assert_int_equal(fclose(file), 0);
+    json_t *json = NULL;
+    must_succeed(sp_json_read_text(text, bytes, "sliders", &json, ERR));
+    free(text);
+    return json;
+}
+
+static report_sliders *make_sliders(int64_t points, double seconds, int threads)
+{
+    json_t *json = json_document(slider_scenario);
+    char *text = json_dumps(json, 0);
+    write_text(scenario_path, text);
+    free(text);
+    json_decref(json);
+    const report_slider_options options = {.path = scenario_path,
+                                           .threads = threads,
+                                           .points = points,
+                                           .seconds = seconds,
+                                           .quiet = true};
+    report_sliders *sliders = NULL;
+    must_succeed(report_sliders_new(&options, &sliders, ERR));
+    return sliders;
+}
+
+// What `simulate` finds with the settings of a position stated. Only the evaluation may fail.
+static sp_status simulate_at(const json_t *sliders, size_t at, sp_result *result)
+{
+    enum { OVERRIDES = 6, LONGEST = 64 };
+    char text[OVERRIDES][LONGEST];
+    const char *overrides[OVERRIDES];
+    const json_t *axes = json_object_get(sliders, "axes");
+    size_t left = at;
+    for (size_t a = json_array_size(axes); a-- > 0;) {
+        const json_t *axis = json_array_get(axes, a);
+        const json_t *values = json_object_get(axis, "values");
+        const json_t *value = json_array_get(values, left % json_array_size(values));
+        if (a == 0) {
+            snprintf(text[a], LONGEST, "nodes=%lld",
+                     (long long)json_integer_value(json_array_get(json_object_get(axis, "nodes"),
+                                                                  left % json_array_size(values))));
+        } else if (json_is_string(value)) {
+            snprintf(text[a], LONGEST, "%s=%s", report_string(axis, "key"),
+                     json_string_value(value));
+        } else {
+            snprintf(text[a], LONGEST, "%s=%lld", report_string(axis, "key"),
+                     (long long)json_integer_value(value));
+        }
+        overrides[a] = text[a];
+        left /= json_array_size(values);
+    }
+    snprintf(text[OVERRIDES - 1], LONGEST, "parallel.dp=%lld",
+             (long long)json_integer_value(json_array_get(json_object_get(sliders, "dp"), at)));
+    overrides[OVERRIDES - 1] = text[OVERRIDES - 1];
+    sp_scenario scenario = {0};
+    sp_batches batches = {0};
+    *result = (sp_result){0};
+    sp_error err = {0};
+    sp_status status = sp_scenario_read(scenario_path, overrides, OVERRIDES, &scenario, &err);
+    if (status == SP_OK) {
+        const sp_evaluate_options options = {.allocator_peak = true};
+        status = sp_evaluate_batches(&scenario, &batches, &err);
+        status =
+            status == SP_OK ? sp_evaluate(&scenario, &batches, &options, result, &err) : status;
+        sp_batches_fini(&batches);
+        sp_scenario_fini(&scenario);
+    }
+    return status;
+}
+
+// A figure as a document has it: 15 digits.
+static double written(double value)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", value);
+    return isfinite(value) ? strtod(text, NULL) : value;
+}
+
+TEST(positions_are_what_simulate_finds)
+{
+    report_sliders *sliders = make_sliders(REPORT_MOST_POINTS, 600.0, 2);
+    int64_t without_answer = 0;
+    size_t count = (size_t)report_sliders_count(sliders, &without_answer);
+    assert_int_equal(without_answer, 0);
+    json_t *json = sliders_json(sliders);
+    const char *letters = report_string(json, "status");
+    const json_t *times = json_object_get(json_object_get(json, "columns"), "iteration_ms");
+    int met[4] = {0};
+    assert_int_equal(strlen(letters), count);
+    assert_int_equal(json_array_size(times), count);
+    for (size_t i = 0; i < count; i += 37) {
+        static const char known[] = "ytnx";
+        sp_result result;
+        const json_t *told = json_array_get(times, i);
+        bool shared = json_integer_value(json_array_get(json_object_get(json, "dp"), i)) > 0;
+        sp_status status = shared ? simulate_at(json, i, &result) : SP_ERR_CONTENT;
+        char letter = 'x';
+        if (status == SP_OK) {
+            sp_fits fits = sp_result_fits(&result);
+            letter = fits == SP_FITS_NO ? 'n' : fits == SP_FITS_TIGHT ? 't' : 'y';
+            assert_true(json_real_value(told) == written(sp_result_iteration_ms(&result)));
+            sp_result_fini(&result);
+        } else {
+            assert_true(json_is_null(told));
+        }
+        assert_int_equal(letters[i], letter);
+        met[strchr(known, letter) - known]++;
+    }
+    assert_true(met[0] > 0 && met[2] > 0 && met[3] > 0);
+    json_decref(json);
+    report_sliders_free(sliders);
+}
+
+static int count_letters(const char *text, char letter)
+{
+    int count = 0;
+    for (; *text != '\0'; text++) {
+        count += *text == letter ? 1 : 0;
+    }
+    return count;
+}
+
+// The scenario itself first, then its neighbours, whatever the threads.
+TEST(positions_are_bounded_by_points_and_seconds)
+{
+    static const struct {
+        int64_t points;
+        double seconds;
+        int answers;
+    } cases[] = {{1, 600.0, 1}, {9, 600.0, 9}, {100, -1.0, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        report_sliders *sliders = make_sliders(cases[i].points, cases[i].seconds, 1 + (int)i);
+        int64_t without_answer = 0;
+        int64_t count = report_sliders_count(sliders, &without_answer);
+        json_t *json = sliders_json(sliders);
+        assert_int_equal(count - without_answer, cases[i].answers);
+        assert_int_equal(count_letters(report_string(json, "status"), '-'), without_answer);
+        assert_true(isfinite(report_sliders_base_ms(sliders)));
+        json_decref(json);
+        report_sliders_free(sliders);
+    }
+}
+
+TEST(sliders_do_not_depend_on_threads)
+{
+    report_sliders *one = make_sliders(200, 600.0, 1);
+    report_sliders *three = make_sliders(200, 600.0, 3);
+    json_t *a = sliders_json(one);
+    json_t *b = sliders_json(three);
+    assert_true(json_equal(a, b));
+    json_decref(a);
+    json_decref(b);
+    report_sliders_free(one);
+    report_sliders_free(three);
+}
+
+// ---- many points ----
+
+enum { SWEPT_ROWS = 400, KEPT_ROWS = 60 };
+
+typedef struct swept {
+    int context, ms, gib;
+    bool fits;
+} swept;
+
+// Is another point of the same work that fits as fast and as small, and better in one of both?
+static bool is_beaten(const swept *points, const swept *point)
+{
+    for (int i = 0; i < SWEPT_ROWS; i++) {
+        const swept *other = &points[i];
+        if (other->fits && other->context == point->context && other->ms <= point->ms &&
+            other->gib <= point->gib && (other->ms < point->ms || other->gib < point->gib)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+TEST(of_many_points_the_best_are_kept)
+{
+    sp_prng prng = prng_seeded(11);
+    for (int round = 0; round < 20; round++) {
+        static swept points[SWEPT_ROWS];
+        bool kept[SWEPT_ROWS] = {false};
+        json_t *rows = json_array();
+        for (int i = 0; i < SWEPT_ROWS; i++) {
+            swept *p = &points[i];
+            *p = (swept){.context = 1024 << prng_below(&prng, 3),
+                         .ms = 100 + prng_below(&prng, 1000),
+                         .gib = 1 + prng_below(&prng, 90),
+                         .fits = prng_below(&prng, 4) > 0};
+            json_array_append_new(rows, json_pack("{s:{s:i, s:i}, s:s, s:i, s:i}", "point",
+                                                  "workload.context", p->context, "parallel.tp", i,
+                                                  "status", p->fits ? "ok" : "oom", "iteration_ms",
+                                                  p->ms, "peak_memory_gib", p->gib));
+        }
+        report_bound_rows(rows, KEPT_ROWS);
+        assert_int_equal(json_array_size(rows), KEPT_ROWS);
+        int last = -1;
+        for (size_t i = 0; i < KEPT_ROWS; i++) {
+            const json_t *point = json_object_get(json_array_get(rows, i), "point");
+            int at = (int)json_integer_value(json_object_get(point, "parallel.tp"));
+            assert_true(at > last); // in their order
+            assert_true(points[at].fits);
+            kept[at] = true;
+            last = at;
+        }
+        for (int i = 0; i < SWEPT_ROWS; i++) {
+            bool on_front = points[i].fits && !is_beaten(points, &points[i]);
+            for (int j = 0; j < i && on_front; j++) {
+                // Of equal points one is enough.
+                on_front = !points[j].fits || points[j].context != points[i].context ||
+                           points[j].ms != points[i].ms || points[j].gib != points[i].gib;
+            }
+            assert_true(!on_front || kept[i]);
+        }
+        json_decref(rows);
+    }
+}
+
+// The answer counts all points of the file, though the page has place for some.
+TEST(a_page_of_a_large_sweep_is_bounded)
+{
+    enum { LINES = 5 * REPORT_MOST_ROWS };
+    char *const paths[] = {result_path};
+    char answer[REPORT_ANSWER];
+    made m;
+    FILE *file = fopen(result_path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < LINES; i++) {
+        (void)fprintf(file,
+                      "{\"point\": {\"parallel.tp\": %d}, \"status\": \"ok\", \"strategy\": "
+                      "\"packed\", \"iteration_ms\": %d, \"peak_memory_gib\": 7}\n",
+                      i, 100 + (i * 7919 + 1) % LINES);
+    }
+    assert_int_equal(fclose(file), 0);
+    must_succeed(make(&m, paths, 1, ERR));
+    assert_string_equal(report_answer(&m.page, answer),
+                        "fastest of 20000 points: packed, tp 2321: 100.0 ms, 7.00 GiB");
+    json_t *data = page_data(&m);
+    const json_t *input = json_array_get(json_object_get(data, "inputs"), 0);
+    assert_int_equal(json_integer_value(json_object_get(input, "points")), LINES);
+    assert_int_equal(json_array_size(json_object_get(input, "document")), REPORT_MOST_ROWS);
     json_decref(data);
     unmake(&m);
 }
