@@ -138,6 +138,7 @@ const cli_command cli_cmd_report = {
         "\n\nDocuments are what --json of simulate, compare, tune, sweep, run, validate, prefill "
         "and decode prints (of compare also with --memory-curve), the results file of a sweep, the "
         "trace as JSON that 'simulate --trace' and 'run --trace' write, the timeline of 'run -o', "
+        "the file of 'measure', "
         "and the plan of 'simulate --plan', from which the page takes the samples of each pack. "
         "The first document that has an answer gives the page's."
         "\n\nWith --sliders the step is evaluated beforehand for every position of the sliders, "

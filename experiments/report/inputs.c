@@ -398,9 +398,22 @@ static sp_status read_lines(report_input *input, FILE *file, sp_error *err)
     return status;
 }
 
+// Of a measurement (slimpack/measurement/1) a page shows what its cases came to, where that is in
+// it.
+static void open_measurement(report_input *input)
+{
+    json_t *validation = json_object_get(input->json, "validation");
+    if (json_object_get(input->json, "results") != NULL && json_is_object(validation)) {
+        json_incref(validation);
+        json_decref(input->json);
+        input->json = validation;
+    }
+}
+
 // A trace keeps its timeline alone.
 static sp_status keep_document(report_input *input, sp_error *err)
 {
+    open_measurement(input);
     sp_status status = recognise(input, err);
     if (status == SP_OK && input->kind == REPORT_TRACE) {
         json_decref(input->json);

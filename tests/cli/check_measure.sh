@@ -35,6 +35,9 @@ cmp first table || complain "the same measurement is compared otherwise"
 "$program" validate set.json --backend host --executed m.json >table
 expect "status of --executed" 0 "$?"
 cmp first table || complain "--executed FILE compares otherwise"
+"$program" report first.json -o page.html -q
+expect "status of a page" 0 "$?"
+expect "cases on the page" 2 "$(grep -o '"group": *"g"' page.html | wc -l)"
 # A quick calibration is repeated where there is time for a whole one; a part that failed runs again.
 sed 's/"name":"case 01-packed","status":"ok"/"name":"case 01-packed","status":"failed"/' first.json >m.json
 measure set.json -o m.json
