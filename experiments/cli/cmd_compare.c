@@ -920,6 +920,10 @@ static void print_rows(const comparison *cmp, const char *columns,
         cli_row_end(&table);
     }
     cli_table_end(&table);
+    if (cli_table_shows(&table, "limit.share")) {
+        puts("limit: share of the step that products and attention take at the best rates on every "
+             "GPU");
+    }
     if (cli_table_shows(&table, "gap")) {
         puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
              "strategy may be faster");
@@ -1065,20 +1069,21 @@ static void print_table(const comparison *cmp)
         static const char columns[] =
             "-18 strategy|12 @iteration_ms|8 speed-up|8 "
             "@peak_memory_gib|7 @memory_margin_gib|12~1 scenario ms|6~2 "
-            "gain|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
+            "gain|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
             "layout";
         print_rows(cmp, columns, print_best_row);
         print_baseline(cmp);
         return;
     }
     char columns[COLUMNS];
-    snprintf(columns, sizeof columns,
-             "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 @memory_margin_gib|12 "
-             "@tokens_per_gpu_s|8 @mfu_full_attention|8 @bubble_ratio=%s|9 @gap|9 "
-             "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|9 "
-             "@solver_ms|0~11 status",
-             longest_name(cmp), idle_name(cmp),
-             sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
+    snprintf(
+        columns, sizeof columns,
+        "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 @memory_margin_gib|12 "
+        "@tokens_per_gpu_s|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio=%s|9 @gap|9 "
+        "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|9 "
+        "@solver_ms|0~11 status",
+        longest_name(cmp), idle_name(cmp),
+        sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
     print_rows(cmp, columns, print_row);
     print_baseline(cmp);
 }
