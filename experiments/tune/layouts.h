@@ -49,7 +49,7 @@ typedef enum sweep_lack {
     SWEEP_RUNS,
     SWEEP_LACKS_SCHEDULE,
     SWEEP_LACKS_STRATEGY,
-    SWEEP_CANNOT_RUN, // recomputation, ZeRO stage, pipeline, context parallelism or batch size
+    SWEEP_CANNOT_RUN, // recomputation, ZeRO stage, parallelism of an axis, exchange or batch size
     SWEEP_LACKS
 } sweep_lack;
 
