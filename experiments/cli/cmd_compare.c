@@ -972,6 +972,28 @@ static void print_baseline(const comparison *cmp)
     }
 }
 
+// The factor of the layout is the baseline's gain, that of the strategy the speed-up between best
+// layouts; both of the fastest row that trains all tokens.
+static void print_factors(const comparison *cmp)
+{
+    const compared *base = &cmp->rows[0];
+    const compared *best = base;
+    for (int i = 1; i < cmp->count; i++) {
+        const compared *r = &cmp->rows[i];
+        bool runs = r->status == SP_OK && !sp_result_is_oom(&r->result) && r->result.lossless;
+        best = runs && speedup(cmp, r) > speedup(cmp, best) ? r : best;
+    }
+    double gain = base->status == SP_OK && base->result.lossless
+                      ? base->stated_ms / sp_result_iteration_ms(&base->result)
+                      : (double)NAN;
+    if (best != base && isfinite(gain)) {
+        printf("%s over %s in the scenario's layout: %.2fx, of the layout %.2fx (%s's gain) times "
+               "of the strategy %.2fx\n",
+               best->name, base->name, gain * speedup(cmp, best), gain, base->name,
+               speedup(cmp, best));
+    }
+}
+
 // Is what is told of one row's error told of the other's, too? Of rows without a known error one
 // reason is enough.
 static bool shares_error(const compared *row, const compared *other)
@@ -1073,6 +1095,7 @@ static void print_table(const comparison *cmp)
             "layout";
         print_rows(cmp, columns, print_best_row);
         print_baseline(cmp);
+        print_factors(cmp);
         return;
     }
     char columns[COLUMNS];

@@ -167,6 +167,9 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     }
     sp_append(text, CLI_LAYOUT, ", %s", result->schedule);
     add_slices(scenario, text);
+    if (layout->zero != 1 && sp_layout_ranks(layout) > layout->tp * layout->pp) {
+        sp_append(text, CLI_LAYOUT, ", zero %d", layout->zero);
+    }
     sp_append(text, CLI_LAYOUT, ", recompute %s",
               json_string_value(json_object_get(memory, "recompute")));
     const sp_stack *stack = &scenario->memory.stack;
