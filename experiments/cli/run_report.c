@@ -324,7 +324,7 @@ enum { LIMIT = 400 };
 // The shares of the step that causes add to the limit, the largest first.
 static void add_causes(const sp_result *result, char text[LIMIT])
 {
-    const double shown = 0.0005; // as 0.1 %
+    const double shown = 0.005;
     double ms[SP_LIMIT_PARTS];
     double step_ms = sp_result_iteration_ms(result);
     const char *separator = "; added: ";
@@ -351,10 +351,9 @@ void cli_print_limit(FILE *out, const sp_result *result, const char *label, int 
     if (!isfinite(share)) {
         return; // measured, or GPUs differ
     }
-    snprintf(text, sizeof text, "%.1f %% of the step, %.1f ms of %s", 100.0 * share,
+    snprintf(text, sizeof text, "%.1f %% of the step (%.1f ms %s)", 100.0 * share,
              sp_result_limit_ms(result),
-             result->parameters > 0 ? "products and attention at the best rates on every GPU"
-                                    : "work, were no rank idle");
+             result->parameters > 0 ? "at the best rates" : "of work, were no rank idle");
     add_causes(result, text);
     cli_print_wrapped(out, text, fprintf(out, "%s", label), indent);
 }
