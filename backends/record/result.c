@@ -60,7 +60,8 @@ static void set_span_times(sp_span *span, const int64_t times[SPAN_TIMES])
     span->launch_ns = times[5];
     span->wait_p2p_ns = times[6];
     span->ep_ns = span->ep_wait_ns = span->ep_hidden_ns = 0; // measured as computing
-    span->dp_wait_ns = 0;                                    // no backend gathers by collectives
+    span->again_ns = 0;
+    span->dp_wait_ns = 0; // no backend gathers by collectives
 }
 
 // ---- Writing ----

@@ -630,6 +630,8 @@ json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES]);
 // Is the step's idle time no pipeline's, but that of waiting for data-parallel ranks with more
 // work?
 bool cli_waits_for_peers(const sp_result *result);
+// A line with the limit's share of the step, and of what adds to it; nothing where it is not known.
+void cli_print_limit(FILE *out, const sp_result *result, const char *label, int indent);
 
 // "ok", "tight" or "oom".
 const char *cli_memory_word(const sp_result *result);

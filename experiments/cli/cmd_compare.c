@@ -920,6 +920,10 @@ static void print_rows(const comparison *cmp, const char *columns,
         cli_row_end(&table);
     }
     cli_table_end(&table);
+    if (cli_table_shows(&table, "limit.share")) {
+        puts("limit: share of the step that products and attention take at the best rates on every "
+             "GPU");
+    }
     if (cli_table_shows(&table, "gap")) {
         puts("gap: to the best bound proved for plans of the row's kind in its schedule; another "
              "strategy may be faster");
@@ -965,6 +969,28 @@ static void print_baseline(const comparison *cmp)
     }
     if (cmp->stopped) {
         puts("stopped by a signal: rows are what was known by then");
+    }
+}
+
+// The factor of the layout is the baseline's gain, that of the strategy the speed-up between best
+// layouts; both of the fastest row that trains all tokens.
+static void print_factors(const comparison *cmp)
+{
+    const compared *base = &cmp->rows[0];
+    const compared *best = base;
+    for (int i = 1; i < cmp->count; i++) {
+        const compared *r = &cmp->rows[i];
+        bool runs = r->status == SP_OK && !sp_result_is_oom(&r->result) && r->result.lossless;
+        best = runs && speedup(cmp, r) > speedup(cmp, best) ? r : best;
+    }
+    double gain = base->status == SP_OK && base->result.lossless
+                      ? base->stated_ms / sp_result_iteration_ms(&base->result)
+                      : (double)NAN;
+    if (best != base && isfinite(gain)) {
+        printf("%s over %s in the scenario's layout: %.2fx, of the layout %.2fx (%s's gain) times "
+               "of the strategy %.2fx\n",
+               best->name, base->name, gain * speedup(cmp, best), gain, base->name,
+               speedup(cmp, best));
     }
 }
 
@@ -1065,20 +1091,22 @@ static void print_table(const comparison *cmp)
         static const char columns[] =
             "-18 strategy|12 @iteration_ms|8 speed-up|8 "
             "@peak_memory_gib|7 @memory_margin_gib|12~1 scenario ms|6~2 "
-            "gain|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
+            "gain|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
             "layout";
         print_rows(cmp, columns, print_best_row);
         print_baseline(cmp);
+        print_factors(cmp);
         return;
     }
     char columns[COLUMNS];
-    snprintf(columns, sizeof columns,
-             "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 @memory_margin_gib|12 "
-             "@tokens_per_gpu_s|8 @mfu_full_attention|8 @bubble_ratio=%s|9 @gap|9 "
-             "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|9 "
-             "@solver_ms|0~11 status",
-             longest_name(cmp), idle_name(cmp),
-             sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
+    snprintf(
+        columns, sizeof columns,
+        "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 @memory_margin_gib|12 "
+        "@tokens_per_gpu_s|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio=%s|9 @gap|9 "
+        "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|9 "
+        "@solver_ms|0~11 status",
+        longest_name(cmp), idle_name(cmp),
+        sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
     print_rows(cmp, columns, print_row);
     print_baseline(cmp);
 }
@@ -1303,8 +1331,10 @@ const cli_command cli_cmd_compare = {
         "schedule that runs a given number of chunks per rank gets that number. A row that cannot "
         "be planned or simulated says why.\n\nWith --best-layout every strategy is evaluated at "
         "all layouts of the scenario's GPUs (tensor parallelism inside a node, context parallelism "
-        "up to 16, pipeline and data parallelism), with recomputation none, attention or full, the "
-        "schedules 1f1b, interleaved, zb-h1 and zb-v unless it brings its own, and several budgets "
+        "up to 16, pipeline and data parallelism), with recomputation none, attention or full, "
+        "ZeRO "
+        "1 to 3, the schedules 1f1b, interleaved, zb-h1 and zb-v unless it brings its own, and "
+        "several budgets "
         "of tokens; layouts whose pure work alone takes longer than the fastest are left out. "
         "Around the six fastest all numbers of chunks, budgets in eighths between half and twice "
         "as many tokens, zb-h2 and v-half, numbers of slices with and without exchange of "

@@ -180,6 +180,11 @@ static const struct {
     {"bubble", "Share of the makespan in which a pipeline rank is idle: bubble_ratio."},
     {"gap", "Milliseconds that the step takes beyond pure work, in parts (simulate); or how far it "
             "is above the best bound (compare)."},
+    {"added",
+     "What the step takes beyond limit.ms, in shares of it (limit.parts_ms): kernels (small "
+     "or memory-bound ones, and what slows them), packs (padding), recompute, tp, cp, ep, "
+     "dp, pp (exchanges that nothing hides), optimizer, pipeline (its bubble), imbalance "
+     "(between ranks), memory (an allocator short of it), host (waiting for launches)."},
     {"waiting",
      "The bubble where there is no pipeline: data-parallel ranks wait for those with more work."},
     {"longest stage",

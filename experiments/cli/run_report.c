@@ -167,6 +167,9 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     }
     sp_append(text, CLI_LAYOUT, ", %s", result->schedule);
     add_slices(scenario, text);
+    if (layout->zero != 1 && sp_layout_ranks(layout) > layout->tp * layout->pp) {
+        sp_append(text, CLI_LAYOUT, ", zero %d", layout->zero);
+    }
     sp_append(text, CLI_LAYOUT, ", recompute %s",
               json_string_value(json_object_get(memory, "recompute")));
     const sp_stack *stack = &scenario->memory.stack;
@@ -316,6 +319,45 @@ static void print_gap_parts(FILE *out, const sp_result *result)
     fputc('\n', out);
 }
 
+enum { LIMIT = 400 };
+
+// The shares of the step that causes add to the limit, the largest first.
+static void add_causes(const sp_result *result, char text[LIMIT])
+{
+    const double shown = 0.005;
+    double ms[SP_LIMIT_PARTS];
+    double step_ms = sp_result_iteration_ms(result);
+    const char *separator = "; added: ";
+    sp_result_limit_parts(result, ms);
+    for (int told = 0; told < SP_LIMIT_PARTS; told++) {
+        int most = 0;
+        for (int i = 1; i < SP_LIMIT_PARTS; i++) {
+            most = ms[i] > ms[most] ? i : most;
+        }
+        if (!(ms[most] >= shown * step_ms)) {
+            break;
+        }
+        sp_append(text, LIMIT, "%s%s %.1f %%", separator, sp_limit_names[most],
+                  100.0 * ms[most] / step_ms);
+        ms[most] = 0.0;
+        separator = ", ";
+    }
+}
+
+void cli_print_limit(FILE *out, const sp_result *result, const char *label, int indent)
+{
+    char text[LIMIT];
+    double share = sp_result_limit_share(result);
+    if (!isfinite(share)) {
+        return; // measured, or GPUs differ
+    }
+    snprintf(text, sizeof text, "%.1f %% of the step (%.1f ms %s)", 100.0 * share,
+             sp_result_limit_ms(result),
+             result->parameters > 0 ? "at the best rates" : "of work, were no rank idle");
+    add_causes(result, text);
+    cli_print_wrapped(out, text, fprintf(out, "%s", label), indent);
+}
+
 bool cli_waits_for_peers(const sp_result *result)
 {
     const double shown = 0.00005; // as 0.01 %
@@ -331,6 +373,7 @@ static void print_speed(FILE *out, const sp_result *result)
                 sp_result_lower_bound_ms(result));
     }
     fputc('\n', out);
+    cli_print_limit(out, result, "  limit          ", 17);
     print_gap_parts(out, result);
     print_error(out, result);
     if (cli_waits_for_peers(result)) {

@@ -932,6 +932,7 @@ void cli_print_tuned(const cli_tuned *tuned)
                tuned->late ? "the time of --time-limit was up" : "stopped by a signal");
     }
     print_answer(tuned);
+    cli_print_limit(stdout, tuned->result, "limit: ", 6);
     print_question(tuned);
     print_source(tuned);
     print_counts(tuned);

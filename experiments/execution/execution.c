@@ -162,6 +162,7 @@ static void add_measured(executor *e, const sp_step_view *view)
     sp_batch_facts facts = execution->predicted.batches[view->batch].facts;
     facts.lower_bound_ns = -1.0;
     facts.work_bound_ns = -1.0;
+    facts.limit_ns = 0.0; // of the profile's GPU
     facts.solver_ms = 0.0;
     facts.simulate_ms = 0.0;
     describe(e, measured);

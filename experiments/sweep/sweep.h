@@ -205,6 +205,7 @@ enum { SWEEP_DIGITS = 15 }; // of a figure, as in all JSON output of the program
     X(TFLOPS_PER_GPU, "tflops_per_gpu")         \
     X(MFU_FULL_ATTENTION, "mfu_full_attention") \
     X(MFU, "mfu")                               \
+    X(LIMIT_SHARE, "limit.share")               \
     X(PEAK_MEMORY_GIB, "peak_memory_gib")       \
     X(RESERVED_GIB, "peak_memory_reserved_gib") \
     X(MEMORY_MARGIN_GIB, "memory_margin_gib")   \

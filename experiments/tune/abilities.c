@@ -19,10 +19,12 @@ static bool lacks_value(const sweep_spec *spec, const char *path, const int64_t 
     return sweep_layout_chooses(spec, path) && !sp_stack_lists(list, text != NULL ? text : number);
 }
 
-// Has the stack neither pipeline nor context parallelism where the search chooses one?
+// Has the stack no tensor, pipeline or context parallelism where the search chooses it?
 static bool lacks_axis(const sp_scenario *scenario, const sp_stack_abilities *can,
                        const sweep_spec *spec, const int64_t digit[SWEEP_AXES])
 {
+    bool tp = sweep_layout_chooses(spec, "parallel.tp") &&
+              sweep_layout_number(spec, digit, "parallel.tp", 1) > 1;
     bool pp = sweep_layout_chooses(spec, "parallel.pp") &&
               sweep_layout_number(spec, digit, "parallel.pp", 1) > 1;
     bool cp = sweep_layout_chooses(spec, "parallel.cp") &&
@@ -30,7 +32,7 @@ static bool lacks_axis(const sp_scenario *scenario, const sp_stack_abilities *ca
     bool pipeline = can->schedules == NULL || can->schedules[0] != '\0';
     const char *exchange = sp_cp_overlap_names[scenario->memory.stack.cp_overlap];
     bool exchanges = scenario->cp_overlap_given || sp_stack_lists(can->exchanges, exchange);
-    return (pp && !pipeline) || (cp && !exchanges);
+    return (tp && can->lacks_tp) || (pp && !pipeline) || (cp && !exchanges);
 }
 
 // Samples of one length each fill a row, so that their number in a step is that of rows. Of other

@@ -132,6 +132,19 @@ static json_t *expert_degrees(const sp_model *model, int64_t ranks)
     return divisors(common, ranks, true);
 }
 
+// From the base's own stage, where it shards nothing, or the first that frameworks have to the
+// last.
+static json_t *zero_stages(const sp_scenario *scenario)
+{
+    int first = sp_stack_is_fsdp(&scenario->memory.stack) ? 2 : 1;
+    json_t *list = json_array();
+    for (int stage = scenario->layout.zero < first ? scenario->layout.zero : first; stage <= 3;
+         stage++) {
+        json_array_append_new(list, json_integer(stage));
+    }
+    return list;
+}
+
 // The axes that the bound depends on come first, the same for every strategy (work_of).
 static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_strategy *strategy,
                        int64_t ranks, const sweep_layouts_options *options)
@@ -153,11 +166,7 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
         json_array_append_new(json_object_get(grid, "memory.recompute"),
                               json_string(sp_recompute_names[SP_RECOMPUTE_MLA_UP_PROJ]));
     }
-    if (wide) {
-        bool fsdp = sp_stack_is_fsdp(&scenario->memory.stack);
-        sp_json_put(grid, "parallel.zero",
-                    fsdp ? json_pack("[i, i]", 2, 3) : json_pack("[i, i, i]", 1, 2, 3));
-    }
+    sp_json_put(grid, "parallel.zero", zero_stages(scenario));
     if (!strategy->brings_order) {
         sp_json_put(grid, "schedule.kind", list_schedules(options));
     }

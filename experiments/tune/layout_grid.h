@@ -5,8 +5,8 @@
 #include "experiments/tune/layouts.h"
 
 // Axes that come first in every grid, so that points of different strategies are alike in them: tp,
-// cp, pp and dp, which are the degrees, recomputation, with experts ep, and where the search is
-// wide the ZeRO stage.
+// cp, pp and dp, which are the degrees, recomputation, with experts ep, and but for a search around
+// a point the ZeRO stage.
 enum {
     LAYOUT_DEGREES = 4,
     LAYOUT_RECOMPUTE_AXIS = 4,

@@ -29,6 +29,7 @@ typedef struct finder {
     sweep_evaluator *evaluator; // [spec_count]
     sp_batches batches;
     int axes;         // of the first ones, which the bound depends on
+    int zero_axis;    // the last of them; negative: none
     int64_t works;    // combinations of these
     int64_t alike;    // of these with the same degrees
     int64_t inner;    // combinations of the others, of the first strategy
@@ -132,6 +133,14 @@ static double guess_of(const finder *f, const sweep_layout *point)
            (1.0 + fmax(filled - half_filled, 0.0));
 }
 
+// The place of its ZeRO stage among those that are tried.
+static int64_t zero_digit(const finder *f, const sweep_layout *point)
+{
+    int64_t digit[SWEEP_AXES];
+    sweep_spec_digits(&f->layouts->spec[point->strategy], point->combination, digit);
+    return f->zero_axis >= 0 ? digit[f->zero_axis] : 0;
+}
+
 // States that are more than so many times the memory: what else a point needs is not asked. Points
 // of the first strategy tell what more memory would save, if they lack half of it at most.
 static const double most_states_of_first = 1.5;
@@ -141,7 +150,8 @@ static sp_status bound_points(finder *f, sp_error *err)
     sweep_layouts *all = f->layouts;
     f->works = 1;
     f->alike = 1;
-    f->axes = LAYOUT_WORK_AXES + f->options->wide +
+    f->zero_axis = sweep_layout_axis(&all->spec[0], "parallel.zero");
+    f->axes = LAYOUT_WORK_AXES + (f->zero_axis >= 0) +
               (sweep_layout_axis(&all->spec[0], "parallel.ep") >= 0);
     f->inner = 1;
     for (int a = 0; a < all->spec[0].axis_count; a++) {
@@ -171,6 +181,7 @@ static sp_status bound_points(finder *f, sp_error *err)
         all->point[i].too_big =
             (double)f->states[work_of(f, &all->point[i])] > most * (double)f->limit_bytes;
         all->point[i].guess_ms = guess_of(f, &all->point[i]);
+        all->point[i].more = !f->options->wide && zero_digit(f, &all->point[i]) > 0;
     }
     return status;
 }
@@ -204,6 +215,9 @@ static int by_promise(const void *a, const void *b)
     const sweep_layout *q = *(sweep_layout *const *)b;
     if (phase_of(p) != phase_of(q)) {
         return phase_of(p) - phase_of(q);
+    }
+    if (p->more != q->more) {
+        return p->more - q->more;
     }
     return p->guess_ms != q->guess_ms ? (p->guess_ms > q->guess_ms ? 1 : -1) : (p > q) - (p < q);
 }
@@ -346,15 +360,20 @@ static void note_floor(const finder *f, const sweep_layout *point)
     }
 }
 
-// The point that recomputes and shards least, all else the same; NULL: it is none of the search.
-static const sweep_layout *plain_of(const finder *f, const sweep_layout *point)
+// The point that shards and, where `recomputes`, also recomputes least, all else the same; NULL: it
+// is none of the search.
+static const sweep_layout *plain_of(const finder *f, const sweep_layout *point, bool recomputes)
 {
     const sweep_layouts *all = f->layouts;
     const sweep_spec *spec = &all->spec[point->strategy];
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(spec, point->combination, digit);
-    digit[LAYOUT_RECOMPUTE_AXIS] = 0;
-    digit[f->axes - 1] = 0; // ZeRO, or recomputation
+    if (recomputes) {
+        digit[LAYOUT_RECOMPUTE_AXIS] = 0;
+    }
+    if (f->zero_axis >= 0) {
+        digit[f->zero_axis] = 0;
+    }
     int64_t combination = sweep_spec_combination(spec, digit);
     // Points stand by strategy, then by combination.
     int64_t low = 0;
@@ -377,11 +396,23 @@ static const sweep_layout *plain_of(const finder *f, const sweep_layout *point)
 // than the plain one, and slower by nine tenths of the work at least.
 static double plain_least(const finder *f, const sweep_layout *point)
 {
-    const sweep_layout *plain = f->options->wide ? plain_of(f, point) : NULL;
+    const sweep_layout *plain = f->options->wide ? plain_of(f, point, true) : NULL;
     if (plain == NULL || !plain->evaluated || !isfinite(time_of(plain))) {
         return 0.0;
     }
     return plain_share * time_of(plain) + work_share * (point->bound_ms - plain->bound_ms);
+}
+
+// ZeRO saves memory, and time only as far as its exchanges hide better, which is taken to be a
+// tenth of the step at most where less of it fits well.
+static const double sharded_share = 0.9;
+
+static double sharded_least(const finder *f, const sweep_layout *point)
+{
+    const sweep_layout *less = point->more ? plain_of(f, point, false) : NULL;
+    bool fits = less != NULL && less->evaluated && less->trial.status == SWEEP_OK &&
+                less->trial.fits != SP_FITS_TIGHT;
+    return fits ? sharded_share * time_of(less) : 0.0;
 }
 
 // No plan of the point is faster, as far as is known or taken to be.
@@ -389,6 +420,7 @@ static double least_of(const finder *f, const sweep_layout *point)
 {
     const double *least = floor_of(f, point);
     double ms = least != NULL ? fmax(point->bound_ms, *least) : point->bound_ms;
+    ms = fmax(ms, sharded_least(f, point));
     if (f->options->survivors > 0 && !searches(f, point)) {
         ms = fmax(ms, plain_least(f, point));
     }
@@ -537,7 +569,7 @@ static void note_cheap(finder *f)
 static bool shards_in_vain(const finder *f, int64_t work)
 {
     const sweep_spec *spec = &f->layouts->spec[0];
-    int64_t zero_count = f->options->wide ? spec->axes[f->axes - 1].count : 1;
+    int64_t zero_count = f->zero_axis >= 0 ? spec->axes[f->zero_axis].count : 1;
     bool vain = false;
     for (int64_t less = work - work % zero_count; less < work; less++) {
         vain = vain || (f->cheap_fits[less] && f->cheap_ms[less] <= f->cheap_ms[work]);

@@ -7,8 +7,8 @@
 typedef struct sweep_layouts_options {
     const char *const *strategies; // [strategy_count], known ones
     int strategy_count;
-    // Also experts over powers of two of ranks, else over those of the base, ZeRO 1 to 3, the
-    // schedules zb-h2 and v-half, and for rows of up to 8K tokens micro-batches of 2 and 4 rows.
+    // Also experts over powers of two of ranks, else over those of the base, the schedules zb-h2
+    // and v-half, and for rows of up to 8K tokens micro-batches of 2 and 4 rows.
     bool wide;
     // Overrides that the base has taken (--set, "parallel.tp=2"): what one of them states is not
     // searched but stays, an axis with one value.
@@ -49,7 +49,7 @@ typedef enum sweep_lack {
     SWEEP_RUNS,
     SWEEP_LACKS_SCHEDULE,
     SWEEP_LACKS_STRATEGY,
-    SWEEP_CANNOT_RUN, // recomputation, ZeRO stage, pipeline, context parallelism or batch size
+    SWEEP_CANNOT_RUN, // recomputation, ZeRO stage, parallelism of an axis, exchange or batch size
     SWEEP_LACKS
 } sweep_lack;
 
@@ -63,6 +63,7 @@ typedef struct sweep_layout {
     double guess_ms; // by which points are tried, the least first
     sweep_lack lacks;
     bool late; // tried at survivors
+    bool more; // without `wide`: shards more than another does, all else the same, and comes later
     // Parameters, gradients and optimizer states alone are more than the memory and half of it:
     // out of memory without an evaluation.
     bool too_big;
@@ -97,11 +98,13 @@ typedef struct sweep_layouts {
 
 // Evaluates the scenario of `base` (changed by no one; `scenario` is what it reads as) under the
 // strategies on its GPUs: tensor parallelism inside a node, context parallelism up to 16 in powers
-// of two, pipeline and data parallelism by divisors, recomputation none, attention or full,
+// of two, pipeline and data parallelism by divisors, recomputation none, attention or full, ZeRO 1
+// to 3 (with FSDP 2 and 3; also 0 where that is the base's),
 // schedules 1f1b, interleaved (2 and 4 chunks), zb-h1 and zb-v for strategies that bring no order
 // (`schedules` says otherwise), and rank_tokens and chunk_tokens in powers of two. Strategies of
 // rows come first. A point is left out where pure work alone takes longer than one that was
-// evaluated and fits well, so without `survivors` the fastest is that of all points. Of equally
+// evaluated and fits well, so without `survivors` the fastest is that of all points, but for more
+// ZeRO, which is taken to save no more than a tenth where less of it fits well. Of equally
 // fast ones the first in the order of `point` counts; those that fit tightly come last. Nothing
 // depends on `threads`. A stop is no error. The caller calls sweep_layouts_fini(), also after an
 // error.

@@ -792,7 +792,8 @@ static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
                             .ep_ns = a.ep_ns + b.ep_ns,
                             .ep_wait_ns = a.ep_wait_ns + b.ep_wait_ns,
                             .attention_ns = a.attention_ns + b.attention_ns,
-                            .launch_ns = a.launch_ns + b.launch_ns};
+                            .launch_ns = a.launch_ns + b.launch_ns,
+                            .again_ns = a.again_ns + b.again_ns};
 }
 
 // Without what waiting for launches and sharded parameters add.
@@ -802,6 +803,7 @@ static backward_price price_work(const sp_cost_model *cost, const sp_op_timer *t
 {
     backward_price p;
     p.r = rounded(stage_time(cost, time, stage, SP_PASS_RECOMPUTE));
+    p.r.again_ns = p.r.compute_ns;
     p.i = sum_of(rounded(stage_time(cost, time, stage, SP_PASS_I)), p.r);
     p.i.tp_ns += sp_i_cut_ns(
         vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));

@@ -71,10 +71,11 @@ typedef struct sp_cost_model {
     struct sp_i_spine_lines *spine; // of data-parallel ranks, owned; NULL: nothing can slow them
     bool pipeline_crosses_nodes;
     double maxima_s; // in which all replicas agree on scales of FP8, after a forward and a backward
-    bool approximate;             // sp_cost_model_interpolate
-    double slowest_rank;          // time of computation on it over that of a rank alone
-    struct sp_least_work work;    // of all virtual stages: its sums of forward and backward alone
-    sp_uncalibrated uncalibrated; // filled as costs are asked for
+    bool approximate;          // sp_cost_model_interpolate
+    double slowest_rank;       // time of computation on it over that of a rank alone
+    struct sp_least_work work; // of all virtual stages: its sums of forward and backward alone
+    double limit_token_s, limit_pair2_s; // sp_cost_model_limit_s
+    sp_uncalibrated uncalibrated;        // filled as costs are asked for
     // sp_cost_model_searching hands this out first, with the next in it; owned, NULL: none yet.
     struct sp_cost_model *searching;
 } sp_cost_model;
@@ -103,6 +104,12 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
 // group, summed over the pipeline) without per-pack fixed cost, in seconds: what no packing or
 // schedule can save. Used for the `gap_work` bound.
 double sp_cost_model_sample_work_s(sp_cost_model *cost, int64_t tokens);
+
+// GPU seconds that no layout, packing or schedule can save: all products and the attention of so
+// many trained tokens and twice their (query, key) pairs, forward and backward, at the best rate
+// that the profile has for any of them. Nothing else counts: no kernel that memory bounds, no
+// exchange, no padding, nothing twice. Spread over all GPUs it is at most the pure work of slope 0.
+double sp_cost_model_limit_s(const sp_cost_model *cost, double tokens, double pairs2);
 
 // The least work of one virtual stage; of slope 0 all that its packs are, on whatever ranks their
 // experts do it. The first call for a class of stages with a slope above 0,

@@ -22,6 +22,7 @@ const double sp_i_unit_share[SP_I_PASSES] = {
 static const double kept[SP_LEAST_SLOPES] = {0.0, 1.0, 0.98, 0.95, 0.9};
 
 static sp_op_timer silent_timer(const sp_cost_model *cost);
+static void find_limit(sp_cost_model *cost);
 static double of_stage(const sp_model *model, const sp_stage *stage,
                        double of_part[SP_I_PARTS][SP_I_PASSES], sp_pass pass);
 static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
@@ -50,6 +51,12 @@ void sp_i_least_work_find(sp_cost_model *cost)
             cost->work.seen_s[k] += least->seen_s[k];
         }
     }
+    find_limit(cost);
+}
+
+double sp_cost_model_limit_s(const sp_cost_model *cost, double tokens, double pairs2)
+{
+    return tokens * cost->limit_token_s + pairs2 * cost->limit_pair2_s;
 }
 
 void sp_sample_sums_add(sp_sample_sums *sums, const sp_model *model, int64_t tokens)
@@ -153,6 +160,80 @@ static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
         }
     }
     return least;
+}
+
+// ---- the limit of any layout ----
+
+// Of any product by a curve, tiles or a table.
+static double best_gemm_rate(const sp_profile *profile)
+{
+    double best = sp_gemm_most_rate(profile);
+    for (int t = 0; t < profile->gemm_tables; t++) {
+        const sp_gemm_table *table = &profile->gemm[t];
+        double flops_per_token = 2.0 * (double)table->n * (double)table->k;
+        for (int i = 0; i < table->time_s.points; i++) {
+            best = fmax(best, flops_per_token * table->time_s.x[i] / table->time_s.y[i]);
+        }
+    }
+    return best;
+}
+
+// Seconds for each token of the products of one part in one pass, on one GPU.
+static double products_s(const sp_inventory *inventory, double rate, double fp8_rate)
+{
+    double token_s = 0.0;
+    for (int i = 0; i < inventory->count; i++) {
+        const sp_op *op = &inventory->ops[i];
+        if (op->kind == SP_OP_GEMM) {
+            // The dimension of the tokens is 0.
+            double weights = (double)(op->m > 0 ? op->m : 1) * (double)(op->n > 0 ? op->n : 1) *
+                             (double)(op->k > 0 ? op->k : 1);
+            token_s += 2.0 * op->repeat * op->token_share * weights /
+                       (op->fp8 ? fmax(rate, fp8_rate) : rate);
+        }
+    }
+    return token_s;
+}
+
+static double part_products_s(const sp_cost_model *cost, const sp_layout *whole,
+                              const sp_model *alike, sp_part part)
+{
+    static const sp_pass passes[] = {SP_PASS_F, SP_PASS_I, SP_PASS_W};
+    const sp_memory_options *memory = &cost->memory;
+    double rate = best_gemm_rate(cost->profile);
+    double token_s = 0.0;
+    for (int p = 0; p < 3; p++) {
+        sp_inventory inventory;
+        sp_inventory_build(alike, whole, &memory->stack, memory->attention, SP_RECOMPUTE_NONE, part,
+                           passes[p], &inventory);
+        token_s += products_s(&inventory, rate, sp_gemm_most_fp8_rate(cost->profile));
+    }
+    return token_s;
+}
+
+// The model on one GPU, so that no layout has another limit.
+static void find_limit(sp_cost_model *cost)
+{
+    const sp_layout whole = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .ep = 1, .etp = 1, .chunks = 1};
+    const sp_model *model = cost->model;
+    const sp_op_timer timer = silent_timer(cost);
+    const sp_i_attention attention = {
+        .model = model, .layout = &whole, .memory = &cost->memory, .timer = &timer};
+    int count[SP_LAYER_KINDS];
+    double forward_s;
+    double backward_s;
+    sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
+    cost->limit_token_s = part_products_s(cost, &whole, model, SP_PART_EMBEDDING) +
+                          part_products_s(cost, &whole, model, SP_PART_HEAD);
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        sp_model space;
+        cost->limit_token_s +=
+            count[k] *
+            part_products_s(cost, &whole, sp_model_of_kind(model, k, &space), SP_PART_LAYER);
+    }
+    // Pairs are those of the mean layer (sp_model_pairs2).
+    sp_i_attention_least_s(&attention, &forward_s, &backward_s);
+    cost->limit_pair2_s = sp_model_all_layers(model) * (forward_s + backward_s);
 }
 
 // ---- packs of every size ----

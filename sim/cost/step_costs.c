@@ -280,14 +280,18 @@ static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs
     case SP_ACTION_F:
     case SP_ACTION_W:
         return costs->action[action.kind][at];
-    case SP_ACTION_R:
-        return plan->packing->backward.count > 0 ? costs->action[SP_ACTION_F][at]
-                                                 : costs->action[SP_ACTION_R][at];
+    case SP_ACTION_R: {
+        bool whole = plan->packing->backward.count > 0;
+        sp_action_cost cost = costs->action[whole ? SP_ACTION_F : SP_ACTION_R][at];
+        cost.again_ns = cost.compute_ns - cost.launch_ns;
+        return cost;
+    }
     case SP_ACTION_B:
     case SP_ACTION_I: {
         sp_action_cost cost = costs->action[action.kind][at];
         if (recomputed) {
             cost.compute_ns -= costs->action[SP_ACTION_R][at].compute_ns;
+            cost.again_ns = 0;
             cost.tp_ns -= costs->action[SP_ACTION_R][at].tp_ns;
             cost.cp_ns -= costs->action[SP_ACTION_R][at].cp_ns;
             cost.ep_ns -= costs->action[SP_ACTION_R][at].ep_ns;

@@ -63,7 +63,7 @@ static double mean_relative_variance(const spread *s, size_t chunks)
 
 typedef struct rank_sums {
     int64_t busy_ns, tp_ns, cp_ns, dp_ns, ep_ns, dp_wait_ns, ep_wait_ns, ep_hidden_ns, launch_ns;
-    int64_t wait_ns, first_ns, last_ns;
+    int64_t again_ns, wait_ns, first_ns, last_ns;
     double forward_variance, backward_variance;
 } rank_sums;
 
@@ -86,6 +86,7 @@ static void add_span(const sp_span *span, rank_sums *sums)
     sums->ep_wait_ns += span->ep_wait_ns;
     sums->ep_hidden_ns += span->ep_hidden_ns;
     sums->launch_ns += span->launch_ns;
+    sums->again_ns += span->again_ns;
     sums->first_ns = span->start_ns < sums->first_ns ? span->start_ns : sums->first_ns;
     sums->last_ns = span->end_ns > sums->last_ns ? span->end_ns : sums->last_ns;
 }
@@ -221,6 +222,7 @@ void sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeli
         metrics->ep_wait_ns += rank->alike * sums.ep_wait_ns;
         metrics->ep_hidden_ns += rank->alike * sums.ep_hidden_ns;
         metrics->launch_ns += rank->alike * sums.launch_ns;
+        metrics->again_ns += rank->alike * sums.again_ns;
         metrics->wait_p2p_ns += rank->alike * sums.wait_ns;
         if (sums.last_ns > metrics->makespan_ns) {
             metrics->makespan_ns = sums.last_ns;

@@ -28,6 +28,7 @@ typedef struct sp_step_metrics {
     int64_t ep_hidden_ns;                          // behind other actions
     int64_t dp_wait_ns;                            // part of an action's dp_ns that is idle
     int64_t launch_ns;                             // waiting for launches, counted as computing
+    int64_t again_ns;                              // computing a forward again, beside launch_ns
     int64_t reduce_ns, optimizer_ns;               // of the pipeline rank that ends last
     int64_t rank_count;                            // dp * pp
     int64_t longest_span_ns, longest_span_work_ns; // the rank with the longest span

@@ -177,6 +177,9 @@ static void add_facts(sp_batch_facts *sum, const sp_batch_facts *facts)
     sum->gap_packs_ns += facts->gap_packs_ns;
     sum->gap_uneven_ns += facts->gap_uneven_ns;
     sum->gap_idle_ns += facts->gap_idle_ns;
+    sum->limit_ns += facts->limit_ns;
+    sum->padded_limit_ns += facts->padded_limit_ns;
+    sum->host_ns += facts->host_ns;
     sum->solver_ms += facts->solver_ms;
     sum->simulate_ms += facts->simulate_ms;
     sum->tasks += facts->tasks;
@@ -211,6 +214,7 @@ void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_b
     result->ep_wait_ns += (double)metrics->ep_wait_ns;
     result->ep_hidden_ns += (double)metrics->ep_hidden_ns;
     result->launch_ns += (double)metrics->launch_ns;
+    result->again_ns += (double)metrics->again_ns;
     result->wait_p2p_ns += (double)metrics->wait_p2p_ns;
     result->reduce_ns += (double)metrics->reduce_ns;
     result->optimizer_ns += (double)metrics->optimizer_ns;
@@ -298,6 +302,63 @@ double sp_result_compute_share(const sp_result *result)
     double ms[SP_TIME_PARTS];
     sp_result_time_parts(result, ms);
     return (ms[SP_TIME_COMPUTE] - sp_result_launch_ms(result)) / sp_result_iteration_ms(result);
+}
+
+const char *const sp_limit_names[] = {"kernels",   "packs",  "recompute", "tp",        "cp",
+                                      "ep",        "dp",     "pp",        "optimizer", "pipeline",
+                                      "imbalance", "memory", "host",      NULL};
+
+double sp_result_limit_ms(const sp_result *result)
+{
+    double limit_ns = result->sum.limit_ns;
+    return limit_ns > 0.0 ? limit_ns / batches_of(result) / SP_NS_PER_MS : (double)NAN;
+}
+
+double sp_result_limit_share(const sp_result *result)
+{
+    return sp_result_limit_ms(result) / sp_result_iteration_ms(result);
+}
+
+bool sp_result_limit_parts(const sp_result *result, double ms[SP_LIMIT_PARTS])
+{
+    double time_ms[SP_TIME_PARTS];
+    double per_rank = ms_of_mean_rank(result);
+    double per_batch = 1.0 / (batches_of(result) * SP_NS_PER_MS);
+    double expert_wait_ms = result->ep_wait_ns * per_rank;
+    double launch_ms = sp_result_launch_ms(result);
+    bool alone = result->layout.dp == 1 && result->layout.pp == 1;
+    if (!(result->sum.limit_ns > 0.0)) {
+        return false;
+    }
+    sp_result_time_parts(result, time_ms);
+    for (int i = 0; i < SP_LIMIT_PARTS; i++) {
+        ms[i] = 0.0;
+    }
+    ms[SP_LIMIT_PACKS] = (result->sum.padded_limit_ns - result->sum.limit_ns) * per_batch;
+    ms[SP_LIMIT_RECOMPUTE] = result->again_ns * per_rank;
+    ms[SP_LIMIT_TP] = time_ms[SP_TIME_TP];
+    ms[SP_LIMIT_CP] = time_ms[SP_TIME_CP];
+    ms[SP_LIMIT_EP] = time_ms[SP_TIME_EP] - expert_wait_ms;
+    ms[SP_LIMIT_DP] = time_ms[SP_TIME_DP];
+    ms[SP_LIMIT_PP] = time_ms[SP_TIME_PP];
+    ms[SP_LIMIT_HOST] = launch_ms + result->sum.host_ns * per_batch;
+    ms[SP_LIMIT_OPTIMIZER] = time_ms[SP_TIME_OPTIMIZER] - result->sum.host_ns * per_batch;
+    ms[SP_LIMIT_MEMORY] = result->stall_ns * per_batch;
+    ms[SP_LIMIT_KERNELS] = time_ms[SP_TIME_COMPUTE] - launch_ms - ms[SP_LIMIT_RECOMPUTE] -
+                           result->sum.padded_limit_ns * per_batch;
+    if (result->layout.pp > 1) {
+        double idle_ms = (result->makespan_ns - result->dp_busiest_ns) * per_batch;
+        ms[SP_LIMIT_PIPELINE] =
+            fmin(fmax(0.0, idle_ms - time_ms[SP_TIME_PP]), time_ms[SP_TIME_BUBBLE]);
+    }
+    ms[alone ? SP_LIMIT_MEMORY : SP_LIMIT_IMBALANCE] +=
+        time_ms[SP_TIME_BUBBLE] - ms[SP_LIMIT_PIPELINE] + expert_wait_ms;
+    // Ranks without a micro-batch take attention over, which stands in no timeline
+    // (sp_pool_apply): some of the idle time is work.
+    double idle_work_ms = fmax(0.0, -ms[SP_LIMIT_KERNELS]);
+    ms[SP_LIMIT_KERNELS] += idle_work_ms;
+    ms[SP_LIMIT_PIPELINE] -= idle_work_ms;
+    return true;
 }
 
 double sp_result_layer_ms(const sp_result *result, int layers)

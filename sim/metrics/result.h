@@ -80,6 +80,10 @@ typedef struct sp_batch_facts {
     // recomputation), mean over the data-parallel ranks; the busiest of these over the mean; its
     // busiest stage without work. All 0: unknown.
     double gap_packs_ns, gap_uneven_ns, gap_idle_ns;
+    // All products and attention of the trained tokens at the best rates, spread evenly over all
+    // GPUs (sp_cost_model_limit_s), and of the tokens with padding; 0: unknown.
+    double limit_ns, padded_limit_ns;
+    double host_ns; // of the optimizer's time: the host's own time in each step
     double solver_ms, simulate_ms;
     int64_t tasks, edges;
     sp_overload overload; // of experts (sp_step_costs)
@@ -139,7 +143,7 @@ typedef struct sp_result {
     double stall_ns;        // of all batches, in iteration_ns
     double rank_ns;         // sum of ranks * makespan
     double busy_ns, tp_ns, cp_ns, dp_ns, launch_ns, wait_p2p_ns, reduce_ns, optimizer_ns;
-    double ep_ns, dp_wait_ns, ep_wait_ns, ep_hidden_ns;
+    double again_ns, ep_ns, dp_wait_ns, ep_wait_ns, ep_hidden_ns;
     double iteration_ns, makespan_ns;
     double longest_span_ns, longest_span_work_ns;
     double dp_busiest_ns, dp_mean_ns;
@@ -182,6 +186,31 @@ enum {
     SP_TIME_PARTS
 };
 SP_API void sp_result_time_parts(const sp_result *result, double ms[SP_TIME_PARTS]);
+// The limit of a step: no layout, packing or schedule trains its tokens on so many GPUs of the
+// profile in less, because products and attention alone take it at the best rate of any of them.
+// The parts that come on top add up with it to the iteration.
+enum {
+    SP_LIMIT_KERNELS,   // smaller, memory-bound and slowed kernels
+    SP_LIMIT_PACKS,     // padding
+    SP_LIMIT_RECOMPUTE, // computation of forwards again, also where memory forces it
+    SP_LIMIT_TP,        // this and the next: exchanges that nothing hides
+    SP_LIMIT_CP,
+    SP_LIMIT_EP, // without waiting for other ranks
+    SP_LIMIT_DP,
+    SP_LIMIT_PP, // waiting for transfers between stages
+    SP_LIMIT_OPTIMIZER,
+    SP_LIMIT_PIPELINE,  // the busiest rank idles: fill, drain, bubble; 0 without a pipeline
+    SP_LIMIT_IMBALANCE, // the mean rank has less to do than the busiest, and waits for it
+    SP_LIMIT_MEMORY,    // stalls of a tight allocator; waits of a lone GPU for copies to the host
+    SP_LIMIT_HOST,      // waiting for launches, and the host's own time
+    SP_LIMIT_PARTS
+};
+extern const char *const sp_limit_names[]; // keys of the document, NULL-terminated
+// Milliseconds of a step; NAN where it is not known: GPUs that differ (jitter), measured steps.
+SP_API double sp_result_limit_ms(const sp_result *result);
+SP_API double sp_result_limit_share(const sp_result *result); // of the iteration, in (0, 1]
+// False: not known.
+SP_API bool sp_result_limit_parts(const sp_result *result, double ms[SP_LIMIT_PARTS]);
 // Share of the step that the mean rank computes, without waiting for launches.
 SP_API double sp_result_compute_share(const sp_result *result);
 // Time of a layer's micro-batch, forward and backward, with communication and all else but the

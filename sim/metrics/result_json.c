@@ -206,6 +206,25 @@ static json_t *json_gap_parts(const sp_result *result)
         SP_JSON("memory", sum->bound_memory_ns * per_ms));
 }
 
+// Its members have rows of their own.
+static json_t *json_limit(const sp_result *result)
+{
+    return isfinite(sp_result_limit_ms(result)) ? json_object() : json_null();
+}
+
+static json_t *json_limit_parts(const sp_result *result)
+{
+    double ms[SP_LIMIT_PARTS];
+    if (!sp_result_limit_parts(result, ms)) {
+        return NULL;
+    }
+    json_t *parts = json_object();
+    for (int i = 0; i < SP_LIMIT_PARTS; i++) {
+        sp_json_put(parts, sp_limit_names[i], sp_json_figure(ms[i]));
+    }
+    return parts;
+}
+
 static json_t *json_model(const sp_result *result)
 {
     if (result->parameters == 0) {
@@ -495,6 +514,22 @@ static const row rows[] = {
     KEY("gap_parts_ms",
         "What the step takes beyond pure work: packs' costs, uneven ranks, idle stages.",
         .json = json_gap_parts),
+    KEY("limit",
+        "The least time of the step on these GPUs: of products and attention alone, at the "
+        "profile's best rates, spread evenly. And what each cause adds to it.",
+        .json = json_limit),
+    KEY("limit.ms",
+        "Milliseconds of a step in which all GPUs do nothing but products and attention of the "
+        "trained tokens, each at the best rate of the profile.",
+        .number = sp_result_limit_ms),
+    NUMBER("limit.share",
+           "Share of the step that all products and attention take at the profile's best rates on "
+           "every GPU: 100 % is a step that no layout, packing or schedule makes faster.",
+           "of limit", 1, true, RANK(3), .figure.most = 1, MORE_IS_BETTER,
+           .number = sp_result_limit_share),
+    KEY("limit.parts_ms",
+        "Milliseconds that each cause adds to limit.ms: together they are the step.",
+        .json = json_limit_parts),
     NUMBER("solver_ms", "Milliseconds that the strategy took for a batch on this machine.",
            "solver ms", 2, false, RANK(12), .mean_at = AT(sum.solver_ms)),
     KEY("simulate_ms", "Milliseconds that the simulation of a batch took on this machine.",

@@ -273,7 +273,7 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 // What it and TRL's SFTTrainer run.
 #define HF_ABILITIES                                                                             \
     {                                                                                            \
-        .schedules = "", .strategies = "padded packed concat sorted ffd bfd",                    \
+        .schedules = "", .strategies = "padded packed concat sorted ffd bfd", .lacks_tp = true,  \
         .pads_batches = true, /* DataCollatorWithPadding, padding "longest" */                   \
             .row_setting = "max_length of TRL's SFTConfig, with packing on", .exchanges = "a2a", \
         .recomputes = "none full", .zero = "0 1 2 3", .whole_batches = true,                     \

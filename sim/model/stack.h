@@ -211,6 +211,7 @@ typedef struct sp_stack_abilities {
     const char *exchanges;  // of keys and values; "": it has no context parallelism
     const char *recomputes;
     const char *zero;        // stages
+    bool lacks_tp;           // it has no tensor parallelism
     bool pads_batches;       // its data collator pads each micro-batch to its longest sample
     const char *row_setting; // what it calls the length of a row; NULL: not known
     bool whole_batches;      // samples of a step divide by rows of a micro-batch times dp

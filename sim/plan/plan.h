@@ -57,6 +57,7 @@ typedef struct sp_action_cost {
     int64_t ep_hidden_ns; // no part of it: exchanges behind the other action of a pair
     int64_t attention_ns; // part of compute_ns: the attention core
     int64_t launch_ns;    // part of compute_ns: the GPU waits for launches
+    int64_t again_ns;     // part of compute_ns beside launch_ns: a forward runs again
 } sp_action_cost;
 
 static inline int64_t sp_action_cost_ns(const sp_action_cost *cost)

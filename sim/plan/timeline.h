@@ -13,14 +13,14 @@
 
 // One action as it ran. tp_ns, cp_ns, dp_ns and ep_ns are the parts of [start, end) in which
 // communication blocked the rank (sp_action_cost), launch_ns that in which the GPU waited for
-// launches; wait_p2p_ns is the part of the idle time just before start that was spent on a transfer
-// in flight, or on sending.
+// launches, again_ns that in which it computed a forward again; wait_p2p_ns is the part of the idle
+// time just before start that was spent on a transfer in flight, or on sending.
 typedef struct sp_span {
     int64_t start_ns, end_ns;
     int64_t tp_ns, cp_ns, dp_ns, ep_ns;
     int64_t dp_wait_ns, ep_wait_ns; // parts of dp_ns and ep_ns
     int64_t ep_hidden_ns;           // no part of the span: behind the other action of a pair
-    int64_t launch_ns;
+    int64_t launch_ns, again_ns;
     int64_t wait_p2p_ns;
     sp_action action;
 } sp_span;

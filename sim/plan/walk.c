@@ -773,6 +773,7 @@ static inline void note_span(const walk_rank *rank, sp_action action, const sp_a
                                              .ep_wait_ns = took->ep_wait_ns,
                                              .ep_hidden_ns = took->ep_hidden_ns,
                                              .launch_ns = took->launch_ns,
+                                             .again_ns = took->again_ns,
                                              .wait_p2p_ns = wait_ns < idle_ns ? wait_ns : idle_ns,
                                              .action = action};
 }

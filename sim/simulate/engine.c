@@ -168,6 +168,7 @@ static void slow_down(const pricing *p, int dp, int pp, sp_action_cost *cost)
     cost->compute_ns = llround(factor * (double)cost->compute_ns);
     cost->attention_ns = llround(factor * (double)cost->attention_ns);
     cost->launch_ns = llround(factor * (double)cost->launch_ns);
+    cost->again_ns = llround(factor * (double)cost->again_ns);
     // Those waited for compute at this pace, too (wait_for_slowest).
     int64_t dp_wait_ns = llround(factor * (double)cost->dp_wait_ns);
     int64_t ep_wait_ns = llround(factor * (double)cost->ep_wait_ns);

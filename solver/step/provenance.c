@@ -190,10 +190,10 @@ static void warn_of_host_steps(const sp_scenario *scenario, sp_warnings *warning
 static void warn_of_pool(const sp_scenario *scenario, sp_warnings *warnings)
 {
     if (scenario->memory.stack.cp_overlap == SP_CP_TASKS && scenario->layout.pp > 1) {
-        sp_warnings_add(warnings,
-                        "stack.cp_overlap \"tasks\": attention that pipeline ranks take over while "
-                        "they have no micro-batch stands in no timeline: time, bubble and gap_parts "
-                        "count it as idle");
+        sp_warnings_add(
+            warnings, "stack.cp_overlap \"tasks\": attention that pipeline ranks take over while "
+                      "they have no micro-batch stands in no timeline: time, bubble and gap_parts "
+                      "count it as idle");
     }
 }
 
@@ -445,6 +445,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     const sp_model *model = &steps->scenario->model;
     double pairs2 = 0.0;
     double full2 = 0.0;
+    double computed2 = 0.0;
     facts->microbatches = sp_i_step_microbatches(packing);
     if (steps->scenario->uniform) {
         return;
@@ -457,6 +458,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
         const sp_slice *slice = &packing->forward.slices[s];
         double l = (double)slice->tokens;
         pairs2 += sp_model_pairs2(model, (double)slice->begin, l);
+        computed2 += sp_model_pairs2(model, (double)slice->begin, (double)slice->computed_tokens);
         // Without the causal mask a slice's queries would cover the whole sample.
         full2 += 2.0 * l * (double)packing->batch->tokens[slice->sample];
         facts->samples += slice->begin == 0;
@@ -473,4 +475,8 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     facts->full_flops = sp_model_step_flops(model, tokens, full2);
     facts->hardware_flops = facts->model_flops + tokens * steps->recompute_flops_per_token +
                             pairs2 * steps->recompute_flops_per_pair2;
+    double gpu_ns = SP_NS_PER_S / (double)sp_layout_ranks(&steps->scenario->layout);
+    facts->limit_ns = gpu_ns * sp_cost_model_limit_s(&steps->cost, tokens, pairs2);
+    facts->padded_limit_ns =
+        gpu_ns * sp_cost_model_limit_s(&steps->cost, (double)facts->computed_tokens, computed2);
 }

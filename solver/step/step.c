@@ -418,6 +418,9 @@ static sp_status explain_peak(const sp_i_steps *steps, const sp_timeline *timeli
                               const sp_step_costs *costs, const sp_memory_timeline *memory,
                               int64_t peak_bytes, sp_error *err);
 
+static void note_limit(const sp_i_steps *steps, const sp_step_metrics *metrics,
+                       sp_batch_facts *facts);
+
 sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
                              const sp_step_costs *costs, sp_batch_facts *facts, sp_error *err)
 {
@@ -460,6 +463,7 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
     facts->work_bound_ns = -1.0;
     // GPUs that differ may be faster than those of the profile, from which bounds follow.
     bool bounded = !steps->options->no_bounds && !(engine.jitter.gpu_cv > 0.0);
+    note_limit(steps, &metrics, facts);
     if (status == SP_OK && bounded) {
         sp_i_step_bounds(steps, plan, costs, &metrics, facts);
     }
@@ -485,6 +489,23 @@ sp_status sp_i_step_simulate(sp_i_steps *steps, int index, const sp_plan *plan,
         sp_memory_timeline_fini(&memory);
     }
     return status;
+}
+
+// GPUs that differ have no common best rate. With uniform costs all work but what runs again is
+// the limit.
+static void note_limit(const sp_i_steps *steps, const sp_step_metrics *metrics,
+                       sp_batch_facts *facts)
+{
+    if (steps->scenario->jitter.gpu_cv > 0.0) {
+        facts->limit_ns = facts->padded_limit_ns = 0.0;
+    } else if (steps->scenario->uniform) {
+        facts->limit_ns =
+            (double)(metrics->busy_ns - metrics->again_ns) / (double)metrics->rank_count;
+        facts->padded_limit_ns = facts->limit_ns;
+    } else {
+        facts->host_ns = fmin(steps->cost.profile->host.iteration_s * SP_NS_PER_S,
+                              (double)metrics->optimizer_ns);
+    }
 }
 
 // Memory by SlimPipe's planner in place of the simulated one: one figure for all ranks, the

@@ -89,7 +89,7 @@ grep -qE '^ +of 80.00 GiB, 5.00 are kept for the CUDA context, NCCL, cuBLAS and 
 "$program" simulate s.json --quiet --set memory.limit_gib=60 >text || complain "simulate failed"
 grep -q 'are kept for' text && complain "a stated limit has a reserve: $(cat text)"
 "$program" compare s.json --strategies packed --quiet >text || complain "compare failed"
-grep -q '^strategy .* tokens/s/GPU MFU full .* TFLOP/s/GPU MFU causal ' text ||
+grep -q '^strategy .* tokens/s/GPU   limit MFU full .* TFLOP/s/GPU MFU causal ' text ||
     complain "compare does not tell throughput: $(cat text)"
 
 # A scenario and its plan agree.

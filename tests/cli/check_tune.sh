@@ -110,7 +110,7 @@ asked --json --set schedule.microbatch_samples=1 >one_row.json
 expect "what rows of one sample cost" "$remedy" "$(awk -v ms="$(value iteration_ms told.json)" -v other="$(value iteration_ms one_row.json)" 'BEGIN { printf "%.1f", 100 * (other / ms - 1) }')"
 
 # What may not run is dearer than it looks: no cost is below zero, and costs of findings are those of the choices. The front is of plain times.
-risky() { "$program" tune llama-3-8b --gpus 8 --context 8K --tokens-per-batch 512K --quiet --set stack=hf-trainer --top 1000 "$@"; }
+risky() { "$program" tune llama-3-8b --gpus 8 --context 8K --tokens-per-batch 512K --quiet --set stack=megatron-deepspeed-2022 --top 1000 "$@"; }
 risky >risky.txt
 risky --json >risky.json
 grep -q 'costs -' risky.txt risky.json && complain "a cost below zero: $(grep 'costs -' risky.txt)"

@@ -18,11 +18,13 @@ static int64_t draw(sp_prng *prng, int64_t below)
 static sp_action_cost draw_cost(sp_prng *prng)
 {
     int64_t launch_ns = draw(prng, 300);
-    return (sp_action_cost){.compute_ns = 1 + launch_ns + draw(prng, 5000),
+    int64_t again_ns = draw(prng, 300);
+    return (sp_action_cost){.compute_ns = 1 + launch_ns + again_ns + draw(prng, 5000),
                             .tp_ns = draw(prng, 500),
                             .cp_ns = draw(prng, 300),
                             .dp_ns = draw(prng, 200),
-                            .launch_ns = launch_ns};
+                            .launch_ns = launch_ns,
+                            .again_ns = again_ns};
 }
 
 static void draw_bytes(sp_prng *prng, sp_bytes *bytes)
@@ -38,7 +40,8 @@ static sp_action_cost sum(sp_action_cost a, sp_action_cost b)
                             .tp_ns = a.tp_ns + b.tp_ns,
                             .cp_ns = a.cp_ns + b.cp_ns,
                             .dp_ns = a.dp_ns + b.dp_ns,
-                            .launch_ns = a.launch_ns + b.launch_ns};
+                            .launch_ns = a.launch_ns + b.launch_ns,
+                            .again_ns = a.again_ns + b.again_ns};
 }
 
 void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *packing, int kinds,

@@ -12,6 +12,7 @@ static void same_spans(const sp_span *a, const sp_span *b, size_t count)
         assert_int_equal(a[i].cp_ns, b[i].cp_ns);
         assert_int_equal(a[i].dp_ns, b[i].dp_ns);
         assert_int_equal(a[i].launch_ns, b[i].launch_ns);
+        assert_int_equal(a[i].again_ns, b[i].again_ns);
         assert_int_equal(a[i].wait_p2p_ns, b[i].wait_p2p_ns);
     }
 }

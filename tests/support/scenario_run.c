@@ -103,3 +103,24 @@ bool run_warned(const sp_warnings *warnings, const char *text)
     }
     return found;
 }
+
+void limit_holds(const char *text, const sp_result *result)
+{
+    double ms[SP_LIMIT_PARTS];
+    double step_ms = sp_result_iteration_ms(result);
+    double limit_ms = sp_result_limit_ms(result);
+    double bound_ms = sp_result_lower_bound_ms(result);
+    double sum_ms = limit_ms;
+    double least_ms = 0.0;
+    assert_true(sp_result_limit_parts(result, ms));
+    for (int i = 0; i < SP_LIMIT_PARTS; i++) {
+        sum_ms += ms[i];
+        least_ms = fmin(least_ms, ms[i]);
+    }
+    // Parts are rounded to nanoseconds, each action's by itself.
+    if (!(limit_ms > 0.0 && limit_ms <= step_ms && fabs(sum_ms - step_ms) <= 1e-9 * step_ms &&
+          least_ms >= -1e-6 * step_ms && !(limit_ms > bound_ms * (1.0 + 1e-9)))) {
+        fail_msg("limit %.6f, bound %.6f, sum %.6f of %.6f ms, least part %g: %s", limit_ms,
+                 bound_ms, sum_ms, step_ms, least_ms, text);
+    }
+}

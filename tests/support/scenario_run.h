@@ -56,6 +56,10 @@ sp_status run_text(const char *text, const sp_evaluate_options *options, scenari
 void run_good(const char *text, const sp_evaluate_options *options, scenario_run *r);
 void run_fini(scenario_run *r);
 
+// The limit is known, and its share of the step, its parts and the lower bound, where that is
+// known, are what they must be of any step.
+void limit_holds(const char *text, const sp_result *result);
+
 // Does one of the warnings hold the text?
 bool run_warned(const sp_warnings *warnings, const char *text);
 

@@ -114,6 +114,7 @@ static void check_result(const char *text, const scenario_run *r)
                 sp_result_mfu(result, SP_FLOPS_CAUSAL) < 1.0);
     assert_true(sp_result_gap(result) >= 0.0);
     assert_true(result->peak_bytes > 0);
+    limit_holds(text, result);
     json_t *json = sp_result_json(result, true);
     const char *key;
     json_t *value;

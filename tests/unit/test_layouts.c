@@ -64,11 +64,11 @@ typedef struct searched {
 } searched;
 
 static void try_one(const char *base, const char *strategy, const char *limit_gib, const int at[4],
-                    const char *recompute, int way, searched *found)
+                    int zero, const char *recompute, int way, searched *found)
 {
     char text[RUN_TEXT] = "";
-    put_json(text, "%s, 'parallel': {'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d", base, at[0], at[1],
-             at[2], at[3]);
+    put_json(text, "%s, 'parallel': {'tp': %d, 'cp': %d, 'pp': %d, 'dp': %d, 'zero': %d", base,
+             at[0], at[1], at[2], at[3], zero);
     if (way < KINDS) {
         put_json(text, ", 'chunks_per_rank': %d}, 'schedule': {'kind': '%s'%s", ways[way].chunks,
                  ways[way].schedule, strstr(base, "lengths") != NULL ? ", 'group': 'even'" : "");
@@ -94,10 +94,10 @@ static searched try_all(const char *base, const char *strategy, const char *limi
                 if (at[0] * at[1] * at[2] * at[3] != ranks) {
                     continue;
                 }
-                for (int i = 0; i < 3; i++) {
+                for (int i = 0; i < 9; i++) { // with ZeRO 1 to 3 each
                     int kinds = brings_order || at[2] == 1 ? 1 : KINDS;
                     for (int way = 0; way < kinds; way++) {
-                        try_one(base, strategy, limit_gib, at, recomputes[i],
+                        try_one(base, strategy, limit_gib, at, 1 + i / 3, recomputes[i % 3],
                                 brings_order ? KINDS : way, &found);
                     }
                 }

@@ -82,8 +82,9 @@ TEST(two_stages)
     drawing d;
     draw(&d, 1, 2, 1);
     *span(&d, 0, SP_ACTION_F, 0, 10) =
-        (sp_span){.end_ns = 10, .tp_ns = 2, .cp_ns = 1, .dp_ns = 3, .launch_ns = 2};
+        (sp_span){.end_ns = 10, .tp_ns = 2, .cp_ns = 1, .dp_ns = 3, .launch_ns = 2, .again_ns = 1};
     span(&d, 0, SP_ACTION_B, 30, 50)->tp_ns = 4;
+    d.spans[0][1].again_ns = 6;
     d.spans[0][1].wait_p2p_ns = 5;
     span(&d, 1, SP_ACTION_F, 12, 20)->wait_p2p_ns = 2;
     span(&d, 1, SP_ACTION_B, 20, 36)->cp_ns = 3;
@@ -102,6 +103,7 @@ TEST(two_stages)
     assert_int_equal(m.cp_ns, 4);
     assert_int_equal(m.dp_ns, 3);
     assert_int_equal(m.launch_ns, 2);
+    assert_int_equal(m.again_ns, 7);
     assert_int_equal(m.wait_p2p_ns, 7);
     NEAR(sp_bubble_ratio(&m), 1.0 - 54.0 / 100.0);
     // Rank 0 spans all 50 and works 30 of them; rank 1 spans 24.

@@ -132,6 +132,7 @@ static bool evaluates(const char *text, const sp_evaluate_options *options, scen
 
 static void bounds_hold(const char *text, const scenario_run *r)
 {
+    limit_holds(text, &r->result);
     for (size_t b = 0; b < r->result.batch_count; b++) {
         const sp_batch_result *batch = &r->result.batches[b];
         double bound_ns = batch->facts.lower_bound_ns;

@@ -246,7 +246,7 @@ static const char result_keys[] =
     "fits fit_probability cp_overlap layout chunks_per_rank error not_validated error_range "
     "waiting_risk "
     "time_breakdown_ms imbalance "
-    "microbatches lower_bound_ms gap gap_work memory_stall_ms peak_memory_allocator_gib "
+    "microbatches lower_bound_ms gap gap_work limit memory_stall_ms peak_memory_allocator_gib "
     "peak_memory_reserved_gib solver_ms simulate_ms tasks edges model provenance seed "
     "lossless left_out_share cut_share over_length_share warnings uncalibrated batches";
 static const char layout_keys[] = "tp cp pp dp chunks";
@@ -505,7 +505,8 @@ TEST(undefined_figures_are_null)
         "strategy tokens_per_s tokens_per_gpu_s tflops_per_gpu tflops_per_gpu_causal mfu "
         "mfu_full_attention hfu peak_memory_gib memory_gib memory_margin_gib fits fit_probability "
         "error "
-        "not_validated error_range waiting_risk lower_bound_ms gap gap_work model left_out_share "
+        "not_validated error_range waiting_risk lower_bound_ms gap gap_work limit model "
+        "left_out_share "
         "cut_share over_length_share";
     sp_result r = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
                    .schedule = "1f1b",
