@@ -210,10 +210,11 @@ static const struct {
     {"layouts", "Layouts that compare --best-layout tried for a strategy."},
     {"beyond", "The fastest points of tune that the stack lacks, one for schedules, one for "
                "strategies: what another stack would add."},
-    {"lacks", "The schedule or strategy of such a point that the stack has not."},
+    {"lacks", "What the stack of a point has not, such as its schedule or strategy."},
     {"added_percent", "By how many percent such a point trains faster than the answer of tune."},
     {"to_do", "What the answer of tune asks of the data loader: length of rows, or budget."},
-    {"cannot_run", "Points of tune that the stack cannot run, and that are not tried."},
+    {"cannot_run", "Points of tune and sweep that their stack cannot run, and that are not tried."},
+    {"beyond_stack", "Points of sweep --any-schedule that their stack cannot run."},
     {"untried", "Points of tune that a stop left."},
     {"training|days|gpu_hours", "A whole training of --train-tokens at the predicted pace."},
     {"MFU full",

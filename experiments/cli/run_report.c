@@ -31,7 +31,9 @@ json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES])
 {
     json_t *object = json_object();
     for (int s = 0; s < SWEEP_STATUSES; s++) {
-        sp_json_put(object, sweep_status_names[s], json_integer(of_status[s]));
+        if (s != SWEEP_CANNOT_RUN || of_status[s] > 0) {
+            sp_json_put(object, sweep_status_names[s], json_integer(of_status[s]));
+        }
     }
     return object;
 }

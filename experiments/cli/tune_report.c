@@ -739,7 +739,8 @@ static void print_source(const cli_tuned *tuned)
 static void print_counts(const cli_tuned *tuned)
 {
     static const char *const outcomes[SWEEP_STATUSES] = {"fit", "need more memory", "have no plan",
-                                                         "do not go together"};
+                                                         "do not go together",
+                                                         "that the stack cannot run"};
     const sweep_layouts *all = tuned->layouts;
     char number[CLI_GROUPED];
     printf("%s points:", cli_grouped(all->count, number));

@@ -18,7 +18,7 @@
 // The cache keeps so many batches that nobody uses; 16 bytes per sample.
 enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
 
-const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", NULL};
+const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", "cannot_run", NULL};
 
 const char *const sweep_figure_names[] = {
 #define X(name, key) key,
@@ -254,19 +254,45 @@ static void take_result(const sp_result *result, sweep_trial *trial)
     snprintf(trial->reason, sizeof trial->reason, "%s", result->oom_diagnosis);
 }
 
-sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *document,
-                                  sweep_status *status, sp_result *result, sp_error *err)
+// Finds what the stack lacks for the point; an error where the point is not evaluated for that.
+static sp_status ask_stack(const sweep_evaluator *evaluator, const sp_scenario *scenario,
+                           sweep_status *status, char lacks[SWEEP_LACKED], sp_error *err)
+{
+    if (!evaluator->asks_stack ||
+        sweep_point_lack(evaluator->spec, scenario, lacks) == SWEEP_RUNS ||
+        !evaluator->within_stack) {
+        return SP_OK;
+    }
+    const sp_stack *stack = &scenario->memory.stack;
+    *status = SWEEP_CANNOT_RUN;
+    return sp_error_set(err, SP_ERR_INFEASIBLE,
+                        "stack %s does not run %s (%s); --any-schedule tries it", stack->name,
+                        lacks, sp_stack_abilities_of(stack).source);
+}
+
+static sp_status evaluate_document(const sweep_evaluator *evaluator, json_t *document,
+                                   sweep_status *status, char lacks[SWEEP_LACKED],
+                                   sp_result *result, sp_error *err)
 {
     sp_scenario scenario;
     *status = SWEEP_INVALID;
     *result = (sp_result){0};
     sp_status found =
         sp_scenario_from_json_cached(document, "point", evaluator->files, &scenario, err);
-    if (found == SP_OK) {
-        found = evaluate_scenario(evaluator, &scenario, result, status, err);
-        sp_scenario_fini(&scenario);
+    if (found != SP_OK) {
+        return found;
     }
+    found = ask_stack(evaluator, &scenario, status, lacks, err);
+    found = found == SP_OK ? evaluate_scenario(evaluator, &scenario, result, status, err) : found;
+    sp_scenario_fini(&scenario);
     return found;
+}
+
+sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *document,
+                                  sweep_status *status, sp_result *result, sp_error *err)
+{
+    char lacks[SWEEP_LACKED] = "";
+    return evaluate_document(evaluator, document, status, lacks, result, err);
 }
 
 // NULL: none.
@@ -291,7 +317,8 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
 {
     sp_result result;
     json_t *document = sweep_evaluator_scenario(evaluator, thread, digit);
-    sp_status found = sweep_evaluate_document(evaluator, document, &trial->status, &result, err);
+    sp_status found =
+        evaluate_document(evaluator, document, &trial->status, trial->lacks, &result, err);
     json_decref(document);
     if (found == SP_OK) {
         take_result(&result, trial);
@@ -372,6 +399,7 @@ static void put_trial(json_t *row, const sweep_trial *trial)
     }
     put_text(row, "strategy", trial->strategy);
     put_text(row, "schedule", trial->schedule);
+    put_text(row, "lacks", trial->lacks);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         sp_json_put(row, sweep_figure_names[f], json_real(trial->figure[f]));
     }
@@ -491,6 +519,7 @@ void sweep_trial_take(const json_t *row, sweep_trial *trial)
     }
     snprintf(trial->strategy, sizeof trial->strategy, "%s", text_of(row, "strategy"));
     snprintf(trial->schedule, sizeof trial->schedule, "%s", text_of(row, "schedule"));
+    snprintf(trial->lacks, sizeof trial->lacks, "%s", text_of(row, "lacks"));
     const char *fits = text_of(row, "fits");
     for (int f = 0; sp_fits_names[f] != NULL; f++) {
         trial->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : trial->fits;
@@ -504,7 +533,8 @@ bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expect
 {
     bool has_point = json_is_object(json_object_get(row, "point"));
     sweep_trial_take(row, trial);
-    *expected = has_point ? "a status: ok, oom, infeasible or invalid" : "an object with a point";
+    *expected = has_point ? "a status: ok, oom, infeasible, invalid or cannot_run"
+                          : "an object with a point";
     return has_point && trial->status != SWEEP_STATUSES;
 }
 
@@ -887,6 +917,7 @@ sp_status sweep_summary_add(sweep_summary *summary, const sweep_row *row, sp_err
         memcpy(summary->reason[s], trial->reason, sizeof trial->reason);
     }
     summary->written++;
+    summary->beyond += trial->lacks[0] != '\0' && s != SWEEP_CANNOT_RUN;
     if (s == SWEEP_OK && row->notes != NULL) {
         count_warnings(summary, json_object_get(row->notes, "warnings"));
     }
