@@ -105,9 +105,7 @@ static void print_point(cli_table *table, const sweep_spec *spec, const sweep_be
     cli_loss loss = cli_loss_of_trial(trial);
     loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
     cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY], text);
-    if (trial->lacks[0] != '\0') {
-        sp_append(text, sizeof text, "%sstack lacks %s", text[0] != '\0' ? ", " : "", trial->lacks);
-    }
+    cli_add_choices(trial, text);
     cli_cell(table, "%s%s%s", best ? "best" : "", best && text[0] != '\0' ? ", " : "", text);
     cli_row_end(table);
 }
@@ -296,9 +294,7 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
         sp_json_put(object, sweep_degree_names[d], json_integer(trial->degree[d]));
     }
     cli_put_figures(object, trial);
-    if (trial->lacks[0] != '\0') {
-        sp_json_put(object, "lacks", json_string(trial->lacks));
-    }
+    cli_put_choices(object, trial);
     return sp_json_add(object, SP_JSON("fits", sp_json_text_or_null(fits)),
                        SP_JSON("median_error", trial->median_error),
                        SP_JSON("not_validated", sp_json_text_or_null(trial->not_validated)));
@@ -894,8 +890,8 @@ const cli_command cli_cmd_sweep = {
         "Ctrl-C what is known is listed as well (exit status 130). A line that was changed is "
         "refused.\n\nAs tune does, a sweep answers within what the stack of a point runs "
         "('slimpack help stacks'). What the base states, or an axis of one value, is taken as the "
-        "stack's; points of several values that the stack lacks are cannot_run, and their reason "
-        "names the source. --any-schedule evaluates them; their lines then say what the stack "
+        "stack's; points of several values that the stack lacks are cannot_run. "
+        "--any-schedule evaluates them; their lines then say what the stack "
         "lacks.\n\nAt the end "
         "the fastest points that fit are listed, by tokens trained a "
         "second times the chance that the step runs (" CLI_CHANCE "), each with the median "

@@ -272,6 +272,8 @@ typedef struct sweep_trial {
     sweep_status status;
     int degree[SWEEP_DEGREES];       // 0: not evaluated
     char strategy[32], schedule[32]; // "": not evaluated
+    int chunks;                      // of each pipeline rank, where they were chosen; else 0
+    double row_tokens;               // that were chosen (sp_result_row_tokens)
     char lacks[SWEEP_LACKED];        // its stack, of what the point asks; "": nothing
     double figure[SWEEP_FIGURE_COUNT];
     double stall_ms; // of its time, because it does not fit well; no part of a line

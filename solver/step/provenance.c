@@ -190,10 +190,10 @@ static void warn_of_host_steps(const sp_scenario *scenario, sp_warnings *warning
 static void warn_of_pool(const sp_scenario *scenario, sp_warnings *warnings)
 {
     if (scenario->memory.stack.cp_overlap == SP_CP_TASKS && scenario->layout.pp > 1) {
-        sp_warnings_add(warnings,
-                        "stack.cp_overlap \"tasks\": attention that pipeline ranks take over while "
-                        "they have no micro-batch stands in no timeline: time, bubble and gap_parts "
-                        "count it as idle");
+        sp_warnings_add(
+            warnings, "stack.cp_overlap \"tasks\": attention that pipeline ranks take over while "
+                      "they have no micro-batch stands in no timeline: time, bubble and gap_parts "
+                      "count it as idle");
     }
 }
 
@@ -464,6 +464,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     if (packing->batch->documents > 0) {
         facts->samples = (int64_t)packing->batch->documents;
     }
+    facts->row_tokens = packing->row_tokens;
     facts->cut_tokens = sp_packing_cut_tokens(packing);
     facts->dropped_tokens = tokens_of(packing->batch, packing->dropped, packing->dropped_count);
     facts->delayed_tokens = tokens_of(packing->batch, packing->delayed, packing->delayed_count);
