@@ -8,10 +8,10 @@ source=$(realpath "$2")
 . "$(dirname "$0")/prelude.sh"
 unset SLIMPACK_PROFILE_PATH
 export SOURCE_DATE_EPOCH=1700000000
-cp -R "$source" "$work/copy" 2>/dev/null
-rm -rf "$work"/copy/build* "$work/copy/.git"
+mkdir "$work/copy"
+tar -C "$source" --exclude='./build*' --exclude=./.git -cf - . | tar -C "$work/copy" -xf -
 release() { # SOURCE BUILD
-    cmake -S "$1" --preset static -B "$2" >"$2.log" 2>&1 && cmake --build "$2" --target dist >>"$2.log" 2>&1 ||
+    cmake -S "$1" --preset static -B "$2" >"$2.log" 2>&1 && cmake --build "$2" --parallel 2 --target dist >>"$2.log" 2>&1 ||
         { complain "no release: $(tail -5 "$2.log")"; exit 1; }
 }
 (cd "$source" && release "$source" "$work/one") && (cd "$work/copy" && release "$work/copy" "$work/two") || exit 1
