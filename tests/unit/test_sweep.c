@@ -274,18 +274,43 @@ TEST(lines_hold_their_warnings)
 
 // ---- what a stack runs ----
 
-// Evaluates the first point of a grid over a stack, or beyond it; true: it was left out.
-static bool leaves_out(const char *stack, const char *grid, bool within, sweep_trial *trial)
+static void read_stack_grid(const char *stack, const char *grid, sweep_spec *spec)
 {
     char text[1024];
-    sweep_spec spec;
-    sweep_evaluator evaluator;
     snprintf(text, sizeof text,
              "{'base': " TINY_MODEL "'cluster': 'h800-8', 'stack': '%s', 'parallel': {'dp': 2}, "
              "'workload': {'uniform': 512, 'samples_per_batch': 12}}, 'grid': {'model.layers': "
              "[4], %s}}",
              stack, grid);
-    must_read(text, &spec);
+    must_read(text, spec);
+}
+
+// Reads the scenario of a grid's first point, and finds what its stack lacks. False: the point is
+// no scenario.
+static bool find_lack(const char *stack, const char *grid, char lacks[SWEEP_LACKED])
+{
+    sweep_spec spec;
+    sp_scenario scenario;
+    sp_error ignored = {0};
+    read_stack_grid(stack, grid, &spec);
+    json_t *document = sweep_spec_scenario(&spec, spec.document, (const int64_t[SWEEP_AXES]){0});
+    bool read = sp_scenario_from_json(document, "point", NULL, 0, &scenario, &ignored) == SP_OK;
+    if (read) {
+        bool runs = sweep_point_lack(&spec, &scenario, lacks) == SWEEP_RUNS;
+        assert_int_equal(runs, lacks[0] == '\0');
+        sp_scenario_fini(&scenario);
+    }
+    json_decref(document);
+    sweep_spec_fini(&spec);
+    return read;
+}
+
+// Evaluates the first point of a grid within its stack, or beyond it; true: it was left out.
+static bool leaves_out(const char *stack, const char *grid, bool within, sweep_trial *trial)
+{
+    sweep_spec spec;
+    sweep_evaluator evaluator;
+    read_stack_grid(stack, grid, &spec);
     sweep_evaluator_init(&evaluator, &spec, 1);
     evaluator.asks_stack = true;
     evaluator.within_stack = within;
@@ -295,35 +320,27 @@ static bool leaves_out(const char *stack, const char *grid, bool within, sweep_t
     return trial->status == SWEEP_CANNOT_RUN;
 }
 
-// A value among several has to be one of the stack's list, and one that is stated has not. Beyond
-// the stack the point is evaluated, and keeps what its stack lacks.
+// A value among several has to be one of the stack's list, and one that is stated has not.
 static void check_names(const char *stack, const char *list, const char *kind, const char *format,
                         const char *const *names)
 {
     for (int i = 0; names[i] != NULL; i++) {
         char grid[256];
         char expected[SWEEP_LACKED] = "";
-        sweep_trial trial;
-        const char *other = names[i > 0 ? 0 : 1];
+        char lacks[SWEEP_LACKED];
         if (!sp_stack_lists(list, names[i])) {
             snprintf(expected, sizeof expected, "%s %s", kind, names[i]);
         }
-        snprintf(grid, sizeof grid, format, names[i], other);
-        bool left = leaves_out(stack, grid, true, &trial);
-        if (trial.status == SWEEP_INVALID) { // recomputation of what the model has not
+        snprintf(grid, sizeof grid, format, names[i], names[i > 0 ? 0 : 1]);
+        if (!find_lack(stack, grid, lacks)) { // recomputation of what the model has not
             assert_string_equal(names[i], sp_recompute_names[SP_RECOMPUTE_MLA_UP_PROJ]);
             continue;
         }
-        assert_int_equal(left, expected[0] != '\0');
-        assert_int_equal(strstr(trial.reason, "--any-schedule") != NULL, expected[0] != '\0');
-        assert_string_equal(trial.lacks, expected);
-        assert_false(leaves_out(stack, grid, false, &trial));
-        assert_string_equal(trial.lacks, expected);
-        snprintf(grid, sizeof grid, format, names[i], names[i]);
+        assert_string_equal(lacks, expected);
         char *second = strrchr(grid, ',');
         memmove(second, strchr(second, ']'), strlen(strchr(second, ']')) + 1);
-        assert_false(leaves_out(stack, grid, true, &trial));
-        assert_string_equal(trial.lacks, "");
+        assert_true(find_lack(stack, grid, lacks));
+        assert_string_equal(lacks, "");
     }
 }
 
@@ -359,6 +376,11 @@ TEST(whole_batches_are_divided)
     assert_true(leaves_out("megatron-deepspeed-2022", "'parallel.cp': [2, 1]", true, &trial));
     assert_string_equal(trial.lacks, "context parallelism");
     assert_true(leaves_out("trl-2025", "'parallel.pp': [2, 1]", true, &trial));
+    assert_string_equal(trial.lacks, "pipeline parallelism");
+    assert_non_null(strstr(trial.reason, "--any-schedule"));
+    // Beyond the stack the point is evaluated, and keeps what its stack lacks.
+    assert_false(leaves_out("trl-2025", "'parallel.pp': [2, 1]", false, &trial));
+    assert_int_equal(trial.status, SWEEP_OK);
     assert_string_equal(trial.lacks, "pipeline parallelism");
 }
 
