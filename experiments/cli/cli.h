@@ -655,8 +655,11 @@ void cli_print_loss(FILE *out, cli_loss loss);
 
 // What stands behind a row of a table: "12.3 % of tokens left out, runs with probability 0.72";
 // returns text.
-enum { CLI_NOTES = CLI_LOSS + CLI_RISK + sizeof ", " };
+enum { CLI_NOTES = CLI_LOSS + CLI_RISK + SWEEP_LACKED + 96 };
 const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES]);
+// Appends to the notes what the strategy of a trial chose, and what its stack lacks.
+void cli_add_choices(const sweep_trial *trial, char text[CLI_NOTES]);
+void cli_put_choices(json_t *object, const sweep_trial *trial);
 
 // ---- executed steps ----
 

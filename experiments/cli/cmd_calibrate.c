@@ -103,27 +103,55 @@ static sp_status is_scenario(const char *path, bool *scenario, sp_error *err)
     return status;
 }
 
-// The logs of one --log are of one run: that of the only scenario, or each that of the next one.
-static sp_status place_logs(const calibrate_args *args, source_list *list, sp_error *err)
+// The sources of one kind, in their order.
+typedef struct sources_of_kind {
+    fit_source *items[FIT_TABLES];
+    int count;
+} sources_of_kind;
+
+// Without a log all sources are tables.
+static sp_status tell_apart(const calibrate_args *args, source_list *list, sources_of_kind *tables,
+                            sources_of_kind *scenarios, sp_error *err)
 {
-    fit_source *scenarios[FIT_TABLES];
-    int count = 0;
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < list->count; i++) {
-        bool scenario;
-        status = is_scenario(list->items[i].csv, &scenario, err);
-        if (scenario) {
-            scenarios[count++] = &list->items[i];
+        bool scenario = false;
+        if (args->logs.count > 0) {
+            status = is_scenario(list->items[i].csv, &scenario, err);
         }
+        sources_of_kind *kind = scenario ? scenarios : tables;
+        kind->items[kind->count++] = &list->items[i];
     }
-    if (status == SP_OK && (count == 0 || (count > 1 && count != args->logs.count))) {
+    return status;
+}
+
+static sp_status place_maps(const calibrate_args *args, const sources_of_kind *tables,
+                            sp_error *err)
+{
+    if (args->maps.count > 0 && args->maps.count != tables->count) {
+        return sp_error_set(err, SP_ERR_USAGE, "%d maps for %d tables: give one --map for each",
+                            args->maps.count, tables->count);
+    }
+    for (int i = 0; i < args->maps.count; i++) {
+        tables->items[i]->map = args->maps.items[i];
+    }
+    return SP_OK;
+}
+
+// The logs of one --log are of one run: that of the only scenario, or each that of the next one.
+static sp_status place_logs(const calibrate_args *args, const sources_of_kind *scenarios,
+                            source_list *list, sp_error *err)
+{
+    int count = scenarios->count;
+    sp_status status = SP_OK;
+    if (args->logs.count > 0 && (count == 0 || (count > 1 && count != args->logs.count))) {
         status = sp_error_set(err, SP_ERR_USAGE,
                               "%d --log for %d scenarios among --from-measurements: give each "
                               "scenario one --log FILE[,FILE...]",
                               args->logs.count, count);
     }
     for (int i = 0; status == SP_OK && i < args->logs.count; i++) {
-        fit_source *source = scenarios[count > 1 ? i : 0];
+        fit_source *source = scenarios->items[count > 1 ? i : 0];
         int first = list->log_count;
         status = add_names(list, args->logs.items[i], add_log, err);
         if (source->logs == NULL) {
@@ -144,14 +172,11 @@ static sp_status list_sources(const calibrate_args *args, const cli_operands *op
     for (int i = 0; status == SP_OK && i < operands->count; i++) {
         status = add_source(list, operands->items[i], err);
     }
-    if (status == SP_OK && args->maps.count > 0 && args->maps.count != list->count) {
-        status = sp_error_set(err, SP_ERR_USAGE, "%d maps for %d tables: give one --map for each",
-                              args->maps.count, list->count);
-    }
-    for (int i = 0; status == SP_OK && i < args->maps.count; i++) {
-        list->items[i].map = args->maps.items[i];
-    }
-    return status == SP_OK && args->logs.count > 0 ? place_logs(args, list, err) : status;
+    sources_of_kind tables = {.count = 0};
+    sources_of_kind scenarios = {.count = 0};
+    status = status == SP_OK ? tell_apart(args, list, &tables, &scenarios, err) : status;
+    status = status == SP_OK ? place_maps(args, &tables, err) : status;
+    return status == SP_OK ? place_logs(args, &scenarios, list, err) : status;
 }
 
 // ---- output ----
@@ -427,11 +452,6 @@ static int run(const void *given, const cli_operands *operands)
     if (args->fit == NULL) {
         return cli_usage_error(&cli_cmd_calibrate, "'calibrate' needs --fit SPEC");
     }
-    if (args->logs.count > 0 && args->maps.count > 0) {
-        return cli_usage_error(&cli_cmd_calibrate,
-                               "--map is of tables, --log of scenarios: give tables beside logs "
-                               "their map as the .json beside them");
-    }
     sp_status status = args->plot != NULL ? cli_plot_check(args->plot, &err) : SP_OK;
     if (status == SP_OK && args->output != NULL) {
         status = sp_output_check(args->output, &err);
@@ -518,7 +538,9 @@ const cli_command cli_cmd_calibrate = {
         "tables are CSV files with a row for each measured step; the map of a table says which "
         "setting of a scenario each column is, and what was measured. Tables may also be given as "
         "operands. In place of a table a scenario may stand, beside the log of its run (--log): "
-        "its row is the median step of the log, as 'slimpack validate --log' finds it.\n\nSPEC "
+        "its row is the median step of the log, as 'slimpack validate --log' finds it. Tables and "
+        "scenarios may stand beside each other: each --map is that of the next table, each --log "
+        "that of the next scenario.\n\nSPEC "
         "(slimpack/fit/1) is a JSON object: \"name\" of the new profile, "
         "\"profile\" to start from, \"start\" with values to set on it by dotted path, "
         "\"constants\" with the paths of the free numbers and for each \"unit\", \"least\", "

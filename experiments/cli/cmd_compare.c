@@ -1041,6 +1041,16 @@ static void print_error_of_times(const comparison *cmp)
     putchar('\n');
 }
 
+static bool chooses_rows(const comparison *cmp)
+{
+    bool chooses = false;
+    for (int i = 0; i < cmp->count; i++) {
+        const compared *r = &cmp->rows[i];
+        chooses = chooses || (r->status == SP_OK && isfinite(sp_result_row_tokens(&r->result)));
+    }
+    return chooses;
+}
+
 static void print_schedules(const comparison *cmp)
 {
     printf("pp %d, dp %d; a unit is one chunk's activations of one micro-batch or slice\n",
@@ -1099,14 +1109,15 @@ static void print_table(const comparison *cmp)
         return;
     }
     char columns[COLUMNS];
-    snprintf(
-        columns, sizeof columns,
-        "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 @memory_margin_gib|12 "
-        "@tokens_per_gpu_s|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio=%s|9 @gap|9 "
-        "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|9 "
-        "@solver_ms|0~11 status",
-        longest_name(cmp), idle_name(cmp),
-        sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "");
+    snprintf(columns, sizeof columns,
+             "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 @memory_margin_gib|12 "
+             "@tokens_per_gpu_s|7 @limit.share=limit|8~2 @mfu_full_attention|8 @bubble_ratio=%s|9 "
+             "@gap|9 "
+             "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|%s9 "
+             "@solver_ms|0~11 status",
+             longest_name(cmp), idle_name(cmp),
+             sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "",
+             chooses_rows(cmp) ? "10 @row_tokens|" : "");
     print_rows(cmp, columns, print_row);
     print_baseline(cmp);
 }

@@ -390,9 +390,10 @@ static const char *wrong_prove_usage(const run_args *args)
 static int run(const void *given, const cli_operands *operands)
 {
     const run_args *args = given;
-    const char *wrong = args->execute.backend == NULL ? "'run' needs --backend NAME"
-                        : args->prove                 ? wrong_prove_usage(args)
-                                                      : NULL;
+    const char *wrong = args->execute.backend == NULL
+                            ? "'run' needs --backend NAME (host: this CPU)"
+                        : args->prove ? wrong_prove_usage(args)
+                                      : NULL;
     if (wrong != NULL) {
         return cli_usage_error(&cli_cmd_run, "%s", wrong);
     }

@@ -105,6 +105,7 @@ static void print_point(cli_table *table, const sweep_spec *spec, const sweep_be
     cli_loss loss = cli_loss_of_trial(trial);
     loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
     cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY], text);
+    cli_add_choices(trial, text);
     cli_cell(table, "%s%s%s", best ? "best" : "", best && text[0] != '\0' ? ", " : "", text);
     cli_row_end(table);
 }
@@ -266,6 +267,10 @@ static void print_sweep(const sweep_summary *summary, const char *output)
         }
         putchar('\n');
     }
+    if (summary->beyond > 0) {
+        printf("%s of them are beyond their stacks (--any-schedule)\n",
+               cli_grouped(summary->beyond, number));
+    }
     print_best(summary);
     if (options->front && summary->front_count > 0) {
         char title[TITLE];
@@ -289,6 +294,7 @@ static json_t *point_json(const sweep_spec *spec, const sweep_best *point)
         sp_json_put(object, sweep_degree_names[d], json_integer(trial->degree[d]));
     }
     cli_put_figures(object, trial);
+    cli_put_choices(object, trial);
     return sp_json_add(object, SP_JSON("fits", sp_json_text_or_null(fits)),
                        SP_JSON("median_error", trial->median_error),
                        SP_JSON("not_validated", sp_json_text_or_null(trial->not_validated)));
@@ -312,6 +318,9 @@ static json_t *summary_json(const sweep_summary *summary)
         SP_JSON("resumed", summary->resumed), SP_JSON("written", summary->written),
         SP_JSON("status", cli_statuses_json(summary->of_status)),
         SP_JSON("best", points_json(summary->spec, summary->best, summary->best_count)));
+    if (summary->beyond > 0) {
+        sp_json_put(json, "beyond_stack", json_integer(summary->beyond));
+    }
     if (summary->group_axis_count > 0) {
         json_t *paths = json_array();
         for (int g = 0; g < summary->group_axis_count; g++) {
@@ -476,7 +485,7 @@ typedef struct sweep_args {
     cli_common common;
     int64_t jobs, top, sample, search, seed;
     const char *output, *by, *where, *pareto, *plot, *shard;
-    bool resume, dry_run;
+    bool resume, dry_run, any_schedule;
     bool launched; // a launcher chooses the shard
 } sweep_args;
 
@@ -747,6 +756,7 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
     sweep_run_options how = {.threads = cli_threads(args->jobs),
                              .resume = args->resume,
                              .quiet = args->common.quiet,
+                             .within_stack = !args->any_schedule,
                              .choice = *choice};
     if (args->common.csv) {
         csv_head(stdout, summary->spec);
@@ -815,6 +825,8 @@ static const cli_option options[] = {
                     "only the answer is printed again"),
     CLI_FLAG_OPTION("dry-run", sweep_args, dry_run,
                     "count the points and show the first ones, nothing else"),
+    CLI_FLAG_OPTION("any-schedule", sweep_args, any_schedule,
+                    "evaluate points that their stack cannot run, too"),
     CLI_INT_OPTION("top", "N", sweep_args, top, 1, SWEEP_MOST_TOP,
                    "points that are listed of each workload and model of the grid (default 5)"),
     CLI_NAMES_OPTION("by", "FIGURE", sweep_args, by, sweep_figure_names,
@@ -864,7 +876,8 @@ const cli_command cli_cmd_sweep = {
         "into a model, cluster or stack that the base has as a name (\"cluster.nics_per_node\"), "
         "as with --set.\n\nEach point becomes a line of the results file: its settings, a status "
         "(ok; oom, it needs more memory than there is; infeasible, strategy or schedule cannot; "
-        "invalid, the settings make no scenario), the reason, its degrees (tp, cp, pp, dp), also "
+        "invalid, the settings make no scenario; cannot_run, the stack of the point does not run "
+        "it), the reason, its degrees (tp, cp, pp, dp), also "
         "those that the grid does not name, and figures of the result; 'slimpack simulate' tells "
         "all of one point. The reason of a point out of memory names the sample that needs the "
         "most alone, or the bytes of the plan, but no settings that would fit: those are mostly "
@@ -875,13 +888,15 @@ const cli_command cli_cmd_sweep = {
         "lines is that of the points, the last setting turning fastest, whatever the number of "
         "threads. The file is kept whole through a kill, and --resume goes on with it; after "
         "Ctrl-C what is known is listed as well (exit status 130). A line that was changed is "
-        "refused.\n\nAt the end the fastest points that fit are listed, by tokens trained a "
+        "refused.\n\nAs tune does, a sweep answers within what the stack of a point runs "
+        "('slimpack help stacks'). What the base states, or an axis of one value, is taken as the "
+        "stack's; points of several values that the stack lacks are cannot_run. "
+        "--any-schedule evaluates them; their lines then say what the stack "
+        "lacks.\n\nAt the end "
+        "the fastest points that fit are listed, by tokens trained a "
         "second times the chance that the step runs (" CLI_CHANCE "), each with the median "
         "error of its profile on logged steps like it. --by and fronts take figures as they are, "
-        "whatever the chance. TFLOP/s/GPU "
-        "and MFU full are of all pairs of attention (Megatron-LM's formula before 2026), MFU "
-        "causal counts "
-        "those that a causal mask keeps. Points that fit tightly come last, whatever they are "
+        "whatever the chance. Points that fit tightly come last, whatever they are "
         "listed by: such steps ran several times slower than predicted. They are those whose peak "
         "is within a tenth of the memory limit and for which PyTorch's allocator, whose blocks are "
         "counted then, would reserve more than 97 % of it. memory_margin_gib is the limit less "
@@ -895,9 +910,8 @@ const cli_command cli_cmd_sweep = {
         "8K\").\n\nA grid may have more combinations than could ever be evaluated: --sample draws "
         "some, and --search begins with a sample and goes on with points near its Pareto "
         "front.\n\nWith --shard auto the processes that a launcher starts on any number of "
-        "machines share a sweep: I and N are the rank and the count in the environment, the first "
-        "that is set of OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE (Open MPI), PMI_RANK and "
-        "PMI_SIZE (MPICH, PMI), SLURM_PROCID and SLURM_NTASKS (srun). Of -o layouts.jsonl the "
+        "machines share a sweep: I and N are the rank and the count in the environment (Open MPI's "
+        "OMPI_COMM_WORLD_*, PMI_* of MPICH, SLURM_* of srun). Of -o layouts.jsonl the "
         "second of three writes layouts-2-of-3.jsonl, and 'slimpack merge SPEC "
         "layouts-*-of-3.jsonl -o layouts.jsonl' puts all together; --resume goes on with each. The "
         "exit status of such a shard is 0 also where none of its points is ok: mpirun ends all "

@@ -166,6 +166,17 @@ static sp_status list_results(json_t *list, sp_error *err)
     return SP_OK;
 }
 
+// What the program's exit status says.
+#define EXIT_0 "done"
+#define EXIT_1                                                                              \
+    "done, and the answer is negative: out of memory, infeasible, or outside a bound; the " \
+    "complete result is printed all the same"
+#define EXIT_2 "wrong usage"
+#define EXIT_3 "bad input, or a file that cannot be read or written"
+#define EXIT_4 "a limit was hit"
+#define EXIT_70 "a defect of the program"
+#define EXIT_130 "stopped by Ctrl-C (143: by SIGTERM); tune, compare and sweep print what they know"
+
 // Words of the tables, lines and documents that commands print, where they are no keys of a result.
 static const struct {
     const char *names; // between bars, the first one is listed; "...*" stands for beginnings
@@ -215,10 +226,18 @@ static const struct {
     {"layouts", "Layouts that compare --best-layout tried for a strategy."},
     {"beyond", "The fastest points of tune that the stack lacks, one for schedules, one for "
                "strategies: what another stack would add."},
-    {"lacks", "The schedule or strategy of such a point that the stack has not."},
+    {"lacks", "What the stack of a point has not, such as its schedule or strategy."},
     {"added_percent", "By how many percent such a point trains faster than the answer of tune."},
     {"to_do", "What the answer of tune asks of the data loader: length of rows, or budget."},
-    {"cannot_run", "Points of tune that the stack cannot run, and that are not tried."},
+    {"cannot_run", "Points of tune and sweep that their stack cannot run, and that are not tried."},
+    {"beyond_stack", "Points of sweep --any-schedule that their stack cannot run."},
+    {"exit status|exit", "0: " EXIT_0 "; "
+                         "1: " EXIT_1 "; "
+                         "2: " EXIT_2 "; "
+                         "3: " EXIT_3 "; "
+                         "4: " EXIT_4 "; "
+                         "70: " EXIT_70 "; "
+                         "130: " EXIT_130 "."},
     {"untried", "Points of tune that a stop left."},
     {"training|days|gpu_hours", "A whole training of --train-tokens at the predicted pace."},
     {"MFU full",
@@ -1166,15 +1185,8 @@ static void print_manual(FILE *out)
     static const struct {
         const char *status, *meaning;
     } exits[] = {
-        {"0", "done"},
-        {"1", "done, and the answer is negative: out of memory, infeasible, or outside a bound; "
-              "the complete result is printed all the same"},
-        {"2", "wrong usage"},
-        {"3", "bad input, or a file that cannot be read or written"},
-        {"4", "a limit was hit"},
-        {"70", "a defect of the program"},
-        {"130",
-         "stopped by Ctrl-C (143: by SIGTERM); tune, compare and sweep print what they know"},
+        {"0", EXIT_0}, {"1", EXIT_1},   {"2", EXIT_2},     {"3", EXIT_3},
+        {"4", EXIT_4}, {"70", EXIT_70}, {"130", EXIT_130},
     };
     fprintf(out, ".TH SLIMPACK 1 \"\" \"slimpack %s\"\n", SP_VERSION);
     section(out, "NAME");

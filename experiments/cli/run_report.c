@@ -27,11 +27,42 @@ void cli_put_figures(json_t *object, const sweep_trial *trial)
     }
 }
 
+void cli_add_choices(const sweep_trial *trial, char text[CLI_NOTES])
+{
+    const char *comma = text[0] != '\0' ? ", " : "";
+    if (trial->chunks > 1) {
+        sp_append(text, CLI_NOTES, "%s%d chunks", comma, trial->chunks);
+        comma = ", ";
+    }
+    if (isfinite(trial->row_tokens)) {
+        sp_append(text, CLI_NOTES, "%srows of %.0f", comma, trial->row_tokens);
+        comma = ", ";
+    }
+    if (trial->lacks[0] != '\0') {
+        sp_append(text, CLI_NOTES, "%sstack lacks %s", comma, trial->lacks);
+    }
+}
+
+void cli_put_choices(json_t *object, const sweep_trial *trial)
+{
+    if (trial->chunks > 0) {
+        sp_json_put(object, "chunks_per_rank", json_integer(trial->chunks));
+    }
+    if (isfinite(trial->row_tokens)) {
+        sp_json_put(object, "row_tokens", sp_json_figure(trial->row_tokens));
+    }
+    if (trial->lacks[0] != '\0') {
+        sp_json_put(object, "lacks", json_string(trial->lacks));
+    }
+}
+
 json_t *cli_statuses_json(const int64_t of_status[SWEEP_STATUSES])
 {
     json_t *object = json_object();
     for (int s = 0; s < SWEEP_STATUSES; s++) {
-        sp_json_put(object, sweep_status_names[s], json_integer(of_status[s]));
+        if (s != SWEEP_CANNOT_RUN || of_status[s] > 0) {
+            sp_json_put(object, sweep_status_names[s], json_integer(of_status[s]));
+        }
     }
     return object;
 }
@@ -183,6 +214,9 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
         if (tokens > 0) {
             sp_append(text, CLI_LAYOUT, ", %s %lld", budgets[i], (long long)tokens);
         }
+    }
+    if (isfinite(sp_result_row_tokens(result))) {
+        sp_append(text, CLI_LAYOUT, ", row_tokens %.0f", sp_result_row_tokens(result));
     }
     return text;
 }
@@ -583,9 +617,13 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
             samples += (double)result->batches[b].facts.samples;
         }
         double n = (double)result->batch_count;
-        fprintf(out, "%s: %zu batch%s of %.0f samples, %s tokens in %.4g micro-batches (mean)\n",
+        fprintf(out, "%s: %zu batch%s of %.0f samples, %s tokens in %.4g micro-batches",
                 result->strategy, result->batch_count, result->batch_count == 1 ? "" : "es",
                 samples / n, cli_short_number(sum / n, tokens), sp_result_microbatches(result));
+        if (isfinite(sp_result_row_tokens(result))) {
+            fprintf(out, ", rows of %.0f", sp_result_row_tokens(result));
+        }
+        fputs(" (mean)\n", out);
     }
     fputc('\n', out);
     print_speed(out, result);

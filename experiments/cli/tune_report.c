@@ -739,7 +739,8 @@ static void print_source(const cli_tuned *tuned)
 static void print_counts(const cli_tuned *tuned)
 {
     static const char *const outcomes[SWEEP_STATUSES] = {"fit", "need more memory", "have no plan",
-                                                         "do not go together"};
+                                                         "do not go together",
+                                                         "that the stack cannot run"};
     const sweep_layouts *all = tuned->layouts;
     char number[CLI_GROUPED];
     printf("%s points:", cli_grouped(all->count, number));
@@ -794,6 +795,7 @@ static void print_point(cli_table *table, const cli_tuned *tuned, const sweep_la
     cli_figure_cells(table, cli_figure_of_trial, &point->trial);
     cli_row_notes(cli_loss_of_trial(&point->trial), point->trial.figure[SWEEP_FIT_PROBABILITY],
                   notes);
+    cli_add_choices(&point->trial, notes);
     cli_cell(table, "%s%s%s", fastest ? "fastest" : "", fastest && notes[0] != '\0' ? ", " : "",
              notes);
     cli_row_end(table);
@@ -968,6 +970,7 @@ static json_t *point_json(const cli_tuned *tuned, const sweep_layout *point)
                        SP_JSON("point", sweep_layouts_settings(tuned->layouts, point)));
     cli_put_figures(object, &point->trial);
     sp_json_put(object, "fits", json_string(sp_fits_names[point->trial.fits]));
+    cli_put_choices(object, &point->trial);
     return object;
 }
 

@@ -440,17 +440,46 @@ static void add_worst(line *to, const json_t *tables)
     }
 }
 
+// Of a set of scenarios that a backend executed.
+static void add_cases(line *to, const json_t *cases, const json_t *summary)
+{
+    static const char *const bounds[] = {"iteration_time_mape", "bubble_ratio_abs",
+                                         "peak_memory_mape"};
+    const json_t *stated = json_object_get(summary, "bounds");
+    bool bound = false;
+    for (int b = 0; b < 3; b++) {
+        bound = bound || isfinite(report_number(stated, bounds[b]));
+    }
+    say(to, "%.0f of %zu cases executed", report_number(summary, "compared"),
+        json_array_size(cases));
+    if (report_number(summary, "compared") > 0.0) {
+        say(to,
+            "; times predicted within %.1f %% in the mean, bubble within %.4f, peak memory within "
+            "%.2f %%",
+            100.0 * report_number(summary, bounds[0]), report_number(summary, bounds[1]),
+            100.0 * report_number(summary, bounds[2]));
+        say(to, !bound                                                    ? ", no bound stated"
+                : json_is_true(json_object_get(summary, "within_bounds")) ? ", within their bounds"
+                                                                          : ", outside a bound");
+    }
+}
+
 static void add_validation(line *to, const json_t *validation)
 {
+    const json_t *cases = json_object_get(validation, "cases");
     const json_t *tables = json_object_get(validation, "tables");
     const json_t *predicted = json_object_get(validation, "predicted");
     const json_t *error = json_object_get(validation, "error");
+    if (cases != NULL) {
+        add_cases(to, cases, json_object_get(validation, "summary"));
+        return;
+    }
     if (predicted == NULL) {
         const json_t *within = json_object_get(validation, "within_bounds");
         size_t unbound = count_unbound(tables);
         size_t count = json_array_size(tables);
-        say(to, "%zu %s of measured steps", count, tables != NULL ? "tables" : "cases");
-        if (json_is_boolean(within) && (tables == NULL || unbound < count)) {
+        say(to, "%zu tables of measured steps", count);
+        if (json_is_boolean(within) && unbound < count) {
             say(to, ", %s",
                 json_is_false(within) ? "outside a bound"
                 : unbound > 0         ? "those with a bound within it"

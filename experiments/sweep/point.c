@@ -18,7 +18,7 @@
 // The cache keeps so many batches that nobody uses; 16 bytes per sample.
 enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
 
-const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", NULL};
+const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", "cannot_run", NULL};
 
 const char *const sweep_figure_names[] = {
 #define X(name, key) key,
@@ -218,7 +218,10 @@ static sp_status evaluate_scenario(const sweep_evaluator *evaluator, const sp_sc
 
 void sweep_trial_begin(sweep_trial *trial, sweep_status status)
 {
-    *trial = (sweep_trial){.status = status, .fits = SP_FITS_NONE, .median_error = (double)NAN};
+    *trial = (sweep_trial){.status = status,
+                           .fits = SP_FITS_NONE,
+                           .row_tokens = (double)NAN,
+                           .median_error = (double)NAN};
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         trial->figure[f] = (double)NAN;
     }
@@ -242,6 +245,7 @@ static void take_result(const sp_result *result, sweep_trial *trial)
     const sp_layout *layout = &result->layout;
     memcpy(trial->degree, (const int[]){layout->tp, layout->cp, layout->pp, layout->dp},
            sizeof trial->degree);
+    trial->row_tokens = rounded(sp_result_row_tokens(result));
     trial->lossy = !result->lossless;
     if (result->step_error.known) {
         trial->median_error = rounded(result->step_error.median);
@@ -254,18 +258,51 @@ static void take_result(const sp_result *result, sweep_trial *trial)
     snprintf(trial->reason, sizeof trial->reason, "%s", result->oom_diagnosis);
 }
 
-sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *document,
-                                  sweep_status *status, sp_result *result, sp_error *err)
+// Finds what the stack lacks for the point; an error where the point is not evaluated for that.
+static sp_status ask_stack(const sweep_evaluator *evaluator, const sp_scenario *scenario,
+                           sweep_trial *trial, sp_error *err)
+{
+    if (!evaluator->asks_stack ||
+        sweep_point_lack(evaluator->spec, scenario, trial->lacks) == SWEEP_RUNS ||
+        !evaluator->within_stack) {
+        return SP_OK;
+    }
+    const sp_stack *stack = &scenario->memory.stack;
+    trial->status = SWEEP_CANNOT_RUN;
+    return sp_error_set(err, SP_ERR_INFEASIBLE,
+                        "stack %s does not run %s ('slimpack help %s'); --any-schedule tries it",
+                        stack->name, trial->lacks, stack->name);
+}
+
+// Of a trial the status, and what of it follows from the scenario.
+static sp_status evaluate_document(const sweep_evaluator *evaluator, json_t *document,
+                                   sweep_trial *trial, sp_result *result, sp_error *err)
 {
     sp_scenario scenario;
-    *status = SWEEP_INVALID;
+    trial->status = SWEEP_INVALID;
     *result = (sp_result){0};
     sp_status found =
         sp_scenario_from_json_cached(document, "point", evaluator->files, &scenario, err);
-    if (found == SP_OK) {
-        found = evaluate_scenario(evaluator, &scenario, result, status, err);
-        sp_scenario_fini(&scenario);
+    if (found != SP_OK) {
+        return found;
     }
+    found = ask_stack(evaluator, &scenario, trial, err);
+    if (found == SP_OK) {
+        found = evaluate_scenario(evaluator, &scenario, result, &trial->status, err);
+    }
+    bool chosen = found == SP_OK && !scenario.uniform && !scenario.chunks_given &&
+                  sp_strategy_find(scenario.strategy.kind)->chooses_chunks;
+    trial->chunks = chosen ? result->layout.chunks : 0;
+    sp_scenario_fini(&scenario);
+    return found;
+}
+
+sp_status sweep_evaluate_document(const sweep_evaluator *evaluator, json_t *document,
+                                  sweep_status *status, sp_result *result, sp_error *err)
+{
+    sweep_trial trial = {.status = SWEEP_INVALID};
+    sp_status found = evaluate_document(evaluator, document, &trial, result, err);
+    *status = trial.status;
     return found;
 }
 
@@ -291,7 +328,7 @@ static sp_status evaluate(const sweep_evaluator *evaluator, int thread,
 {
     sp_result result;
     json_t *document = sweep_evaluator_scenario(evaluator, thread, digit);
-    sp_status found = sweep_evaluate_document(evaluator, document, &trial->status, &result, err);
+    sp_status found = evaluate_document(evaluator, document, trial, &result, err);
     json_decref(document);
     if (found == SP_OK) {
         take_result(&result, trial);
@@ -372,6 +409,11 @@ static void put_trial(json_t *row, const sweep_trial *trial)
     }
     put_text(row, "strategy", trial->strategy);
     put_text(row, "schedule", trial->schedule);
+    if (trial->chunks > 0) {
+        sp_json_put(row, "chunks_per_rank", json_integer(trial->chunks));
+    }
+    sp_json_put(row, "row_tokens", json_real(trial->row_tokens));
+    put_text(row, "lacks", trial->lacks);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         sp_json_put(row, sweep_figure_names[f], json_real(trial->figure[f]));
     }
@@ -489,8 +531,11 @@ void sweep_trial_take(const json_t *row, sweep_trial *trial)
     for (int d = 0; d < SWEEP_DEGREES; d++) {
         trial->degree[d] = degree(row, sweep_degree_names[d]);
     }
+    trial->chunks = degree(row, "chunks_per_rank");
+    trial->row_tokens = figure(row, "row_tokens");
     snprintf(trial->strategy, sizeof trial->strategy, "%s", text_of(row, "strategy"));
     snprintf(trial->schedule, sizeof trial->schedule, "%s", text_of(row, "schedule"));
+    snprintf(trial->lacks, sizeof trial->lacks, "%s", text_of(row, "lacks"));
     const char *fits = text_of(row, "fits");
     for (int f = 0; sp_fits_names[f] != NULL; f++) {
         trial->fits = strcmp(fits, sp_fits_names[f]) == 0 ? (sp_fits)f : trial->fits;
@@ -504,7 +549,8 @@ bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expect
 {
     bool has_point = json_is_object(json_object_get(row, "point"));
     sweep_trial_take(row, trial);
-    *expected = has_point ? "a status: ok, oom, infeasible or invalid" : "an object with a point";
+    *expected = has_point ? "a status: ok, oom, infeasible, invalid or cannot_run"
+                          : "an object with a point";
     return has_point && trial->status != SWEEP_STATUSES;
 }
 
@@ -887,6 +933,7 @@ sp_status sweep_summary_add(sweep_summary *summary, const sweep_row *row, sp_err
         memcpy(summary->reason[s], trial->reason, sizeof trial->reason);
     }
     summary->written++;
+    summary->beyond += trial->lacks[0] != '\0' && s != SWEEP_CANNOT_RUN;
     if (s == SWEEP_OK && row->notes != NULL) {
         count_warnings(summary, json_object_get(row->notes, "warnings"));
     }

@@ -369,6 +369,18 @@ static sp_status next_combination(runner *run, int64_t *combination, bool *found
 
 // ---- running: lines of an earlier run ----
 
+// Points beyond the stack are evaluated in all of a file's lines, or in none.
+static sp_status same_stack_rule(bool within_stack, const sweep_row *row,
+                                 const sweep_line_place *place, sp_error *err)
+{
+    bool left = row->trial.status == SWEEP_CANNOT_RUN;
+    bool beyond = row->trial.lacks[0] != '\0' && !left;
+    return (within_stack && beyond) || (!within_stack && left)
+               ? sp_error_at(err, SP_ERR_CONTENT, place->path, place->number, 0,
+                             "the file was written %s --any-schedule", beyond ? "with" : "without")
+               : SP_OK;
+}
+
 static sp_status take_line(runner *run, const char *line, size_t bytes, long number, sp_error *err)
 {
     int64_t combination = 0;
@@ -381,6 +393,8 @@ static sp_status take_line(runner *run, const char *line, size_t bytes, long num
     sweep_row row = {.combination = combination};
     status = found ? sweep_line_read(run->spec, line, bytes, &place, &row, err)
                    : sweep_line_of_other(run->spec, &place, "is past the last point", err);
+    status =
+        status == SP_OK ? same_stack_rule(run->options->within_stack, &row, &place, err) : status;
     status = status == SP_OK ? sweep_summary_add(run->summary, &row, err) : status;
     sweep_row_fini(&row);
     return status;
@@ -583,6 +597,8 @@ sp_status sweep_run(const sweep_spec *spec, const char *path, const sweep_run_op
     }
     if (status == SP_OK) {
         sweep_evaluator_init(&run.evaluator, spec, options->threads);
+        run.evaluator.asks_stack = true;
+        run.evaluator.within_stack = options->within_stack;
         const char *advice = "go on with it by --resume, or remove it";
         status = open_file(&run.file, path, options->resume ? NULL : advice, err);
     }
@@ -690,6 +706,10 @@ static sp_status merge_point(const sweep_spec *spec, shard_file *s, int64_t comb
                            "a point is missing: the shard is not finished (--resume goes on)");
     }
     sp_status status = read_point(spec, s, combination, &row, err);
+    if (status == SP_OK && summary->beyond + summary->of_status[SWEEP_CANNOT_RUN] > 0) {
+        const sweep_line_place place = {.path = s->path, .number = s->number};
+        status = same_stack_rule(summary->beyond == 0, &row, &place, err);
+    }
     if (status == SP_OK) {
         fwrite(s->line, 1, (size_t)s->bytes + 1, out);
         status = sweep_summary_add(summary, &row, err);

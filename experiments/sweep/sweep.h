@@ -178,17 +178,57 @@ sp_status sweep_spec_count(const sweep_spec *spec, int64_t *points, sp_error *er
 sp_status sweep_spec_draw(const sweep_spec *spec, int64_t points, int64_t count, sp_prng *prng,
                           int64_t *combinations, sp_error *err);
 
+// ---- what a stack runs ----
+
+// What keeps a stack from running a point.
+typedef enum sweep_lack {
+    SWEEP_RUNS,
+    SWEEP_LACKS_SCHEDULE,
+    SWEEP_LACKS_STRATEGY,
+    SWEEP_LACKS_OTHER, // recomputation, ZeRO stage, parallelism of an axis or batch size
+    SWEEP_LACKS
+} sweep_lack;
+
+// What a point asks of its stack, of settings that are chosen among several; NULL, negative or 0
+// where a setting is stated, which is then taken as the stack's.
+typedef struct sweep_asked {
+    bool tensor, pipeline; // of several ranks
+    const char *schedule;  // of such a pipeline
+    const char *strategy, *recompute;
+    const char *exchange; // of keys and values, over several ranks
+    int zero;
+    // Samples of one length each fill a row, so that their number in a step is that of rows. Of
+    // other lengths (0) the strategy makes as many rows as there are, and a data loader rounds
+    // them.
+    int64_t samples, dp, rows; // rows of a micro-batch
+} sweep_asked;
+
+enum { SWEEP_LACKED = 96 };
+
+// What the stack lacks (sp_stack_abilities), with its name in `lacks`, such as "schedule zb-v"; ""
+// where it runs all.
+sweep_lack sweep_lack_of(const sp_stack *stack, const sweep_asked *asked, char lacks[SWEEP_LACKED]);
+
+// Has the grid several values for the setting, or for what it is a part of?
+bool sweep_spec_chooses(const sweep_spec *spec, const char *path);
+
+// The same of a point, whose scenario is read: what the base or an axis of one value states is
+// taken as the stack's.
+sweep_lack sweep_point_lack(const sweep_spec *spec, const sp_scenario *scenario,
+                            char lacks[SWEEP_LACKED]);
+
 // ---- a point and its line ----
 
 // One point of a sweep: from its scenario to its line in a results file, a JSON object, and back.
 
 // ok: fits; oom: evaluated, needs more memory than there is; infeasible: strategy or schedule
-// cannot; invalid: no scenario.
+// cannot; invalid: no scenario; cannot_run: the scenario's stack cannot, and it is not evaluated.
 typedef enum sweep_status {
     SWEEP_OK,
     SWEEP_OOM,
     SWEEP_INFEASIBLE,
     SWEEP_INVALID,
+    SWEEP_CANNOT_RUN,
     SWEEP_STATUSES
 } sweep_status;
 
@@ -233,6 +273,9 @@ typedef struct sweep_trial {
     sweep_status status;
     int degree[SWEEP_DEGREES];       // 0: not evaluated
     char strategy[32], schedule[32]; // "": not evaluated
+    int chunks;                      // of each pipeline rank, where they were chosen; else 0
+    double row_tokens;               // that were chosen (sp_result_row_tokens)
+    char lacks[SWEEP_LACKED];        // its stack, of what the point asks; "": nothing
     double figure[SWEEP_FIGURE_COUNT];
     double stall_ms; // of its time, because it does not fit well; no part of a line
     sp_fits fits;
@@ -252,6 +295,8 @@ typedef struct sweep_evaluator {
     json_t **documents; // the threads' own copies of the spec's, made when first used; owned
     sp_scenario_cache *files;
     struct sweep_batch_cache *batches; // most points differ in layout alone: equal workloads share
+    bool asks_stack;                   // what points lack of their stack stands in their trials
+    bool within_stack;                 // and those that lack anything are not evaluated
     // Figures that no line holds are left out, and so are the settings with which a point out of
     // memory would fit: up to 25 whole steps, which are mostly other points of the sweep.
     sp_evaluate_options options;
@@ -364,6 +409,7 @@ typedef struct sweep_summary {
     int64_t resumed; // found in the file
     int64_t written; // lines in the file now
     int64_t of_status[SWEEP_STATUSES];
+    int64_t beyond; // points that were evaluated though their stack cannot run them
     char reason[SWEEP_STATUSES][SP_ERROR_TEXT]; // the first of each
     int group_axes[SWEEP_AXES];                 // by which points are grouped
     int group_axis_count;
@@ -445,9 +491,10 @@ void sweep_choice_end(sweep_choice *choice);
 enum { SWEEP_MOST_THREADS = 1024 };
 
 typedef struct sweep_run_options {
-    int threads; // 1 to SWEEP_MOST_THREADS
-    bool resume; // go on with a file that is there
-    bool quiet;  // no progress
+    int threads;       // 1 to SWEEP_MOST_THREADS
+    bool resume;       // go on with a file that is there
+    bool quiet;        // no progress
+    bool within_stack; // points that their stack cannot run are not evaluated
     sweep_choice_options choice;
 } sweep_run_options;
 

@@ -432,6 +432,51 @@ int64_t sweep_layout_number(const sweep_spec *spec, const int64_t digit[SWEEP_AX
     return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
 
+// The value of a setting that the search chooses; NULL: it does not.
+static const char *chosen_name(const sweep_spec *spec, const int64_t digit[SWEEP_AXES],
+                               const char *path)
+{
+    return sweep_layout_chooses(spec, path)
+               ? json_string_value(sweep_layout_value(spec, digit, path))
+               : NULL;
+}
+
+static int64_t chosen_number(const sweep_spec *spec, const int64_t digit[SWEEP_AXES],
+                             const char *path, int64_t otherwise)
+{
+    return sweep_layout_chooses(spec, path) ? sweep_layout_number(spec, digit, path, otherwise)
+                                            : otherwise;
+}
+
+sweep_lack sweep_layout_lack(const sp_scenario *scenario, const sweep_layouts_options *options,
+                             const sweep_spec *spec, int strategy, const int64_t digit[SWEEP_AXES])
+{
+    char lacks[SWEEP_LACKED];
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_workload_spec *workload = &scenario->workload;
+    bool batch = sweep_layout_chooses(spec, "parallel.dp") ||
+                 sweep_layout_chooses(spec, "schedule.microbatch_samples");
+    sweep_asked asked = {
+        .tensor = chosen_number(spec, digit, "parallel.tp", 1) > 1,
+        .pipeline = chosen_number(spec, digit, "parallel.pp", 1) > 1,
+        .strategy = options->strategies_stated ? NULL : options->strategies[strategy],
+        .recompute = chosen_name(spec, digit, "memory.recompute"),
+        .exchange = chosen_name(spec, digit, "stack.cp_overlap"),
+        .zero = (int)chosen_number(spec, digit, "parallel.zero", -1),
+        .samples = batch && workload->uniform_tokens > 0 ? workload->samples_per_batch : 0,
+        .dp = sweep_layout_number(spec, digit, "parallel.dp", scenario->layout.dp),
+        .rows = sweep_layout_number(spec, digit, "schedule.microbatch_samples", 1)};
+    if (!scenario->cp_overlap_given && asked.exchange == NULL &&
+        chosen_number(spec, digit, "parallel.cp", 1) > 1) {
+        asked.exchange = sp_cp_overlap_names[stack->cp_overlap];
+    }
+    // Without a pipeline all schedules are one.
+    if (options->schedules == NULL && sweep_layout_number(spec, digit, "parallel.pp", 1) > 1) {
+        asked.schedule = chosen_name(spec, digit, "schedule.kind");
+    }
+    return options->within_stack ? sweep_lack_of(stack, &asked, lacks) : SWEEP_RUNS;
+}
+
 // ---- points ----
 
 static bool is_first(const sweep_spec *spec, const int64_t digit[SWEEP_AXES], const char *path)

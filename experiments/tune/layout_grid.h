@@ -31,4 +31,9 @@ const json_t *sweep_layout_value(const sweep_spec *spec, const int64_t digit[SWE
 int64_t sweep_layout_number(const sweep_spec *spec, const int64_t digit[SWEEP_AXES],
                             const char *path, int64_t otherwise);
 
+// What keeps the stack from running the point of a strategy's grid; settings with one value are
+// stated, and no choice of the search.
+sweep_lack sweep_layout_lack(const sp_scenario *scenario, const sweep_layouts_options *options,
+                             const sweep_spec *spec, int strategy, const int64_t digit[SWEEP_AXES]);
+
 #endif

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/tune/abilities.h"
 #include "experiments/tune/layout_grid.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
@@ -163,7 +162,7 @@ static sp_status bound_points(finder *f, sp_error *err)
     f->states = sp_calloc((size_t)f->works, sizeof *f->states);
     for (int64_t i = 0; i < all->count; i++) {
         int64_t work = work_of(f, &all->point[i]);
-        if (all->point[i].lacks != SWEEP_CANNOT_RUN && f->bound_ms[work] == 0.0) {
+        if (all->point[i].lacks != SWEEP_LACKS_OTHER && f->bound_ms[work] == 0.0) {
             f->bound_ms[work] = -1.0;
             f->wanted[f->wanted_count++] = work;
         }
@@ -673,7 +672,7 @@ static sp_status evaluate_all(finder *f, sp_error *err)
     sp_progress progress;
     for (int64_t i = 0; i < all->count; i++) {
         f->order[f->order_count] = &all->point[i];
-        f->order_count += all->point[i].lacks != SWEEP_CANNOT_RUN;
+        f->order_count += all->point[i].lacks != SWEEP_LACKS_OTHER;
     }
     qsort((void *)f->order, (size_t)f->order_count, sizeof *f->order, by_promise);
     int64_t cheap = end_of_phase(f, 1);
@@ -775,8 +774,8 @@ static void rank_points(sweep_layouts *all)
         sweep_layout *point = &all->point[i];
         bool known = point->evaluated || point->trial.status == SWEEP_OOM; // or too big
         all->of_status[point->trial.status] += known;
-        all->cannot_run += point->lacks == SWEEP_CANNOT_RUN;
-        all->untried -= known || point->lacks == SWEEP_CANNOT_RUN;
+        all->cannot_run += point->lacks == SWEEP_LACKS_OTHER;
+        all->untried -= known || point->lacks == SWEEP_LACKS_OTHER;
         if (point->evaluated && point->trial.status == SWEEP_OK) {
             bool runs = point->lacks == SWEEP_RUNS;
             sweep_layout ***list = runs ? &all->ranked : &all->beyond;
@@ -988,7 +987,7 @@ static void note_lacks(const finder *f, const sp_scenario *scenario, int64_t fir
         const sweep_spec *spec = &f->layouts->spec[point->strategy];
         int64_t digit[SWEEP_AXES];
         sweep_spec_digits(spec, point->combination, digit);
-        point->lacks = sweep_lack_of(scenario, f->options, spec, point->strategy, digit);
+        point->lacks = sweep_layout_lack(scenario, f->options, spec, point->strategy, digit);
     }
 }
 

@@ -44,15 +44,6 @@ typedef struct sweep_layouts_options {
     bool quiet; // no progress
 } sweep_layouts_options;
 
-// What keeps a stack from running a point.
-typedef enum sweep_lack {
-    SWEEP_RUNS,
-    SWEEP_LACKS_SCHEDULE,
-    SWEEP_LACKS_STRATEGY,
-    SWEEP_CANNOT_RUN, // recomputation, ZeRO stage, parallelism of an axis, exchange or batch size
-    SWEEP_LACKS
-} sweep_lack;
-
 // A strategy at a layout, with a schedule, recomputation and budget.
 typedef struct sweep_layout {
     int strategy; // index in the options

@@ -240,6 +240,17 @@ static double batches_of(const sp_result *result)
     return (double)result->batch_count;
 }
 
+double sp_result_row_tokens(const sp_result *result)
+{
+    double sum = 0.0;
+    double chosen = 0.0;
+    for (size_t i = 0; i < result->batch_count; i++) {
+        sum += (double)result->batches[i].facts.row_tokens;
+        chosen += result->batches[i].facts.row_tokens > 0;
+    }
+    return chosen > 0.0 ? sum / chosen : (double)NAN;
+}
+
 double sp_result_iteration_ms(const sp_result *result)
 {
     return result->iteration_ns / batches_of(result) / SP_NS_PER_MS;

@@ -67,6 +67,7 @@ typedef struct sp_batch_facts {
     int64_t delayed_tokens;  // of samples that it left for later batches
     int64_t cut_tokens;      // trained, of pieces that do not see the beginning of their document
     int64_t microbatches;    // forward packs
+    int64_t row_tokens;      // that the strategy chose (sp_packing); 0: it did not
     double model_flops;      // causal pairs, forward and 2x backward, trained tokens
     double full_flops;       // model_flops with all pairs
     double hardware_flops;   // model_flops with recomputation
@@ -171,6 +172,9 @@ SP_API void sp_result_fini(sp_result *result);
 // Derived figures. Those that are no sums over a step (ratios, bounds) are NAN where they are not
 // defined.
 SP_API double sp_result_iteration_ms(const sp_result *result);
+// Tokens of a row that the strategy chose, the mean over the batches for which it did; NAN: for
+// none.
+SP_API double sp_result_row_tokens(const sp_result *result);
 // The mean rank's step by kind of time, in ms a batch: the parts add up to the iteration less the
 // stalls of a tight allocator. Communication is counted where computation does not hide it; PP is
 // the waiting for transfers between stages.

@@ -163,6 +163,11 @@ static double mean_overload(const sp_result *result)
     return result->sum.overload.mean / batches_of(result);
 }
 
+static bool chooses_rows(const sp_result *result)
+{
+    return isfinite(sp_result_row_tokens(result));
+}
+
 static bool hides_experts(const sp_result *result)
 {
     return result->overlaps_experts;
@@ -409,6 +414,11 @@ static const row rows[] = {
     KEY("chunks_per_rank", "Model chunks of each pipeline rank.", .json = json_chunks),
     KEY("stage_layers", "Layers of each virtual stage, where shares are not equal.",
         .json = json_stage_layers),
+    NUMBER("row_tokens",
+           "Tokens of a row, or of what a data-parallel rank takes of a pack, that the strategy "
+           "chose, the mean over the batches.",
+           "row tokens", 0, false, RANK(10), .figure.least = 1, .number = sp_result_row_tokens,
+           .is_there = chooses_rows),
     NUMBER("iteration_ms", "Milliseconds of a step, the mean over the batches.", "iteration ms", 1,
            false, LESS_IS_BETTER, .number = sp_result_iteration_ms),
     NUMBER("bubble_ratio",

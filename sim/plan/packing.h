@@ -80,6 +80,9 @@ typedef struct sp_packing {
     size_t delayed_count;
     int64_t spare_bytes;  // of memory that an order by room (packflow) leaves unused on every rank
     bool whole_backwards; // packflow runs no input gradients apart where it might
+    // The strategy chose so many tokens for a row, or for what a data-parallel rank takes of a
+    // pack; 0: the scenario states them, or they follow from it.
+    int64_t row_tokens;
 } sp_packing;
 
 void sp_packing_init(sp_packing *packing, const sp_batch *batch, int dp);

@@ -209,6 +209,7 @@ static void read_batch(reader *r, const json_t *json)
     r->batch->cut_tokens = sp_object_int(&object, "cut_tokens", 0, 0, r->batch->total_tokens);
     bool whole_backwards = sp_object_bool(&object, "whole_backwards", false);
     bool regrouped = sp_object_bool(&object, "regrouped", false);
+    int64_t row_tokens = sp_object_int(&object, "row_tokens", 0, 1, INT64_MAX);
     const json_t *forward = array_member(&object, "forward_packs");
     const json_t *backward = array_member(&object, "backward_packs");
     const json_t *stages = array_member(&object, "stages");
@@ -223,6 +224,7 @@ static void read_batch(reader *r, const json_t *json)
     read_packs(r, forward, "forward_packs", &packing->forward);
     read_packs(r, backward, "backward_packs", &packing->backward);
     packing->whole_backwards = whole_backwards;
+    packing->row_tokens = row_tokens;
     merge_sides(r, backward, regrouped);
     read_left_out(r, dropped, delayed);
     sp_plan_init(r->plan, r->layout, packing);
@@ -596,6 +598,9 @@ static void write_samples(sp_writer *out, const sp_packing *packing)
     }
     if (packing->whole_backwards) {
         sp_write(out, ", \"whole_backwards\": true");
+    }
+    if (packing->row_tokens > 0) {
+        sp_write(out, ", \"row_tokens\": %lld", (long long)packing->row_tokens);
     }
 }
 

@@ -5,7 +5,8 @@
 // samples those listed are pieces (strategy concat), "cut_tokens" how many tokens are trained that
 // do not see the beginning of their document, "whole_backwards" that they were packed without
 // input gradients apart for lack of memory, "regrouped" that backward packs which are the forward
-// packs are a list of their own all the same. What forming the batches did to the samples stands
+// packs are a list of their own all the same, "row_tokens" how long rows are by the strategy's
+// choice. What forming the batches did to the samples stands
 // behind them ("over_length", "left_over", "lengths_started_again"), and so do the "reason" why a
 // plan does not fit the memory, the "settings" that were tried for it, and "curtailed" where a
 // bound of work ended the search for it. An action that runs side by side with the next one ends in

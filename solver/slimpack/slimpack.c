@@ -44,6 +44,9 @@ static sp_status try_packs(const sp_strategy_input *input, const sp_strategy_inp
     if (status != SP_OK) {
         return sp_i_only_fatal(status, &own, err);
     }
+    if (with != input) {
+        packing.row_tokens = with->scenario->strategy.rank_tokens; // a budget that is tried
+    }
     status = counts_blocks ? sp_step_judge_blocks(input, &packing, outcome, tried, err)
                            : sp_step_judge(input, &packing, tried, err);
     if (status != SP_OK) {

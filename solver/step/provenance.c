@@ -466,6 +466,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     if (packing->batch->documents > 0) {
         facts->samples = (int64_t)packing->batch->documents;
     }
+    facts->row_tokens = packing->row_tokens;
     facts->cut_tokens = sp_packing_cut_tokens(packing);
     facts->dropped_tokens = tokens_of(packing->batch, packing->dropped, packing->dropped_count);
     facts->delayed_tokens = tokens_of(packing->batch, packing->delayed, packing->delayed_count);

@@ -108,6 +108,7 @@ sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *pac
     sp_status status = sp_i_search(&lengths, &best, &outcome, err);
     if (status == SP_OK) {
         pack_rows_of(input, nth_length(input, best), packing);
+        packing->row_tokens = nth_length(input, best);
     }
     return status;
 }

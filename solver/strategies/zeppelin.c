@@ -134,7 +134,11 @@ sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing
         status = sp_i_search(&ways, &best, &outcome, err);
     }
     const way taken = nth_way(input, best);
-    return status == SP_OK ? pack(input, &taken, packing, err) : status;
+    status = status == SP_OK ? pack(input, &taken, packing, err) : status;
+    if (status == SP_OK && scenario->strategy.rank_tokens == 0) {
+        packing->row_tokens = taken.rank_tokens;
+    }
+    return status;
 }
 
 // Where another exchange than a ring is stated, it is that of all packs.

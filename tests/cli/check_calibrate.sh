@@ -79,6 +79,34 @@ grep -q '"kept_steps": 15' logged.json || complain "kept steps: $(grep kept_step
 printf '%s\n' 'no step' >nothing.log
 "$program" validate a.json --log nothing.log -q 2>/dev/null && complain "a log without steps is taken"
 
+# A table with a map beside a scenario with its log: each is found as by itself. Empty cells are as the map's base has
+# them or, where that states nothing, as by default.
+head -1 runs.csv | sed 's/iteration_ms/ms/; s/workload.context/context/; s/$/,schedule.kind,memory.recompute/' >mapped.csv
+sed '1d; s/$/,,/' runs.csv >>mapped.csv
+cat >own_map.json <<'MAP'
+{"schema": "slimpack/measurements/1", "measured": {"column": "ms", "is": "iteration_ms"},
+ "base": {"model": "llama-13b", "memory": {"recompute": "none"}},
+ "columns": {"model": "model", "cluster": "cluster", "parallel.tp": "parallel.tp", "parallel.pp": "parallel.pp",
+   "workload.uniform": "workload.uniform", "context": "workload.context", "workload.samples_per_batch": "workload.samples_per_batch",
+   "schedule.kind": "schedule.kind", "memory.recompute": "memory.recompute"}}
+MAP
+sed 's/"tables": {"runs": {"folds": 3}}/"tables": {"mapped": {}, "b": {}}/' fit.json >fit_mixed.json
+mixed() { # OUTPUT TABLE: sources in either order
+    "$program" calibrate --from-measurements "b.json,$2" --map own_map.json --log b.log --fit fit_mixed.json -o "$1" --json --quiet
+}
+mixed mine_mixed.json mapped.csv >out_mixed.json || complain "the fit to a table with a map and a log failed"
+rate_of() { tr -d ' \n' <"$1" | grep -o '"tflops":[0-9.]*' | head -1; }
+expect "what a map and a log are fitted with" '"tflops":450' "$(rate_of mine_mixed.json | sed 's/\.0*$//; s/449\.99*[0-9]*$/450/; s/450\.0*[0-9]*$/450/')"
+cp mapped.csv empty.csv
+sed -i 's/,,$/,1f1b,none/' mapped.csv
+mixed stated_mixed.json mapped.csv >out_stated.json || complain "the fit to stated cells failed"
+cmp out_mixed.json out_stated.json && cmp mine_mixed.json stated_mixed.json || complain "empty cells are not as their default"
+sed 's/,,$/,gpipe,full/' empty.csv >mapped.csv
+mixed other_mixed.json mapped.csv >out_other.json || complain "the fit to other cells failed"
+cmp -s mine_mixed.json other_mixed.json && complain "the cells change nothing"
+message=$("$program" calibrate --from-measurements b.json --map own_map.json --log b.log --fit fit_mixed.json 2>&1)
+expect "a map without a table" "error: 1 maps for 0 tables: give one --map for each" "$message"
+
 # Everything is the same with other numbers of threads, and as JSON nothing else is printed; what rows
 # warn of stands in it.
 for jobs in 1 3; do

@@ -44,7 +44,7 @@ scenarios() {
 }
 
 without_times() {
-    sed -E 's/"(solver_ms|simulate_ms)": *[0-9.eE+-]+/"\1": 0/; /^  "(error_range|waiting_risk)": \{/,/^  \},?$/d; /^  "(error_range|waiting_risk|not_validated|fit_probability)": /d'
+    sed -E 's/"(solver_ms|simulate_ms)": *[0-9.eE+-]+/"\1": 0/; s/, "row_tokens": [0-9]+//; /^  "(error_range|waiting_risk)": \{/,/^  \},?$/d; /^  "(error_range|waiting_risk|not_validated|fit_probability|row_tokens)": /d'
 }
 hash() {
     sha256sum | cut -c 1-16

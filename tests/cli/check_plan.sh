@@ -159,4 +159,29 @@ for file in plan best; do
     grep -q '"\.\./data/own\.json"' here/out/$file.json || complain "$file.json does not name the profile beside it"
 done
 grep -q '"group"' here/out/best.json && complain "tune writes a group of a schedule that does not interleave"
+
+# How long rows are by the strategy's choice stands in plan, result, table and line: no row is longer, and a plan that is
+# read again says the same.
+cat >rows.json <<'SPEC'
+{"model": "llama-7b", "cluster": "h800-8", "nodes": 2, "parallel": {"tp": 2, "pp": 4},
+ "workload": {"lengths": "wikipedia", "context": 131072, "samples_per_batch": 512}, "memory": {"recompute": "full"},
+ "strategy": {"kind": "packed-tuned"}}
+SPEC
+"$program" plan rows.json -o rows.plan --quiet >/dev/null 2>&1 || complain "no plan of chosen rows"
+chosen=$(sed -n 's/.*"row_tokens": \([0-9]*\).*/\1/p' rows.plan)
+longest=$(sed -n '/"forward_packs"/,/"backward_packs"\|"stages"/p' rows.plan | grep '"slices"' |
+    awk '{sum = 0; while (match($0, /"tokens": [0-9]+/)) {sum += substr($0, RSTART + 10, RLENGTH - 10); $0 = substr($0, RSTART + RLENGTH)}
+          most = sum > most ? sum : most} END {print most}')
+[ "${longest:-0}" -gt 0 ] && [ "$longest" -le "${chosen:-0}" ] || complain "rows of $longest tokens where $chosen were chosen"
+[ "$chosen" -lt 131072 ] || complain "the context was chosen"
+of_result() { "$program" "$@" --json --quiet 2>/dev/null | sed -n 's/.*"row_tokens": \([0-9]*\).*/\1/p'; }
+expect "chosen rows of a result" "$chosen" "$(of_result simulate rows.json)"
+expect "chosen rows of a plan" "$chosen" "$(of_result simulate rows.plan)"
+expect "chosen rows of a comparison" "$chosen" "$(of_result compare rows.json --strategies packed,packed-tuned)"
+expect "no chosen rows of packed" "" "$(of_result simulate rows.json --set strategy.kind=packed)"
+"$program" compare rows.json --strategies packed,packed-tuned --quiet --wide 2>/dev/null | grep -q 'row tokens' || complain "no column of chosen rows"
+printf '{"base": %s, "grid": {"strategy.kind": ["packed-tuned"]}}\n' "$(cat rows.json)" >rows.sweep
+expect "chosen rows of a sweep" "$chosen" "$("$program" sweep rows.sweep -o rows.jsonl --quiet --json | sed -n 's/.*"row_tokens": \([0-9]*\).*/\1/p')"
+expect "chosen rows of a sweep's file" "$chosen" "$("$program" sweep rows.sweep -o rows.jsonl --resume --quiet | sed -n 's/.*rows of \([0-9]*\).*/\1/p')"
+
 exit "$failed"

@@ -322,6 +322,44 @@ expect "points of dp 2" "8,1,ok" "$(chosen "dp == 2")"
 expect "points of dp 8" "2,1,ok" "$(chosen "parallel.dp == 8 && cp == 1")"
 expect "points of pp 4" "2,4,invalid 8,4,invalid" "$(chosen "pp == 4")"
 
+# Points beyond the stack are lines of their own: not evaluated, or with --any-schedule with what
+# their stack lacks. Files, shards and merged ones are of one kind.
+cat >stack.json <<'SPEC'
+{"base": {"model": {"layers": 4, "hidden": 64, "ffn": 128, "heads": 8, "vocab": 100}, "nodes": 1, "stack": "megatron-core-2025",
+          "workload": {"uniform": 64, "samples_per_batch": 16}},
+ "grid": {"schedule.kind": ["1f1b", "zb-h1"], "parallel.pp": [1, 2], "parallel.tp": [1, 2]}}
+SPEC
+by_status() { cut -d, -f "$1" | sort | uniq -c | tr -s ' \n' ' '; }
+listed() { "$program" sweep stack.json --quiet --csv "$@" | tail -n +2; }
+expect "within the stack" " 2 cannot_run 6 ok " "$(listed -o within.jsonl | by_status 4)"
+expect "points that it cannot run" "zb-h1,2,1,cannot_run zb-h1,2,2,cannot_run" \
+    "$(listed -o within.jsonl --resume --where "status == 'cannot_run'" | cut -d, -f 1-4 | paste -sd ' ')"
+expect "the front of points within" 0 \
+    "$(listed -o within.jsonl --resume --pareto iteration_ms,bubble_ratio | grep -c '^zb-h1,2')"
+grep '"zb-h1","parallel.pp":2' within.jsonl | grep -q '"lacks":"schedule zb-h1"' || complain "what the stack lacks"
+expect "beyond the stack" " 8 ok " "$(listed -o beyond.jsonl --any-schedule | by_status 4)"
+expect "lines that lack something" 2 "$(grep -c '"lacks":"schedule zb-h1"' beyond.jsonl)"
+sed 's/"1f1b", //' stack.json >stated.json
+expect "a stated schedule is the stack's" 0 \
+    "$("$program" sweep stated.json -o stated.jsonl --quiet --csv | grep -c cannot_run)"
+refused() { # MESSAGE ARGUMENT...
+    message=$1
+    shift
+    expect "$message" "error: $message" "$("$program" "$@" --quiet 2>&1)"
+}
+refused "within.jsonl:7: the file was written without --any-schedule" sweep stack.json -o within.jsonl --resume --any-schedule
+refused "beyond.jsonl:7: the file was written with --any-schedule" sweep stack.json -o beyond.jsonl --resume
+for i in 1 2; do
+    "$program" sweep stack.json --shard $i/2 -o in$i.jsonl --quiet >/dev/null
+    "$program" sweep stack.json --shard $i/2 -o over$i.jsonl --any-schedule --quiet >/dev/null
+done
+"$program" merge stack.json in2.jsonl in1.jsonl -o merged_in.jsonl --quiet >/dev/null || complain "shards within"
+cmp merged_in.jsonl within.jsonl || complain "merged within"
+"$program" merge stack.json over1.jsonl over2.jsonl -o merged_over.jsonl --quiet >/dev/null || complain "shards beyond"
+cmp merged_over.jsonl beyond.jsonl || complain "merged beyond"
+"$program" merge stack.json in1.jsonl over2.jsonl -o mixed.jsonl --quiet >/dev/null 2>messages && complain "mixed shards"
+grep -q 'over2.jsonl:.: the file was written with --any-schedule' messages || complain "mixed shards: $(cat messages)"
+
 # What points warn of is told by kind, also of those that a file holds already.
 cat >warned.json <<'SPEC'
 {"base": {"model": {"layers": 2, "hidden": 64, "ffn": 128, "heads": 8, "vocab": 100}, "parallel": {"dp": 2},

@@ -153,6 +153,21 @@ fi
 "$program" tune model.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet --current parallel.tp=2 | head -n 1 |
     grep -q 'x what you name as current' || complain "the current layout is not compared with"
 
+# What the user runs is also taken from a launch file or a scenario: its time is that of the imported scenario.
+cat >train.sh <<'END'
+torchrun --nproc_per_node 4 pretrain_gpt.py --num-layers 4 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 \
+    --seq-length 8192 --max-position-embeddings 8192 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 \
+    --micro-batch-size 1 --global-batch-size 8 --vocab-size 1000 --bf16
+END
+"$program" import train.sh -o imported.json --quiet >/dev/null 2>&1 || complain "the launch file is not read"
+imported=$("$program" simulate imported.json --set model=model.json --json --quiet | sed -n 's/^  "iteration_ms": \([0-9.]*\),/\1/p')
+for file in train.sh imported.json; do
+    "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current $file >current.json
+    expect "the time of $file" "$imported" "$(sed -n 's/^  "current_ms": \([0-9.]*\),*$/\1/p' current.json)"
+done
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --current missing.sh >/dev/null 2>&1
+expect "exit of a current file that is not there" 3 "$?"
+
 # What --set states stays: the degrees make the GPUs all the same, and what is found is the best that a search of all
 # points finds there.
 wide() { "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet "$@"; }

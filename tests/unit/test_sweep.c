@@ -6,6 +6,7 @@
 #include "experiments/sweep/sweep.h"
 #include "sim/base/parallel.h"
 #include "sim/base/prng.h"
+#include "solver/strategy.h"
 
 static void must_read(const char *text, sweep_spec *spec)
 {
@@ -269,6 +270,118 @@ TEST(lines_hold_their_warnings)
     sweep_evaluator_fini(&evaluator);
     json_decref(document);
     json_decref(lines);
+}
+
+// ---- what a stack runs ----
+
+static void read_stack_grid(const char *stack, const char *grid, sweep_spec *spec)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{'base': " TINY_MODEL "'cluster': 'h800-8', 'stack': '%s', 'parallel': {'dp': 2}, "
+             "'workload': {'uniform': 512, 'samples_per_batch': 12}}, 'grid': {'model.layers': "
+             "[4], %s}}",
+             stack, grid);
+    must_read(text, spec);
+}
+
+// Reads the scenario of a grid's first point, and finds what its stack lacks. False: the point is
+// no scenario.
+static bool find_lack(const char *stack, const char *grid, char lacks[SWEEP_LACKED])
+{
+    sweep_spec spec;
+    sp_scenario scenario;
+    sp_error ignored = {0};
+    read_stack_grid(stack, grid, &spec);
+    json_t *document = sweep_spec_scenario(&spec, spec.document, (const int64_t[SWEEP_AXES]){0});
+    bool read = sp_scenario_from_json(document, "point", NULL, 0, &scenario, &ignored) == SP_OK;
+    if (read) {
+        bool runs = sweep_point_lack(&spec, &scenario, lacks) == SWEEP_RUNS;
+        assert_int_equal(runs, lacks[0] == '\0');
+        sp_scenario_fini(&scenario);
+    }
+    json_decref(document);
+    sweep_spec_fini(&spec);
+    return read;
+}
+
+// Evaluates the first point of a grid within its stack, or beyond it; true: it was left out.
+static bool leaves_out(const char *stack, const char *grid, bool within, sweep_trial *trial)
+{
+    sweep_spec spec;
+    sweep_evaluator evaluator;
+    read_stack_grid(stack, grid, &spec);
+    sweep_evaluator_init(&evaluator, &spec, 1);
+    evaluator.asks_stack = true;
+    evaluator.within_stack = within;
+    must_succeed(sweep_evaluate_point(&evaluator, 0, 0, trial, NULL, ERR));
+    sweep_evaluator_fini(&evaluator);
+    sweep_spec_fini(&spec);
+    return trial->status == SWEEP_CANNOT_RUN;
+}
+
+// A value among several has to be one of the stack's list, and one that is stated has not.
+static void check_names(const char *stack, const char *list, const char *kind, const char *format,
+                        const char *const *names)
+{
+    for (int i = 0; names[i] != NULL; i++) {
+        char grid[256];
+        char expected[SWEEP_LACKED] = "";
+        char lacks[SWEEP_LACKED];
+        if (!sp_stack_lists(list, names[i])) {
+            snprintf(expected, sizeof expected, "%s %s", kind, names[i]);
+        }
+        snprintf(grid, sizeof grid, format, names[i], names[i > 0 ? 0 : 1]);
+        if (!find_lack(stack, grid, lacks)) { // recomputation of what the model has not
+            assert_string_equal(names[i], sp_recompute_names[SP_RECOMPUTE_MLA_UP_PROJ]);
+            continue;
+        }
+        assert_string_equal(lacks, expected);
+        char *second = strrchr(grid, ',');
+        memmove(second, strchr(second, ']'), strlen(strchr(second, ']')) + 1);
+        assert_true(find_lack(stack, grid, lacks));
+        assert_string_equal(lacks, "");
+    }
+}
+
+TEST(points_are_within_their_stack)
+{
+    static const char *const stages[] = {"0", "1", "2", "3", NULL};
+    for (int i = 0; sp_stack_builtin_name(i) != NULL; i++) {
+        const char *name = sp_stack_builtin_name(i);
+        sp_stack stack = {0};
+        assert_true(sp_stack_builtin(name, &stack));
+        const sp_stack_abilities can = sp_stack_abilities_of(&stack);
+        check_names(name, can.strategies, "strategy", "'strategy.kind': ['%s', '%s']",
+                    sp_strategy_names);
+        check_names(name, can.recomputes, "recompute", "'memory.recompute': ['%s', '%s']",
+                    sp_recompute_names);
+        check_names(name, can.zero, "zero", "'parallel.zero': [%s, %s]", stages);
+        check_names(name, can.schedules, "schedule",
+                    "'parallel.pp': [2], 'schedule.kind': ['%s', '%s']", sp_schedule_names);
+    }
+}
+
+// Of 12 samples of one length 4 of 8 replicas would have none; of other lengths the loader rounds.
+TEST(whole_batches_are_divided)
+{
+    sweep_trial trial;
+    static const char degrees[] = "'parallel.dp': [8, 1]";
+    static const char lengths[] = "'parallel.dp': [8, 1], 'workload.lengths': [[512, 100]]";
+    assert_true(leaves_out("megatron-core-2025", degrees, true, &trial));
+    assert_string_equal(trial.lacks, "12 samples over dp 8 with 1 rows");
+    assert_false(leaves_out("megatron-core-2025", "'parallel.dp': [4, 1]", true, &trial));
+    assert_false(leaves_out("megatron-core-2025", lengths, true, &trial));
+    assert_false(leaves_out("ours", degrees, true, &trial));
+    assert_true(leaves_out("megatron-deepspeed-2022", "'parallel.cp': [2, 1]", true, &trial));
+    assert_string_equal(trial.lacks, "context parallelism");
+    assert_true(leaves_out("trl-2025", "'parallel.pp': [2, 1]", true, &trial));
+    assert_string_equal(trial.lacks, "pipeline parallelism");
+    assert_non_null(strstr(trial.reason, "--any-schedule"));
+    // Beyond the stack the point is evaluated, and keeps what its stack lacks.
+    assert_false(leaves_out("trl-2025", "'parallel.pp': [2, 1]", false, &trial));
+    assert_int_equal(trial.status, SWEEP_OK);
+    assert_string_equal(trial.lacks, "pipeline parallelism");
 }
 
 // The sample that needs the most, and no settings: those are other points.
