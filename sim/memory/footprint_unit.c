@@ -26,7 +26,7 @@ typedef struct unit {
     sp_unit_sizes size;
     bool gathered_inputs; // column-parallel layers keep them so
     const sp_stack *stack;
-    unsigned conditions;    // of the layer
+    uint64_t conditions;    // of the layer
     int64_t input;          // of a column-parallel layer, as it is kept
     int64_t score_buffer;   // kept from step to step
     int64_t dropped_scores; // score tensors that the mode rebuilds

@@ -13,7 +13,7 @@
 
 // Is the tensor read by the backward? Inputs of frozen projections are not, but for the output of
 // flash attention.
-static bool is_read(sp_layer_tensor_id id, unsigned conditions)
+static bool is_read(sp_layer_tensor_id id, uint64_t conditions)
 {
     switch (id) {
     case SP_TENSOR_NORM1:
@@ -31,7 +31,7 @@ static bool is_read(sp_layer_tensor_id id, unsigned conditions)
 }
 
 // With a frozen head none reads its input, but a loss by chunks has its gradient there.
-static bool has_row(sp_layer_tensor_id id, unsigned conditions)
+static bool has_row(sp_layer_tensor_id id, uint64_t conditions)
 {
     bool unread = (conditions & SP_IF_TRAINED) == 0 && (conditions & SP_IF_WHOLE_LOSS) != 0;
     return sp_layer_has(&sp_layer_tensors[id], conditions) &&
@@ -41,7 +41,7 @@ static bool has_row(sp_layer_tensor_id id, unsigned conditions)
 // Recomputation covers layers only, so embedding and head keep theirs in every mode, and so does a
 // layer its input. Autograd keeps the halves of a SwiGLU in several kernels as views of one tensor;
 // only a fused recomputing MLP keeps it whole.
-static unsigned modes_keeping(sp_layer_tensor_id id, unsigned conditions, const sp_stack *stack)
+static unsigned modes_keeping(sp_layer_tensor_id id, uint64_t conditions, const sp_stack *stack)
 {
     unsigned modes = sp_recompute_keeping((sp_layer_operation)sp_layer_tensors[id].kept_by);
     if (id == SP_TENSOR_EXPERT_OUTPUT && stack->memory_efficient_permutation) {
@@ -68,7 +68,7 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
                   sp_part part, sp_saved_tensor rows[SP_SAVED_TENSORS])
 {
     sp_shard shard = sp_shard_of(model, layout);
-    unsigned conditions = sp_layer_conditions(model, layout, &options->stack, options->attention);
+    uint64_t conditions = sp_layer_conditions(model, layout, &options->stack, options->attention);
     int64_t widths[SP_LAYER_WIDTHS];
     fill_widths(model, layout, options, &shard, widths);
     int count = 0;

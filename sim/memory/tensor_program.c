@@ -1320,7 +1320,7 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
     const sp_stage one_layer = {.layers = 1};
     sp_saved_tensor rows[SP_SAVED_TENSORS];
     int count = sp_saved_part(alike, layout, options, SP_PART_LAYER, rows);
-    unsigned conditions = sp_layer_conditions(alike, layout, &options->stack, options->attention);
+    uint64_t conditions = sp_layer_conditions(alike, layout, &options->stack, options->attention);
     for (int r = 0; r < count; r++) {
         const sp_layer_tensor *tensor = &sp_layer_tensors[rows[r].id];
         kind->rows[rows[r].id] = rows[r];

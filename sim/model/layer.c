@@ -58,7 +58,7 @@ _Static_assert(SP_LAYER_TENSORS <= 128, "sets of a layer's tensors are 128 bits"
 const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS] = {SP_LAYER_TENSOR_ROWS(TENSOR)};
 #undef TENSOR
 
-static unsigned attention_conditions(const sp_model *model)
+static uint64_t attention_conditions(const sp_model *model)
 {
     bool latent = sp_model_is_latent(model);
     if (sp_mixer_has_state(model->mixer)) {
@@ -72,7 +72,7 @@ static unsigned attention_conditions(const sp_model *model)
            (latent && model->q_lora_rank > 0 ? SP_IF_QUERY_LATENT : SP_IF_QUERIES_OF_HIDDEN);
 }
 
-static unsigned mlp_conditions(const sp_model *model)
+static uint64_t mlp_conditions(const sp_model *model)
 {
     if (model->without_mlp) {
         return 0;
@@ -88,7 +88,7 @@ bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
 }
 
 // The condition under which a projection has adapters; 0: none may.
-static unsigned adapters_condition(sp_layer_place step)
+static uint64_t adapters_condition(sp_layer_place step)
 {
     return step == SP_STEP_QKV                          ? SP_IF_QKV_ADAPTERS
            : step == SP_STEP_OUTPUT                     ? SP_IF_OUTPUT_ADAPTERS
@@ -96,9 +96,9 @@ static unsigned adapters_condition(sp_layer_place step)
                                                         : 0;
 }
 
-static unsigned adapter_conditions(const sp_model *model)
+static uint64_t adapter_conditions(const sp_model *model)
 {
-    unsigned attention = SP_IF_QKV_ADAPTERS;
+    uint64_t attention = SP_IF_QKV_ADAPTERS;
     if (!sp_model_is_frozen(model)) {
         return SP_IF_TRAINED;
     }
@@ -109,7 +109,7 @@ static unsigned adapter_conditions(const sp_model *model)
            (model->lora_targets == SP_LORA_MLP ? 0 : attention) | (alone ? 0 : SP_IF_MLP_ADAPTERS);
 }
 
-bool sp_layer_reads_input(unsigned conditions, sp_layer_place step)
+bool sp_layer_reads_input(uint64_t conditions, sp_layer_place step)
 {
     bool adapts = (conditions & adapters_condition(step)) != 0;
     return (conditions & SP_IF_TRAINED) != 0 ||
@@ -121,7 +121,7 @@ static bool copies_inputs(const sp_step_precision *precision)
     return sp_precision_is_fp8(precision) && !sp_fp8_keeps_original(precision);
 }
 
-unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+uint64_t sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                              sp_attention attention)
 {
     bool is_explicit = stack->tensors == SP_TENSORS_EXPLICIT;
@@ -325,16 +325,16 @@ int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack)
     }
 }
 
-static bool is_fp8_copy(sp_layer_tensor_id tensor, unsigned conditions, const sp_stack *stack)
+static bool is_fp8_copy(sp_layer_tensor_id tensor, uint64_t conditions, const sp_stack *stack)
 {
-    unsigned shared = tensor == SP_TENSOR_NORM1   ? SP_IF_LATENT
+    uint64_t shared = tensor == SP_TENSOR_NORM1   ? SP_IF_LATENT
                       : tensor == SP_TENSOR_NORM2 ? SP_IF_ROUTED
                                                   : 0;
     return sp_precision_is_fp8(&stack->precision) &&
            sp_layer_tensors[tensor].type == SP_TYPE_PRODUCT && (conditions & shared) == 0;
 }
 
-int64_t sp_layer_tensor_bytes(sp_layer_tensor_id tensor, unsigned conditions, const sp_stack *stack,
+int64_t sp_layer_tensor_bytes(sp_layer_tensor_id tensor, uint64_t conditions, const sp_stack *stack,
                               int64_t numbers)
 {
     return is_fp8_copy(tensor, conditions, stack)

@@ -301,51 +301,50 @@ typedef enum sp_layer_type {
     SP_TYPE_LOGITS   // fp32, or bf16 where the loss works in the logits' place
 } sp_layer_type;
 
-// Bits: where a tensor or a step exists. All of its row must hold.
-typedef enum sp_layer_condition {
-    SP_IF_FLASH = 1 << 0,
-    SP_IF_UNFUSED = 1 << 1, // attention
-    SP_IF_DROPOUT = 1 << 2,
-    SP_IF_ROUTED = 1 << 3,
-    SP_IF_EXPLICIT = 1 << 4, // tensors, not autograd's
-    // Autograd keeps copies of what norms of queries and keys read.
-    SP_IF_QK_NORM = 1 << 5,
-    // Values are a view of the projection's output and so hold its other parts too; after rotary
-    // positions they are copied.
-    SP_IF_VIEWED_VALUES = 1 << 6,
-    SP_IF_SPLIT_SWIGLU = 1 << 7, // a kernel for each of its steps, and autograd's tensors
-    // The attention gave its output in another order than that in which the projection keeps it.
-    SP_IF_REORDERED = 1 << 8,
-    // Norms written in PyTorch's operations: what they multiply is kept in fp32.
-    SP_IF_UNFUSED_NORMS = 1 << 9,
-    SP_IF_WHOLE_LOSS = 1 << 10, // of all rows at once, with its gradient in the backward
-    SP_IF_POST_NORMS = 1 << 11, // behind attention and MLP, before the residual path
-    SP_IF_SHARED = 1 << 12,     // experts
-    SP_IF_SHARED_GATE = 1 << 13,
-    // Attention.
-    SP_IF_LATENT = 1 << 14,            // of keys and values at least
-    SP_IF_QUERY_LATENT = 1 << 15,      // of queries too
-    SP_IF_QUERIES_OF_HIDDEN = 1 << 16, // no latent of theirs
-    SP_IF_JOINT_QKV = 1 << 17,         // no latent at all
-    SP_IF_MTP = 1 << 18,               // further tokens are predicted
-    // What a layer has.
-    SP_IF_ATTENTION = 1 << 19,
-    SP_IF_ATTENTION_GATE = 1 << 20,
-    SP_IF_STATE = 1 << 21, // in place of attention
-    SP_IF_MIXER = 1 << 22, // either
-    SP_IF_MLP = 1 << 23,
-    // Probabilities of experts are multiplied in behind the activation, by an operation of its own.
-    SP_IF_WEIGHTED = 1 << 24,
-    // Products keep FP8 copies of inputs that others keep in bf16.
-    SP_IF_FP8_COPIES = 1 << 25,
-    SP_IF_TRAINED = 1 << 26, // weights and gains; else adapters alone are
-    // Adapters of a projection, of both of the MLP, and their dropout.
-    SP_IF_QKV_ADAPTERS = 1 << 27,
-    SP_IF_OUTPUT_ADAPTERS = 1 << 28,
-    SP_IF_MLP_ADAPTERS = 1 << 29,
-    SP_IF_ADAPTER_DROPOUT = 1 << 30,
-    SP_IF_ADAPTERS = SP_IF_QKV_ADAPTERS | SP_IF_OUTPUT_ADAPTERS | SP_IF_MLP_ADAPTERS
-} sp_layer_condition;
+// Bits of a 64-bit set: where a tensor or a step exists. All of its row must hold.
+#define SP_CONDITION(bit) (UINT64_C(1) << (bit))
+#define SP_IF_FLASH SP_CONDITION(0)
+#define SP_IF_UNFUSED SP_CONDITION(1) // attention
+#define SP_IF_DROPOUT SP_CONDITION(2)
+#define SP_IF_ROUTED SP_CONDITION(3)
+#define SP_IF_EXPLICIT SP_CONDITION(4) // tensors, not autograd's
+// Autograd keeps copies of what norms of queries and keys read.
+#define SP_IF_QK_NORM SP_CONDITION(5)
+// Values are a view of the projection's output and so hold its other parts too; after rotary
+// positions they are copied.
+#define SP_IF_VIEWED_VALUES SP_CONDITION(6)
+#define SP_IF_SPLIT_SWIGLU SP_CONDITION(7) // a kernel for each of its steps, and autograd's tensors
+// The attention gave its output in another order than that in which the projection keeps it.
+#define SP_IF_REORDERED SP_CONDITION(8)
+// Norms written in PyTorch's operations: what they multiply is kept in fp32.
+#define SP_IF_UNFUSED_NORMS SP_CONDITION(9)
+#define SP_IF_WHOLE_LOSS SP_CONDITION(10) // of all rows at once, with its gradient in the backward
+#define SP_IF_POST_NORMS SP_CONDITION(11) // behind attention and MLP, before the residual path
+#define SP_IF_SHARED SP_CONDITION(12)     // experts
+#define SP_IF_SHARED_GATE SP_CONDITION(13)
+// Attention.
+#define SP_IF_LATENT SP_CONDITION(14)            // of keys and values at least
+#define SP_IF_QUERY_LATENT SP_CONDITION(15)      // of queries too
+#define SP_IF_QUERIES_OF_HIDDEN SP_CONDITION(16) // no latent of theirs
+#define SP_IF_JOINT_QKV SP_CONDITION(17)         // no latent at all
+#define SP_IF_MTP SP_CONDITION(18)               // further tokens are predicted
+// What a layer has.
+#define SP_IF_ATTENTION SP_CONDITION(19)
+#define SP_IF_ATTENTION_GATE SP_CONDITION(20)
+#define SP_IF_STATE SP_CONDITION(21) // in place of attention
+#define SP_IF_MIXER SP_CONDITION(22) // either
+#define SP_IF_MLP SP_CONDITION(23)
+// Probabilities of experts are multiplied in behind the activation, by an operation of its own.
+#define SP_IF_WEIGHTED SP_CONDITION(24)
+// Products keep FP8 copies of inputs that others keep in bf16.
+#define SP_IF_FP8_COPIES SP_CONDITION(25)
+#define SP_IF_TRAINED SP_CONDITION(26) // weights and gains; else adapters alone are
+// Adapters of a projection, of both of the MLP, and their dropout.
+#define SP_IF_QKV_ADAPTERS SP_CONDITION(27)
+#define SP_IF_OUTPUT_ADAPTERS SP_CONDITION(28)
+#define SP_IF_MLP_ADAPTERS SP_CONDITION(29)
+#define SP_IF_ADAPTER_DROPOUT SP_CONDITION(30)
+#define SP_IF_ADAPTERS (SP_IF_QKV_ADAPTERS | SP_IF_OUTPUT_ADAPTERS | SP_IF_MLP_ADAPTERS)
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them. Of a
 // layer with a state what the projection, the convolution and the state give stays; kernels make
@@ -579,7 +578,7 @@ typedef struct sp_layer_tensor {
     sp_layer_place last_read; // by the forward of hand-written passes
     sp_layer_place scope;     // the step at whose end the function that made it returns
     sp_layer_place read_back; // last, by the backward of hand-written passes
-    unsigned conditions;
+    uint64_t conditions;
 } sp_layer_tensor;
 
 extern const sp_layer_tensor sp_layer_tensors[SP_ALL_TENSORS];
@@ -604,7 +603,7 @@ typedef struct sp_layer_step {
     sp_parameter_kind weight;
     sp_layer_width inputs, outputs;
     bool duplicated;
-    unsigned conditions;
+    uint64_t conditions;
 } sp_layer_step;
 
 extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
@@ -626,11 +625,11 @@ static inline bool sp_layer_is_fp8(const sp_layer_step *step, const sp_stack *st
 // Does a layer of the model, whose layers are alike, run the step?
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step);
 
-// The conditions that hold: a set of sp_layer_condition.
-unsigned sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
+// The conditions that hold: a set of SP_IF_.
+uint64_t sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                              sp_attention attention);
 // Is there such a tensor under these conditions?
-static inline bool sp_layer_has(const sp_layer_tensor *tensor, unsigned conditions)
+static inline bool sp_layer_has(const sp_layer_tensor *tensor, uint64_t conditions)
 {
     return (tensor->conditions & ~conditions) == 0;
 }
@@ -688,7 +687,7 @@ void sp_layer_widths(const sp_model *model, const sp_shard *shard, int64_t width
 int sp_layer_element_bytes(sp_layer_type type, const sp_stack *stack);
 // Of so many numbers of a tensor. What several products of hidden states read, each with a copy of
 // its own (latent attention), or the router too, counts as bf16.
-int64_t sp_layer_tensor_bytes(sp_layer_tensor_id tensor, unsigned conditions, const sp_stack *stack,
+int64_t sp_layer_tensor_bytes(sp_layer_tensor_id tensor, uint64_t conditions, const sp_stack *stack,
                               int64_t numbers);
 
 // The weights of a projection on one rank, [outputs, inputs]: one, or one for each expert, of which
@@ -735,7 +734,7 @@ static inline int64_t sp_layer_adapter_parameters(const sp_layer_adapters *adapt
 }
 // Does the gradient of the projection's weight, or of its adapters', read the projection's input
 // itself?
-bool sp_layer_reads_input(unsigned conditions, sp_layer_place step);
+bool sp_layer_reads_input(uint64_t conditions, sp_layer_place step);
 
 // Of a layer with a state, beside its projections: the convolution, of Mamba-2 with a bias; numbers
 // of each head, which say how fast it forgets and, of Mamba-2, what passes by the state; a norm of

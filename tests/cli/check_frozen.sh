@@ -51,9 +51,15 @@ hash() {
 }
 one() { # NUMBER
     local at=$work/$1
-    "$program" plan "$at.json" -o "$at.plan" --json --quiet >"$at.out" 2>"$at.err"
+    "$program" simulate "$at.json" --plan "$at.plan" --json --quiet >"$at.out" 2>"$at.err"
     local status=$?
-    "$program" simulate "$at.json" --json --quiet 2>/dev/null | sed "s|$work/||g" | without_times >"$at.result"
+    sed "s|$work/||g" "$at.out" | without_times >"$at.result"
+    # Some are planned by `plan`, which answers as simulate does.
+    if [ $(($1 % 10)) = 6 ]; then
+        rm -f "$at.plan"
+        "$program" plan "$at.json" -o "$at.plan" --json --quiet >/dev/null 2>"$at.err"
+        status=$?
+    fi
     [ -e "$at.plan" ] || : >"$at.plan"
     echo "$1 $status $(sed "s|$work/||g" "$at.err" | cat - "$at.result" | hash) $(without_times <"$at.plan" | hash)"
 }

@@ -152,7 +152,7 @@ writes report small_result.json -o
 writes run small_plan.json --backend fake --clock virtual -o
 writes validate small.json --backend fake -o
 writes calibrate --from-measurements stdin.csv --fit fit.json -o
-writes tune llama-7b --gpus 4 --context 2K --strategies packed -o
+writes tune config.json --gpus 2 --context 2K --strategies packed -o
 
 # A path in a scenario is looked up beside its file, wherever the program runs, and the model is called as it was stated.
 mkdir -p apart/models

@@ -1,22 +1,15 @@
 #!/usr/bin/env bash
 # check_readme.sh PROGRAM SOURCE: the pages hold the committed results, and every line of them that calls
 # build/slimpack runs, once; those of tune and calibrate, which take longest, in a full run (SP_TEST_FULL=1). The
-# published tables are compared by check_published.sh; the model that is trained on the CPU is a narrower one.
+# published tables are compared by check_published.sh.
 set -euo pipefail
 program=$1
 source=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/cli/prelude.sh
+. "$source/tests/cli/prelude.sh"
 "$source/experiments/readme_tables.sh" --check
-mkdir "$work/build"
-ln -s "$program" "$work/build/slimpack"
-mkdir "$work/experiments"
-ln -s "$source"/experiments/* "$work/experiments"
-rm "$work/experiments/host_small.json"
-sed 's/"hidden": 256, "ffn": 688/"hidden": 64, "ffn": 176/' "$source/experiments/host_small.json" \
-    >"$work/experiments/host_small.json"
-grep -q '"hidden": 64,' "$work/experiments/host_small.json"
 cd "$work"
+pages_folder
 ran=0
 declare -A done=(["build/slimpack validate --published"]=1)
 # Otherwise they run on less (check_tune.sh, check_calibrate.sh, fits_again.sh).
@@ -39,3 +32,4 @@ for page in $pages; do
 done
 [ "$ran" -gt 10 ] || { echo "only $ran commands found"; exit 1; }
 echo "$ran commands of $pages run"
+exit "$failed"

@@ -9,10 +9,9 @@ source=$2
 . "$source/tests/cli/prelude.sh"
 export LC_ALL=C.UTF-8 COLUMNS=60 # of no terminal: it says nothing
 cd "$work" || exit 1
-mkdir build
-ln -s "$(realpath "$program")" build/slimpack
-ln -s "$source/experiments" experiments
+pages_folder
 cp "$source"/tests/cli/inputs/* .
+"$program" plan small.json -o small_plan.json -q >/dev/null || complain "no plan of small.json"
 
 widest() { awk '{ if (length($0) > most) most = length($0) } END { print most + 0 }' "$@"; }
 declare -A measured
@@ -52,8 +51,7 @@ done < <(awk '/^```sh/ {code = 1; next} /^```/ {code = 0} code && /^build\/slimp
 
 fits 40 lengths
 fits 40 lengths wikipedia prolong
-fits 40 compare experiments/demo.json --set workload.samples_per_batch=64
-fits 40 compare experiments/demo.json --set workload.samples_per_batch=64 --memory-curve --strategies padded,packed,bfd,ffd,slimpack,slimpack-zb
+fits 40 compare experiments/demo.json --set workload.samples_per_batch=8 --memory-curve --strategies padded,packed,bfd,ffd,slimpack,slimpack-zb
 fits 40 simulate experiments/demo.json --set parallel.pp=20 --set nodes=20 --set parallel.dp=1 --set workload.samples_per_batch=64 --timeline --critical-path
 fits 40 plan experiments/demo.json -o many.json --set workload.batches=50 --set workload.samples_per_batch=8
 fits 40 plan --check many.json
@@ -66,7 +64,7 @@ fits 40 reproduce slimpipe_memory zb_v zb_v_speedup dualpipe
 fits 40 validate --published --table h100_nanotron
 fits 40 validate --published --table h100_nanotron --rows
 fits 40 validate --published
-fits 40 run small.json --backend host --steps 20
+fits 40 run small_plan.json --backend host --steps 20
 fits 40 measure set.json --backend host --minutes 1 --steps 2 -o measured.json
 for shard in 1 2; do fits 40 sweep sweep.json --shard $shard/2 -o pair-$shard.jsonl; done
 fits 40 merge sweep.json pair-1.jsonl pair-2.jsonl -o pair.jsonl
@@ -97,7 +95,9 @@ done
 # ---- all of it ----
 
 compare=(compare experiments/demo.json --set workload.samples_per_batch=64)
-"$program" "${compare[@]}" >short 2>short.err
+fits 40 "${compare[@]}"
+mv out short
+mv err short.err
 "$program" "${compare[@]}" --wide >wide 2>wide.err
 "$program" "${compare[@]}" --csv -q >table.csv
 "$program" "${compare[@]}" --markdown -q >table.md
@@ -125,8 +125,8 @@ expect "iteration_ms of --csv" "$(awk -F'[:,]' '/^      "iteration_ms": [0-9]/ {
 "$program" reproduce zb_table5 zb_v --csv -q | awk -F, '/^zb/ {print $4}' >computed.csv
 "$program" reproduce zb_table5 zb_v --json -q | sed -n 's/^ *"computed": \(.*\),$/\1/p' >computed.json
 [ "$(wc -l <computed.csv)" -ge 10 ] && cmp computed.json computed.csv || complain "reproduce --csv: other figures"
-"$program" run small.json --backend host --prove --csv -q >tensors.csv
-"$program" run small.json --backend host --prove --json -q >tensors.json
+"$program" run small_plan.json --backend host --prove --csv -q >tensors.csv
+"$program" run small_plan.json --backend host --prove --json -q >tensors.json
 sed -n 's;^ \{10\}"name": "\(gradients/\)\{0,1\}\(.*\)".*;\2;p' tensors.json >tensors
 [ "$(wc -l <tensors)" -gt 10 ] && sed 1d tensors.csv | cut -d, -f 1 | cmp tensors - || complain "run --prove --csv: other tensors"
 few=$(grep -c '^warning: ' short.err)

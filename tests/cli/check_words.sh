@@ -51,13 +51,14 @@ ask traced calibrate --from-trace rank0.json rank1.json --profile h100 -o traced
 ask plan plan s.json -o planned.json
 ask check plan --check plan.json
 ask fit calibrate --from-measurements t.csv --fit fit.json -o mine.json
-ask curve compare s.json --strategies packed,slimpack --memory-curve
+ask curve compare s.json --strategies packed,slimpack --memory-curve --set workload.samples_per_batch=4
 ask several lengths prolong wikipedia
 ask bubbles validate --published --table zb_table5
 ask fits validate --published --table h100_nanotron_fits
 ask ratios reproduce zb_table5 h800_memory
 ask sweep sweep sweep.json --resume -o rows.jsonl
-ask best compare s.json --strategies packed,slimpack --best-layout
+ask best compare small.json --strategies packed,slimpack --best-layout
+ask tight compare s.json --strategies packed --best-layout --set parallel.tp=1 --set parallel.pp=1 --set workload.samples_per_batch=4
 ask figures reproduce zb_v
 # The points of a figure have labels of their own.
 "$program" reproduce slimpipe chunkflow_memory -q --json >documents/headlines || [ $? = 1 ] || complain "no headlines"
@@ -115,6 +116,7 @@ done >>unexplained
     awk '/^\|[ -]*---/ { cells = split(head, cell, / *\| */); for (c = 1; c <= cells; c++) if (cell[c] != "") print cell[c] } { head = $0 }' tables/*
     "$program" help results --json | sed -n 's/.*"heading": "\(.*\)".*/\1/p'
 } | sort -u >heads
+grep -q 'left out: fits tightly' texts/tight || complain "no faster layout is left out: $(cat texts/tight)"
 [ "$(wc -l <heads)" -ge 60 ] || complain "few heads: $(wc -l <heads)"
 while IFS= read -r head; do
     explains "$head" || echo "head of a table: $head"

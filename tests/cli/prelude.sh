@@ -14,6 +14,15 @@ complain() {
 expect() { # WHAT EXPECTED FOUND
     [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
 }
+# What the pages' examples read, in this folder; the model that is trained on the CPU is a narrower one.
+pages_folder() {
+    mkdir build experiments
+    ln -s "$(realpath "$program")" build/slimpack
+    ln -s "$source"/experiments/* experiments
+    rm experiments/host_small.json
+    sed 's/"hidden": 256, "ffn": 688/"hidden": 64, "ffn": 176/' "$source/experiments/host_small.json" >experiments/host_small.json
+    grep -q '"hidden": 64,' experiments/host_small.json || complain "experiments/host_small.json is another model"
+}
 # The program with --wide, for checks of all that it says: `program=$(all_of "$program")`.
 all_of() { # PROGRAM
     cat >"$work/all" <<end

@@ -383,7 +383,7 @@ TEST(folds_hold_whole_groups)
         {"{\"steps\": {\"folds\": {\"group\": [\"cluster\"]}}}", 0}, // all rows are one group
     };
     begin(0.02);
-    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+    for (int c = 0; c < test_rounds(COUNT_OF(cases)); c++) {
         fit_spec spec;
         fit_outcome outcome;
         int seen[ROWS] = {0};

@@ -55,7 +55,7 @@ TEST(falls_back_where_memory_is_short)
         "1000}, 'cluster': 'a100-8', 'parallel': {'dp': 16}, 'memory': {'limit_gib': %s}, "
         "'workload': {'samples_per_batch': 3, 'lengths': [1939, 6039, 5812], 'order': 'file'}";
     static const char *const limits[] = {"0.615", "0.617"};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < test_rounds(COUNT_OF(limits)); i++) {
         const char *scenario = json_text(more, limits[i]);
         const outcome open = outcome_of(scenario, "'stack': 'megatron-core-2025', ", "slimpack");
         const outcome own = outcome_of(

@@ -470,14 +470,16 @@ TEST(only_what_the_stack_runs)
     static const char *const own[] = {"1f1b", "interleaved"};
     static const char *const limits[] = {"0.6", "80"};
     int lacking = 0;
+    const char *base = test_is_full() ? UNEVEN : BASE;
+    int ranks = test_is_full() ? 4 : 2;
     size_t count = test_is_full() ? sizeof limits / sizeof limits[0] : 1;
     for (size_t l = 0; l < count; l++) {
         char text[RUN_TEXT] = "";
         double best[4];
         put_json(text,
-                 UNEVEN ", 'stack': 'megatron-core-2025', 'parallel': {'dp': 4}, "
-                        "'memory': {'limit_gib': %s}}",
-                 limits[l]);
+                 "%s, 'stack': 'megatron-core-2025', 'parallel': {'dp': %d}, 'memory': "
+                 "{'limit_gib': %s}}",
+                 base, ranks, limits[l]);
         for (int run = 0; run < 4; run++) {
             bool within = run < 3;
             sweep_layouts layouts = find_by(

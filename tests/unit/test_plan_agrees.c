@@ -359,7 +359,7 @@ TEST(choices_and_folds)
         "{'model': {'layers': 2, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, 'experts': "
         "4, 'experts_per_token': 2, 'expert_imbalance_seed': 7}, 'parallel': {'dp': 2, 'ep': 2}, "
         "'workload': {'uniform': 2048}}"};
-    for (int i = 0; i < COUNT_OF(cases); i++) {
+    for (int i = 0; i < test_rounds(COUNT_OF(cases)); i++) {
         assert_true(agrees(json_text("%s", cases[i])));
     }
 }

@@ -549,7 +549,7 @@ TEST(small_packs_run_again_and_name_what_is_faster)
         const char *limit;
         double most; // of the time with memory.recompute full
     } cases[] = {{"25.23", 2.2}, {"27", 1.4}, {"30", 1.3}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (int i = 0; i < test_rounds(COUNT_OF(cases)); i++) {
         scenario_run now, full;
         run_short(cases[i].limit, "none", &now);
         run_short(cases[i].limit, "full", &full);
