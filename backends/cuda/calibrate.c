@@ -346,7 +346,8 @@ static sp_status calibrate_device(const sp_i_cuda_device *device,
     sp_i_nvml *nvml = sp_i_nvml_open(c.info.pci, reason, sizeof reason);
     c.nvml = nvml;
     // Without cuDNN the base profile's curves stand; the document says which they are.
-    (void)sp_i_cuda_attention_new(&c.device, NULL, &c.attention, NULL);
+    const sp_i_cuda_attention_place whole = {0};
+    (void)sp_i_cuda_attention_new(&c.device, &whole, &c.attention, NULL);
     c.base = find_base(c.info.name);
     status = measure(&c, request, err);
     sp_i_cuda_attention_free(c.attention);

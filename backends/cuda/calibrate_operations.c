@@ -247,6 +247,7 @@ enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16 };
 // The data of one place: tensors for the longest shape.
 typedef struct attention_room {
     const struct attention *owner;
+    sp_i_cuda_attention *by; // cuDNN's, for the place's streams; NULL: the reference kernels
     void *tensors[SP_I_CUDA_ATTENTION_TENSORS]; // both ways' from Q to DV
     float *delta;                               // of the reference kernels
     void *index;                                // lengths and offsets, or the segments
@@ -265,6 +266,7 @@ typedef struct attention {
     double budget_s;
     sp_i_cuda_rooms memory;
     attention_room rooms[SP_I_CUDA_MOST_PLACES];
+    attention_room whole; // the first room's memory, for streams of the whole device
     void *contexts[SP_I_CUDA_MOST_PLACES];
 } attention;
 
@@ -273,8 +275,8 @@ static sp_status run_attention(void *context, cudaStream_t stream, sp_error *err
     const attention_room *r = context;
     const attention *a = r->owner;
     if (a->cudnn) {
-        return sp_i_cuda_attention_run(a->c->attention, &a->packed, a->backward, r->tensors,
-                                       r->workspace, stream, err);
+        return sp_i_cuda_attention_run(r->by, &a->packed, a->backward, r->tensors, r->workspace,
+                                       stream, err);
     }
     const sp_cuda_attention_pack pack = {.segments = r->index,
                                          .count = a->segments,
@@ -305,7 +307,7 @@ static void place_room(const attention *a, char *memory, attention_room *r)
     const int64_t kv = 2 * a->most_keys * s->kv_stride;
     const int64_t rows = 4 * a->most_queries * s->heads;
     char *next = memory;
-    *r = (attention_room){.owner = a};
+    r->owner = a;
     r->tensors[SP_I_CUDA_Q] = sp_i_cuda_take_part(&next, q);
     r->tensors[SP_I_CUDA_DO] = sp_i_cuda_take_part(&next, q);
     r->tensors[SP_I_CUDA_K] = sp_i_cuda_take_part(&next, kv);
@@ -361,7 +363,7 @@ static sp_status set_shape(attention *a, bool backward, sp_error *err)
     sp_cuda_attention_segment table[MOST_SEGMENTS];
     sp_i_cuda_segments segments;
     int64_t bytes = (int64_t)sizeof table;
-    int32_t *index = NULL;
+    void *index = NULL;
     a->backward = backward;
     make_segments(a, list, key_row, &segments);
     sp_i_cuda_segments_table(&segments, table);
@@ -371,7 +373,7 @@ static sp_status set_shape(attention *a, bool backward, sp_error *err)
             return status;
         }
         SP_ASSERT(bytes <= a->workspace_bytes);
-        bytes = sp_i_cuda_packed_index_count(&a->packed) * (int64_t)sizeof *index;
+        bytes = sp_i_cuda_packed_index_bytes(&a->packed);
         index = sp_malloc((size_t)bytes);
         sp_i_cuda_packed_index(&segments, &a->packed, index);
     }
@@ -381,8 +383,9 @@ static sp_status set_shape(attention *a, bool backward, sp_error *err)
         attention_room *r = &a->rooms[i];
         if (a->cudnn) {
             sp_i_cuda_packed_tensors(&a->packed, r->index, r->tensors);
+            sp_i_cuda_packed_tensors(&a->packed, a->whole.index, a->whole.tensors);
         }
-        status = sp_i_cuda_upload(&a->c->device, r->index, a->cudnn ? (void *)index : table, bytes,
+        status = sp_i_cuda_upload(&a->c->device, r->index, a->cudnn ? index : table, bytes,
                                   a->c->bench.stream, err);
     }
     sp_free(index);
@@ -398,10 +401,9 @@ static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_c
     sp_i_cuda_calibration *c = a->c;
     sp_status status = set_shape(a, false, err);
     for (int i = 0; backward && status == SP_OK && i < c->places; i++) {
-        status = run_attention(&a->rooms[i], c->bench.stream, err);
-    }
-    if (status == SP_OK) {
-        status = SP_I_CUDA(&c->device, err, StreamSynchronize, c->bench.stream);
+        cudaStream_t stream = i == 0 ? c->bench.stream : c->bench.neighbour[i - 1];
+        status = run_attention(&a->rooms[i], stream, err);
+        status = status == SP_OK ? SP_I_CUDA(&c->device, err, StreamSynchronize, stream) : status;
     }
     if (status == SP_OK && backward) {
         status = set_shape(a, true, err);
@@ -410,8 +412,8 @@ static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_c
         status = sp_i_cuda_calibration_time(c, run_attention, a->contexts, a->budget_s, t, err);
     }
     return status == SP_OK && name != NULL
-               ? sp_i_cuda_note_places(c, name, run_attention, a->contexts, a->contexts[0],
-                                       a->budget_s, err)
+               ? sp_i_cuda_note_places(c, name, run_attention, a->contexts, &a->whole, a->budget_s,
+                                       err)
                : status;
 }
 
@@ -491,6 +493,22 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
         a->contexts[i] = &a->rooms[i];
         place_room(a, a->memory.memory[i], &a->rooms[i]);
     }
+    a->whole = a->rooms[0];
+    a->whole.by = a->c->attention;
+    return status;
+}
+
+// cuDNN's handles, each for the streams of a place.
+static sp_status make_handles(attention *a, sp_error *err)
+{
+    const sp_i_cuda_calibration *c = a->c;
+    sp_status status = SP_OK;
+    for (int i = 0; a->cudnn && status == SP_OK && i < c->places; i++) {
+        const sp_i_cuda_attention_place place = {
+            .context = c->partitions != NULL ? sp_i_cuda_partition_context(c->partitions, i) : NULL,
+            .shares = c->attention};
+        status = sp_i_cuda_attention_new(&c->device, &place, &a->rooms[i].by, err);
+    }
     return status;
 }
 
@@ -503,7 +521,8 @@ static sp_status time_curves(attention *a, int64_t longest, sp_error *err)
     calibrator.longest = longest;
     calibrator.least_share = LEAST_SHARE;
     calibrator.time_attention = time_attention;
-    sp_status status = make_rooms(a, longest, err);
+    sp_status status = make_handles(a, err);
+    status = status == SP_OK ? make_rooms(a, longest, err) : status;
     if (status == SP_OK) {
         status = sp_i_calibrate_attention(&calibrator, err);
     }
@@ -512,6 +531,9 @@ static sp_status time_curves(attention *a, int64_t longest, sp_error *err)
         status = note_packs(a, a->c->extra, err);
     }
     sp_i_cuda_rooms_fini(a->c, &a->memory);
+    for (int i = 0; i < a->c->places; i++) {
+        sp_i_cuda_attention_free(a->rooms[i].by);
+    }
     return status;
 }
 

@@ -181,7 +181,7 @@ typedef struct sp_i_cuda_calibration {
     sp_i_cuda_device device;
     sp_i_cuda_info info;
     const sp_i_cublas_api *cublas;
-    sp_i_cuda_attention *attention; // NULL: none
+    sp_i_cuda_attention *attention; // for streams of the whole device; NULL: none
     const sp_i_nvml *nvml;          // NULL: none
     sp_i_cuda_element_launch launch;
     sp_i_cuda_attention_launcher attend; // the reference kernels; NULL: not timed

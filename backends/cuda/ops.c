@@ -517,7 +517,7 @@ static void give_room(const pass *p, const room *r)
 
 static int64_t index_bytes(const work *w)
 {
-    return w->cudnn ? sp_i_cuda_packed_index_count(&w->packed) * (int64_t)sizeof(int32_t)
+    return w->cudnn ? sp_i_cuda_packed_index_bytes(&w->packed)
                     : w->segments.count * (int64_t)sizeof(sp_cuda_attention_segment);
 }
 

@@ -924,8 +924,12 @@ static void find_cudnn(cuda_runtime *m, sp_i_cuda_stream_context *context)
 {
     sp_error why;
     sp_error_clear(&why);
-    if (sp_i_cuda_attention_new(&m->device, m->context->attention, &context->attention, &why) !=
-        SP_OK) {
+    const sp_i_cuda_attention_place place = {
+        .context = m->partitions != NULL
+                       ? sp_i_cuda_partition_context(m->partitions, (int)(context - m->context))
+                       : NULL,
+        .shares = m->context->attention};
+    if (sp_i_cuda_attention_new(&m->device, &place, &context->attention, &why) != SP_OK) {
         context->attention = NULL;
         snprintf(m->no_cudnn, sizeof m->no_cudnn, "%.*s", SP_I_CUDA_TEXT - 1, why.message[0]);
     }

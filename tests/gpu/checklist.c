@@ -17,10 +17,11 @@ typedef struct check {
 } check;
 
 static const check checks[] = {
-    {"versions", check_versions},     {"clocks", check_clocks},
-    {"events", check_events},         {"copies", check_copies},
-    {"splits", check_splits},         {"sm_target", check_sm_target},
-    {"neighbours", check_neighbours}, {"attention", check_attention},
+    {"green", check_green},         {"versions", check_versions},
+    {"clocks", check_clocks},       {"events", check_events},
+    {"copies", check_copies},       {"splits", check_splits},
+    {"sm_target", check_sm_target}, {"neighbours", check_neighbours},
+    {"attention", check_attention},
 };
 
 enum { CHECKS = sizeof checks / sizeof *checks };

@@ -7,10 +7,11 @@
 
 fake_attention fake_cudnn;
 
-sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention *shares,
+sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device,
+                                  const sp_i_cuda_attention_place *place,
                                   sp_i_cuda_attention **made, sp_error *err)
 {
-    (void)shares;
+    (void)place;
     (void)device;
     (void)err;
     *made = sp_calloc(1, sizeof **made);
@@ -69,7 +70,7 @@ static sp_cuda_attention_segment segment_of(const sp_i_cuda_attention_shape *s, 
     const int64_t queries = ((const int32_t *)t[SP_I_CUDA_QUERY_LENGTHS])[i];
     const int64_t keys = ((const int32_t *)t[SP_I_CUDA_KEY_LENGTHS])[i];
     for (int k = 0; k < 6; k++) {
-        const int64_t offset = ((const int32_t *)t[of[k].table])[i];
+        const int64_t offset = ((const int64_t *)t[of[k].table])[i];
         SP_ASSERT(offset % of[k].stride == 0);
         row[k] = offset / of[k].stride;
     }

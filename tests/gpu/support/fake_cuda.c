@@ -48,6 +48,27 @@ typedef struct recorded {
     int record; // how manyth of all records, from 1
 } recorded;
 
+// A stream knows its context. Green contexts, and what can be current of them, are one object.
+typedef struct stream_of_context {
+    CUcontext context;
+} stream_of_context;
+
+// Contexts of the calling thread; the first is the one that SetDevice sets.
+enum { MOST_CONTEXTS = 4 };
+static _Thread_local CUcontext contexts[MOST_CONTEXTS];
+static _Thread_local int pushed;
+
+CUcontext fake_stream_context(cudaStream_t of)
+{
+    return of != NULL ? ((const stream_of_context *)(const void *)of)->context
+                      : fake_current_context();
+}
+
+CUcontext fake_current_context(void)
+{
+    return contexts[pushed];
+}
+
 // ---- runtime ----
 
 static cudaError_t version(int *value)
@@ -65,6 +86,7 @@ static cudaError_t device_count(int *found)
 static cudaError_t set_device(int device)
 {
     RUNTIME("SetDevice")
+    contexts[pushed] = NULL;
     return device < fake.devices ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
@@ -151,13 +173,20 @@ static cudaError_t set(void *to, int value, size_t bytes, cudaStream_t stream)
     return cudaSuccess;
 }
 
+static cudaStream_t new_stream(CUcontext context)
+{
+    stream_of_context *made = calloc(1, sizeof *made);
+    made->context = context;
+    count(&fake.live_streams, 1);
+    return (cudaStream_t)(void *)made;
+}
+
 static cudaError_t stream_new(cudaStream_t *stream, unsigned flags, int priority)
 {
     (void)flags;
     (void)priority;
     RUNTIME("StreamCreateWithPriority")
-    *stream = malloc(1);
-    count(&fake.live_streams, 1);
+    *stream = new_stream(fake_current_context());
     return cudaSuccess;
 }
 
@@ -306,12 +335,36 @@ static CUresult context_resource(CUgreenCtx context, CUdevResource *made, CUdevR
 
 static CUresult context_stream(CUstream *stream, CUgreenCtx context, unsigned flags, int priority)
 {
-    (void)context;
     (void)flags;
     (void)priority;
     DRIVER("GreenCtxStreamCreate")
-    *stream = malloc(1);
-    count(&fake.live_streams, 1);
+    *stream = new_stream((CUcontext)(void *)context);
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_of(CUcontext *found, CUgreenCtx context)
+{
+    DRIVER("CtxFromGreenCtx")
+    *found = (CUcontext)(void *)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_push(CUcontext context)
+{
+    DRIVER("CtxPushCurrent")
+    if (pushed + 1 == MOST_CONTEXTS) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    contexts[++pushed] = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_pop(CUcontext *popped)
+{
+    if (pushed == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *popped = contexts[pushed--];
     return CUDA_SUCCESS;
 }
 
@@ -360,6 +413,9 @@ void fake_cuda_reset(sp_i_cuda_api *api)
         .GreenCtxDestroy = context_free,
         .GreenCtxGetDevResource = context_resource,
         .GreenCtxStreamCreate = context_stream,
+        .CtxFromGreenCtx = context_of,
+        .CtxPushCurrent = context_push,
+        .CtxPopCurrent = context_pop,
         .partitions = true,
     };
 }

@@ -38,6 +38,11 @@ typedef struct fake_cuda {
 
 extern fake_cuda fake;
 
+// The context that a stream belongs to, and the calling thread's current one. NULL: the device's
+// primary context, which SetDevice makes current.
+CUcontext fake_stream_context(cudaStream_t stream);
+CUcontext fake_current_context(void);
+
 // Resets the fake: one device of 132 SMs in steps of 8, nothing fails.
 void fake_cuda_reset(sp_i_cuda_api *api);
 
