@@ -91,6 +91,11 @@ inline int sp_i_multiprocessors()
     return 1;
 }
 
+template <class... Parameters> int sp_i_resident_blocks(void (*)(Parameters...), int)
+{
+    return 2;
+}
+
 // Launches until one fails; below 0: none does. C programs set it too.
 extern "C" long sp_emulated_launches;
 
