@@ -94,6 +94,11 @@ sp_status sp_i_cuda_products_time(sp_i_cuda_calibration *c, sp_i_cuda_products *
     return sp_i_cuda_calibration_time(c, run_product, p->contexts, budget_s, t, err);
 }
 
+enum { REFERENCE_EDGE = SP_I_CUDA_REFERENCE_EDGE, REFERENCE_DRAWN = 1 << 18 };
+
+// Device time.
+#define REFERENCE_S 0.01
+
 // ---- the profile's tables ----
 
 // The product on the whole device is one of the same memory, of whose SMs it is not told.
@@ -176,12 +181,46 @@ sp_status sp_i_cuda_calibrate_products(sp_i_cuda_calibration *c, sp_error *err)
     return status == SP_OK ? sp_i_calibrate_product_tables(&calibrator, err) : status;
 }
 
+// ---- products as the neighbours' work ----
+
+static sp_status time_beside(sp_i_cuda_calibration *c, sp_i_cuda_products *p, double *piece_s,
+                             sp_error *err)
+{
+    sp_i_cuda_timing t;
+    sp_status status =
+        sp_i_cuda_products_time(c, p, SP_I_PRODUCT_FORWARD, REFERENCE_EDGE, REFERENCE_S, &t, err);
+    *piece_s = t.least_s;
+    return status;
+}
+
+sp_status sp_i_cuda_neighbours_compute(sp_i_cuda_calibration *c, sp_i_cuda_products *p,
+                                       sp_error *err)
+{
+    double piece_s = 0.0;
+    *p = (sp_i_cuda_products){0};
+    if (c->partitions == NULL) {
+        return SP_OK;
+    }
+    sp_status status = sp_i_cuda_products_init(c, REFERENCE_EDGE, REFERENCE_EDGE, REFERENCE_EDGE,
+                                               REFERENCE_DRAWN, p, err);
+    if (status == SP_OK) {
+        status = time_beside(c, p, &piece_s, err);
+    }
+    if (status == SP_OK) {
+        c->bench.beside = run_product;
+        c->bench.beside_contexts = p->contexts;
+        c->bench.beside_s = piece_s;
+    }
+    return status;
+}
+
+void sp_i_cuda_neighbours_end(sp_i_cuda_calibration *c, sp_i_cuda_products *p)
+{
+    c->bench.beside = NULL;
+    sp_i_cuda_products_fini(c, p);
+}
+
 // ---- one product by which a run sees how fast the GPU is now ----
-
-enum { REFERENCE_EDGE = SP_I_CUDA_REFERENCE_EDGE, REFERENCE_DRAWN = 1 << 18 };
-
-// Device time.
-#define REFERENCE_S 0.01
 
 sp_status sp_i_cuda_reference_in(sp_i_cuda_calibration *c, double *seconds, sp_error *err)
 {
@@ -1009,7 +1048,7 @@ static sp_status time_element(element_trial *e, sp_i_cuda_element element, int s
         return status;
     }
     // A time below the events' resolution is that resolution.
-    double time_s = t.median_s - c->empty_s;
+    double time_s = t.median_s - c->empty_s / t.pieces;
     e->time_s[element][size] = time_s > 1e-7 ? time_s : 1e-7;
     if (sp_i_cuda_element_in_layer(element, &c->model) > 0 && t.spread > e->spread) {
         e->spread = t.spread;
@@ -1101,10 +1140,15 @@ static sp_status write_elements(const element_trial *e, const sp_i_cuda_fit *fit
 sp_status sp_i_cuda_calibrate_elements(sp_i_cuda_calibration *c, sp_error *err)
 {
     element_trial e;
+    sp_i_cuda_products beside;
     sp_i_cuda_fit fit;
     sp_status status = elements_init(c, &e, err);
     if (status == SP_OK) {
-        status = time_elements(&e, err);
+        status = sp_i_cuda_neighbours_compute(c, &beside, err);
+        c->bench.several = true;
+        status = status == SP_OK ? time_elements(&e, err) : status;
+        c->bench.several = false;
+        sp_i_cuda_neighbours_end(c, &beside);
     }
     if (status == SP_OK) {
         status = fit_layer(&e, &fit, err);
