@@ -227,6 +227,9 @@ sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
     double reference_s[LOOKS];
     sp_status status = begin(c, err);
     if (status == SP_OK) {
+        status = sp_i_cuda_warm_up(c, SP_I_CUDA_WARM_UP_S, err);
+    }
+    if (status == SP_OK) {
         status = sp_i_cuda_reference_in(c, &reference_s[0], err);
     }
     for (int i = 0; status == SP_OK && i < PARTS; i++) {

@@ -222,6 +222,22 @@ void sp_i_cuda_neighbours_end(sp_i_cuda_calibration *c, sp_i_cuda_products *p)
 
 // ---- one product by which a run sees how fast the GPU is now ----
 
+sp_status sp_i_cuda_warm_up(sp_i_cuda_calibration *c, double device_s, sp_error *err)
+{
+    sp_i_cuda_products p;
+    double done_s = 0.0;
+    sp_status status = sp_i_cuda_products_init(c, REFERENCE_EDGE, REFERENCE_EDGE, REFERENCE_EDGE,
+                                               REFERENCE_DRAWN, &p, err);
+    while (status == SP_OK && done_s < device_s) {
+        sp_i_cuda_timing t;
+        status = sp_i_cuda_products_time(c, &p, SP_I_PRODUCT_FORWARD, REFERENCE_EDGE,
+                                         device_s - done_s, &t, err);
+        done_s += t.median_s * t.repeats;
+    }
+    sp_i_cuda_products_fini(c, &p);
+    return status;
+}
+
 sp_status sp_i_cuda_reference_in(sp_i_cuda_calibration *c, double *seconds, sp_error *err)
 {
     sp_i_cuda_products p;
@@ -265,7 +281,8 @@ sp_status sp_i_cuda_reference(int device, int ranks, double *seconds, sp_error *
         return SP_OK;
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_reference_in(&c, seconds, &own);
+        status = sp_i_cuda_warm_up(&c, SP_I_CUDA_WARM_UP_S, &own);
+        status = status == SP_OK ? sp_i_cuda_reference_in(&c, seconds, &own) : status;
         sp_i_cuda_calibration_end(&c);
     }
     return status == SP_OK ? SP_OK : sp_error_set(err, status, "%s", own.message[0]);

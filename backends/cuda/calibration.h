@@ -373,9 +373,15 @@ sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request,
 
 enum { SP_I_CUDA_REFERENCE_EDGE = 2048 };
 
+// Device time before the first.
+#define SP_I_CUDA_WARM_UP_S 0.5
+
 // Median seconds of one product of two bf16 matrices of this edge with cold caches, where the
 // calibration times its work: on the whole device, or in the first partition while the others
 // compute such products too. `c` has begun.
+// Computes for so long, so that clocks and power are those of a busy GPU.
+sp_status sp_i_cuda_warm_up(sp_i_cuda_calibration *c, double device_s, sp_error *err);
+
 sp_status sp_i_cuda_reference_in(sp_i_cuda_calibration *c, double *seconds, sp_error *err);
 
 // The slot of the backend's table: with up to one rank on the whole device, else in one of as many

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -36,6 +37,11 @@ static void find_driver_entries(sp_i_cuda_api *api);
 
 void sp_i_cuda_api_init(sp_i_cuda_api *api)
 {
+    // With fewer queues than streams work of one stream may wait for that of another. CUDA reads it
+    // when it starts.
+    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0) {
+        sp_out_of_memory(sizeof "CUDA_DEVICE_MAX_CONNECTIONS=32");
+    }
     *api = (sp_i_cuda_api){
         .DriverGetVersion = cudaDriverGetVersion,
         .RuntimeGetVersion = cudaRuntimeGetVersion,

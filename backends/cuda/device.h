@@ -62,6 +62,7 @@ typedef struct sp_i_cuda_api {
 } sp_i_cuda_api;
 
 // The table of this machine. It does not fail: without a driver the runtime's calls report that.
+// CUDA_DEVICE_MAX_CONNECTIONS becomes 32, the most, where it is not set.
 void sp_i_cuda_api_init(sp_i_cuda_api *api);
 
 // Libraries of CUDA that are looked for when they are first needed (cuBLASLt, cuDNN, NVML), so that

@@ -685,6 +685,7 @@ static bool compute_segments(work *w)
     if (ok) {
         upload_index(w, &r);
         sp_bf16 *kv = (sp_bf16 *)join_keys(w, &r);
+        atomic_fetch_add(&w->p->rank->attended[w->cudnn], 1);
         if (w->cudnn) {
             run_plan(w, &r, kv);
         } else {

@@ -102,8 +102,6 @@ int gpu_checklist(int argc, char **argv)
             return 2;
         }
     }
-    // Queues of the hardware: with fewer, work of different partitions may wait for each other.
-    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (!start(&c, reason)) {
         checklist_missing("device", reason);
         return 77;

@@ -35,6 +35,7 @@ static const command commands[] = {
     {"kernels_bench", "", gpu_kernels_bench},
     {"products", " PLAN...", gpu_products},
     {"gaps", " FOLDER", gpu_gaps},
+    {"memory", " FOLDER", gpu_memory},
     {"calibrate", " FOLDER [PARTITIONS]", gpu_calibrate},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };

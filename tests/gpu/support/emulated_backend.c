@@ -50,6 +50,7 @@ const sp_backend_ops emulated_backend_ops = {.abi = SP_BACKEND_ABI,
                                              .tensor_count = sp_i_cuda_tensor_count,
                                              .tensor_info = sp_i_cuda_tensor_info,
                                              .tensor_read = sp_i_cuda_tensor_read,
+                                             .report = sp_i_cuda_report,
                                              .stack = "cuda"};
 
 void emulated_backend_memory(size_t bytes)

@@ -129,30 +129,63 @@ static const char *error_text(cudaError_t code)
 static cudaError_t memory(size_t *free_bytes, size_t *total_bytes)
 {
     RUNTIME("MemGetInfo")
-    *free_bytes = fake.free_bytes;
+    const size_t taken = fake.taken_bytes + (size_t)fake.live_contexts * fake.context_bytes;
+    *free_bytes = !fake.counts_memory       ? fake.free_bytes
+                  : fake.free_bytes > taken ? fake.free_bytes - taken
+                                            : 0;
     *total_bytes = fake.total_bytes;
     return cudaSuccess;
 }
 
+// Memory of the device says in front of it how much it is.
+enum { FRONT = 256 };
+
 static cudaError_t take(void **data, size_t bytes)
 {
     RUNTIME("Malloc")
-    *data = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    count(&fake.live_blocks, 1);
-    return *data != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+    char *made = aligned_alloc(FRONT, (bytes + 2 * FRONT - 1) / FRONT * FRONT);
+    if (made == NULL) {
+        return cudaErrorMemoryAllocation;
+    }
+    memcpy(made, &bytes, sizeof bytes);
+    *data = made + FRONT;
+    (void)pthread_mutex_lock(&lock);
+    fake.live_blocks++;
+    fake.taken_bytes += bytes;
+    (void)pthread_mutex_unlock(&lock);
+    return cudaSuccess;
 }
 
 static cudaError_t give(void *data)
 {
-    count(&fake.live_blocks, data != NULL ? -1 : 0);
-    free(data);
+    size_t bytes;
+    if (data == NULL) {
+        return cudaSuccess;
+    }
+    memcpy(&bytes, (char *)data - FRONT, sizeof bytes);
+    (void)pthread_mutex_lock(&lock);
+    fake.live_blocks--;
+    fake.taken_bytes -= bytes;
+    (void)pthread_mutex_unlock(&lock);
+    free((char *)data - FRONT);
     return cudaSuccess;
 }
 
+// Fails with the calls of Malloc.
 static cudaError_t host_take(void **data, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return take(data, bytes);
+    RUNTIME("Malloc")
+    *data = aligned_alloc(FRONT, (bytes + FRONT - 1) / FRONT * FRONT);
+    count(&fake.live_blocks, *data != NULL);
+    return *data != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+static cudaError_t host_give(void *data)
+{
+    count(&fake.live_blocks, data != NULL ? -1 : 0);
+    free(data);
+    return cudaSuccess;
 }
 
 static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
@@ -392,7 +425,7 @@ void fake_cuda_reset(sp_i_cuda_api *api)
         .Malloc = take,
         .Free = give,
         .HostAlloc = host_take,
-        .FreeHost = give,
+        .FreeHost = host_give,
         .MemcpyAsync = copy,
         .MemsetAsync = set,
         .StreamCreateWithPriority = stream_new,

@@ -23,12 +23,15 @@ typedef struct fake_cuda {
     cudaError_t fail_code;
     CUresult fail_result; // of driver calls
     size_t free_bytes, total_bytes;
+    bool counts_memory;   // free_bytes is less by what the fake gives; else many devices are one
+    size_t context_bytes; // that a green context takes
     unsigned sms, smallest, alignment;
     unsigned groups_less; // fewer groups than a split should give
     int64_t tick_ns;      // that the clock goes on with every record of an event
     // ---- kept by the fake ----
     int live_blocks, live_streams, live_events, live_contexts, splits;
     int calls; // of `fail`
+    size_t taken_bytes;
     bool cleared;
     int records;      // of events
     fake_wait waited; // the last
