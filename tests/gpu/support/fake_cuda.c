@@ -69,6 +69,82 @@ CUcontext fake_current_context(void)
     return contexts[pushed];
 }
 
+// ---- streams that may wait for other GPUs, and memory of the host ----
+
+enum { MOST_NOTED = 256 };
+
+static struct {
+    const void *streams[MOST_NOTED];
+    int stream_count;
+    struct {
+        const char *begin;
+        size_t bytes;
+    } pinned[MOST_NOTED];
+    int pinned_count;
+} noted;
+
+static int find_stream(cudaStream_t stream)
+{
+    int i = 0;
+    while (i < noted.stream_count && noted.streams[i] != (const void *)stream) {
+        i++;
+    }
+    return i;
+}
+
+void fake_stream_may_wait(cudaStream_t stream)
+{
+    (void)pthread_mutex_lock(&lock);
+    const int i = find_stream(stream);
+    if (i == noted.stream_count && i < MOST_NOTED) {
+        noted.streams[noted.stream_count++] = stream;
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void fake_stream_is_over(cudaStream_t stream)
+{
+    (void)pthread_mutex_lock(&lock);
+    const int i = find_stream(stream);
+    if (i < noted.stream_count) {
+        noted.streams[i] = noted.streams[--noted.stream_count];
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void note_pinned(const char *begin, size_t bytes)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (noted.pinned_count < MOST_NOTED) {
+        noted.pinned[noted.pinned_count].begin = begin;
+        noted.pinned[noted.pinned_count++].bytes = bytes;
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void forget_pinned(const char *begin)
+{
+    (void)pthread_mutex_lock(&lock);
+    for (int i = 0; i < noted.pinned_count; i++) {
+        if (noted.pinned[i].begin == begin) {
+            noted.pinned[i] = noted.pinned[--noted.pinned_count];
+        }
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void look_at_copy(const char *host, cudaStream_t stream)
+{
+    (void)pthread_mutex_lock(&lock);
+    bool pinned = noted.pinned_count == MOST_NOTED; // more than are noted: not known
+    for (int i = 0; i < noted.pinned_count; i++) {
+        pinned = pinned || (host >= noted.pinned[i].begin &&
+                            host < noted.pinned[i].begin + noted.pinned[i].bytes);
+    }
+    fake.blocked_copies += !pinned && find_stream(stream) < noted.stream_count;
+    (void)pthread_mutex_unlock(&lock);
+}
+
 // ---- runtime ----
 
 static cudaError_t version(int *value)
@@ -178,11 +254,13 @@ static cudaError_t host_take(void **data, size_t bytes, unsigned flags)
     RUNTIME("Malloc")
     *data = aligned_alloc(FRONT, (bytes + FRONT - 1) / FRONT * FRONT);
     count(&fake.live_blocks, *data != NULL);
+    note_pinned(*data, bytes);
     return *data != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
 static cudaError_t host_give(void *data)
 {
+    forget_pinned(data);
     count(&fake.live_blocks, data != NULL ? -1 : 0);
     free(data);
     return cudaSuccess;
@@ -191,9 +269,10 @@ static cudaError_t host_give(void *data)
 static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                         cudaStream_t stream)
 {
-    (void)kind;
     RUNTIME("MemcpyAsync")
-    (void)stream;
+    if (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost) {
+        look_at_copy(kind == cudaMemcpyHostToDevice ? from : to, stream);
+    }
     memcpy(to, from, bytes);
     return cudaSuccess;
 }
@@ -233,7 +312,7 @@ static cudaError_t stream_free(cudaStream_t stream)
 static cudaError_t stream_end(cudaStream_t stream)
 {
     RUNTIME("StreamSynchronize")
-    (void)stream;
+    fake_stream_is_over(stream);
     return cudaSuccess;
 }
 
@@ -403,6 +482,7 @@ static CUresult context_pop(CUcontext *popped)
 
 void fake_cuda_reset(sp_i_cuda_api *api)
 {
+    memset(&noted, 0, sizeof noted);
     fake = (fake_cuda){.devices = 1,
                        .free_bytes = 100,
                        .total_bytes = 200,

@@ -31,6 +31,9 @@ typedef struct fake_cuda {
     // ---- kept by the fake ----
     int live_blocks, live_streams, live_events, live_contexts, splits;
     int calls; // of `fail`
+    // Copies between the device and memory that HostAlloc did not give, on a stream whose work may
+    // wait for another GPU and has not been seen to be over: the host would wait in the driver.
+    int blocked_copies;
     size_t taken_bytes;
     bool cleared;
     int records;      // of events
@@ -45,6 +48,10 @@ extern fake_cuda fake;
 // primary context, which SetDevice makes current.
 CUcontext fake_stream_context(cudaStream_t stream);
 CUcontext fake_current_context(void);
+
+// Work that may wait for another GPU is on the stream; the host has seen that all of it is over.
+void fake_stream_may_wait(cudaStream_t stream);
+void fake_stream_is_over(cudaStream_t stream);
 
 // Resets the fake: one device of 132 SMs in steps of 8, nothing fails.
 void fake_cuda_reset(sp_i_cuda_api *api);
