@@ -6,6 +6,7 @@
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/stream_queue.h"
 #include "tests/support/test_main.h"
 
 enum { MIB = 1 << 20, MEMORY = 80 * MIB };
@@ -342,6 +343,37 @@ TEST(stale_memory_holds_no_number)
         m->ops->spoil(m, memory, sizeof x);
         m->ops->download(m, x, memory, sizeof x);
         assert_true(stale == 1 ? isnan(x[0]) && isnan(x[3]) : x[0] == 1.0f && x[3] == 4.0f);
+        emulated_runtime_free(m);
+    }
+}
+
+// ---- the emulator's own faults ----
+
+// Work of streams is as late as it can be: rank 1 reads what rank 0 has written only where it waits
+// for it, whatever the order of the calls, and the rank's own work stays in its order.
+TEST(a_missing_event_shows)
+{
+    for (int waits = 0; waits < 2; waits++) {
+        sp_runtime *m = runtime_new(2, true);
+        float before = 0.0f, after = 1.0f, seen = -1.0f;
+        void *x = m->ops->allocate(m, sizeof seen);
+        void *y = m->ops->allocate(m, sizeof seen);
+        m->ops->upload(m, x, &before, sizeof before);
+        must_succeed(m->ops->synchronize(m, ERR));
+        stream_queue_defer();
+        m->ops->upload(m, x, &after, sizeof after);
+        const sp_fence fence = m->ops->mark(m);
+        m->ops->enter(m, 1);
+        if (waits == 1) {
+            m->ops->wait(m, fence);
+        }
+        m->ops->copy(m, y, x, sizeof seen);
+        m->ops->download(m, &seen, y, sizeof seen);
+        assert_true(seen == (waits == 1 ? 1.0f : 0.0f));
+        m->ops->enter(m, 0);
+        m->ops->download(m, &seen, x, sizeof seen);
+        assert_true(seen == 1.0f);
+        stream_queue_reset();
         emulated_runtime_free(m);
     }
 }

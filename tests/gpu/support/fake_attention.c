@@ -4,6 +4,7 @@
 
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
+#include "tests/gpu/support/stream_queue.h"
 
 fake_attention fake_cudnn;
 
@@ -101,6 +102,8 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                              .scale = 1.0 / sqrt((double)shape->head_dim)};
     SP_ASSERT(shape->dq_stride == shape->q_stride);
     SP_ASSERT(shape->dkv_stride == shape->kv_heads * shape->head_dim);
+    // Its tables are read here.
+    stream_queue_finish(stream);
     float *delta = sp_calloc((size_t)(shape->all_queries * shape->heads), sizeof *delta);
     int code = 0;
     for (int64_t i = 0; code == 0 && i < shape->segments; i++) {
@@ -120,6 +123,7 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                              .dk = tensors[SP_I_CUDA_DK],
                                              .dv = tensors[SP_I_CUDA_DV]};
         code = sp_cuda_attention(&heads, &pack, backward, stream);
+        stream_queue_finish(stream); // the segment is here
     }
     sp_free(delta);
     SP_ASSERT(code == 0);

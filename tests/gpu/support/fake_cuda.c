@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/alloc.h"
+#include "tests/gpu/support/stream_queue.h"
+
 fake_cuda fake;
 
 // Ranks on the wall clock are threads.
@@ -133,7 +136,7 @@ static void forget_pinned(const char *begin)
     (void)pthread_mutex_unlock(&lock);
 }
 
-static void look_at_copy(const char *host, cudaStream_t stream)
+static bool look_at_copy(const char *host, cudaStream_t stream)
 {
     (void)pthread_mutex_lock(&lock);
     bool pinned = noted.pinned_count == MOST_NOTED; // more than are noted: not known
@@ -143,6 +146,7 @@ static void look_at_copy(const char *host, cudaStream_t stream)
     }
     fake.blocked_copies += !pinned && find_stream(stream) < noted.stream_count;
     (void)pthread_mutex_unlock(&lock);
+    return pinned;
 }
 
 // ---- runtime ----
@@ -238,6 +242,7 @@ static cudaError_t give(void *data)
     if (data == NULL) {
         return cudaSuccess;
     }
+    stream_queue_finish_all(); // as giving memory back waits for the device
     memcpy(&bytes, (char *)data - FRONT, sizeof bytes);
     (void)pthread_mutex_lock(&lock);
     fake.live_blocks--;
@@ -260,28 +265,65 @@ static cudaError_t host_take(void **data, size_t bytes, unsigned flags)
 
 static cudaError_t host_give(void *data)
 {
+    stream_queue_finish_all();
     forget_pinned(data);
     count(&fake.live_blocks, data != NULL ? -1 : 0);
     free(data);
     return cudaSuccess;
 }
 
+// A copy, or without `from` bytes of one value. What is copied of plain memory of the host is taken
+// now.
+typedef struct moved {
+    void *to;
+    const void *from;
+    int value;
+    size_t bytes;
+    void *taken;
+} moved;
+
+static void move(void *context)
+{
+    moved *m = context;
+    if (m->from != NULL) {
+        memcpy(m->to, m->from, m->bytes);
+    } else {
+        memset(m->to, m->value, m->bytes);
+    }
+    sp_free(m->taken);
+    sp_free(m);
+}
+
+static void put_move(void *to, const void *from, int value, size_t bytes, bool now,
+                     cudaStream_t stream)
+{
+    moved *m = sp_malloc(sizeof *m);
+    *m = (moved){.to = to, .from = from, .value = value, .bytes = bytes};
+    if (now) {
+        m->taken = sp_malloc(bytes);
+        memcpy(m->taken, from, bytes);
+        m->from = m->taken;
+    }
+    stream_queue_put(stream, move, m);
+}
+
 static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                         cudaStream_t stream)
 {
     RUNTIME("MemcpyAsync")
-    if (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost) {
-        look_at_copy(kind == cudaMemcpyHostToDevice ? from : to, stream);
+    const bool plain = (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost) &&
+                       !look_at_copy(kind == cudaMemcpyHostToDevice ? from : to, stream);
+    put_move(to, from, 0, bytes, plain && kind == cudaMemcpyHostToDevice, stream);
+    if (plain && kind == cudaMemcpyDeviceToHost) {
+        stream_queue_finish(stream);
     }
-    memcpy(to, from, bytes);
     return cudaSuccess;
 }
 
 static cudaError_t set(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     RUNTIME("MemsetAsync")
-    (void)stream;
-    memset(to, value, bytes);
+    put_move(to, NULL, value, bytes, false, stream);
     return cudaSuccess;
 }
 
@@ -304,6 +346,7 @@ static cudaError_t stream_new(cudaStream_t *stream, unsigned flags, int priority
 
 static cudaError_t stream_free(cudaStream_t stream)
 {
+    stream_queue_forget(stream);
     free(stream);
     count(&fake.live_streams, -1);
     return cudaSuccess;
@@ -312,6 +355,7 @@ static cudaError_t stream_free(cudaStream_t stream)
 static cudaError_t stream_end(cudaStream_t stream)
 {
     RUNTIME("StreamSynchronize")
+    stream_queue_finish(stream);
     fake_stream_is_over(stream);
     return cudaSuccess;
 }
@@ -320,6 +364,7 @@ static cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned 
 {
     (void)flags;
     RUNTIME("StreamWaitEvent")
+    stream_queue_wait(stream, event);
     recorded last;
     (void)pthread_mutex_lock(&lock);
     memcpy(&last, event, sizeof last);
@@ -339,6 +384,7 @@ static cudaError_t event_new(cudaEvent_t *event, unsigned flags)
 
 static cudaError_t event_free(cudaEvent_t event)
 {
+    stream_queue_forget(event);
     free(event);
     count(&fake.live_events, -1);
     return cudaSuccess;
@@ -347,6 +393,7 @@ static cudaError_t event_free(cudaEvent_t event)
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream)
 {
     RUNTIME("EventRecord")
+    stream_queue_record(event, stream);
     (void)pthread_mutex_lock(&lock);
     fake.clock_ns += fake.tick_ns;
     const recorded now = {.clock_ns = fake.clock_ns, .stream = stream, .record = ++fake.records};
@@ -358,13 +405,13 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream)
 static cudaError_t event_end(cudaEvent_t event)
 {
     RUNTIME("EventSynchronize")
-    (void)event;
+    stream_queue_finish_event(event);
     return cudaSuccess;
 }
 
 static cudaError_t event_query(cudaEvent_t event)
 {
-    (void)event;
+    stream_queue_finish_event(event);
     return cudaSuccess;
 }
 
@@ -483,6 +530,7 @@ static CUresult context_pop(CUcontext *popped)
 void fake_cuda_reset(sp_i_cuda_api *api)
 {
     memset(&noted, 0, sizeof noted);
+    stream_queue_reset();
     fake = (fake_cuda){.devices = 1,
                        .free_bytes = 100,
                        .total_bytes = 200,
