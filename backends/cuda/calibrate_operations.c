@@ -669,7 +669,7 @@ static const struct element {
                                           .kernels = 2},
     [SP_I_CUDA_KEY_VALUE_GRADIENT] = {"key_value_gradient", .kv = BF16 + 2 * FP32},
     // Four read, three and the bf16 copy written, the gradient cleared.
-    [SP_I_CUDA_ADAMW] = {"adamw", 8 * FP32 + BF16}};
+    [SP_I_CUDA_ADAMW] = {"adamw", .states = 8 * FP32 + BF16}};
 
 const char *sp_i_cuda_element_name(sp_i_cuda_element element)
 {
