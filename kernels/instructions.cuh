@@ -96,6 +96,16 @@ inline int sp_i_multiprocessors()
     return count;
 }
 
+// Blocks of a kernel that an SM runs at once, by its registers and its static shared memory; 1
+// where the device cannot be asked.
+template <class... Parameters> int sp_i_resident_blocks(void (*kernel)(Parameters...), int threads)
+{
+    int blocks = 0;
+    bool known =
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) == cudaSuccess;
+    return known && blocks > 0 ? blocks : 1;
+}
+
 template <class... Parameters, class... Arguments>
 int sp_i_launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
                 sp_cuda_stream stream, Arguments... arguments)

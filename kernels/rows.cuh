@@ -115,7 +115,8 @@ template <int COUNT, int HELD> struct held_row {
     }
 };
 
-// Launches a kernel<COUNT, HELD> whose blocks take rows in turn. The kernels are those for COUNT 8
+// Launches a kernel<COUNT, HELD> whose blocks take rows in turn, as many as run at once: those of a
+// second round would have fewer rows than there is time for. The kernels are those for COUNT 8
 // and 1.
 template <int HELD, class Wide, class Narrow, class... Arguments>
 int launch_rows(Wide wide, Narrow narrow, int64_t rows, int64_t columns, bool aligned,
@@ -131,7 +132,7 @@ int launch_rows(Wide wide, Narrow narrow, int64_t rows, int64_t columns, bool al
     int64_t vectors = by_vectors ? columns / 8 : columns;
     int threads = sp_i_cuda_row_threads(vectors, HELD);
     int64_t full = static_cast<int64_t>(sp_i_multiprocessors()) *
-                   sp_i_cuda_least(SP_I_CUDA_SM_THREADS / threads, 32);
+                   sp_i_resident_blocks(by_vectors ? wide : narrow, threads);
     int64_t blocks = sp_i_cuda_least(rows, full > 0 ? full : 1);
     return sp_i_launch(by_vectors ? wide : narrow, dim3(static_cast<unsigned>(blocks)), threads, 0,
                        stream, rows, vectors, arguments...);

@@ -211,6 +211,9 @@ typedef struct sp_backend_ops {
     // without this slot. Every process makes the same calls, and each gets what the whole run
     // gives. Programs call it before any other slot.
     sp_status (*process)(int *rank, int *ranks, sp_error *err);
+    // How a run was executed, in the backend's own keys: by which kernels, on what, with what
+    // memory of the device. *report is an object, the caller's.
+    sp_status (*report)(void *state, json_t **report, sp_error *err);
 } sp_backend_ops;
 
 // Sizes of the types that cross the interface, folded into one number: a backend that was built

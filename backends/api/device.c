@@ -862,6 +862,13 @@ const sp_measured_step *sp_run_step(const sp_run *run, int step)
     return &run->steps[step];
 }
 
+json_t *sp_run_report(const sp_run *run)
+{
+    json_t *report = NULL;
+    const sp_backend_ops *ops = &run->backend->ops;
+    return ops->report != NULL && ops->report(run->state, &report, NULL) == SP_OK ? report : NULL;
+}
+
 // ---- tensors ----
 
 sp_status sp_run_tensor_count(const sp_run *run, size_t *count, sp_error *err)

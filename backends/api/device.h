@@ -64,6 +64,10 @@ void sp_run_free(sp_run *run);
 int sp_run_steps(const sp_run *run);
 const sp_measured_step *sp_run_step(const sp_run *run, int step);
 
+// How the run was executed, in the backend's own keys (backend.h); NULL where it does not say. The
+// caller's.
+json_t *sp_run_report(const sp_run *run);
+
 // Tensors of a run by name. An unknown name is SP_ERR_USAGE with the nearest one. Each call
 // O(tensors).
 sp_status sp_run_tensor_count(const sp_run *run, size_t *count, sp_error *err);

@@ -100,6 +100,9 @@ typedef struct sp_runtime_ops {
     // may be NULL.
     void (*begin)(sp_runtime *runtime, const char *action);
     void (*end)(sp_runtime *runtime);
+    // Work of the calling thread's rank: memory that has just been taken holds what is no number,
+    // so that a test sees who reads it before it is written. NULL: not done.
+    void (*spoil)(sp_runtime *runtime, void *memory, int64_t bytes);
 
     bool plain_memory;
 } sp_runtime_ops;

@@ -3,6 +3,7 @@
 #include "backends/cuda/attention.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cuda_math.h"
 #include "sim/base/alloc.h"
@@ -207,8 +208,7 @@ enum {
     ROW_STEPS = 8, // to each doubling
     HEAD_STEP = 16,
     MOST_HEAD = 128,
-    TABLES = SP_I_CUDA_ATTENTION_TENSORS - SP_I_CUDA_QUERY_LENGTHS,
-    LENGTH_TABLES = SP_I_CUDA_Q_OFFSETS - SP_I_CUDA_QUERY_LENGTHS
+    TABLES = SP_I_CUDA_ATTENTION_TENSORS - SP_I_CUDA_QUERY_LENGTHS
 };
 
 static int64_t power_of_two(int64_t least, int64_t n)
@@ -235,16 +235,6 @@ bool sp_i_cuda_cudnn_takes(const sp_kernel_attention_shape *shape)
     return shape->head_dim % HEAD_STEP == 0 && shape->head_dim <= MOST_HEAD;
 }
 
-static bool offsets_fit(const sp_i_cuda_segments *segments, int64_t rows,
-                        const sp_i_cuda_attention_shape *s)
-{
-    // The gradients of keys and values stand by query heads first.
-    const int64_t gradient_stride = s->dkv_stride * (s->heads / s->kv_heads);
-    return rows <= INT32_MAX / s->q_stride && rows <= INT32_MAX / s->out_stride &&
-           segments->key_rows <= INT32_MAX / s->kv_stride &&
-           segments->gradient_rows <= INT32_MAX / gradient_stride;
-}
-
 bool sp_i_cuda_packed_shape(const sp_i_cuda_segments *segments, int64_t rows,
                             const sp_kernel_attention_shape *shape,
                             sp_i_cuda_attention_shape *packed)
@@ -263,21 +253,20 @@ bool sp_i_cuda_packed_shape(const sp_i_cuda_segments *segments, int64_t rows,
         .out_stride = shape->out_stride,
         .dq_stride = shape->q_stride,
         .dkv_stride = shape->kv_heads * shape->head_dim};
-    return sp_i_cuda_cudnn_takes(shape) && sp_i_cuda_attention_refusal(packed) == NULL &&
-           offsets_fit(segments, rows, packed);
+    return sp_i_cuda_cudnn_takes(shape) && sp_i_cuda_attention_refusal(packed) == NULL;
 }
 
 // ---- lengths and offsets ----
 
-// Every table has room for the longest.
-static int64_t table_step(const sp_i_cuda_attention_shape *packed)
+// Every table has room for the longest, a multiple of 16 bytes.
+static int64_t table_bytes(const sp_i_cuda_attention_shape *packed)
 {
-    return sp_cuda_ceil(packed->segments + 1, 4) * 4;
+    return sp_cuda_ceil(packed->segments + 1, 2) * 2 * (int64_t)sizeof(int64_t);
 }
 
-int64_t sp_i_cuda_packed_index_count(const sp_i_cuda_attention_shape *packed)
+int64_t sp_i_cuda_packed_index_bytes(const sp_i_cuda_attention_shape *packed)
 {
-    return TABLES * table_step(packed);
+    return TABLES * table_bytes(packed);
 }
 
 typedef struct place {
@@ -306,32 +295,34 @@ static place place_of(const sp_i_cuda_segments *segments, const sp_i_cuda_segmen
 }
 
 void sp_i_cuda_packed_index(const sp_i_cuda_segments *segments,
-                            const sp_i_cuda_attention_shape *packed, int32_t *index)
+                            const sp_i_cuda_attention_shape *packed, void *index)
 {
-    const int64_t step = table_step(packed);
-    for (int64_t i = 0; i < TABLES * step; i++) {
-        index[i] = 0;
-    }
+    void *tables[SP_I_CUDA_ATTENTION_TENSORS];
+    memset(index, 0, (size_t)sp_i_cuda_packed_index_bytes(packed));
+    sp_i_cuda_packed_tensors(packed, index, tables);
+    int32_t *queries = tables[SP_I_CUDA_QUERY_LENGTHS];
+    int32_t *keys = tables[SP_I_CUDA_KEY_LENGTHS];
     for (int32_t i = 0; i < segments->count; i++) {
-        index[i] = (int32_t)segments->list[i].queries;
-        index[step + i] = (int32_t)segments->list[i].keys;
+        queries[i] = (int32_t)segments->list[i].queries;
+        keys[i] = (int32_t)segments->list[i].keys;
     }
-    for (int table = LENGTH_TABLES; table < TABLES; table++) {
+    for (int tensor = SP_I_CUDA_Q_OFFSETS; tensor < SP_I_CUDA_ATTENTION_TENSORS; tensor++) {
+        int64_t *offsets = tables[tensor];
         for (int64_t i = 0; i <= packed->segments; i++) {
             // Segments that are not there begin and end where the last one ends.
             bool there = i < segments->count;
             const sp_i_cuda_segment *segment = &segments->list[there ? i : segments->count - 1];
-            place p = place_of(segments, segment, packed, SP_I_CUDA_QUERY_LENGTHS + table);
-            index[table * step + i] = (int32_t)((there ? p.first : p.end) * p.stride);
+            place p = place_of(segments, segment, packed, tensor);
+            offsets[i] = (there ? p.first : p.end) * p.stride;
         }
     }
 }
 
-void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, int32_t *index,
+void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, void *index,
                               void *tensors[SP_I_CUDA_ATTENTION_TENSORS])
 {
     for (int table = 0; table < TABLES; table++) {
-        tensors[SP_I_CUDA_QUERY_LENGTHS + table] = index + table * table_step(packed);
+        tensors[SP_I_CUDA_QUERY_LENGTHS + table] = (char *)index + table * table_bytes(packed);
     }
 }
 

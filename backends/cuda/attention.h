@@ -99,7 +99,7 @@ typedef enum sp_i_cuda_attention_tensor {
     SP_I_CUDA_DQ,
     SP_I_CUDA_DK, // overwritten, not added to
     SP_I_CUDA_DV,
-    // int32 [segments] lengths, int32 [segments + 1] first elements (tokens times
+    // int32 [segments] lengths, int64 [segments + 1] first elements (tokens times
     // stride; statistics: tokens times heads)
     SP_I_CUDA_QUERY_LENGTHS,
     SP_I_CUDA_KEY_LENGTHS,
@@ -123,17 +123,18 @@ bool sp_i_cuda_cudnn_takes(const sp_kernel_attention_shape *shape);
 // head_dim]. Numbers of segments and lengths are powers of two. A plan serves all that is smaller:
 // lengths say what is there, and segments that are not there have length 0, which skips them
 // (cudnn-frontend's documentation, Attention, "padding mask"). False where cuDNN does not take the
-// heads, or offsets do not fit 32 bits.
+// heads.
 bool sp_i_cuda_packed_shape(const sp_i_cuda_segments *segments, int64_t rows,
                             const sp_kernel_attention_shape *shape,
                             sp_i_cuda_attention_shape *packed);
 
-// Lengths and offsets of all tensors, one table behind the other, for the plan.
-int64_t sp_i_cuda_packed_index_count(const sp_i_cuda_attention_shape *packed);
+// Lengths and offsets of all tensors, one table behind the other, for the plan; in `index`, aligned
+// to 8 bytes.
+int64_t sp_i_cuda_packed_index_bytes(const sp_i_cuda_attention_shape *packed);
 void sp_i_cuda_packed_index(const sp_i_cuda_segments *segments,
-                            const sp_i_cuda_attention_shape *packed, int32_t *index);
+                            const sp_i_cuda_attention_shape *packed, void *index);
 // Points the tensors of lengths and offsets into a copy of them.
-void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, int32_t *index,
+void sp_i_cuda_packed_tensors(const sp_i_cuda_attention_shape *packed, void *index,
                               void *tensors[SP_I_CUDA_ATTENTION_TENSORS]);
 
 // Parts of a backward's workspace that are ours and not cuDNN's, each at a multiple of 256.
@@ -161,9 +162,16 @@ bool sp_i_cuda_attention_serves(const sp_i_cuda_attention_shape *plan,
 
 typedef struct sp_i_cuda_attention sp_i_cuda_attention;
 
-// `shares`: another of the device, whose plans it uses too; NULL: plans of its own. SP_ERR_USAGE
-// with the reason where cuDNN is not there, in this build or on this machine.
-sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention *shares,
+// Where an attention's streams are. All zero: on the whole device, with plans of its own.
+typedef struct sp_i_cuda_attention_place {
+    CUcontext context;                // of its streams (sp_i_cuda_partition_context)
+    sp_i_cuda_attention *shares;      // another of the device, whose plans it uses too
+    const struct sp_i_cudnn_api *api; // NULL: that of `shares`, or of the library
+} sp_i_cuda_attention_place;
+
+// SP_ERR_USAGE with the reason where cuDNN is not there, in this build or on this machine.
+sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device,
+                                  const sp_i_cuda_attention_place *place,
                                   sp_i_cuda_attention **made, sp_error *err);
 void sp_i_cuda_attention_free(sp_i_cuda_attention *attention);
 

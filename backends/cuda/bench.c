@@ -27,7 +27,8 @@ sp_i_cuda_timing sp_i_cuda_timing_of(double *seconds, int count)
     return (sp_i_cuda_timing){.median_s = median_s,
                               .spread = median_s > 0.0 ? 0.5 * quartiles_s / median_s : 0.0,
                               .least_s = seconds[0],
-                              .repeats = count};
+                              .repeats = count,
+                              .pieces = 1};
 }
 
 sp_status sp_i_cuda_bench_init(const sp_i_cuda_device *device, cudaStream_t stream,
@@ -53,87 +54,114 @@ void sp_i_cuda_bench_fini(sp_i_cuda_bench *bench)
     *bench = (sp_i_cuda_bench){0};
 }
 
-static sp_status queue(const sp_i_cuda_bench *b, int repeat, bool flush, sp_i_cuda_work work,
+// How a batch is put on the streams.
+typedef struct batch {
+    bool loaded;
+    int repeats;
+    int pieces;        // in each
+    double expected_s; // that a piece takes; 0: not known yet
+} batch;
+
+static sp_status queue(const sp_i_cuda_bench *b, const batch *how, int repeat, sp_i_cuda_work work,
                        void *context, sp_error *err)
 {
     sp_status status = SP_OK;
-    if (flush && b->flushed != NULL) {
+    if (!how->loaded && how->pieces == 1 && b->flushed != NULL) {
         status = SP_I_CUDA(&b->device, err, MemsetAsync, b->flushed, repeat,
                            (size_t)b->flushed_bytes, b->stream);
     }
     if (status == SP_OK) {
         status = sp_i_cuda_record(&b->events, 2 * repeat, b->stream, err);
     }
-    if (status == SP_OK) {
+    for (int i = 0; status == SP_OK && i < how->pieces; i++) {
         status = work(context, b->stream, err);
     }
     return status == SP_OK ? sp_i_cuda_record(&b->events, 2 * repeat + 1, b->stream, err) : status;
 }
 
-// Repeats of the neighbours beyond those that are timed, so that none of these runs alone.
-static int more_repeats(int repeats)
+// Pieces of each neighbour: a quarter more than what is timed, so that none of it runs alone. Of
+// other work as many as take a quarter longer than the batch is expected to; a first repeat, of
+// which nothing is known, does not count.
+static int neighbour_pieces(const sp_i_cuda_bench *b, const batch *how)
 {
-    return repeats > 4 ? repeats / 4 : 1;
+    const int timed = how->repeats * how->pieces;
+    if (b->beside == NULL) {
+        return timed + (timed > 4 ? timed / 4 : 1);
+    }
+    return 1 + (int)ceil(1.25 * timed * how->expected_s / b->beside_s);
 }
 
 // All streams wait until the host has put everything on them.
-static sp_status hold_start(const sp_i_cuda_bench *b, int repeats, sp_error *err)
+static int64_t hold_ns(const sp_i_cuda_bench *b, const batch *how)
 {
-    const int64_t ns = (int64_t)LAUNCH_NS * (LAUNCHES + 2) * (repeats + more_repeats(repeats)) *
-                       (b->neighbours + 1);
+    const int others = how->loaded ? b->neighbours * neighbour_pieces(b, how) : 0;
+    return (int64_t)LAUNCH_NS * (LAUNCHES + 2) * (how->repeats * how->pieces + others);
+}
+
+static sp_status hold_start(const sp_i_cuda_bench *b, const batch *how, sp_error *err)
+{
+    const int64_t ns = hold_ns(b, how);
     SP_ASSERT(b->delay != NULL && b->neighbours <= SP_I_CUDA_MOST_NEIGHBOURS);
     sp_status status =
         sp_i_cuda_check(&b->device, b->delay(ns, b->stream), "a delay", __FILE__, __LINE__, err);
     if (status == SP_OK) {
         status = sp_i_cuda_record(&b->events, START, b->stream, err);
     }
-    for (int i = 0; status == SP_OK && i < b->neighbours; i++) {
+    for (int i = 0; how->loaded && status == SP_OK && i < b->neighbours; i++) {
         status = sp_i_cuda_wait(&b->events, START, b->neighbour[i], err);
     }
     return status;
 }
 
-static sp_status queue_neighbours(const sp_i_cuda_bench *b, sp_i_cuda_work work,
-                                  void *const *contexts, sp_error *err)
+// The host is faster than the device where there is load, or a flush before each piece.
+static bool is_held(const batch *how)
 {
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < b->neighbours; i++) {
-        status = work(contexts[1 + i], b->neighbour[i], err);
+    return how->loaded || how->pieces > 1;
+}
+
+// Everything waits for the delay, so that the neighbours' pieces may stand first.
+static sp_status queue_batch(const sp_i_cuda_bench *b, const batch *how, sp_i_cuda_work work,
+                             void *const *contexts, sp_error *err)
+{
+    sp_status status = is_held(how) ? hold_start(b, how, err) : SP_OK;
+    const int pieces = how->loaded ? neighbour_pieces(b, how) : 0;
+    for (int i = 0; status == SP_OK && i < pieces * b->neighbours; i++) {
+        const int place = i % b->neighbours;
+        status = b->beside != NULL
+                     ? b->beside(b->beside_contexts[1 + place], b->neighbour[place], err)
+                     : work(contexts[1 + place], b->neighbour[place], err);
+    }
+    for (int i = 0; status == SP_OK && i < how->repeats; i++) {
+        status = queue(b, how, i, work, contexts[0], err);
     }
     return status;
 }
 
-static sp_status queue_batch(const sp_i_cuda_bench *b, bool loaded, int repeats,
-                             sp_i_cuda_work work, void *const *contexts, sp_error *err)
-{
-    sp_status status = loaded ? hold_start(b, repeats, err) : SP_OK;
-    for (int i = 0; status == SP_OK && i < repeats; i++) {
-        status = loaded ? queue_neighbours(b, work, contexts, err) : SP_OK;
-        if (status == SP_OK) {
-            status = queue(b, i, !loaded, work, contexts[0], err);
-        }
-    }
-    for (int i = 0; loaded && status == SP_OK && i < more_repeats(repeats); i++) {
-        status = queue_neighbours(b, work, contexts, err);
-    }
-    return status;
-}
-
-static sp_status run_batch(const sp_i_cuda_bench *b, bool loaded, int repeats, sp_i_cuda_work work,
+static sp_status run_batch(const sp_i_cuda_bench *b, const batch *how, sp_i_cuda_work work,
                            void *const *contexts, double *seconds, double *total_s, sp_error *err)
 {
-    sp_status status = queue_batch(b, loaded, repeats, work, contexts, err);
-    for (int i = 0; status == SP_OK && i < repeats; i++) {
+    sp_status status = queue_batch(b, how, work, contexts, err);
+    // Of short pieces the delay is most of the device's time.
+    *total_s += how->pieces > 1 ? 1e-9 * (double)hold_ns(b, how) : 0.0;
+    for (int i = 0; status == SP_OK && i < how->repeats; i++) {
         int64_t ns;
         status = sp_i_cuda_between(&b->events, 2 * i, 2 * i + 1, &ns, err);
         // The clock's own step keeps a time from being zero.
-        seconds[i] = 1e-9 * (double)(ns > 0 ? ns : 1);
-        *total_s += seconds[i];
+        seconds[i] = 1e-9 * (double)(ns > 0 ? ns : 1) / how->pieces;
+        *total_s += seconds[i] * how->pieces;
     }
-    for (int i = 0; loaded && status == SP_OK && i < b->neighbours; i++) {
+    for (int i = 0; how->loaded && status == SP_OK && i < b->neighbours; i++) {
         status = SP_I_CUDA(&b->device, err, StreamSynchronize, b->neighbour[i]);
     }
     return status;
+}
+
+// Short pieces stand between two events as often as take twice ten microseconds.
+static int pieces_of(const sp_i_cuda_bench *b, double piece_s)
+{
+    const double short_s = 10e-6;
+    const double wanted = b->several && piece_s < short_s ? ceil(2.0 * short_s / piece_s) : 1.0;
+    return wanted < SP_I_CUDA_MOST_PIECES ? (int)wanted : SP_I_CUDA_MOST_PIECES;
 }
 
 static sp_status time_work(sp_i_cuda_bench *bench, bool loaded, sp_i_cuda_work work,
@@ -144,22 +172,30 @@ static sp_status time_work(sp_i_cuda_bench *bench, bool loaded, sp_i_cuda_work w
     double total_s = 0.0;
     int count = 0;
     *timing = (sp_i_cuda_timing){0};
-    sp_status status = run_batch(bench, loaded, 1, work, contexts, seconds, &total_s, err);
-    const double pieces = status == SP_OK ? budget_s / seconds[0] : 0.0;
-    const int batch = pieces >= SP_I_CUDA_BATCH           ? SP_I_CUDA_BATCH
-                      : pieces >= SP_I_CUDA_LEAST_REPEATS ? (int)pieces
-                                                          : SP_I_CUDA_LEAST_REPEATS;
-    if (status == SP_OK && batch == SP_I_CUDA_BATCH) {
-        status = run_batch(bench, loaded, batch, work, contexts, seconds, &total_s, err);
+    const batch first = {.loaded = loaded, .repeats = 1, .pieces = 1};
+    sp_status status = run_batch(bench, &first, work, contexts, seconds, &total_s, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    const double repeats = budget_s / (seconds[0] * pieces_of(bench, seconds[0]));
+    const batch how = {.loaded = loaded,
+                       .repeats = repeats >= SP_I_CUDA_BATCH           ? SP_I_CUDA_BATCH
+                                  : repeats >= SP_I_CUDA_LEAST_REPEATS ? (int)repeats
+                                                                       : SP_I_CUDA_LEAST_REPEATS,
+                       .pieces = pieces_of(bench, seconds[0]),
+                       .expected_s = seconds[0]};
+    if (how.repeats == SP_I_CUDA_BATCH) {
+        status = run_batch(bench, &how, work, contexts, seconds, &total_s, err);
     }
     total_s = 0.0;
     while (status == SP_OK &&
-           (count == 0 || (count + batch <= SP_I_CUDA_MOST_REPEATS && total_s < budget_s))) {
-        status = run_batch(bench, loaded, batch, work, contexts, &seconds[count], &total_s, err);
-        count += batch;
+           (count == 0 || (count + how.repeats <= SP_I_CUDA_MOST_REPEATS && total_s < budget_s))) {
+        status = run_batch(bench, &how, work, contexts, &seconds[count], &total_s, err);
+        count += how.repeats;
     }
     if (status == SP_OK) {
         *timing = sp_i_cuda_timing_of(seconds, count);
+        timing->pieces = how.pieces;
     }
     return status;
 }
@@ -249,7 +285,9 @@ sp_status sp_i_cuda_calibration_begin(sp_i_cuda_calibration *c, sp_error *err)
                             SP_I_CUDA_MOST_PLACES, c->places);
     }
     if (c->places == 1) {
-        return sp_i_cuda_bench_init(&c->device, NULL, flushed_bytes, &c->bench, err);
+        sp_status status = sp_i_cuda_bench_init(&c->device, NULL, flushed_bytes, &c->bench, err);
+        c->bench.delay = c->delay;
+        return status;
     }
     sp_status status = split_device(c, err);
     if (status == SP_OK) {

@@ -51,7 +51,9 @@ static sp_status measure_copy(sp_i_cuda_calibration *c, void *const *contexts, s
     double budget_s = 0.02 * c->limit_s;
     sp_status status = sp_i_cuda_calibration_time(c, run_copy, contexts, budget_s, &copied, err);
     if (status == SP_OK) {
+        c->bench.several = true;
         status = sp_i_cuda_calibration_time(c, run_small, contexts, 0.1 * budget_s, &small, err);
+        c->bench.several = false;
     }
     if (status == SP_OK) {
         status = sp_i_cuda_bench_time(&c->bench, run_nothing, NULL, 0.1 * budget_s, &empty, err);
@@ -59,7 +61,8 @@ static sp_status measure_copy(sp_i_cuda_calibration *c, void *const *contexts, s
     if (status == SP_OK) {
         c->copied_bytes_per_s = 2.0 * COPIED_BYTES / copied.median_s;
         c->empty_s = empty.median_s;
-        c->small_copy_s = small.median_s > empty.median_s ? small.median_s - empty.median_s : 0.0;
+        const double small_s = small.median_s - empty.median_s / small.pieces;
+        c->small_copy_s = small_s > 0.0 ? small_s : 0.0;
         status = sp_i_cuda_note_places(c, "copy of 512 MiB", run_copy, contexts, contexts[0],
                                        budget_s, err);
     }
@@ -75,6 +78,7 @@ sp_status sp_i_cuda_calibrate_copies(sp_i_cuda_calibration *c, sp_error *err)
     copy copies[SP_I_CUDA_MOST_PLACES];
     void *contexts[SP_I_CUDA_MOST_PLACES];
     sp_i_cuda_rooms rooms;
+    sp_i_cuda_products beside = {0};
     sp_status status = sp_i_cuda_rooms_init(c, 2 * (int64_t)COPIED_BYTES, COPIED_BYTES / 2,
                                             COPIED_BYTES / 2, &rooms, err);
     for (int i = 0; i < c->places; i++) {
@@ -82,7 +86,9 @@ sp_status sp_i_cuda_calibrate_copies(sp_i_cuda_calibration *c, sp_error *err)
         copies[i] = (copy){.c = c, .from = from, .to = from + COPIED_BYTES};
         contexts[i] = &copies[i];
     }
+    status = status == SP_OK ? sp_i_cuda_neighbours_compute(c, &beside, err) : status;
     status = status == SP_OK ? measure_copy(c, contexts, err) : status;
+    sp_i_cuda_neighbours_end(c, &beside);
     sp_i_cuda_rooms_fini(c, &rooms);
     return status;
 }
@@ -221,6 +227,9 @@ sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
     double reference_s[LOOKS];
     sp_status status = begin(c, err);
     if (status == SP_OK) {
+        status = sp_i_cuda_warm_up(c, SP_I_CUDA_WARM_UP_S, err);
+    }
+    if (status == SP_OK) {
         status = sp_i_cuda_reference_in(c, &reference_s[0], err);
     }
     for (int i = 0; status == SP_OK && i < PARTS; i++) {
@@ -346,7 +355,8 @@ static sp_status calibrate_device(const sp_i_cuda_device *device,
     sp_i_nvml *nvml = sp_i_nvml_open(c.info.pci, reason, sizeof reason);
     c.nvml = nvml;
     // Without cuDNN the base profile's curves stand; the document says which they are.
-    (void)sp_i_cuda_attention_new(&c.device, NULL, &c.attention, NULL);
+    const sp_i_cuda_attention_place whole = {0};
+    (void)sp_i_cuda_attention_new(&c.device, &whole, &c.attention, NULL);
     c.base = find_base(c.info.name);
     status = measure(&c, request, err);
     sp_i_cuda_attention_free(c.attention);

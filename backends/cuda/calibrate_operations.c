@@ -94,6 +94,11 @@ sp_status sp_i_cuda_products_time(sp_i_cuda_calibration *c, sp_i_cuda_products *
     return sp_i_cuda_calibration_time(c, run_product, p->contexts, budget_s, t, err);
 }
 
+enum { REFERENCE_EDGE = SP_I_CUDA_REFERENCE_EDGE, REFERENCE_DRAWN = 1 << 18 };
+
+// Device time.
+#define REFERENCE_S 0.01
+
 // ---- the profile's tables ----
 
 // The product on the whole device is one of the same memory, of whose SMs it is not told.
@@ -176,12 +181,62 @@ sp_status sp_i_cuda_calibrate_products(sp_i_cuda_calibration *c, sp_error *err)
     return status == SP_OK ? sp_i_calibrate_product_tables(&calibrator, err) : status;
 }
 
+// ---- products as the neighbours' work ----
+
+static sp_status time_beside(sp_i_cuda_calibration *c, sp_i_cuda_products *p, double *piece_s,
+                             sp_error *err)
+{
+    sp_i_cuda_timing t;
+    sp_status status =
+        sp_i_cuda_products_time(c, p, SP_I_PRODUCT_FORWARD, REFERENCE_EDGE, REFERENCE_S, &t, err);
+    *piece_s = t.least_s;
+    return status;
+}
+
+sp_status sp_i_cuda_neighbours_compute(sp_i_cuda_calibration *c, sp_i_cuda_products *p,
+                                       sp_error *err)
+{
+    double piece_s = 0.0;
+    *p = (sp_i_cuda_products){0};
+    if (c->partitions == NULL) {
+        return SP_OK;
+    }
+    sp_status status = sp_i_cuda_products_init(c, REFERENCE_EDGE, REFERENCE_EDGE, REFERENCE_EDGE,
+                                               REFERENCE_DRAWN, p, err);
+    if (status == SP_OK) {
+        status = time_beside(c, p, &piece_s, err);
+    }
+    if (status == SP_OK) {
+        c->bench.beside = run_product;
+        c->bench.beside_contexts = p->contexts;
+        c->bench.beside_s = piece_s;
+    }
+    return status;
+}
+
+void sp_i_cuda_neighbours_end(sp_i_cuda_calibration *c, sp_i_cuda_products *p)
+{
+    c->bench.beside = NULL;
+    sp_i_cuda_products_fini(c, p);
+}
+
 // ---- one product by which a run sees how fast the GPU is now ----
 
-enum { REFERENCE_EDGE = SP_I_CUDA_REFERENCE_EDGE, REFERENCE_DRAWN = 1 << 18 };
-
-// Device time.
-#define REFERENCE_S 0.01
+sp_status sp_i_cuda_warm_up(sp_i_cuda_calibration *c, double device_s, sp_error *err)
+{
+    sp_i_cuda_products p;
+    double done_s = 0.0;
+    sp_status status = sp_i_cuda_products_init(c, REFERENCE_EDGE, REFERENCE_EDGE, REFERENCE_EDGE,
+                                               REFERENCE_DRAWN, &p, err);
+    while (status == SP_OK && done_s < device_s) {
+        sp_i_cuda_timing t;
+        status = sp_i_cuda_products_time(c, &p, SP_I_PRODUCT_FORWARD, REFERENCE_EDGE,
+                                         device_s - done_s, &t, err);
+        done_s += t.median_s * t.repeats;
+    }
+    sp_i_cuda_products_fini(c, &p);
+    return status;
+}
 
 sp_status sp_i_cuda_reference_in(sp_i_cuda_calibration *c, double *seconds, sp_error *err)
 {
@@ -226,7 +281,8 @@ sp_status sp_i_cuda_reference(int device, int ranks, double *seconds, sp_error *
         return SP_OK;
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_reference_in(&c, seconds, &own);
+        status = sp_i_cuda_warm_up(&c, SP_I_CUDA_WARM_UP_S, &own);
+        status = status == SP_OK ? sp_i_cuda_reference_in(&c, seconds, &own) : status;
         sp_i_cuda_calibration_end(&c);
     }
     return status == SP_OK ? SP_OK : sp_error_set(err, status, "%s", own.message[0]);
@@ -247,6 +303,7 @@ enum { LEAST_LENGTH = 512, MOST_SEGMENTS = 16 };
 // The data of one place: tensors for the longest shape.
 typedef struct attention_room {
     const struct attention *owner;
+    sp_i_cuda_attention *by; // cuDNN's, for the place's streams; NULL: the reference kernels
     void *tensors[SP_I_CUDA_ATTENTION_TENSORS]; // both ways' from Q to DV
     float *delta;                               // of the reference kernels
     void *index;                                // lengths and offsets, or the segments
@@ -265,6 +322,7 @@ typedef struct attention {
     double budget_s;
     sp_i_cuda_rooms memory;
     attention_room rooms[SP_I_CUDA_MOST_PLACES];
+    attention_room whole; // the first room's memory, for streams of the whole device
     void *contexts[SP_I_CUDA_MOST_PLACES];
 } attention;
 
@@ -273,8 +331,8 @@ static sp_status run_attention(void *context, cudaStream_t stream, sp_error *err
     const attention_room *r = context;
     const attention *a = r->owner;
     if (a->cudnn) {
-        return sp_i_cuda_attention_run(a->c->attention, &a->packed, a->backward, r->tensors,
-                                       r->workspace, stream, err);
+        return sp_i_cuda_attention_run(r->by, &a->packed, a->backward, r->tensors, r->workspace,
+                                       stream, err);
     }
     const sp_cuda_attention_pack pack = {.segments = r->index,
                                          .count = a->segments,
@@ -305,7 +363,7 @@ static void place_room(const attention *a, char *memory, attention_room *r)
     const int64_t kv = 2 * a->most_keys * s->kv_stride;
     const int64_t rows = 4 * a->most_queries * s->heads;
     char *next = memory;
-    *r = (attention_room){.owner = a};
+    r->owner = a;
     r->tensors[SP_I_CUDA_Q] = sp_i_cuda_take_part(&next, q);
     r->tensors[SP_I_CUDA_DO] = sp_i_cuda_take_part(&next, q);
     r->tensors[SP_I_CUDA_K] = sp_i_cuda_take_part(&next, kv);
@@ -361,7 +419,7 @@ static sp_status set_shape(attention *a, bool backward, sp_error *err)
     sp_cuda_attention_segment table[MOST_SEGMENTS];
     sp_i_cuda_segments segments;
     int64_t bytes = (int64_t)sizeof table;
-    int32_t *index = NULL;
+    void *index = NULL;
     a->backward = backward;
     make_segments(a, list, key_row, &segments);
     sp_i_cuda_segments_table(&segments, table);
@@ -371,7 +429,7 @@ static sp_status set_shape(attention *a, bool backward, sp_error *err)
             return status;
         }
         SP_ASSERT(bytes <= a->workspace_bytes);
-        bytes = sp_i_cuda_packed_index_count(&a->packed) * (int64_t)sizeof *index;
+        bytes = sp_i_cuda_packed_index_bytes(&a->packed);
         index = sp_malloc((size_t)bytes);
         sp_i_cuda_packed_index(&segments, &a->packed, index);
     }
@@ -381,8 +439,9 @@ static sp_status set_shape(attention *a, bool backward, sp_error *err)
         attention_room *r = &a->rooms[i];
         if (a->cudnn) {
             sp_i_cuda_packed_tensors(&a->packed, r->index, r->tensors);
+            sp_i_cuda_packed_tensors(&a->packed, a->whole.index, a->whole.tensors);
         }
-        status = sp_i_cuda_upload(&a->c->device, r->index, a->cudnn ? (void *)index : table, bytes,
+        status = sp_i_cuda_upload(&a->c->device, r->index, a->cudnn ? index : table, bytes,
                                   a->c->bench.stream, err);
     }
     sp_free(index);
@@ -398,10 +457,9 @@ static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_c
     sp_i_cuda_calibration *c = a->c;
     sp_status status = set_shape(a, false, err);
     for (int i = 0; backward && status == SP_OK && i < c->places; i++) {
-        status = run_attention(&a->rooms[i], c->bench.stream, err);
-    }
-    if (status == SP_OK) {
-        status = SP_I_CUDA(&c->device, err, StreamSynchronize, c->bench.stream);
+        cudaStream_t stream = i == 0 ? c->bench.stream : c->bench.neighbour[i - 1];
+        status = run_attention(&a->rooms[i], stream, err);
+        status = status == SP_OK ? SP_I_CUDA(&c->device, err, StreamSynchronize, stream) : status;
     }
     if (status == SP_OK && backward) {
         status = set_shape(a, true, err);
@@ -410,8 +468,8 @@ static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_c
         status = sp_i_cuda_calibration_time(c, run_attention, a->contexts, a->budget_s, t, err);
     }
     return status == SP_OK && name != NULL
-               ? sp_i_cuda_note_places(c, name, run_attention, a->contexts, a->contexts[0],
-                                       a->budget_s, err)
+               ? sp_i_cuda_note_places(c, name, run_attention, a->contexts, &a->whole, a->budget_s,
+                                       err)
                : status;
 }
 
@@ -491,6 +549,22 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
         a->contexts[i] = &a->rooms[i];
         place_room(a, a->memory.memory[i], &a->rooms[i]);
     }
+    a->whole = a->rooms[0];
+    a->whole.by = a->c->attention;
+    return status;
+}
+
+// cuDNN's handles, each for the streams of a place.
+static sp_status make_handles(attention *a, sp_error *err)
+{
+    const sp_i_cuda_calibration *c = a->c;
+    sp_status status = SP_OK;
+    for (int i = 0; a->cudnn && status == SP_OK && i < c->places; i++) {
+        const sp_i_cuda_attention_place place = {
+            .context = c->partitions != NULL ? sp_i_cuda_partition_context(c->partitions, i) : NULL,
+            .shares = c->attention};
+        status = sp_i_cuda_attention_new(&c->device, &place, &a->rooms[i].by, err);
+    }
     return status;
 }
 
@@ -503,7 +577,8 @@ static sp_status time_curves(attention *a, int64_t longest, sp_error *err)
     calibrator.longest = longest;
     calibrator.least_share = LEAST_SHARE;
     calibrator.time_attention = time_attention;
-    sp_status status = make_rooms(a, longest, err);
+    sp_status status = make_handles(a, err);
+    status = status == SP_OK ? make_rooms(a, longest, err) : status;
     if (status == SP_OK) {
         status = sp_i_calibrate_attention(&calibrator, err);
     }
@@ -512,6 +587,9 @@ static sp_status time_curves(attention *a, int64_t longest, sp_error *err)
         status = note_packs(a, a->c->extra, err);
     }
     sp_i_cuda_rooms_fini(a->c, &a->memory);
+    for (int i = 0; i < a->c->places; i++) {
+        sp_i_cuda_attention_free(a->rooms[i].by);
+    }
     return status;
 }
 
@@ -591,7 +669,7 @@ static const struct element {
                                           .kernels = 2},
     [SP_I_CUDA_KEY_VALUE_GRADIENT] = {"key_value_gradient", .kv = BF16 + 2 * FP32},
     // Four read, three and the bf16 copy written, the gradient cleared.
-    [SP_I_CUDA_ADAMW] = {"adamw", 8 * FP32 + BF16}};
+    [SP_I_CUDA_ADAMW] = {"adamw", .states = 8 * FP32 + BF16}};
 
 const char *sp_i_cuda_element_name(sp_i_cuda_element element)
 {
@@ -987,7 +1065,7 @@ static sp_status time_element(element_trial *e, sp_i_cuda_element element, int s
         return status;
     }
     // A time below the events' resolution is that resolution.
-    double time_s = t.median_s - c->empty_s;
+    double time_s = t.median_s - c->empty_s / t.pieces;
     e->time_s[element][size] = time_s > 1e-7 ? time_s : 1e-7;
     if (sp_i_cuda_element_in_layer(element, &c->model) > 0 && t.spread > e->spread) {
         e->spread = t.spread;
@@ -1079,10 +1157,15 @@ static sp_status write_elements(const element_trial *e, const sp_i_cuda_fit *fit
 sp_status sp_i_cuda_calibrate_elements(sp_i_cuda_calibration *c, sp_error *err)
 {
     element_trial e;
+    sp_i_cuda_products beside;
     sp_i_cuda_fit fit;
     sp_status status = elements_init(c, &e, err);
     if (status == SP_OK) {
-        status = time_elements(&e, err);
+        status = sp_i_cuda_neighbours_compute(c, &beside, err);
+        c->bench.several = true;
+        status = status == SP_OK ? time_elements(&e, err) : status;
+        c->bench.several = false;
+        sp_i_cuda_neighbours_end(c, &beside);
     }
     if (status == SP_OK) {
         status = fit_layer(&e, &fit, err);

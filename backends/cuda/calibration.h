@@ -26,8 +26,10 @@
 // the median of the repeats and their spread. Clearing also gives the host time to queue what is
 // timed, so that launches are not in it.
 //
-// Under load, the same work runs on other streams at the same time, on memory of their own: all
-// start behind one delay, the others go on a little longer, and caches are what they leave.
+// Under load, other streams work at the same time, on memory of their own: all start behind one
+// delay, the others go on a little longer, and caches are what they leave. They do the same work,
+// or work that is named (`beside`): where the same kernel ran everywhere, kernels bound by memory
+// would all have an equal share of its rate, which no rank of a run has whose neighbours compute.
 
 // Puts one repeat on the stream.
 typedef sp_status (*sp_i_cuda_work)(void *context, cudaStream_t stream, sp_error *err);
@@ -36,12 +38,14 @@ typedef sp_status (*sp_i_cuda_work)(void *context, cudaStream_t stream, sp_error
 typedef struct sp_i_cuda_timing {
     double median_s, spread, least_s;
     int repeats;
+    int pieces; // that stood between the two events of a repeat; times are those of one
 } sp_i_cuda_timing;
 
 enum {
     SP_I_CUDA_BATCH = 16,
     SP_I_CUDA_LEAST_REPEATS = 4, // of what takes longer than its budget
-    SP_I_CUDA_MOST_REPEATS = 512
+    SP_I_CUDA_MOST_REPEATS = 512,
+    SP_I_CUDA_MOST_PIECES = 8 // between two events
 };
 
 enum { SP_I_CUDA_MOST_NEIGHBOURS = 15 };
@@ -52,10 +56,17 @@ typedef struct sp_i_cuda_bench {
     sp_i_cuda_events events;
     void *flushed; // NULL: caches stay warm
     int64_t flushed_bytes;
+    // Events resolve half a microsecond: pieces of less than ten stand between two of them several
+    // times, one behind the other as in a run, with caches as they leave them. Needs `delay`, for
+    // whose time the host puts them down. Set by the caller.
+    bool several;
     // ---- for work under load; set by the caller ----
     int neighbours;
     cudaStream_t neighbour[SP_I_CUDA_MOST_NEIGHBOURS]; // borrowed
     sp_i_cuda_delay delay;                             // that all wait for at the start
+    sp_i_cuda_work beside;        // the neighbours' work; NULL: that which is timed
+    void *const *beside_contexts; // theirs from the second on
+    double beside_s;              // that a piece of it takes
 } sp_i_cuda_bench;
 
 // flushed_bytes: memory that is overwritten before each repeat, at least the size of the L2 cache
@@ -181,7 +192,7 @@ typedef struct sp_i_cuda_calibration {
     sp_i_cuda_device device;
     sp_i_cuda_info info;
     const sp_i_cublas_api *cublas;
-    sp_i_cuda_attention *attention; // NULL: none
+    sp_i_cuda_attention *attention; // for streams of the whole device; NULL: none
     const sp_i_nvml *nvml;          // NULL: none
     sp_i_cuda_element_launch launch;
     sp_i_cuda_attention_launcher attend; // the reference kernels; NULL: not timed
@@ -271,6 +282,12 @@ sp_status sp_i_cuda_note_places(sp_i_cuda_calibration *c, const char *name, sp_i
 // SMs of a place, as sp_i_cuda_gemm_place has them.
 int sp_i_cuda_place_sms(const sp_i_cuda_calibration *c, int place);
 
+// With partitions: from here to _end the other places compute products beside what is timed. `p` is
+// for the two functions alone; to be ended on failure as well.
+sp_status sp_i_cuda_neighbours_compute(sp_i_cuda_calibration *c, sp_i_cuda_products *p,
+                                       sp_error *err);
+void sp_i_cuda_neighbours_end(sp_i_cuda_calibration *c, sp_i_cuda_products *p);
+
 // A member of a document that is a table or a section: {"level": "measured", "source": text}. NULL
 // where that is no UTF-8.
 json_t *sp_i_cuda_measured(const void *calibration, const char *what, double spread);
@@ -356,9 +373,15 @@ sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request,
 
 enum { SP_I_CUDA_REFERENCE_EDGE = 2048 };
 
+// Device time before the first.
+#define SP_I_CUDA_WARM_UP_S 0.5
+
 // Median seconds of one product of two bf16 matrices of this edge with cold caches, where the
 // calibration times its work: on the whole device, or in the first partition while the others
 // compute such products too. `c` has begun.
+// Computes for so long, so that clocks and power are those of a busy GPU.
+sp_status sp_i_cuda_warm_up(sp_i_cuda_calibration *c, double device_s, sp_error *err);
+
 sp_status sp_i_cuda_reference_in(sp_i_cuda_calibration *c, double *seconds, sp_error *err);
 
 // The slot of the backend's table: with up to one rank on the whole device, else in one of as many

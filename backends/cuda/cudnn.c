@@ -364,10 +364,10 @@ typedef struct parts_of_graph {
 enum { QUERY_AXIS = 2, KEY_AXIS = 3 };
 
 static sp_i_cudnn_node index_table(parts_of_graph *parts, sp_i_cuda_attention_tensor id,
-                                   int64_t count)
+                                   cudnnDataType_t type, int64_t count)
 {
     const sp_i_cudnn_tensor t = {
-        .id = id, .type = CUDNN_DATA_INT32, .size = {count, 1, 1, 1}, .stride = {1, 1, 1, 1}};
+        .id = id, .type = type, .size = {count, 1, 1, 1}, .stride = {1, 1, 1, 1}};
     return sp_i_cudnn_add_tensor(parts->graph, &t);
 }
 
@@ -375,8 +375,10 @@ static void begin_graph(sp_i_cudnn_graph *graph, const sp_i_cuda_attention_shape
                         parts_of_graph *parts)
 {
     *parts = (parts_of_graph){.graph = graph, .shape = shape};
-    parts->query_lengths = index_table(parts, SP_I_CUDA_QUERY_LENGTHS, shape->segments);
-    parts->key_lengths = index_table(parts, SP_I_CUDA_KEY_LENGTHS, shape->segments);
+    parts->query_lengths =
+        index_table(parts, SP_I_CUDA_QUERY_LENGTHS, CUDNN_DATA_INT32, shape->segments);
+    parts->key_lengths =
+        index_table(parts, SP_I_CUDA_KEY_LENGTHS, CUDNN_DATA_INT32, shape->segments);
     parts->scale = sp_i_cudnn_add_scalar(graph, ATTENTION_SCALE, CUDNN_DATA_FLOAT);
     parts->masked = sp_i_cudnn_add_scalar(graph, ATTENTION_MASKED, CUDNN_DATA_FLOAT);
 }
@@ -409,7 +411,7 @@ static matrix matrix_of(const sp_i_cuda_attention_shape *s, sp_i_cuda_attention_
 static sp_i_cudnn_node offsets_of(parts_of_graph *parts, sp_i_cuda_attention_tensor id)
 {
     if (parts->offsets[id] == NULL) {
-        parts->offsets[id] = index_table(parts, id, parts->shape->segments + 1);
+        parts->offsets[id] = index_table(parts, id, CUDNN_DATA_INT64, parts->shape->segments + 1);
     }
     return parts->offsets[id];
 }
@@ -708,16 +710,20 @@ typedef struct entry {
     sp_i_cudnn_plan plan;
 } entry;
 
-// Plans of all streams of a device; an entry stays as it is once it is found.
+// Plans of all streams of a device. cuDNN is thread-safe as long as no two threads use one object:
+// a plan is put on a stream with the lock held, as is everything below.
 typedef struct plans {
     sp_i_cudnn_api api;
-    pthread_mutex_t lock; // of what follows
+    pthread_mutex_t lock;
     int users;
     entry *first;
 } plans;
 
 struct sp_i_cuda_attention {
     sp_i_cuda_device device;
+    // A handle is of the context that is current when it is made, and takes a stream of no other:
+    // it is made, given its stream and used with the context of its streams current.
+    CUcontext context;
     cudnnHandle_t handle;
     plans *plans;
 };
@@ -727,7 +733,16 @@ static sp_status find(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
 static sp_status check(const sp_i_cuda_attention *a, cudnnStatus_t code, const char *call,
                        sp_error *err);
 
-static sp_status make_plans(plans **made, sp_error *err)
+// 9.6: engines clear the fp32 sum of dQ, and take offsets of 64 bits. 9.10.0 and 9.10.1 are known
+// to be broken (cudnn-frontend 1.x, sdpa_support_surface.h).
+static const char *version_refusal(size_t version)
+{
+    return version < 90600                        ? "9.6 or later is needed"
+           : version == 91000 || version == 91001 ? "it is known to be wrong"
+                                                  : NULL;
+}
+
+static sp_status make_plans(const sp_i_cudnn_api *api, plans **made, sp_error *err)
 {
     char reason[SP_I_CUDA_TEXT];
     plans *p = sp_calloc(1, sizeof *p);
@@ -735,9 +750,15 @@ static sp_status make_plans(plans **made, sp_error *err)
         sp_out_of_memory(sizeof p->lock);
     }
     *made = p;
-    return sp_i_cudnn_api_init(&p->api, reason, sizeof reason)
-               ? SP_OK
-               : sp_error_set(err, SP_ERR_USAGE, "no cuDNN: %s", reason);
+    if (api != NULL) {
+        p->api = *api;
+    } else if (!sp_i_cudnn_api_init(&p->api, reason, sizeof reason)) {
+        return sp_error_set(err, SP_ERR_USAGE, "no cuDNN: %s", reason);
+    }
+    const char *refusal = version_refusal(p->api.GetVersion());
+    return refusal == NULL ? SP_OK
+                           : sp_error_set(err, SP_ERR_USAGE, "cuDNN %zu is not used: %s",
+                                          p->api.GetVersion(), refusal);
 }
 
 static void leave_plans(plans *p)
@@ -758,21 +779,27 @@ static void leave_plans(plans *p)
     sp_free(p);
 }
 
-sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention *shares,
+sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device,
+                                  const sp_i_cuda_attention_place *place,
                                   sp_i_cuda_attention **made, sp_error *err)
 {
     *made = NULL;
     sp_i_cuda_attention *a = sp_calloc(1, sizeof *a);
     a->device = *device;
-    a->plans = shares != NULL ? shares->plans : NULL;
-    sp_status status = a->plans == NULL ? make_plans(&a->plans, err) : SP_OK;
+    a->context = place->context;
+    a->plans = place->shares != NULL ? place->shares->plans : NULL;
+    sp_status status = a->plans == NULL ? make_plans(place->api, &a->plans, err) : SP_OK;
     if (a->plans != NULL) {
         (void)pthread_mutex_lock(&a->plans->lock);
         a->plans->users++;
         (void)pthread_mutex_unlock(&a->plans->lock);
     }
     if (status == SP_OK) {
+        status = sp_i_cuda_push_context(device, a->context, err);
+    }
+    if (status == SP_OK) {
         status = check(a, a->plans->api.Create(&a->handle), "cudnnCreate", err);
+        sp_i_cuda_pop_context(device, a->context);
     }
     if (status != SP_OK) {
         sp_i_cuda_attention_free(a);
@@ -787,8 +814,9 @@ void sp_i_cuda_attention_free(sp_i_cuda_attention *a)
     if (a == NULL) {
         return;
     }
-    if (a->handle != NULL) {
+    if (a->handle != NULL && sp_i_cuda_push_context(&a->device, a->context, NULL) == SP_OK) {
         (void)a->plans->api.Destroy(a->handle);
+        sp_i_cuda_pop_context(&a->device, a->context);
     }
     if (a->plans != NULL) {
         leave_plans(a->plans);
@@ -891,7 +919,9 @@ static sp_status execute(sp_i_cuda_attention *a, const entry *e, pack *p, void *
         code = api->Finalize(made);
     }
     if (code == CUDNN_STATUS_SUCCESS) {
+        (void)pthread_mutex_lock(&a->plans->lock);
         code = api->Execute(a->handle, e->plan.plan, made);
+        (void)pthread_mutex_unlock(&a->plans->lock);
     }
     sp_status status = check(a, code, "an attention plan", err);
     if (made != NULL) {
@@ -911,14 +941,19 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attent
         .scale = (float)(1.0 / sqrt((double)shape->head_dim)), .masked = -INFINITY, .one = 1.0f};
     sp_status status = find(a, shape, backward, false, &e, err);
     if (status == SP_OK) {
-        status = check(a, a->plans->api.SetStream(a->handle, stream), "cudnnSetStream", err);
+        status = sp_i_cuda_push_context(&a->device, a->context, err);
     }
     if (status != SP_OK) {
         return status;
     }
-    const int64_t own = own_bytes(shape, backward, offset);
-    fill_pack(e, tensors, offset, workspace, &s, &p);
-    return execute(a, e, &p, (char *)workspace + own, err);
+    status = check(a, a->plans->api.SetStream(a->handle, stream), "cudnnSetStream", err);
+    if (status == SP_OK) {
+        const int64_t own = own_bytes(shape, backward, offset);
+        fill_pack(e, tensors, offset, workspace, &s, &p);
+        status = execute(a, e, &p, (char *)workspace + own, err);
+    }
+    sp_i_cuda_pop_context(&a->device, a->context);
+    return status;
 }
 
 // ---- plans by shape ----
@@ -936,7 +971,11 @@ static sp_status make(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *s
     } else {
         sp_i_attention_forward(&e->graph, &e->shape);
     }
-    sp_status status = sp_i_cudnn_plan_make(&e->graph, &target, &e->plan, err);
+    sp_status status = sp_i_cuda_push_context(&a->device, a->context, err);
+    if (status == SP_OK) {
+        status = sp_i_cudnn_plan_make(&e->graph, &target, &e->plan, err);
+        sp_i_cuda_pop_context(&a->device, a->context);
+    }
     if (status != SP_OK) {
         sp_i_cudnn_graph_fini(&e->graph);
         sp_free(e);
@@ -1000,7 +1039,8 @@ sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *a, sp_i_cuda_attention_s
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention *shares,
+sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device,
+                                  const sp_i_cuda_attention_place *place,
                                   sp_i_cuda_attention **made, sp_error *err)
 {
     *made = NULL;

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -27,12 +28,20 @@ static const driver_entry driver_entries[] = {
     {"cuGreenCtxDestroy", 12040, offsetof(sp_i_cuda_api, GreenCtxDestroy)},
     {"cuGreenCtxGetDevResource", 12040, offsetof(sp_i_cuda_api, GreenCtxGetDevResource)},
     {"cuGreenCtxStreamCreate", 12050, offsetof(sp_i_cuda_api, GreenCtxStreamCreate)},
+    {"cuCtxFromGreenCtx", 12040, offsetof(sp_i_cuda_api, CtxFromGreenCtx)},
+    {"cuCtxPushCurrent", 4000, offsetof(sp_i_cuda_api, CtxPushCurrent)},
+    {"cuCtxPopCurrent", 4000, offsetof(sp_i_cuda_api, CtxPopCurrent)},
 };
 
 static void find_driver_entries(sp_i_cuda_api *api);
 
 void sp_i_cuda_api_init(sp_i_cuda_api *api)
 {
+    // With fewer queues than streams work of one stream may wait for that of another. CUDA reads it
+    // when it starts.
+    if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0) {
+        sp_out_of_memory(sizeof "CUDA_DEVICE_MAX_CONNECTIONS=32");
+    }
     *api = (sp_i_cuda_api){
         .DriverGetVersion = cudaDriverGetVersion,
         .RuntimeGetVersion = cudaRuntimeGetVersion,
@@ -474,6 +483,7 @@ static bool plan_partitions(int total, int smallest, int alignment, int partitio
 
 typedef struct place {
     CUgreenCtx context; // NULL: the whole device
+    CUcontext current;  // the same as a context that can be current
     int sms;
     cudaStream_t *streams;
 } place;
@@ -526,6 +536,7 @@ static void destroy_contexts(sp_i_cuda_partitions *p)
         if (p->places[i].context != NULL) {
             (void)p->device.api->GreenCtxDestroy(p->places[i].context);
             p->places[i].context = NULL;
+            p->places[i].current = NULL;
         }
     }
 }
@@ -566,14 +577,18 @@ sp_status sp_i_cuda_sms(const sp_i_cuda_device *device, sp_i_cuda_sm_resource *r
     return status;
 }
 
-static sp_status make_context(const sp_i_cuda_partitions *p, CUdevResource *group,
-                              CUgreenCtx *context, sp_error *err)
+static sp_status make_context(const sp_i_cuda_partitions *p, CUdevResource *group, place *made,
+                              sp_error *err)
 {
     CUdevResourceDesc description = NULL;
     sp_status status = SP_I_CU(&p->device, err, DevResourceGenerateDesc, &description, group, 1);
-    return status != SP_OK ? status
-                           : SP_I_CU(&p->device, err, GreenCtxCreate, context, description,
-                                     p->device.index, CU_GREEN_CTX_DEFAULT_STREAM);
+    if (status == SP_OK) {
+        status = SP_I_CU(&p->device, err, GreenCtxCreate, &made->context, description,
+                         p->device.index, CU_GREEN_CTX_DEFAULT_STREAM);
+    }
+    return status == SP_OK
+               ? SP_I_CU(&p->device, err, CtxFromGreenCtx, &made->current, made->context)
+               : status;
 }
 
 // The groups of one split.
@@ -615,7 +630,7 @@ static sp_status try_split(sp_i_cuda_partitions *p, CUdevResource *groups, sp_er
     status = split_sms(p, &plan, groups, err);
     for (int i = 0; status == SP_OK && i < p->count; i++) {
         p->places[i].sms = (int)groups[i].sm.smCount;
-        status = make_context(p, &groups[i], &p->places[i].context, err);
+        status = make_context(p, &groups[i], &p->places[i], err);
     }
     return status;
 }
@@ -685,4 +700,23 @@ cudaStream_t sp_i_cuda_partition_stream(const sp_i_cuda_partitions *p, int parti
 {
     SP_ASSERT(partition >= 0 && partition < p->count && stream >= 0 && stream < p->streams);
     return p->places[partition].streams[stream];
+}
+
+CUcontext sp_i_cuda_partition_context(const sp_i_cuda_partitions *p, int partition)
+{
+    SP_ASSERT(partition >= 0 && partition < p->count);
+    return p->places[partition].current;
+}
+
+sp_status sp_i_cuda_push_context(const sp_i_cuda_device *device, CUcontext context, sp_error *err)
+{
+    return context != NULL ? SP_I_CU(device, err, CtxPushCurrent, context) : SP_OK;
+}
+
+void sp_i_cuda_pop_context(const sp_i_cuda_device *device, CUcontext context)
+{
+    CUcontext popped = NULL;
+    if (context != NULL) {
+        (void)device->api->CtxPopCurrent(&popped);
+    }
 }

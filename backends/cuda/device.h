@@ -54,11 +54,15 @@ typedef struct sp_i_cuda_api {
     PFN_cuGreenCtxDestroy_v12040 GreenCtxDestroy;
     PFN_cuGreenCtxGetDevResource_v12040 GreenCtxGetDevResource;
     PFN_cuGreenCtxStreamCreate_v12050 GreenCtxStreamCreate;
+    PFN_cuCtxFromGreenCtx_v12040 CtxFromGreenCtx;
+    PFN_cuCtxPushCurrent_v4000 CtxPushCurrent;
+    PFN_cuCtxPopCurrent_v4000 CtxPopCurrent;
     bool partitions;         // all of the driver's are there
     char no_partitions[160]; // why not
 } sp_i_cuda_api;
 
 // The table of this machine. It does not fail: without a driver the runtime's calls report that.
+// CUDA_DEVICE_MAX_CONNECTIONS becomes 32, the most, where it is not set.
 void sp_i_cuda_api_init(sp_i_cuda_api *api);
 
 // Libraries of CUDA that are looked for when they are first needed (cuBLASLt, cuDNN, NVML), so that
@@ -200,8 +204,10 @@ void sp_i_nvml_driver(const sp_i_nvml *nvml, char *text, size_t text_bytes);
 // that cannot be had there is one partition for all, of the whole device, with the reason; nothing
 // but the streams' place changes then.
 //
-// Source: CUDA driver API 13.0, "Green Contexts". Streams carry the place: a green context is never
-// made current, because libraries switch the current context.
+// Source: CUDA driver API 13.0, "Green Contexts". Streams carry the place, and a green context is
+// current only around calls of a library that compares the current context with a stream's
+// (sp_i_cuda_push_context): cudaSetDevice, which every action begins with, makes the primary
+// context current again.
 
 typedef struct sp_i_cuda_partitions sp_i_cuda_partitions;
 
@@ -222,6 +228,12 @@ bool sp_i_cuda_are_partitioned(const sp_i_cuda_partitions *partitions, const cha
 int sp_i_cuda_partition_sms(const sp_i_cuda_partitions *partitions, int partition);
 cudaStream_t sp_i_cuda_partition_stream(const sp_i_cuda_partitions *partitions, int partition,
                                         int stream);
+// The context that the streams of a partition belong to; NULL: the device's primary one.
+CUcontext sp_i_cuda_partition_context(const sp_i_cuda_partitions *partitions, int partition);
+
+// Makes a context the calling thread's until _pop_context. NULL: nothing, and likewise the pop.
+sp_status sp_i_cuda_push_context(const sp_i_cuda_device *device, CUcontext context, sp_error *err);
+void sp_i_cuda_pop_context(const sp_i_cuda_device *device, CUcontext context);
 
 // The device's SMs as a resource to split. SP_ERR_USAGE with the reason where the driver has none.
 sp_status sp_i_cuda_sms(const sp_i_cuda_device *device, sp_i_cuda_sm_resource *resource,

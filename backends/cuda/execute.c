@@ -29,6 +29,8 @@ const sp_backend_option_info sp_i_cuda_option_list[] = {
     SP_I_EXEC_OPTION_LIST,
     {"cudnn", "\"on\" (default): attention by cuDNN where it is there and takes the pack; \"off\": "
               "by plain reference kernels"},
+    {"stale", "\"on\": memory that a rank takes holds NaN until it is written, for tests; \"off\" "
+              "(default)"},
     {"partition", "on the wall clock: \"on\" (default), each rank has SMs of its own, and it is an "
                   "error where the driver cannot split the device; \"off\": all share them"},
     {"transport",
@@ -39,12 +41,15 @@ const sp_backend_option_info sp_i_cuda_option_list[] = {
     {NULL, NULL},
 };
 
-// "on" where it is not given.
+// *on stays as it is where it is not given.
 static sp_status read_switch(const sp_run_request *request, const char *key, bool *on,
                              sp_error *err)
 {
     const char *value = sp_i_cuda_option(request, key);
-    *on = value == NULL || strcmp(value, "on") == 0;
+    if (value == NULL) {
+        return SP_OK;
+    }
+    *on = strcmp(value, "on") == 0;
     if (!*on && strcmp(value, "off") != 0) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend 'cuda': %s: expected \"on\" or \"off\", got \"%.64s\"", key,
@@ -66,10 +71,11 @@ static sp_status check_attention(const sp_run_request *request, sp_error *err)
 sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_error *err)
 {
     (void)device;
-    bool on;
+    bool on = true;
     sp_status status = sp_i_exec_check(request, backend, 0, err);
     sp_status own = read_switch(request, "cudnn", &on, err);
     own = own == SP_OK ? read_switch(request, "partition", &on, err) : own;
+    own = own == SP_OK ? read_switch(request, "stale", &on, err) : own;
     own = own == SP_OK ? check_attention(request, err) : own;
     sp_i_cuda_process_options chosen;
     own = own == SP_OK ? sp_i_cuda_process_options_read(request, &chosen, err) : own;
@@ -84,11 +90,13 @@ static sp_status make_runtime(execution *e, int device, const sp_run_request *re
     sp_i_cuda_runtime_options options = {.ranks = layout->tp * layout->cp * layout->pp * layout->dp,
                                          .partitioned =
                                              request->clock == SP_CLOCK_WALL && !e->multi_process,
+                                         .cudnn = true,
                                          .spare_bytes = e->spare_bytes};
-    bool split = false;
+    bool split = true;
     const char *reason = NULL;
     sp_status status = read_switch(request, "cudnn", &options.cudnn, err);
     status = status == SP_OK ? read_switch(request, "partition", &split, err) : status;
+    status = status == SP_OK ? read_switch(request, "stale", &options.stale, err) : status;
     status = status == SP_OK ? sp_i_cuda_use(&of, err) : status;
     status = status == SP_OK ? sp_i_cuda_runtime_new(&of, &e->cublas, &options, &e->runtime, err)
                              : status;
@@ -233,6 +241,12 @@ void sp_i_cuda_free_state(void *state)
         sp_i_cuda_runtime_free(e->runtime);
     }
     sp_free(e);
+}
+
+sp_status sp_i_cuda_report(void *state, json_t **report, sp_error *err)
+{
+    *report = sp_i_cuda_runtime_report(((execution *)state)->runtime);
+    return *report != NULL ? SP_OK : sp_error_set(err, SP_ERR_INTERNAL, "no report can be written");
 }
 
 sp_status sp_i_cuda_tensor_count(void *state, size_t *count, sp_error *err)

@@ -36,6 +36,7 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
                             void **state, sp_error *err);
 sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_error *err);
 void sp_i_cuda_free_state(void *state);
+sp_status sp_i_cuda_report(void *state, json_t **report, sp_error *err);
 sp_status sp_i_cuda_tensor_count(void *state, size_t *count, sp_error *err);
 sp_status sp_i_cuda_tensor_info(void *state, size_t index, sp_tensor_info *info, sp_error *err);
 sp_status sp_i_cuda_tensor_read(void *state, size_t index, double *values, sp_error *err);

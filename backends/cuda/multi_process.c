@@ -91,11 +91,10 @@ sp_status sp_i_place_read(char *(*lookup)(const char *name), sp_i_place *place, 
                                                : status;
 }
 
-// CUDA loads a kernel when it is first launched, for which it may wait until the GPU is idle, and
-// streams may share a queue: neither may happen where one waits for another GPU. NCCL connects the
-// ranks of a group when they first need it, for which it takes memory.
+// CUDA loads a kernel when it is first launched, for which it may wait until the GPU is idle: that
+// may not happen where one waits for another GPU. NCCL connects the ranks of a group when they
+// first need it, for which it takes memory.
 static const char *const settings[][2] = {{"CUDA_MODULE_LOADING", "EAGER"},
-                                          {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
                                           {"NCCL_RUNTIME_CONNECT", "0"}};
 
 sp_status sp_i_cuda_process(int *rank, int *ranks, sp_error *err)

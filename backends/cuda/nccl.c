@@ -416,14 +416,21 @@ static sp_status gather_device(const gathering *g, size_t bytes, sp_error *err)
                  n->api->AllGather(own, g->device, bytes, ncclUint8, n->all.comm, g->stream), err);
 }
 
-// Gathers `bytes` of every rank, at most a part, from plain memory into g->host.
+// Gathers `bytes` of every rank, at most a part, from plain memory into g->host. Copies of plain
+// memory keep the host inside the driver until what stands before them is over, which it never is
+// where another rank has gone: they are called when the stream has been seen to be idle, by polls
+// that end with the time limit.
 static sp_status gather(const gathering *g, const void *mine, size_t bytes, sp_error *err)
 {
     const size_t ranks = (size_t)g->n->ranks;
     const sp_i_cuda_device *device = &g->n->options.device;
-    sp_status status = SP_I_CUDA(device, err, MemcpyAsync, g->device + ranks * g->part_bytes, mine,
-                                 bytes, cudaMemcpyHostToDevice, g->stream);
+    sp_status status = sp_i_nccl_synchronize(g->n, g->stream, err);
+    if (status == SP_OK) {
+        status = SP_I_CUDA(device, err, MemcpyAsync, g->device + ranks * g->part_bytes, mine, bytes,
+                           cudaMemcpyHostToDevice, g->stream);
+    }
     status = status == SP_OK ? gather_device(g, bytes, err) : status;
+    status = status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err) : status;
     if (status == SP_OK) {
         status = SP_I_CUDA(device, err, MemcpyAsync, g->host, g->device, ranks * bytes,
                            cudaMemcpyDeviceToHost, g->stream);

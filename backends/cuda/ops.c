@@ -387,11 +387,12 @@ static bool gather(const pass *p, const sp_i_cuda_launches *launches, const sp_i
     }
     int64_t own;
     int64_t *rows = rows_of(slice, &own);
-    links->status = sp_comm_all_gather(links->me, group_of(p, launches, group), SP_REAL_ELEMENT,
-                                       *sp_i_exec_kv(p->l->stage, seen->slice, p->l->index), kv,
-                                       rows, p->shape.kv_stride, &links->err);
+    const uint64_t begin = sp_i_exec_exchange_begin(links);
+    sp_status status = sp_comm_all_gather(links->me, group_of(p, launches, group), SP_REAL_ELEMENT,
+                                          *sp_i_exec_kv(p->l->stage, seen->slice, p->l->index), kv,
+                                          rows, p->shape.kv_stride, &links->err);
     sp_free(rows);
-    return links->status == SP_OK;
+    return sp_i_exec_exchange_end(links, SP_I_EXEC_CP, begin, status);
 }
 
 // Adds all ranks' gradients of this rank's rows to those of the slice.
@@ -407,14 +408,16 @@ static bool scatter(const pass *p, const sp_i_cuda_launches *launches, const sp_
     int64_t before;
     int64_t *rows = rows_of(slice, &before);
     float *own = seen->dkv + before * p->shape.kv_stride;
-    links->status =
+    const uint64_t begin = sp_i_exec_exchange_begin(links);
+    sp_status status =
         sp_comm_reduce_scatter(links->me, group_of(p, launches, group), SP_EXACT_ELEMENT,
                                SP_COMM_SUM, seen->dkv, own, rows, p->shape.kv_stride, &links->err);
     sp_free(rows);
-    if (links->status == SP_OK) {
+    const bool ok = sp_i_exec_exchange_end(links, SP_I_EXEC_CP, begin, status);
+    if (ok) {
         SP_OP(add_exact)(slice->rows * p->shape.kv_stride, own, sum);
     }
-    return links->status == SP_OK;
+    return ok;
 }
 
 // Gives back what was gathered.
@@ -517,7 +520,7 @@ static void give_room(const pass *p, const room *r)
 
 static int64_t index_bytes(const work *w)
 {
-    return w->cudnn ? sp_i_cuda_packed_index_count(&w->packed) * (int64_t)sizeof(int32_t)
+    return w->cudnn ? sp_i_cuda_packed_index_bytes(&w->packed)
                     : w->segments.count * (int64_t)sizeof(sp_cuda_attention_segment);
 }
 
@@ -685,6 +688,7 @@ static bool compute_segments(work *w)
     if (ok) {
         upload_index(w, &r);
         sp_bf16 *kv = (sp_bf16 *)join_keys(w, &r);
+        atomic_fetch_add(&w->p->rank->attended[w->cudnn], 1);
         if (w->cudnn) {
             run_plan(w, &r, kv);
         } else {

@@ -70,6 +70,7 @@ const sp_backend_ops sp_backend_plugin = {
     .device_memory = read_memory,
     .calibrate = sp_i_cuda_calibrate,
     .stack = "cuda",
+    .report = sp_i_cuda_report,
     .reference = sp_i_cuda_reference,
     .process = sp_i_cuda_process,
 };

@@ -44,6 +44,7 @@ struct sp_i_cuda_arena {
     segment *gaps[COARSE][FINE];
     segment *blocks[1 << HASH_BITS]; // by where they begin
     segment *first, *unused;
+    int64_t held, peak; // units
 };
 
 static segment *new_record(sp_i_cuda_arena *arena)
@@ -209,6 +210,11 @@ void sp_i_cuda_arena_free(sp_i_cuda_arena *arena)
     sp_free(arena);
 }
 
+int64_t sp_i_cuda_arena_peak(const sp_i_cuda_arena *arena)
+{
+    return arena->peak * SP_RUNTIME_ALIGNMENT;
+}
+
 // Leaves `length` in the segment and the rest behind it as a gap.
 static void split(sp_i_cuda_arena *arena, segment *s, int64_t length)
 {
@@ -239,6 +245,8 @@ void *sp_i_cuda_arena_take(sp_i_cuda_arena *arena, int64_t bytes)
     remove_gap(arena, s);
     split(arena, s, length);
     add_block(arena, s);
+    arena->held += length;
+    arena->peak = arena->held > arena->peak ? arena->held : arena->peak;
     return arena->base + s->begin * SP_RUNTIME_ALIGNMENT;
 }
 
@@ -260,6 +268,7 @@ void sp_i_cuda_arena_give(sp_i_cuda_arena *arena, void *memory)
         return;
     }
     segment *s = remove_block(arena, ((char *)memory - arena->base) / SP_RUNTIME_ALIGNMENT);
+    arena->held -= s->length;
     if (s->after != NULL && s->after->gap) {
         remove_gap(arena, s->after);
         s = join(arena, s, s->after);
@@ -319,13 +328,16 @@ typedef struct cuda_runtime {
     sp_runtime base; // first
     sp_i_cuda_device device;
     int ranks, contexts; // one stream context for all ranks, or as many
+    bool stale;          // sp_i_cuda_runtime_options
     sp_i_cuda_rank *rank;
     sp_i_cuda_stream_context *context;
-    cudaStream_t stream;              // of all ranks, or
-    sp_i_cuda_partitions *partitions; // of each
-    pthread_mutex_t lock;             // of the arena and of the reference
-    char no_cudnn[SP_I_CUDA_TEXT];    // why not
+    cudaStream_t stream;                // of all ranks, or
+    sp_i_cuda_partitions *partitions;   // of each
+    pthread_mutex_t lock;               // of the arena and of the reference
+    char no_cudnn[SP_I_CUDA_TEXT];      // why not
+    int64_t total_bytes, free_bytes[3]; // at first, with all handles, with the block
     void *memory;
+    int64_t memory_bytes; // of the block
     sp_i_cuda_arena *arena;
     rank_stamps *stamps;   // of each rank
     cudaEvent_t reference; // whose time is reference_ns
@@ -395,7 +407,8 @@ static sp_status context_init(sp_i_cuda_stream_context *context, const sp_i_cuda
                               cudaStream_t stream, int sms, sp_error *err)
 {
     void *pinned = NULL;
-    *context = (sp_i_cuda_stream_context){.runtime = runtime, .stream = stream};
+    *context = (sp_i_cuda_stream_context){
+        .runtime = runtime, .stream = stream, .attention = context->attention};
     if (pthread_mutex_init(&context->lock, NULL) != 0) {
         sp_out_of_memory(sizeof context->lock);
     }
@@ -435,7 +448,6 @@ static void context_fini(sp_i_cuda_stream_context *context, const sp_i_cuda_devi
     if (context->pinned != NULL) {
         (void)device->api->FreeHost(context->pinned);
     }
-    sp_i_cuda_attention_free(context->attention);
     sp_i_cuda_gemm_free(context->gemm);
     context->runtime->ops->release(context->runtime, context->scratch);
     context->runtime->ops->release(context->runtime, context->gemm_workspace);
@@ -623,6 +635,14 @@ static void zero(sp_runtime *runtime, void *to, int64_t bytes)
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     if (bytes > 0) {
         SP_I_CUDA_CALL(rank, MemsetAsync, to, 0, (size_t)bytes, rank->stream);
+    }
+}
+
+static void spoil(sp_runtime *runtime, void *memory, int64_t bytes)
+{
+    enum { NO_NUMBER = 0xff };
+    if (runtime_of(runtime)->stale && current != NULL) {
+        SP_I_CUDA_CALL(current, MemsetAsync, memory, NO_NUMBER, (size_t)bytes, current->stream);
     }
 }
 
@@ -837,8 +857,8 @@ static int64_t stamp_ns(sp_runtime *runtime, uint64_t number)
 
 static const sp_runtime_ops machine_ops;
 static sp_status take_memory(cuda_runtime *m, int64_t bytes, int64_t spare_bytes, sp_error *err);
-static sp_status make_contexts(cuda_runtime *m, const sp_i_cublas_api *cublas, bool cudnn,
-                               sp_error *err);
+static sp_status make_streams(cuda_runtime *m, bool cudnn, sp_error *err);
+static sp_status make_contexts(cuda_runtime *m, const sp_i_cublas_api *cublas, sp_error *err);
 
 sp_status sp_i_cuda_runtime_new(const sp_i_cuda_device *device, const sp_i_cublas_api *cublas,
                                 const sp_i_cuda_runtime_options *options, sp_runtime **made,
@@ -850,6 +870,7 @@ sp_status sp_i_cuda_runtime_new(const sp_i_cuda_device *device, const sp_i_cubla
     m->base.ops = &machine_ops;
     m->device = *device;
     m->ranks = options->ranks;
+    m->stale = options->stale;
     m->contexts = options->partitioned ? options->ranks : 1;
     m->rank = sp_calloc((size_t)m->ranks, sizeof *m->rank);
     m->context = sp_calloc((size_t)m->contexts, sizeof *m->context);
@@ -858,10 +879,17 @@ sp_status sp_i_cuda_runtime_new(const sp_i_cuda_device *device, const sp_i_cubla
     }
     sp_status status = sp_i_cuda_use(device, err);
     if (status == SP_OK) {
+        status = sp_i_cuda_memory(device, &m->free_bytes[0], &m->total_bytes, err);
+    }
+    // What libraries load comes before the block, which takes all that is left.
+    if (status == SP_OK) {
+        status = make_streams(m, options->cudnn, err);
+    }
+    if (status == SP_OK) {
         status = take_memory(m, options->memory_bytes, options->spare_bytes, err);
     }
     if (status == SP_OK) {
-        status = make_contexts(m, cublas, options->cudnn, err);
+        status = make_contexts(m, cublas, err);
     }
     if (status == SP_OK) {
         status = start_clock(m, err);
@@ -881,8 +909,11 @@ void sp_i_cuda_runtime_free(sp_runtime *runtime)
     }
     cuda_runtime *m = runtime_of(runtime);
     const sp_i_cuda_api *api = m->device.api;
+    sp_i_cuda_rank_enter(NULL); // ranks go with their runtime
     for (int i = 0; i < m->contexts; i++) {
+        sp_i_cuda_attention *attention = m->context[i].attention;
         context_fini(&m->context[i], &m->device);
+        sp_i_cuda_attention_free(attention);
     }
     stop_clock(m);
     if (m->stream != NULL) {
@@ -902,10 +933,9 @@ void sp_i_cuda_runtime_free(sp_runtime *runtime)
 static sp_status take_memory(cuda_runtime *m, int64_t bytes, int64_t spare_bytes, sp_error *err)
 {
     int64_t total = 0;
-    sp_status status = SP_OK;
+    sp_status status = sp_i_cuda_memory(&m->device, &m->free_bytes[1], &total, err);
     if (bytes == 0) {
-        status = sp_i_cuda_memory(&m->device, &bytes, &total, err);
-        bytes -= SP_I_CUDA_RESERVE + spare_bytes;
+        bytes = m->free_bytes[1] - SP_I_CUDA_RESERVE - spare_bytes;
     }
     if (status == SP_OK && bytes <= 0) {
         status = sp_error_set(err, SP_ERR_NO_MEMORY, "GPU %d: no free memory", m->device.index);
@@ -914,7 +944,9 @@ static sp_status take_memory(cuda_runtime *m, int64_t bytes, int64_t spare_bytes
         status = SP_I_CUDA(&m->device, err, Malloc, &m->memory, (size_t)bytes);
     }
     if (status == SP_OK) {
+        m->memory_bytes = bytes;
         m->arena = sp_i_cuda_arena_new(m->memory, bytes);
+        status = sp_i_cuda_memory(&m->device, &m->free_bytes[2], &total, err);
     }
     return status;
 }
@@ -924,38 +956,47 @@ static void find_cudnn(cuda_runtime *m, sp_i_cuda_stream_context *context)
 {
     sp_error why;
     sp_error_clear(&why);
-    if (sp_i_cuda_attention_new(&m->device, m->context->attention, &context->attention, &why) !=
-        SP_OK) {
+    const sp_i_cuda_attention_place place = {
+        .context = m->partitions != NULL
+                       ? sp_i_cuda_partition_context(m->partitions, (int)(context - m->context))
+                       : NULL,
+        .shares = m->context->attention};
+    if (sp_i_cuda_attention_new(&m->device, &place, &context->attention, &why) != SP_OK) {
         context->attention = NULL;
         snprintf(m->no_cudnn, sizeof m->no_cudnn, "%.*s", SP_I_CUDA_TEXT - 1, why.message[0]);
     }
 }
 
-static sp_status make_contexts(cuda_runtime *m, const sp_i_cublas_api *cublas, bool cudnn,
-                               sp_error *err)
+static sp_status make_streams(cuda_runtime *m, bool cudnn, sp_error *err)
 {
     sp_status status =
         m->contexts > 1 ? sp_i_cuda_partitions_new(&m->device, m->contexts, 1, &m->partitions, err)
                         : SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream,
                                     cudaStreamNonBlocking, 0);
-    bool disjoint =
-        status == SP_OK && m->contexts > 1 && sp_i_cuda_are_partitioned(m->partitions, NULL);
+    for (int i = 0; status == SP_OK && cudnn && i < m->contexts; i++) {
+        find_cudnn(m, &m->context[i]);
+    }
+    return status;
+}
+
+static sp_status make_contexts(cuda_runtime *m, const sp_i_cublas_api *cublas, sp_error *err)
+{
+    const bool disjoint = m->contexts > 1 && sp_i_cuda_are_partitioned(m->partitions, NULL);
+    sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < m->contexts; i++) {
         cudaStream_t stream =
             m->contexts > 1 ? sp_i_cuda_partition_stream(m->partitions, i, 0) : m->stream;
         int sms = disjoint ? sp_i_cuda_partition_sms(m->partitions, i) : 0;
         status = context_init(&m->context[i], &m->device, cublas, &m->base, stream, sms, err);
-        if (status == SP_OK && cudnn) {
-            find_cudnn(m, &m->context[i]);
-        }
     }
     for (int r = 0; status == SP_OK && r < m->ranks; r++) {
         sp_i_cuda_stream_context *context = &m->context[m->contexts > 1 ? r : 0];
-        m->rank[r] = (sp_i_cuda_rank){.device = m->device,
-                                      .number = r,
-                                      .stream = context->stream,
-                                      .context = context,
-                                      .attention = context->attention};
+        sp_i_cuda_rank *rank = &m->rank[r];
+        rank->device = m->device;
+        rank->number = r;
+        rank->stream = context->stream;
+        rank->context = context;
+        rank->attention = context->attention;
     }
     return status;
 }
@@ -977,6 +1018,53 @@ bool sp_i_cuda_runtime_has_cudnn(const sp_runtime *runtime, const char **reason)
     const cuda_runtime *m = (const cuda_runtime *)(const void *)runtime;
     *reason = m->no_cudnn;
     return m->context[m->contexts - 1].attention != NULL;
+}
+
+// ---- How it worked ----
+
+static json_t *report_memory(cuda_runtime *m)
+{
+    int64_t free_now = 0;
+    int64_t total = 0;
+    (void)pthread_mutex_lock(&m->lock);
+    const int64_t peak = sp_i_cuda_arena_peak(m->arena);
+    (void)pthread_mutex_unlock(&m->lock);
+    if (sp_i_cuda_memory(&m->device, &free_now, &total, NULL) != SP_OK) {
+        free_now = m->free_bytes[2];
+    }
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "total",
+                     (json_int_t)m->total_bytes, "context",
+                     (json_int_t)(m->total_bytes - m->free_bytes[0]), "libraries",
+                     (json_int_t)(m->free_bytes[0] - m->free_bytes[1]), "block",
+                     (json_int_t)m->memory_bytes, "block_peak", (json_int_t)peak, "workspaces",
+                     (json_int_t)m->contexts * SP_I_CUDA_GEMM_WORKSPACE, "beside",
+                     (json_int_t)(m->free_bytes[2] - free_now), "device",
+                     (json_int_t)(m->total_bytes - free_now - m->memory_bytes + peak));
+}
+
+json_t *sp_i_cuda_runtime_report(sp_runtime *runtime)
+{
+    cuda_runtime *m = runtime_of(runtime);
+    const char *reason = "";
+    const char *no_cudnn = "";
+    int sms = 0;
+    json_int_t attended[2] = {0, 0};
+    for (int r = 0; r < m->ranks; r++) {
+        attended[0] += atomic_load(&m->rank[r].attended[0]);
+        attended[1] += atomic_load(&m->rank[r].attended[1]);
+    }
+    const bool partitioned = sp_i_cuda_runtime_partitioned(runtime, &reason);
+    (void)sp_i_cuda_runtime_has_cudnn(runtime, &no_cudnn);
+    if (m->partitions != NULL) {
+        sms = sp_i_cuda_partition_sms(m->partitions, 0);
+    } else if (m->device.api->DeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
+                                                 m->device.index) != cudaSuccess) {
+        sms = 0;
+    }
+    return json_pack("{s:i, s:i, s:i, s:b, s:s, s:{s:I, s:I, s:s}, s:o}", "ranks", m->ranks,
+                     "streams", m->contexts, "sms", sms, "partitioned", partitioned, "reason",
+                     partitioned ? "" : reason, "attention", "cudnn", attended[1], "reference",
+                     attended[0], "reason", no_cudnn, "memory", report_memory(m));
 }
 
 static void enter(sp_runtime *runtime, int rank)
@@ -1045,4 +1133,5 @@ static const sp_runtime_ops machine_ops = {.allocate = allocate,
                                            .synchronize = synchronize,
                                            .begin = begin,
                                            .end = end,
+                                           .spoil = spoil,
                                            .plain_memory = false};

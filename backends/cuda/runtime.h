@@ -3,6 +3,9 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_RUNTIME_H
 #define SLIMPACK_BACKENDS_CUDA_RUNTIME_H
 
+#include <jansson.h>
+#include <stdatomic.h>
+
 #include "backends/api/device_runtime.h"
 #include "backends/cuda/attention.h"
 #include "backends/cuda/device.h"
@@ -17,7 +20,8 @@ typedef struct sp_i_cuda_rank {
     cudaStream_t stream;
     sp_i_cuda_stream_context *context; // the stream's, and of all ranks on it
     sp_i_cuda_attention *attention;    // likewise; one thread at a time. NULL: no cuDNN
-    int limit_ms; // of a wait for work that may wait for other GPUs'; 0: there are none
+    int limit_ms;           // of a wait for work that may wait for other GPUs'; 0: there are none
+    atomic_int attended[2]; // launches of attention: by the reference kernels, by cuDNN
     sp_status status;
     sp_error error;
 } sp_i_cuda_rank;
@@ -83,6 +87,7 @@ typedef struct sp_i_cuda_runtime_options {
     int ranks;
     bool partitioned;     // a stream for each rank; else one for all
     bool cudnn;           // attention by cuDNN, where it is there
+    bool stale;           // memory that a rank takes holds NaN at first
     int64_t memory_bytes; // of the device; 0: what is free, less SP_I_CUDA_RESERVE
     int64_t spare_bytes;  // and less this
 } sp_i_cuda_runtime_options;
@@ -105,6 +110,14 @@ bool sp_i_cuda_runtime_partitioned(const sp_runtime *runtime, const char **reaso
 // why.
 bool sp_i_cuda_runtime_has_cudnn(const sp_runtime *runtime, const char **reason);
 
+// How the ranks have worked so far: {"ranks", "streams", "sms": of each stream, "partitioned",
+// "reason": why not, "attention": {"cudnn", "reference": launches, "reason": why cuDNN has none},
+// "memory": {"total", "context": taken before the runtime, by other users of the GPU as well,
+// "libraries": by handles and streams, "block": for the ranks, "block_peak": of it, held at once,
+// "workspaces": of that, cuBLASLt's, "beside": taken since the block was, "device": all of this
+// with the block as large as its peak}}. Memory is in bytes, as cudaMemGetInfo sees it.
+json_t *sp_i_cuda_runtime_report(sp_runtime *runtime);
+
 // ---- The device's memory ----
 
 // One block of the device, given out in parts whose addresses depend on nothing but the order of
@@ -120,5 +133,8 @@ void sp_i_cuda_arena_free(sp_i_cuda_arena *arena);
 void *sp_i_cuda_arena_take(sp_i_cuda_arena *arena, int64_t bytes);
 // Neighbouring gaps become one. NULL is nothing. O(1) but for blocks in the same of 1024 lists.
 void sp_i_cuda_arena_give(sp_i_cuda_arena *arena, void *memory);
+
+// The most that was held at once, in bytes of whole blocks.
+int64_t sp_i_cuda_arena_peak(const sp_i_cuda_arena *arena);
 
 #endif

@@ -15,6 +15,7 @@ static void fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_
     log->start_ns = run->clock->timestamp_ns(run, log->start);
     log->end_ns = run->clock->timestamp_ns(run, log->end);
     log->tp_ns = spent_ns[SP_I_EXEC_TP];
+    log->cp_ns = spent_ns[SP_I_EXEC_CP];
     log->dp_ns = spent_ns[SP_I_EXEC_DP];
 }
 
@@ -324,10 +325,31 @@ static sp_status run_alone(sp_comm *me, void *data, sp_error *err)
     return status;
 }
 
+// The exchanges inside one device are copies in its memory: where they are to take what the
+// prediction says of the links between devices, that stands in the place of what they took.
+static void predict_exchanges(const sp_i_exec_run *run, const sp_walk_action *action,
+                              sp_action_cost *took)
+{
+    const sp_run_request *request = run->request;
+    const sp_action_cost predicted = sp_action_cost_of(
+        request->plan, request->costs, action->place.action, action->vstage, action->recomputed);
+    took->tp_ns = predicted.tp_ns;
+    took->cp_ns = predicted.cp_ns;
+}
+
+// Moves up to `wanted` of what is left to a part of it.
+static int64_t part_of(int64_t *left_ns, int64_t wanted_ns)
+{
+    const int64_t part_ns = wanted_ns < *left_ns ? wanted_ns : *left_ns;
+    *left_ns -= part_ns;
+    return part_ns;
+}
+
 // The action is over when the last of its ranks is done.
-static void fill_outcome(const sp_i_exec_run *run, const sp_plan_place *place,
+static void fill_outcome(const sp_i_exec_run *run, const sp_walk_action *action,
                          sp_walk_outcome *outcome)
 {
+    const sp_plan_place *place = &action->place;
     int64_t took_ns = 0;
     for (int m = 0; m < sp_i_exec_members(run); m++) {
         const sp_i_exec_rank *rank = sp_i_exec_rank_at(run, place->dp, place->pp, m);
@@ -337,10 +359,13 @@ static void fill_outcome(const sp_i_exec_run *run, const sp_plan_place *place,
     }
     const sp_i_exec_rank *first = sp_i_exec_rank_at(run, place->dp, place->pp, 0);
     const sp_i_exec_log *log = &first->log[first->logged - 1];
-    outcome->took.tp_ns = log->tp_ns < took_ns ? log->tp_ns : took_ns;
-    took_ns -= outcome->took.tp_ns;
-    outcome->took.dp_ns = log->dp_ns < took_ns ? log->dp_ns : took_ns;
-    outcome->took.compute_ns = took_ns - outcome->took.dp_ns;
+    outcome->took.tp_ns = part_of(&took_ns, log->tp_ns);
+    outcome->took.cp_ns = part_of(&took_ns, log->cp_ns);
+    outcome->took.dp_ns = part_of(&took_ns, log->dp_ns);
+    outcome->took.compute_ns = took_ns;
+    if (run->options.predicted_exchanges && !sp_action_is_copy(place->action)) {
+        predict_exchanges(run, action, &outcome->took);
+    }
 }
 
 static void set_share_times(const sp_i_exec_run *run, const sp_walk_action *action,
@@ -399,7 +424,7 @@ static sp_status run_action(void *context, const sp_walk_action *action, sp_walk
             sp_i_exec_on_ranks(run, d->ranks, find_ranks(d, action, together), run_alone, &j, err);
     }
     if (status == SP_OK) {
-        fill_outcome(run, place, outcome);
+        fill_outcome(run, action, outcome);
         set_share_times(run, action, outcome);
     }
     return status;
@@ -563,7 +588,8 @@ static void fill_rank(const sp_i_exec_run *run, sp_rank_timeline *line)
     for (size_t a = 0; a < stage->count; a++) {
         const sp_i_exec_log *log = &rank->log[a];
         int64_t took_ns = log->end_ns - log->start_ns;
-        int64_t tp_ns = log->tp_ns < took_ns ? log->tp_ns : took_ns;
+        const int64_t tp_ns = part_of(&took_ns, log->tp_ns);
+        const int64_t cp_ns = part_of(&took_ns, log->cp_ns);
         sp_action action = stage->actions[a];
         sp_span *span = sp_action_is_copy(action) ? &line->copies[line->copy_count++]
                                                   : &line->spans[line->count++];
@@ -571,7 +597,8 @@ static void fill_rank(const sp_i_exec_run *run, sp_rank_timeline *line)
                           .start_ns = log->start_ns,
                           .end_ns = log->end_ns,
                           .tp_ns = tp_ns,
-                          .dp_ns = log->dp_ns < took_ns - tp_ns ? log->dp_ns : took_ns - tp_ns};
+                          .cp_ns = cp_ns,
+                          .dp_ns = part_of(&took_ns, log->dp_ns)};
     }
     fill_shares(run, line, rank);
 }

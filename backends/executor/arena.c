@@ -314,6 +314,9 @@ void *sp_i_exec_take(sp_i_exec_arena *arena, sp_memory_category category, int64_
     count(arena, b, real, table);
     count_taken(arena, b, false, 1);
     raise_mark(arena);
+    if (arena->runtime->ops->spoil != NULL && !arena->host) {
+        arena->runtime->ops->spoil(arena->runtime, b->data, bytes);
+    }
     return b->data;
 }
 

@@ -74,13 +74,21 @@ static sp_status read_rounded(const setting *s, bool *rounded, sp_error *err)
     return status;
 }
 
-static sp_status read_links(const setting *s, bool *emulated, sp_error *err)
+// On the CPU the exchange of keys is part of the attention that waits for it, and cannot be told
+// from it.
+static sp_status read_links(const setting *s, sp_i_exec_options *options, sp_error *err)
 {
-    static const char *const words[] = {"off", "emulated", NULL};
+    static const char *const words[] = {"off", "emulated", "predicted", NULL};
     int word;
-    sp_status status = read_word(s, words, "\"off\" or \"emulated\"", &word, err);
-    *emulated = word == 1;
-    return status;
+    const bool on_gpu = strcmp(s->backend, "cuda") == 0;
+    sp_status status = read_word(
+        s, words, on_gpu ? "\"off\", \"emulated\" or \"predicted\"" : "\"off\" or \"emulated\"",
+        &word, err);
+    options->emulated_links = word > 0;
+    options->predicted_exchanges = word > 1;
+    return status == SP_OK && word > 1 && !on_gpu
+               ? wrong(s, "\"off\" or \"emulated\" (\"predicted\" is for GPUs)", err)
+               : status;
 }
 
 static sp_status read_measure(const setting *s, sp_i_exec_measure *measure, sp_error *err)
@@ -186,7 +194,7 @@ sp_status sp_i_exec_options_read(const sp_run_request *request, const char *back
         } else if (strcmp(key, "attention") == 0) {
             status = read_attention(&s, options, err);
         } else if (strcmp(key, "links") == 0) {
-            status = read_links(&s, &options->emulated_links, err);
+            status = read_links(&s, options, err);
         } else if (strcmp(key, "bytes") == 0) {
             status = read_measure(&s, &options->measure, err);
         }
@@ -410,7 +418,8 @@ static sp_status check_layers(const sp_run_request *request, sp_error *err)
 }
 
 // Nothing keeps a message back on the wall clock. Times of links must be there, and of this plan.
-static sp_status check_links(const char *backend, const sp_run_request *request, sp_error *err)
+static sp_status check_links(const char *backend, const sp_run_request *request, bool predicted,
+                             sp_error *err)
 {
     const sp_packing *packing = request->plan->packing;
     if (request->clock == SP_CLOCK_WALL) {
@@ -419,6 +428,10 @@ static sp_status check_links(const char *backend, const sp_run_request *request,
                             backend);
     }
     const sp_link_times links = sp_run_request_links(request);
+    if (predicted && request->costs == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "backend '%s': links: the request has no times of exchanges", backend);
+    }
     if (links.crosses_nodes == NULL) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend '%s': links: the request has no times to emulate links with",
@@ -459,7 +472,9 @@ sp_status sp_i_exec_check(const sp_run_request *request, const char *backend, un
     if (request->plan->layout.vocab_parallel && request->plan->layout.pp > 1) {
         status = check_vocabulary(backend, request, status, err);
     }
-    sp_status links = options.emulated_links ? check_links(backend, request, err) : SP_OK;
+    sp_status links = options.emulated_links
+                          ? check_links(backend, request, options.predicted_exchanges, err)
+                          : SP_OK;
     sp_status experts = check_experts(backend, request, err);
     sp_status latents = check_latents(backend, request, err);
     sp_status ranks = check_ranks(backend, request->plan->packing, err);

@@ -35,7 +35,9 @@
          "ring whose hops between nodes of N ranks go over the others of both, too"},              \
         {"links",                                                                                  \
          "between pipeline ranks: \"off\" (default), as the machine is, or \"emulated\", hidden "  \
-         "states arrive as late as predicted, on the virtual clock alone"},                        \
+         "states arrive as late as predicted, on the virtual clock alone; on a GPU also "          \
+         "\"predicted\": exchanges of tensor- and context-parallel ranks take as long as "         \
+         "predicted, too"},                                                                        \
         {"bytes",                                                                                  \
          "that memory is counted and limited in: \"table\", as the saved-tensor table counts "     \
          "mixed-precision training, \"real\", or \"taken\", of the device, blocks that are kept "  \

@@ -35,7 +35,8 @@ typedef struct sp_i_exec_options {
     sp_i_exec_measure measure;
     sp_comm_attention_way attention_way;
     int attention_node;
-    bool emulated_links; // hidden states are under way as long as the request says
+    bool emulated_links;      // hidden states are under way as long as the request says
+    bool predicted_exchanges; // and tensor- and context-parallel ranks exchange for as long
 } sp_i_exec_options;
 
 // SP_ERR_USAGE with the backend, the option, the value and what was expected.
@@ -197,9 +198,9 @@ typedef struct sp_i_exec_log {
     uint64_t start, end;                 // moments
     size_t first_exchange, end_exchange; // of the links
     // Filled in when the work is done. On the wall clock since the step's begin; of those, spent in
-    // exchanges of either kind.
+    // exchanges of each kind.
     int64_t start_ns, end_ns;
-    int64_t tp_ns, dp_ns;
+    int64_t tp_ns, cp_ns, dp_ns;
 } sp_i_exec_log;
 
 // An empty micro-batch, with which a rank joins those that share experts with it (joins.c).

@@ -359,6 +359,7 @@ double sp_i_exec_weight_start(const sp_i_exec_weight *weight, uint64_t tensor_se
 
 typedef enum sp_i_exec_exchange_kind {
     SP_I_EXEC_TP, // with ranks that share the layers' widths, or the vocabulary
+    SP_I_EXEC_CP, // with those that share a pack's tokens: keys, values and their gradients
     SP_I_EXEC_DP, // with those that have the same parameters
     SP_I_EXEC_EXCHANGE_KINDS
 } sp_i_exec_exchange_kind;

@@ -205,6 +205,10 @@ void sp_result_document_add(json_t *document, const sp_run *run)
     sp_free(steps);
     json_t *batch = json_pack("{s:o, s:i, s:o}", "steps", array, "shown", shown, "ranks",
                               ranks_json(sp_run_step(run, shown)));
+    json_t *report = sp_run_report(run);
+    if (report != NULL) {
+        json_object_set_new(batch, "report", report);
+    }
     json_array_append_new(json_object_get(document, "batches"), batch);
 }
 
@@ -589,6 +593,10 @@ static void read_steps(result_reader *reader, sp_object *object, sp_executed_run
         batch->steps[i].has_loss = sp_object_has(&step, "loss");
         batch->steps[i].loss = sp_object_real(&step, "loss", 0.0, -HUGE_VAL, HUGE_VAL);
         sp_object_end(&step);
+    }
+    const json_t *report = sp_object_get(object, "report"); // for people: nothing is read from it
+    if (report != NULL && !json_is_object(report)) {
+        sp_object_error(object, "report", "expected an object");
     }
     sp_object_require(object, "shown");
     int shown = sp_execution_median_step(batch->steps, count);

@@ -11,7 +11,8 @@
 //  [[name, start, ..., end of the vocabulary, own], ...], "tail_ns": [reduction start, end,
 //  optimizer end, gather end], "memory":
 //  {"peak": {category: bytes}, "peak_ns", "peak_action": name or null, "units_peak", "points":
-//  [[time, bytes of each category in the order of "peak"], ...]}}, ...] of that step}, ...]}
+//  [[time, bytes of each category in the order of "peak"], ...]}}, ...] of that step, "report":
+//  object, what the backend says of how it executed, where it does}, ...]}
 //
 // Times are in ns of the step. Where the status is not "ok" there are no batches.
 #ifndef SLIMPACK_BACKENDS_RECORD_RESULT_H

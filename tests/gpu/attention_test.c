@@ -15,6 +15,8 @@
 
 enum { MOST = 8 };
 
+static const sp_i_cuda_attention_place whole_device; // all zero
+
 static double worst; // relative error so far, in this process
 
 typedef struct sample {
@@ -29,7 +31,8 @@ typedef struct attention_case {
     bool interleaved; // Q, K and V of a token beside each other
     struct {
         int64_t segments, queries, keys;
-    } plan; // larger than what is there; 0: as it is
+    } plan;     // larger than what is there; 0: as it is
+    bool stale; // rows behind the last segment, and all that is written, hold NaN at first
 } attention_case;
 
 typedef struct buffers {
@@ -90,14 +93,36 @@ static sp_status upload_tables(gpu_test *t, const attention_case *c,
                                  4 * s->segments, NULL, err));
     }
     for (int table = 0; table < 6; table++) {
-        int32_t offsets[MOST + 1] = {0};
+        int64_t offsets[MOST + 1] = {0};
         for (int i = 0; i < s->segments; i++) {
-            offsets[i + 1] = offsets[i] + (int32_t)(lengths[of_keys[table]][i] * strides[table]);
+            offsets[i + 1] = offsets[i] + lengths[of_keys[table]][i] * strides[table];
         }
         GPU_TRY(sp_i_cuda_upload(&t->device, b->tensors[SP_I_CUDA_Q_OFFSETS + table], offsets,
-                                 4 * (s->segments + 1), NULL, err));
+                                 8 * (s->segments + 1), NULL, err));
     }
     return SP_OK;
+}
+
+// Fills all behind the last rows of Q, K, V and dO, and all other memory, with the bits of NaN, as
+// memory that a run recycles may hold them. Engines read whole tiles of rows, and a weight of 0
+// times NaN is NaN.
+static sp_status spoil(gpu_test *t, const sp_i_cuda_attention_shape *s, const buffers *b,
+                       int64_t wide, const char *end, sp_error *err)
+{
+    const struct {
+        int id;
+        int64_t bytes;
+    } of[] = {{SP_I_CUDA_Q, 2 * s->all_queries * s->q_stride},
+              {SP_I_CUDA_K, 2 * s->all_keys * s->kv_stride},
+              {SP_I_CUDA_V, 2 * s->all_keys * s->kv_stride},
+              {SP_I_CUDA_DO, 2 * s->all_queries * s->out_stride}};
+    char *written = (char *)b->tensors[SP_I_CUDA_DO] + sp_i_cuda_aligned_bytes(wide);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, (char *)b->tensors[of[i].id] + of[i].bytes,
+                          0xff, (size_t)(wide - of[i].bytes), (cudaStream_t)NULL));
+    }
+    return SP_I_CUDA(&t->device, err, MemsetAsync, written, 0xff, (size_t)(end - written),
+                     (cudaStream_t)NULL);
 }
 
 static sp_status make_buffers(gpu_test *t, const attention_case *c,
@@ -125,10 +150,11 @@ static sp_status make_buffers(gpu_test *t, const attention_case *c,
         }
     }
     for (int id = SP_I_CUDA_QUERY_LENGTHS; id < SP_I_CUDA_ATTENTION_TENSORS; id++) {
-        b->tensors[id] = sp_i_cuda_take_part(&next, 4 * (MOST + 1));
+        b->tensors[id] = sp_i_cuda_take_part(&next, 8 * (MOST + 1));
     }
     b->workspace = next;
     GPU_TRY(sp_i_cuda_fill_normal(&t->device, b->memory, drawn, 1.0, 3, NULL, err));
+    GPU_TRY(c->stale ? spoil(t, s, b, wide, next + workspace, err) : SP_OK);
     return upload_tables(t, c, s, b, err);
 }
 
@@ -218,7 +244,7 @@ static sp_status check_case(gpu_test *t, sp_error *err)
     int64_t bytes[2];
     const sp_i_cuda_attention_shape s = shape_of(c);
     memset(&b, 0, sizeof b);
-    GPU_TRY(sp_i_cuda_attention_new(&t->device, NULL, &attention, err));
+    GPU_TRY(sp_i_cuda_attention_new(&t->device, &whole_device, &attention, err));
     for (int pass = 0; pass < 2; pass++) {
         GPU_TRY(sp_i_cuda_attention_workspace(attention, &s, pass == 1, &bytes[pass], err));
     }
@@ -252,7 +278,8 @@ static sp_status run_pass(void *context, cudaStream_t stream, sp_error *err)
                                    p->buffers.workspace, stream, err);
 }
 
-static sp_status time_partition(const checklist *c, timed_pass *p, int count, sp_error *err)
+static sp_status time_partition(const checklist *c, sp_i_cuda_attention *plans, timed_pass *p,
+                                int count, sp_error *err)
 {
     sp_i_cuda_partitions *partitions = NULL;
     sp_i_cuda_bench bench = {0};
@@ -260,6 +287,9 @@ static sp_status time_partition(const checklist *c, timed_pass *p, int count, sp
     const sp_i_cuda_attention_shape *s = &p->shape;
     const double pairs = 0.5 * (double)s->queries * (double)s->keys;
     GPU_TRY(sp_i_cuda_partitions_new(&c->device, count, 1, &partitions, err));
+    const sp_i_cuda_attention_place place = {.context = sp_i_cuda_partition_context(partitions, 0),
+                                             .shares = plans};
+    GPU_TRY(sp_i_cuda_attention_new(&c->device, &place, &p->attention, err));
     GPU_TRY(sp_i_cuda_bench_init(&c->device, sp_i_cuda_partition_stream(partitions, 0, 0),
                                  2 * c->info.l2_bytes, &bench, err));
     for (int pass = 0; pass < 2; pass++) {
@@ -274,8 +304,62 @@ static sp_status time_partition(const checklist *c, timed_pass *p, int count, sp
                                   "tflops", 1e-12 * flops / t.median_s));
     }
     sp_i_cuda_bench_fini(&bench);
+    sp_i_cuda_attention_free(p->attention);
     sp_i_cuda_partitions_free(partitions);
     return SP_OK;
+}
+
+// Whether cuDNN takes streams of green contexts at all, which everything in partitions rests on: a
+// forward and a backward in each of two, by a handle of each and the plans of the first. Before
+// them what happens without the context of the stream.
+sp_status check_green(checklist *c, sp_error *err)
+{
+    static const attention_case small = {
+        .samples = {{512, 512}}, .count = 1, .heads = 4, .kv_heads = 4, .head_dim = 128};
+    enum { PLACES = 2 };
+    gpu_test t = {.api = c->api, .device = c->device, .info = c->info};
+    timed_pass p = {.shape = shape_of(&small)};
+    sp_i_cuda_attention *whole = NULL;
+    sp_i_cuda_attention *at[PLACES];
+    sp_i_cuda_partitions *partitions = NULL;
+    const char *reason = NULL;
+    int64_t bytes = 0;
+    sp_error plain = {0};
+    sp_status status = sp_i_cuda_attention_new(&c->device, &whole_device, &whole, err);
+    GPU_TRY(status == SP_ERR_USAGE ? SP_OK : status);
+    GPU_TRY(sp_i_cuda_partitions_new(&c->device, PLACES, 1, &partitions, err));
+    if (status != SP_OK || !sp_i_cuda_are_partitioned(partitions, &reason)) {
+        checklist_missing("green", status != SP_OK ? err->message[0] : reason);
+        sp_error_clear(err);
+        return SP_OK;
+    }
+    GPU_TRY(sp_i_cuda_attention_workspace(whole, &p.shape, true, &bytes, err));
+    GPU_TRY(make_buffers(&t, &small, &p.shape, bytes + (1 << 20), &p.buffers, err));
+    p.attention = whole;
+    status = run_pass(&p, sp_i_cuda_partition_stream(partitions, 0, 0), &plain);
+    checklist_found("green", json_pack("{s:s, s:s}", "primary_context_handle",
+                                       status == SP_OK ? "taken" : "refused", "detail",
+                                       status == SP_OK ? "" : plain.message[0]));
+    for (int i = 0; i < PLACES; i++) {
+        const sp_i_cuda_attention_place place = {
+            .context = sp_i_cuda_partition_context(partitions, i), .shares = whole};
+        cudaStream_t stream = sp_i_cuda_partition_stream(partitions, i, 0);
+        GPU_TRY(sp_i_cuda_attention_new(&c->device, &place, &at[i], err));
+        p.attention = at[i];
+        for (int pass = 0; pass < 2; pass++) {
+            p.backward = pass == 1;
+            GPU_TRY(run_pass(&p, stream, err));
+        }
+        GPU_TRY(SP_I_CUDA(&c->device, err, StreamSynchronize, stream));
+        GPU_TRY(check_sample(&t, &p.shape, &p.buffers, small.samples[0], 0, 0, err));
+        checklist_found("green", json_pack("{s:i, s:f, s:s}", "partition", i, "worst_error", worst,
+                                           "status", t.failed ? "failed" : "ok"));
+        sp_i_cuda_attention_free(at[i]);
+    }
+    (void)c->api.Free(p.buffers.memory);
+    sp_i_cuda_attention_free(whole);
+    sp_i_cuda_partitions_free(partitions);
+    return t.failed ? sp_error_set(err, SP_ERR_INTERNAL, "%s", t.finding) : SP_OK;
 }
 
 // Does its time follow the partition's share of the SMs, and how far is the whole device from the
@@ -287,8 +371,9 @@ sp_status check_attention(checklist *c, sp_error *err)
         .samples = {{8192, 8192}}, .count = 1, .heads = 64, .kv_heads = 8, .head_dim = 128};
     gpu_test t = {.api = c->api, .device = c->device, .info = c->info};
     timed_pass p = {.shape = shape_of(&published)};
+    sp_i_cuda_attention *plans = NULL;
     int64_t bytes[2] = {0};
-    sp_status status = sp_i_cuda_attention_new(&c->device, NULL, &p.attention, err);
+    sp_status status = sp_i_cuda_attention_new(&c->device, &whole_device, &plans, err);
     if (status == SP_ERR_USAGE) {
         checklist_missing("attention", err->message[0]);
         sp_error_clear(err);
@@ -296,17 +381,17 @@ sp_status check_attention(checklist *c, sp_error *err)
     }
     GPU_TRY(status);
     for (int pass = 0; pass < 2; pass++) {
-        GPU_TRY(sp_i_cuda_attention_workspace(p.attention, &p.shape, pass == 1, &bytes[pass], err));
+        GPU_TRY(sp_i_cuda_attention_workspace(plans, &p.shape, pass == 1, &bytes[pass], err));
     }
     checklist_found("attention",
                     json_pack("{s:I}", "backward_workspace_bytes", (json_int_t)bytes[1]));
     GPU_TRY(make_buffers(&t, &published, &p.shape, bytes[0] > bytes[1] ? bytes[0] : bytes[1],
                          &p.buffers, err));
     for (int count = 1; count <= 8; count *= 2) {
-        GPU_TRY(time_partition(c, &p, count, err));
+        GPU_TRY(time_partition(c, plans, &p, count, err));
     }
     (void)c->api.Free(p.buffers.memory);
-    sp_i_cuda_attention_free(p.attention);
+    sp_i_cuda_attention_free(plans);
     return SP_OK;
 }
 
@@ -344,6 +429,13 @@ int gpu_attention_test(int argc, char **argv)
         .kv_heads = 2,
         .head_dim = 128,
         .plan = {8, 512, 1024}};
+    static const attention_case stale = {.samples = {{100, 300}, {57, 57}, {128, 513}},
+                                         .count = 3,
+                                         .heads = 8,
+                                         .kv_heads = 2,
+                                         .head_dim = 128,
+                                         .plan = {4, 512, 1024},
+                                         .stale = true};
     static const gpu_case cases[] = {
         {"whole_samples", check_case, &whole},
         {"late_slices_of_grouped_heads", check_case, &grouped},
@@ -351,6 +443,7 @@ int gpu_attention_test(int argc, char **argv)
         {"packed_samples", check_case, &packed},
         {"packed_late_slices", check_case, &late},
         {"segments_of_no_tokens", check_case, &none},
+        {"stale_memory_behind_rows", check_case, &stale},
     };
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -17,10 +17,11 @@ typedef struct check {
 } check;
 
 static const check checks[] = {
-    {"versions", check_versions},     {"clocks", check_clocks},
-    {"events", check_events},         {"copies", check_copies},
-    {"splits", check_splits},         {"sm_target", check_sm_target},
-    {"neighbours", check_neighbours}, {"attention", check_attention},
+    {"green", check_green},         {"versions", check_versions},
+    {"clocks", check_clocks},       {"events", check_events},
+    {"copies", check_copies},       {"splits", check_splits},
+    {"sm_target", check_sm_target}, {"neighbours", check_neighbours},
+    {"attention", check_attention},
 };
 
 enum { CHECKS = sizeof checks / sizeof *checks };
@@ -101,8 +102,6 @@ int gpu_checklist(int argc, char **argv)
             return 2;
         }
     }
-    // Queues of the hardware: with fewer, work of different partitions may wait for each other.
-    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (!start(&c, reason)) {
         checklist_missing("device", reason);
         return 77;

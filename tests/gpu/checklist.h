@@ -27,6 +27,7 @@ void checklist_found(const char *check, json_t *fields);
 void checklist_missing(const char *check, const char *reason);
 
 // Each prints its findings; an error becomes one that says "failed".
+sp_status check_green(checklist *c, sp_error *err); // attention_test.c
 sp_status check_versions(checklist *c, sp_error *err);
 sp_status check_clocks(checklist *c, sp_error *err);
 sp_status check_events(checklist *c, sp_error *err);

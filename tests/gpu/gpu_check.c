@@ -35,6 +35,7 @@ static const command commands[] = {
     {"kernels_bench", "", gpu_kernels_bench},
     {"products", " PLAN...", gpu_products},
     {"gaps", " FOLDER", gpu_gaps},
+    {"memory", " FOLDER", gpu_memory},
     {"calibrate", " FOLDER [PARTITIONS]", gpu_calibrate},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -178,7 +179,7 @@ double gpu_relative_error(const double *got, const double *want, int64_t count)
     for (int64_t i = 0; i < count; i++) {
         // What is no number must not pass as one.
         if (!isfinite(got[i])) {
-            return INFINITY;
+            return (double)INFINITY;
         }
         difference += (got[i] - want[i]) * (got[i] - want[i]);
         size += want[i] * want[i];

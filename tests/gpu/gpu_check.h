@@ -15,6 +15,7 @@ int gpu_kernels_test(int argc, char **argv); // kernels_test.c
 int gpu_kernels_bench(int argc, char **argv);
 int gpu_products(int argc, char **argv);
 int gpu_gaps(int argc, char **argv);
+int gpu_memory(int argc, char **argv);
 int gpu_calibrate(int argc, char **argv);
 
 // Tests by cases, each of which prints one JSON line. Each of several cases runs in a process of

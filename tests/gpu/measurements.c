@@ -14,6 +14,7 @@
 #include "sim/base/json.h"
 #include "sim/cost/profile.h"
 #include "sim/scenario/scenario.h"
+#include "tests/gpu/device_memory.h"
 #include "tests/gpu/gpu_check.h"
 #include "tests/gpu/plan_request.h"
 #include "tests/gpu/products.h"
@@ -67,8 +68,43 @@ static void print_gaps(const char *name, const sp_result_file *file)
     sp_free(idle_ns);
 }
 
+static bool look_at_gaps(const char *name, const sp_result_file *file)
+{
+    if (is_looked_at(file)) {
+        print_gaps(name, file);
+    }
+    return is_looked_at(file);
+}
+
+// gpu_check memory FOLDER: of every result there, the memory that the device saw beside what the
+// executor counted, which the prediction meets; the constants of context and libraries apart. The
+// last line has the mean of the errors' sizes over all cases. Exit status as that of gaps.
+enum { MOST_CASES = 256 };
+static device_memory cases[MOST_CASES];
+static int case_count;
+
+static bool look_at_memory(const char *name, const sp_result_file *file)
+{
+    const json_t *batch = json_array_get(json_object_get(file->document, "batches"), 0);
+    device_memory *m = &cases[case_count];
+    if (file->status != SP_OK || case_count == MOST_CASES ||
+        !device_memory_of(json_object_get(batch, "report"), &file->batches[0].step, m)) {
+        return false;
+    }
+    printf("{\"memory\":\"%s\",\"context\":%lld,\"libraries\":%lld,\"workspaces\":%lld,"
+           "\"beside\":%lld,\"block_peak\":%lld,\"device\":%lld,\"counted\":%lld,"
+           "\"error\":%.6f}\n",
+           name, (long long)m->context, (long long)m->libraries, (long long)m->workspaces,
+           (long long)m->beside, (long long)m->block_peak, (long long)m->device,
+           (long long)m->counted, m->error);
+    case_count++;
+    return true;
+}
+
 // Counts what was looked at.
-static sp_status look_at(const char *folder, const char *name, int *count, sp_error *err)
+static sp_status look_at(const char *folder, const char *name,
+                         bool (*look)(const char *name, const sp_result_file *file), int *count,
+                         sp_error *err)
 {
     char path[2 * PATH_BYTES];
     json_t *root = NULL;
@@ -87,41 +123,54 @@ static sp_status look_at(const char *folder, const char *name, int *count, sp_er
         return status;
     }
     status = sp_result_json_read(root, path, &scenario.layout, &file, err);
-    if (status == SP_OK && is_looked_at(&file)) {
-        print_gaps(name, &file);
-        (*count)++;
-    }
     if (status == SP_OK) {
+        *count += look(name, &file);
         sp_result_file_fini(&file);
     }
     sp_scenario_fini(&scenario);
     return status;
 }
 
-int gpu_gaps(int argc, char **argv)
+static int look_at_all(int argc, char **argv,
+                       bool (*look)(const char *name, const sp_result_file *file))
 {
     struct dirent **entries;
     int count = 0;
     bool failed = false;
     if (argc != 2) {
-        fprintf(stderr, "gpu_check gaps FOLDER\n");
+        fprintf(stderr, "gpu_check %s FOLDER\n", argv[0]);
         return 2;
     }
     int files = scandir(argv[1], &entries, is_result, alphasort);
     if (files < 0) {
-        fprintf(stderr, "gaps: %s: %s\n", argv[1], strerror(errno));
+        fprintf(stderr, "%s: %s: %s\n", argv[0], argv[1], strerror(errno));
         return 2;
     }
     for (int i = 0; i < files; i++) {
         sp_error err = {0};
-        if (look_at(argv[1], entries[i]->d_name, &count, &err) != SP_OK) {
-            fprintf(stderr, "gaps: %s\n", err.message[0]);
+        if (look_at(argv[1], entries[i]->d_name, look, &count, &err) != SP_OK) {
+            fprintf(stderr, "%s: %s\n", argv[0], err.message[0]);
             failed = true;
         }
         free(entries[i]);
     }
     free(entries);
     return failed ? 1 : count == 0 ? NONE : 0;
+}
+
+int gpu_gaps(int argc, char **argv)
+{
+    return look_at_all(argc, argv, look_at_gaps);
+}
+
+int gpu_memory(int argc, char **argv)
+{
+    const int status = look_at_all(argc, argv, look_at_memory);
+    if (case_count > 0) {
+        printf("{\"memory\":\"all\",\"cases\":%d,\"mape\":%.6f}\n", case_count,
+               device_memory_mape(cases, case_count));
+    }
+    return status;
 }
 
 // ---- a profile ----
@@ -323,6 +372,7 @@ int gpu_kernels_bench(int argc, char **argv)
     sp_i_cuda_calibration c = {.device = t.device,
                                .info = t.info,
                                .launch = sp_i_cuda_launch_element,
+                               .delay = sp_i_cuda_put_delay,
                                .places = 1,
                                .seed = 1,
                                .limit_s = LIMIT_S,

@@ -88,7 +88,8 @@ for root in list(spec.submodule_search_locations) if spec else []:
             sys.exit(0)
 PYTHON
 }
-for library in cudnn nccl; do
+# Newer wheels put all of CUDA's libraries, cuBLASLt among them, into cu13.
+for library in cudnn nccl cu13; do
     folder=$(python_folder $library)
     if [ -n "$folder" ] && [ -d "$folder/lib" ]; then
         LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder/lib
@@ -132,7 +133,7 @@ keep_executed() {
     tar -czf "$executed.tar.gz" -C "$build" executed && mv "$executed.tar.gz" "$out/executed.tar.gz"
 }
 # execute_cases NAME SECONDS-OF-ONE GREP-OPTIONS: the lines of runs.txt that grep finds by their clock,
-# a process for each. Streams of partitions must not share the queues that they are submitted by.
+# a process for each.
 execute_cases() {
     name=$1 one=$2
     shift 2
@@ -151,7 +152,7 @@ execute_cases() {
         [ "$limit" -lt 5 ] && break
         [ "$limit" -gt "$one" ] && limit=$one
         printf '%s\n' "$case_arguments" >"$executed/runs.txt"
-        CUDA_DEVICE_MAX_CONNECTIONS=32 sh experiments/execute_plans.sh "$slimpack" "$executed" "$limit" \
+        sh experiments/execute_plans.sh "$slimpack" "$executed" "$limit" \
             "$limit" >>"$executed/execute.log" 2>&1 </dev/null && good=$((good + 1))
         cp "$requests/runs.txt" "$executed/"
         keep_executed
@@ -194,6 +195,7 @@ if [ $no_gpu -ne 77 ]; then
         if [ -e "$out/executed.tar.gz" ]; then
             mkdir -p "$build" && tar -xzf "$out/executed.tar.gz" -C "$build"
             part gaps 20 tests.log "$check" gaps "$executed"
+            "$check" memory "$executed" >>"$out/tests.log" 2>&1 || true
         else
             note missing gaps "nothing was executed"
         fi
@@ -217,9 +219,7 @@ if [ $no_gpu -ne 77 ]; then
     wanted products &&
         part products 60 tests.log "$check" products tests/gpu/thresholds/products/*.json
     wanted calibrate && part calibrate 150 tests.log "$check" calibrate "$out"
-    # Streams of partitions must not share the queues that they are submitted by.
-    wanted calibrate-4 && part calibrate-4 150 tests.log env CUDA_DEVICE_MAX_CONNECTIONS=32 \
-        "$check" calibrate "$out" 4
+    wanted calibrate-4 && part calibrate-4 150 tests.log "$check" calibrate "$out" 4
     wanted execute && execute_cases execute 60 -v
     if wanted several; then
         gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')

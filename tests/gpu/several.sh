@@ -80,7 +80,7 @@ compare() { # PROGRAM WORK GPUS
         name=$(basename "$plan" .json).result.json
         set -- run "$plan" --backend cuda --clock wall --precision bf16 --steps 3 --option cudnn=off \
             --option partition=off --quiet
-        CUDA_DEVICE_MAX_CONNECTIONS=32 timeout -k 5 60 "$program" "$@" --record "$work/one/$name" || exit 1
+        timeout -k 5 60 "$program" "$@" --record "$work/one/$name" || exit 1
         timeout -k 5 60 sh "$0" launch "$ranks" "$program" "$@" --record "$work/several/$name" ||
             exit 1
         losses "$work/one/$name" >"$work/one/losses"

@@ -144,9 +144,9 @@ TEST(offsets_are_those_of_rows)
     PACK(&c, {0, 0, 30, 0}, {1, 0, 20, 0}, {0, 30, 10, 0});
     find_slices(&c);
     given g = given_of(&c, 0, 0);
-    int32_t index[96];
+    int64_t index[64];
     void *t[SP_I_CUDA_ATTENTION_TENSORS];
-    assert_in_range(sp_i_cuda_packed_index_count(&g.packed), 8 * 5, 96);
+    assert_in_range(sp_i_cuda_packed_index_bytes(&g.packed), 8 * 5 * 8, sizeof index);
     sp_i_cuda_packed_index(&g.segments, &g.packed, index);
     sp_i_cuda_packed_tensors(&g.packed, index, t);
     const int32_t queries[] = {30, 20, 10, 0};
@@ -158,7 +158,7 @@ TEST(offsets_are_those_of_rows)
     const int32_t key_rows[] = {0, 40, 0, 40, 40};
     const int32_t gradient_rows[] = {0, 30, 50, 90, 90};
     for (int k = 0; k < 6; k++) {
-        const int32_t *offsets = t[SP_I_CUDA_Q_OFFSETS + k];
+        const int64_t *offsets = t[SP_I_CUDA_Q_OFFSETS + k];
         const int32_t *want = k == 1 ? key_rows : k == 5 ? gradient_rows : rows;
         for (int i = 0; i < 5; i++) {
             assert_int_equal(offsets[i], want[i] * strides[k]);
@@ -177,14 +177,33 @@ TEST(packs_of_much_the_same_size_share_a_shape)
     assert_int_equal(packed.segments, 8);
     assert_int_equal(packed.queries, 1024);
     assert_int_equal(packed.keys, 4096);
-    // Beyond 32 bits, and heads that cuDNN's ragged backward does not take.
-    s.key_rows = INT32_MAX / 64 + 1;
-    assert_false(sp_i_cuda_packed_shape(&s, 2000, &heads, &packed));
-    s.key_rows = 0;
+    // Heads that cuDNN's ragged backward does not take.
     sp_kernel_attention_shape odd = heads;
     odd.head_dim = 24;
     assert_false(sp_i_cuda_cudnn_takes(&odd));
     assert_false(sp_i_cuda_packed_shape(&s, 2000, &odd, &packed));
+}
+
+// Elements beyond 32 bits: the second sample's keys begin at element 60 million times 64.
+TEST(offsets_go_beyond_32_bits)
+{
+    enum { LONG = 60000000 };
+    packs c = {0};
+    PACK(&c, {0, 0, LONG, 0}, {1, 0, 20, 0});
+    find_slices(&c);
+    given g = given_of(&c, 0, 0);
+    int64_t index[64];
+    void *t[SP_I_CUDA_ATTENTION_TENSORS];
+    assert_true(g.serves);
+    assert_in_range(sp_i_cuda_packed_index_bytes(&g.packed), 1, sizeof index);
+    sp_i_cuda_packed_index(&g.segments, &g.packed, index);
+    sp_i_cuda_packed_tensors(&g.packed, index, t);
+    const int64_t *queries = t[SP_I_CUDA_Q_OFFSETS];
+    const int64_t *gradients = t[SP_I_CUDA_DKV_OFFSETS];
+    assert_true(queries[1] == (int64_t)LONG * 64 && queries[2] == (int64_t)(LONG + 20) * 64);
+    assert_true(gradients[1] == (int64_t)LONG * 32);
+    forget(&g);
+    packs_fini(&c);
 }
 
 // ---- plans ----

@@ -14,6 +14,10 @@ TEST(blocks_stand_behind_each_other)
     assert_ptr_equal(sp_i_cuda_arena_take(a, 300), base + 4 * LINE);
     assert_ptr_equal(sp_i_cuda_arena_take(a, 0), base + 6 * LINE);
     assert_ptr_equal(sp_i_cuda_arena_take(a, 1), base + 7 * LINE);
+    assert_int_equal(sp_i_cuda_arena_peak(a), 8 * LINE);
+    sp_i_cuda_arena_give(a, base);
+    assert_ptr_equal(sp_i_cuda_arena_take(a, 2 * LINE), base);
+    assert_int_equal(sp_i_cuda_arena_peak(a), 8 * LINE); // 4 lines went, 2 came
     sp_i_cuda_arena_give(a, NULL);
     sp_i_cuda_arena_free(a);
 }

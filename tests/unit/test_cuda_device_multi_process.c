@@ -401,7 +401,12 @@ TEST(the_environment)
     assert_int_equal(rank, 3);
     assert_int_equal(ranks, 4);
     assert_string_equal(getenv("CUDA_MODULE_LOADING"), "EAGER");
+    sp_i_cuda_api found;
+    sp_i_cuda_api_init(&found);
     assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
+    assert_int_equal(unsetenv("CUDA_DEVICE_MAX_CONNECTIONS"), 0);
+    sp_i_cuda_api_init(&found);
+    assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
     assert_string_equal(getenv("NCCL_RUNTIME_CONNECT"), "0");
 }
 

@@ -25,6 +25,9 @@ TEST(one_split_makes_all_partitions)
         assert_int_equal(sp_i_cuda_partition_sms(p, i), 32);
         assert_ptr_not_equal(sp_i_cuda_partition_stream(p, i, 0),
                              sp_i_cuda_partition_stream(p, i, 1));
+        assert_non_null(sp_i_cuda_partition_context(p, i));
+        assert_ptr_equal(fake_stream_context(sp_i_cuda_partition_stream(p, i, 1)),
+                         sp_i_cuda_partition_context(p, i));
     }
     sp_i_cuda_partitions_free(p);
     everything_is_gone();
@@ -41,6 +44,27 @@ TEST(one_partition_is_the_device)
     assert_int_equal(fake.live_contexts, 0);
     assert_int_equal(fake.live_streams, 2);
     assert_int_equal(sp_i_cuda_partition_sms(p, 0), (int)fake.sms);
+    assert_null(sp_i_cuda_partition_context(p, 0));
+    sp_i_cuda_partitions_free(p);
+    everything_is_gone();
+}
+
+// A context is the thread's between push and pop; the primary one stays as it is.
+TEST(a_context_is_current_between_push_and_pop)
+{
+    sp_i_cuda_partitions *p;
+    fake_cuda_reset(&api);
+    must_succeed(sp_i_cuda_partitions_new(&device, 2, 1, &p, ERR));
+    CUcontext context = sp_i_cuda_partition_context(p, 1);
+    must_succeed(sp_i_cuda_push_context(&device, context, ERR));
+    assert_ptr_equal(fake_current_context(), context);
+    sp_i_cuda_pop_context(&device, context);
+    assert_null(fake_current_context());
+    must_succeed(sp_i_cuda_push_context(&device, NULL, ERR));
+    sp_i_cuda_pop_context(&device, NULL);
+    fake.fail = "CtxPushCurrent";
+    must_fail_with(sp_i_cuda_push_context(&device, context, ERR), SP_ERR_INTERNAL,
+                   "cuCtxPushCurrent failed");
     sp_i_cuda_partitions_free(p);
     everything_is_gone();
 }
@@ -99,7 +123,8 @@ TEST(a_short_split_falls_back)
 TEST(a_failing_driver_falls_back)
 {
     static const char *const calls[] = {"DeviceGetDevResource", "DevSmResourceSplitByCount",
-                                        "DevResourceGenerateDesc", "GreenCtxCreate"};
+                                        "DevResourceGenerateDesc", "GreenCtxCreate",
+                                        "CtxFromGreenCtx"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         fake_cuda_reset(&api);
         fake.fail = calls[i];

@@ -117,3 +117,85 @@ TEST(neighbours_work_longer_than_what_is_timed)
     assert_int_equal(t.repeats, SP_I_CUDA_LEAST_REPEATS);
     sp_i_cuda_bench_fini(&bench);
 }
+
+// What stands beside the work that is timed is other work where it is named: as much of it as takes
+// longer than the batch, on each neighbour's own context.
+TEST(neighbours_do_the_work_that_is_named)
+{
+    enum { PIECE_NS = 300 };
+    sp_i_cuda_bench bench;
+    sp_i_cuda_timing t;
+    worker workers[3] = {{0}};
+    worker beside[3] = {{0}};
+    void *contexts[3] = {&workers[0], NULL, NULL};
+    void *others[3] = {NULL, &beside[1], &beside[2]};
+    fake_cuda_reset(&clocked.api);
+    clocked.delays = 0;
+    const sp_i_cuda_device device = {&clocked.api, 0};
+    must_succeed(sp_i_cuda_bench_init(&device, NULL, 64, &bench, ERR));
+    bench.delay = first_delay;
+    bench.neighbours = 2;
+    bench.beside = work;
+    bench.beside_contexts = others;
+    bench.beside_s = 1e-9 * PIECE_NS;
+    for (int place = 1; place < 3; place++) {
+        bench.neighbour[place - 1] = beside[place].stream = (cudaStream_t)(void *)&beside[place];
+    }
+    must_succeed(sp_i_cuda_bench_time_loaded(&bench, work, contexts, 16.5e-6, &t, ERR));
+    assert_int_equal(workers[0].runs, 1 + 3 * SP_I_CUDA_BATCH);
+    // A batch takes 16 us: 16 pieces of 1 us.
+    assert_true(beside[1].runs * PIECE_NS >= 3 * SP_I_CUDA_BATCH * 1250);
+    assert_int_equal(beside[1].runs, beside[2].runs);
+    assert_close(t.median_s, 1e-6, 1e-4);
+    sp_i_cuda_bench_fini(&bench);
+}
+
+// ---- short pieces ----
+
+static int64_t true_ns;
+
+static sp_status short_work(void *context, cudaStream_t stream, sp_error *err)
+{
+    (void)context;
+    (void)stream;
+    (void)err;
+    fake.clock_ns += true_ns;
+    return SP_OK;
+}
+
+// Events of a GPU see steps of half a microsecond.
+static cudaError_t coarse_between(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    sp_i_cuda_api plain;
+    const fake_cuda kept = fake;
+    fake_cuda_reset(&plain);
+    fake = kept;
+    cudaError_t code = plain.EventElapsedTime(ms, start, end);
+    *ms = (float)(5e-4 * floor((double)*ms / 5e-4 + 0.5));
+    return code;
+}
+
+TEST(short_pieces_are_timed_together)
+{
+    sp_i_cuda_bench bench;
+    sp_i_cuda_timing one, several;
+    fake_cuda_reset(&clocked.api);
+    clocked.api.EventElapsedTime = coarse_between;
+    const sp_i_cuda_device device = {&clocked.api, 0};
+    must_succeed(sp_i_cuda_bench_init(&device, NULL, 64, &bench, ERR));
+    bench.delay = first_delay;
+    true_ns = 2230;
+    must_succeed(sp_i_cuda_bench_time(&bench, short_work, NULL, 1e-4, &one, ERR));
+    bench.several = true;
+    must_succeed(sp_i_cuda_bench_time(&bench, short_work, NULL, 1e-4, &several, ERR));
+    assert_true(fabs(one.median_s - 2.23e-6) > 0.2e-6);
+    assert_int_equal(one.pieces, 1);
+    assert_int_equal(several.pieces, 8);
+    // A quarter of a microsecond of eight pieces.
+    assert_true(fabs(several.median_s - 2.23e-6) <= 0.25e-6 / 8 + 1e-12);
+    // What takes long stands alone.
+    true_ns = 12000;
+    must_succeed(sp_i_cuda_bench_time(&bench, short_work, NULL, 1e-4, &several, ERR));
+    assert_int_equal(several.pieces, 1);
+    sp_i_cuda_bench_fini(&bench);
+}

@@ -222,6 +222,57 @@ static sp_status compare_links(void *context, const sp_step_view *view, sp_error
     return SP_OK;
 }
 
+static bool has_recomputations(const sp_stage_plan *stage)
+{
+    bool found = false;
+    for (size_t a = 0; a < stage->count; a++) {
+        found = found || stage->actions[a].kind == SP_ACTION_R;
+    }
+    return found;
+}
+
+// Exchanges of tensor- and context-parallel ranks take what the costs say of each action, to the
+// nanosecond, and change no bit; without the option they take what copies take.
+static sp_status compare_exchanges(void *context, const sp_step_view *view, sp_error *err)
+{
+    const scenario_run *o = context;
+    const sp_layout *layout = &view->plan->layout;
+    const sp_backend_option options[] = {{"cudnn", "off"}, {"links", "predicted"}};
+    sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
+                              .costs = view->costs, .clock = SP_CLOCK_VIRTUAL, .options = options,
+                              RUN_STEPS(SP_BF16, 3, 1)};
+    sp_backend *backend = emulated_backend_new();
+    sp_run *without = run_with(backend, &request, 1);
+    sp_run *with = run_with(backend, &request, 2);
+    int64_t predicted_ns = 0;
+    (void)err;
+    assert_true(host_distance(with, without, "") == 0.0);
+    const sp_timeline *timeline = &sp_run_step(with, 0)->timeline;
+    for (int r = 0; r < (int)timeline->rank_count; r++) {
+        const sp_rank_timeline *line = &timeline->ranks[r];
+        const sp_stage_plan *stage = sp_plan_stage(view->plan, r / layout->pp, r % layout->pp);
+        assert_false(has_recomputations(stage));
+        for (size_t a = 0; a < line->count; a++) {
+            const sp_action action = stage->actions[a];
+            const int vstage = sp_layout_vstage(layout, r % layout->pp, action.chunk);
+            const sp_action_cost cost =
+                sp_action_cost_of(view->plan, view->costs, action, vstage, false);
+            assert_int_equal(line->spans[a].tp_ns, cost.tp_ns);
+            assert_int_equal(line->spans[a].cp_ns, cost.cp_ns);
+            predicted_ns += cost.tp_ns + cost.cp_ns;
+        }
+    }
+    assert_true(predicted_ns > 0);
+    sp_run_free(with);
+    sp_run_free(without);
+    request.option_count = 2;
+    request.costs = NULL;
+    must_fail_with(sp_backend_run(backend, 0, &request, &with, ERR), SP_ERR_USAGE,
+                   "backend 'cuda': links: the request has no times of exchanges");
+    emulated_backend_free(backend);
+    return SP_OK;
+}
+
 static sp_status refuse_a_ring(void *context, const sp_step_view *view, sp_error *err)
 {
     const scenario_run *o = context;
@@ -252,6 +303,11 @@ static void observe(const char *layout, const char *more,
     run_fini(&run);
 }
 
+TEST_CALL(tensor_parallel_exchanges,
+          observe("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}", compare_exchanges))
+TEST_CALL(context_parallel_exchanges,
+          observe("{'cp': 2, 'tp': 2, 'sequence_parallel': true}",
+                  "'strategy': {'kind': 'slimpack', 'slice_tokens': 16}", compare_exchanges))
 TEST_CALL(four_stages, observe("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}", compare_links))
 TEST_CALL(stages_of_several_ranks,
           observe("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}", compare_links))

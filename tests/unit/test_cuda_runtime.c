@@ -1,9 +1,12 @@
 // One GPU as a machine, on a fake of CUDA whose kernels the CPU emulates.
+#include <math.h>
+
 #include "backends/cuda/runtime.h"
 #include "kernels/bf16.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/stream_queue.h"
 #include "tests/support/test_main.h"
 
 enum { MIB = 1 << 20, MEMORY = 80 * MIB };
@@ -238,4 +241,139 @@ TEST(memory_of_a_device_that_is_full)
     must_fail(sp_i_cuda_runtime_new(&device, &cublas, &options, &m, ERR), SP_ERR_NO_MEMORY,
               "GPU 0: no free memory");
     emulated_nothing_lives();
+}
+
+// ---- how it worked ----
+
+// Streams, with the contexts that they need, and cuDNN's handles come before the block, for which
+// what is left is taken.
+TEST(the_block_comes_after_the_streams)
+{
+    sp_runtime *m = runtime_new(2, true);
+    const char *block = strstr(fake.log, "Malloc");
+    const char *last = strstr(fake.log, "GreenCtxStreamCreate");
+    last = last != NULL ? strstr(last + 1, "GreenCtxStreamCreate") : NULL;
+    assert_true(block != NULL && last != NULL && last < block);
+    emulated_runtime_free(m);
+}
+
+static int64_t reported(const json_t *memory, const char *key)
+{
+    const json_t *value = json_object_get(memory, key);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+// 500 MiB of a GPU of 1 GiB are free; a green context takes 3 MiB, and each of two streams has a
+// workspace in the block.
+TEST(memory_is_reported_as_the_device_sees_it)
+{
+    const sp_i_cuda_runtime_options options = {
+        .ranks = 2, .partitioned = true, .memory_bytes = MEMORY};
+    sp_runtime *m;
+    fake_cuda_reset(&api);
+    computing_cublas_reset(&cublas);
+    fake.counts_memory = true;
+    fake.total_bytes = (size_t)1 << 30;
+    fake.free_bytes = 500 * (size_t)MIB;
+    fake.context_bytes = 3 * MIB;
+    must_succeed(sp_i_cuda_runtime_new(&device, &cublas, &options, &m, ERR));
+    m->ops->enter(m, 0);
+    void *x = m->ops->allocate(m, 5 * MIB);
+    m->ops->release(m, x);
+    x = m->ops->allocate(m, 2 * MIB);
+    void *beside = NULL;
+    must_succeed(SP_I_CUDA(&device, ERR, Malloc, &beside, 7 * MIB)); // as a library would
+    json_t *report = sp_i_cuda_runtime_report(m);
+    const json_t *memory = json_object_get(report, "memory");
+    assert_int_equal(reported(memory, "total"), 1 << 30);
+    assert_int_equal(reported(memory, "context"), (1 << 30) - 500 * MIB);
+    assert_int_equal(reported(memory, "libraries"), 2 * 3 * MIB);
+    assert_int_equal(reported(memory, "block"), MEMORY);
+    assert_int_equal(reported(memory, "workspaces"), 2 * SP_I_CUDA_GEMM_WORKSPACE);
+    assert_int_equal(reported(memory, "block_peak"), 2 * SP_I_CUDA_GEMM_WORKSPACE + 5 * MIB);
+    assert_int_equal(reported(memory, "beside"), 7 * MIB);
+    assert_int_equal(reported(memory, "device"), (1 << 30) - 500 * MIB + 6 * MIB + 7 * MIB +
+                                                     2 * SP_I_CUDA_GEMM_WORKSPACE + 5 * MIB);
+    assert_int_equal(reported(report, "sms"), 64);
+    assert_int_equal(reported(report, "streams"), 2);
+    assert_true(json_is_true(json_object_get(report, "partitioned")));
+    json_decref(report);
+    (void)api.Free(beside);
+    emulated_runtime_free(m);
+}
+
+TEST(what_could_not_be_had_is_reported)
+{
+    const sp_i_cuda_runtime_options options = {
+        .ranks = 2, .partitioned = true, .memory_bytes = MEMORY};
+    sp_runtime *m = runtime_new(2, false);
+    json_t *report = sp_i_cuda_runtime_report(m);
+    assert_int_equal(reported(report, "streams"), 1);
+    assert_int_equal(reported(report, "sms"), 132);
+    assert_false(json_is_true(json_object_get(report, "partitioned")));
+    assert_non_null(strstr(json_string_value(json_object_get(report, "reason")), "one stream"));
+    json_decref(report);
+    emulated_runtime_free(m);
+    fake_cuda_reset(&api);
+    computing_cublas_reset(&cublas);
+    fake.groups_less = 1;
+    must_succeed(sp_i_cuda_runtime_new(&device, &cublas, &options, &m, ERR));
+    report = sp_i_cuda_runtime_report(m);
+    assert_int_equal(reported(report, "sms"), 132);
+    assert_non_null(strstr(json_string_value(json_object_get(report, "reason")), "a split into 2"));
+    json_decref(report);
+    emulated_runtime_free(m);
+}
+
+// Memory that a rank takes holds what no number is, where it is asked for, and else what it held.
+TEST(stale_memory_holds_no_number)
+{
+    for (int stale = 0; stale < 2; stale++) {
+        const sp_i_cuda_runtime_options options = {
+            .ranks = 1, .stale = stale == 1, .memory_bytes = MEMORY};
+        sp_runtime *m;
+        float x[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+        fake_cuda_reset(&api);
+        computing_cublas_reset(&cublas);
+        must_succeed(sp_i_cuda_runtime_new(&device, &cublas, &options, &m, ERR));
+        m->ops->enter(m, 0);
+        void *memory = m->ops->allocate(m, sizeof x);
+        m->ops->upload(m, memory, x, sizeof x);
+        m->ops->spoil(m, memory, sizeof x);
+        m->ops->download(m, x, memory, sizeof x);
+        assert_true(stale == 1 ? isnan(x[0]) && isnan(x[3]) : x[0] == 1.0f && x[3] == 4.0f);
+        emulated_runtime_free(m);
+    }
+}
+
+// ---- the emulator's own faults ----
+
+// Work of streams is as late as it can be: rank 1 reads what rank 0 has written only where it waits
+// for it, whatever the order of the calls, and the rank's own work stays in its order.
+TEST(a_missing_event_shows)
+{
+    for (int waits = 0; waits < 2; waits++) {
+        sp_runtime *m = runtime_new(2, true);
+        float before = 0.0f, after = 1.0f, seen = -1.0f;
+        void *x = m->ops->allocate(m, sizeof seen);
+        void *y = m->ops->allocate(m, sizeof seen);
+        m->ops->upload(m, x, &before, sizeof before);
+        must_succeed(m->ops->synchronize(m, ERR));
+        stream_queue_defer();
+        m->ops->upload(m, x, &after, sizeof after);
+        const sp_fence fence = m->ops->mark(m);
+        m->ops->enter(m, 1);
+        if (waits == 1) {
+            m->ops->wait(m, fence);
+        }
+        m->ops->copy(m, y, x, sizeof seen);
+        m->ops->download(m, &seen, y, sizeof seen);
+        assert_true(seen == (waits == 1 ? 1.0f : 0.0f));
+        m->ops->enter(m, 0);
+        m->ops->download(m, &seen, x, sizeof seen);
+        assert_true(seen == 1.0f);
+        stream_queue_reset();
+        emulated_runtime_free(m);
+    }
 }

@@ -172,6 +172,7 @@ TEST(wrong_results_are_refused)
         {"request.plan.batches.0.stages.0.actions.0", NULL, "result: request.plan: batches[0]"},
         {"batches", "[]", "result: batches: expected 1 elements, got 0"},
         {"batches.0.shown", "0", "result: batches[0].shown: "},
+        {"batches.0.report", "7", "result: batches[0].report: expected an object"},
         {"batches.0.steps.1.iteration_ns", "-4", "result: batches[0].steps[1].iteration_ns: "},
         {"batches.0.steps.0.iteration_ms", "4", "unknown key 'iteration_ms'"},
         {"batches.0.ranks.0", NULL, "result: batches[0].ranks: expected "},

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
+#include "sim/base/alloc.h"
+#include "tests/gpu/support/stream_queue.h"
 
 computing_cublas computing;
 
@@ -261,6 +263,18 @@ static void compute(const product *p)
     free(left);
 }
 
+typedef struct later {
+    layout layouts[3];
+    product p;
+} later;
+
+static void compute_later(void *context)
+{
+    later *l = context;
+    compute(&l->p);
+    sp_free(l);
+}
+
 static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                const void *alpha, const void *a, cublasLtMatrixLayout_t a_desc,
                                const void *b, cublasLtMatrixLayout_t b_desc, const void *beta,
@@ -297,8 +311,11 @@ static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
         computing.clock(&shape, stream);
         return CUBLAS_STATUS_SUCCESS;
     }
-    product p = {*m, la, lb, lc, a, b, d, *(const float *)alpha, *(const float *)beta, shape};
-    compute(&p);
+    later *l = sp_malloc(sizeof *l);
+    *l = (later){.layouts = {*la, *lb, *lc}};
+    l->p = (product){*m, &l->layouts[0],        &l->layouts[1],       &l->layouts[2], a, b,
+                     d,  *(const float *)alpha, *(const float *)beta, shape};
+    stream_queue_put(stream, compute_later, l);
     return CUBLAS_STATUS_SUCCESS;
 }
 

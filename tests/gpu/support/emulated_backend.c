@@ -6,6 +6,7 @@
 #include "backends/executor/executor.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/stream_queue.h"
 #include "tests/support/test_main.h"
 
 // Far more than the models of tests take, and hardly touched.
@@ -50,6 +51,7 @@ const sp_backend_ops emulated_backend_ops = {.abi = SP_BACKEND_ABI,
                                              .tensor_count = sp_i_cuda_tensor_count,
                                              .tensor_info = sp_i_cuda_tensor_info,
                                              .tensor_read = sp_i_cuda_tensor_read,
+                                             .report = sp_i_cuda_report,
                                              .stack = "cuda"};
 
 void emulated_backend_memory(size_t bytes)
@@ -64,6 +66,8 @@ sp_backend *emulated_backend_new(void)
     computing_cublas_reset(&cublas);
     emulated_backend_memory(MEMORY);
     fake.tick_ns = 1000;
+    stream_queue_defer();
+    sp_emulated_put = stream_queue_put;
     assert_int_equal(sp_i_backend_new(&emulated_backend_ops, "test", &backend, NULL), SP_OK);
     return backend;
 }
@@ -81,6 +85,8 @@ void emulated_backend_free(sp_backend *backend)
 {
     sp_backend_free(backend);
     sp_emulated_skips = false;
+    sp_emulated_put = NULL;
+    stream_queue_reset();
     emulated_nothing_lives();
 }
 

@@ -9,7 +9,8 @@
 #include "backends/api/device_runtime.h"
 
 // Its device has memory far beyond what models of tests take, and a clock that goes on by a
-// microsecond with every event that is recorded.
+// microsecond with every event that is recorded. Work of its streams is done as late as can be
+// (stream_queue.h), until the backend's end.
 sp_backend *emulated_backend_new(void);
 // So many bytes instead, for many runs of small models: AddressSanitizer marks all of them in every
 // run, which takes it longer than the run.
@@ -29,5 +30,7 @@ extern long sp_emulated_launches;
 // Kernels are dropped without being run (likewise): emulated kernels are most of the time that a
 // run takes.
 extern bool sp_emulated_skips;
+// Takes launches (likewise); NULL: they run at once.
+extern void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context);
 
 #endif

@@ -95,18 +95,19 @@ static void run_all(const sp_backend *backend, const host_device *cpu,
                     const sp_run_request *request, runs *r)
 {
     const host_device device = {.backend = backend};
-    *r = (runs){.options = {{"cudnn", emulated_cudnn}, {"rounded", "true"}}, .of_own = *request};
-    assert_true(request->option_count + 2 <= OPTIONS);
+    *r = (runs){.options = {{"stale", "on"}, {"cudnn", emulated_cudnn}, {"rounded", "true"}},
+                .of_own = *request};
+    assert_true(request->option_count + 3 <= OPTIONS);
     for (size_t o = 0; o < request->option_count; o++) {
-        r->options[o + 2] = request->options[o];
+        r->options[o + 3] = request->options[o];
     }
     host_plain_make(request, &r->whole);
     r->of_own.options = r->options;
-    r->of_own.option_count = request->option_count + 2;
+    r->of_own.option_count = request->option_count + 3;
     r->of_cpu = r->of_own;
     r->of_cpu.precision = SP_FP32;
     r->of_plain = r->whole.request;
-    r->of_cpu.options = r->of_plain.options = r->options + 1;
+    r->of_cpu.options = r->of_plain.options = r->options + 2;
     r->of_cpu.option_count = r->of_plain.option_count = request->option_count + 1;
     r->own = host_run(&device, &r->of_own);
     r->cpu = host_run(cpu, &r->of_cpu);

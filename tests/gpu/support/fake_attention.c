@@ -4,13 +4,15 @@
 
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
+#include "tests/gpu/support/stream_queue.h"
 
 fake_attention fake_cudnn;
 
-sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device, sp_i_cuda_attention *shares,
+sp_status sp_i_cuda_attention_new(const sp_i_cuda_device *device,
+                                  const sp_i_cuda_attention_place *place,
                                   sp_i_cuda_attention **made, sp_error *err)
 {
-    (void)shares;
+    (void)place;
     (void)device;
     (void)err;
     *made = sp_calloc(1, sizeof **made);
@@ -69,7 +71,7 @@ static sp_cuda_attention_segment segment_of(const sp_i_cuda_attention_shape *s, 
     const int64_t queries = ((const int32_t *)t[SP_I_CUDA_QUERY_LENGTHS])[i];
     const int64_t keys = ((const int32_t *)t[SP_I_CUDA_KEY_LENGTHS])[i];
     for (int k = 0; k < 6; k++) {
-        const int64_t offset = ((const int32_t *)t[of[k].table])[i];
+        const int64_t offset = ((const int64_t *)t[of[k].table])[i];
         SP_ASSERT(offset % of[k].stride == 0);
         row[k] = offset / of[k].stride;
     }
@@ -100,6 +102,8 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                              .scale = 1.0 / sqrt((double)shape->head_dim)};
     SP_ASSERT(shape->dq_stride == shape->q_stride);
     SP_ASSERT(shape->dkv_stride == shape->kv_heads * shape->head_dim);
+    // Its tables are read here.
+    stream_queue_finish(stream);
     float *delta = sp_calloc((size_t)(shape->all_queries * shape->heads), sizeof *delta);
     int code = 0;
     for (int64_t i = 0; code == 0 && i < shape->segments; i++) {
@@ -119,6 +123,7 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                              .dk = tensors[SP_I_CUDA_DK],
                                              .dv = tensors[SP_I_CUDA_DV]};
         code = sp_cuda_attention(&heads, &pack, backward, stream);
+        stream_queue_finish(stream); // the segment is here
     }
     sp_free(delta);
     SP_ASSERT(code == 0);

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/alloc.h"
+#include "tests/gpu/support/stream_queue.h"
+
 fake_cuda fake;
 
 // Ranks on the wall clock are threads.
@@ -48,6 +51,104 @@ typedef struct recorded {
     int record; // how manyth of all records, from 1
 } recorded;
 
+// A stream knows its context. Green contexts, and what can be current of them, are one object.
+typedef struct stream_of_context {
+    CUcontext context;
+} stream_of_context;
+
+// Contexts of the calling thread; the first is the one that SetDevice sets.
+enum { MOST_CONTEXTS = 4 };
+static _Thread_local CUcontext contexts[MOST_CONTEXTS];
+static _Thread_local int pushed;
+
+CUcontext fake_stream_context(cudaStream_t of)
+{
+    return of != NULL ? ((const stream_of_context *)(const void *)of)->context
+                      : fake_current_context();
+}
+
+CUcontext fake_current_context(void)
+{
+    return contexts[pushed];
+}
+
+// ---- streams that may wait for other GPUs, and memory of the host ----
+
+enum { MOST_NOTED = 256 };
+
+static struct {
+    const void *streams[MOST_NOTED];
+    int stream_count;
+    struct {
+        const char *begin;
+        size_t bytes;
+    } pinned[MOST_NOTED];
+    int pinned_count;
+} noted;
+
+static int find_stream(cudaStream_t stream)
+{
+    int i = 0;
+    while (i < noted.stream_count && noted.streams[i] != (const void *)stream) {
+        i++;
+    }
+    return i;
+}
+
+void fake_stream_may_wait(cudaStream_t stream)
+{
+    (void)pthread_mutex_lock(&lock);
+    const int i = find_stream(stream);
+    if (i == noted.stream_count && i < MOST_NOTED) {
+        noted.streams[noted.stream_count++] = stream;
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void fake_stream_is_over(cudaStream_t stream)
+{
+    (void)pthread_mutex_lock(&lock);
+    const int i = find_stream(stream);
+    if (i < noted.stream_count) {
+        noted.streams[i] = noted.streams[--noted.stream_count];
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void note_pinned(const char *begin, size_t bytes)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (noted.pinned_count < MOST_NOTED) {
+        noted.pinned[noted.pinned_count].begin = begin;
+        noted.pinned[noted.pinned_count++].bytes = bytes;
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void forget_pinned(const char *begin)
+{
+    (void)pthread_mutex_lock(&lock);
+    for (int i = 0; i < noted.pinned_count; i++) {
+        if (noted.pinned[i].begin == begin) {
+            noted.pinned[i] = noted.pinned[--noted.pinned_count];
+        }
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static bool look_at_copy(const char *host, cudaStream_t stream)
+{
+    (void)pthread_mutex_lock(&lock);
+    bool pinned = noted.pinned_count == MOST_NOTED; // more than are noted: not known
+    for (int i = 0; i < noted.pinned_count; i++) {
+        pinned = pinned || (host >= noted.pinned[i].begin &&
+                            host < noted.pinned[i].begin + noted.pinned[i].bytes);
+    }
+    fake.blocked_copies += !pinned && find_stream(stream) < noted.stream_count;
+    (void)pthread_mutex_unlock(&lock);
+    return pinned;
+}
+
 // ---- runtime ----
 
 static cudaError_t version(int *value)
@@ -65,6 +166,7 @@ static cudaError_t device_count(int *found)
 static cudaError_t set_device(int device)
 {
     RUNTIME("SetDevice")
+    contexts[pushed] = NULL;
     return device < fake.devices ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
@@ -107,48 +209,130 @@ static const char *error_text(cudaError_t code)
 static cudaError_t memory(size_t *free_bytes, size_t *total_bytes)
 {
     RUNTIME("MemGetInfo")
-    *free_bytes = fake.free_bytes;
+    const size_t taken = fake.taken_bytes + (size_t)fake.live_contexts * fake.context_bytes;
+    *free_bytes = !fake.counts_memory       ? fake.free_bytes
+                  : fake.free_bytes > taken ? fake.free_bytes - taken
+                                            : 0;
     *total_bytes = fake.total_bytes;
     return cudaSuccess;
 }
 
+// Memory of the device says in front of it how much it is.
+enum { FRONT = 256 };
+
 static cudaError_t take(void **data, size_t bytes)
 {
     RUNTIME("Malloc")
-    *data = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    count(&fake.live_blocks, 1);
-    return *data != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+    char *made = aligned_alloc(FRONT, (bytes + 2 * FRONT - 1) / FRONT * FRONT);
+    if (made == NULL) {
+        return cudaErrorMemoryAllocation;
+    }
+    memcpy(made, &bytes, sizeof bytes);
+    *data = made + FRONT;
+    (void)pthread_mutex_lock(&lock);
+    fake.live_blocks++;
+    fake.taken_bytes += bytes;
+    (void)pthread_mutex_unlock(&lock);
+    return cudaSuccess;
 }
 
 static cudaError_t give(void *data)
 {
+    size_t bytes;
+    if (data == NULL) {
+        return cudaSuccess;
+    }
+    stream_queue_finish_all(); // as giving memory back waits for the device
+    memcpy(&bytes, (char *)data - FRONT, sizeof bytes);
+    (void)pthread_mutex_lock(&lock);
+    fake.live_blocks--;
+    fake.taken_bytes -= bytes;
+    (void)pthread_mutex_unlock(&lock);
+    free((char *)data - FRONT);
+    return cudaSuccess;
+}
+
+// Fails with the calls of Malloc.
+static cudaError_t host_take(void **data, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    RUNTIME("Malloc")
+    *data = aligned_alloc(FRONT, (bytes + FRONT - 1) / FRONT * FRONT);
+    count(&fake.live_blocks, *data != NULL);
+    note_pinned(*data, bytes);
+    return *data != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+static cudaError_t host_give(void *data)
+{
+    stream_queue_finish_all();
+    forget_pinned(data);
     count(&fake.live_blocks, data != NULL ? -1 : 0);
     free(data);
     return cudaSuccess;
 }
 
-static cudaError_t host_take(void **data, size_t bytes, unsigned flags)
+// A copy, or without `from` bytes of one value. What is copied of plain memory of the host is taken
+// now.
+typedef struct moved {
+    void *to;
+    const void *from;
+    int value;
+    size_t bytes;
+    void *taken;
+} moved;
+
+static void move(void *context)
 {
-    (void)flags;
-    return take(data, bytes);
+    moved *m = context;
+    if (m->from != NULL) {
+        memcpy(m->to, m->from, m->bytes);
+    } else {
+        memset(m->to, m->value, m->bytes);
+    }
+    sp_free(m->taken);
+    sp_free(m);
+}
+
+static void put_move(void *to, const void *from, int value, size_t bytes, bool now,
+                     cudaStream_t stream)
+{
+    moved *m = sp_malloc(sizeof *m);
+    *m = (moved){.to = to, .from = from, .value = value, .bytes = bytes};
+    if (now) {
+        m->taken = sp_malloc(bytes);
+        memcpy(m->taken, from, bytes);
+        m->from = m->taken;
+    }
+    stream_queue_put(stream, move, m);
 }
 
 static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                         cudaStream_t stream)
 {
-    (void)kind;
     RUNTIME("MemcpyAsync")
-    (void)stream;
-    memcpy(to, from, bytes);
+    const bool plain = (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost) &&
+                       !look_at_copy(kind == cudaMemcpyHostToDevice ? from : to, stream);
+    put_move(to, from, 0, bytes, plain && kind == cudaMemcpyHostToDevice, stream);
+    if (plain && kind == cudaMemcpyDeviceToHost) {
+        stream_queue_finish(stream);
+    }
     return cudaSuccess;
 }
 
 static cudaError_t set(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     RUNTIME("MemsetAsync")
-    (void)stream;
-    memset(to, value, bytes);
+    put_move(to, NULL, value, bytes, false, stream);
     return cudaSuccess;
+}
+
+static cudaStream_t new_stream(CUcontext context)
+{
+    stream_of_context *made = calloc(1, sizeof *made);
+    made->context = context;
+    count(&fake.live_streams, 1);
+    return (cudaStream_t)(void *)made;
 }
 
 static cudaError_t stream_new(cudaStream_t *stream, unsigned flags, int priority)
@@ -156,13 +340,13 @@ static cudaError_t stream_new(cudaStream_t *stream, unsigned flags, int priority
     (void)flags;
     (void)priority;
     RUNTIME("StreamCreateWithPriority")
-    *stream = malloc(1);
-    count(&fake.live_streams, 1);
+    *stream = new_stream(fake_current_context());
     return cudaSuccess;
 }
 
 static cudaError_t stream_free(cudaStream_t stream)
 {
+    stream_queue_forget(stream);
     free(stream);
     count(&fake.live_streams, -1);
     return cudaSuccess;
@@ -171,7 +355,8 @@ static cudaError_t stream_free(cudaStream_t stream)
 static cudaError_t stream_end(cudaStream_t stream)
 {
     RUNTIME("StreamSynchronize")
-    (void)stream;
+    stream_queue_finish(stream);
+    fake_stream_is_over(stream);
     return cudaSuccess;
 }
 
@@ -179,6 +364,7 @@ static cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned 
 {
     (void)flags;
     RUNTIME("StreamWaitEvent")
+    stream_queue_wait(stream, event);
     recorded last;
     (void)pthread_mutex_lock(&lock);
     memcpy(&last, event, sizeof last);
@@ -198,6 +384,7 @@ static cudaError_t event_new(cudaEvent_t *event, unsigned flags)
 
 static cudaError_t event_free(cudaEvent_t event)
 {
+    stream_queue_forget(event);
     free(event);
     count(&fake.live_events, -1);
     return cudaSuccess;
@@ -206,6 +393,7 @@ static cudaError_t event_free(cudaEvent_t event)
 static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream)
 {
     RUNTIME("EventRecord")
+    stream_queue_record(event, stream);
     (void)pthread_mutex_lock(&lock);
     fake.clock_ns += fake.tick_ns;
     const recorded now = {.clock_ns = fake.clock_ns, .stream = stream, .record = ++fake.records};
@@ -217,13 +405,13 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream)
 static cudaError_t event_end(cudaEvent_t event)
 {
     RUNTIME("EventSynchronize")
-    (void)event;
+    stream_queue_finish_event(event);
     return cudaSuccess;
 }
 
 static cudaError_t event_query(cudaEvent_t event)
 {
-    (void)event;
+    stream_queue_finish_event(event);
     return cudaSuccess;
 }
 
@@ -306,17 +494,43 @@ static CUresult context_resource(CUgreenCtx context, CUdevResource *made, CUdevR
 
 static CUresult context_stream(CUstream *stream, CUgreenCtx context, unsigned flags, int priority)
 {
-    (void)context;
     (void)flags;
     (void)priority;
     DRIVER("GreenCtxStreamCreate")
-    *stream = malloc(1);
-    count(&fake.live_streams, 1);
+    *stream = new_stream((CUcontext)(void *)context);
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_of(CUcontext *found, CUgreenCtx context)
+{
+    DRIVER("CtxFromGreenCtx")
+    *found = (CUcontext)(void *)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_push(CUcontext context)
+{
+    DRIVER("CtxPushCurrent")
+    if (pushed + 1 == MOST_CONTEXTS) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    contexts[++pushed] = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_pop(CUcontext *popped)
+{
+    if (pushed == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *popped = contexts[pushed--];
     return CUDA_SUCCESS;
 }
 
 void fake_cuda_reset(sp_i_cuda_api *api)
 {
+    memset(&noted, 0, sizeof noted);
+    stream_queue_reset();
     fake = (fake_cuda){.devices = 1,
                        .free_bytes = 100,
                        .total_bytes = 200,
@@ -339,7 +553,7 @@ void fake_cuda_reset(sp_i_cuda_api *api)
         .Malloc = take,
         .Free = give,
         .HostAlloc = host_take,
-        .FreeHost = give,
+        .FreeHost = host_give,
         .MemcpyAsync = copy,
         .MemsetAsync = set,
         .StreamCreateWithPriority = stream_new,
@@ -360,6 +574,9 @@ void fake_cuda_reset(sp_i_cuda_api *api)
         .GreenCtxDestroy = context_free,
         .GreenCtxGetDevResource = context_resource,
         .GreenCtxStreamCreate = context_stream,
+        .CtxFromGreenCtx = context_of,
+        .CtxPushCurrent = context_push,
+        .CtxPopCurrent = context_pop,
         .partitions = true,
     };
 }

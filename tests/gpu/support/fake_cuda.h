@@ -23,12 +23,18 @@ typedef struct fake_cuda {
     cudaError_t fail_code;
     CUresult fail_result; // of driver calls
     size_t free_bytes, total_bytes;
+    bool counts_memory;   // free_bytes is less by what the fake gives; else many devices are one
+    size_t context_bytes; // that a green context takes
     unsigned sms, smallest, alignment;
     unsigned groups_less; // fewer groups than a split should give
     int64_t tick_ns;      // that the clock goes on with every record of an event
     // ---- kept by the fake ----
     int live_blocks, live_streams, live_events, live_contexts, splits;
     int calls; // of `fail`
+    // Copies between the device and memory that HostAlloc did not give, on a stream whose work may
+    // wait for another GPU and has not been seen to be over: the host would wait in the driver.
+    int blocked_copies;
+    size_t taken_bytes;
     bool cleared;
     int records;      // of events
     fake_wait waited; // the last
@@ -37,6 +43,15 @@ typedef struct fake_cuda {
 } fake_cuda;
 
 extern fake_cuda fake;
+
+// The context that a stream belongs to, and the calling thread's current one. NULL: the device's
+// primary context, which SetDevice makes current.
+CUcontext fake_stream_context(cudaStream_t stream);
+CUcontext fake_current_context(void);
+
+// Work that may wait for another GPU is on the stream; the host has seen that all of it is over.
+void fake_stream_may_wait(cudaStream_t stream);
+void fake_stream_is_over(cudaStream_t stream);
 
 // Resets the fake: one device of 132 SMs in steps of 8, nothing fails.
 void fake_cuda_reset(sp_i_cuda_api *api);

@@ -1,4 +1,5 @@
 #include "tests/gpu/support/fake_nccl.h"
+#include "tests/gpu/support/fake_cuda.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -316,6 +317,7 @@ static ncclResult_t put(fake_call c, const char *what, cudaStream_t stream)
     if (fails(what, c.of->rank)) {
         return nccl.fail_code;
     }
+    fake_stream_may_wait(stream);
     SP_ASSERT(group.count < CALLS);
     group.calls[group.count++] = c;
     return group.depth > 0 ? ncclSuccess : run_group();
@@ -410,7 +412,9 @@ static cudaError_t set_device(int device)
 
 static cudaError_t query(cudaStream_t stream)
 {
-    (void)stream;
+    if (nccl.query_code == cudaSuccess) {
+        fake_stream_is_over(stream);
+    }
     return nccl.query_code;
 }
 

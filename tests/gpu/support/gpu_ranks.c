@@ -123,6 +123,7 @@ void gpu_ranks_with_transport(int ranks, gpu_rank_body body, void *context)
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_events, 0);
     assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.blocked_copies, 0);
     assert_int_equal(computing.live, 0);
     assert_int_equal(streamed_nccl_unequal(), 0);
 }

@@ -7,6 +7,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/status.h"
+#include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
 
 enum { SEND_END, RECEIVE_END, ENDS };
@@ -222,6 +223,9 @@ static cudaError_t query(cudaStream_t stream)
     link *l = link_on(stream, &end);
     bool is_over = l == NULL || move(l, l->count[end]);
     pthread_mutex_unlock(&lock);
+    if (is_over) {
+        fake_stream_is_over(stream);
+    }
     return is_over ? cudaSuccess : cudaErrorNotReady;
 }
 

@@ -11,6 +11,7 @@
 dim3 threadIdx(0, 0, 0), blockIdx, blockDim, gridDim;
 long sp_emulated_launches = -1;
 bool sp_emulated_skips;
+void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context);
 
 namespace
 {
@@ -223,13 +224,26 @@ void run_grid(const launch &l)
     }
 }
 
-} // namespace
+void run_later(void *context)
+{
+    const std::unique_ptr<launch> l(static_cast<launch *>(context));
+    const std::lock_guard<std::mutex> held(device);
+    run_grid(*l);
+}
 
-int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes,
-                         const std::function<void()> &thread)
+// Whether a launch is the one that is to fail.
+bool fails_now()
 {
     const std::lock_guard<std::mutex> held(device);
-    if (sp_emulated_launches >= 0 && sp_emulated_launches-- == 0) {
+    return sp_emulated_launches >= 0 && sp_emulated_launches-- == 0;
+}
+
+} // namespace
+
+int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes, void *stream,
+                         const std::function<void()> &thread)
+{
+    if (fails_now()) {
         return 1;
     }
     unsigned threads = static_cast<unsigned>(block_threads);
@@ -238,8 +252,14 @@ int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes,
         grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535) {
         return 1;
     }
-    if (!sp_emulated_skips) {
-        run_grid({grid, threads, shared_bytes, thread});
+    if (sp_emulated_skips) {
+        return 0;
+    }
+    launch *made = new launch{grid, threads, shared_bytes, thread};
+    if (sp_emulated_put != nullptr) {
+        sp_emulated_put(stream, run_later, made);
+    } else {
+        run_later(made);
     }
     return 0;
 }

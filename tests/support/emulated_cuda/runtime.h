@@ -91,6 +91,11 @@ inline int sp_i_multiprocessors()
     return 1;
 }
 
+template <class... Parameters> int sp_i_resident_blocks(void (*)(Parameters...), int)
+{
+    return 2;
+}
+
 // Launches until one fails; below 0: none does. C programs set it too.
 extern "C" long sp_emulated_launches;
 
@@ -98,15 +103,19 @@ extern "C" long sp_emulated_launches;
 // calls that fail. C programs set it.
 extern "C" bool sp_emulated_skips;
 
+// Takes the work of a launch, to be done once, at any later time; it frees its context. NULL:
+// kernels run when they are launched. C programs set it (tests/gpu/support/stream_queue.h).
+extern "C" void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context);
+
 // Runs all threads of all blocks; returns 0, or 1 for a launch that no device takes.
-int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes,
+int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes, void *stream,
                          const std::function<void()> &thread);
 
 template <class... Parameters, class... Arguments>
 int sp_i_launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
-                sp_cuda_stream, Arguments... arguments)
+                sp_cuda_stream stream, Arguments... arguments)
 {
-    return sp_i_emulated_launch(grid, threads, shared_bytes, [=] { kernel(arguments...); });
+    return sp_i_emulated_launch(grid, threads, shared_bytes, stream, [=] { kernel(arguments...); });
 }
 
 #endif
