@@ -31,14 +31,18 @@ void sp_progress_tell_lines(sp_progress *progress, bool quiet)
     progress->drawn_s = progress->lines ? progress->started_s : 0.0;
 }
 
+enum { LINE_COLUMNS = 100 };
+
 static void tell_line(sp_progress *progress, int64_t done)
 {
     double now = sp_clock_s();
     if (now - progress->drawn_s >= line_s) {
+        char line[LINE_COLUMNS + 1]; // a longer note is cut
         progress->drawn_s = now;
-        fprintf(stderr, "%s: %lld/%lld after %.0f s%s%s\n", progress->label, (long long)done,
-                (long long)progress->total, now - progress->started_s,
-                progress->note[0] != '\0' ? ", " : "", progress->note);
+        snprintf(line, sizeof line, "%s: %lld/%lld after %.0f s%s%s", progress->label,
+                 (long long)done, (long long)progress->total, now - progress->started_s,
+                 progress->note[0] != '\0' ? ", " : "", progress->note);
+        fprintf(stderr, "%s\n", line);
     }
 }
 
