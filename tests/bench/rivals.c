@@ -1,28 +1,29 @@
 // SlimPack against every lossless strategy on the same layout, with any schedule and budget: rivals
 // [SCENARIOS SEED | grid CASES [STRATEGY,...] | --random N --seed S [OPTION VALUE]...], with these
-// rivals alone. Inputs on which it once
-// lost, then random models, layouts (pp 1 to 16, cp 1 to 8), lengths and batches of 4 to 8192
-// samples; or the cases of experiments/grid_slimpack.sh; or the hunt (below). Prints those on which
-// the better of
-// slimpack and slimpack-zb is slower than a rival or does not fit where one does, and a summary. No
-// scenario states how keys and values are exchanged: each strategy has the way that it brings or
-// chooses, else the stack's; rivals that bring none also run in rings and in all-to-alls with
-// rings. A rival that fits tightly (sp_result_fits) counts only where SlimPack does, too: such
-// logged steps ran several times slower. The summary says how often one would have been faster. So
-// it does of concat, which trains every token, but not the same step: what it cuts off a document
-// no longer sees the beginning. The mean gain leaves slimpack-zones out, whose packs are
-// SlimPack's.
+// rivals alone. Inputs on which it once lost, then random models, layouts (pp 1 to 16, cp 1 to 8),
+// lengths and batches of 4 to 8192 samples; or the cases of experiments/grid_slimpack.sh; or the
+// hunt (below). Prints those on which the better of slimpack and slimpack-zb is slower than a rival
+// or does not fit where one does, and a summary. No scenario states how keys and values are
+// exchanged: each strategy has the way that it brings or chooses, else the stack's; rivals that
+// bring none also run in rings and in all-to-alls with rings. A rival that fits tightly
+// (sp_result_fits) counts only where SlimPack does, too: such logged steps ran several times
+// slower. The summary says how often one would have been faster. So it does of concat, which trains
+// every token, but not the same step: what it cuts off a document no longer sees the beginning. The
+// mean gain leaves slimpack-zones out, whose packs are SlimPack's.
 //
 // The hunt (--random) draws scenarios of all kinds: 1B to 405B, 8 to 1,024 GPUs, all clusters and
 // stacks, 12 to 2,040 samples. It asks only where SlimPack loses more than 1 %, so that rivals are
 // left out whose least time is more than that allows (LEAST_GAIN): all of them where SlimPack is
 // that near to the pure work, whole samples where the longest takes that long through the model,
 // and those that come to the same step as another. Cheap rivals go first, and none is begun when
-// the scenario's seconds are over. Says what was left out and what was left untried. Losses are
-// of three kinds: the better of the two to any rival; slimpack to a rival that does not split
-// backwards either; slimpack-zb to slimpack. --losses FOLDER: writes each as a scenario; --rivals
-// STRATEGY,...: these alone; --seconds S: of CPU time for a scenario, from its first plan on (20);
-// --samples-most N: of a batch (2040); --skip N: the first N scenarios are drawn and left out.
+// the scenario's seconds are over. Says what was left out and what was left untried. Losses are of
+// three kinds: the better of the two to any rival; slimpack to a rival that does not split
+// backwards either; slimpack-zb to slimpack. fcp and distca bring the exchange of their own
+// systems, which no strategy chooses: where one is faster, SlimPack runs in it, too. Options:
+// --losses FOLDER writes each as a scenario; --rivals STRATEGY,... these alone; --seconds S of CPU
+// time for a scenario, from its first plan on (20); --samples-most N of a batch (2040); --skip N
+// draws the first N scenarios and leaves them out; --pp N leaves all out but those of N pipeline
+// ranks.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,10 @@ enum { TEXT = 1024, WIDE_TEXT = 1 << 15, RIVALS = 512, SETTINGS = 6 };
 // Of its own time a rival has to gain so much to count as faster.
 #define LEAST_GAIN 0.01
 
+enum { BLOCKS = 1, TASKS, OWN_EXCHANGES };
+
+static const char *const own_exchanges[OWN_EXCHANGES] = {NULL, "blocks", "tasks"};
+
 typedef struct rival {
     char settings[SETTINGS][48];
     int count;
@@ -47,6 +52,7 @@ typedef struct rival {
     bool shares;    // data-parallel ranks may share a sample
     bool plain;     // runs in 1F1B or an order of its own, in one chunk, and states no exchange
     bool exchanges; // states how keys and values are exchanged
+    int exchange;   // of a system of its own that it brings, which no strategy chooses; 0: none
     int seconds;    // how long it takes, beside others
     int number;     // in the order in which all are listed
 } rival;
@@ -103,6 +109,9 @@ static void add(const char *strategy, const char *schedule)
                                   .seconds = zones                                ? 3
                                              : traits->kind == SP_STRATEGY_SEARCH ? 2
                                                                                   : 1,
+                                  .exchange = strcmp(strategy, "fcp") == 0      ? BLOCKS
+                                              : strcmp(strategy, "distca") == 0 ? TASKS
+                                                                                : 0,
                                   .number = rival_count};
     rival_count++;
     set_text("strategy.kind", strategy);
@@ -163,12 +172,13 @@ static void add_budgets_by_heads(const char *strategy)
     }
 }
 
-static void list_rivals(const char *asked)
+static void list_rivals(const char *asked, bool hunts)
 {
     static const char *const in_every_order[] = {
         "packed",    "packed-tuned", "sorted",   "ffd",       "bfd",       "lpfhp", "balanced",
         "dynapipe",  "dp-balanced",  "kk-flops", "hybrid-cp", "bytescale", "te-cp", "llama-cp",
-        "hybrid-dp", "zeppelin",     "fcp",      "distca",    "concat"};
+        "hybrid-dp", "zeppelin",     "concat",   "fcp",       "distca"};
+    enum { OF_OWN_SYSTEMS = 2 }; // the last, for the hunt alone
     static const char *const with_exchanges[] = {"packed-tuned", "dynapipe", "hybrid-cp",
                                                  "bytescale"};
     static const struct {
@@ -177,7 +187,8 @@ static void list_rivals(const char *asked)
                    {"dp-balanced", "strategy.rank_tokens"}, {"hybrid-dp", "strategy.rank_tokens"},
                    {"te-cp", "strategy.rank_tokens"},       {"llama-cp", "strategy.rank_tokens"},
                    {"chunkflow", "strategy.chunk_tokens"}};
-    for (size_t k = 0; k < sizeof in_every_order / sizeof in_every_order[0]; k++) {
+    const size_t kinds = sizeof in_every_order / sizeof in_every_order[0];
+    for (size_t k = 0; k < kinds - (hunts ? 0 : OF_OWN_SYSTEMS); k++) {
         if (is_asked(in_every_order[k], asked)) {
             add_orders(in_every_order[k]);
         }
@@ -509,6 +520,8 @@ typedef struct hunted {
     int unfinished;                        // scenarios that left rivals untried
     int lost[LOSSES], no_room[LOSSES];     // by more than LEAST_GAIN; where another one fits
     double worst[LOSSES], own_s, rivals_s; // times, and what the plans took
+    int by_exchange; // scenarios in which SlimPack is slower until it states a rival's exchange
+    double worst_by_exchange;
 } hunted;
 
 // A step, infinite where there is none that fits.
@@ -554,6 +567,7 @@ static double over(step own, step theirs)
 typedef struct least_times {
     double work_ms, longest_ms;
     int pp, dp, cp;
+    size_t samples;
 } least_times;
 
 static least_times least_times_of(json_t *root)
@@ -578,7 +592,7 @@ static least_times least_times_of(json_t *root)
         }
         const sp_layout *layout = &scenario.layout;
         least = (least_times){1e3 * all_s, 1e3 * one_s * layout->dp, layout->pp, layout->dp,
-                              layout->cp};
+                              layout->cp,  batches.batch[0].count};
     }
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
@@ -600,6 +614,24 @@ static bool is_alike(const rival *r, const least_times *least)
 {
     bool alone = least->cp == 1 && (least->dp == 1 || !r->shares);
     return (least->pp == 1 && !r->plain) || (r->exchanges && alone);
+}
+
+// Steps of slimpack, and of the better of it and slimpack-zb.
+typedef struct ours {
+    step whole, best;
+    bool known;
+} ours;
+
+// In an exchange that the scenario states, or where that is slower as without.
+static ours ours_with(const json_t *root, const char *exchange, const ours *without)
+{
+    rival with = {.settings = {"strategy.kind=slimpack"}, .count = 2};
+    snprintf(with.settings[1], sizeof with.settings[1], "stack.cp_overlap=%s", exchange);
+    const step whole = step_of(root, &with);
+    snprintf(with.settings[0], sizeof with.settings[0], "strategy.kind=slimpack-zb");
+    const step split = step_of(root, &with);
+    return (ours){better_of(whole, without->whole),
+                  better_of(better_of(whole, split), without->best), true};
 }
 
 static void note_loss(hunted *h, int kind, double times, step own, const char *by,
@@ -626,25 +658,36 @@ static const char *text_of(const rival *r, char text[TEXT])
     return text;
 }
 
-static void hunt(const char *text, double seconds, const char *folder, uint64_t seed, int number,
-                 hunted *h)
+static void hunt(const char *text, int pp, double seconds, const char *folder, uint64_t seed,
+                 int number, hunted *h)
 {
-    static const rival ours[] = {{.settings = {"strategy.kind=slimpack"}, .count = 1},
-                                 {.settings = {"strategy.kind=slimpack-zb"}, .count = 1}};
+    static const rival settings[] = {{.settings = {"strategy.kind=slimpack"}, .count = 1},
+                                     {.settings = {"strategy.kind=slimpack-zb"}, .count = 1}};
     const double begun_s = cpu_s();
     char by[TEXT], by_whole[TEXT];
     json_error_t at;
     json_t *root = json_loads(text, 0, &at);
     const least_times least = least_times_of(root);
-    const step whole = step_of(root, &ours[0]);
-    const step split = step_of(root, &ours[1]);
+    if (pp > 0 && least.pp != pp) {
+        json_decref(root);
+        return;
+    }
+    const step whole = step_of(root, &settings[0]);
+    const double whole_s = cpu_s() - begun_s;
+    const step split = step_of(root, &settings[1]);
     const step own = better_of(whole, split);
     double most = 0.0;
     double most_whole = 0.0;
+    double by_exchange = 0.0;
     int untried = 0;
+    ours in[OWN_EXCHANGES] = {{whole, own, true}};
     const double planned_s = cpu_s();
     h->scenarios++;
     h->own_s += planned_s - begun_s;
+    printf("%d: pp %d, dp %d, %zu samples: slimpack %.3f ms%s in %.2f s, slimpack-zb %.3f ms%s in "
+           "%.2f s\n",
+           number, least.pp, least.dp, least.samples, whole.ms, whole.tight ? " tight" : "",
+           whole_s, split.ms, split.tight ? " tight" : "", planned_s - begun_s - whole_s);
     const bool near = isfinite(whole.ms) && whole.ms <= (1.0 + LEAST_GAIN) * least.work_ms;
     h->near_work += near;
     for (int i = 0; !near && i < rival_count; i++) {
@@ -659,17 +702,27 @@ static void hunt(const char *text, double seconds, const char *folder, uint64_t 
             untried += !r->cuts_documents;
         } else {
             const step theirs = step_of(root, r);
+            const ours *mine = &in[0];
             h->tried++;
-            if (over(own, theirs) > most) {
-                most = over(own, theirs);
+            if (r->exchange > 0 && over(own, theirs) > 1.0 + LEAST_GAIN) {
+                by_exchange = fmax(by_exchange, over(own, theirs));
+                mine = &in[r->exchange];
+                if (!mine->known) {
+                    in[r->exchange] = ours_with(root, own_exchanges[r->exchange], &in[0]);
+                }
+            }
+            if (over(mine->best, theirs) > most) {
+                most = over(mine->best, theirs);
                 text_of(r, by);
             }
-            if (!r->splits && over(whole, theirs) > most_whole) {
-                most_whole = over(whole, theirs);
+            if (!r->splits && over(mine->whole, theirs) > most_whole) {
+                most_whole = over(mine->whole, theirs);
                 text_of(r, by_whole);
             }
         }
     }
+    h->by_exchange += by_exchange > 0.0;
+    h->worst_by_exchange = fmax(h->worst_by_exchange, by_exchange);
     h->untried += untried;
     h->unfinished += untried > 0;
     h->rivals_s += cpu_s() - planned_s;
@@ -690,6 +743,8 @@ static void print_hunt(const hunted *h)
         printf("%-26s by more than %.0f %%: %d, %.3f at most; does not fit: %d\n", loss_names[k],
                100.0 * LEAST_GAIN, h->lost[k], h->worst[k], h->no_room[k]);
     }
+    printf("slower, unless it exchanges as fcp or distca: %d, %.3f at most\n", h->by_exchange,
+           h->worst_by_exchange);
     printf("seconds: %.1f for slimpack and slimpack-zb, %.1f for rivals\n", h->own_s, h->rivals_s);
 }
 
@@ -702,6 +757,7 @@ int main(int argc, char **argv)
     int scenarios = grid ? GRID : ONCE_LOST + 100;
     int most_samples = 2040;
     int skipped = 0;
+    int pp = 0;
     double seconds = 20.0;
     uint64_t seed = !grid && !wide && argc > 2 ? (uint64_t)atoll(argv[2]) : 1;
     if (argc > 1 && !wide) {
@@ -714,6 +770,7 @@ int main(int argc, char **argv)
         folder = strcmp(argv[i], "--losses") == 0 ? argv[i + 1] : folder;
         asked = strcmp(argv[i], "--rivals") == 0 ? argv[i + 1] : asked;
         seconds = strcmp(argv[i], "--seconds") == 0 ? atof(argv[i + 1]) : seconds;
+        pp = strcmp(argv[i], "--pp") == 0 ? atoi(argv[i + 1]) : pp;
         skipped = strcmp(argv[i], "--skip") == 0 ? atoi(argv[i + 1]) : skipped;
         most_samples = strcmp(argv[i], "--samples-most") == 0 ? atoi(argv[i + 1]) : most_samples;
     }
@@ -723,7 +780,7 @@ int main(int argc, char **argv)
     hunted h = {0};
     static char text[WIDE_TEXT];
     sp_prng_seed(&prng, seed);
-    list_rivals(asked);
+    list_rivals(asked, wide);
     if (wide) {
         qsort(rivals, (size_t)rival_count, sizeof *rivals, compare_seconds);
     }
@@ -743,7 +800,7 @@ int main(int argc, char **argv)
         if (!wide) {
             compare(text, &all);
         } else if (i >= skipped) {
-            hunt(text, seconds, folder, seed, i, &h);
+            hunt(text, pp, seconds, folder, seed, i, &h);
         }
     }
     if (wide) {

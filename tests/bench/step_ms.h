@@ -26,6 +26,7 @@ static inline double step_ms(const json_t *root, const char *const *settings, in
     sp_batches batches = {0};
     sp_result result = {0};
     const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
+                                         .allocator_if_tight = true, // as compare
                                          .no_bounds = true};
     double ms = HUGE_VAL;
     *tight = false;
