@@ -6,6 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/metrics/result.h"
 #include "solver/rows.h"
 #include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
@@ -179,15 +180,37 @@ static bool is_glance_over(const void *context)
     return sp_i_is_late(g->input->scenario, g->options.deadline_s);
 }
 
+// Searches packs for whole backwards and takes them where they are better.
+static sp_status try_whole(const sp_strategy_input *input, sp_i_slimpack_options options,
+                           sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_packing other;
+    sp_packflow_outcome whole;
+    options.split = false;
+    options.whole = true;
+    sp_status status = sp_i_slimpack_search(input, &options, &other, &whole, err);
+    if (status == SP_OK) {
+        sp_i_keep_better(packing, outcome, &other, &whole);
+    }
+    return status;
+}
+
+// Weight gradients of their own hold memory that packs then lack: where these leave more than the
+// margin of any step for them, the plan of slimpack may be faster.
+static bool leaves_much(const sp_scenario *scenario, const sp_packing *packing)
+{
+    return (double)packing->spare_bytes >
+           SP_MEMORY_TIGHT * (double)scenario->memory_limit_bytes + 1.0;
+}
+
 // Weight gradients of their own hold activations for longer, and some ranks have no idle time for
 // them: packs are searched for whole backwards instead where those look faster. The order runs the
 // packs either way, as it is faster (packflow.h), but reckons memory less closely than the whole
-// step: where that is short of memory, the plan of slimpack is there as well. Without a pipeline
-// nothing is idle that weight gradients could fill.
+// step: where that is short of memory, or packs leave far more of it, the plan of slimpack is there
+// as well. Without a pipeline nothing is idle that weight gradients could fill.
 sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
-    sp_packflow_outcome whole;
     sp_i_slimpack_options options = sp_i_slimpack_options_of(input, true, true);
     glance g = {input, options};
     int faster = 0;
@@ -207,14 +230,9 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     if (status != SP_OK) {
         return status;
     }
-    if (sp_packflow_is_short(&outcome) && !sp_i_is_late(input->scenario, options.deadline_s)) {
-        sp_packing other;
-        options.split = false;
-        options.whole = true;
-        status = sp_i_slimpack_search(input, &options, &other, &whole, err);
-        if (status == SP_OK) {
-            sp_i_keep_better(packing, &outcome, &other, &whole);
-        }
+    if ((sp_packflow_is_short(&outcome) || leaves_much(input->scenario, packing)) &&
+        !sp_i_is_late(input->scenario, options.deadline_s)) {
+        status = try_whole(input, options, packing, &outcome, err);
     }
     if (status == SP_OK) {
         status = try_all_ranks(input, packing, &outcome, err);
