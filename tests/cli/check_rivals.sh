@@ -43,6 +43,8 @@ not_beaten one_in_nine strategy.kind=bytescale stack.cp_overlap=a2a strategy.ran
 # One sample of 256K tokens and 2,039 short ones, on 32 data-parallel ranks.
 not_beaten one_of_256k strategy.kind=bytescale schedule.kind=zb-h1 strategy.rank_tokens=29128
 not_beaten one_of_256k strategy.kind=zeppelin
+# 148 samples of up to 238K tokens on 16 stages: packs of all ranks are far nearer to their work.
+not_beaten far_from_work strategy.kind=slimpack-zones
 # 24 samples of 16K to 50K tokens without recompute: with gradients apart few packs fit at a time.
 split_not_beaten split_holds_more
 exit "$failed"
