@@ -6,6 +6,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/metrics/result.h"
 #include "solver/rows.h"
 #include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
@@ -20,6 +21,11 @@
 // A step that takes so many times what level ranks would has ranks that wait, or merged ranks whose
 // exchange is dear: 512 documents of Wikipedia on 2 ranks and 8 stages come to 1.14.
 #define UNEVEN_STEP 1.25
+
+// So many times its work is a step that other packs may make much shorter: long samples on
+// pipelines too deep for them, or context parallelism that makes small packs dear. Documents of
+// Wikipedia come to 1.1 to 1.4.
+#define FAR_FROM_WORK 1.6
 
 static bool may_share(const sp_scenario *scenario);
 static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_pack_function pack,
@@ -95,6 +101,22 @@ static sp_status times_level(const sp_strategy_input *input, const sp_packing *p
     return status;
 }
 
+// How many times longer a step takes than the work of all samples at the cheapest rates, spread
+// evenly over all ranks.
+static double times_least_work(const sp_strategy_input *input, const sp_packflow_outcome *outcome)
+{
+    const sp_layout *layout = &input->scenario->layout;
+    sp_sample_sums sums = {0};
+    double work_s = 0.0;
+    for (size_t i = 0; i < input->batch->count; i++) {
+        sp_sample_sums_add(&sums, &input->scenario->model, input->batch->tokens[i]);
+    }
+    for (int v = 0; v < sp_layout_vstages(layout); v++) {
+        work_s += sp_least_work_s(sp_cost_model_least_work(input->cost, v, 0), &sums);
+    }
+    return (double)outcome->makespan_ns / SP_NS_PER_S / (work_s / layout->dp / layout->pp);
+}
+
 // A rank holds least of a pack that all ranks share, few samples and some long ones mostly leave
 // ranks uneven that run packs of their own, and ranks that meet in every layer (ZeRO 3) wait least
 // for each other in such packs. With a pipeline blocks are not counted, and a tight step may fit
@@ -111,7 +133,8 @@ static sp_status try_all_ranks(const sp_strategy_input *input, sp_packing *packi
     }
     sp_status status = times_level(input, packing, outcome, &times, err);
     if (status != SP_OK ||
-        !(is_short || meets || times > UNEVEN_STEP || sp_i_has_few_samples(input->batch))) {
+        !(is_short || meets || times > UNEVEN_STEP || sp_i_has_few_samples(input->batch) ||
+          times_least_work(input, outcome) > FAR_FROM_WORK)) {
         return status;
     }
     sp_packflow_outcome tried;
@@ -182,15 +205,37 @@ static bool is_glance_over(const void *context)
     return sp_i_is_late(g->input->scenario, g->options.deadline_s);
 }
 
+// Searches packs for whole backwards and takes them where they are better.
+static sp_status try_whole(const sp_strategy_input *input, sp_i_slimpack_options options,
+                           sp_packing *packing, sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_packing other;
+    sp_packflow_outcome whole;
+    options.split = false;
+    options.whole = true;
+    sp_status status = sp_i_slimpack_search(input, &options, &other, &whole, err);
+    if (status == SP_OK) {
+        sp_i_keep_better(packing, outcome, &other, &whole);
+    }
+    return status;
+}
+
+// Weight gradients of their own hold memory that packs then lack: where these leave more than the
+// margin of any step for them, the plan of slimpack may be faster.
+static bool leaves_much(const sp_scenario *scenario, const sp_packing *packing)
+{
+    return (double)packing->spare_bytes >
+           SP_MEMORY_TIGHT * (double)scenario->memory_limit_bytes + 1.0;
+}
+
 // Weight gradients of their own hold activations for longer, and some ranks have no idle time for
 // them: packs are searched for whole backwards instead where those look faster. The order runs the
 // packs either way, as it is faster (packflow.h), but reckons memory less closely than the whole
-// step: where that is short of memory, the plan of slimpack is there as well. Without a pipeline
-// nothing is idle that weight gradients could fill.
+// step: where that is short of memory, or packs leave far more of it, the plan of slimpack is there
+// as well. Without a pipeline nothing is idle that weight gradients could fill.
 sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
-    sp_packflow_outcome whole;
     sp_i_slimpack_options options = sp_i_slimpack_options_of(input, true, true);
     glance g = {input, options};
     int faster = 0;
@@ -210,14 +255,9 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     if (status != SP_OK) {
         return status;
     }
-    if (sp_packflow_is_short(&outcome) && !sp_i_is_late(input->scenario, options.deadline_s)) {
-        sp_packing other;
-        options.split = false;
-        options.whole = true;
-        status = sp_i_slimpack_search(input, &options, &other, &whole, err);
-        if (status == SP_OK) {
-            sp_i_keep_better(packing, &outcome, &other, &whole);
-        }
+    if ((sp_packflow_is_short(&outcome) || leaves_much(input->scenario, packing)) &&
+        !sp_i_is_late(input->scenario, options.deadline_s)) {
+        status = try_whole(input, options, packing, &outcome, err);
     }
     if (status == SP_OK) {
         status = try_all_ranks(input, packing, &outcome, err);
@@ -526,8 +566,16 @@ enum {
     LEAST_SIXTEENTHS =
         9,              // from here to twice as many: budgets between the powers of two beside one
     MOST_OVERFULL = 32, // then blocks are counted no more
+    MOST_BUDGETS = 256, // that are remembered
     NOT_MADE = -1       // bytes that packs lack which were not made
 };
+
+// A strategy with a budget, and whether its packs lacked memory.
+typedef struct budget {
+    sp_strategy_pack_function pack;
+    int64_t tokens;
+    bool lacked;
+} budget;
 
 // The best packs so far.
 typedef struct nested {
@@ -536,19 +584,37 @@ typedef struct nested {
     sp_packflow_outcome *outcome;
     bool lacked;  // memory, the last that was tried
     int overfull; // packings that were found not to fit by their blocks
+    budget tried[MOST_BUDGETS];
+    int tried_count;
     // Of a budget of tokens, the best of these: how they are made, and their outcome.
     sp_strategy_pack_function pack;
     int64_t tokens; // 0: none was made
     sp_packflow_outcome of_budget;
 } nested;
 
-// Packs that a strategy makes of a budget of tokens, where it makes any and time is left.
+// The longest sample over powers of two may be a power of two itself, and so come twice.
+static bool was_tried(nested *n, sp_strategy_pack_function pack, int64_t tokens)
+{
+    for (int i = 0; i < n->tried_count; i++) {
+        if (n->tried[i].pack == pack && n->tried[i].tokens == tokens) {
+            n->lacked = n->tried[i].lacked;
+            return true;
+        }
+    }
+    return false;
+}
+
+// Packs that a strategy makes of a budget of tokens that it has not been given, where it makes any
+// and time is left.
 static sp_status try_tokens(nested *n, sp_strategy_pack_function pack, int64_t tokens,
                             sp_error *err)
 {
     sp_packflow_outcome tried = {.lacking_bytes = NOT_MADE};
     sp_scenario scenario = *n->input->scenario;
     sp_strategy_input with = *n->input;
+    if (was_tried(n, pack, tokens)) {
+        return SP_OK;
+    }
     scenario.strategy.rank_tokens = tokens;
     scenario.strategy.chunk_tokens = tokens;
     scenario.strategy.pack_rounds = false;
@@ -561,6 +627,9 @@ static sp_status try_tokens(nested *n, sp_strategy_pack_function pack, int64_t t
     }
     n->lacked = tried.lacking_bytes > 0;
     n->overfull += tried.overfull;
+    if (n->tried_count < MOST_BUDGETS) {
+        n->tried[n->tried_count++] = (budget){pack, tokens, n->lacked};
+    }
     if (tokens > 0 && sp_packflow_is_better(&tried, &n->of_budget)) {
         n->pack = pack;
         n->tokens = tokens;
@@ -589,9 +658,7 @@ static sp_status try_around(nested *n, sp_error *err)
     const int64_t tokens = n->tokens;
     sp_status status = SP_OK;
     for (int i = LEAST_SIXTEENTHS; status == SP_OK && tokens > 0 && i < 2 * SIXTEENTHS; i++) {
-        if (i != SIXTEENTHS) {
-            status = try_tokens(n, pack, sp_ceil_div(tokens * i, SIXTEENTHS), err);
-        }
+        status = try_tokens(n, pack, sp_ceil_div(tokens * i, SIXTEENTHS), err);
     }
     return status;
 }

@@ -54,6 +54,9 @@ enum {
     // three times the effort a local search finds less than 1 % beyond (build/bench/local_search).
     FEW_SAMPLES = 32,
     EFFORT_FOR_FEW = 3 * EFFORT,
+    // Without a pipeline packs run one after the other: shapes differ by little more than how many
+    // packs there are, and so much is enough to find that.
+    EFFORT_ALONE = EFFORT / 16,
     LARGE_TOKENS = 1 << 18, // at most, in a pack whose share of the weighed work is measured
     SLICE_TOKENS = 8192,    // that ranks are merged for before any packs are tried
     MANY_SAMPLES = 48,      // a rank
@@ -83,7 +86,9 @@ sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_input *input, b
                                                bool split)
 {
     const sp_strategy_spec *spec = &input->scenario->strategy;
-    int64_t usual = sp_i_has_few_samples(input->batch) ? EFFORT_FOR_FEW : EFFORT;
+    int64_t usual = sp_i_has_few_samples(input->batch) ? EFFORT_FOR_FEW
+                    : input->scenario->layout.pp == 1  ? EFFORT_ALONE
+                                                       : EFFORT;
     return (sp_i_slimpack_options){.asymmetric = asymmetric && spec->asymmetric,
                                    .split = split,
                                    .effort = sp_i_slimpack_effort(spec, usual),

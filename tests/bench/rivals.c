@@ -1,33 +1,60 @@
 // SlimPack against every lossless strategy on the same layout, with any schedule and budget: rivals
-// [SCENARIOS SEED | grid CASES [STRATEGY,...] | --random N --seed S [--losses FOLDER]
-// [--rivals STRATEGY,...]], with these rivals alone. Inputs on which it once
-// lost, then random models, layouts (pp 1 to 16, cp 1 to 8), lengths and batches of 4 to 8192
-// samples; or the cases of experiments/grid_slimpack.sh; or random ones of all kinds: 1B to 405B,
-// 8 to 1,024 GPUs, all clusters and stacks, 12 to 2,040 samples, of which each lost by more than
-// 1 % is written as a scenario. Prints those on which the better of
-// slimpack and slimpack-zb is slower than a rival or does not fit where one does, and a summary. No
-// scenario states how keys and values are exchanged: each strategy has the way that it brings or
-// chooses, else the stack's; rivals that bring none also run in rings and in all-to-alls with
-// rings. A rival that fits tightly (sp_result_fits) counts only where SlimPack does, too: such
-// logged steps ran several times slower. The summary says how often one would have been faster. So
-// it does of concat, which trains every token, but not the same step: what it cuts off a document
-// no longer sees the beginning. The mean gain leaves slimpack-zones out, whose packs are
-// SlimPack's.
+// [SCENARIOS SEED | grid CASES [STRATEGY,...] | --random N --seed S [OPTION VALUE]...], with these
+// rivals alone. Inputs on which it once lost, then random models, layouts (pp 1 to 16, cp 1 to 8),
+// lengths and batches of 4 to 8192 samples; or the cases of experiments/grid_slimpack.sh; or the
+// hunt (below). Prints those on which the better of slimpack and slimpack-zb is slower than a rival
+// or does not fit where one does, and a summary. No scenario states how keys and values are
+// exchanged: each strategy has the way that it brings or chooses, else the stack's; rivals that
+// bring none also run in rings and in all-to-alls with rings. A rival that fits tightly
+// (sp_result_fits) counts only where SlimPack does, too: such logged steps ran several times
+// slower. The summary says how often one would have been faster. So it does of concat, which trains
+// every token, but not the same step: what it cuts off a document no longer sees the beginning. The
+// mean gain leaves slimpack-zones out, whose packs are SlimPack's.
+//
+// The hunt (--random) draws scenarios of all kinds: 1B to 405B, 8 to 1,024 GPUs, all clusters and
+// stacks, 12 to 2,040 samples. It asks only where SlimPack loses more than 1 %, so that rivals are
+// left out whose least time is more than that allows (LEAST_GAIN): all of them where SlimPack is
+// that near to the pure work, whole samples where the longest takes that long through the model,
+// and those that come to the same step as another. Cheap rivals go first, and none is begun when
+// the scenario's seconds are over. Says what was left out and what was left untried. Losses are of
+// three kinds: the better of the two to any rival; slimpack to a rival that does not split
+// backwards either; slimpack-zb to slimpack. fcp and distca bring the exchange of their own
+// systems, which no strategy chooses: where one is faster, SlimPack runs in it, too. Options:
+// --losses FOLDER writes each as a scenario; --rivals STRATEGY,... these alone; --seconds S of CPU
+// time for a scenario, from its first plan on (20); --samples-most N of a batch (2040); --skip N
+// draws the first N scenarios and leaves them out; --pp N leaves all out but those of N pipeline
+// ranks.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "sim/base/prng.h"
 #include "solver/strategy.h"
 #include "tests/bench/step_ms.h"
 
-enum { TEXT = 1024, WIDE_TEXT = 1 << 15, RIVALS = 256, SETTINGS = 6 };
+enum { TEXT = 1024, WIDE_TEXT = 1 << 15, RIVALS = 512, SETTINGS = 6 };
+
+// Of its own time a rival has to gain so much to count as faster.
+#define LEAST_GAIN 0.01
+
+enum { BLOCKS = 1, TASKS, OWN_EXCHANGES };
+
+static const char *const own_exchanges[OWN_EXCHANGES] = {NULL, "blocks", "tasks"};
 
 typedef struct rival {
     char settings[SETTINGS][48];
     int count;
     bool cuts_documents, packs_alike;
+    bool splits;    // backwards into the gradients of inputs and of weights
+    bool whole;     // it cuts no sample
+    bool shares;    // data-parallel ranks may share a sample
+    bool plain;     // runs in 1F1B or an order of its own, in one chunk, and states no exchange
+    bool exchanges; // states how keys and values are exchanged
+    int exchange;   // of a system of its own that it brings, which no strategy chooses; 0: none
+    int seconds;    // how long it takes, beside others
+    int number;     // in the order in which all are listed
 } rival;
 
 static rival rivals[RIVALS];
@@ -61,11 +88,32 @@ static void set_number(const char *key, int value)
     set_text(key, value > 0 ? text : NULL);
 }
 
+static void set_exchange(const char *way)
+{
+    set_text("stack.cp_overlap", way);
+    rivals[rival_count - 1].exchanges = true;
+}
+
 static void add(const char *strategy, const char *schedule)
 {
     SP_ASSERT(rival_count < RIVALS);
-    rivals[rival_count++] = (rival){.cuts_documents = strcmp(strategy, "concat") == 0,
-                                    .packs_alike = strcmp(strategy, "slimpack-zones") == 0};
+    const sp_strategy *traits = sp_strategy_find(strategy);
+    const bool splits = schedule != NULL && strncmp(schedule, "zb-", 3) == 0;
+    const bool zones = strcmp(strategy, "slimpack-zones") == 0;
+    rivals[rival_count] = (rival){.cuts_documents = strcmp(strategy, "concat") == 0,
+                                  .packs_alike = zones,
+                                  .splits = splits,
+                                  .whole = !traits->sliced,
+                                  .shares = traits->shares_ranks,
+                                  .plain = schedule == NULL || strcmp(schedule, "1f1b") == 0,
+                                  .seconds = zones                                ? 3
+                                             : traits->kind == SP_STRATEGY_SEARCH ? 2
+                                                                                  : 1,
+                                  .exchange = strcmp(strategy, "fcp") == 0      ? BLOCKS
+                                              : strcmp(strategy, "distca") == 0 ? TASKS
+                                                                                : 0,
+                                  .number = rival_count};
+    rival_count++;
     set_text("strategy.kind", strategy);
     set_text("schedule.kind", schedule);
     if (strcmp(strategy, "balanced") == 0) {
@@ -108,9 +156,9 @@ static void add_exchanges(const char *strategy)
     static const char *const ways[] = {"attention", "a2a+p2p", "a2a"};
     for (int w = 0; w < 3; w++) {
         add(strategy, "1f1b");
-        set_text("stack.cp_overlap", ways[w]);
+        set_exchange(ways[w]);
         add(strategy, "zb-h1");
-        set_text("stack.cp_overlap", ways[w]);
+        set_exchange(ways[w]);
     }
 }
 
@@ -120,16 +168,17 @@ static void add_budgets_by_heads(const char *strategy)
     for (int tokens = 2048; tokens <= 32768; tokens *= 4) {
         add(strategy, "zb-h1");
         set_number("strategy.rank_tokens", tokens);
-        set_text("stack.cp_overlap", "a2a");
+        set_exchange("a2a");
     }
 }
 
-static void list_rivals(const char *asked)
+static void list_rivals(const char *asked, bool hunts)
 {
     static const char *const in_every_order[] = {
-        "packed",   "packed-tuned", "sorted",      "ffd",      "bfd",       "lpfhp",
-        "balanced", "dynapipe",     "dp-balanced", "kk-flops", "hybrid-cp", "bytescale",
-        "te-cp",    "llama-cp",     "hybrid-dp",   "zeppelin", "concat"};
+        "packed",    "packed-tuned", "sorted",   "ffd",       "bfd",       "lpfhp", "balanced",
+        "dynapipe",  "dp-balanced",  "kk-flops", "hybrid-cp", "bytescale", "te-cp", "llama-cp",
+        "hybrid-dp", "zeppelin",     "concat",   "fcp",       "distca"};
+    enum { OF_OWN_SYSTEMS = 2 }; // the last, for the hunt alone
     static const char *const with_exchanges[] = {"packed-tuned", "dynapipe", "hybrid-cp",
                                                  "bytescale"};
     static const struct {
@@ -138,7 +187,8 @@ static void list_rivals(const char *asked)
                    {"dp-balanced", "strategy.rank_tokens"}, {"hybrid-dp", "strategy.rank_tokens"},
                    {"te-cp", "strategy.rank_tokens"},       {"llama-cp", "strategy.rank_tokens"},
                    {"chunkflow", "strategy.chunk_tokens"}};
-    for (size_t k = 0; k < sizeof in_every_order / sizeof in_every_order[0]; k++) {
+    const size_t kinds = sizeof in_every_order / sizeof in_every_order[0];
+    for (size_t k = 0; k < kinds - (hunts ? 0 : OF_OWN_SYSTEMS); k++) {
         if (is_asked(in_every_order[k], asked)) {
             add_orders(in_every_order[k]);
         }
@@ -169,6 +219,13 @@ static void list_rivals(const char *asked)
     if (is_asked("flexsp", asked)) {
         add("flexsp", "1f1b"); // with GLPK it takes longest
     }
+}
+
+static int compare_seconds(const void *a, const void *b)
+{
+    const rival *x = a;
+    const rival *y = b;
+    return x->seconds != y->seconds ? x->seconds - y->seconds : x->number - y->number;
 }
 
 // Few samples, one long one, large context parallelism, and few long ones on slow networks.
@@ -293,7 +350,7 @@ static int draw_length(sp_prng *prng, int kind, int context)
 }
 
 // Anything that is trained: dense models, layouts that fill whole nodes, lengths of four kinds.
-static void draw_wide(sp_prng *prng, char *text)
+static void draw_wide(sp_prng *prng, int most_samples, char *text)
 {
     static const struct {
         const char *text;
@@ -337,7 +394,7 @@ static void draw_wide(sp_prng *prng, char *text)
     } while (models[m].layers % pp != 0 || ranks > 1024 || ranks % 8 != 0 ||
              tp < models[m].least_tp || models[m].heads % tp != 0);
     int context = drawn(prng, contexts, 6);
-    int samples = (int)(12.0 * pow(170.0, sp_prng_uniform(prng)));
+    int samples = (int)(12.0 * pow(most_samples / 12.0, sp_prng_uniform(prng)));
     int kind = (int)sp_prng_below(prng, 4);
     int at =
         snprintf(text, WIDE_TEXT,
@@ -375,8 +432,7 @@ typedef struct summary {
     double log_gain, worst;
 } summary;
 
-// What the better of ours takes, over the fastest rival.
-static double compare(const char *text, bool whole_text, summary *all)
+static void compare(const char *text, summary *all)
 {
     static const char *const ours[][1] = {{"strategy.kind=slimpack"},
                                           {"strategy.kind=slimpack-zb"}};
@@ -436,9 +492,8 @@ static double compare(const char *text, bool whole_text, summary *all)
         for (int s = 0; s < rivals[by].count; s++) {
             printf(" %s", rivals[by].settings[s]);
         }
-        printf(": %.*s\n", whole_text ? WIDE_TEXT : 300, text);
+        printf(": %s\n", text);
     }
-    return isfinite(best) ? own / best : 0.0;
 }
 
 static void write_loss(const char *folder, uint64_t seed, int number, const char *text)
@@ -452,6 +507,247 @@ static void write_loss(const char *folder, uint64_t seed, int number, const char
     }
 }
 
+// ---- the hunt ----
+
+enum { BEATEN, BEATEN_WHOLE, BELOW_SLIMPACK, LOSSES };
+
+static const char *const loss_names[LOSSES] = {"slower than a rival", "slimpack alone",
+                                               "slimpack-zb than slimpack"};
+
+typedef struct hunted {
+    int scenarios, near_work;              // near the pure work: no rival was tried
+    int tried, alike, bounded, untried;    // rivals
+    int unfinished;                        // scenarios that left rivals untried
+    int lost[LOSSES], no_room[LOSSES];     // by more than LEAST_GAIN; where another one fits
+    double worst[LOSSES], own_s, rivals_s; // times, and what the plans took
+    int by_exchange; // scenarios in which SlimPack is slower until it states a rival's exchange
+    double worst_by_exchange;
+} hunted;
+
+// A step, infinite where there is none that fits.
+typedef struct step {
+    double ms;
+    bool tight;
+} step;
+
+// Of this process: others may keep it waiting.
+static double cpu_s(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+static step step_of(const json_t *root, const rival *r)
+{
+    const char *settings[SETTINGS];
+    step made;
+    for (int s = 0; s < r->count; s++) {
+        settings[s] = r->settings[s];
+    }
+    made.ms = step_ms(root, settings, r->count, &made.tight);
+    return made;
+}
+
+// Steps that fit well go before steps that fit tightly.
+static step better_of(step a, step b)
+{
+    bool first =
+        !isfinite(b.ms) || (isfinite(a.ms) && (a.tight != b.tight ? b.tight : a.ms < b.ms));
+    return first ? a : b;
+}
+
+// A rival that fits tightly counts where ours does, too, or does not fit.
+static double over(step own, step theirs)
+{
+    bool counts = isfinite(theirs.ms) && !(theirs.tight && isfinite(own.ms) && !own.tight);
+    return counts ? own.ms / theirs.ms : 0.0;
+}
+
+// The least times of any step with these samples: their pure work over all ranks, and that of the
+// longest on one rank; 0: not known.
+typedef struct least_times {
+    double work_ms, longest_ms;
+    int pp, dp, cp;
+    size_t samples;
+} least_times;
+
+static least_times least_times_of(json_t *root)
+{
+    sp_error err = {0};
+    sp_scenario scenario;
+    sp_batches batches = {0};
+    least_times least = {0};
+    double all_s = 0.0;
+    double one_s = 0.0;
+    if (sp_scenario_from_json(root, "benchmark", NULL, 0, &scenario, &err) != SP_OK) {
+        return least;
+    }
+    sp_status status = sp_evaluate_batches(&scenario, &batches, &err);
+    if (status == SP_OK && batches.count == 1 && batches.batch[0].count > 0) {
+        int64_t longest = sp_batch_longest(&batches.batch[0]);
+        sp_batch alone = {.tokens = &longest, .count = 1, .total_tokens = longest};
+        const sp_batches one = {.batch = &alone, .count = 1};
+        status = sp_evaluate_work_bound(&scenario, &batches, &all_s, &err);
+        if (status == SP_OK) {
+            status = sp_evaluate_work_bound(&scenario, &one, &one_s, &err);
+        }
+        const sp_layout *layout = &scenario.layout;
+        least = (least_times){1e3 * all_s, 1e3 * one_s * layout->dp, layout->pp, layout->dp,
+                              layout->cp,  batches.batch[0].count};
+    }
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+    return status == SP_OK ? least : (least_times){0};
+}
+
+// A whole sample goes forward and backward through all stages one after the other; where backwards
+// are split, forward and the gradient of the input, which are 0.6 of its work at least (linear
+// layers: 2 of 3 parts, attention: 3.5 of 3.5; the head: 2 of 3).
+static double least_ms_of(const rival *r, const least_times *least)
+{
+    double longest_ms = least->longest_ms / (r->shares ? least->dp : 1);
+    double chain_ms = r->whole ? longest_ms * least->pp * (r->splits ? 0.6 : 1.0) : longest_ms;
+    return fmax(least->work_ms, chain_ms);
+}
+
+// Without a pipeline there is one order, and ranks that share nothing exchange nothing.
+static bool is_alike(const rival *r, const least_times *least)
+{
+    bool alone = least->cp == 1 && (least->dp == 1 || !r->shares);
+    return (least->pp == 1 && !r->plain) || (r->exchanges && alone);
+}
+
+// Steps of slimpack, and of the better of it and slimpack-zb.
+typedef struct ours {
+    step whole, best;
+    bool known;
+} ours;
+
+// In an exchange that the scenario states, or where that is slower as without.
+static ours ours_with(const json_t *root, const char *exchange, const ours *without)
+{
+    rival with = {.settings = {"strategy.kind=slimpack"}, .count = 2};
+    snprintf(with.settings[1], sizeof with.settings[1], "stack.cp_overlap=%s", exchange);
+    const step whole = step_of(root, &with);
+    snprintf(with.settings[0], sizeof with.settings[0], "strategy.kind=slimpack-zb");
+    const step split = step_of(root, &with);
+    return (ours){better_of(whole, without->whole),
+                  better_of(better_of(whole, split), without->best), true};
+}
+
+static void note_loss(hunted *h, int kind, double times, step own, const char *by,
+                      const char *folder, uint64_t seed, int number, const char *text)
+{
+    if (times <= 1.0 + LEAST_GAIN) {
+        return;
+    }
+    h->lost[kind] += isfinite(own.ms);
+    h->no_room[kind] += !isfinite(own.ms);
+    h->worst[kind] = fmax(h->worst[kind], isfinite(own.ms) ? times : 0.0);
+    printf("%d %s: %.4f, %.3f ms by %s\n", number, loss_names[kind], times, own.ms / times, by);
+    if (folder != NULL) {
+        write_loss(folder, seed, number, text);
+    }
+}
+
+static const char *text_of(const rival *r, char text[TEXT])
+{
+    int at = 0;
+    for (int s = 0; s < r->count; s++) {
+        at += snprintf(text + at, TEXT - (size_t)at, "%s%s", s > 0 ? " " : "", r->settings[s]);
+    }
+    return text;
+}
+
+static void hunt(const char *text, int pp, double seconds, const char *folder, uint64_t seed,
+                 int number, hunted *h)
+{
+    static const rival settings[] = {{.settings = {"strategy.kind=slimpack"}, .count = 1},
+                                     {.settings = {"strategy.kind=slimpack-zb"}, .count = 1}};
+    const double begun_s = cpu_s();
+    char by[TEXT], by_whole[TEXT];
+    json_error_t at;
+    json_t *root = json_loads(text, 0, &at);
+    const least_times least = least_times_of(root);
+    if (pp > 0 && least.pp != pp) {
+        json_decref(root);
+        return;
+    }
+    const step whole = step_of(root, &settings[0]);
+    const double whole_s = cpu_s() - begun_s;
+    const step split = step_of(root, &settings[1]);
+    const step own = better_of(whole, split);
+    double most = 0.0;
+    double most_whole = 0.0;
+    double by_exchange = 0.0;
+    int untried = 0;
+    ours in[OWN_EXCHANGES] = {{whole, own, true}};
+    const double planned_s = cpu_s();
+    h->scenarios++;
+    h->own_s += planned_s - begun_s;
+    printf("%d: pp %d, dp %d, %zu samples: slimpack %.3f ms%s in %.2f s, slimpack-zb %.3f ms%s in "
+           "%.2f s\n",
+           number, least.pp, least.dp, least.samples, whole.ms, whole.tight ? " tight" : "",
+           whole_s, split.ms, split.tight ? " tight" : "", planned_s - begun_s - whole_s);
+    const bool near = isfinite(whole.ms) && whole.ms <= (1.0 + LEAST_GAIN) * least.work_ms;
+    h->near_work += near;
+    for (int i = 0; !near && i < rival_count; i++) {
+        const rival *r = &rivals[i];
+        const double slower_ms = r->splits ? own.ms : fmax(own.ms, whole.ms);
+        if (is_alike(r, &least)) {
+            h->alike++;
+        } else if (isfinite(slower_ms) &&
+                   slower_ms <= (1.0 + LEAST_GAIN) * least_ms_of(r, &least)) {
+            h->bounded++;
+        } else if (r->cuts_documents || cpu_s() - begun_s > seconds) {
+            untried += !r->cuts_documents;
+        } else {
+            const step theirs = step_of(root, r);
+            const ours *mine = &in[0];
+            h->tried++;
+            if (r->exchange > 0 && over(own, theirs) > 1.0 + LEAST_GAIN) {
+                by_exchange = fmax(by_exchange, over(own, theirs));
+                mine = &in[r->exchange];
+                if (!mine->known) {
+                    in[r->exchange] = ours_with(root, own_exchanges[r->exchange], &in[0]);
+                }
+            }
+            if (over(mine->best, theirs) > most) {
+                most = over(mine->best, theirs);
+                text_of(r, by);
+            }
+            if (!r->splits && over(mine->whole, theirs) > most_whole) {
+                most_whole = over(mine->whole, theirs);
+                text_of(r, by_whole);
+            }
+        }
+    }
+    h->by_exchange += by_exchange > 0.0;
+    h->worst_by_exchange = fmax(h->worst_by_exchange, by_exchange);
+    h->untried += untried;
+    h->unfinished += untried > 0;
+    h->rivals_s += cpu_s() - planned_s;
+    note_loss(h, BEATEN, most, own, by, folder, seed, number, text);
+    note_loss(h, BEATEN_WHOLE, most_whole, whole, by_whole, folder, seed, number, text);
+    note_loss(h, BELOW_SLIMPACK, over(split, whole), split, "slimpack", folder, seed, number, text);
+    json_decref(root);
+}
+
+static void print_hunt(const hunted *h)
+{
+    printf("scenarios %d, of which %d within %.0f %% of their pure work: no rival was tried\n",
+           h->scenarios, h->near_work, 100.0 * LEAST_GAIN);
+    printf("rivals: %d tried, %d left out by their bounds, %d as they are like others; untried for "
+           "want of time: %d, in %d scenarios\n",
+           h->tried, h->bounded, h->alike, h->untried, h->unfinished);
+    for (int k = 0; k < LOSSES; k++) {
+        printf("%-26s by more than %.0f %%: %d, %.3f at most; does not fit: %d\n", loss_names[k],
+               100.0 * LEAST_GAIN, h->lost[k], h->worst[k], h->no_room[k]);
+    }
+    printf("slower, unless it exchanges as fcp or distca: %d, %.3f at most\n", h->by_exchange,
+           h->worst_by_exchange);
+    printf("seconds: %.1f for slimpack and slimpack-zb, %.1f for rivals\n", h->own_s, h->rivals_s);
+}
+
 int main(int argc, char **argv)
 {
     bool grid = argc > 1 && strcmp(argv[1], "grid") == 0;
@@ -459,6 +755,10 @@ int main(int argc, char **argv)
     const char *asked = argc > 3 && !wide ? argv[3] : NULL;
     const char *folder = NULL;
     int scenarios = grid ? GRID : ONCE_LOST + 100;
+    int most_samples = 2040;
+    int skipped = 0;
+    int pp = 0;
+    double seconds = 20.0;
     uint64_t seed = !grid && !wide && argc > 2 ? (uint64_t)atoll(argv[2]) : 1;
     if (argc > 1 && !wide) {
         int cases = grid && argc > 2 ? atoi(argv[2]) : GRID;
@@ -469,18 +769,27 @@ int main(int argc, char **argv)
         seed = strcmp(argv[i], "--seed") == 0 ? (uint64_t)atoll(argv[i + 1]) : seed;
         folder = strcmp(argv[i], "--losses") == 0 ? argv[i + 1] : folder;
         asked = strcmp(argv[i], "--rivals") == 0 ? argv[i + 1] : asked;
+        seconds = strcmp(argv[i], "--seconds") == 0 ? atof(argv[i + 1]) : seconds;
+        pp = strcmp(argv[i], "--pp") == 0 ? atoi(argv[i + 1]) : pp;
+        skipped = strcmp(argv[i], "--skip") == 0 ? atoi(argv[i + 1]) : skipped;
+        most_samples = strcmp(argv[i], "--samples-most") == 0 ? atoi(argv[i + 1]) : most_samples;
     }
+    most_samples = most_samples < 12 ? 12 : most_samples > 2040 ? 2040 : most_samples;
     sp_prng prng;
     summary all = {0};
+    hunted h = {0};
     static char text[WIDE_TEXT];
     sp_prng_seed(&prng, seed);
-    list_rivals(asked);
+    list_rivals(asked, wide);
+    if (wide) {
+        qsort(rivals, (size_t)rival_count, sizeof *rivals, compare_seconds);
+    }
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     for (int i = 0; i < scenarios; i++) {
         if (grid) {
             grid_case(i, text);
         } else if (wide) {
-            draw_wide(&prng, text);
+            draw_wide(&prng, most_samples, text);
         } else if (i < ONCE_LOST) {
             snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s', %s}", once_lost[i].model,
                      once_lost[i].cluster, once_lost[i].rest);
@@ -488,10 +797,15 @@ int main(int argc, char **argv)
             draw(&prng, text);
         }
         double_quotes(text);
-        double over = compare(text, !wide, &all);
-        if (folder != NULL && over > 1.01) {
-            write_loss(folder, seed, i, text);
+        if (!wide) {
+            compare(text, &all);
+        } else if (i >= skipped) {
+            hunt(text, pp, seconds, folder, seed, i, &h);
         }
+    }
+    if (wide) {
+        print_hunt(&h);
+        return 0;
     }
     printf("scenarios                            %6d\n", scenarios);
     printf("a rival and SlimPack fit             %6d\n", all.compared);

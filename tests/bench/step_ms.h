@@ -26,12 +26,12 @@ static inline double step_ms(const json_t *root, const char *const *settings, in
     sp_batches batches = {0};
     sp_result result = {0};
     const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
+                                         .allocator_if_tight = true, // as compare
                                          .no_bounds = true};
     double ms = HUGE_VAL;
     *tight = false;
     json_t *own = json_deep_copy(root); // which takes the settings
-    sp_status status =
-        sp_scenario_from_json(own, "benchmark", settings, (size_t)count, &scenario, &err);
+    sp_status status = sp_scenario_from_json(own, "benchmark", settings, count, &scenario, &err);
     json_decref(own);
     if (status != SP_OK) {
         return ms; // a layout that cannot be cut so
