@@ -232,19 +232,22 @@ static sp_status calibrate(kit *k, const sp_set_profile *profile, sp_error *err)
 {
     char name[96];
     char partitions[16];
+    char device[24];
     char file[PATH_BYTES];
     bool quick = k->args->minutes < WHOLE_MINUTES;
     snprintf(name, sizeof name, "profile %.64s", profile->name);
     snprintf(partitions, sizeof partitions, "%d", profile->partitions);
+    snprintf(device, sizeof device, "%lld", (long long)k->args->device);
     snprintf(file, sizeof file, "%.64s.profile.json", profile->name);
     char *words[] = {"slimpack",    "calibrate",
                      "--backend",   (char *)(uintptr_t)k->backend,
                      "--precision", (char *)(uintptr_t)k->precision,
+                     "--device",    device,
                      "--quiet",     "-o",
                      file,          NULL,
                      NULL,          NULL,
                      NULL};
-    int count = 9;
+    int count = 11;
     if (quick) {
         words[count++] = "--quick";
     }
