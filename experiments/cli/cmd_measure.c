@@ -388,22 +388,11 @@ static int compare(kit *k, sp_error *err)
                      "validation.json",
                      k->args->common.wide ? "--wide" : NULL,
                      NULL};
-    int stand_ins = 0;
-    if (sp_measurement_unpack(k->measurement, k->args->output, k->work, &stand_ins, err) != SP_OK) {
+    sp_warnings warnings = {0};
+    if (sp_measurement_unpack(k->measurement, k->args->output, k->work, &warnings, err) != SP_OK) {
         return cli_fail(err);
     }
-    const json_t *profiles = json_object_get(k->measurement, "profiles");
-    if (json_object_get(profiles, k->profiles[0].name) == NULL) {
-        cli_warn(k->args->common.quiet,
-                 "profile %s was not measured: cases are predicted with the program's own",
-                 k->profiles[0].name);
-    }
-    if (stand_ins > 0) {
-        cli_warn(k->args->common.quiet,
-                 "%d profiles of partitions were not measured: their cases are predicted with that "
-                 "of the whole device",
-                 stand_ins);
-    }
+    cli_print_warnings(k->args->common.quiet, &warnings);
     child c = run_child(k->work, words, !k->args->common.json, INFINITY);
     if (c.exit_status != 0 && c.exit_status != 1) {
         sp_error_set(err, SP_ERR_CONTENT, "%s: not compared: %s", k->args->output, c.said);
@@ -449,7 +438,8 @@ static sp_status read_set(kit *k, const cli_operands *operands, char path[SP_DAT
 // The measurement that is there, or a new one.
 static sp_status begin(kit *k, const json_t *set, const sp_device_info *device, sp_error *err)
 {
-    json_t *expected = sp_measurement_new(set, k->backend, k->precision, device);
+    json_t *expected =
+        sp_measurement_new(set, k->backend, k->precision, (int)k->args->steps, device);
     k->measurement = expected;
     if (!sp_is_file(k->args->output)) {
         return sp_output_check(k->args->output, err);
@@ -487,9 +477,8 @@ static sp_status find_device(const measure_args *args, const char *backend, sp_d
 static sp_status prepare(kit *k, const json_t *set, sp_error *err)
 {
     char path[PATH_BYTES + 16];
-    sp_status status = sp_work_folder_make(k->work, err);
     snprintf(path, sizeof path, "%s/set.json", k->work);
-    status = status == SP_OK ? sp_measurement_write(set, path, err) : status;
+    sp_status status = sp_measurement_write(set, path, err);
     status = status == SP_OK ? sp_work_folder_use(k->work, err) : status;
     status = status == SP_OK ? make_plans(k, err) : status;
     return status;
@@ -518,6 +507,7 @@ static int run(const void *given, const cli_operands *operands)
         k.precision = sp_precision_names[precision];
         status = begin(&k, set, &device, &err);
     }
+    status = status == SP_OK ? sp_work_folder_make(k.work, &err) : status;
     bool made = status == SP_OK;
     status = status == SP_OK ? prepare(&k, set, &err) : status;
     status = status == SP_OK ? measure_all(&k, &err) : status;

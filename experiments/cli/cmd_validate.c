@@ -145,6 +145,7 @@ static int validate_measurement(const validate_args *args)
     validate_args own = *args;
     sp_error err = {0};
     json_t *measurement = NULL;
+    sp_warnings warnings = {0};
     snprintf(folder, sizeof folder, "%.*s%s", (int)(sizeof folder - sizeof form),
              parent != NULL && parent[0] != '\0' ? parent : "/tmp", form);
     sp_status status = sp_json_read_file(args->executed, 0, &measurement, &err);
@@ -154,11 +155,12 @@ static int validate_measurement(const validate_args *args)
     bool made = status == SP_OK;
     status = made ? sp_work_folder_make(folder, &err) : status;
     status = status == SP_OK
-                 ? sp_measurement_unpack(measurement, args->executed, folder, NULL, &err)
+                 ? sp_measurement_unpack(measurement, args->executed, folder, &warnings, &err)
                  : status;
     status = status == SP_OK ? sp_work_folder_use(folder, &err) : status;
     json_decref(measurement);
     own.executed = folder;
+    cli_print_warnings(args->common.quiet, &warnings);
     int exit_status = status == SP_OK ? validate_document(&own) : cli_fail(&err);
     if (made) {
         sp_work_folder_remove(folder);
