@@ -488,7 +488,7 @@ static const cli_option options[] = {
                     "with --backend: whose shapes are measured, a built-in name or a Hugging Face "
                     "config.json (default: a Llama of hidden size 256)"),
     CLI_INT_OPTION("device", "N", calibrate_args, device, 0, CLI_MOST_DEVICES,
-                   "device of the backend (default 0)"),
+                   "with --backend: device of it (default 0)"),
     CLI_INT_OPTION("partitions", "N", calibrate_args, partitions, 0, 16,
                    "with --backend: measure one of N partitions of a GPU beside busy others "
                    "(default: all of it)"),
@@ -552,10 +552,11 @@ const cli_command cli_cmd_calibrate = {
         "in a "
         "training step that PyTorch's profiler recorded, with record_shapes=True: products of "
         "known shape, causal attention, copies and elementwise kernels, short kernels, and "
-        "collectives inside a node whose bytes are recorded. A value has five kernels at least, "
-        "and its spread (half the distance of the quartiles, over the median) beside it; all else "
-        "is named and stays that of --profile. Traces of several ranks tell a collective's "
-        "waiting from its work. A trace that is cut off is used up to there.",
+        "collectives inside a node whose bytes are recorded. A value is the median of at least "
+        "five kernels, and its spread (half the distance of the quartiles, over the median) stands "
+        "beside it; what the traces do not show is listed with the reason, and stays that of "
+        "--profile. Traces of several ranks tell how long a collective waited for the slowest and "
+        "how long it worked. A trace that is cut off is used up to there.",
     .defaults = &(const calibrate_args){.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN},
     CLI_RUNS(run, calibrate_args, options, examples),
 };

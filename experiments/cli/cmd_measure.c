@@ -567,12 +567,14 @@ const cli_command cli_cmd_measure = {
         "--backend'), then every plan of SET, executed, and its prediction by the profiles just "
         "measured, as 'slimpack validate --executed' prints it. No file names the machine or its "
         "user. SET (slimpack/validation-set/1) is experiments/validate_gpu.json unless another is "
-        "given; a profile of it that is called NAME-1ofN is measured on one of N partitions.\n\n"
-        "Every part is a process with a time limit, and FILE is written after each: what fails or "
-        "is cut off costs itself alone, and the same call goes on with what is missing. The exit "
+        "given; a profile that it names NAME-1ofN is measured on one of N partitions of the "
+        "GPU.\n\nEvery part is a process with a time limit, and FILE is written after each: what "
+        "fails or is cut off costs itself alone, and the same call, with the same SET and options "
+        "but for --minutes, goes on with what is missing. Parts run in the folder FILE.work, which "
+        "goes at the end. The exit "
         "status is 1 where a part is missing or a bound of SET is missed.\n\n'slimpack validate "
-        "SET --backend NAME --executed FILE' compares a file with the prediction of another day, "
-        "by the profiles in it.",
+        "SET --backend NAME --executed FILE' compares a file again, "
+        "with what the program predicts now by the profiles in it.",
     CLI_RUNS(run, measure_args, measure_options, measure_examples),
     .defaults = &measure_defaults,
 };
