@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -474,6 +475,18 @@ static sp_status find_device(const measure_args *args, const char *backend, sp_d
     return status;
 }
 
+// Held until the process ends, however it does: no other call may work there. A folder that is not
+// there is nobody's.
+static sp_status hold(const char *work, sp_error *err)
+{
+    int folder = open(work, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0) {
+        close(folder);
+        return sp_error_set(err, SP_ERR_IO, "%s: another 'slimpack measure' works there", work);
+    }
+    return SP_OK;
+}
+
 static sp_status prepare(kit *k, const json_t *set, sp_error *err)
 {
     char path[PATH_BYTES + 16];
@@ -507,8 +520,10 @@ static int run(const void *given, const cli_operands *operands)
         k.precision = sp_precision_names[precision];
         status = begin(&k, set, &device, &err);
     }
+    status = status == SP_OK ? hold(k.work, &err) : status;
     status = status == SP_OK ? sp_work_folder_make(k.work, &err) : status;
     bool made = status == SP_OK;
+    status = status == SP_OK ? hold(k.work, &err) : status;
     status = status == SP_OK ? prepare(&k, set, &err) : status;
     status = status == SP_OK ? measure_all(&k, &err) : status;
     int exit_status = status == SP_OK ? compare(&k, &err) : cli_fail(&err);

@@ -91,6 +91,17 @@ for missing in host host-1of2; do
     "$program" validate other.json --backend host --executed less.json >out 2>said
     tr -s '\n ' ' ' <said | grep -q "profile $missing was not measured" || complain "no word of profile $missing"
 done
+# Two calls at once: the later one leaves the first alone.
+"$program" measure set.json --backend host -o two.json --minutes 1 --steps 2 >/dev/null 2>&1 &
+child=$!
+until [ -e two.json.work/set.json ]; do
+    kill -0 $child || break
+    sleep 0.01
+done
+refuse "two.json.work: another 'slimpack measure' works there" measure set.json --backend host --steps 2 -o two.json
+kill -KILL $child
+wait $child 2>/dev/null
+[ -e two.json.work/set.json ] || complain "the later call took the folder of the first"
 # A folder of somebody's, where the parts would run.
 mkdir x.json.work
 echo mine >x.json.work/notes
