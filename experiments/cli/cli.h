@@ -317,6 +317,9 @@ sp_status cli_name_file(const char *path, sp_error *err);
 // Does the name of a file end so?
 bool cli_ends_in(const char *path, const char *ending);
 
+// Makes a folder of this process alone under $TMPDIR, or /tmp, and names it in folder[bytes].
+sp_status cli_temporary_folder(char *folder, size_t bytes, sp_error *err);
+
 // Figures: data for gnuplot, and gnuplot itself.
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);

@@ -23,7 +23,7 @@ typedef struct calibrate_args {
     int64_t folds, bootstrap;
     bool no_ablation;
     const char *backend, *precision, *model;
-    int64_t partitions;
+    int64_t device, partitions;
     bool quick;
 } calibrate_args;
 
@@ -337,13 +337,13 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
         request.part_context = (void *)(uintptr_t)args;
     }
     if (status == SP_OK) {
-        status = sp_backend_device_info(backend, 0, &device, err);
+        status = sp_backend_device_info(backend, (int)args->device, &device, err);
     }
     if (status == SP_OK) {
         status = cli_choose_precision(args->precision, &device, &request.precision, err);
     }
     if (status == SP_OK) {
-        status = sp_backend_calibrate(backend, 0, &request, profile, err);
+        status = sp_backend_calibrate(backend, (int)args->device, &request, profile, err);
     }
     sp_registry_free(registry);
     return status;
@@ -406,13 +406,22 @@ static int measure_backend(const calibrate_args *args, const cli_operands *opera
 
 // ---- --from-trace ----
 
+// Of those that go with --backend, is one given?
+static bool says_what_backend_measures(const calibrate_args *args)
+{
+    return args->quick || args->precision != NULL || args->model != NULL || args->partitions > 0 ||
+           args->device != 0;
+}
+
 static int measure_traces(const calibrate_args *args, const cli_operands *operands)
 {
     if (args->tables.count + args->maps.count + args->logs.count > 0 || args->fit != NULL ||
-        args->backend != NULL || args->report != NULL || args->plot != NULL) {
+        args->backend != NULL || says_what_backend_measures(args) || args->report != NULL ||
+        args->plot != NULL || args->folds != NOT_GIVEN || args->bootstrap != NOT_GIVEN ||
+        args->no_ablation) {
         return cli_usage_error(&cli_cmd_calibrate,
-                               "--from-trace takes no tables, no logs, no --fit, no --backend, no "
-                               "--report and no --plot");
+                               "--from-trace takes no tables and no logs, and nothing of --fit or "
+                               "--backend: of the options --profile and -o alone");
     }
     if (args->base == NULL) {
         return cli_usage_error(&cli_cmd_calibrate,
@@ -442,9 +451,10 @@ static int run(const void *given, const cli_operands *operands)
     if (args->backend != NULL) {
         return measure_backend(args, operands);
     }
-    if (args->quick || args->precision != NULL || args->model != NULL || args->partitions > 0) {
+    if (says_what_backend_measures(args)) {
         return cli_usage_error(&cli_cmd_calibrate,
-                               "--quick, --precision, --model and --partitions go with --backend");
+                               "--quick, --device, --precision, --model and --partitions go with "
+                               "--backend");
     }
     if (args->tables.count + operands->count == 0) {
         return cli_usage_error(&cli_cmd_calibrate, "'calibrate' needs --from-measurements TABLE");
@@ -497,6 +507,8 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_STRING, 0, "model", "MODEL", calibrate_args, model,
                     "with --backend: whose shapes are measured, a built-in name or a Hugging Face "
                     "config.json (default: a Llama of hidden size 256)"),
+    CLI_INT_OPTION("device", "N", calibrate_args, device, 0, CLI_MOST_DEVICES,
+                   "with --backend: device of it (default 0)"),
     CLI_INT_OPTION("partitions", "N", calibrate_args, partitions, 0, 16,
                    "with --backend: measure one of N partitions of a GPU beside busy others "
                    "(default: all of it)"),
@@ -562,10 +574,11 @@ const cli_command cli_cmd_calibrate = {
         "in a "
         "training step that PyTorch's profiler recorded, with record_shapes=True: products of "
         "known shape, causal attention, copies and elementwise kernels, short kernels, and "
-        "collectives inside a node whose bytes are recorded. A value has five kernels at least, "
-        "and its spread (half the distance of the quartiles, over the median) beside it; all else "
-        "is named and stays that of --profile. Traces of several ranks tell a collective's "
-        "waiting from its work. A trace that is cut off is used up to there.",
+        "collectives inside a node whose bytes are recorded. A value is the median of at least "
+        "five kernels, and its spread (half the distance of the quartiles, over the median) stands "
+        "beside it; what the traces do not show is listed with the reason, and stays that of "
+        "--profile. Traces of several ranks tell how long a collective waited for the slowest and "
+        "how long it worked. A trace that is cut off is used up to there.",
     .defaults = &(const calibrate_args){.folds = NOT_GIVEN, .bootstrap = NOT_GIVEN},
     CLI_RUNS(run, calibrate_args, options, examples),
 };

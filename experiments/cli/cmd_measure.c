@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -232,19 +233,22 @@ static sp_status calibrate(kit *k, const sp_set_profile *profile, sp_error *err)
 {
     char name[96];
     char partitions[16];
+    char device[24];
     char file[PATH_BYTES];
     bool quick = k->args->minutes < WHOLE_MINUTES;
     snprintf(name, sizeof name, "profile %.64s", profile->name);
     snprintf(partitions, sizeof partitions, "%d", profile->partitions);
+    snprintf(device, sizeof device, "%lld", (long long)k->args->device);
     snprintf(file, sizeof file, "%.64s.profile.json", profile->name);
     char *words[] = {"slimpack",    "calibrate",
                      "--backend",   (char *)(uintptr_t)k->backend,
                      "--precision", (char *)(uintptr_t)k->precision,
+                     "--device",    device,
                      "--quiet",     "-o",
                      file,          NULL,
                      NULL,          NULL,
                      NULL};
-    int count = 9;
+    int count = 11;
     if (quick) {
         words[count++] = "--quick";
     }
@@ -385,22 +389,11 @@ static int compare(kit *k, sp_error *err)
                      "validation.json",
                      k->args->common.wide ? "--wide" : NULL,
                      NULL};
-    int stand_ins = 0;
-    if (sp_measurement_unpack(k->measurement, k->args->output, k->work, &stand_ins, err) != SP_OK) {
+    sp_warnings warnings = {0};
+    if (sp_measurement_unpack(k->measurement, k->args->output, k->work, &warnings, err) != SP_OK) {
         return cli_fail(err);
     }
-    const json_t *profiles = json_object_get(k->measurement, "profiles");
-    if (json_object_get(profiles, k->profiles[0].name) == NULL) {
-        cli_warn(k->args->common.quiet,
-                 "profile %s was not measured: cases are predicted with the program's own",
-                 k->profiles[0].name);
-    }
-    if (stand_ins > 0) {
-        cli_warn(k->args->common.quiet,
-                 "%d profiles of partitions were not measured: their cases are predicted with that "
-                 "of the whole device",
-                 stand_ins);
-    }
+    cli_print_warnings(k->args->common.quiet, &warnings);
     child c = run_child(k->work, words, !k->args->common.json, INFINITY);
     if (c.exit_status != 0 && c.exit_status != 1) {
         sp_error_set(err, SP_ERR_CONTENT, "%s: not compared: %s", k->args->output, c.said);
@@ -446,7 +439,8 @@ static sp_status read_set(kit *k, const cli_operands *operands, char path[SP_DAT
 // The measurement that is there, or a new one.
 static sp_status begin(kit *k, const json_t *set, const sp_device_info *device, sp_error *err)
 {
-    json_t *expected = sp_measurement_new(set, k->backend, k->precision, device);
+    json_t *expected =
+        sp_measurement_new(set, k->backend, k->precision, (int)k->args->steps, device);
     k->measurement = expected;
     if (!sp_is_file(k->args->output)) {
         return sp_output_check(k->args->output, err);
@@ -481,12 +475,23 @@ static sp_status find_device(const measure_args *args, const char *backend, sp_d
     return status;
 }
 
+// Held until the process ends, however it does: no other call may work there. A folder that is not
+// there is nobody's.
+static sp_status hold(const char *work, sp_error *err)
+{
+    int folder = open(work, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0) {
+        close(folder);
+        return sp_error_set(err, SP_ERR_IO, "%s: another 'slimpack measure' works there", work);
+    }
+    return SP_OK;
+}
+
 static sp_status prepare(kit *k, const json_t *set, sp_error *err)
 {
     char path[PATH_BYTES + 16];
-    sp_status status = sp_work_folder_make(k->work, err);
     snprintf(path, sizeof path, "%s/set.json", k->work);
-    status = status == SP_OK ? sp_measurement_write(set, path, err) : status;
+    sp_status status = sp_measurement_write(set, path, err);
     status = status == SP_OK ? sp_work_folder_use(k->work, err) : status;
     status = status == SP_OK ? make_plans(k, err) : status;
     return status;
@@ -515,7 +520,10 @@ static int run(const void *given, const cli_operands *operands)
         k.precision = sp_precision_names[precision];
         status = begin(&k, set, &device, &err);
     }
+    status = status == SP_OK ? hold(k.work, &err) : status;
+    status = status == SP_OK ? sp_work_folder_make(k.work, &err) : status;
     bool made = status == SP_OK;
+    status = status == SP_OK ? hold(k.work, &err) : status;
     status = status == SP_OK ? prepare(&k, set, &err) : status;
     status = status == SP_OK ? measure_all(&k, &err) : status;
     int exit_status = status == SP_OK ? compare(&k, &err) : cli_fail(&err);
@@ -574,12 +582,14 @@ const cli_command cli_cmd_measure = {
         "--backend'), then every plan of SET, executed, and its prediction by the profiles just "
         "measured, as 'slimpack validate --executed' prints it. No file names the machine or its "
         "user. SET (slimpack/validation-set/1) is experiments/validate_gpu.json unless another is "
-        "given; a profile of it that is called NAME-1ofN is measured on one of N partitions.\n\n"
-        "Every part is a process with a time limit, and FILE is written after each: what fails or "
-        "is cut off costs itself alone, and the same call goes on with what is missing. The exit "
+        "given; a profile that it names NAME-1ofN is measured on one of N partitions of the "
+        "GPU.\n\nEvery part is a process with a time limit, and FILE is written after each: what "
+        "fails or is cut off costs itself alone, and the same call, with the same SET and options "
+        "but for --minutes, goes on with what is missing. Parts run in the folder FILE.work, which "
+        "goes at the end. The exit "
         "status is 1 where a part is missing or a bound of SET is missed.\n\n'slimpack validate "
-        "SET --backend NAME --executed FILE' compares a file with the prediction of another day, "
-        "by the profiles in it.",
+        "SET --backend NAME --executed FILE' compares a file again, "
+        "with what the program predicts now by the profiles in it.",
     CLI_RUNS(run, measure_args, measure_options, measure_examples),
     .defaults = &measure_defaults,
 };

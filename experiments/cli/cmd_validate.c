@@ -1,7 +1,4 @@
 // `validate` compares tables of measured steps, or steps that it executes, with what is computed.
-#include <errno.h>
-#include <stdlib.h>
-
 #include "experiments/cli/traces.h"
 #include "experiments/cli/validate.h"
 #include "experiments/execution/execution.h"
@@ -139,26 +136,22 @@ static int validate_document(const validate_args *args)
 // profiles that it was measured with before those of the program.
 static int validate_measurement(const validate_args *args)
 {
-    static const char form[] = "/slimpack-XXXXXX";
-    const char *parent = getenv("TMPDIR");
     char folder[SP_DATA_PATH];
     validate_args own = *args;
     sp_error err = {0};
     json_t *measurement = NULL;
-    snprintf(folder, sizeof folder, "%.*s%s", (int)(sizeof folder - sizeof form),
-             parent != NULL && parent[0] != '\0' ? parent : "/tmp", form);
+    sp_warnings warnings = {0};
     sp_status status = sp_json_read_file(args->executed, 0, &measurement, &err);
-    if (status == SP_OK && mkdtemp(folder) == NULL) {
-        status = sp_error_system(&err, folder, errno);
-    }
+    status = status == SP_OK ? cli_temporary_folder(folder, sizeof folder, &err) : status;
     bool made = status == SP_OK;
     status = made ? sp_work_folder_make(folder, &err) : status;
     status = status == SP_OK
-                 ? sp_measurement_unpack(measurement, args->executed, folder, NULL, &err)
+                 ? sp_measurement_unpack(measurement, args->executed, folder, &warnings, &err)
                  : status;
     status = status == SP_OK ? sp_work_folder_use(folder, &err) : status;
     json_decref(measurement);
     own.executed = folder;
+    cli_print_warnings(args->common.quiet, &warnings);
     int exit_status = status == SP_OK ? validate_document(&own) : cli_fail(&err);
     if (made) {
         sp_work_folder_remove(folder);
@@ -391,13 +384,11 @@ const cli_command cli_cmd_validate = {
         "and those that take longer than the median by a fifth and by five standard deviations: "
         "checkpoints and evaluations; the median of the others is compared. Lines of unknown form "
         "are skipped.\n\nSCENARIO --trace FILE reads what PyTorch's profiler recorded of a run of "
-        "this "
-        "scenario, a trace for each rank, and prints by rank the time of products, attention, "
+        "this scenario, a trace for each rank, and prints by rank the time of products, attention, "
         "kernels bound by memory and the optimizer, communication that nothing hides and idle "
-        "time, "
-        "as predicted and as traced, and what is traced alone: copies, communication by kind, and "
-        "with several ranks how long collectives wait for other ranks.\n\nSCENARIO --backend NAME "
-        "plans the scenario, predicts its steps with the "
+        "time, as predicted and as traced, and what is traced alone: copies, communication by "
+        "kind, and with several ranks how long collectives wait for other ranks.\n\nSCENARIO "
+        "--backend NAME plans the scenario, predicts its steps with the "
         "scenario's profile, executes the same plan and prints predicted beside measured: "
         "iteration time, bubble ratio, peak memory of each rank, and by category what ranks hold "
         "between actions. SCENARIO may be a set (schema slimpack/validation-set/1): {\"base\": "

@@ -332,18 +332,24 @@ sp_status cli_plot_check(const char *path, sp_error *err)
     return sp_output_check(path, err);
 }
 
+sp_status cli_temporary_folder(char *folder, size_t bytes, sp_error *err)
+{
+    const char *parent = getenv("TMPDIR");
+    int length = snprintf(folder, bytes, "%s/slimpack-XXXXXX",
+                          parent != NULL && parent[0] != '\0' ? parent : "/tmp");
+    if (length >= (int)bytes) {
+        return sp_error_system(err, folder, ENAMETOOLONG);
+    }
+    return mkdtemp(folder) != NULL ? SP_OK : sp_error_system(err, folder, errno);
+}
+
 static sp_status make_folder(const char *path, sp_error *err)
 {
     const char *const names[] = {data_name, said_name, picture_name(path)};
-    const char *parent = getenv("TMPDIR");
     char *folder = drawing.folder;
-    int length = snprintf(folder, FOLDER_BYTES, "%s/slimpack-XXXXXX",
-                          parent != NULL && parent[0] != '\0' ? parent : "/tmp");
-    if (length >= FOLDER_BYTES) {
-        return sp_error_system(err, folder, ENAMETOOLONG);
-    }
-    if (mkdtemp(folder) == NULL) {
-        return sp_error_system(err, folder, errno);
+    sp_status status = cli_temporary_folder(folder, sizeof drawing.folder, err);
+    if (status != SP_OK) {
+        return status;
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         name_file(folder, names[i], drawing.files[i]);

@@ -108,7 +108,7 @@ sp_status sp_set_profiles(const json_t *set, const char *source,
 
 // ---- the document ----
 
-json_t *sp_measurement_new(const json_t *set, const char *backend, const char *precision,
+json_t *sp_measurement_new(const json_t *set, const char *backend, const char *precision, int steps,
                            const sp_device_info *device)
 {
     struct utsname system;
@@ -118,7 +118,7 @@ json_t *sp_measurement_new(const json_t *set, const char *backend, const char *p
              known ? system.release : "", known ? system.machine : "");
     return sp_json_object(
         SP_JSON("schema", SP_MEASUREMENT_SCHEMA), SP_JSON("version", SP_VERSION),
-        SP_JSON("backend", backend), SP_JSON("precision", precision),
+        SP_JSON("backend", backend), SP_JSON("precision", precision), SP_JSON("steps", steps),
         SP_JSON("device", sp_json_object(SP_JSON("name", device->name),
                                          SP_JSON("ranks", (long long)device->ranks),
                                          SP_JSON("cores", (long long)device->cores))),
@@ -157,9 +157,9 @@ static sp_status check_form(const json_t *measurement, const char *source, sp_er
 sp_status sp_measurement_check(const json_t *measurement, const char *source,
                                const json_t *expected, sp_error *err)
 {
-    static const char *const keys[] = {"set", "backend", "precision", "device"};
+    static const char *const keys[] = {"set", "backend", "precision", "steps", "device", "version"};
     sp_status status = check_form(measurement, source, err);
-    for (int k = 0; status == SP_OK && k < 4; k++) {
+    for (size_t k = 0; status == SP_OK && k < sizeof keys / sizeof *keys; k++) {
         if (!json_equal(json_object_get(measurement, keys[k]),
                         json_object_get(expected, keys[k]))) {
             status = sp_error_in(err, SP_ERR_CONTENT, source, keys[k],
@@ -245,27 +245,30 @@ static sp_status write_each(const json_t *documents, const char *folder, const c
 
 // The measured profiles, and what stands in for those that are not there. The caller's.
 static json_t *all_profiles(const json_t *measurement, const sp_set_profile *profiles, int count,
-                            int *stand_ins)
+                            sp_warnings *warnings)
 {
     json_t *all = json_copy(json_object_get(measurement, "profiles"));
-    *stand_ins = 0;
     for (int p = 0; p < count; p++) {
         json_t *whole = json_object_get(all, profiles[p].whole);
-        if (whole != NULL && json_object_get(all, profiles[p].name) == NULL) {
+        if (json_object_get(all, profiles[p].name) != NULL) {
+            continue;
+        }
+        sp_warnings_add(warnings, "profile %s was not measured: its cases are predicted with %s",
+                        profiles[p].name,
+                        whole != NULL ? "that of the whole device" : "the program's own");
+        if (whole != NULL) {
             sp_json_put(all, profiles[p].name, json_incref(whole));
-            ++*stand_ins;
         }
     }
     return all;
 }
 
 sp_status sp_measurement_unpack(const json_t *measurement, const char *source, const char *folder,
-                                int *stand_ins, sp_error *err)
+                                sp_warnings *warnings, sp_error *err)
 {
     sp_set_profile profiles[SP_SET_PROFILES];
     char path[PATH_BYTES];
     int count = 0;
-    int found = 0;
     sp_status status = check_form(measurement, source, err);
     if (status == SP_OK) {
         status =
@@ -275,12 +278,9 @@ sp_status sp_measurement_unpack(const json_t *measurement, const char *source, c
         status = name_file(folder, profiles_folder, "", path, err);
     }
     if (status == SP_OK) {
-        json_t *all = all_profiles(measurement, profiles, count, &found);
+        json_t *all = all_profiles(measurement, profiles, count, warnings);
         status = write_each(all, path, ".json", err);
         json_decref(all);
-    }
-    if (stand_ins != NULL) {
-        *stand_ins = found;
     }
     const json_t *results = json_object_get(measurement, "results");
     return status == SP_OK ? write_each(results, folder, ".result.json", err) : status;
@@ -319,7 +319,12 @@ sp_status sp_work_folder_make(const char *folder, sp_error *err)
     if (status != SP_OK) {
         return status;
     }
-    sp_work_folder_remove(folder);
+    // What holds other files than a work folder is somebody's: it stays, and there is none to make.
+    if (access(profiles, F_OK) == 0) {
+        sp_work_folder_remove(folder);
+    } else {
+        (void)rmdir(folder);
+    }
     if (mkdir(folder, 0700) != 0 || mkdir(profiles, 0700) != 0) {
         return sp_error_system(err, folder, errno);
     }

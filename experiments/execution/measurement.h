@@ -2,7 +2,8 @@
 // and the cases of a set that it executed. `slimpack measure` adds to it part by part, on a machine
 // whose owner need not know what for; `slimpack validate --executed` compares it anywhere.
 //
-// {"schema", "version": of the program, "backend", "precision", "device": {"name", "ranks",
+// {"schema", "version": of the program, "backend", "precision", "steps": of a case, "device":
+// {"name", "ranks",
 //  "cores"}, "system": kernel and machine type, never a host's name, "set": {validation set},
 //  "parts": [{"name", "status": "ok", "failed", "over time" or "not reached", "quick": of a
 //  profile, "seconds", "reason": text or null}, ...], "profiles": {name: {slimpack/profile/1}},
@@ -14,6 +15,7 @@
 #include <jansson.h>
 
 #include "backends/api/device.h"
+#include "sim/metrics/result.h"
 
 #define SP_MEASUREMENT_SCHEMA "slimpack/measurement/1"
 
@@ -32,11 +34,11 @@ sp_status sp_set_profiles(const json_t *set, const char *source,
                           sp_set_profile profiles[SP_SET_PROFILES], int *count, sp_error *err);
 
 // A measurement of a set without parts. `precision` is one of sp_precision_names.
-json_t *sp_measurement_new(const json_t *set, const char *backend, const char *precision,
+json_t *sp_measurement_new(const json_t *set, const char *backend, const char *precision, int steps,
                            const sp_device_info *device);
 
-// Is it one of this set, backend, precision and device, to which parts may be added? Content errors
-// name what differs.
+// Is it one of this set, backend, precision, device, number of steps and version of the program, to
+// which parts may be added? Content errors name what differs.
 sp_status sp_measurement_check(const json_t *measurement, const char *source,
                                const json_t *expected, sp_error *err);
 
@@ -56,12 +58,13 @@ bool sp_measurement_has(const json_t *measurement, const char *name, bool quick)
 sp_status sp_measurement_write(const json_t *document, const char *path, sp_error *err);
 
 // Writes each profile to folder/profiles/NAME.json and each result to folder/NAME.result.json; both
-// folders are there. A profile of a partition that was not measured is that of the whole device;
-// *stand_ins, where it is not NULL, is their number. Content errors: it is no measurement.
+// folders are there. A profile of a partition that was not measured is that of the whole device; a
+// warning says so, and which other one was not. Content errors: it is no measurement.
 sp_status sp_measurement_unpack(const json_t *measurement, const char *source, const char *folder,
-                                int *stand_ins, sp_error *err);
+                                sp_warnings *warnings, sp_error *err);
 
-// Makes a folder with a folder `profiles` in it, in place of one that was left there.
+// Makes a folder with a folder `profiles` in it, in place of an empty one or of one like it that
+// was left there. SP_ERR_IO: a folder with other files is there, which stays.
 sp_status sp_work_folder_make(const char *folder, sp_error *err);
 // Removes it with its files, and theirs in `profiles`.
 void sp_work_folder_remove(const char *folder);

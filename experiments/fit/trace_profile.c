@@ -126,6 +126,14 @@ static json_t *measured(const tracing *t, json_t *section)
     return section;
 }
 
+static void warn_of_left(tracing *t, size_t tables, const char *of, int most)
+{
+    if (tables > 0) {
+        sp_warnings_add(&t->found->warnings, "%zu tables of %s are left out: a profile has %d",
+                        tables, of, most);
+    }
+}
+
 // ---- products ----
 
 typedef struct product {
@@ -366,11 +374,7 @@ static void add_products(tracing *t)
                         "weight gradients",
                         list.unclear);
     }
-    if (left > 0) {
-        sp_warnings_add(&t->found->warnings,
-                        "%zu tables of products are left out: a profile has %d", left,
-                        (int)SP_GEMM_TABLES);
-    }
+    warn_of_left(t, left, "products", SP_GEMM_TABLES);
     json_decref(tables);
     sp_free(list.of);
 }
@@ -645,6 +649,7 @@ static void add_collectives(tracing *t)
     list_rounds(t, &list);
     json_t *tables = copy_of_array(t->document, "collective_times");
     bool added = false;
+    size_t left = 0;
     if (list.count > 0) {
         qsort(list.of, list.count, sizeof *list.of, by_group);
     }
@@ -681,6 +686,7 @@ static void add_collectives(tracing *t)
                                            SP_JSON("points", points))));
             added = true;
         } else {
+            left += json_array_size(points) > 0;
             json_decref(points);
         }
     }
@@ -692,6 +698,7 @@ static void add_collectives(tracing *t)
                     "across nodes or nobody knows; it needs %d of one kind and size",
                     list.count, list.unrecorded, list.outside, (int)FIT_TRACE_LEAST);
     }
+    warn_of_left(t, left, "collectives", SP_COLLECTIVE_TABLES);
     json_decref(tables);
     sp_free(list.of);
 }
@@ -825,7 +832,9 @@ static sp_status measure(tracing *t, const char *base, const char *file, sp_erro
 {
     char reason[SP_TRACE_REASON];
     fit_traced *found = t->found;
-    found->knows_waits = sp_trace_waits(t->traces, t->count, t->waits, reason) && reason[0] == '\0';
+    // Two traces of one rank are of two runs, whose collectives do not end together.
+    found->knows_waits = sp_traces_check(t->traces, t->count, true, NULL) == SP_OK &&
+                         sp_trace_waits(t->traces, t->count, t->waits, reason) && reason[0] == '\0';
     for (int i = 0; i < t->count; i++) {
         sum_kernels(t->traces[i], found, t->op_ns[i]);
     }

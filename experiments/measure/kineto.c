@@ -22,7 +22,7 @@ enum {
 };
 
 // Of a moment (the year 2065) and of a span (nearly three hours), in microseconds: so differences
-// of nanoseconds, and sums over a million spans, fit int64_t.
+// of nanoseconds, and sums over 900,000 of the longest spans, fit int64_t.
 static const double most_us = 3e15;
 static const int64_t most_span_ns = INT64_C(10000000000000);
 
@@ -873,8 +873,7 @@ static bool fits(const sp_kineto *trace, const sp_traced_span *span, int32_t op)
     case SP_KERNEL_ATTENTION_BACKWARD:
         return kind == SP_TRACED_ATTENTION;
     case SP_KERNEL_NORM:
-    case SP_KERNEL_ELEMENTWISE:
-    case SP_KERNEL_MEMCPY:
+    case SP_KERNEL_ELEMENTWISE: // a copy that is a memcpy may go to the host or come from there
         return kind == SP_TRACED_ELEMENTS;
     default:
         return sp_kernel_communicates(span->of) && kind == SP_TRACED_COLLECTIVE;

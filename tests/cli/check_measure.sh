@@ -85,6 +85,32 @@ sed 's,"01-packed":,"../evil":,' first.json >evil.json
 refuse "results: '../evil' is no name" validate set.json --backend host --executed evil.json
 head -c 2000 first.json >half.json
 refuse 'half.json:' validate set.json --backend host --executed half.json
+refuse 'first.json: steps: is another' measure set.json --backend host -o first.json
+sed 's/"version":"[^"]*"/"version":"0.0"/' first.json >older.json
+refuse 'older.json: version: is another' measure set.json --backend host --steps 2 -o older.json
+# Of a file that others sent it is said, too, what was not measured.
+for missing in host host-1of2; do
+    sed "s/\"profiles\":{\"host\":/\"profiles\":{\"$([ $missing = host ] && echo other || echo host)\":/" o.json >less.json
+    "$program" validate other.json --backend host --executed less.json >out 2>said
+    tr -s '\n ' ' ' <said | grep -q "profile $missing was not measured" || complain "no word of profile $missing"
+done
+# Two calls at once: the later one leaves the first alone.
+"$program" measure set.json --backend host -o two.json --minutes 1 --steps 2 >/dev/null 2>&1 &
+child=$!
+until [ -e two.json.work/set.json ]; do
+    kill -0 $child || break
+    sleep 0.01
+done
+refuse "two.json.work: another 'slimpack measure' works there" measure set.json --backend host --steps 2 -o two.json
+kill -KILL $child
+wait $child 2>/dev/null
+[ -e two.json.work/set.json ] || complain "the later call took the folder of the first"
+# A folder of somebody's, where the parts would run.
+mkdir x.json.work
+echo mine >x.json.work/notes
+refuse 'x.json.work: File exists' measure set.json --backend host -o x.json
+expect "somebody's notes" mine "$(cat x.json.work/notes)"
+rm -r x.json.work
 [ ! -e x.json ] || complain "a file is left of a call that was refused"
 "$program" measure set.json --backend host >/dev/null 2>said
 expect "status without a file" 2 "$?"

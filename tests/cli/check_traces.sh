@@ -125,6 +125,8 @@ refused 3 "is of rank 8, s.json has 8 GPUs" validate s.json --trace ninth.json
 mkdir empty
 refused 3 "no .json and no .json.gz" validate s.json --trace empty
 refused 2 "needs --profile BASE" calibrate --from-trace rank1.json -o x.json
+refused 2 "of the options --profile and -o alone" calibrate --from-trace rank1.json --profile h100 -o x.json --quick
+refused 2 "of the options --profile and -o alone" calibrate --from-trace rank1.json --profile h100 -o x.json --folds 2
 refused 2 "exclude each other" validate s.json --trace rank1.json --published
 refused 2 "--trace need SCENARIO" validate --trace rank1.json
 [ ! -e x.json ] || complain "a refused calibration wrote a profile"

@@ -86,6 +86,20 @@ static void all_reduce(step *s, int numbers, double us)
     kernel(s, "kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", us, more);
 }
 
+// A batch that comes from the host, which says nothing of the GPU's memory.
+static void load_batch(step *s, double us)
+{
+    char args[256], more[64];
+    s->id++;
+    snprintf(args, sizeof args,
+             "\"External id\": %d, \"Input Dims\": [[4096, 4096], [4096, 4096]], \"Input type\": "
+             "[\"float\", \"float\"]",
+             s->id);
+    trace_host(&s->text, "cpu_op", "aten::copy_", 1, s->at_us - 50.0, 20.0, args);
+    snprintf(more, sizeof more, ", \"External id\": %d, \"bytes\": 67108864", s->id);
+    kernel(s, "gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", us, more);
+}
+
 // Of 2.5 us from start to start, launched long before they run.
 static void short_kernels(step *s, int count)
 {
@@ -159,6 +173,8 @@ static void full_step(step *s, int rank, double collective_us)
                 "vectorized_elementwise_kernel", 60.0 + i);
         kernel(s, "gpu_memcpy", "Memcpy DtoD (Device -> Device)", 40.0 + i,
                ", \"bytes\": 67108864");
+        load_batch(s, 1300.0);
+        load_batch(s, 1300.0);
         // The first of the two ranks waits 500 us in every second one, the other in the others.
         all_reduce(s, 1 << 20, collective_us + (i % 2 == rank ? 500.0 : 0.0) + i);
     }
@@ -208,6 +224,62 @@ TEST(operators_take_what_they_took)
     fit_traced_fini(&found);
     sp_kineto_fini(&of[0]);
     sp_kineto_fini(&of[1]);
+}
+
+// Two runs of one rank: their collectives are not one another's.
+TEST(two_runs_of_one_rank_tell_no_waits)
+{
+    step s;
+    sp_kineto of[2];
+    fit_traced found;
+    for (int run = 0; run < 2; run++) {
+        full_step(&s, 0, run == 0 ? 90.0 : 290.0);
+        end(&s, &of[run]);
+    }
+    must_succeed(
+        fit_traces((const sp_kineto *[]){&of[0], &of[1]}, 2, "h100", "mine.json", &found, ERR));
+    assert_false(found.knows_waits);
+    // The quartile of 91, 93, 95, 291, 293, 295 and eight that are longer.
+    assert_close(value_of(&found, "all_reduce of 8 ranks, 4194304 bytes")->value, 291.5, 1e-9);
+    fit_traced_fini(&found);
+    sp_kineto_fini(&of[0]);
+    sp_kineto_fini(&of[1]);
+}
+
+// A profile has place for SP_COLLECTIVE_TABLES; that others were measured is said.
+TEST(tables_without_a_place_are_told)
+{
+    step s = {.at_us = 1000.0};
+    sp_kineto trace;
+    fit_traced found;
+    char members[1024] = "0";
+    size_t length = 1;
+    trace_begin(&s.text,
+                "\"distributedInfo\": {\"rank\": 0, \"world_size\": 64}, "
+                "\"deviceProperties\": [{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, "
+                "{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, "
+                "{}, {}, {}, "
+                "{}, {}, {}],");
+    for (int ranks = 2; ranks <= SP_COLLECTIVE_TABLES + 3; ranks++) {
+        char more[1400];
+        length += (size_t)snprintf(members + length, sizeof members - length, ", %d", ranks - 1);
+        snprintf(more, sizeof more,
+                 ", \"Collective name\": \"allreduce\", \"In msg nelems\": 64, \"dtype\": "
+                 "\"Float\", \"Group size\": %d, \"Process Group Ranks\": [%s]",
+                 ranks, members);
+        for (int i = 0; i < FIT_TRACE_LEAST; i++) {
+            kernel(&s, "kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 50.25, more);
+        }
+    }
+    end(&s, &trace);
+    // A profile without tables of its own.
+    must_succeed(fit_traces((const sp_kineto *[]){&trace}, 1, "a100", "mine.json", &found, ERR));
+    assert_int_equal(json_array_size(json_object_get(found.document, "collective_times")),
+                     SP_COLLECTIVE_TABLES);
+    assert_int_equal(found.warnings.count, 1);
+    assert_non_null(strstr(found.warnings.text[0], "2 tables of collectives are left out"));
+    fit_traced_fini(&found);
+    sp_kineto_fini(&trace);
 }
 
 // Four calls are no evidence, products of float32 none of bf16, and a group across nodes none of
