@@ -1111,7 +1111,7 @@ static void print_table(const comparison *cmp)
     char columns[COLUMNS];
     snprintf(columns, sizeof columns,
              "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 @memory_margin_gib|12 "
-             "@tokens_per_gpu_s|7 @limit.share=limit|8~2 @mfu_full_attention|8 @bubble_ratio=%s|9 "
+             "@tokens_per_gpu_s|7 @limit.share=limit|8~9 @mfu_full_attention|8 @bubble_ratio=%s|9 "
              "@gap|9 "
              "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|%s9 "
              "@solver_ms|0~11 status",

@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sim/base/writer.h"
+
 enum { BAR_CELLS = 24 };
 
 static const double line_s = 10.0;
@@ -37,11 +39,11 @@ static void tell_line(sp_progress *progress, int64_t done)
 {
     double now = sp_clock_s();
     if (now - progress->drawn_s >= line_s) {
-        char line[LINE_COLUMNS + 1]; // a longer note is cut
+        char line[LINE_COLUMNS + 1] = ""; // a longer note is cut
         progress->drawn_s = now;
-        snprintf(line, sizeof line, "%s: %lld/%lld after %.0f s%s%s", progress->label,
-                 (long long)done, (long long)progress->total, now - progress->started_s,
-                 progress->note[0] != '\0' ? ", " : "", progress->note);
+        sp_append(line, sizeof line, "%s: %lld/%lld after %.0f s%s%s", progress->label,
+                  (long long)done, (long long)progress->total, now - progress->started_s,
+                  progress->note[0] != '\0' ? ", " : "", progress->note);
         fprintf(stderr, "%s\n", line);
     }
 }

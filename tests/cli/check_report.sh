@@ -472,12 +472,12 @@ fit_page() { # WHAT SUMS DOCUMENT...
     done
 }
 "$program" simulate scenario.json --quiet --json --set parallel.dp=2 --trace two.json >two_result.json
-fit_page "a step" 2 result.json trace.json plan.json
-fit_page "a step with sliders" 3 slid_result.json --sliders slid.json --slider-points 200 --quiet
+fit_page "a step" 3 result.json trace.json plan.json
+fit_page "a step with sliders" 4 slid_result.json --sliders slid.json --slider-points 200 --quiet
 fit_page "a comparison" 0 rows.json
 fit_page many 0 many.json
 fit_page "one of many" 2 one.json
-fit_page tune 2 tune.json
+fit_page tune 3 tune.json
 fit_page "a sweep" 0 lines.jsonl
 fit_page far 0 far.jsonl
 fit_page "a sweep's summary" 0 summary.json
@@ -486,7 +486,7 @@ fit_page "a first token" 2 first.json
 fit_page "first tokens" 0 firsts.json
 fit_page "generated text" 0 text_heterospec.json text_eagle.json text_plain.json text_own.json
 fit_page "a validation" 0 validation.json
-fit_page "predicted and executed" 0 predicted.json faster.json
+fit_page "predicted and executed" 1 predicted.json faster.json
 fit_page "strange texts" 1 "a<b>&.json" evil_trace.json
 fit_page "several" 0 result.json rows.json tune.json lines.jsonl curve.json two.json
 
