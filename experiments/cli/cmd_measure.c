@@ -394,7 +394,7 @@ static int compare(kit *k, sp_error *err)
         return cli_fail(err);
     }
     cli_print_warnings(k->args->common.quiet, &warnings);
-    child c = run_child(k->work, words, !k->args->common.json, INFINITY);
+    child c = run_child(k->work, words, !k->args->common.json, (double)INFINITY);
     if (c.exit_status != 0 && c.exit_status != 1) {
         sp_error_set(err, SP_ERR_CONTENT, "%s: not compared: %s", k->args->output, c.said);
         return cli_fail(err);

@@ -102,8 +102,8 @@ until [ -e two.json.work/set.json ]; do
     sleep 0.01
 done
 refuse "two.json.work: another 'slimpack measure' works there" measure set.json --backend host --steps 2 -o two.json
-kill -KILL $child
-wait $child 2>/dev/null
+kill -TERM $child
+wait $child
 [ -e two.json.work/set.json ] || complain "the later call took the folder of the first"
 # A folder of somebody's, where the parts would run.
 mkdir x.json.work
