@@ -191,7 +191,9 @@ static const struct {
     {"bubble", "Share of the makespan in which a pipeline rank is idle: bubble_ratio."},
     {"gap", "Milliseconds that the step takes beyond pure work, in parts (simulate); or how far it "
             "is above the best bound (compare)."},
-    {"added",
+    {"of limit", "The shortest time that products and attention could take over that of the step: "
+                 "limit.share."},
+    {"added|pipeline",
      "What the step takes beyond limit.ms, in shares of it (limit.parts_ms): kernels (small "
      "or memory-bound ones, and what slows them), packs (padding), recompute, tp, cp, ep, "
      "dp, pp (exchanges that nothing hides), optimizer, pipeline (its bubble), imbalance "

@@ -18,13 +18,13 @@ static int64_t draw(sp_prng *prng, int64_t below)
 static sp_action_cost draw_cost(sp_prng *prng)
 {
     int64_t launch_ns = draw(prng, 300);
-    int64_t again_ns = draw(prng, 300);
-    return (sp_action_cost){.compute_ns = 1 + launch_ns + again_ns + draw(prng, 5000),
+    int64_t kernels_ns = draw(prng, 5000);
+    return (sp_action_cost){.compute_ns = 1 + launch_ns + kernels_ns,
                             .tp_ns = draw(prng, 500),
                             .cp_ns = draw(prng, 300),
                             .dp_ns = draw(prng, 200),
                             .launch_ns = launch_ns,
-                            .again_ns = again_ns};
+                            .again_ns = kernels_ns / 3};
 }
 
 static void draw_bytes(sp_prng *prng, sp_bytes *bytes)
