@@ -37,6 +37,14 @@ sp_status cli_validate_overrides(const validate_args *args, char profile[VALIDAT
 sp_status cli_validate_scenario(const validate_args *args, const char *of, sp_scenario *scenario,
                                 sp_error *err);
 
+// Is the error of time, predicted over measured - 1 (NAN: not known), within --bound?
+bool cli_validate_holds(const validate_args *args, double time_error);
+// Adds --bound, null where there is none, and whether it holds; returns the document.
+json_t *cli_validate_put_bound(const validate_args *args, double time_error, json_t *document);
+// Keeps a comparison (-o), or prints it (--json), and takes it over; returns the exit status.
+int cli_validate_end(const validate_args *args, const sp_result *predicted, double time_error,
+                     json_t *document);
+
 // All return the exit status.
 int cli_validate_tables(const validate_args *args);
 int cli_validate_log(const validate_args *args);

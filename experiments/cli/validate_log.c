@@ -229,11 +229,42 @@ static double time_error(const comparison *c)
     return share(sp_result_iteration_ms(&c->result), c->ms);
 }
 
-static bool within_bound(const validate_args *args, const comparison *c)
+// ---- what logs and traces share ----
+
+bool cli_validate_holds(const validate_args *args, double time_error)
 {
-    double error = time_error(c);
-    return args->bound_percent == 0 || !isfinite(error) ||
-           fabs(error) <= (double)args->bound_percent / 100.0;
+    return args->bound_percent == 0 || !isfinite(time_error) ||
+           fabs(time_error) <= (double)args->bound_percent / 100.0;
+}
+
+json_t *cli_validate_put_bound(const validate_args *args, double time_error, json_t *document)
+{
+    bool stated = args->bound_percent != 0;
+    double bound = stated ? (double)args->bound_percent / 100.0 : (double)NAN;
+    bool holds = cli_validate_holds(args, time_error);
+    return sp_json_add(document, SP_JSON("bound", bound),
+                       SP_JSON("within_bound", stated ? json_boolean(holds) : json_null()));
+}
+
+int cli_validate_end(const validate_args *args, const sp_result *predicted, double time_error,
+                     json_t *document)
+{
+    sp_error err = {0};
+    int exit_status = 0;
+    if (args->output != NULL) {
+        json_incref(document);
+        exit_status =
+            cli_write_json(args->output, document, &err) != SP_OK ? cli_fail(&err) : exit_status;
+    }
+    if (args->common.json && exit_status == 0) {
+        exit_status = cli_print_json(document);
+    } else {
+        json_decref(document);
+    }
+    if (exit_status == 0 && sp_result_is_oom(predicted)) {
+        return sp_status_exit(SP_ERR_INFEASIBLE);
+    }
+    return cli_answer(exit_status, cli_validate_holds(args, time_error));
 }
 
 // ---- for people ----
@@ -334,7 +365,7 @@ static void print_comparison(const validate_args *args, const comparison *c)
     print_spread(c);
     if (args->bound_percent != 0 && isfinite(c->ms)) {
         printf("  bound of the time's error %lld %%: %s\n", (long long)args->bound_percent,
-               within_bound(args, c) ? "kept" : "MISSED");
+               cli_validate_holds(args, time_error(c)) ? "kept" : "MISSED");
     }
     if (c->result.parameters > 0 &&
         (c->result.step_error.known || c->result.step_error.not_validated[0] != '\0')) {
@@ -429,14 +460,12 @@ static json_t *comparison_json(const validate_args *args, const comparison *c)
         SP_JSON("peak_memory_mape", memory_error(c)),
         SP_JSON("tokens_per_gpu_s", share(sp_result_tokens_per_gpu_s(r), tokens)),
         SP_JSON("tflops_per_gpu", share(predicted_tflops, tflops)));
-    json_t *bound =
-        args->bound_percent != 0 ? json_real((double)args->bound_percent / 100.0) : json_null();
-    json_t *within = args->bound_percent != 0 ? json_boolean(within_bound(args, c)) : json_null();
-    return sp_json_object(
+    json_t *document = sp_json_object(
         SP_JSON("schema", "slimpack/validation/1"), SP_JSON("clock", json_null()),
         SP_JSON("log", log_json(&c->log)), SP_JSON("predicted", sp_result_json(r, false)),
-        SP_JSON("measured", measured), SP_JSON("error", error), SP_JSON("memory", memory_json(c)),
-        SP_JSON("bound", bound), SP_JSON("within_bound", within), SP_JSON("ranks", json_array()),
+        SP_JSON("measured", measured), SP_JSON("error", error), SP_JSON("memory", memory_json(c)));
+    return sp_json_add(
+        cli_validate_put_bound(args, time_error(c), document), SP_JSON("ranks", json_array()),
         SP_JSON("warnings", sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count)));
 }
 
@@ -444,23 +473,12 @@ static json_t *comparison_json(const validate_args *args, const comparison *c)
 
 static int report(const validate_args *args, const comparison *c)
 {
-    sp_error err = {0};
-    int exit_status = 0;
-    if (args->output != NULL &&
-        cli_write_json(args->output, comparison_json(args, c), &err) != SP_OK) {
-        return cli_fail(&err);
-    }
-    if (args->common.json) {
-        exit_status = cli_print_json(comparison_json(args, c));
-    } else {
+    if (!args->common.json) {
         print_comparison(args, c);
         cli_print_notes(args->common.quiet, &c->result);
         cli_print_warnings(args->common.quiet, &c->warnings);
     }
-    if (exit_status == 0 && sp_result_is_oom(&c->result)) {
-        return sp_status_exit(SP_ERR_INFEASIBLE);
-    }
-    return cli_answer(exit_status, within_bound(args, c));
+    return cli_validate_end(args, &c->result, time_error(c), comparison_json(args, c));
 }
 
 int cli_validate_log(const validate_args *args)

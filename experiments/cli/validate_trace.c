@@ -314,13 +314,6 @@ static double step_error(const comparison *c)
     return traced > 0.0 ? predicted / traced - 1.0 : (double)NAN;
 }
 
-static bool within_bound(const validate_args *args, const comparison *c)
-{
-    double error = step_error(c);
-    return args->bound_percent == 0 || !isfinite(error) ||
-           fabs(error) <= (double)args->bound_percent / 100.0;
-}
-
 // ---- what is traced alone ----
 
 enum { ALONE = 5 + SP_KERNEL_CLASSES };
@@ -409,7 +402,7 @@ static void print_comparison(const validate_args *args, const comparison *c)
     if (args->bound_percent != 0) {
         printf("step error %s, bound %lld %%: %s\n",
                cli_percent(step_error(c), "%+.1f %%", percent), (long long)args->bound_percent,
-               within_bound(args, c) ? "kept" : "MISSED");
+               cli_validate_holds(args, step_error(c)) ? "kept" : "MISSED");
     }
     printf("predicted with profile %s\n", cli_profile_text(&c->scenario, c->result.level, profile));
 }
@@ -456,17 +449,16 @@ static json_t *comparison_json(const validate_args *args, const comparison *c)
         json_array_append_new(ranks, rank_json(&c->ranks[i]));
         traced += c->ranks[i].traced[OF_STEP] / SP_NS_PER_MS / c->traces.count;
     }
-    json_t *bound =
-        args->bound_percent != 0 ? json_real((double)args->bound_percent / 100.0) : json_null();
-    json_t *within = args->bound_percent != 0 ? json_boolean(within_bound(args, c)) : json_null();
-    return sp_json_object(
-        SP_JSON("schema", "slimpack/validation/1"), SP_JSON("clock", json_null()),
-        SP_JSON("predicted", sp_result_json(&c->result, false)),
-        SP_JSON("measured", sp_json_object(SP_JSON("iteration_ms", traced))),
-        SP_JSON("error", sp_json_object(SP_JSON("iteration_time", step_error(c)),
-                                        SP_JSON("bubble_ratio_abs", json_null()),
-                                        SP_JSON("peak_memory_mape", json_null()))),
-        SP_JSON("bound", bound), SP_JSON("within_bound", within), SP_JSON("ranks", ranks),
+    json_t *error = sp_json_object(SP_JSON("iteration_time", step_error(c)),
+                                   SP_JSON("bubble_ratio_abs", json_null()),
+                                   SP_JSON("peak_memory_mape", json_null()));
+    json_t *document =
+        sp_json_object(SP_JSON("schema", "slimpack/validation/1"), SP_JSON("clock", json_null()),
+                       SP_JSON("predicted", sp_result_json(&c->result, false)),
+                       SP_JSON("measured", sp_json_object(SP_JSON("iteration_ms", traced))),
+                       SP_JSON("error", error));
+    return sp_json_add(
+        cli_validate_put_bound(args, step_error(c), document), SP_JSON("ranks", ranks),
         SP_JSON("warnings", sp_json_lines(warnings.text[0], SP_WARNING_TEXT, warnings.count)));
 }
 
@@ -474,23 +466,12 @@ static json_t *comparison_json(const validate_args *args, const comparison *c)
 
 static int report(const validate_args *args, const comparison *c)
 {
-    sp_error err = {0};
-    int exit_status = 0;
-    if (args->output != NULL &&
-        cli_write_json(args->output, comparison_json(args, c), &err) != SP_OK) {
-        return cli_fail(&err);
-    }
-    if (args->common.json) {
-        exit_status = cli_print_json(comparison_json(args, c));
-    } else {
+    if (!args->common.json) {
         print_comparison(args, c);
         cli_print_notes(args->common.quiet, &c->result);
         cli_print_warnings(args->common.quiet, &c->warnings);
     }
-    if (exit_status == 0 && sp_result_is_oom(&c->result)) {
-        return sp_status_exit(SP_ERR_INFEASIBLE);
-    }
-    return cli_answer(exit_status, within_bound(args, c));
+    return cli_validate_end(args, &c->result, step_error(c), comparison_json(args, c));
 }
 
 int cli_validate_traces(const validate_args *args)
