@@ -276,15 +276,11 @@ static sp_status make_plans(kit *k, sp_error *err)
         const sp_set_profile *profile = &k->profiles[p];
         char path[PATH_BYTES + 96];
         json_t *document = NULL;
-        char file[SP_PROFILE_PATH];
-        sp_error ignored = {0};
-        if (sp_profile_document(profile->name, &document, file, &ignored) == SP_OK) {
-            json_decref(document);
-            continue;
+        sp_status status = sp_set_stand_in(profile, &document, err);
+        if (status == SP_OK && document != NULL) {
+            snprintf(path, sizeof path, "%s/profiles/%s.json", k->work, profile->name);
+            status = sp_measurement_write(document, path, err);
         }
-        sp_status status = sp_profile_document(profile->whole, &document, file, err);
-        snprintf(path, sizeof path, "%s/profiles/%s.json", k->work, profile->name);
-        status = status == SP_OK ? sp_measurement_write(document, path, err) : status;
         json_decref(document);
         if (status != SP_OK) {
             return status;

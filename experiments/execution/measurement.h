@@ -33,6 +33,10 @@ typedef struct sp_set_profile {
 sp_status sp_set_profiles(const json_t *set, const char *source,
                           sp_set_profile profiles[SP_SET_PROFILES], int *count, sp_error *err);
 
+// Where the program has no profile of that name: its profile of the whole device, which the caller
+// owns, else NULL. Errors: those of sp_profile_document().
+sp_status sp_set_stand_in(const sp_set_profile *profile, json_t **document, sp_error *err);
+
 // A measurement of a set without parts. `precision` is one of sp_precision_names.
 json_t *sp_measurement_new(const json_t *set, const char *backend, const char *precision, int steps,
                            const sp_device_info *device);

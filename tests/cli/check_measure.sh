@@ -66,6 +66,12 @@ expect "parts that fail" "02-sinks host-1of2 " "$(parts failed)"
 grep -q 'parts that failed or were not reached: 2' said || complain "no word of what failed"
 grep -q "^sinks  *cannot execute: .*attention sinks" table || complain "no reason in the row of sinks"
 tr -s '\n ' ' ' <said | grep -q 'are predicted with that of the whole device' || complain "no word of the profile that stands in"
+# Where no calibration went well the program's own profiles stand in, of partitions as well.
+sed 's/"profiles":{.*},"results":/"profiles":{},"results":/' o.json >none.json
+"$program" validate other.json --backend host --executed none.json >table 2>said
+expect "status without profiles" 1 "$?"
+expect "cases without profiles" 2 "$(grep -c ' exact$' table)"
+tr -s '\n ' ' ' <said | grep -q "host-1of2 was not measured: its cases are predicted with the program's own" || complain "no word of the program's own profiles"
 
 # What is no measurement, or another.
 refuse() { # WORDS ARGUMENT...
