@@ -944,8 +944,7 @@ void cli_print_tuned(const cli_tuned *tuned)
                  TOP_SHOWN);
     print_expandable(tuned);
     print_front(tuned);
-    print_findings(tuned);
-    print_choices(tuned);
+    // What to type comes first: a screen may cut what follows.
     print_beyond(tuned);
     if (tuned->train_tokens > 0.0) {
         char training[CLI_TRAINING];
@@ -959,6 +958,8 @@ void cli_print_tuned(const cli_tuned *tuned)
         puts("go on with: -o best.json beside the same, then slimpack simulate best.json "
              "--timeline");
     }
+    print_findings(tuned);
+    print_choices(tuned);
 }
 
 // ---- for programs ----
