@@ -20,6 +20,17 @@ const char *report_string(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
+double report_sum(const json_t *object)
+{
+    const char *name;
+    json_t *value;
+    double sum = 0.0;
+    json_object_foreach ((json_t *)(uintptr_t)object, name, value) {
+        sum += json_number_value(value);
+    }
+    return sum;
+}
+
 const char *report_risk(const json_t *result, char text[REPORT_RISK])
 {
     double probability = report_number(result, "fit_probability");
@@ -553,17 +564,6 @@ static void add_decode(line *to, const json_t *decode)
     add_held(to, json_object_get(decode, "memory_gib"));
 }
 
-static double sum_of(const json_t *parts)
-{
-    const char *name;
-    json_t *value;
-    double sum = 0.0;
-    json_object_foreach ((json_t *)parts, name, value) {
-        sum += json_number_value(value);
-    }
-    return sum;
-}
-
 static void add_prefill(line *to, const json_t *prefill)
 {
     const json_t *parts = json_object_get(prefill, "time_breakdown_ms");
@@ -585,7 +585,7 @@ static void add_prefill(line *to, const json_t *prefill)
     if (method != NULL) {
         say(to, ", attention %s", method);
     }
-    add_limit(to, parts, sum_of(parts));
+    add_limit(to, parts, report_sum(parts));
     add_held(to, json_object_get(prefill, "memory_gib"));
 }
 

@@ -198,6 +198,8 @@ void report_add_parts(json_t *result);
 // NAN, or NULL, where there is no such number or text.
 double report_number(const json_t *object, const char *key);
 const char *report_string(const json_t *object, const char *key);
+// Of all numbers of an object.
+double report_sum(const json_t *object);
 
 // Writes a text as one word of a shell.
 void report_put_word(FILE *out, const char *word);

@@ -412,17 +412,6 @@ TEST(the_title_tells_model_and_gpus)
     }
 }
 
-static double sum_of(const json_t *parts)
-{
-    const char *name;
-    json_t *value;
-    double sum = 0.0;
-    json_object_foreach ((json_t *)parts, name, value) {
-        sum += json_number_value(value);
-    }
-    return sum;
-}
-
 // Launches are a part of computing, and a full memory takes time that no part tells.
 TEST(parts_add_up_to_the_step)
 {
@@ -447,7 +436,7 @@ TEST(parts_add_up_to_the_step)
             assert_null(parts);
         } else {
             holds(parts, cases[i].parts);
-            assert_true(sum_of(parts) == report_number(result, "iteration_ms"));
+            assert_true(report_sum(parts) == report_number(result, "iteration_ms"));
         }
         json_decref(result);
     }
