@@ -391,12 +391,20 @@ static int calibrate_backend(const calibrate_args *args)
     return 0;
 }
 
+// Of those that go with --fit, is one given?
+static bool says_what_is_fitted(const calibrate_args *args)
+{
+    return args->tables.count + args->maps.count + args->logs.count > 0 || args->fit != NULL ||
+           args->report != NULL || args->plot != NULL || args->folds != NOT_GIVEN ||
+           args->bootstrap != NOT_GIVEN || args->no_ablation;
+}
+
 static int measure_backend(const calibrate_args *args, const cli_operands *operands)
 {
-    if (args->tables.count + operands->count + args->logs.count > 0 || args->fit != NULL) {
+    if (operands->count > 0 || says_what_is_fitted(args)) {
         return cli_usage_error(&cli_cmd_calibrate,
-                               "--backend measures operators; it takes no tables, no logs and no "
-                               "--fit");
+                               "--backend measures operators; it takes no tables, no logs, and "
+                               "nothing of --fit");
     }
     if (args->output == NULL && !args->common.json) {
         return cli_usage_error(&cli_cmd_calibrate, "--backend needs -o PROFILE or --json");
@@ -415,10 +423,7 @@ static bool says_what_backend_measures(const calibrate_args *args)
 
 static int measure_traces(const calibrate_args *args, const cli_operands *operands)
 {
-    if (args->tables.count + args->maps.count + args->logs.count > 0 || args->fit != NULL ||
-        args->backend != NULL || says_what_backend_measures(args) || args->report != NULL ||
-        args->plot != NULL || args->folds != NOT_GIVEN || args->bootstrap != NOT_GIVEN ||
-        args->no_ablation) {
+    if (args->backend != NULL || says_what_backend_measures(args) || says_what_is_fitted(args)) {
         return cli_usage_error(&cli_cmd_calibrate,
                                "--from-trace takes no tables and no logs, and nothing of --fit or "
                                "--backend: of the options --profile and -o alone");
