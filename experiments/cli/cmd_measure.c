@@ -28,8 +28,8 @@ enum {
     STEPS = 4             // one to warm up, and the median of three
 };
 
-// The most seconds of one part, as tests/gpu/run.sh has them: about twice what
-// backends/cuda/README.md estimates. No figure of a GPU stands behind them yet.
+// The most seconds of one part: about twice what backends/cuda/README.md estimates. No figure of a
+// GPU stands behind them yet.
 #define CALIBRATION_S 150.0
 #define CASE_S 60.0
 #define LEAST_S 2.0 // no part begins with less
@@ -39,6 +39,7 @@ typedef struct measure_args {
     cli_common common;
     const char *backend, *precision, *output;
     int64_t device, minutes, steps;
+    cli_list parts; // none: all
 } measure_args;
 
 typedef struct kit {
@@ -50,7 +51,8 @@ typedef struct kit {
     sp_set_profile profiles[SP_SET_PROFILES];
     int profile_count;
     double begin_s;
-    int missing; // parts that are not there
+    int missing;  // parts that are not there
+    int left_out; // of --part
 } kit;
 
 static double now_s(void)
@@ -209,10 +211,28 @@ static sp_status end_part(kit *k, const sp_measured_part *part, const part_comma
     return sp_measurement_write(k->measurement, k->args->output, err);
 }
 
+// Has the part's name, or one of the words of its command, one of the texts of --part?
+static bool is_wanted(const kit *k, const part_command *command)
+{
+    const cli_list *parts = &k->args->parts;
+    bool wanted = parts->count == 0;
+    for (int p = 0; p < parts->count && !wanted; p++) {
+        wanted = strstr(command->name, parts->items[p]) != NULL;
+        for (int w = 1; command->argv[w] != NULL && !wanted; w++) {
+            wanted = strstr(command->argv[w], parts->items[p]) != NULL;
+        }
+    }
+    return wanted;
+}
+
 static sp_status run_part(kit *k, const part_command *command, sp_error *err)
 {
     sp_measured_part part = {.name = command->name, .quick = command->quick};
     if (sp_measurement_has(k->measurement, command->name, command->quick)) {
+        return SP_OK;
+    }
+    if (!is_wanted(k, command)) {
+        k->left_out++;
         return SP_OK;
     }
     double left = left_s(k);
@@ -532,6 +552,9 @@ static int run(const void *given, const cli_operands *operands)
                  "parts that failed or were not reached: %d; the same call tries them again",
                  k.missing);
     }
+    if (status == SP_OK && k.left_out > 0) {
+        cli_warn(args->common.quiet, "parts that --part leaves out: %d", k.left_out);
+    }
     if (exit_status <= 1 && args->common.json) {
         json_incref(k.measurement);
         int printed = cli_print_json(k.measurement);
@@ -556,6 +579,9 @@ static const cli_option measure_options[] = {
                     "fp64, fp32 or bf16 (default: fp32 where the device has it, else bf16)"),
     CLI_INT_OPTION("minutes", "N", measure_args, minutes, 1, 600,
                    "time for all parts (default 10); with less than 5 calibrations are quick ones"),
+    CLI_TEXT_OPTION(CLI_LIST, 0, "part", "TEXT", measure_args, parts,
+                    "only parts with TEXT in their name or command, such as calibrate, virtual, "
+                    "wall or 03-zb; may be repeated"),
     CLI_INT_OPTION("steps", "N", measure_args, steps, 1, CLI_MOST_STEPS,
                    "steps of each case; of several the first warms up (default 4)"),
     CLI_COMMON_OPTIONS(measure_args),
@@ -565,6 +591,7 @@ static const cli_option measure_options[] = {
 static const char *const measure_examples[] = {
     "slimpack measure -o h200.measured.json",
     "slimpack measure -o h200.measured.json --minutes 2",
+    "slimpack measure -o h200.measured.json --part 1of4 --part wall",
     "slimpack measure experiments/validate_host.json --backend host -o host.measured.json",
     NULL,
 };
@@ -582,11 +609,13 @@ const cli_command cli_cmd_measure = {
         "given; a profile that it names NAME-1ofN is measured on one of N partitions of the "
         "GPU.\n\nEvery part is a process with a time limit, and FILE is written after each: what "
         "fails or is cut off costs itself alone, and the same call, with the same SET and options "
-        "but for --minutes, goes on with what is missing. Parts run in the folder FILE.work, which "
+        "but for --minutes and --part, goes on with what is missing. Parts run in the folder "
+        "FILE.work, which "
         "goes at the end. The exit "
         "status is 1 where a part is missing or a bound of SET is missed.\n\n'slimpack validate "
         "SET --backend NAME --executed FILE' compares a file again, "
-        "with what the program predicts now by the profiles in it.",
+        "with what the program predicts now by the profiles in it; 'slimpack calibrate --measured "
+        "FILE' takes the profiles out.",
     CLI_RUNS(run, measure_args, measure_options, measure_examples),
     .defaults = &measure_defaults,
 };

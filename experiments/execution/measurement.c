@@ -167,6 +167,23 @@ static sp_status check_form(const json_t *measurement, const char *source, sp_er
     return SP_OK;
 }
 
+sp_status sp_measurement_profiles(const json_t *measurement, const char *source, json_t **profiles,
+                                  sp_error *err)
+{
+    const char *key;
+    json_t *profile;
+    sp_status status = check_form(measurement, source, err);
+    *profiles = json_object_get(measurement, "profiles");
+    json_object_foreach (*profiles, key, profile) {
+        const char *name = json_string_value(json_object_get(profile, "name"));
+        if (status == SP_OK && (name == NULL || !is_plain_name(name))) {
+            status = sp_error_in(err, SP_ERR_CONTENT, source, key,
+                                 "expected a profile whose name a file may have");
+        }
+    }
+    return status;
+}
+
 sp_status sp_measurement_check(const json_t *measurement, const char *source,
                                const json_t *expected, sp_error *err)
 {
