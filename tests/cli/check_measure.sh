@@ -65,12 +65,26 @@ for tenths in 2 10 30; do
     sleep "$((tenths / 10)).$((tenths % 10))"
     kill -TERM $child
     wait $child
+    expect "folders after $tenths tenths of a second" "" "$(find . -name '*.work')"
     [ ! -e k.json ] || "$program" validate set.json --backend host --executed k.json >/dev/null 2>&1
     case $? in 0 | 1 | 70) ;; *) complain "no measurement after $tenths tenths of a second: $?" ;; esac
 done
 measure set.json -o k.json
 expect "status after a kill" 0 "$?"
-expect "folders that stay" "" "$(find . -name '*.work')"
+# Ended while it waits for its set: nothing stays of the folder in which a file is compared.
+mkfifo pipe
+mkdir temporary
+TMPDIR=$work/temporary "$program" validate pipe --backend host --executed first.json >/dev/null 2>&1 &
+child=$!
+until [ -e temporary/slimpack-*/01-packed.result.json ]; do
+    kill -0 $child || break
+    sleep 0.01
+done
+expect "files in the folder of a comparison" 1 "$(find temporary -name host.json | wc -l)"
+kill -TERM $child
+wait $child
+expect "status of a comparison that was ended" 143 "$?"
+expect "folders of a comparison that was ended" "" "$(ls temporary)"
 
 # A case that the backend refuses, and a profile of a partition, which the CPU has not.
 sed 's/{"name": "on the wall".*}}/{"name": "sinks", "set": {"model.attention_sinks": true}}, {"name": "part", "clock": "wall", "set": {"profile": "host-1of2"}}/' set.json >other.json
@@ -126,9 +140,9 @@ until [ -e two.json.work/set.json ]; do
     sleep 0.01
 done
 refuse "two.json.work: another 'slimpack measure' works there" measure set.json --backend host --steps 2 -o two.json
+[ -e two.json.work/set.json ] || complain "the later call took the folder of the first"
 kill -TERM $child
 wait $child
-[ -e two.json.work/set.json ] || complain "the later call took the folder of the first"
 # A folder of somebody's, where the parts would run.
 mkdir x.json.work
 echo mine >x.json.work/notes
