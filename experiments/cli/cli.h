@@ -277,8 +277,8 @@ int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, c
 // negative.
 int cli_answer(int exit_status, bool positive);
 
-// Takes away what is half written, gnuplot and its folder; safe in a signal handler that ends the
-// program.
+// Ends a child and takes away what is half written, with folders that work is done in; safe in a
+// signal handler that ends the program.
 void cli_abandon_outputs(void);
 
 // Ends the process by a signal whose handler this is, and leaves no part of an output behind.
@@ -317,9 +317,6 @@ sp_status cli_name_file(const char *path, sp_error *err);
 // Does the name of a file end so?
 bool cli_ends_in(const char *path, const char *ending);
 
-// Makes a folder of this process alone under $TMPDIR, or /tmp, and names it in folder[bytes].
-sp_status cli_temporary_folder(char *folder, size_t bytes, sp_error *err);
-
 // Figures: data for gnuplot, and gnuplot itself.
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
@@ -333,6 +330,28 @@ sp_status cli_plot(const char *script, const char *path, cli_writer write, const
 // Draws two timelines of one plan, what was predicted over what was measured, on one axis of time.
 sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
                               const sp_timeline *measured, sp_error *err);
+
+// ---- other programs ----
+
+enum { CLI_NOT_STARTED = 127 };
+
+// A process that works in `folder`, one at a time. What it says is kept there, but for its output
+// where that is shown.
+typedef struct cli_child {
+    const char *folder, *program; // NULL: this program
+    char *const *argv;            // ends with NULL
+    bool shown;
+    double limit_s; // INFINITY: none
+} cli_child;
+
+typedef struct cli_ended {
+    int exit_status; // negative: ended by a signal or the limit; CLI_NOT_STARTED: no such program
+    bool late;
+    double seconds;
+    char said[SP_ERROR_TEXT]; // its error, or its last line, or how it was ended
+} cli_ended;
+
+cli_ended cli_run_child(const cli_child *child);
 
 // ---- the screen ----
 
