@@ -277,8 +277,8 @@ int cli_fail_json(bool json, const char *schema, json_t *nothing, int process, c
 // negative.
 int cli_answer(int exit_status, bool positive);
 
-// Takes away what is half written, gnuplot and its folder; safe in a signal handler that ends the
-// program.
+// Ends a child and takes away what is half written, with folders that work is done in; safe in a
+// signal handler that ends the program.
 void cli_abandon_outputs(void);
 
 // Ends the process by a signal whose handler this is, and leaves no part of an output behind.
@@ -317,9 +317,6 @@ sp_status cli_name_file(const char *path, sp_error *err);
 // Does the name of a file end so?
 bool cli_ends_in(const char *path, const char *ending);
 
-// Makes a folder of this process alone under $TMPDIR, or /tmp, and names it in folder[bytes].
-sp_status cli_temporary_folder(char *folder, size_t bytes, sp_error *err);
-
 // Figures: data for gnuplot, and gnuplot itself.
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
@@ -333,6 +330,28 @@ sp_status cli_plot(const char *script, const char *path, cli_writer write, const
 // Draws two timelines of one plan, what was predicted over what was measured, on one axis of time.
 sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
                               const sp_timeline *measured, sp_error *err);
+
+// ---- other programs ----
+
+enum { CLI_NOT_STARTED = 127 };
+
+// A process that works in `folder`, one at a time. What it says is kept there, but for its output
+// where that is shown.
+typedef struct cli_child {
+    const char *folder, *program; // NULL: this program
+    char *const *argv;            // ends with NULL
+    bool shown;
+    double limit_s; // INFINITY: none
+} cli_child;
+
+typedef struct cli_ended {
+    int exit_status; // negative: ended by a signal or the limit; CLI_NOT_STARTED: no such program
+    bool late;
+    double seconds;
+    char said[SP_ERROR_TEXT]; // its error, or its last line, or how it was ended
+} cli_ended;
+
+cli_ended cli_run_child(const cli_child *child);
 
 // ---- the screen ----
 
@@ -674,6 +693,65 @@ void cli_print_proofs(FILE *out, const sp_scenario *scenario, const sp_execution
 
 // Predicted beside measured.
 void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
+
+// Adds what a row of several answers warns of.
+void cli_note_row(const sp_result *result, sp_warnings *warnings);
+// Each kind once, with the number of rows where not all have it. Takes over `kinds`.
+json_t *cli_row_warnings(sp_warning_kinds *kinds, int count);
+
+// ---- the memory curve ----
+
+enum { CLI_MOST_COMPARED = 64 }; // strategies
+
+// Evaluates the strategies with the scenario's memory, then with four fifths of that and so on,
+// until none of them fits. *json is {"schema": "slimpack/memory_curve/1", "points": [{"limit_gib",
+// "rows": [{"strategy", "status", "iteration_ms", "peak_memory_gib", "speedup", "fits",
+// "memory_margin_gib", "fit_probability", "left_out_share", "made_for_gib"}]}], "warnings" (of the
+// rows at the first limit)}: limits without what the device keeps for itself, times null where
+// nothing fits, speed-ups over the strategy itself at the first limit. Where the plan for less
+// memory is better, as sweeps rank points, it stands for more, too, so a strategy with more memory
+// is never worse; "made_for_gib" is the limit that it was made for. It does not depend on
+// `threads`.
+sp_status cli_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
+                           const char *const *strategies, int count, int threads, json_t **json,
+                           sp_error *err);
+void cli_print_memory_curve(const json_t *curve);
+
+// ---- the best layout of a strategy ----
+
+typedef struct cli_best_question {
+    const json_t *root;          // the scenario's document
+    const sp_scenario *scenario; // it as stated
+    const sp_batches *batches;
+    const char *strategy;
+    bool within_stack, quiet; // schedules of the stack alone
+    int threads;
+} cli_best_question;
+
+typedef struct cli_best {
+    char layout[CLI_LAYOUT];
+    json_t *document;                            // the scenario there, as resolved; owned
+    bool stopped;                                // the search for it: there may be a better one
+    int64_t of_status[SWEEP_STATUSES], left_out; // layouts
+    double stated_ms; // in the stated layout, as the caller says; NAN: none, or it does not fit
+    // The fastest layout of those that were left out for the risk of running out of memory, where
+    // it is faster than the best; NAN: there is none.
+    double risky_ms, risky_margin_gib, risky_probability;
+    bool risky_is_tight;
+    char risky_layout[CLI_LAYOUT];
+} cli_best;
+
+// Searches for it and evaluates it; *best is 0 but for stated_ms. SP_ERR_INFEASIBLE: no layout
+// fits; SP_ERR_STOPPED: none was found before a stop.
+sp_status cli_best_layout(const cli_best_question *question, cli_best *best, sp_result *result,
+                          sp_error *err);
+// "layouts", "layout", "stopped", "stated_layout_ms", "tight_layout" and "tight_layout_ms".
+void cli_best_add_json(const cli_best *best, json_t *object);
+// A line of the layout that was left out, where there is one.
+void cli_best_print_risky(const cli_best *best);
+// As launch arguments of the framework of that name.
+sp_status cli_best_emit(const cli_best *best, const char *name, const char *source, json_t *answer,
+                        bool quiet, sp_error *err);
 
 // ---- the answer of `tune` ----
 

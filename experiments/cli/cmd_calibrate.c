@@ -3,13 +3,16 @@
 
 #include "experiments/cli/traces.h"
 #include "experiments/execution/execution.h"
+#include "experiments/execution/measurement.h"
 #include "experiments/fit/fit.h"
 #include "experiments/measure/training_log.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 
-// Time that the measurements of --backend may take.
+// Time that the measurements of --backend may take. Of a partition, whose work takes longer, less
+// is measured: what it is beside the whole.
 #define LIMIT_S 40.0
+#define PARTITION_LIMIT_S 20.0
 #define QUICK_LIMIT_S 3.0
 
 enum { NOT_GIVEN = -1 };
@@ -18,7 +21,8 @@ typedef struct calibrate_args {
     cli_common common;
     int64_t jobs;
     cli_list tables, maps, logs, traces;
-    const char *base; // of the traces
+    const char *base;     // of the traces
+    const char *measured; // by `measure`
     const char *fit, *output, *report, *plot;
     int64_t folds, bootstrap;
     bool no_ablation;
@@ -311,7 +315,9 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
     const sp_backend *backend;
     sp_model model;
     sp_calibration_request request = {.seed = 1,
-                                      .limit_s = args->quick ? QUICK_LIMIT_S : LIMIT_S,
+                                      .limit_s = args->quick            ? QUICK_LIMIT_S
+                                                 : args->partitions > 1 ? PARTITION_LIMIT_S
+                                                                        : LIMIT_S,
                                       .partitions = (int)args->partitions};
     sp_device_info device;
     sp_status status = SP_OK;
@@ -439,6 +445,62 @@ static int measure_traces(const calibrate_args *args, const cli_operands *operan
     return cli_calibrate_traces(&args->traces, operands, args->base, args->output, &args->common);
 }
 
+// ---- --measured ----
+
+// Writes the profile to a file of its own name, which is that of the GPU and not of the set.
+static sp_status write_measured(const calibrate_args *args, const json_t *measurement,
+                                const char *key, const json_t *profile, sp_error *err)
+{
+    char path[SP_DATA_PATH];
+    char part[96];
+    const char *name = json_string_value(json_object_get(profile, "name"));
+    int length = snprintf(path, sizeof path, "%s/%s.json", args->output, name);
+    sp_status status = fit_document_check(profile, args->measured, err);
+    if (status == SP_OK && length >= (int)sizeof path) {
+        status = sp_error_set(err, SP_ERR_IO, "%s: the name is too long", args->output);
+    }
+    if (status == SP_OK) {
+        status = cli_write_file(path, write_document, profile, err);
+    }
+    if (status == SP_OK) {
+        printf("%s\n", path);
+        snprintf(part, sizeof part, "profile %.64s", key);
+        if (!sp_measurement_has(measurement, part, false)) {
+            cli_warn(args->common.quiet, "%s is of a quick calibration", path);
+        }
+        warn_of_drift(args->common.quiet, profile);
+    }
+    return status;
+}
+
+static int take_profiles(const calibrate_args *args, const cli_operands *operands)
+{
+    sp_error err = {0};
+    json_t *measurement = NULL;
+    json_t *profiles = NULL;
+    const char *key;
+    json_t *profile;
+    if (args->output == NULL || operands->count > 0 || args->backend != NULL || args->common.json ||
+        says_what_backend_measures(args) || says_what_is_fitted(args)) {
+        return cli_usage_error(&cli_cmd_calibrate,
+                               "--measured goes with -o FOLDER alone, where its profiles are "
+                               "written");
+    }
+    sp_status status = sp_json_read_file(args->measured, 0, &measurement, &err);
+    if (status == SP_OK) {
+        status = sp_measurement_profiles(measurement, args->measured, &profiles, &err);
+    }
+    json_object_foreach (profiles, key, profile) {
+        status = status == SP_OK ? write_measured(args, measurement, key, profile, &err) : status;
+    }
+    if (status == SP_OK && json_object_size(profiles) == 0) {
+        status = sp_error_set(&err, SP_ERR_CONTENT, "%s: no calibration in it went well",
+                              args->measured);
+    }
+    json_decref(measurement);
+    return status == SP_OK ? 0 : cli_fail(&err);
+}
+
 // ---- what was asked for ----
 
 static int run(const void *given, const cli_operands *operands)
@@ -452,6 +514,9 @@ static int run(const void *given, const cli_operands *operands)
     if (args->base != NULL) {
         return cli_usage_error(&cli_cmd_calibrate,
                                "--profile goes with --from-trace; a fit's SPEC names its own");
+    }
+    if (args->measured != NULL) {
+        return take_profiles(args, operands);
     }
     if (args->backend != NULL) {
         return measure_backend(args, operands);
@@ -504,6 +569,9 @@ static const cli_option options[] = {
                     "with --from-trace: the profile that keeps what traces do not show"),
     CLI_TEXT_OPTION(CLI_OUTPUT, 'o', "output", "PROFILE", calibrate_args, output,
                     "write the profile"),
+    CLI_TEXT_OPTION(CLI_FILE, 0, "measured", "FILE", calibrate_args, measured,
+                    "the file of 'slimpack measure': write its profiles to the folder of -o, each "
+                    "by its GPU's name"),
     CLI_TEXT_OPTION(CLI_STRING, 0, "backend", "NAME", calibrate_args, backend,
                     "measure the operators of this backend instead: host or cuda"),
     CLI_TEXT_OPTION(
@@ -541,6 +609,7 @@ static const char *const examples[] = {
     "slimpack calibrate --from-measurements runs.csv --fit fit.json -o mine.json --bootstrap 0",
     "slimpack calibrate --from-measurements job.json --log train.log --fit fit.json -o mine.json",
     "slimpack calibrate --backend host -o host.json",
+    "slimpack calibrate --measured h200.measured.json -o profiles",
     "slimpack calibrate --from-trace rank0.json.gz rank1.json.gz --profile h100 -o mine.json",
     NULL,
 };

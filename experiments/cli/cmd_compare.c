@@ -2,325 +2,14 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/base/parallel.h"
 #include "sim/base/progress.h"
-#include "sim/base/units.h"
 #include "sim/workload/batch.h"
 #include "solver/strategy.h"
-
-enum { MOST_COMPARED = 64 }; // strategies
-
-// ---- what rows warn of ----
-
-static void note_row(const sp_result *result, sp_warnings *warnings)
-{
-    sp_warnings_add_all(warnings, &result->warnings, result->oom_diagnosis);
-    for (int i = 0; i < result->uncalibrated_count; i++) {
-        sp_warnings_add(warnings, CLI_UNCALIBRATED "%s", result->uncalibrated[i]);
-    }
-}
-
-// Each kind once, with the number of rows where not all have it. Takes over `kinds`.
-static json_t *row_warnings(sp_warning_kinds *kinds, int count)
-{
-    json_t *texts = json_array();
-    for (size_t k = 0; k < kinds->count; k++) {
-        const sp_warning_kind *kind = &kinds->kind[k];
-        json_array_append_new(
-            texts, sp_warning_kind_json(kind, count, kind->results < count ? "rows" : NULL));
-    }
-    sp_free(kinds->kind);
-    return texts;
-}
-
-// ---- the memory curve: how fast strategies are with less and less memory ----
-
-enum { MOST_POINTS = 200, COLUMNS = 2048 };
-
-// Each limit is so much of the one before.
-#define STEP 0.8
-
-// One strategy at one limit.
-typedef struct cell {
-    bool planned;
-    int64_t peak_bytes, reserved_bytes; // reserved 0: its blocks were not counted
-    double ms;                          // NAN: not planned
-    double left_out;                    // share of tokens
-    int64_t made_for_bytes;             // the limit that its plan was made for
-} cell;
-
-// The strategies at all limits.
-typedef struct limits {
-    const sp_scenario *scenario;
-    const sp_batches *batches;
-    const char *const *strategies; // [count]
-    int count;
-    int points;   // so far
-    bool stopped; // before the last one
-    int64_t limit_bytes[MOST_POINTS];
-    cell cells[MOST_POINTS][MOST_COMPARED];
-    sp_warnings warnings[MOST_COMPARED]; // of the strategies at the first limit
-} limits;
-
-static sp_status evaluate_cell(void *context, int worker, int index, sp_error *err)
-{
-    limits *c = context;
-    cell *to = &c->cells[c->points][index];
-    sp_scenario scenario;
-    sp_result result = {0};
-    const sp_scenario_changes changes = {.strategy = c->strategies[index],
-                                         .memory_limit_bytes = c->limit_bytes[c->points]};
-    const sp_evaluate_options options = {
-        .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_tight = true};
-    (void)worker;
-    sp_status status = sp_scenario_copy_with(c->scenario, &changes, &scenario, err);
-    if (status == SP_OK) {
-        status = sp_evaluate(&scenario, c->batches, &options, &result, err);
-        sp_scenario_fini(&scenario);
-    }
-    *to = (cell){
-        .planned = status == SP_OK, .ms = (double)NAN, .made_for_bytes = c->limit_bytes[c->points]};
-    if (status == SP_OK) {
-        to->peak_bytes = result.peak_bytes;
-        to->reserved_bytes = result.reserved_peak_bytes;
-        to->ms = sp_result_iteration_ms(&result);
-        to->left_out = sp_result_left_out_share(&result);
-        if (c->points == 0) {
-            note_row(&result, &c->warnings[index]);
-        }
-    }
-    sp_result_fini(&result);
-    if (status != SP_OK && !sp_status_is_fatal(status)) {
-        sp_error_clear(err);
-        return SP_OK;
-    }
-    return status;
-}
-
-// ---- how well plans fit ----
-
-// This makes a result with all that sp_result_fits() asks for, at any limit.
-static sp_result memory_of(const limits *c, const cell *plan, int64_t limit_bytes)
-{
-    return (sp_result){.parameters = sp_model_parameters(&c->scenario->model),
-                       .memory_limit_bytes = limit_bytes,
-                       .memory_log = sp_stack_memory_log(&c->scenario->memory.stack),
-                       .peak_bytes = plan->peak_bytes,
-                       .reserved_peak_bytes = plan->reserved_bytes};
-}
-
-static sp_fits fits(const limits *c, const cell *plan, int64_t limit_bytes)
-{
-    const sp_result memory = memory_of(c, plan, limit_bytes);
-    return plan->planned ? sp_result_fits(&memory) : SP_FITS_NO;
-}
-
-static sweep_trial trial_at(const limits *c, const cell *plan, int64_t limit_bytes)
-{
-    const sp_result memory = memory_of(c, plan, limit_bytes);
-    sweep_trial trial;
-    sweep_trial_begin(&trial, SWEEP_OK);
-    trial.fits = fits(c, plan, limit_bytes);
-    trial.figure[SWEEP_ITERATION_MS] = plan->ms;
-    trial.figure[SWEEP_LEFT_OUT_SHARE] = plan->left_out;
-    trial.figure[SWEEP_FIT_PROBABILITY] = sp_result_fit_probability(&memory);
-    return trial;
-}
-
-static bool is_better(const limits *c, const cell *a, const cell *b, int64_t limit_bytes)
-{
-    const sweep_trial of_a = trial_at(c, a, limit_bytes);
-    const sweep_trial of_b = trial_at(c, b, limit_bytes);
-    return of_a.fits != SP_FITS_NO && (of_b.fits == SP_FITS_NO || sweep_is_better(&of_a, &of_b));
-}
-
-// A plan that fits in less memory is one for more. A search does not always find one as good there.
-static void use_better_plans(limits *c)
-{
-    for (int point = c->points - 2; point >= 0; point--) {
-        for (int i = 0; i < c->count; i++) {
-            const cell *less = &c->cells[point + 1][i];
-            // In its own memory it must fit: a step that does not was planned for none.
-            if (fits(c, less, c->limit_bytes[point + 1]) != SP_FITS_NO &&
-                is_better(c, less, &c->cells[point][i], c->limit_bytes[point])) {
-                c->cells[point][i] = *less;
-            }
-        }
-    }
-}
-
-// ---- the curve for programs ----
-
-static json_t *curve_row_json(const limits *c, int point, int i)
-{
-    const cell *own = &c->cells[point][i];
-    int64_t limit_bytes = c->limit_bytes[point];
-    sp_fits how = fits(c, own, limit_bytes);
-    const sp_result memory = memory_of(c, own, limit_bytes);
-    const cell *first = &c->cells[0][i];
-    bool fits_first = fits(c, first, c->limit_bytes[0]) != SP_FITS_NO;
-    double ms = how != SP_FITS_NO ? own->ms : (double)NAN;
-    return sp_json_object(
-        SP_JSON("strategy", c->strategies[i]),
-        SP_JSON("status", how != SP_FITS_NO ? "ok"
-                          : own->planned    ? "oom"
-                                            : "infeasible"),
-        SP_JSON("iteration_ms", ms),
-        SP_JSON("peak_memory_gib", own->planned ? sp_gib_from_bytes(own->peak_bytes) : (double)NAN),
-        SP_JSON("speedup", fits_first ? first->ms / ms : (double)NAN),
-        SP_JSON("fits", own->planned ? json_string(sp_fits_names[how]) : json_null()),
-        SP_JSON("memory_margin_gib",
-                own->planned ? sp_gib_from_bytes(sp_result_margin_bytes(&memory)) : (double)NAN),
-        SP_JSON("fit_probability", own->planned ? sp_result_fit_probability(&memory) : (double)NAN),
-        SP_JSON("left_out_share", own->planned ? own->left_out : (double)NAN),
-        SP_JSON("made_for_gib", sp_gib_from_bytes(own->made_for_bytes)));
-}
-
-static json_t *curve_json(limits *c)
-{
-    json_t *points = json_array();
-    sp_warnings *warnings[MOST_COMPARED];
-    sp_warning_kinds kinds = {0};
-    int planned = 0;
-    for (int i = 0; i < c->count; i++) {
-        if (c->cells[0][i].planned) {
-            warnings[planned++] = &c->warnings[i];
-        }
-    }
-    sp_keep_unused_of_all(warnings, planned);
-    for (int i = 0; i < planned; i++) {
-        sp_warning_kinds_add(&kinds, warnings[i]);
-    }
-    for (int point = 0; point < c->points; point++) {
-        json_t *rows = json_array();
-        for (int i = 0; i < c->count; i++) {
-            json_array_append_new(rows, curve_row_json(c, point, i));
-        }
-        json_array_append_new(
-            points, sp_json_object(SP_JSON("limit_gib", sp_gib_from_bytes(c->limit_bytes[point])),
-                                   SP_JSON("rows", rows)));
-    }
-    return sp_json_object(SP_JSON("schema", "slimpack/memory_curve/1"), SP_JSON("points", points),
-                          SP_JSON("warnings", row_warnings(&kinds, planned)),
-                          SP_JSON("stopped", c->stopped ? json_true() : NULL));
-}
-
-// Until no strategy fits.
-static sp_status evaluate_limits(limits *c, int threads, sp_error *err)
-{
-    double limit_bytes = (double)c->scenario->memory_limit_bytes;
-    sp_status status = SP_OK;
-    for (bool any = true; status == SP_OK && any && c->points < MOST_POINTS; c->points++) {
-        c->limit_bytes[c->points] = (int64_t)limit_bytes;
-        status = sp_parallel_for(threads, c->count, evaluate_cell, c, err);
-        any = false;
-        for (int i = 0; status == SP_OK && i < c->count; i++) {
-            any = any || fits(c, &c->cells[c->points][i], c->limit_bytes[c->points]) != SP_FITS_NO;
-        }
-        limit_bytes = STEP * limit_bytes;
-    }
-    if (status != SP_ERR_STOPPED || c->points == 1) {
-        return status;
-    }
-    // The limits before the last one are whole.
-    c->points--;
-    c->stopped = true;
-    sp_error_clear(err);
-    return SP_OK;
-}
-
-// Evaluates the strategies with the scenario's memory, then with four fifths of that and so on,
-// until none of them fits. *json is {"schema": "slimpack/memory_curve/1", "points": [{"limit_gib",
-// "rows": [{"strategy", "status", "iteration_ms", "peak_memory_gib", "speedup", "fits",
-// "memory_margin_gib", "fit_probability", "left_out_share", "made_for_gib"}]}], "warnings" (of the
-// rows at the first limit)}: limits without what the device keeps for itself, times null where
-// nothing fits, speed-ups over the strategy itself at the first limit. Where the plan for less
-// memory is better, as sweeps rank points, it stands for more, too, so a strategy with more memory
-// is never worse; "made_for_gib" is the limit that it was made for. It does not depend on
-// `threads`.
-static sp_status draw_memory_curve(const sp_scenario *scenario, const sp_batches *batches,
-                                   const char *const *strategies, int count, int threads,
-                                   json_t **json, sp_error *err)
-{
-    SP_ASSERT(count <= MOST_COMPARED);
-    limits *c = sp_calloc(1, sizeof *c);
-    c->scenario = scenario;
-    c->batches = batches;
-    c->strategies = strategies;
-    c->count = count;
-    sp_status status = evaluate_limits(c, threads, err);
-    if (status == SP_OK) {
-        use_better_plans(c);
-        *json = curve_json(c);
-    }
-    sp_free(c);
-    return status;
-}
-
-// "2804.7", "oom", with "*" or "tight" behind it; returns whether it was made for less memory.
-static bool print_cell(cli_table *table, const json_t *row, double limit_gib)
-{
-    const json_t *ms = json_object_get(row, "iteration_ms");
-    const char *how = json_string_value(json_object_get(row, "fits"));
-    bool for_less = json_number_value(json_object_get(row, "made_for_gib")) < limit_gib;
-    if (json_is_null(ms)) {
-        cli_cell(table, "%s", json_string_value(json_object_get(row, "status")));
-        return false;
-    }
-    cli_cell(table, "%.1f%s%s", json_number_value(ms), for_less ? "*" : "",
-             how != NULL && strcmp(how, sp_fits_names[SP_FITS_TIGHT]) == 0 ? " tight" : "");
-    return for_less;
-}
-
-// A column for each strategy; of many the last ones go first.
-static void curve_columns(const json_t *rows, char columns[COLUMNS])
-{
-    size_t i;
-    json_t *row;
-    snprintf(columns, COLUMNS, "9 GiB");
-    json_array_foreach (rows, i, row) {
-        sp_append(columns, COLUMNS, "|18~%d %s", (int)i,
-                  json_string_value(json_object_get(row, "strategy")));
-    }
-}
-
-static void print_memory_curve(const json_t *curve)
-{
-    const json_t *points = json_object_get(curve, "points");
-    size_t point;
-    size_t i;
-    json_t *point_of;
-    json_t *row;
-    bool for_less = false;
-    char columns[COLUMNS];
-    cli_table table;
-    printf("iteration in ms; of %.2f GiB that a GPU has for the step, ever less\n\n",
-           json_real_value(json_object_get(json_array_get(points, 0), "limit_gib")));
-    curve_columns(json_object_get(json_array_get(points, 0), "rows"), columns);
-    cli_table_begin(&table, columns, NULL, 0);
-    json_array_foreach (points, point, point_of) {
-        double limit_gib = json_real_value(json_object_get(point_of, "limit_gib"));
-        cli_row_begin(&table);
-        cli_number_cell(&table, "%.2f", limit_gib);
-        json_array_foreach (json_object_get(point_of, "rows"), i, row) {
-            for_less = print_cell(&table, row, limit_gib) || for_less;
-        }
-        cli_row_end(&table);
-    }
-    cli_table_end(&table);
-    if (json_object_get(curve, "stopped") != NULL) {
-        puts("stopped by a signal: less memory was not tried");
-    }
-    if (for_less) {
-        puts("*: the plan that was made for less memory, which is faster or fits better");
-    }
-}
 
 // ---- the comparison ----
 
@@ -339,18 +28,7 @@ typedef struct compared {
     sp_status status;
     char reason[SP_ERROR_TEXT];
     sp_result result;
-    // With --best-layout: where, how many layouts there were, and the time in the stated one (NAN:
-    // none, or it does not fit).
-    char layout[CLI_LAYOUT];
-    json_t *document; // the scenario there, as resolved; owned
-    bool stopped;     // the search for it: there may be a better one
-    int64_t of_status[SWEEP_STATUSES], left_out;
-    double stated_ms;
-    // The fastest layout of those that were left out for the risk of running out of memory, where
-    // it is faster than the row's; NAN: there is none.
-    double risky_ms, risky_margin_gib, risky_probability;
-    bool risky_is_tight;
-    char risky_layout[CLI_LAYOUT];
+    cli_best best; // with --best-layout
 } compared;
 
 typedef struct comparison {
@@ -368,7 +46,7 @@ typedef struct comparison {
     int count;
 } comparison;
 
-enum { MOST_OVERRIDES = 64 };
+enum { MOST_OVERRIDES = 64, COLUMNS = 2048 };
 
 // ---- what is compared ----
 
@@ -385,7 +63,7 @@ static sp_status refuse_name(const comparison *cmp, const char *name, sp_error *
 static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_error *err)
 {
     const char *option = cmp->of_schedules ? "--schedules" : "--strategies";
-    if (cmp->count == MOST_COMPARED || length >= SP_STRATEGY_NAME) {
+    if (cmp->count == CLI_MOST_COMPARED || length >= SP_STRATEGY_NAME) {
         return sp_error_set(err, SP_ERR_USAGE, "%s: cannot use '%.*s'", option, (int)length, name);
     }
     compared *r = &cmp->rows[cmp->count];
@@ -407,7 +85,7 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     cmp->of_schedules = args->schedules != NULL;
     const char *list = cmp->of_schedules ? args->schedules : args->strategies;
     cmp->listed = list != NULL;
-    cmp->rows = sp_calloc(MOST_COMPARED, sizeof *cmp->rows);
+    cmp->rows = sp_calloc(CLI_MOST_COMPARED, sizeof *cmp->rows);
     sp_status status = SP_OK;
     if (args->schedules != NULL && args->strategies != NULL) {
         status = sp_error_set(err, SP_ERR_USAGE, "--strategies and --schedules exclude each other");
@@ -475,79 +153,23 @@ static sp_status read_with_schedule(const compare_args *args, const char *path,
     return status;
 }
 
-// Notes the fastest layout where it is faster than the row's, which has the least time for its
-// risk.
-static void note_risky(const sweep_layouts *layouts, compared *r)
-{
-    const sweep_trial *best = &layouts->ranked[0]->trial;
-    const sweep_trial *fastest = best;
-    for (int64_t i = 0; i < layouts->ranked_count; i++) {
-        const sweep_trial *d = &layouts->ranked[i]->trial;
-        fastest = sweep_whole_ms(d) < sweep_whole_ms(fastest) ? d : fastest;
-    }
-    if (fastest != best) {
-        r->risky_ms = fastest->figure[SWEEP_ITERATION_MS];
-        r->risky_margin_gib = fastest->figure[SWEEP_MEMORY_MARGIN_GIB];
-        r->risky_probability = fastest->figure[SWEEP_FIT_PROBABILITY];
-        r->risky_is_tight = fastest->fits == SP_FITS_TIGHT;
-        snprintf(r->risky_layout, sizeof r->risky_layout, "tp %d, cp %d, pp %d, dp %d, %s",
-                 fastest->degree[0], fastest->degree[1], fastest->degree[2], fastest->degree[3],
-                 fastest->schedule);
-    }
-}
-
-// The strategy at the layout that serves it best; what it takes in the stated one is known.
+// What the strategy takes in the stated layout is known.
 static sp_status evaluate_best(const compare_args *args, const comparison *cmp, compared *r,
                                sp_error *err)
 {
-    const sp_evaluate_options options_of_row = {.allocator_peak = true,
-                                                .threads = cli_threads(args->jobs)};
-    const char *name = r->name;
-    const sweep_layouts_options options_of_search = {.strategies = &name,
-                                                     .strategy_count = 1,
-                                                     .within_stack = !args->any_schedule,
-                                                     .strategies_stated = true,
-                                                     .threads = cli_threads(args->jobs),
-                                                     .quiet = args->common.quiet};
-    sweep_layouts layouts;
-    sp_scenario scenario;
-    r->stated_ms = r->status == SP_OK && !sp_result_is_oom(&r->result)
-                       ? sp_result_iteration_ms(&r->result)
-                       : (double)NAN;
+    const cli_best_question question = {.root = cmp->root,
+                                        .scenario = &cmp->scenario,
+                                        .batches = &cmp->batches,
+                                        .strategy = r->name,
+                                        .within_stack = !args->any_schedule,
+                                        .threads = cli_threads(args->jobs),
+                                        .quiet = args->common.quiet};
+    r->best.stated_ms = r->status == SP_OK && !sp_result_is_oom(&r->result)
+                            ? sp_result_iteration_ms(&r->result)
+                            : (double)NAN;
     sp_result_fini(&r->result);
     sp_error_clear(err);
-    sp_status status =
-        sweep_layouts_find(cmp->root, &cmp->scenario, &options_of_search, &layouts, err);
-    memcpy(r->of_status, layouts.of_status, sizeof r->of_status);
-    r->left_out = layouts.left_out;
-    if (status == SP_OK && layouts.ranked_count == 0 && layouts.stopped) {
-        status = sp_error_set(err, SP_ERR_STOPPED, "no layout that fits was found before the stop");
-    } else if (status == SP_OK && layouts.ranked_count == 0) {
-        status = sp_error_set(err, SP_ERR_INFEASIBLE, "no layout fits: %s", layouts.reason);
-    }
-    if (status == SP_OK && !layouts.stopped) {
-        status = sweep_layouts_refine(&options_of_search, cmp->scenario.source, &layouts, err);
-    }
-    // The best so far is evaluated all the same.
-    r->stopped = layouts.stopped || sp_stop_requested();
-    sp_stop_forget();
-    r->risky_ms = (double)NAN;
-    if (status == SP_OK) {
-        note_risky(&layouts, r);
-        json_t *document = sweep_layouts_document(&layouts, layouts.ranked[0]);
-        status = sp_scenario_from_json(document, cmp->scenario.source, NULL, 0, &scenario, err);
-        json_decref(document);
-        if (status == SP_OK) {
-            status = sp_evaluate(&scenario, &cmp->batches, &options_of_row, &r->result, err);
-            if (status == SP_OK) {
-                cli_layout_text(&r->result, &scenario, r->layout);
-                r->document = json_incref(scenario.resolved);
-            }
-            sp_scenario_fini(&scenario);
-        }
-    }
-    sweep_layouts_fini(&layouts);
-    return status;
+    return cli_best_layout(&question, &r->best, &r->result, err);
 }
 
 // A strategy or schedule that cannot serve the scenario is a row with its reason.
@@ -573,7 +195,7 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
     if (args->best_layout && (r->status == SP_OK || !sp_status_is_fatal(r->status))) {
         r->status = evaluate_best(args, cmp, r, err);
     }
-    cmp->stopped = cmp->stopped || r->status == SP_ERR_STOPPED || r->stopped;
+    cmp->stopped = cmp->stopped || r->status == SP_ERR_STOPPED || r->best.stopped;
     if (r->status == SP_ERR_STOPPED || (r->status != SP_OK && !sp_status_is_fatal(r->status))) {
         snprintf(r->reason, sizeof r->reason, "%s",
                  err->count > 0 ? err->message[0] : sp_status_text(r->status));
@@ -697,7 +319,7 @@ static void free_comparison(comparison *cmp)
 {
     for (int i = 0; cmp->rows != NULL && i < cmp->count; i++) {
         sp_result_fini(&cmp->rows[i].result);
-        json_decref(cmp->rows[i].document);
+        json_decref(cmp->rows[i].best.document);
     }
     sp_free(cmp->rows);
     sp_batches_fini(&cmp->batches);
@@ -739,16 +361,7 @@ static json_t *row_json(const comparison *cmp, const compared *r)
         sp_json_put(object, "lossless", json_boolean(lossless));
     }
     if (cmp->root != NULL) {
-        json_t *layouts = cli_statuses_json(r->of_status);
-        sp_json_put(layouts, "left_out", json_integer(r->left_out));
-        sp_json_add(object, SP_JSON("layouts", layouts),
-                    SP_JSON("layout", sp_json_text_or_null(r->layout)));
-        if (r->stopped) {
-            sp_json_put(object, "stopped", json_true());
-        }
-        sp_json_add(object, SP_JSON("stated_layout_ms", r->stated_ms),
-                    SP_JSON("tight_layout", sp_json_text_or_null(r->risky_layout)),
-                    SP_JSON("tight_layout_ms", r->risky_ms));
+        cli_best_add_json(&r->best, object);
     }
     return object;
 }
@@ -831,19 +444,12 @@ static void print_best_row(cli_table *row, const comparison *cmp, const compared
     cli_figure_cells(row, cli_figure_of_result, &r->result);
     cli_number_cell(row, "%.2fx", speedup(cmp, r));
     cli_figure_cells(row, cli_figure_of_result, &r->result);
-    cli_number_cell(row, "%.1f", r->stated_ms);
-    cli_number_cell(row, "%.2fx", r->stated_ms / sp_result_iteration_ms(&r->result));
+    cli_number_cell(row, "%.1f", r->best.stated_ms);
+    cli_number_cell(row, "%.2fx", r->best.stated_ms / sp_result_iteration_ms(&r->result));
     cli_figure_cells(row, cli_figure_of_result, &r->result);
-    cli_cell(row, "%s; %s%s", status_text(cmp, r, status), r->layout,
-             r->stopped ? "; search stopped" : "");
-    if (isfinite(r->risky_ms)) {
-        char risk[CLI_RISK] = "fits tightly";
-        if (!r->risky_is_tight) {
-            snprintf(risk, sizeof risk, "runs with probability %.2f", r->risky_probability);
-        }
-        printf("\n%18s %12.1f ms left out: %s (margin %.2f GiB by what PyTorch reserves); %s", "",
-               r->risky_ms, risk, r->risky_margin_gib, r->risky_layout);
-    }
+    cli_cell(row, "%s; %s%s", status_text(cmp, r, status), r->best.layout,
+             r->best.stopped ? "; search stopped" : "");
+    cli_best_print_risky(&r->best);
 }
 
 static void print_schedule_row(cli_table *row, const comparison *cmp, const compared *r)
@@ -882,7 +488,7 @@ static const char *idle_name(const comparison *cmp)
 }
 
 // Of more rows than people see, the first is the baseline and the fastest come next.
-static void order_rows(const comparison *cmp, const compared *order[MOST_COMPARED])
+static void order_rows(const comparison *cmp, const compared *order[CLI_MOST_COMPARED])
 {
     for (int i = 0; i < cmp->count; i++) {
         order[i] = &cmp->rows[i];
@@ -900,7 +506,7 @@ static void order_rows(const comparison *cmp, const compared *order[MOST_COMPARE
 static void print_rows(const comparison *cmp, const char *columns,
                        void (*print)(cli_table *row, const comparison *cmp, const compared *r))
 {
-    const compared *order[MOST_COMPARED];
+    const compared *order[CLI_MOST_COMPARED];
     cli_table table;
     order_rows(cmp, order);
     cli_table_begin(&table, columns, NULL, ROWS_SHOWN);
@@ -984,7 +590,7 @@ static void print_factors(const comparison *cmp)
         best = runs && speedup(cmp, r) > speedup(cmp, best) ? r : best;
     }
     double gain = base->status == SP_OK && base->result.lossless
-                      ? base->stated_ms / sp_result_iteration_ms(&base->result)
+                      ? base->best.stated_ms / sp_result_iteration_ms(&base->result)
                       : (double)NAN;
     if (best != base && isfinite(gain)) {
         printf("%s over %s in the scenario's layout: %.2fx, of the layout %.2fx (%s's gain) times "
@@ -1156,12 +762,12 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
     json_t *curve = NULL;
     sp_status status = read_comparison(args, path, cmp, err);
     if (status == SP_OK) {
-        const char *names[MOST_COMPARED];
+        const char *names[CLI_MOST_COMPARED];
         for (int i = 0; i < cmp->count; i++) {
             names[i] = cmp->rows[i].name;
         }
-        status = draw_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
-                                   cli_threads(args->jobs), &curve, err);
+        status = cli_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
+                                  cli_threads(args->jobs), &curve, err);
     }
     *exit_status = json_object_get(curve, "stopped") != NULL ? cli_exit_of_stop() : 0;
     if (status == SP_OK && args->common.json) {
@@ -1171,7 +777,7 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
     }
     if (status == SP_OK) {
         cli_print_headline(stdout, &cmp->scenario);
-        print_memory_curve(curve);
+        cli_print_memory_curve(curve);
         cli_print_idle_gpus(args->common.quiet, &cmp->scenario);
         cli_warn_all(args->common.quiet, NULL, json_object_get(curve, "warnings"));
     }
@@ -1182,7 +788,7 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
 // A setting that one row reads is of use in the comparison.
 static void keep_shared_warnings(comparison *cmp)
 {
-    sp_warnings *warnings[MOST_COMPARED];
+    sp_warnings *warnings[CLI_MOST_COMPARED];
     int count = 0;
     for (int i = 0; i < cmp->count; i++) {
         if (cmp->rows[i].status == SP_OK) {
@@ -1200,12 +806,12 @@ static void print_notes(const compare_args *args, const comparison *cmp)
     for (int i = 0; i < cmp->count; i++) {
         if (cmp->rows[i].status == SP_OK) {
             sp_warnings told = {.count = 0};
-            note_row(&cmp->rows[i].result, &told);
+            cli_note_row(&cmp->rows[i].result, &told);
             sp_warning_kinds_add(&kinds, &told);
             count++;
         }
     }
-    json_t *texts = row_warnings(&kinds, count);
+    json_t *texts = cli_row_warnings(&kinds, count);
     cli_warn_all(args->common.quiet || args->common.json, NULL, texts);
     json_decref(texts);
 }
@@ -1217,26 +823,15 @@ static sp_status emit_winner(const compare_args *args, const comparison *cmp, js
     const compared *best = NULL;
     for (int i = 0; args->emit != NULL && i < cmp->count; i++) {
         const compared *r = &cmp->rows[i];
-        bool fits = r->document != NULL && strcmp(status_of(r), "ok") == 0;
+        bool fits = r->best.document != NULL && strcmp(status_of(r), "ok") == 0;
         best = fits && (best == NULL ||
                         sp_result_iteration_ms(&r->result) < sp_result_iteration_ms(&best->result))
                    ? r
                    : best;
     }
-    if (best == NULL) {
-        return SP_OK;
-    }
-    sp_scenario scenario = {0};
-    json_t *document = json_deep_copy(best->document);
-    sp_status status =
-        sp_scenario_from_json(document, cmp->scenario.source, NULL, 0, &scenario, err);
-    if (status == SP_OK) {
-        bool quiet = args->common.quiet || args->common.json;
-        status = cli_emit(args->emit, &scenario, answer, quiet, err);
-    }
-    sp_scenario_fini(&scenario);
-    json_decref(document);
-    return status;
+    return best == NULL ? SP_OK
+                        : cli_best_emit(&best->best, args->emit, cmp->scenario.source, answer,
+                                        args->common.quiet || args->common.json, err);
 }
 
 static int run(const void *given, const cli_operands *operands)

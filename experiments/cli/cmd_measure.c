@@ -3,13 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "experiments/cli/cli.h"
@@ -17,6 +13,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/json.h"
+#include "sim/base/progress.h"
 
 enum {
     PATH_BYTES = 4096,
@@ -28,17 +25,17 @@ enum {
     STEPS = 4             // one to warm up, and the median of three
 };
 
-// The most seconds of one part, as tests/gpu/run.sh has them: about twice what
-// backends/cuda/README.md estimates. No figure of a GPU stands behind them yet.
+// The most seconds of one part: about twice what backends/cuda/README.md estimates. No figure of a
+// GPU stands behind them yet.
 #define CALIBRATION_S 150.0
 #define CASE_S 60.0
 #define LEAST_S 2.0 // no part begins with less
-#define WAIT_NS 20000000L
 
 typedef struct measure_args {
     cli_common common;
     const char *backend, *precision, *output;
     int64_t device, minutes, steps;
+    cli_list parts; // none: all
 } measure_args;
 
 typedef struct kit {
@@ -50,19 +47,13 @@ typedef struct kit {
     sp_set_profile profiles[SP_SET_PROFILES];
     int profile_count;
     double begin_s;
-    int missing; // parts that are not there
+    int missing;  // parts that are not there
+    int left_out; // of --part
 } kit;
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static double left_s(const kit *k)
 {
-    return 60.0 * (double)k->args->minutes - (now_s() - k->begin_s);
+    return 60.0 * (double)k->args->minutes - (sp_clock_s() - k->begin_s);
 }
 
 // A file that is written again, which sp_input_open() would guard.
@@ -75,87 +66,6 @@ static sp_status read_own(const char *path, json_t **document, sp_error *err)
     sp_status status = sp_json_read_stream(file, MOST_BYTES, path, document, err);
     fclose(file);
     return status;
-}
-
-// ---- a process of this program ----
-
-typedef struct child {
-    int exit_status; // negative: ended by a signal, or not started
-    bool late;
-    double seconds;
-    char said[SP_ERROR_TEXT]; // its error, or its last line
-} child;
-
-static const char said_file[] = "said.txt";
-
-static void begin_child(const char *work, char *const argv[], bool shown, pid_t parent)
-{
-    int said = -1;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent && chdir(work) == 0) {
-        said = open(said_file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    }
-    if (said < 0 || (!shown && dup2(said, STDOUT_FILENO) < 0) || dup2(said, STDERR_FILENO) < 0) {
-        _exit(EXIT_FAILURE);
-    }
-    execv("/proc/self/exe", argv);
-    _exit(EXIT_FAILURE);
-}
-
-static void read_said(const char *work, char said[SP_ERROR_TEXT])
-{
-    char path[PATH_BYTES + sizeof said_file];
-    char line[LINE_BYTES];
-    bool told = false;
-    said[0] = '\0';
-    snprintf(path, sizeof path, "%s/%s", work, said_file);
-    FILE *lines = fopen(path, "r");
-    while (lines != NULL && fgets(line, sizeof line, lines) != NULL && !told) {
-        told = strncmp(line, "error: ", 7) == 0;
-        line[strcspn(line, "\n")] = '\0';
-        if (line[0] != '\0') {
-            snprintf(said, SP_ERROR_TEXT, "%.*s", SP_ERROR_TEXT - 1, told ? line + 7 : line);
-        }
-    }
-    if (lines != NULL) {
-        fclose(lines);
-    }
-}
-
-static child run_child(const char *work, char *const argv[], bool shown, double limit_s)
-{
-    child c = {.exit_status = -1};
-    double begin_s = now_s();
-    int status = 0;
-    pid_t parent = getpid();
-    cli_screen_flush();
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid == 0) {
-        begin_child(work, argv, shown, parent);
-    }
-    pid_t ended = 0;
-    while (pid > 0 && (ended = waitpid(pid, &status, WNOHANG)) == 0) {
-        const struct timespec wait = {.tv_nsec = WAIT_NS};
-        nanosleep(&wait, NULL);
-        if (!c.late && now_s() - begin_s > limit_s) {
-            c.late = true;
-            kill(pid, SIGKILL);
-        }
-    }
-    c.seconds = now_s() - begin_s;
-    if (pid < 0 || ended < 0) {
-        snprintf(c.said, sizeof c.said, "cannot begin: %s", strerror(errno));
-    } else if (c.late) {
-        snprintf(c.said, sizeof c.said, "ended after %.0f s", c.seconds);
-    } else if (WIFEXITED(status)) {
-        c.exit_status = WEXITSTATUS(status);
-        read_said(work, c.said);
-    } else {
-        snprintf(c.said, sizeof c.said, "ended by signal %d (%s)", WTERMSIG(status),
-                 strsignal(WTERMSIG(status)));
-    }
-    return c;
 }
 
 // Splits words between spaces in place, behind `count` that are there.
@@ -209,10 +119,28 @@ static sp_status end_part(kit *k, const sp_measured_part *part, const part_comma
     return sp_measurement_write(k->measurement, k->args->output, err);
 }
 
+// Has the part's name, or one of the words of its command, one of the texts of --part?
+static bool is_wanted(const kit *k, const part_command *command)
+{
+    const cli_list *parts = &k->args->parts;
+    bool wanted = parts->count == 0;
+    for (int p = 0; p < parts->count && !wanted; p++) {
+        wanted = strstr(command->name, parts->items[p]) != NULL;
+        for (int w = 1; command->argv[w] != NULL && !wanted; w++) {
+            wanted = strstr(command->argv[w], parts->items[p]) != NULL;
+        }
+    }
+    return wanted;
+}
+
 static sp_status run_part(kit *k, const part_command *command, sp_error *err)
 {
     sp_measured_part part = {.name = command->name, .quick = command->quick};
     if (sp_measurement_has(k->measurement, command->name, command->quick)) {
+        return SP_OK;
+    }
+    if (!is_wanted(k, command)) {
+        k->left_out++;
         return SP_OK;
     }
     double left = left_s(k);
@@ -220,7 +148,9 @@ static sp_status run_part(kit *k, const part_command *command, sp_error *err)
         part.status = "not reached";
         return end_part(k, &part, command, err);
     }
-    child c = run_child(k->work, command->argv, false, fmin(left, command->limit_s));
+    const cli_child child = {
+        .folder = k->work, .argv = command->argv, .limit_s = fmin(left, command->limit_s)};
+    cli_ended c = cli_run_child(&child);
     bool good = c.exit_status == 0 || (command->negative && c.exit_status == 1);
     part.status = good ? "ok" : c.late ? "over time" : "failed";
     part.seconds = c.seconds;
@@ -306,7 +236,8 @@ static sp_status make_plans(kit *k, sp_error *err)
                      ".",
                      "--quiet",
                      NULL};
-    child c = run_child(k->work, words, false, left_s(k));
+    const cli_child child = {.folder = k->work, .argv = words, .limit_s = left_s(k)};
+    cli_ended c = cli_run_child(&child);
     // 1: a case has no plan, or runs out of memory.
     if (c.exit_status != 0 && c.exit_status != 1) {
         return sp_error_set(err, SP_ERR_CONTENT, "%s: no plans: %s", k->set, c.said);
@@ -391,7 +322,11 @@ static int compare(kit *k, sp_error *err)
         return cli_fail(err);
     }
     cli_print_warnings(k->args->common.quiet, &warnings);
-    child c = run_child(k->work, words, !k->args->common.json, (double)INFINITY);
+    const cli_child child = {.folder = k->work,
+                             .argv = words,
+                             .shown = !k->args->common.json,
+                             .limit_s = (double)INFINITY};
+    cli_ended c = cli_run_child(&child);
     if (c.exit_status != 0 && c.exit_status != 1) {
         sp_error_set(err, SP_ERR_CONTENT, "%s: not compared: %s", k->args->output, c.said);
         return cli_fail(err);
@@ -502,7 +437,7 @@ static int run(const void *given, const cli_operands *operands)
     sp_precision precision;
     json_t *set = NULL;
     char path[SP_DATA_PATH];
-    kit k = {.args = args, .backend = args->backend, .begin_s = now_s()};
+    kit k = {.args = args, .backend = args->backend, .begin_s = sp_clock_s()};
     if (args->output == NULL) {
         return cli_usage_error(&cli_cmd_measure, "'measure' needs -o FILE");
     }
@@ -532,6 +467,9 @@ static int run(const void *given, const cli_operands *operands)
                  "parts that failed or were not reached: %d; the same call tries them again",
                  k.missing);
     }
+    if (status == SP_OK && k.left_out > 0) {
+        cli_warn(args->common.quiet, "parts that --part leaves out: %d", k.left_out);
+    }
     if (exit_status <= 1 && args->common.json) {
         json_incref(k.measurement);
         int printed = cli_print_json(k.measurement);
@@ -556,6 +494,9 @@ static const cli_option measure_options[] = {
                     "fp64, fp32 or bf16 (default: fp32 where the device has it, else bf16)"),
     CLI_INT_OPTION("minutes", "N", measure_args, minutes, 1, 600,
                    "time for all parts (default 10); with less than 5 calibrations are quick ones"),
+    CLI_TEXT_OPTION(CLI_LIST, 0, "part", "TEXT", measure_args, parts,
+                    "only parts with TEXT in their name or command, such as calibrate, virtual, "
+                    "wall or 03-zb; may be repeated"),
     CLI_INT_OPTION("steps", "N", measure_args, steps, 1, CLI_MOST_STEPS,
                    "steps of each case; of several the first warms up (default 4)"),
     CLI_COMMON_OPTIONS(measure_args),
@@ -565,6 +506,7 @@ static const cli_option measure_options[] = {
 static const char *const measure_examples[] = {
     "slimpack measure -o h200.measured.json",
     "slimpack measure -o h200.measured.json --minutes 2",
+    "slimpack measure -o h200.measured.json --part 1of4 --part wall",
     "slimpack measure experiments/validate_host.json --backend host -o host.measured.json",
     NULL,
 };
@@ -582,11 +524,13 @@ const cli_command cli_cmd_measure = {
         "given; a profile that it names NAME-1ofN is measured on one of N partitions of the "
         "GPU.\n\nEvery part is a process with a time limit, and FILE is written after each: what "
         "fails or is cut off costs itself alone, and the same call, with the same SET and options "
-        "but for --minutes, goes on with what is missing. Parts run in the folder FILE.work, which "
+        "but for --minutes and --part, goes on with what is missing. Parts run in the folder "
+        "FILE.work, which "
         "goes at the end. The exit "
         "status is 1 where a part is missing or a bound of SET is missed.\n\n'slimpack validate "
         "SET --backend NAME --executed FILE' compares a file again, "
-        "with what the program predicts now by the profiles in it.",
+        "with what the program predicts now by the profiles in it; 'slimpack calibrate --measured "
+        "FILE' takes the profiles out.",
     CLI_RUNS(run, measure_args, measure_options, measure_examples),
     .defaults = &measure_defaults,
 };

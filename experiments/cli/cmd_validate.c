@@ -142,9 +142,8 @@ static int validate_measurement(const validate_args *args)
     json_t *measurement = NULL;
     sp_warnings warnings = {0};
     sp_status status = sp_json_read_file(args->executed, 0, &measurement, &err);
-    status = status == SP_OK ? cli_temporary_folder(folder, sizeof folder, &err) : status;
+    status = status == SP_OK ? sp_work_folder_make_temporary(folder, sizeof folder, &err) : status;
     bool made = status == SP_OK;
-    status = made ? sp_work_folder_make(folder, &err) : status;
     status = status == SP_OK
                  ? sp_measurement_unpack(measurement, args->executed, folder, &warnings, &err)
                  : status;

@@ -1,17 +1,12 @@
 // Errors, results as JSON and numbers are printed here; files and pictures are written, and an end
 // of the program by a signal leaves no part of them behind.
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/types.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "experiments/cli/cli.h"
@@ -173,21 +168,11 @@ sp_status cli_write_file(const char *path, cli_writer write, const void *what, s
 enum {
     FOLDER_BYTES = 1024,
     FILE_BYTES = FOLDER_BYTES + 16,
-    SAID_BYTES = 256,  // of what gnuplot says
-    NOT_STARTED = 127, // exit status of the child when gnuplot could not be started
 };
 
 // gnuplot runs shell commands that file names and the data hold ("| command", "< command"). It
 // works in a folder of our own, on files of these names.
 static const char data_name[] = "data";
-static const char said_name[] = "said";
-
-// The folder in use, its files and gnuplot, for a signal handler. One picture is drawn at a time.
-static struct {
-    char folder[FOLDER_BYTES];
-    char files[3][FILE_BYTES];
-    _Atomic pid_t child;
-} drawing;
 
 // The script in the first folder of the program that has it; the last one's name where none has.
 static void script_path(const char *name, char path[SP_DATA_PATH])
@@ -207,43 +192,10 @@ static const char *picture_name(const char *path)
                                        : "picture.png";
 }
 
-static void draw_in(const char *folder, const char *settings, const char *script)
-{
-    int said = -1;
-    if (chdir(folder) == 0) {
-        said = open(said_name, O_WRONLY | O_CREAT, 0600);
-    }
-    if (said < 0) {
-        _exit(EXIT_FAILURE);
-    }
-    dup2(said, STDOUT_FILENO);
-    dup2(said, STDERR_FILENO);
-    execlp("gnuplot", "gnuplot", "-e", settings, script, (char *)NULL);
-    _exit(NOT_STARTED);
-}
-
 static const char *name_file(const char *folder, const char *name, char file[FILE_BYTES])
 {
     snprintf(file, FILE_BYTES, "%s/%s", folder, name);
     return file;
-}
-
-// The last line that gnuplot has written, which tells what was wrong.
-static void read_said(const char *folder, char said[SAID_BYTES])
-{
-    char line[SAID_BYTES];
-    char file[FILE_BYTES];
-    snprintf(said, SAID_BYTES, "no message");
-    FILE *lines = fopen(name_file(folder, said_name, file), "r");
-    while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
-        line[strcspn(line, "\n")] = '\0';
-        if (line[strspn(line, " ^\t")] != '\0') {
-            memcpy(said, line, sizeof line);
-        }
-    }
-    if (lines != NULL) {
-        fclose(lines);
-    }
 }
 
 static sp_status run_gnuplot(const char *folder, const char *name, const char *path, sp_error *err)
@@ -253,28 +205,18 @@ static sp_status run_gnuplot(const char *folder, const char *name, const char *p
     script_path(name, script);
     snprintf(settings, sizeof settings, "datafile='%s'; outfile='%s'", data_name,
              picture_name(path));
-    pid_t child = fork();
-    if (child == 0) {
-        draw_in(folder, settings, script);
-    }
-    int status = 0;
-    atomic_store(&drawing.child, child);
-    bool ended = child > 0 && waitpid(child, &status, 0) > 0;
-    atomic_store(&drawing.child, 0);
-    if (!ended) {
-        return sp_error_set(err, SP_ERR_IO, "%s: cannot start gnuplot: %s", path, strerror(errno));
-    }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_STARTED) {
+    char *words[] = {"gnuplot", "-e", settings, script, NULL};
+    const cli_child child = {
+        .folder = folder, .program = words[0], .argv = words, .limit_s = (double)INFINITY};
+    cli_ended ended = cli_run_child(&child);
+    if (ended.exit_status == CLI_NOT_STARTED) {
         return sp_error_set(err, SP_ERR_IO, "%s: gnuplot is not installed (Debian: gnuplot-nox)",
                             path);
     }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        char said[SAID_BYTES];
-        read_said(folder, said);
-        return sp_error_set(err, SP_ERR_IO, "%s: gnuplot could not draw it with %s: %s", path,
-                            script, said);
-    }
-    return SP_OK;
+    return ended.exit_status == 0
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_IO, "%s: gnuplot could not draw it with %s: %s", path,
+                              script, ended.said);
 }
 
 // gnuplot (5.4) does not say that a disk was full: what begins as PNG, SVG or PDF must end as that
@@ -332,59 +274,23 @@ sp_status cli_plot_check(const char *path, sp_error *err)
     return sp_output_check(path, err);
 }
 
-sp_status cli_temporary_folder(char *folder, size_t bytes, sp_error *err)
-{
-    const char *parent = getenv("TMPDIR");
-    int length = snprintf(folder, bytes, "%s/slimpack-XXXXXX",
-                          parent != NULL && parent[0] != '\0' ? parent : "/tmp");
-    if (length >= (int)bytes) {
-        return sp_error_system(err, folder, ENAMETOOLONG);
-    }
-    return mkdtemp(folder) != NULL ? SP_OK : sp_error_system(err, folder, errno);
-}
-
-static sp_status make_folder(const char *path, sp_error *err)
-{
-    const char *const names[] = {data_name, said_name, picture_name(path)};
-    char *folder = drawing.folder;
-    sp_status status = cli_temporary_folder(folder, sizeof drawing.folder, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        name_file(folder, names[i], drawing.files[i]);
-    }
-    return SP_OK;
-}
-
-static void abandon_drawing(void)
-{
-    pid_t child = atomic_load(&drawing.child);
-    if (child > 0 && kill(child, SIGKILL) == 0) {
-        waitpid(child, NULL, 0); // it could make a file that stays
-    }
-    for (size_t i = 0; i < sizeof drawing.files / sizeof drawing.files[0]; i++) {
-        unlink(drawing.files[i]);
-    }
-    rmdir(drawing.folder);
-}
-
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
                    sp_error *err)
 {
-    const char *folder = drawing.folder;
+    char folder[FOLDER_BYTES];
+    char data[FILE_BYTES];
     sp_status status = cli_plot_check(path, err);
     if (status == SP_OK && cli_ends_in(path, ".dat")) {
         return cli_write_file(path, write, what, err);
     }
-    status = status == SP_OK ? make_folder(path, err) : status;
+    status = status == SP_OK ? sp_folder_make_temporary(folder, sizeof folder, err) : status;
     if (status != SP_OK) {
         return status;
     }
-    status = cli_write_file(drawing.files[0], write, what, err);
+    status = cli_write_file(name_file(folder, data_name, data), write, what, err);
     status = status == SP_OK ? run_gnuplot(folder, script, path, err) : status;
     status = status == SP_OK ? take_picture(folder, path, err) : status;
-    abandon_drawing();
+    sp_folder_remove(folder);
     return status;
 }
 
@@ -408,12 +314,6 @@ sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
 }
 
 // ---- ends by signals ----
-
-void cli_abandon_outputs(void)
-{
-    sp_outputs_abandon();
-    abandon_drawing();
-}
 
 void cli_end(int signal_number)
 {

@@ -754,6 +754,26 @@ void cli_add_unused(json_t *result, const sp_scenario *scenario, sp_run_kind run
     cli_add_warnings_json(result, &unused);
 }
 
+void cli_note_row(const sp_result *result, sp_warnings *warnings)
+{
+    sp_warnings_add_all(warnings, &result->warnings, result->oom_diagnosis);
+    for (int i = 0; i < result->uncalibrated_count; i++) {
+        sp_warnings_add(warnings, CLI_UNCALIBRATED "%s", result->uncalibrated[i]);
+    }
+}
+
+json_t *cli_row_warnings(sp_warning_kinds *kinds, int count)
+{
+    json_t *texts = json_array();
+    for (size_t k = 0; k < kinds->count; k++) {
+        const sp_warning_kind *kind = &kinds->kind[k];
+        json_array_append_new(
+            texts, sp_warning_kind_json(kind, count, kind->results < count ? "rows" : NULL));
+    }
+    sp_free(kinds->kind);
+    return texts;
+}
+
 void cli_print_notes(bool quiet, const sp_result *result)
 {
     cli_print_warnings(quiet, &result->warnings);

@@ -1,12 +1,10 @@
 #include "experiments/execution/measurement.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -167,6 +165,23 @@ static sp_status check_form(const json_t *measurement, const char *source, sp_er
     return SP_OK;
 }
 
+sp_status sp_measurement_profiles(const json_t *measurement, const char *source, json_t **profiles,
+                                  sp_error *err)
+{
+    const char *key;
+    json_t *profile;
+    sp_status status = check_form(measurement, source, err);
+    *profiles = json_object_get(measurement, "profiles");
+    json_object_foreach (*profiles, key, profile) {
+        const char *name = json_string_value(json_object_get(profile, "name"));
+        if (status == SP_OK && (name == NULL || !is_plain_name(name))) {
+            status = sp_error_in(err, SP_ERR_CONTENT, source, key,
+                                 "expected a profile whose name a file may have");
+        }
+    }
+    return status;
+}
+
 sp_status sp_measurement_check(const json_t *measurement, const char *source,
                                const json_t *expected, sp_error *err)
 {
@@ -303,30 +318,13 @@ sp_status sp_measurement_unpack(const json_t *measurement, const char *source, c
     return status == SP_OK ? write_each(results, folder, ".result.json", err) : status;
 }
 
-static void remove_files(const char *folder)
-{
-    DIR *directory = opendir(folder);
-    const struct dirent *entry;
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        char path[PATH_BYTES];
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            name_file(folder, entry->d_name, "", path, NULL) == SP_OK) {
-            unlink(path);
-        }
-    }
-    if (directory != NULL) {
-        closedir(directory);
-    }
-    rmdir(folder);
-}
-
 void sp_work_folder_remove(const char *folder)
 {
     char profiles[PATH_BYTES];
     if (name_file(folder, profiles_folder, "", profiles, NULL) == SP_OK) {
-        remove_files(profiles);
+        sp_folder_remove(profiles);
     }
-    remove_files(folder);
+    sp_folder_remove(folder);
 }
 
 sp_status sp_work_folder_make(const char *folder, sp_error *err)
@@ -342,10 +340,23 @@ sp_status sp_work_folder_make(const char *folder, sp_error *err)
     } else {
         (void)rmdir(folder);
     }
-    if (mkdir(folder, 0700) != 0 || mkdir(profiles, 0700) != 0) {
-        return sp_error_system(err, folder, errno);
+    status = sp_folder_make(folder, err);
+    return status == SP_OK ? sp_folder_make(profiles, err) : status;
+}
+
+sp_status sp_work_folder_make_temporary(char *folder, size_t bytes, sp_error *err)
+{
+    char profiles[PATH_BYTES];
+    sp_status status = sp_folder_make_temporary(folder, bytes, err);
+    if (status != SP_OK) {
+        return status;
     }
-    return SP_OK;
+    status = name_file(folder, profiles_folder, "", profiles, err);
+    status = status == SP_OK ? sp_folder_make(profiles, err) : status;
+    if (status != SP_OK) {
+        sp_folder_remove(folder);
+    }
+    return status;
 }
 
 sp_status sp_work_folder_use(const char *folder, sp_error *err)

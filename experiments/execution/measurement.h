@@ -67,9 +67,17 @@ sp_status sp_measurement_write(const json_t *document, const char *path, sp_erro
 sp_status sp_measurement_unpack(const json_t *measurement, const char *source, const char *folder,
                                 sp_warnings *warnings, sp_error *err);
 
+// Its profiles by the names that its set has for them, which belong to it; each has a name of its
+// own that a file may have. Content errors: it is no measurement.
+sp_status sp_measurement_profiles(const json_t *measurement, const char *source, json_t **profiles,
+                                  sp_error *err);
+
 // Makes a folder with a folder `profiles` in it, in place of an empty one or of one like it that
-// was left there. SP_ERR_IO: a folder with other files is there, which stays.
+// was left there; a signal that ends the program takes it away. SP_ERR_IO: a folder with other
+// files is there, which stays.
 sp_status sp_work_folder_make(const char *folder, sp_error *err);
+// One under $TMPDIR, or /tmp, of a new name, which it writes to folder[bytes].
+sp_status sp_work_folder_make_temporary(char *folder, size_t bytes, sp_error *err);
 // Removes it with its files, and theirs in `profiles`.
 void sp_work_folder_remove(const char *folder);
 

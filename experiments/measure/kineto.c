@@ -8,12 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <zlib.h>
 
 #include "experiments/measure/traced_op.h"
 #include "sim/base/alloc.h"
-#include "sim/base/files.h"
+#include "sim/base/unpack.h"
 
 enum {
     BUFFER = 1 << 20,
@@ -31,14 +29,13 @@ static const int64_t most_span_ns = INT64_C(10000000000000);
 typedef enum text_state { TEXT_GOES_ON, TEXT_CUT, TEXT_WRONG } text_state;
 
 typedef struct text {
-    gzFile file; // NULL: all of it is in the buffer
+    FILE *file; // NULL: all of it is in the buffer
     const char *path;
     sp_error *err;
     char *own; // the buffer of a file
     const char *buffer;
     size_t next, count;
     long line, column; // of the buffer's first byte, both from 1
-    bool is_packed_cut;
     text_state state;
 } text;
 
@@ -79,29 +76,23 @@ static bool fail_content(text *t, const char *what)
 
 static bool refill(text *t)
 {
-    int code;
     if (t->file == NULL || t->state != TEXT_GOES_ON) {
         return false;
     }
     find_place(t, &t->line, &t->column);
-    t->next = t->count = 0;
-    int count = gzread(t->file, t->own, BUFFER);
-    const char *reason = gzerror(t->file, &code);
-    // What a cut file has in whole blocks comes before its end is told.
-    t->is_packed_cut = code == Z_BUF_ERROR;
-    if (count < 0 && code != Z_BUF_ERROR) {
-        long line = t->line;
+    t->next = 0;
+    t->count = fread(t->own, 1, BUFFER, t->file);
+    // What a cut file has comes before its end, and so does that of a damaged one.
+    if (t->count == 0 && ferror(t->file) != 0 && errno != ENODATA) {
         t->state = TEXT_WRONG;
-        if (code == Z_ERRNO) {
+        if (errno != EBADMSG) {
             (void)sp_error_system(t->err, t->path, errno);
         } else {
             (void)sp_error_set(t->err, SP_ERR_CONTENT,
-                               "%s: damaged gzip file, from line %ld of what it holds on: %s",
-                               t->path, line, reason);
+                               "%s: damaged gzip file, from line %ld of what it holds on", t->path,
+                               t->line);
         }
-        return false;
     }
-    t->count = count > 0 ? (size_t)count : 0;
     return t->count > 0;
 }
 
@@ -1056,22 +1047,13 @@ sp_status sp_kineto_read(const char *path, sp_kineto *trace, sp_error *err)
     FILE *file;
     sp_error own = {0};
     err = err != NULL ? err : &own;
-    sp_status status = sp_input_open(path, &file, err);
+    sp_status status = sp_unpacked_open(path, &file, err);
     if (status != SP_OK) {
         return status;
     }
-    int descriptor = dup(fileno(file));
-    gzFile packed = descriptor >= 0 ? gzdopen(descriptor, "rb") : NULL;
-    if (packed == NULL) {
-        status = sp_error_system(err, path, errno);
-        (void)(descriptor >= 0 ? close(descriptor) : 0);
-        (void)fclose(file);
-        return status;
-    }
-    (void)gzbuffer(packed, 1U << 18);
     reader *r = sp_calloc(1, sizeof *r);
     char *buffer = sp_malloc(BUFFER);
-    r->text = (text){.file = packed,
+    r->text = (text){.file = file,
                      .path = path,
                      .err = err,
                      .own = buffer,
@@ -1081,7 +1063,6 @@ sp_status sp_kineto_read(const char *path, sp_kineto *trace, sp_error *err)
     status = read_trace(r, path, trace, err);
     sp_free(r);
     sp_free(buffer);
-    (void)gzclose_r(packed);
     (void)fclose(file);
     return status;
 }

@@ -5,18 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <zlib.h>
 
 #include "sim/base/alloc.h"
-#include "sim/base/files.h"
 #include "sim/base/json.h"
+#include "sim/base/unpack.h"
 
 enum {
     FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
     QUOTED = 48,
     KNOWN = 512,
-    UNPACKED_AT_ONCE = 65536,
     ROWS_AT_ONCE = 4 * REPORT_MOST_ROWS
 };
 
@@ -437,47 +434,6 @@ static bool ends_in(const char *path, const char *ending)
     return last != NULL && strcmp(last, ending) == 0;
 }
 
-// A copy of what a file holds uncompressed, which goes with its stream.
-static sp_status unpack(const char *path, FILE *packed, FILE **plain, sp_error *err)
-{
-    char bytes[UNPACKED_AT_ONCE];
-    int descriptor = dup(fileno(packed));
-    gzFile from = descriptor >= 0 ? gzdopen(descriptor, "rb") : NULL;
-    FILE *to = tmpfile();
-    int count = from != NULL && to != NULL ? 1 : -1;
-    int reason = errno;
-    bool written = true;
-    while (count > 0 && written) {
-        count = gzread(from, bytes, sizeof bytes);
-        written = count <= 0 || fwrite(bytes, 1, (size_t)count, to) == (size_t)count;
-        reason = written ? reason : errno;
-    }
-    if (to != NULL && written && fflush(to) != 0) {
-        written = false;
-        reason = errno;
-    }
-    sp_status status = SP_OK;
-    if (from == NULL || to == NULL || !written) {
-        status = sp_error_system(err, path, reason);
-    }
-    // It is this call that tells of a stream that ends early.
-    if (from != NULL && gzclose_r(from) != Z_OK) {
-        count = -1;
-    } else if (from == NULL && descriptor >= 0) {
-        (void)close(descriptor);
-    }
-    if (status == SP_OK && count < 0) {
-        status = sp_error_set(err, SP_ERR_CONTENT, "%s: not a whole gzip file", path);
-    }
-    if (status != SP_OK && to != NULL) {
-        (void)fclose(to);
-    } else if (status == SP_OK) {
-        rewind(to);
-        *plain = to;
-    }
-    return status;
-}
-
 static sp_status open_input(report_input *input, sp_error *err)
 {
     if (ends_in(input->path, ".pftrace")) {
@@ -487,16 +443,15 @@ static sp_status open_input(report_input *input, sp_error *err)
                             input->path);
     }
     FILE *file;
-    sp_status status = sp_input_open(input->path, &file, err);
-    if (status == SP_OK && ends_in(input->path, ".gz")) {
-        FILE *packed = file;
-        status = unpack(input->path, packed, &file, err);
-        (void)fclose(packed);
-    }
+    sp_status status = sp_unpacked_open(input->path, &file, err);
     if (status != SP_OK) {
         return status;
     }
     status = report_input_read(input, file, err);
+    if (ferror(file) != 0 && getc(file) == EOF && (errno == ENODATA || errno == EBADMSG)) {
+        sp_error_clear(err);
+        status = sp_error_set(err, SP_ERR_CONTENT, "%s: not a whole gzip file", input->path);
+    }
     fclose(file);
     return status;
 }

@@ -1,7 +1,8 @@
-#define _XOPEN_SOURCE 700 // realpath()
+#define _GNU_SOURCE // realpath(), getdents64()
 
 #include "sim/base/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -286,7 +287,7 @@ void sp_output_use_standard(int descriptor)
     standard_output = descriptor;
 }
 
-// Names of unfinished files, for a signal handler.
+// Names of unfinished files and of folders, for a signal handler.
 static _Atomic(char *) parts[MOST_PARTS];
 
 static void note_part(char *part)
@@ -309,12 +310,72 @@ static void forget_part(char *part)
     }
 }
 
+// The files of a folder and the folder, by calls that are safe in a signal handler, as readdir() is
+// not.
+static void remove_folder(const char *folder)
+{
+    _Alignas(struct dirent64) char entries[4096];
+    ssize_t bytes;
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (descriptor >= 0 && (bytes = getdents64(descriptor, entries, sizeof entries)) > 0) {
+        for (ssize_t e = 0; e < bytes;) {
+            const struct dirent64 *entry = (const void *)&entries[e];
+            unlinkat(descriptor, entry->d_name, 0); // leaves folders as they are
+            e += entry->d_reclen;
+        }
+    }
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+    rmdir(folder);
+}
+
 void sp_outputs_abandon(void)
 {
+    for (int pass = 0; pass < 2; pass++) { // a folder goes when those in it have gone
+        for (int i = 0; i < MOST_PARTS; i++) {
+            const char *part = atomic_load(&parts[i]);
+            if (part != NULL && unlink(part) != 0) {
+                remove_folder(part);
+            }
+        }
+    }
+}
+
+sp_status sp_folder_make(const char *folder, sp_error *err)
+{
+    char *kept = sp_strdup(folder);
+    if (mkdir(folder, 0700) != 0) {
+        sp_free(kept);
+        return failed(folder, errno, err);
+    }
+    note_part(kept);
+    return SP_OK;
+}
+
+sp_status sp_folder_make_temporary(char *folder, size_t bytes, sp_error *err)
+{
+    const char *parent = getenv("TMPDIR");
+    int length = snprintf(folder, bytes, "%s/slimpack-XXXXXX",
+                          parent != NULL && parent[0] != '\0' ? parent : "/tmp");
+    if (length >= (int)bytes) {
+        return failed(folder, ENAMETOOLONG, err);
+    }
+    if (mkdtemp(folder) == NULL) {
+        return failed(folder, errno, err);
+    }
+    note_part(sp_strdup(folder));
+    return SP_OK;
+}
+
+void sp_folder_remove(const char *folder)
+{
+    remove_folder(folder);
     for (int i = 0; i < MOST_PARTS; i++) {
-        const char *part = atomic_load(&parts[i]);
-        if (part != NULL) {
-            unlink(part);
+        char *part = atomic_load(&parts[i]);
+        if (part != NULL && strcmp(part, folder) == 0) {
+            forget_part(part);
+            sp_free(part);
         }
     }
 }

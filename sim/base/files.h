@@ -49,8 +49,17 @@ sp_status sp_output_close(sp_output *out, sp_status written, sp_error *err);
 // A command may take minutes: says before what sp_output_open() would, and changes nothing.
 sp_status sp_output_check(const char *path, sp_error *err);
 
-// Takes away what unfinished outputs have left; safe in a signal handler that ends the program.
+// Takes away what unfinished outputs have left, and folders; safe in a signal handler that ends the
+// program.
 void sp_outputs_abandon(void);
+
+// Makes a folder for this process to work in, which sp_outputs_abandon() takes away with its files.
+// Folders in it are made by calls of their own.
+sp_status sp_folder_make(const char *folder, sp_error *err);
+// One under $TMPDIR, or /tmp, of a new name, which it writes to folder[bytes].
+sp_status sp_folder_make_temporary(char *folder, size_t bytes, sp_error *err);
+// Removes a folder, made by these or not, with its files; folders in it stay, and then it does.
+void sp_folder_remove(const char *folder);
 
 // Standard output as an output is this descriptor from now on (1 at first).
 void sp_output_use_standard(int descriptor);

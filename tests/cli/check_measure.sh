@@ -38,6 +38,20 @@ cmp first table || complain "--executed FILE compares otherwise"
 "$program" report first.json -o page.html -q
 expect "status of a page" 0 "$?"
 expect "cases on the page" 2 "$(grep -o '"group": *"g"' page.html | wc -l)"
+# Its profiles go to files by the names of their own.
+mkdir profiles
+expect "profiles that are taken out" profiles/host-fp32.json "$("$program" calibrate --measured first.json -o profiles 2>said)"
+grep -q 'host-fp32.json is of a quick calibration' said || complain "no word of the quick calibration"
+"$program" validate set.json --backend host --executed first.json --set profile=profiles/host-fp32.json >table
+cmp first table || complain "the profile that was taken out predicts otherwise"
+rm -r profiles
+# Parts by their name or command: no others run, and a later call goes on.
+measure set.json -o parts.json --part calibrate --part 'virtual'
+expect "parts that were named" "host 01-packed " "$(parts ok)"
+grep -q 'parts that --part leaves out: 1' said || complain "no word of what was left out"
+expect "rows of parts that were named" 1 "$(grep -c ' exact$' table)"
+measure set.json -o parts.json --part 02-on
+expect "the part that was left" "02-on-the-wall " "$(parts ok)"
 # A quick calibration is repeated where there is time for a whole one; a part that failed runs again.
 sed 's/"name":"case 01-packed","status":"ok"/"name":"case 01-packed","status":"failed"/' first.json >m.json
 measure set.json -o m.json
@@ -51,12 +65,26 @@ for tenths in 2 10 30; do
     sleep "$((tenths / 10)).$((tenths % 10))"
     kill -TERM $child
     wait $child
+    expect "folders after $tenths tenths of a second" "" "$(find . -name '*.work')"
     [ ! -e k.json ] || "$program" validate set.json --backend host --executed k.json >/dev/null 2>&1
     case $? in 0 | 1 | 70) ;; *) complain "no measurement after $tenths tenths of a second: $?" ;; esac
 done
 measure set.json -o k.json
 expect "status after a kill" 0 "$?"
-expect "folders that stay" "" "$(find . -name '*.work')"
+# Ended while it waits for its set: nothing stays of the folder in which a file is compared.
+mkfifo pipe
+mkdir temporary
+TMPDIR=$work/temporary "$program" validate pipe --backend host --executed first.json >/dev/null 2>&1 &
+child=$!
+until [ -e temporary/slimpack-*/01-packed.result.json ]; do
+    kill -0 $child || break
+    sleep 0.01
+done
+expect "files in the folder of a comparison" 1 "$(find temporary -name host.json | wc -l)"
+kill -TERM $child
+wait $child
+expect "status of a comparison that was ended" 143 "$?"
+expect "folders of a comparison that was ended" "" "$(ls temporary)"
 
 # A case that the backend refuses, and a profile of a partition, which the CPU has not.
 sed 's/{"name": "on the wall".*}}/{"name": "sinks", "set": {"model.attention_sinks": true}}, {"name": "part", "clock": "wall", "set": {"profile": "host-1of2"}}/' set.json >other.json
@@ -90,6 +118,10 @@ refuse 'this is a profile' validate set.json --backend host --executed "$source/
 sed 's,"01-packed":,"../evil":,' first.json >evil.json
 refuse "results: '../evil' is no name" validate set.json --backend host --executed evil.json
 head -c 2000 first.json >half.json
+refuse 'half.json:' calibrate --measured half.json -o .
+sed 's,"name":"host-fp32","name":"../evil",' first.json >evil.json
+refuse 'host: expected a profile whose name' calibrate --measured evil.json -o .
+refuse 'this is a set of steps' calibrate --measured set.json -o .
 refuse 'half.json:' validate set.json --backend host --executed half.json
 refuse 'first.json: steps: is another' measure set.json --backend host -o first.json
 sed 's/"version":"[^"]*"/"version":"0.0"/' first.json >older.json
@@ -108,9 +140,9 @@ until [ -e two.json.work/set.json ]; do
     sleep 0.01
 done
 refuse "two.json.work: another 'slimpack measure' works there" measure set.json --backend host --steps 2 -o two.json
+[ -e two.json.work/set.json ] || complain "the later call took the folder of the first"
 kill -TERM $child
 wait $child
-[ -e two.json.work/set.json ] || complain "the later call took the folder of the first"
 # A folder of somebody's, where the parts would run.
 mkdir x.json.work
 echo mine >x.json.work/notes

@@ -34,6 +34,11 @@ sed 's/trace\.json\.gz/trace.json/g' packed_trace.html | cmp - plain_trace.html 
 head -c 2000 trace.json.gz >cut.json.gz
 expect "a trace that is cut short" "error: cut.json.gz: not a whole gzip file" \
     "$("$program" report cut.json.gz -o cut.html 2>&1)"
+# All of the trace is there, but not the sum at the end that says so.
+head -c -4 trace.json.gz >cut.json.gz
+expect "a trace without its end" "error: cut.json.gz: not a whole gzip file" "$("$program" report cut.json.gz -o cut.html 2>&1)"
+{ head -c 1000 trace.json.gz && head -c 64 /dev/zero && tail -c +1065 trace.json.gz; } >cut.json.gz
+expect "a trace that is damaged" "error: cut.json.gz: not a whole gzip file" "$("$program" report cut.json.gz -o cut.html 2>&1)"
 [ -e cut.html ] && complain "a page of a trace that is cut short"
 expect "a name that was protocol buffers" "error: --trace: 'trace.pftrace': a trace is JSON, which Perfetto opens as well: \
 'trace.json.gz' is written compressed" "$("$program" simulate scenario.json --trace trace.pftrace 2>&1)"

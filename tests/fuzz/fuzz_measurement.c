@@ -42,6 +42,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         note(root);
     }
     sp_error_clear(&err);
+    json_t *taken = NULL;
+    if (sp_measurement_profiles(root, "fuzz", &taken, &err) == SP_OK) {
+        const char *key;
+        json_t *profile;
+        json_object_foreach (taken, key, profile) {
+            SP_ASSERT(strchr(json_string_value(json_object_get(profile, "name")), '/') == NULL);
+        }
+    }
+    sp_error_clear(&err);
     if (sp_set_profiles(json_object_get(root, "set"), "fuzz", profiles, &count, &err) == SP_OK) {
         SP_ASSERT(count > 0 && count <= SP_SET_PROFILES);
         for (int p = 0; p < count; p++) {

@@ -34,9 +34,8 @@ static const command commands[] = {
     {"kernels_test", " [CASE]", gpu_kernels_test},
     {"kernels_bench", "", gpu_kernels_bench},
     {"products", " PLAN...", gpu_products},
-    {"gaps", " FOLDER", gpu_gaps},
-    {"memory", " FOLDER", gpu_memory},
-    {"calibrate", " FOLDER [PARTITIONS]", gpu_calibrate},
+    {"gaps", " FILE", gpu_gaps},
+    {"memory", " FILE", gpu_memory},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

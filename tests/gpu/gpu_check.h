@@ -16,7 +16,6 @@ int gpu_kernels_bench(int argc, char **argv);
 int gpu_products(int argc, char **argv);
 int gpu_gaps(int argc, char **argv);
 int gpu_memory(int argc, char **argv);
-int gpu_calibrate(int argc, char **argv);
 
 // Tests by cases, each of which prints one JSON line. Each of several cases runs in a process of
 // its own, for a minute at most; with SP_GPU_ONE_PROCESS in the environment all run in one, for

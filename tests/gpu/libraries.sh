@@ -3,6 +3,8 @@
 # all that those need, pkg-config) into an archive (20 MB as .tar.xz), on a machine that has them.
 # libraries.sh unpack ARCHIVE FOLDER: unpacks it on a machine of the same kind of processor that has
 # none, and prints the variables to set there for cmake and for what is built.
+# libraries.sh find: prints those by which CUDA is found, and cuDNN, NCCL and cuBLASLt where they came
+# with Python's packages rather than with the toolkit.
 set -eu
 
 modules_of() { # MODULE...: those and all that they require
@@ -18,7 +20,7 @@ pack() { # ARCHIVE
     archive=$(realpath "$1")
     list=$(mktemp)
     trap 'rm -f "$list"' EXIT
-    for package in jansson igraph zlib gsl openblas; do
+    for package in jansson igraph zlib gsl openblas yaml-0.1; do
         for module in $(modules_of $package | sort -u); do
             echo "$(pkg-config --variable=pcfiledir "$module")/$module.pc"
         done
@@ -26,9 +28,9 @@ pack() { # ARCHIVE
             find "$folder" -name '*.h'
         done
     done >"$list"
-    printf '#include <%s>\n' jansson.h jansson_config.h gsl/gsl_multifit_nlinear.h gsl/gsl_linalg.h glpk.h zlib.h |
-        cc -x c -M - | tr ' ' '\n' | grep -E '/(jansson|gsl|glpk|zlib|zconf)[^ ]*\.h$' >>"$list"
-    for library in jansson igraph z gsl gslcblas openblas glpk; do
+    printf '#include <%s>\n' jansson.h jansson_config.h gsl/gsl_multifit_nlinear.h gsl/gsl_linalg.h glpk.h zlib.h yaml.h |
+        cc -x c -M - | tr ' ' '\n' | grep -E '/(jansson|gsl|glpk|zlib|zconf|yaml)[^ ]*\.h$' >>"$list"
+    for library in jansson igraph z gsl gslcblas openblas glpk yaml; do
         named=$(cc -print-file-name=lib$library.so)
         [ -e "$named" ] || named=$(pkg-config --variable=libdir $library)/lib$library.so
         echo "$named"
@@ -52,13 +54,40 @@ unpack() { # ARCHIVE FOLDER
     blas=$(dirname "$(find "$root" -name libopenblas.so)")
     cat <<VARIABLES
 export PKG_CONFIG=$root/usr/bin/pkg-config PKG_CONFIG_SYSROOT_DIR=$root
-export PKG_CONFIG_LIBDIR=$libraries/pkgconfig CMAKE_PREFIX_PATH=$root/usr
+export PKG_CONFIG_LIBDIR=$libraries/pkgconfig CMAKE_PREFIX_PATH=$root/usr\${CMAKE_PREFIX_PATH:+:\$CMAKE_PREFIX_PATH}
 export LD_LIBRARY_PATH=$libraries:$blas\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 VARIABLES
 }
 
+# Newer wheels put all of CUDA's libraries, cuBLASLt among them, into cu13.
+python_folders() {
+    python3 - 2>/dev/null <<'PYTHON' || true
+import glob, importlib.util
+spec = importlib.util.find_spec("nvidia")
+for root in list(spec.submodule_search_locations) if spec else []:
+    for name in ("cudnn", "nccl", "cu13"):
+        for folder in glob.glob(root + "/" + name):
+            print(folder)
+PYTHON
+}
+
+find_cuda() {
+    cuda=${CUDA_HOME:-/usr/local/cuda}
+    libraries=$cuda/lib64:$cuda/lib
+    headers=
+    for folder in $(python_folders); do
+        libraries=$libraries:$folder/lib
+        headers=$headers:$folder
+    done
+    cat <<VARIABLES
+export PATH=\$PATH:$cuda/bin LD_LIBRARY_PATH=\${LD_LIBRARY_PATH:+\$LD_LIBRARY_PATH:}$libraries
+export CMAKE_PREFIX_PATH=\${CMAKE_PREFIX_PATH:-}$headers
+VARIABLES
+}
+
 case ${1:-} in
+find) find_cuda ;;
 pack) pack "$2" ;;
 unpack) unpack "$2" "$3" ;;
-*) echo "usage: libraries.sh pack ARCHIVE | unpack ARCHIVE FOLDER" >&2 && exit 2 ;;
+*) echo "usage: libraries.sh pack ARCHIVE | unpack ARCHIVE FOLDER | find" >&2 && exit 2 ;;
 esac

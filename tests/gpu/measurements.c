@@ -1,25 +1,21 @@
-// Measurements of slimpack on a GPU machine: gaps between actions, a profile, products in an
-// executor, kernels bound by memory.
-#include <dirent.h>
-#include <errno.h>
+// Measurements of slimpack on a GPU machine: gaps between actions, products in an executor, kernels
+// bound by memory. Each that has a bound fails where that is missed (backends/cuda/README.md).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backends/api/device.h"
 #include "backends/cuda/calibration.h"
-#include "backends/cuda/multi_process.h"
 #include "backends/record/result.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
-#include "sim/cost/profile.h"
 #include "sim/scenario/scenario.h"
 #include "tests/gpu/device_memory.h"
 #include "tests/gpu/gpu_check.h"
 #include "tests/gpu/plan_request.h"
 #include "tests/gpu/products.h"
 
-enum { PATH_BYTES = 1024, NONE = 77 };
+enum { NONE = 77 };
 
 static int fail(const char *command, const char *what, const sp_error *err)
 {
@@ -29,20 +25,17 @@ static int fail(const char *command, const char *what, const sp_error *err)
 
 // ---- gaps ----
 
-// gpu_check gaps FOLDER: of every result in FOLDER (NAME.result.json of slimpack run --record) of a
-// step in pipeline stages side by side (the wall clock, two ranks or more, no other parallelism):
-// how long ranks were idle between two of their own actions although what the second reads was
-// there (sp_measured_step_idle), by the stamps around their kernels. Prints a line for each;
-// `share` is that of the idlest rank in the time of the step. What is idle inside an action is part
-// of its time. Exit status: 0 some were looked at, 1 a result cannot be read, 2 wrong usage, 77
-// there are none.
-static int is_result(const struct dirent *entry)
-{
-    static const char ending[] = ".result.json";
-    size_t length = strlen(entry->d_name);
-    return length > sizeof ending &&
-           strcmp(entry->d_name + length - (sizeof ending - 1), ending) == 0;
-}
+// gpu_check gaps FILE: of every result in FILE (of slimpack measure) of a step in pipeline stages
+// side by side (the wall clock, two ranks or more, no other parallelism): how long ranks were idle
+// between two of their own actions although what the second reads was there
+// (sp_measured_step_idle), by the stamps around their kernels. Prints a line for each; `share` is
+// that of the idlest rank in the time of the step. What is idle inside an action is part of its
+// time. Exit status: 0 some were looked at, 1 a result cannot be read or a share of a step in four
+// stages is above MOST_GAPS, 2 wrong usage, 77 there are none.
+#define MOST_GAPS 0.02
+
+// Looks at a case; false: there is nothing to look at in it. `missed`: it is beyond its bound.
+typedef bool look_fn(const char *name, const sp_result_file *file, bool *missed);
 
 static bool is_looked_at(const sp_result_file *file)
 {
@@ -51,7 +44,7 @@ static bool is_looked_at(const sp_result_file *file)
            l->tp * l->cp * l->dp == 1 && !l->vocab_parallel;
 }
 
-static void print_gaps(const char *name, const sp_result_file *file)
+static bool print_gaps(const char *name, const sp_result_file *file)
 {
     const sp_measured_step *step = &file->batches[0].step;
     int64_t *idle_ns = sp_calloc(step->timeline.rank_count, sizeof *idle_ns);
@@ -61,30 +54,33 @@ static void print_gaps(const char *name, const sp_result_file *file)
         worst = idle_ns[r] > idle_ns[worst] ? r : worst;
     }
     double step_ns = (double)step->timeline.iteration_ns;
+    double share = (double)idle_ns[worst] / step_ns;
+    int pp = file->plans.plans[0].layout.pp;
     printf("{\"gaps\":\"%s\",\"pp\":%d,\"rank\":%zu,\"actions\":%zu,\"idle_us\":%.3f,"
            "\"step_us\":%.3f,\"share\":%.6f}\n",
-           name, file->plans.plans[0].layout.pp, worst, step->timeline.ranks[worst].count,
-           1e-3 * (double)idle_ns[worst], 1e-3 * step_ns, (double)idle_ns[worst] / step_ns);
+           name, pp, worst, step->timeline.ranks[worst].count, 1e-3 * (double)idle_ns[worst],
+           1e-3 * step_ns, share);
     sp_free(idle_ns);
+    return pp == 4 && share > MOST_GAPS;
 }
 
-static bool look_at_gaps(const char *name, const sp_result_file *file)
+static bool look_at_gaps(const char *name, const sp_result_file *file, bool *missed)
 {
-    if (is_looked_at(file)) {
-        print_gaps(name, file);
-    }
-    return is_looked_at(file);
+    bool looked = is_looked_at(file);
+    *missed = looked && print_gaps(name, file);
+    return looked;
 }
 
-// gpu_check memory FOLDER: of every result there, the memory that the device saw beside what the
+// gpu_check memory FILE: of every result there, the memory that the device saw beside what the
 // executor counted, which the prediction meets; the constants of context and libraries apart. The
 // last line has the mean of the errors' sizes over all cases. Exit status as that of gaps.
 enum { MOST_CASES = 256 };
 static device_memory cases[MOST_CASES];
 static int case_count;
 
-static bool look_at_memory(const char *name, const sp_result_file *file)
+static bool look_at_memory(const char *name, const sp_result_file *file, bool *missed)
 {
+    *missed = false;
     const json_t *batch = json_array_get(json_object_get(file->document, "batches"), 0);
     device_memory *m = &cases[case_count];
     if (file->status != SP_OK || case_count == MOST_CASES ||
@@ -101,60 +97,52 @@ static bool look_at_memory(const char *name, const sp_result_file *file)
     return true;
 }
 
-// Counts what was looked at.
-static sp_status look_at(const char *folder, const char *name,
-                         bool (*look)(const char *name, const sp_result_file *file), int *count,
+// Takes the result over. Counts what was looked at.
+static sp_status look_at(const char *name, json_t *result, look_fn *look, int *count, bool *missed,
                          sp_error *err)
 {
-    char path[2 * PATH_BYTES];
-    json_t *root = NULL;
     sp_scenario scenario = {0};
     sp_result_file file;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    sp_status status = sp_json_read_file(path, 0, &root, err);
+    const json_t *plan = json_object_get(json_object_get(result, "request"), "plan");
+    sp_status status =
+        sp_scenario_from_json(json_object_get(plan, "scenario"), name, NULL, 0, &scenario, err);
     if (status != SP_OK) {
+        json_decref(result);
         return status;
     }
-    const json_t *plan = json_object_get(json_object_get(root, "request"), "plan");
-    status =
-        sp_scenario_from_json(json_object_get(plan, "scenario"), path, NULL, 0, &scenario, err);
-    if (status != SP_OK) {
-        json_decref(root);
-        return status;
-    }
-    status = sp_result_json_read(root, path, &scenario.layout, &file, err);
+    status = sp_result_json_read(result, name, &scenario.layout, &file, err);
     if (status == SP_OK) {
-        *count += look(name, &file);
+        *count += look(name, &file, missed);
         sp_result_file_fini(&file);
     }
     sp_scenario_fini(&scenario);
     return status;
 }
 
-static int look_at_all(int argc, char **argv,
-                       bool (*look)(const char *name, const sp_result_file *file))
+static int look_at_all(int argc, char **argv, look_fn *look)
 {
-    struct dirent **entries;
+    sp_error err = {0};
+    json_t *measurement = NULL;
+    const char *name;
+    json_t *result;
     int count = 0;
     bool failed = false;
     if (argc != 2) {
-        fprintf(stderr, "gpu_check %s FOLDER\n", argv[0]);
+        fprintf(stderr, "gpu_check %s FILE\n", argv[0]);
         return 2;
     }
-    int files = scandir(argv[1], &entries, is_result, alphasort);
-    if (files < 0) {
-        fprintf(stderr, "%s: %s: %s\n", argv[0], argv[1], strerror(errno));
-        return 2;
+    if (sp_json_read_file(argv[1], 0, &measurement, &err) != SP_OK) {
+        return fail(argv[0], "", &err);
     }
-    for (int i = 0; i < files; i++) {
-        sp_error err = {0};
-        if (look_at(argv[1], entries[i]->d_name, look, &count, &err) != SP_OK) {
-            fprintf(stderr, "%s: %s\n", argv[0], err.message[0]);
-            failed = true;
+    json_object_foreach (json_object_get(measurement, "results"), name, result) {
+        sp_error own = {0};
+        bool missed = false;
+        if (look_at(name, json_incref(result), look, &count, &missed, &own) != SP_OK) {
+            failed = fail(argv[0], "", &own) != 0;
         }
-        free(entries[i]);
+        failed = failed || missed;
     }
-    free(entries);
+    json_decref(measurement);
     return failed ? 1 : count == 0 ? NONE : 0;
 }
 
@@ -173,89 +161,14 @@ int gpu_memory(int argc, char **argv)
     return status;
 }
 
-// ---- a profile ----
-
-// gpu_check calibrate FOLDER [PARTITIONS]: measures the first GPU, or one of as many partitions of
-// it beside busy others, and writes FOLDER/NAME.json, a profile named after it; the same as
-// `slimpack calibrate --backend cuda`, from the backend alone. Started as several processes with a
-// GPU each (torchrun --no-python --nproc-per-node 8 gpu_check calibrate FOLDER) it times NCCL's
-// collectives too, and the first process writes. Exit status: 0 written, 1 failed, 2 wrong usage,
-// 77 no GPU. Of a partition less is measured: what it is beside the whole.
-#define LIMIT_S 40.0
-#define PARTITION_LIMIT_S 20.0
-
-typedef struct output {
-    char file[SP_PROFILE_PATH];
-    int written;
-} output;
-
-// What is cut off leaves what it has measured.
-static void write_file(void *context, const json_t *document)
-{
-    output *o = context;
-    o->written = json_dump_file(document, o->file, JSON_INDENT(2) | JSON_REAL_PRECISION(5));
-}
-
-int gpu_calibrate(int argc, char **argv)
-{
-    gpu_test t;
-    sp_error err = {0};
-    char *end = "";
-    long partitions = argc == 3 ? strtol(argv[2], &end, 10) : 1;
-    if (argc < 2 || argc > 3 || *end != '\0' || partitions < 1 ||
-        partitions > SP_I_CUDA_MOST_PLACES) {
-        fprintf(stderr, "gpu_check calibrate FOLDER [PARTITIONS]\n");
-        return 2;
-    }
-    const int missing = gpu_start_command(&t);
-    if (missing != 0) {
-        return missing;
-    }
-    json_t *document;
-    sp_profile profile;
-    sp_i_place place;
-    char name[64];
-    output o = {.written = 0};
-    const sp_calibration_request request = {.part = write_file,
-                                            .part_context = &o,
-                                            .precision = SP_BF16,
-                                            .seed = 1,
-                                            .limit_s = partitions > 1 ? PARTITION_LIMIT_S : LIMIT_S,
-                                            .partitions = (int)partitions};
-    if (sp_i_place_read(getenv, &place, &err) != SP_OK) {
-        return fail("calibrate", "", &err);
-    }
-    sp_i_cuda_profile_name(t.info.name, (int)partitions, name, sizeof name);
-    snprintf(o.file, sizeof o.file, "%s/%s.json", argv[1], name);
-    if (sp_i_cuda_calibrate(0, &request, &document, &err) != SP_OK) {
-        return fail("calibrate", "", &err);
-    }
-    if (place.rank > 0) {
-        json_decref(document);
-        return 0;
-    }
-    // What cannot be read back is no profile.
-    sp_status status = sp_profile_from_json(document, "the profile", &profile, &err);
-    if (status == SP_OK) {
-        sp_profile_fini(&profile);
-    }
-    write_file(&o, document);
-    json_decref(document);
-    if (o.written != 0) {
-        fprintf(stderr, "calibrate: cannot write %s\n", o.file);
-        return 1;
-    }
-    printf("%s\n", o.file);
-    return status == SP_OK ? 0 : fail("calibrate", "", &err);
-}
-
 // ---- products ----
 
 // gpu_check products PLAN...: executes six steps of each plan (one batch, one rank) on the first
 // GPU and times every product where it stands, between the executor's other kernels, and then
 // cuBLASLt alone at the same shapes. Prints a line for each shape; `ratio` is alone over in the
-// executor: the share of the library's own rate that the executor reaches. Exit status: 0 timed, 1
-// failed, 2 wrong usage, 77 no GPU.
+// executor: the share of the library's own rate that the executor reaches, LEAST_PRODUCTS or more.
+// Exit status: 0 timed, 1 failed or a share is less, 2 wrong usage, 77 no GPU.
+#define LEAST_PRODUCTS 0.9
 enum { STEPS = 6 };
 // Of device time, for each shape alone.
 #define BUDGET_S 0.03
@@ -295,8 +208,10 @@ static sp_status time_plan(const char *path, const sp_i_cuda_device *device,
     return status;
 }
 
-static void print_shapes(const char *path, int count)
+// Does each reach its share?
+static bool print_shapes(const char *path, int count)
 {
+    bool reached = true;
     static const char *const kinds[] = {"forward", "input gradient", "weight gradient"};
     const char *name = strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : path;
     for (int i = 0; i < count; i++) {
@@ -309,8 +224,10 @@ static void print_shapes(const char *path, int count)
                name, kinds[p->kind], (long long)p->tokens, (long long)p->in, (long long)p->out,
                s->times, 1e6 * s->executor_s, 1e6 * s->alone_s, 1e-12 * flops / s->alone_s,
                s->alone_s / s->executor_s);
+        reached = reached && s->alone_s / s->executor_s >= LEAST_PRODUCTS;
     }
     fflush(stdout);
+    return reached;
 }
 
 int gpu_products(int argc, char **argv)
@@ -319,6 +236,7 @@ int gpu_products(int argc, char **argv)
     sp_i_cublas_api cublas;
     sp_error err = {0};
     char reason[SP_I_CUDA_TEXT];
+    bool reached = true;
     if (argc < 2) {
         fprintf(stderr, "gpu_check products PLAN...\n");
         return 2;
@@ -336,16 +254,19 @@ int gpu_products(int argc, char **argv)
         if (time_plan(argv[i], &t.device, &cublas, &count, &err) != SP_OK) {
             return fail("products", argv[i], &err);
         }
-        print_shapes(argv[i], count);
+        reached = print_shapes(argv[i], count) && reached;
     }
-    return 0;
+    return reached ? 0 : 1;
 }
 
 // ---- kernels bound by memory ----
 
 // gpu_check kernels_bench: a layer's kernels that are bound by memory, as a calibration times them,
 // on larger tensors. Prints a line for each; `ratio` is the time of a copy that moves as many bytes
-// over the kernel's. Exit status: 0 timed, 1 failed, 77 no GPU.
+// over the kernel's, LEAST_OF_COPY or more. Exit status: 0 timed, 1 failed or a ratio is less, 77
+// no GPU.
+#define LEAST_OF_COPY 0.8
+#define LIMIT_S 40.0
 enum { KERNEL_TOKENS = 32768 };
 
 static sp_status time_kernels(sp_i_cuda_calibration *c, sp_error *err)
@@ -365,6 +286,7 @@ int gpu_kernels_bench(int argc, char **argv)
     sp_error err = {0};
     size_t i;
     const json_t *note;
+    bool reached = true;
     const int missing = gpu_start_command(&t);
     if (missing != 0) {
         return missing;
@@ -383,16 +305,17 @@ int gpu_kernels_bench(int argc, char **argv)
     status = status == SP_OK ? time_kernels(&c, &err) : status;
     json_array_foreach (json_object_get(c.extra, "elements"), i, note) {
         if (json_integer_value(json_object_get(note, "tokens")) * 4 > c.most_tokens) {
+            double ratio = json_number_value(json_object_get(note, "copy_ratio"));
+            reached = reached && ratio >= LEAST_OF_COPY;
             printf("{\"bench\": \"cuda_kernels\", \"device\": \"%s\", \"kernel\": \"%s\", "
                    "\"median_us\": %.3f, \"rate\": %.2f, \"unit\": \"GB/s\", \"limit\": "
                    "\"copy\", \"ratio\": %.3f}\n",
                    t.info.name, json_string_value(json_object_get(note, "name")),
                    json_number_value(json_object_get(note, "us")),
-                   json_number_value(json_object_get(note, "gb_per_s")),
-                   json_number_value(json_object_get(note, "copy_ratio")));
+                   json_number_value(json_object_get(note, "gb_per_s")), ratio);
         }
     }
     json_decref(c.document);
     json_decref(c.extra);
-    return status == SP_OK ? 0 : fail("kernels_bench", "", &err);
+    return status != SP_OK ? fail("kernels_bench", "", &err) : reached ? 0 : 1;
 }

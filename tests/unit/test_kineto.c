@@ -209,6 +209,15 @@ TEST(gzip_is_read_and_its_cut_is_told)
     for (size_t i = 0; i < cut.span_count; i++) {
         assert_int_equal(cut.spans[i].start_ns, plain.spans[i].start_ns);
     }
+    // A block that is another one.
+    memset(bytes + count / 2, 0xff, 64);
+    to = fopen("damaged.json.gz", "wb");
+    assert_int_equal(fwrite(bytes, 1, count, to), count);
+    fclose(to);
+    sp_kineto damaged;
+    sp_error err = {0};
+    assert_int_equal(sp_kineto_read("damaged.json.gz", &damaged, &err), SP_ERR_CONTENT);
+    assert_non_null(strstr(err.message[0], "damaged.json.gz: damaged gzip file, from line "));
     sp_free(bytes);
     sp_kineto_fini(&cut);
     sp_kineto_fini(&packed);

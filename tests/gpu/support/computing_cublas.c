@@ -275,6 +275,32 @@ static void compute_later(void *context)
     sp_free(l);
 }
 
+// Memory of a matrix: one range, or with gaps between its columns one for each.
+static size_t add_matrix(stream_range *ranges, const layout *of, const void *data, bool writes)
+{
+    size_t element = of->type == CUDA_R_32F ? sizeof(float) : sizeof(sp_bf16);
+    bool whole = (uint64_t)of->stride == of->rows;
+    size_t count = whole ? 1 : of->columns;
+    for (size_t i = 0; i < count; i++) {
+        ranges[i] = (stream_range){.begin = (const char *)data + i * (size_t)of->stride * element,
+                                   .bytes = of->rows * (whole ? of->columns : 1) * element,
+                                   .writes = writes};
+    }
+    return count;
+}
+
+static void put_product(cudaStream_t stream, later *l)
+{
+    const product *p = &l->p;
+    size_t most = p->la->columns + p->lb->columns + p->lc->columns;
+    stream_range *ranges = sp_malloc(most * sizeof *ranges);
+    size_t count = add_matrix(ranges, p->la, p->a, false);
+    count += add_matrix(&ranges[count], p->lb, p->b, false);
+    count += add_matrix(&ranges[count], p->lc, p->d, true);
+    stream_queue_put(stream, compute_later, l, ranges, count);
+    sp_free(ranges);
+}
+
 static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                const void *alpha, const void *a, cublasLtMatrixLayout_t a_desc,
                                const void *b, cublasLtMatrixLayout_t b_desc, const void *beta,
@@ -315,7 +341,7 @@ static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
     *l = (later){.layouts = {*la, *lb, *lc}};
     l->p = (product){*m, &l->layouts[0],        &l->layouts[1],       &l->layouts[2], a, b,
                      d,  *(const float *)alpha, *(const float *)beta, shape};
-    stream_queue_put(stream, compute_later, l);
+    put_product(stream, l);
     return CUBLAS_STATUS_SUCCESS;
 }
 

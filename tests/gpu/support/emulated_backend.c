@@ -87,6 +87,7 @@ void emulated_backend_free(sp_backend *backend)
     sp_emulated_skips = false;
     sp_emulated_put = NULL;
     stream_queue_reset();
+    assert_null(stream_queue_race());
     emulated_nothing_lives();
 }
 

@@ -27,6 +27,7 @@ typedef struct fake_cuda {
     size_t context_bytes; // that a green context takes
     unsigned sms, smallest, alignment;
     unsigned groups_less; // fewer groups than a split should give
+    int wait_dropped;     // which wait of a stream for an event is left out, from 1; 0: none
     int64_t tick_ns;      // that the clock goes on with every record of an event
     // ---- kept by the fake ----
     int live_blocks, live_streams, live_events, live_contexts, splits;
@@ -37,6 +38,7 @@ typedef struct fake_cuda {
     size_t taken_bytes;
     bool cleared;
     int records;      // of events
+    int waits;        // of streams for events
     fake_wait waited; // the last
     int64_t clock_ns; // recorded by events; a delay adds to it
     char log[FAKE_LOG];

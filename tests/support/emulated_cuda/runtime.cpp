@@ -11,7 +11,8 @@
 dim3 threadIdx(0, 0, 0), blockIdx, blockDim, gridDim;
 long sp_emulated_launches = -1;
 bool sp_emulated_skips;
-void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context);
+void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context,
+                        const stream_range *ranges, size_t count);
 
 namespace
 {
@@ -241,7 +242,8 @@ bool fails_now()
 } // namespace
 
 int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes, void *stream,
-                         const std::function<void()> &thread)
+                         const std::function<void()> &thread,
+                         const std::vector<stream_range> &ranges)
 {
     if (fails_now()) {
         return 1;
@@ -257,7 +259,7 @@ int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes, void
     }
     launch *made = new launch{grid, threads, shared_bytes, thread};
     if (sp_emulated_put != nullptr) {
-        sp_emulated_put(stream, run_later, made);
+        sp_emulated_put(stream, run_later, made, ranges.data(), ranges.size());
     } else {
         run_later(made);
     }

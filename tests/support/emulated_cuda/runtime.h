@@ -12,8 +12,11 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <type_traits>
+#include <vector>
 
 #include "kernels/cuda_kernels.h"
+#include "tests/gpu/support/stream_queue.h"
 
 #define __global__
 #define __device__
@@ -105,17 +108,41 @@ extern "C" bool sp_emulated_skips;
 
 // Takes the work of a launch, to be done once, at any later time; it frees its context. NULL:
 // kernels run when they are launched. C programs set it (tests/gpu/support/stream_queue.h).
-extern "C" void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context);
+extern "C" void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context,
+                                   const stream_range *ranges, size_t count);
 
 // Runs all threads of all blocks; returns 0, or 1 for a launch that no device takes.
 int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes, void *stream,
-                         const std::function<void()> &thread);
+                         const std::function<void()> &thread,
+                         const std::vector<stream_range> &ranges);
+
+// Memory that a kernel touches, by its arguments: what a pointer points to, which is written unless
+// it is const. Of a structure every word may be a pointer; whether it is written through is not
+// known, so that it counts as read, and what is no address meets no memory of others.
+template <class T> void sp_i_note_range(std::vector<stream_range> &ranges, const T &argument)
+{
+    if constexpr (std::is_pointer<T>::value) {
+        typedef typename std::remove_pointer<T>::type pointed;
+        if constexpr (std::is_object<pointed>::value) { // no function
+            ranges.push_back({argument, sizeof(pointed), !std::is_const<pointed>::value, true});
+        }
+    } else if constexpr (std::is_class<T>::value) {
+        for (size_t at = 0; at + sizeof(void *) <= sizeof(T); at += sizeof(void *)) {
+            const void *word;
+            memcpy(&word, reinterpret_cast<const unsigned char *>(&argument) + at, sizeof word);
+            ranges.push_back({word, 1, false, true});
+        }
+    }
+}
 
 template <class... Parameters, class... Arguments>
 int sp_i_launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
                 sp_cuda_stream stream, Arguments... arguments)
 {
-    return sp_i_emulated_launch(grid, threads, shared_bytes, stream, [=] { kernel(arguments...); });
+    std::vector<stream_range> ranges;
+    (sp_i_note_range(ranges, arguments), ...);
+    return sp_i_emulated_launch(
+        grid, threads, shared_bytes, stream, [=] { kernel(arguments...); }, ranges);
 }
 
 #endif

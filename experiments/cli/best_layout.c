@@ -1,0 +1,124 @@
+// The layout that serves a strategy best.
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "experiments/cli/cli.h"
+#include "sim/base/json.h"
+#include "sim/base/parallel.h"
+
+// Notes the fastest layout where it is faster than the best, which has the least time for its risk.
+static void note_risky(const sweep_layouts *layouts, cli_best *b)
+{
+    const sweep_trial *best = &layouts->ranked[0]->trial;
+    const sweep_trial *fastest = best;
+    for (int64_t i = 0; i < layouts->ranked_count; i++) {
+        const sweep_trial *d = &layouts->ranked[i]->trial;
+        fastest = sweep_whole_ms(d) < sweep_whole_ms(fastest) ? d : fastest;
+    }
+    if (fastest != best) {
+        b->risky_ms = fastest->figure[SWEEP_ITERATION_MS];
+        b->risky_margin_gib = fastest->figure[SWEEP_MEMORY_MARGIN_GIB];
+        b->risky_probability = fastest->figure[SWEEP_FIT_PROBABILITY];
+        b->risky_is_tight = fastest->fits == SP_FITS_TIGHT;
+        snprintf(b->risky_layout, sizeof b->risky_layout, "tp %d, cp %d, pp %d, dp %d, %s",
+                 fastest->degree[0], fastest->degree[1], fastest->degree[2], fastest->degree[3],
+                 fastest->schedule);
+    }
+}
+
+// Evaluates the best layout.
+static sp_status evaluate(const cli_best_question *q, const sweep_layouts *layouts, cli_best *b,
+                          sp_result *result, sp_error *err)
+{
+    const sp_evaluate_options options = {.allocator_peak = true, .threads = q->threads};
+    sp_scenario scenario;
+    json_t *document = sweep_layouts_document(layouts, layouts->ranked[0]);
+    sp_status status =
+        sp_scenario_from_json(document, q->scenario->source, NULL, 0, &scenario, err);
+    json_decref(document);
+    if (status != SP_OK) {
+        return status;
+    }
+    status = sp_evaluate(&scenario, q->batches, &options, result, err);
+    if (status == SP_OK) {
+        cli_layout_text(result, &scenario, b->layout);
+        b->document = json_incref(scenario.resolved);
+    }
+    sp_scenario_fini(&scenario);
+    return status;
+}
+
+sp_status cli_best_layout(const cli_best_question *q, cli_best *b, sp_result *result, sp_error *err)
+{
+    const sweep_layouts_options options = {.strategies = &q->strategy,
+                                           .strategy_count = 1,
+                                           .within_stack = q->within_stack,
+                                           .strategies_stated = true,
+                                           .threads = q->threads,
+                                           .quiet = q->quiet};
+    sweep_layouts layouts;
+    sp_status status = sweep_layouts_find(q->root, q->scenario, &options, &layouts, err);
+    memcpy(b->of_status, layouts.of_status, sizeof b->of_status);
+    b->left_out = layouts.left_out;
+    b->risky_ms = (double)NAN;
+    if (status == SP_OK && layouts.ranked_count == 0 && layouts.stopped) {
+        status = sp_error_set(err, SP_ERR_STOPPED, "no layout that fits was found before the stop");
+    } else if (status == SP_OK && layouts.ranked_count == 0) {
+        status = sp_error_set(err, SP_ERR_INFEASIBLE, "no layout fits: %s", layouts.reason);
+    }
+    if (status == SP_OK && !layouts.stopped) {
+        status = sweep_layouts_refine(&options, q->scenario->source, &layouts, err);
+    }
+    // The best so far is evaluated all the same.
+    b->stopped = layouts.stopped || sp_stop_requested();
+    sp_stop_forget();
+    if (status == SP_OK) {
+        note_risky(&layouts, b);
+        status = evaluate(q, &layouts, b, result, err);
+    }
+    sweep_layouts_fini(&layouts);
+    return status;
+}
+
+void cli_best_add_json(const cli_best *b, json_t *object)
+{
+    json_t *layouts = cli_statuses_json(b->of_status);
+    sp_json_put(layouts, "left_out", json_integer(b->left_out));
+    sp_json_add(object, SP_JSON("layouts", layouts),
+                SP_JSON("layout", sp_json_text_or_null(b->layout)));
+    if (b->stopped) {
+        sp_json_put(object, "stopped", json_true());
+    }
+    sp_json_add(object, SP_JSON("stated_layout_ms", b->stated_ms),
+                SP_JSON("tight_layout", sp_json_text_or_null(b->risky_layout)),
+                SP_JSON("tight_layout_ms", b->risky_ms));
+}
+
+void cli_best_print_risky(const cli_best *b)
+{
+    char risk[CLI_RISK] = "fits tightly";
+    if (!isfinite(b->risky_ms)) {
+        return;
+    }
+    if (!b->risky_is_tight) {
+        snprintf(risk, sizeof risk, "runs with probability %.2f", b->risky_probability);
+    }
+    printf("\n%18s %12.1f ms left out: %s (margin %.2f GiB by what PyTorch reserves); %s", "",
+           b->risky_ms, risk, b->risky_margin_gib, b->risky_layout);
+}
+
+sp_status cli_best_emit(const cli_best *b, const char *name, const char *source, json_t *answer,
+                        bool quiet, sp_error *err)
+{
+    sp_scenario scenario = {0};
+    json_t *document = json_deep_copy(b->document);
+    sp_status status = sp_scenario_from_json(document, source, NULL, 0, &scenario, err);
+    if (status == SP_OK) {
+        status = cli_emit(name, &scenario, answer, quiet, err);
+    }
+    sp_scenario_fini(&scenario);
+    json_decref(document);
+    return status;
+}
