@@ -77,7 +77,7 @@ void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, con
 // a group of their own.
 typedef struct held {
     double common, experts;
-    double products, expert_products; // of them weights of FP8 products
+    double products, expert_products; // of them weights of FP8 products, or in 4 bits
 } held;
 
 typedef struct replicas {
@@ -101,6 +101,8 @@ static held all_parameters(const sp_cost_model *cost, const sp_model *model, con
             dispatches ? (double)sp_footprint_product_weights(model, cost->layout, stages, n, true)
                        : 0.0;
         of.products = products - of.expert_products;
+    } else if (model->frozen_weights != SP_FROZEN_BF16) {
+        of.products = (double)sp_footprint_product_weights(model, cost->layout, stages, n, false);
     }
     return of;
 }
@@ -146,11 +148,21 @@ static double all_of(held parameters)
     return parameters.common + parameters.experts;
 }
 
-// Bytes in which parameters, `products` of them weights of FP8 products, go between ranks.
+// Bytes in which parameters, `products` of them weights of FP8 products or in 4 bits, go between
+// ranks.
 static double gathered_bytes(const sp_cost_model *cost, double parameters, double products)
 {
-    double saved = BYTES_BF16 - sp_fp8_gathered_bytes(&cost->memory.stack.precision);
+    double gathered = cost->model->frozen_weights != SP_FROZEN_BF16
+                          ? 0.5
+                          : sp_fp8_gathered_bytes(&cost->memory.stack.precision);
+    double saved = BYTES_BF16 - gathered;
     return parameters * BYTES_BF16 - products * saved;
+}
+
+static double all_gathered(const sp_cost_model *cost, held parameters)
+{
+    return gathered_bytes(cost, all_of(parameters),
+                          parameters.products + parameters.expert_products);
 }
 
 static const sp_group alone = {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1};
@@ -404,19 +416,20 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
     chain whole = chain_of(cost, timer, stage, true);
     chain of_layers = layers_of(&whole);
     const unit *last = unit_at(&whole, whole.count - 1);
-    double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
+    bool gathers = cost->layout->zero >= 3;
     double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     exchanged in_layer = layer_parameters(cost, sp_model_kind_of(cost->model, stage->first));
     exchanged in_stage = parameters_of(cost, cost->model, stage);
-    double in_layers = all_of(parameters_of(cost, cost->model, &layers).all);
+    exchanged in_layers = parameters_of(cost, cost->model, &layers);
     return (sp_sharded_stage){
-        .gather = all_units(&whole, true, all_of(in_stage.all) * gather_bytes),
-        .layers_gather = all_units(&of_layers, true, in_layers * gather_bytes),
+        .gather = all_units(&whole, true, gathers ? all_gathered(cost, in_stage.all) : 0.0),
+        .layers_gather =
+            all_units(&of_layers, true, gathers ? all_gathered(cost, in_layers.all) : 0.0),
         .scatter = all_units(&whole, false, all_of(in_stage.trained) * scatter_bytes),
-        .backward_bare_s = gather_bytes > 0.0 && whole.count > 0 ? last->gather_s : 0.0,
+        .backward_bare_s = gathers && whole.count > 0 ? last->gather_s : 0.0,
         .overlap_share = whole.overlap_share,
         .gathers_by = sp_collective_choice(&of_replicas, SP_ALL_GATHER, shards,
-                                           all_of(in_layer.all) * BYTES_BF16),
+                                           all_gathered(cost, in_layer.all)),
         .scatters_by = sp_collective_choice(&of_replicas, SP_REDUCE_SCATTER, shards,
                                             all_of(in_layer.trained) * scatter_bytes)};
 }
@@ -564,8 +577,7 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
             sp_collective_choice(timer, kind, shards, epilogue.reduce_bytes / counts.common);
     }
     if (zero == 1 || zero == 2) {
-        epilogue.gather_bytes = gathered_bytes(cost, all_of(parameters),
-                                               parameters.products + parameters.expert_products);
+        epilogue.gather_bytes = all_gathered(cost, parameters);
         epilogue.param_gather_ns = sp_i_cut_ns(gather_s(cost, timer, group, parameters, counts));
         epilogue.gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, shards,
                                                    epilogue.gather_bytes / counts.common);

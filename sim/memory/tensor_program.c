@@ -15,6 +15,7 @@ typedef struct layer_kind {
     sp_layer_adapters adapters[SP_LAYER_STEPS];
     sp_layer_set adapted[SP_LAYER_STEPS + 1];
     bool reads_input[SP_LAYER_STEPS]; // a weight gradient, by projection
+    int64_t copies[SP_LAYER_STEPS];   // in BF16 of a weight in 4 bits, by projection; 0: none
     int64_t gathered_parameters;      // of one layer, with ZeRO 3; 0: a rank holds them
     bool has_step[SP_LAYER_STEPS];
     sp_saved_tensor rows[SP_LAYER_TENSORS];
@@ -183,6 +184,13 @@ static void make_view(program_builder *b, sp_layer_tensor_id t, int32_t storage)
     }
 }
 
+// The BF16 copy of a projection's weight in 4 bits, which lasts as long as the product.
+static int32_t turn_back(program_builder *b, sp_layer_place step)
+{
+    int64_t bytes = b->of->copies[step];
+    return bytes > 0 ? allocate(b, "frozen weight in BF16", bytes) : SP_NO_TENSOR;
+}
+
 // A row-parallel projection gives its full width before the reduce-scatter.
 static int32_t project(program_builder *b, const char *name)
 {
@@ -343,6 +351,7 @@ static void run_adapters(program_builder *b, sp_layer_place step)
 
 static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
 {
+    int32_t copy = SP_NO_TENSOR;
     if (!b->of->has_step[step]) {
         return;
     }
@@ -356,6 +365,7 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         gather_keys(b, v);
         break;
     case SP_STEP_QKV:
+        copy = turn_back(b, step);
         project_qkv(b, v);
         break;
     case SP_STEP_QKV_ELEMENTWISE:
@@ -365,18 +375,21 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         attend(b);
         break;
     case SP_STEP_OUTPUT_REDUCE:
+        copy = turn_back(b, SP_STEP_OUTPUT);
         v->attention = project(b, "attention block output");
         make_all(b, b->of->made[step]);
         break;
     case SP_STEP_FC1:
     case SP_STEP_SHARED_FC1:
         make_all(b, b->of->made[step] & SP_LAYER_SET(SP_TENSOR_SHARED_INPUT_COPY));
+        copy = turn_back(b, step);
         project_fc1(b, mlp_of(step));
         break;
     case SP_STEP_SHARED_REDUCE:
         project_shared(b, v);
         break;
     case SP_STEP_FC2_REDUCE:
+        copy = turn_back(b, SP_STEP_FC2);
         v->mlp = project(b, "MLP output");
         make_all(b, b->of->made[step]);
         break;
@@ -395,6 +408,7 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
     default:
         make_all(b, b->of->made[step]);
     }
+    free_tensor(b, copy);
 }
 
 // The forward of one layer from its input to its output. A projection rebuilds the output of the
@@ -813,11 +827,13 @@ typedef struct layer_gradients {
 // input.
 static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
+    int32_t copy = turn_back(b, step);
     if (step == SP_STEP_OUTPUT || step == SP_STEP_STATE_OUT) {
         g->gradient = allocate_wide(b,
                                     step == SP_STEP_OUTPUT ? "gradient of the attention output"
                                                            : "gradient of the state's output",
                                     sp_layer_steps[step].inputs);
+        free_tensor(b, copy);
         make_weight_gradient(b, step);
         adapters_backward(b, step);
         release_gradient(b, g->behind);
@@ -838,6 +854,7 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
         make(b, m->fc2_input);
     }
     g->gradient = allocate_wide(b, "gradient of fc2's input", m->ffn);
+    free_tensor(b, copy);
     adapters_backward(b, step);
     if (!g->rebuilds) {
         make_weight_gradient(b, step);
@@ -903,7 +920,9 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     if (b->of->reads_input[step]) {
         rebuild(b, input);
     }
+    int32_t copy = turn_back(b, step);
     g->gradient = project_back(b, b->of->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
+    free_tensor(b, copy);
     make_weight_gradient(b, step);
     adapters_backward(b, step);
     release_gradient(b, g->outputs[0]);
@@ -1336,8 +1355,10 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
         kind->weights[s] = sp_model_is_frozen(alike)
                                ? BF16 * sp_layer_adapter_parameters(&kind->adapters[s])
                                : sp_footprint_weight(alike, layout, (sp_layer_place)s);
+        kind->copies[s] =
+            BF16 * sp_layer_frozen_of(alike, &kind->size.shard, (sp_layer_place)s).largest;
         kind->has_step[s] = sp_layer_has_step(alike, &sp_layer_steps[s]);
     }
     kind->gathered_parameters =
-        layout->zero >= 3 ? BF16 * sp_footprint_parameters(alike, layout, &one_layer, 1) : 0;
+        layout->zero >= 3 ? sp_footprint_gathered(alike, layout, &one_layer, 1) : 0;
 }

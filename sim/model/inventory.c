@@ -460,6 +460,21 @@ static void cast_operand(builder *b, sp_layer_place place, sp_pass pass,
     }
 }
 
+// A weight in 4 bits, whose product is then one in BF16, tensor by tensor.
+static void turn_back(builder *b, sp_layer_place place)
+{
+    const sp_layer_frozen of = sp_layer_frozen_of(b->model, &b->shard, place);
+    double weights = 0.0;
+    for (int t = 0; t < of.tensors; t++) {
+        weights += (double)of.weights[t];
+    }
+    if (of.tensors > 0) {
+        memory(b, "frozen weight to BF16", 0.0,
+               of.tensors * sp_4bit_kernels(b->model->frozen_weights))
+            ->bytes_fixed = weights * sp_4bit_turned_back_bytes(b->model->frozen_weights);
+    }
+}
+
 // Each expert sees its share of the tokens; what TP ranks all have works where the norms do.
 static void product(builder *b, sp_layer_place place, sp_pass pass)
 {
@@ -470,6 +485,7 @@ static void product(builder *b, sp_layer_place place, sp_pass pass)
     if (sp_layer_is_fp8(&sp_layer_steps[place], b->stack)) {
         cast_operand(b, place, pass, &shape);
     }
+    turn_back(b, place);
     sp_op *op = gemm(b, sp_layer_steps[place].forward, pass, shape.inputs, shape.outputs);
     op->is_qkv = place == SP_STEP_QKV;
     op->fp8 = sp_layer_is_fp8(&sp_layer_steps[place], b->stack);

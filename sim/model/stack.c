@@ -699,6 +699,11 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
            strcmp(stack->name, "megatron-deepspeed-2022") == 0;
 }
 
+bool sp_stack_lacks_4bit(const sp_stack *stack)
+{
+    return sp_stack_lacks_adapters(stack) || framework_of(stack) == BRIDGE;
+}
+
 bool sp_stack_recomputes(const sp_stack *stack)
 {
     return strcmp(stack->name, "trl-2025") == 0;

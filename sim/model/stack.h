@@ -252,6 +252,9 @@ bool sp_stack_is_fsdp(const sp_stack *stack);
 // Is it of a framework that is not known to train adapters? Those of Hugging Face, Megatron-Bridge
 // and FSDP (torchtune, PEFT) do, and none is named by this program's own stacks.
 bool sp_stack_lacks_adapters(const sp_stack *stack);
+// Is it of a framework without frozen weights in 4 bits beside them? Hugging Face's (PEFT with
+// bitsandbytes, with DeepSpeed or FSDP) has them; Megatron-Bridge has adapters beside bf16 alone.
+bool sp_stack_lacks_4bit(const sp_stack *stack);
 
 // Does it recompute whole layers where a scenario does not say what (memory.recompute)?
 bool sp_stack_recomputes(const sp_stack *stack);

@@ -115,7 +115,7 @@ static const char names_of_deepspeed[] =
 static const char names_of_trl[] =
     "model_name_or_path max_length packing packing_strategy padding_free use_peft lora_r "
     "lora_dropout lora_target_modules per_device_train_batch_size gradient_accumulation_steps "
-    "gradient_checkpointing bf16 optim fsdp";
+    "gradient_checkpointing bf16 optim fsdp load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant";
 
 // huggingface/nanotron@00708b80c88ee7c05c89502e80c3201df916d774, src/nanotron/config/config.py,
 // @19f88fbe454691f9bfcf98d6e3433dd7bcb82389, src/nanotron/config/parallelism_config.py, and

@@ -405,6 +405,29 @@ TEST(trl_recipe)
           "use_liger_kernel:14");
 }
 
+// QLoRA: the names of trl/trainer/model_config.py and of transformers' BitsAndBytesConfig.
+TEST(trl_in_4_bits)
+{
+    static const struct {
+        const char *lines, *frozen;
+    } cases[] = {
+        {"load_in_4bit: true\n", "\"4bit\""},
+        {"load_in_4bit: true\nbnb_4bit_quant_type: fp4\n", "\"4bit\""},
+        {"load_in_4bit: true\nuse_bnb_nested_quant: true\nbnb_4bit_quant_type: nf4\n",
+         "\"4bit-double\""},
+        {"load_in_4bit: true\nbnb_4bit_use_double_quant: true\n", "\"4bit-double\""},
+        {"load_in_4bit: false\nuse_bnb_nested_quant: true\n", "null"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        char settings[128];
+        snprintf(text, sizeof text, "max_length: 512\nuse_peft: true\nlora_r: 8\n%s",
+                 cases[i].lines);
+        snprintf(settings, sizeof settings, "{\"model.frozen_weights\":%s}", cases[i].frozen);
+        check("sft.yaml", text, settings, "");
+    }
+}
+
 TEST(accelerate_and_trl_script)
 {
     check("sft.sh",

@@ -94,6 +94,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.lora_rank", TRAIN, "", "0", "16"),
     TIME_OR_MEMORY("model.lora_targets", TRAIN, "model.lora_rank=16", "'all-linear'", "*"),
     TIME_OR_MEMORY("model.lora_dropout", TRAIN, "model.lora_rank=16", "false", "*"),
+    TIME_OR_MEMORY("model.frozen_weights", TRAIN, "model.lora_rank=16", "'bf16'", "*"),
     TIME_OR_MEMORY("model.experts", TRAIN, "model.experts_per_token=2", "4", "8"),
     TIME_OR_MEMORY("model.experts_per_token", TRAIN, "model.experts=4", "1", "2"),
     FIGURE("model.expert_imbalance", TRAIN, ROUTED " parallel.dp=4 parallel.ep=4", "0", "0.5", "expert_overload.mean"),
