@@ -538,7 +538,7 @@ static bool has_programs(const question *q)
     "stack.sharded_step stack.fused_cross_entropy stack.copied_logits "                            \
     "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
     "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib stack.cp_lone_rings "     \
-    "stack.loss_chunks stack.moment_bytes stack.no_master_weights "                                \
+    "stack.loss_chunks stack.loss_recompute stack.moment_bytes stack.no_master_weights "                                \
     "stack.memory_efficient_permutation "
 
 #define OF_MODELS                                                                                  \

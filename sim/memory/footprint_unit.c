@@ -37,6 +37,7 @@ typedef struct unit {
     int64_t logit_gradient; // of its backward, in bf16; 0 where it takes the place of the logits
     int64_t table;          // gradient of the output weight as a tensor of its own; 0: none
     bool chunked_loss;      // its gradients are there when the head's forward ends
+    bool repeated_loss;     // by chunks that run again in the backward, with their gradients
 } unit;
 
 // [kinds]: units of the same stage, of which each stands for layers of its kind.
@@ -139,10 +140,11 @@ static void measure_loss(unit *u, const sp_stack *stack)
     u->fresh_logits = fused ? share : logits + copy;
     u->logit_gradient = fused ? share : s->width[SP_WIDTH_LOGITS];
     u->chunked_loss = stack->loss_chunks > 0;
+    u->repeated_loss = u->chunked_loss && stack->loss_recompute;
     if (u->chunked_loss) {
         int64_t softmax = fused ? logits : logits * FP32 / BF16;
         u->fresh_logits = sp_ceil_div(u->fresh_logits + softmax, stack->loss_chunks);
-        u->logit_gradient = 0;
+        u->logit_gradient = u->repeated_loss ? u->fresh_logits : 0;
     }
     u->table = stack->unfused_weight_gradient && !sp_model_is_frozen(u->model)
                    ? sp_mul_bytes(s->shard.vocab, BF16 * u->model->hidden)
@@ -340,8 +342,9 @@ static void forward_transients(const units u, sp_bytes *bytes)
     layer.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes head = {{0}};
     head.of[SP_MEM_LOGITS] = u->stage->head ? u->fresh_logits : 0;
-    head.of[SP_MEM_WORKSPACE] =
-        u->stage->head && u->chunked_loss ? s->width[SP_WIDTH_HIDDEN] + u->table : 0;
+    head.of[SP_MEM_WORKSPACE] = u->stage->head && u->chunked_loss && !u->repeated_loss
+                                    ? s->width[SP_WIDTH_HIDDEN] + u->table
+                                    : 0;
     add_larger(&layer, &head, bytes);
 }
 

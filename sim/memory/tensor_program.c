@@ -41,6 +41,7 @@ typedef struct program_builder {
     int logit_ranks;       // whose logits a rank has
     int64_t logits;        // bytes of them in bf16
     int64_t loss_chunks;   // with their gradients in the forward; 0: the loss is of all rows
+    bool loss_recompute;   // they run again in the backward, with their gradients there
     bool copied_logits;    // to fp32, beside the softmax
     bool weight_gradients; // are tensors of their own, then added to their buffer
     // Queries, keys and values stay parts of what the projection gave: nothing is done to them
@@ -507,21 +508,26 @@ static int32_t gathered(program_builder *b, const char *name, int64_t bytes)
     return logits;
 }
 
-// The largest moment of a loss by chunks: one of them, and the gradients of all rows.
-static void run_chunk(program_builder *b)
+// The largest moment of a loss by chunks: one of them, beside gradients of all rows (none where
+// there are none yet), which go with it.
+static void run_chunk(program_builder *b, int32_t input, int32_t table)
 {
     int64_t rows = sp_ceil_div(b->logits, b->loss_chunks);
     int64_t exact = b->fused_loss ? 0 : rows * FP32 / BF16;
-    int32_t tensors[] = {
-        project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]),
-        b->weight_gradients && !b->frozen ? allocate(b, "gradient of the output weight", b->table)
-                                          : SP_NO_TENSOR,
-        gathered(b, "logits of a chunk", rows),
-        exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
-        b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact) : SP_NO_TENSOR};
+    int32_t tensors[] = {input, table, gathered(b, "logits of a chunk", rows),
+                         exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
+                         b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact)
+                                          : SP_NO_TENSOR};
     for (size_t t = 0; t < sizeof tensors / sizeof tensors[0]; t++) {
         free_tensor(b, tensors[t]);
     }
+}
+
+static int32_t table_gradient(program_builder *b)
+{
+    return b->weight_gradients && !b->frozen
+               ? allocate(b, "gradient of the output weight", b->table)
+               : SP_NO_TENSOR;
 }
 
 // The first saved tensor of the head is what the last layer gives. A fused loss keeps the logits;
@@ -546,8 +552,11 @@ static void head_forward(program_builder *b, int32_t input)
     }
     free_tensor(b, exact);
     free_tensor(b, logits);
-    if (b->loss_chunks > 0) {
-        run_chunk(b);
+    if (b->loss_chunks > 0 && b->loss_recompute) {
+        run_chunk(b, SP_NO_TENSOR, SP_NO_TENSOR);
+    } else if (b->loss_chunks > 0) {
+        int32_t gradient = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]);
+        run_chunk(b, gradient, table_gradient(b));
     }
 }
 
@@ -1138,7 +1147,7 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
 }
 
 // Does the weight gradient of the head read the row? One by chunks is made in the forward, and the
-// row then stands for the gradient of the head's input.
+// row then stands for the gradient of the head's input, or at once where chunks run again.
 static bool is_read_by_weight(const program_builder *b, int row)
 {
     sp_layer_tensor_id id = b->head_rows[row].id;
@@ -1165,13 +1174,17 @@ static int32_t head_backward(program_builder *b)
             free_tensor(b, whole);
         }
         last--;
+    }
+    bool repeats = b->loss_chunks > 0 && b->loss_recompute;
+    if (b->loss_chunks == 0 || repeats) {
         inner = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]);
     }
-    if (b->weight_gradients && !b->frozen) {
-        b->head_gradient = allocate(b, "gradient of the output weight", b->table);
-        if (!b->shares_table) {
-            free_tensor(b, b->head_gradient);
-        }
+    b->head_gradient = table_gradient(b);
+    if (repeats) {
+        run_chunk(b, SP_NO_TENSOR, SP_NO_TENSOR);
+    }
+    if (!b->shares_table) {
+        free_tensor(b, b->head_gradient);
     }
     release_for_weights(b, logits);
     for (int r = last; r > 0; r--) {
@@ -1287,6 +1300,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
                          .logit_ranks = sp_stack_logit_ranks(&options->stack, layout),
                          .loss_chunks = options->stack.loss_chunks,
+                         .loss_recompute = options->stack.loss_recompute,
                          .copied_logits = options->stack.copied_logits,
                          .weight_gradients = options->stack.unfused_weight_gradient,
                          .mixed_views = model->positional != SP_ROPE && !model->qk_norm,

@@ -139,6 +139,12 @@ static const sp_setting stack_rows[] = {
              "(Liger's fused linear cross-entropy): no logits stay for the backward, and its "
              "products are in the forward, where the gradients count to its end; 0: all rows at "
              "once, gradients in the backward."},
+    STACK_SWITCH(loss_recompute,
+                 "With loss_chunks: the forward makes the loss alone, and the backward computes the "
+                 "logits and the loss of each chunk again, with its gradients (checkpointed chunks: "
+                 "TRL's chunked_nll, NeMo AutoModel's ChunkedCrossEntropy, Apple's Cut "
+                 "Cross-Entropy). Off: a chunk's gradients are made in the forward.",
+                 .if_changed = true),
     STACK_SWITCH(gathered_logits,
                  "Each TP rank gathers the logits of the whole vocabulary, which blocks, and "
                  "computes all of the loss: tp times the bytes of a share. Off: ranks have a share "
@@ -510,6 +516,11 @@ static bool adds_weight_gradients_apart(const sp_stack *stack)
     return stack->unfused_weight_gradient;
 }
 
+static bool takes_all_rows(const sp_stack *stack)
+{
+    return stack->loss_chunks == 0;
+}
+
 static bool blocks_launches(const sp_stack *stack)
 {
     return stack->blocking_launches;
@@ -552,6 +563,8 @@ static const struct {
     {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
     {"no_master_weights", has_explicit_tensors, EXPLICIT "its Adam steps fp32 weights"},
     {"loss_chunks", has_explicit_tensors, EXPLICIT "its loss takes all rows at once"},
+    {"loss_recompute", takes_all_rows,
+     "stack.loss_chunks is 0, and the loss takes all rows at once"},
     {"gathered_logits", has_explicit_tensors, EXPLICIT "its ranks have shares of the logits"},
     {"moment_bytes", has_explicit_tensors, EXPLICIT "its Adam has fp32 moments"},
     {"split_limit_mib", has_explicit_tensors, EXPLICIT "its blocks are not PyTorch's"},

@@ -141,6 +141,11 @@ typedef struct sp_stack {
     // Head and loss take the rows in so many chunks, one after another, each with its gradients at
     // once: no logits are left for the backward (fused linear cross-entropy). 0: in one, without.
     int64_t loss_chunks;
+    // Then the forward makes the loss alone, and the backward runs each chunk again with its
+    // gradients (activation checkpointing of a chunk; Cut Cross-Entropy, arXiv 2411.09009, section
+    // 4.2): of T tokens 2 T V h FLOPs and a whole loss more, and between forward and backward 2 T h
+    // bytes of the head's input, as with gradients at once, whose place the input takes.
+    bool loss_recompute;
     // Each TP rank gathers the logits of the whole vocabulary and computes all of the loss, in
     // place of its share of both (torchtitan's disable_loss_parallel: the head's output is
     // replicated).

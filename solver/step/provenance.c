@@ -416,6 +416,10 @@ void sp_i_step_recompute(sp_i_steps *steps)
         steps->recompute_flops_per_pair2 +=
             count[k] * sp_inventory_flops(&ops, alike, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
     }
+    if (scenario->memory.stack.loss_chunks > 0 && scenario->memory.stack.loss_recompute) {
+        steps->recompute_flops_per_token +=
+            2.0 * (double)(scenario->model.vocab * scenario->model.hidden);
+    }
     // Pairs are counted as the mean over all layers.
     double share = sp_model_attending_share(&scenario->model);
     steps->recompute_flops_per_pair2 /= share > 0.0 ? share : 1.0;

@@ -153,6 +153,8 @@ unit_draw draw_unit(sp_prng *prng)
         .loss_chunks = prng_below(prng, 3) == 0 ? 1 + prng_below(prng, 9) : 0,
         .gathered_logits = prng_below(prng, 3) == 0,
     };
+    d.options.stack.loss_recompute =
+        d.options.stack.loss_chunks > 0 && d.options.stack.loss_chunks % 2 == 0;
     d.load.kv_tokens = prng_below(prng, 2) == 0 ? 0 : prng_below(prng, (int)d.load.tokens + 1);
     d.load.pairs = d.load.tokens * (1 + prng_below(prng, 5000));
     if (!d.stage.embedding && !d.stage.head) {

@@ -215,6 +215,51 @@ TEST(h800_transients)
     }
 }
 
+// A loss by chunks that run again has one chunk's logits in the forward (bf16, an fp32 copy and the
+// softmax: 10 bytes a logit), and in the backward the same beside the gradients of the head's input
+// and, as a tensor of its own, of its weight. With gradients at once these are in the forward.
+TEST(chunks_that_run_again_have_gradients_in_the_backward)
+{
+    const int64_t h = 512;
+    const int64_t vocab = 64000;
+    const int64_t tokens = 4096;
+    for (int again = 0; again < 2; again++) {
+        unit_draw d = {.model = {.layers = 1,
+                                 .hidden = h,
+                                 .ffn = 1024,
+                                 .heads = 8,
+                                 .kv_heads = 8,
+                                 .head_dim = 64,
+                                 .vocab = vocab,
+                                 .positional = SP_ROPE},
+                       .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1},
+                       .stage = {.head = true},
+                       .options = {.stack = {.copied_logits = true,
+                                             .unfused_weight_gradient = true,
+                                             .loss_chunks = 8,
+                                             .loss_recompute = again == 1}},
+                       .load = {.tokens = tokens, .pairs = tokens * tokens}};
+        sp_tensor_program program;
+        build(&d, &program);
+        ledger l = open_ledger(&program);
+        forward(&l);
+        int64_t saved = saved_bytes(&program);
+        int64_t chunk = 10 * tokens / 8 * vocab;
+        int64_t gradients = 2 * tokens * h + 2 * vocab * h;
+        assert_int_equal(l.peak, saved + chunk + (again == 1 ? 0 : gradients));
+        int64_t before = l.bytes;
+        l.peak = 0;
+        run(&l, SP_PROGRAM_BACKWARD);
+        if (again == 1) {
+            assert_int_equal(l.peak, before + chunk + gradients);
+        } else {
+            assert_true(l.peak < before + chunk);
+        }
+        close_ledger(&l);
+        sp_tensor_program_fini(&program);
+    }
+}
+
 // The order in which that runtime saves the tensors of a layer, in MiB (0: log-sum-exp, half one).
 TEST(h800_saving_order)
 {
