@@ -171,12 +171,13 @@ static const char megatron_own[] =
     "data-parallel-sharding-strategy use-megatron-fsdp use-torch-fsdp2 "
     "num-distributed-optimizer-instances moe-token-dispatcher-type moe-enable-deepep "
     "exp-avg-dtype exp-avg-sq-dtype use-precision-aware-optimizer bf16 fp16 "
-    "cpu-offloading-num-layers hierarchical-context-parallel-sizes transformer-impl use-flash-attn";
+    "cpu-offloading-num-layers hierarchical-context-parallel-sizes transformer-impl use-flash-attn "
+    "optimizer-cpu-offload optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d";
 
 static const char megatron_switches[] =
     "group-query-attention multi-latent-attention use-distributed-optimizer use-megatron-fsdp "
     "use-torch-fsdp2 moe-enable-deepep use-precision-aware-optimizer bf16 fp16 "
-    "recompute-activations use-flash-attn";
+    "recompute-activations use-flash-attn optimizer-cpu-offload overlap-cpu-optimizer-d2h-h2d";
 
 // Neither time nor memory of a step: paths, logs, seeds, numbers that train.
 static const char megatron_free[] =
@@ -233,8 +234,7 @@ static const char megatron_free[] =
 static const char megatron_noted[] =
     "no-masked-softmax-fusion no-bias-dropout-fusion no-bias-gelu-fusion no-rope-fusion "
     "distribute-saved-activations use-ring-exchange-p2p no-persist-layer-norm "
-    "rampup-batch-size decrease-batch-size-if-needed optimizer-cpu-offload "
-    "optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d use-torch-optimizer-for-cpu-offload "
+    "rampup-batch-size decrease-batch-size-if-needed use-torch-optimizer-for-cpu-offload "
     "fp32-residual-connection deterministic-mode empty-unused-memory-level enable-cuda-graph "
     "cuda-graph-impl cuda-graph-scope external-cuda-graph defer-embedding-wgrad-compute "
     "wgrad-deferral-limit ddp-num-buckets ddp-bucket-size ddp-reduce-scatter-with-fp32-accumulation "
@@ -959,11 +959,26 @@ static void read_precision(framework_import *import)
     }
 }
 
+// Megatron-LM, training/arguments.py: all states go where no fraction is stated.
+static void read_host_states(framework_import *import)
+{
+    bool away = framework_take_switch(import, "optimizer-cpu-offload", false);
+    double share = framework_take_real(import, "optimizer-offload-fraction", 1.0);
+    bool overlaps = framework_take_switch(import, "overlap-cpu-optimizer-d2h-h2d", false);
+    if (away && share > 0.0) {
+        framework_put(import, "memory.offload_states", json_real(share));
+        if (overlaps) {
+            framework_put(import, "stack.host_overlap", json_true());
+        }
+    }
+}
+
 static void read_megatron(framework_import *import)
 {
     const framework *of = import->of;
     if (of->dialect == MEGATRON) {
         framework_read_launch(import);
+        read_host_states(import);
     } else if (of->dialect == NEMO) {
         json_int_t nodes = framework_take_int(import, "trainer.num_nodes", 1, 0);
         json_int_t devices = framework_take_int(import, "trainer.devices", 1, 0);
@@ -1175,6 +1190,18 @@ static void write_stages(framework_output *output)
     }
 }
 
+static void write_host_states(framework_output *output)
+{
+    double share = json_number_value(framework_get(output->scenario, "memory.offload_states"));
+    if (share > 0.0) {
+        framework_say(output, "optimizer-cpu-offload", json_true());
+        framework_say(output, "optimizer-offload-fraction", json_real(share));
+        if (json_is_true(framework_get(output->scenario, "stack.host_overlap"))) {
+            framework_say(output, "overlap-cpu-optimizer-d2h-h2d", json_true());
+        }
+    }
+}
+
 static void write_megatron(framework_output *output)
 {
     const json_t *s = output->scenario;
@@ -1192,6 +1219,7 @@ static void write_megatron(framework_output *output)
             framework_say(output, "group-query-attention", json_true());
         }
         framework_say(output, "padded-vocab-size", json_incref(framework_get(s, "model.vocab")));
+        write_host_states(output);
     } else if (of->dialect == BRIDGE) {
         framework_say(output, "model.vocab_size", json_incref(framework_get(s, "model.vocab")));
         framework_say(output, "dataset.sequence_length", json_integer(context));

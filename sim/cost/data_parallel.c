@@ -454,7 +454,8 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
 static bucket_counts count_buckets(const sp_cost_model *cost, const sp_stage *stage,
                                    held parameters);
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    const replicas *group, held parameters, bucket_counts counts);
+                                    const replicas *group, held parameters, bucket_counts counts,
+                                    double matrices);
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                  const replicas *group, const sp_stage *stage, held parameters);
 static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -462,6 +463,7 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
                                   int64_t gather_ns);
 static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
                                sp_step_costs *costs);
+static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, int n);
 
 // From ZeRO 2 on gradients are scattered inside the actions (sp_i_zero_fill_sharded).
 static bool hides_reduction(const sp_cost_model *cost)
@@ -501,7 +503,8 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
             }
             parameters = with_chunk;
         }
-        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, &of, parameters, counts);
+        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, &of, parameters, counts,
+                                               count_matrices(cost, stages, chunks));
         if (costs->buckets != NULL) {
             costs->ranks[r].epilogue.grad_reduce_ns = 0;
             costs->ranks[r].epilogue.reduce_bytes = 0.0;
@@ -515,9 +518,39 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
     sp_free(stages);
 }
 
-// The host's share of a step, one after the other: gradients to the host, Adam on its CPUs, weights
-// in bf16 back.
-static double host_step_s(const sp_cost_model *cost, double stepped, double bytes)
+// The matrices of a rank that are stepped.
+static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, int n)
+{
+    double count = 0.0;
+    for (int k = 0; k < sp_model_kinds(cost->model); k++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(cost->model, k, &space);
+        const sp_shard shard = sp_shard_of(alike, cost->layout);
+        int64_t of_layer = 0;
+        for (int s = 0; s < SP_LAYER_STEPS; s++) {
+            sp_layer_linear linear;
+            bool is = sp_layer_linear_of(alike, &shard, (sp_layer_place)s, &linear);
+            of_layer += sp_model_is_frozen(alike)
+                            ? 2 * sp_layer_adapters_of(alike, &shard, (sp_layer_place)s).count
+                        : is ? linear.weights
+                             : 0;
+        }
+        for (int i = 0; i < n; i++) {
+            count += (double)(sp_stage_count(&stages[i], cost->model, k) * of_layer);
+        }
+    }
+    for (int i = 0; i < n && !sp_model_is_frozen(cost->model); i++) {
+        count += (stages[i].embedding ? 1.0 : 0.0) +
+                 (stages[i].head && !cost->model->tied_embeddings ? 1.0 : 0.0);
+    }
+    return count;
+}
+
+// The host's share of a step: gradients to the host (a seconds), Adam on its CPUs (b), weights in
+// bf16 back (c); one after the other a + b + c. With host_overlap these are three machines that n
+// equal pieces, the matrices, pass in turn: (a + b + c) / n for the first, and the slowest
+// machine's max(a, b, c) / n for each of the others.
+static double host_step_s(const sp_cost_model *cost, double stepped, double bytes, double matrices)
 {
     const sp_cluster *cluster = cost->cluster;
     const sp_stack *stack = &cost->memory.stack;
@@ -525,9 +558,19 @@ static double host_step_s(const sp_cost_model *cost, double stepped, double byte
     if (!(weights > 0.0)) {
         return 0.0;
     }
+    double latency_s = 2.0 * cluster->host_link_latency_s;
     double copied = (sp_stack_gradient_bytes(stack) + 2.0) * weights;
-    return 2.0 * cluster->host_link_latency_s + copied / cluster->host_link_bytes_per_s +
-           weights * bytes / sp_cluster_host_adam_share(cluster, sp_layout_ranks(cost->layout));
+    double copies_s = copied / cluster->host_link_bytes_per_s;
+    double adam_s =
+        weights * bytes / sp_cluster_host_adam_share(cluster, sp_layout_ranks(cost->layout));
+    if (!stack->host_overlap) {
+        return latency_s + copies_s + adam_s;
+    }
+    double pieces = fmax(1.0, floor(stack->offload_states * matrices));
+    double gradients_s =
+        copies_s * sp_stack_gradient_bytes(stack) / (sp_stack_gradient_bytes(stack) + 2.0);
+    double slowest_s = fmax(adam_s, fmax(gradients_s, copies_s - gradients_s));
+    return latency_s + (copies_s + adam_s) / pieces + slowest_s * (pieces - 1.0) / pieces;
 }
 
 // FP8 copies of a rank's weights are made once a step.
@@ -542,7 +585,8 @@ static double fp8_step_s(const sp_cost_model *cost, const sp_op_timer *timer, he
 }
 
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    const replicas *group, held parameters, bucket_counts counts)
+                                    const replicas *group, held parameters, bucket_counts counts,
+                                    double matrices)
 {
     const sp_profile *profile = timer->profile;
     const sp_group shards = group->common.inner;
@@ -562,7 +606,9 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     double optimizer_s =
         sp_time_memory(timer, on_gpu * profile->optimizer_bytes_per_parameter * counted, 0);
     // The GPU and the host step their shares at once.
-    optimizer_s = fmax(optimizer_s, host_step_s(cost, stepped, 30.0 * counted));
+    optimizer_s =
+        fmax(optimizer_s, host_step_s(cost, stepped, 30.0 * counted,
+                                      matrices * stepped / fmax(1.0, all_of(parameters))));
     optimizer_s += fp8_step_s(cost, timer, parameters);
     sp_epilogue_cost epilogue = {.optimizer_ns =
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};

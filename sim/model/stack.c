@@ -120,6 +120,11 @@ static const sp_setting stack_rows[] = {
     {.key = "stack.bucketed_tail", SP_SWITCH, SP_FIELD(sp_stack, bucketed_epilogue),
      .fallback = NAMED,
      .text = "What is left after the backward goes bucket by bucket, not at once."},
+    STACK_SWITCH(host_overlap,
+                 "With memory.offload_states: gradients of one matrix go to the host while its CPUs "
+                 "step another and weights of a third come back. Off: all gradients, then all "
+                 "steps, then all weights.", .aliases = "overlap_cpu_optimizer_d2h_h2d",
+                 .if_changed = true),
     STACK_SWITCH(rooted_shares,
                  "ZeRO 1 and 2 give whole tensors to ranks: each bucket is reduced to its owner and "
                  "its parameters are broadcast by it, over rings alone.", .is_written = states_shares),
@@ -715,6 +720,12 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
 bool sp_stack_lacks_4bit(const sp_stack *stack)
 {
     return sp_stack_lacks_adapters(stack) || framework_of(stack) == BRIDGE;
+}
+
+bool sp_stack_lacks_host_overlap(const sp_stack *stack)
+{
+    framework of = framework_of(stack);
+    return of != OWN && of != BRIDGE && strcmp(stack->name, "megatron-core-2025") != 0;
 }
 
 bool sp_stack_recomputes(const sp_stack *stack)

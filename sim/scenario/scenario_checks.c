@@ -70,7 +70,17 @@ static sp_status check_offload_states(const sp_scenario *scenario, sp_error *err
         : scenario->memory.offload_ratio > 0.0
             ? "memory.offload_ratio: what both take of the host is not told apart"
             : NULL;
-    if (!(scenario->memory.stack.offload_states > 0.0) || what == NULL) {
+    if (!(scenario->memory.stack.offload_states > 0.0)) {
+        return SP_OK;
+    }
+    if (scenario->memory.stack.host_overlap &&
+        sp_stack_lacks_host_overlap(&scenario->memory.stack)) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.host_overlap",
+                           "stack \"%s\" copies and steps one after the other: expected false, or "
+                           "the stack \"megatron-core-2025\" or \"megatron-bridge-2025\"",
+                           scenario->memory.stack.name);
+    }
+    if (what == NULL) {
         return SP_OK;
     }
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.offload_states",

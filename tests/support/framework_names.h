@@ -12,6 +12,8 @@ static const char names_of_megatron[] =
     "untie-embeddings-and-output-weights multi-latent-attention mtp-num-layers attention-dropout "
     "hidden-dropout micro-batch-size global-batch-size recompute-activations recompute-granularity "
     "recompute-method recompute-num-layers recompute-modules cpu-offloading-num-layers "
+    "optimizer-cpu-offload "
+    "optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d "
     "tp-comm-overlap no-bias-swiglu-fusion cross-entropy-loss-fusion disable-bias-linear "
     "add-qkv-bias sequence-parallel no-gradient-accumulation-fusion fp16 bf16 grad-reduce-in-bf16 "
     "accumulate-allreduce-grads-in-fp32 tensor-model-parallel-size pipeline-model-parallel-size "

@@ -405,6 +405,27 @@ TEST(trl_recipe)
           "use_liger_kernel:14");
 }
 
+// Megatron-LM's optimizer on the host: all of it where no fraction is stated.
+TEST(megatron_states_on_the_host)
+{
+    static const char model[] = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 "
+                                "--seq-length 1024 --max-position-embeddings 1024 ";
+    static const struct {
+        const char *arguments, *settings;
+    } cases[] = {
+        {"--optimizer-cpu-offload", "{\"memory.offload_states\":1.0,\"stack.host_overlap\":null}"},
+        {"--optimizer-cpu-offload --optimizer-offload-fraction 0.5 --overlap-cpu-optimizer-d2h-h2d",
+         "{\"memory.offload_states\":0.5,\"stack.host_overlap\":true}"},
+        {"--overlap-cpu-optimizer-d2h-h2d --optimizer-offload-fraction 0.5",
+         "{\"memory.offload_states\":null,\"stack.host_overlap\":null}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "torchrun pretrain_gpt.py %s%s\n", model, cases[i].arguments);
+        check("train.sh", text, cases[i].settings, "");
+    }
+}
+
 // QLoRA: the names of trl/trainer/model_config.py and of transformers' BitsAndBytesConfig.
 TEST(trl_in_4_bits)
 {

@@ -165,6 +165,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("cluster.nic_latency_us", TRAIN, "parallel.tp=8 parallel.pp=2", "1", "50"),
     TIME_OR_MEMORY("cluster.host_link_latency_us", TRAIN, "parallel.pp=4 memory.offload_ratio=1", "0", "1000"),
     TIME_OR_MEMORY("cluster.host_link_latency_us", TRAIN, "memory.offload_states=1", "0", "1000"),
+    TIME_OR_MEMORY("stack.host_overlap", TRAIN, "memory.offload_states=1", "false", "true"),
     TIME_OR_MEMORY("cluster.host_adam_gb_per_s", TRAIN, "memory.offload_states=1", "0", "60"),
     TIME_OR_MEMORY("cluster.gpus_per_node", TRAIN, "parallel.tp=8", "8", "4"),
     TIME_OR_MEMORY("cluster.nics_per_node", TRAIN, "parallel.dp=16", "8", "2"),
