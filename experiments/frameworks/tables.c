@@ -266,7 +266,9 @@ static const char bridge_own[] =
     "optimizer.exp_avg_sq_dtype optimizer.use_precision_aware_optimizer model.bf16 model.fp16 "
     "mixed_precision.bf16 mixed_precision.fp16 model.cpu_offloading_num_layers "
     "model.hierarchical_context_parallel_sizes model.max_position_embeddings dataset.sequence_length "
-    "dataset.seq_length mixed_precision.grad_reduce_in_fp32 model.make_vocab_size_divisible_by";
+    "dataset.seq_length mixed_precision.grad_reduce_in_fp32 model.make_vocab_size_divisible_by "
+    "optimizer.optimizer_cpu_offload optimizer.optimizer_offload_fraction "
+    "optimizer.overlap_cpu_optimizer_d2h_h2d";
 static const char bridge_free[] =
     "optimizer.lr optimizer.min_lr optimizer.weight_decay optimizer.adam_* optimizer.clip_grad "
     "scheduler.* logger.* checkpoint.* tokenizer.* rng.* profiling.* rerun_state_machine.* "
@@ -279,7 +281,7 @@ static const char bridge_free[] =
     "model._target_ model.use_transformer_engine_op_fuser";
 static const char bridge_noted[] =
     "model.enable_cuda_graph model.cuda_graph_impl model.cuda_graph_scope train.rampup_batch_size "
-    "optimizer.optimizer_cpu_offload optimizer.optimizer ddp.bucket_size peft.* model.cpu_offloading "
+    "optimizer.optimizer ddp.bucket_size peft.* model.cpu_offloading "
     "model.fp32_residual_connection model.deterministic_mode model.fp4 ddp.nccl_ub "
     "ddp.fsdp_double_buffer model.defer_embedding_wgrad_compute comm_overlap.* model.activation_func "
     "model.gated_linear_unit mixed_precision.*";
@@ -959,12 +961,18 @@ static void read_precision(framework_import *import)
     }
 }
 
-// Megatron-LM, training/arguments.py: all states go where no fraction is stated.
+// Where no fraction is stated all states go by Megatron-LM's arguments (training/arguments.py),
+// none by the configuration that Bridge fills (core/optimizer/optimizer_config.py).
 static void read_host_states(framework_import *import)
 {
-    bool away = framework_take_switch(import, "optimizer-cpu-offload", false);
-    double share = framework_take_real(import, "optimizer-offload-fraction", 1.0);
-    bool overlaps = framework_take_switch(import, "overlap-cpu-optimizer-d2h-h2d", false);
+    const framework *of = import->of;
+    double fallback = of->dialect == MEGATRON ? 1.0 : 0.0;
+    bool away =
+        framework_take_switch(import, called(of, "optimizer", "optimizer-cpu-offload").text, false);
+    double share = framework_take_real(
+        import, called(of, "optimizer", "optimizer-offload-fraction").text, fallback);
+    bool overlaps = framework_take_switch(
+        import, called(of, "optimizer", "overlap-cpu-optimizer-d2h-h2d").text, false);
     if (away && share > 0.0) {
         framework_put(import, "memory.offload_states", json_real(share));
         if (overlaps) {
@@ -997,6 +1005,7 @@ static void read_megatron(framework_import *import)
                           json_string(json_is_true(reduce->value) ? "fp32" : "bf16"));
         }
         framework_put(import, "stack.name", json_string("megatron-bridge-2025"));
+        read_host_states(import);
     }
     json_int_t each =
         of->dialect == MEGATRON
@@ -1194,10 +1203,10 @@ static void write_host_states(framework_output *output)
 {
     double share = json_number_value(framework_get(output->scenario, "memory.offload_states"));
     if (share > 0.0) {
-        framework_say(output, "optimizer-cpu-offload", json_true());
-        framework_say(output, "optimizer-offload-fraction", json_real(share));
+        say(output, "optimizer", "optimizer-cpu-offload", json_true());
+        say(output, "optimizer", "optimizer-offload-fraction", json_real(share));
         if (json_is_true(framework_get(output->scenario, "stack.host_overlap"))) {
-            framework_say(output, "overlap-cpu-optimizer-d2h-h2d", json_true());
+            say(output, "optimizer", "overlap-cpu-optimizer-d2h-h2d", json_true());
         }
     }
 }
@@ -1223,6 +1232,7 @@ static void write_megatron(framework_output *output)
     } else if (of->dialect == BRIDGE) {
         framework_say(output, "model.vocab_size", json_incref(framework_get(s, "model.vocab")));
         framework_say(output, "dataset.sequence_length", json_integer(context));
+        write_host_states(output);
     } else {
         framework_say(output, "trainer.devices", json_integer(each));
         framework_say(output, "trainer.num_nodes", json_integer(nodes));

@@ -46,6 +46,8 @@ static const char names_of_megatron[] =
 // Megatron-Bridge@87107da262f13358402626dec6aa24a609aef3e2,
 // examples/recipes/kimi/conf/kimi_k2_pretrain_l8.yaml; `optimizer` has arguments.py's.
 static const char names_of_bridge[] =
+    "optimizer.optimizer_cpu_offload optimizer.optimizer_offload_fraction "
+    "optimizer.overlap_cpu_optimizer_d2h_h2d "
     "model.tensor_model_parallel_size model.pipeline_model_parallel_size "
     "model.virtual_pipeline_model_parallel_size model.sequence_parallel "
     "model.context_parallel_size "

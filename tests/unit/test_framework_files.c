@@ -426,6 +426,22 @@ TEST(megatron_states_on_the_host)
     }
 }
 
+// Bridge fills Megatron-Core's own configuration, of which a fraction that is not stated is 0.
+TEST(bridge_states_on_the_host)
+{
+    static const char recipe[] = "ConfigContainer:\n  model:\n    num_layers: 4\n"
+                                 "    tensor_model_parallel_size: 2\n"
+                                 "  train:\n    micro_batch_size: 2\n  ddp:\n"
+                                 "    grad_reduce_in_fp32: true\n  optimizer:\n"
+                                 "    optimizer_cpu_offload: true\n"
+                                 "    overlap_cpu_optimizer_d2h_h2d: true\n";
+    char text[512];
+    check("bridge.yaml", recipe, "{\"memory.offload_states\":null,\"stack.host_overlap\":null}",
+          "");
+    snprintf(text, sizeof text, "%s    optimizer_offload_fraction: 0.75\n", recipe);
+    check("bridge.yaml", text, "{\"memory.offload_states\":0.75,\"stack.host_overlap\":true}", "");
+}
+
 // QLoRA: the names of trl/trainer/model_config.py and of transformers' BitsAndBytesConfig.
 TEST(trl_in_4_bits)
 {

@@ -280,6 +280,43 @@ TEST(others_name_what_they_cannot_say)
     assert_true(checked >= 30);
 }
 
+// Optimizer states on the host are said by Megatron-LM and by Bridge, their overlap too.
+TEST(states_on_the_host_are_said)
+{
+    fixture_begin();
+    static const char *const says[] = {"megatron", "bridge"};
+    for (int overlaps = 0; overlaps < 2; overlaps++) {
+        for (int f = 0; f < 2; f++) {
+            char text[512];
+            snprintf(
+                text, sizeof text,
+                "{\"model\": {\"layers\": 4, \"hidden\": 512, \"ffn\": 1024, \"heads\": 8, "
+                "\"vocab\": 1024}, \"cluster\": \"h100-8\", \"stack\": {\"name\": "
+                "\"megatron-core-2025\", \"host_overlap\": %s}, \"memory\": {\"offload_states\": "
+                "0.5}, \"workload\": {\"uniform\": 512, \"context\": 512}}",
+                overlaps == 1 ? "true" : "false");
+            sp_scenario scenario = {0};
+            sp_error err = {0};
+            if (fixture_read(text, &scenario, &err) != SP_OK) {
+                fail_msg("%s", err.message[0]);
+            }
+            char *written = NULL;
+            json_t *lost = NULL;
+            const framework *of = framework_find(says[f]);
+            assert_int_equal(framework_emit(of, &scenario, &written, &lost, &err), SP_OK);
+            json_t *document = read_text(of, written);
+            assert_close(json_number_value(framework_get(document, "memory.offload_states")), 0.5,
+                         1e-12);
+            assert_int_equal(json_is_true(framework_get(document, "stack.host_overlap")),
+                             overlaps == 1);
+            json_decref(document);
+            sp_free(written);
+            json_decref(lost);
+            sp_scenario_fini(&scenario);
+        }
+    }
+}
+
 // TRL has arguments for adapters beside weights in 4 bits; others name what they have none for.
 TEST(trl_says_frozen_weights)
 {
