@@ -538,7 +538,7 @@ static bool has_programs(const question *q)
     "stack.sharded_step stack.fused_cross_entropy stack.copied_logits "                            \
     "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
     "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib stack.cp_lone_rings "     \
-    "stack.loss_chunks stack.moment_bytes stack.no_master_weights "                                \
+    "stack.loss_chunks stack.loss_recompute stack.host_overlap stack.moment_bytes stack.no_master_weights "                                \
     "stack.memory_efficient_permutation "
 
 #define OF_MODELS                                                                                  \
@@ -556,7 +556,7 @@ static bool has_programs(const question *q)
     {"cluster.host_link_latency_us", uses_host_links,                                              \
      "memory.offload_ratio above 0, and several nodes with network.detail \"flows\" or \"auto\", or " \
      "network.collectives"},                                                                       \
-    {"cluster.host_adam_gb_per_s", offloads_states, "memory.offload_states above 0"},              \
+    {"cluster.host_adam_gb_per_s stack.host_overlap", offloads_states, "memory.offload_states above 0"},              \
     {"parallel.order", has_orders, "layouts of more than one dimension over several nodes"}
 
 #define OF_LENGTHS                                                                                 \

@@ -171,12 +171,13 @@ static const char megatron_own[] =
     "data-parallel-sharding-strategy use-megatron-fsdp use-torch-fsdp2 "
     "num-distributed-optimizer-instances moe-token-dispatcher-type moe-enable-deepep "
     "exp-avg-dtype exp-avg-sq-dtype use-precision-aware-optimizer bf16 fp16 "
-    "cpu-offloading-num-layers hierarchical-context-parallel-sizes transformer-impl use-flash-attn";
+    "cpu-offloading-num-layers hierarchical-context-parallel-sizes transformer-impl use-flash-attn "
+    "optimizer-cpu-offload optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d";
 
 static const char megatron_switches[] =
     "group-query-attention multi-latent-attention use-distributed-optimizer use-megatron-fsdp "
     "use-torch-fsdp2 moe-enable-deepep use-precision-aware-optimizer bf16 fp16 "
-    "recompute-activations use-flash-attn";
+    "recompute-activations use-flash-attn optimizer-cpu-offload overlap-cpu-optimizer-d2h-h2d";
 
 // Neither time nor memory of a step: paths, logs, seeds, numbers that train.
 static const char megatron_free[] =
@@ -233,8 +234,7 @@ static const char megatron_free[] =
 static const char megatron_noted[] =
     "no-masked-softmax-fusion no-bias-dropout-fusion no-bias-gelu-fusion no-rope-fusion "
     "distribute-saved-activations use-ring-exchange-p2p no-persist-layer-norm "
-    "rampup-batch-size decrease-batch-size-if-needed optimizer-cpu-offload "
-    "optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d use-torch-optimizer-for-cpu-offload "
+    "rampup-batch-size decrease-batch-size-if-needed use-torch-optimizer-for-cpu-offload "
     "fp32-residual-connection deterministic-mode empty-unused-memory-level enable-cuda-graph "
     "cuda-graph-impl cuda-graph-scope external-cuda-graph defer-embedding-wgrad-compute "
     "wgrad-deferral-limit ddp-num-buckets ddp-bucket-size ddp-reduce-scatter-with-fp32-accumulation "
@@ -266,7 +266,9 @@ static const char bridge_own[] =
     "optimizer.exp_avg_sq_dtype optimizer.use_precision_aware_optimizer model.bf16 model.fp16 "
     "mixed_precision.bf16 mixed_precision.fp16 model.cpu_offloading_num_layers "
     "model.hierarchical_context_parallel_sizes model.max_position_embeddings dataset.sequence_length "
-    "dataset.seq_length mixed_precision.grad_reduce_in_fp32 model.make_vocab_size_divisible_by";
+    "dataset.seq_length mixed_precision.grad_reduce_in_fp32 model.make_vocab_size_divisible_by "
+    "optimizer.optimizer_cpu_offload optimizer.optimizer_offload_fraction "
+    "optimizer.overlap_cpu_optimizer_d2h_h2d";
 static const char bridge_free[] =
     "optimizer.lr optimizer.min_lr optimizer.weight_decay optimizer.adam_* optimizer.clip_grad "
     "scheduler.* logger.* checkpoint.* tokenizer.* rng.* profiling.* rerun_state_machine.* "
@@ -279,7 +281,7 @@ static const char bridge_free[] =
     "model._target_ model.use_transformer_engine_op_fuser";
 static const char bridge_noted[] =
     "model.enable_cuda_graph model.cuda_graph_impl model.cuda_graph_scope train.rampup_batch_size "
-    "optimizer.optimizer_cpu_offload optimizer.optimizer ddp.bucket_size peft.* model.cpu_offloading "
+    "optimizer.optimizer ddp.bucket_size peft.* model.cpu_offloading "
     "model.fp32_residual_connection model.deterministic_mode model.fp4 ddp.nccl_ub "
     "ddp.fsdp_double_buffer model.defer_embedding_wgrad_compute comm_overlap.* model.activation_func "
     "model.gated_linear_unit mixed_precision.*";
@@ -959,11 +961,32 @@ static void read_precision(framework_import *import)
     }
 }
 
+// Where no fraction is stated all states go by Megatron-LM's arguments (training/arguments.py),
+// none by the configuration that Bridge fills (core/optimizer/optimizer_config.py).
+static void read_host_states(framework_import *import)
+{
+    const framework *of = import->of;
+    double fallback = of->dialect == MEGATRON ? 1.0 : 0.0;
+    bool away =
+        framework_take_switch(import, called(of, "optimizer", "optimizer-cpu-offload").text, false);
+    double share = framework_take_real(
+        import, called(of, "optimizer", "optimizer-offload-fraction").text, fallback);
+    bool overlaps = framework_take_switch(
+        import, called(of, "optimizer", "overlap-cpu-optimizer-d2h-h2d").text, false);
+    if (away && share > 0.0) {
+        framework_put(import, "memory.offload_states", json_real(share));
+        if (overlaps) {
+            framework_put(import, "stack.host_overlap", json_true());
+        }
+    }
+}
+
 static void read_megatron(framework_import *import)
 {
     const framework *of = import->of;
     if (of->dialect == MEGATRON) {
         framework_read_launch(import);
+        read_host_states(import);
     } else if (of->dialect == NEMO) {
         json_int_t nodes = framework_take_int(import, "trainer.num_nodes", 1, 0);
         json_int_t devices = framework_take_int(import, "trainer.devices", 1, 0);
@@ -982,6 +1005,7 @@ static void read_megatron(framework_import *import)
                           json_string(json_is_true(reduce->value) ? "fp32" : "bf16"));
         }
         framework_put(import, "stack.name", json_string("megatron-bridge-2025"));
+        read_host_states(import);
     }
     json_int_t each =
         of->dialect == MEGATRON
@@ -1175,6 +1199,18 @@ static void write_stages(framework_output *output)
     }
 }
 
+static void write_host_states(framework_output *output)
+{
+    double share = json_number_value(framework_get(output->scenario, "memory.offload_states"));
+    if (share > 0.0) {
+        say(output, "optimizer", "optimizer-cpu-offload", json_true());
+        say(output, "optimizer", "optimizer-offload-fraction", json_real(share));
+        if (json_is_true(framework_get(output->scenario, "stack.host_overlap"))) {
+            say(output, "optimizer", "overlap-cpu-optimizer-d2h-h2d", json_true());
+        }
+    }
+}
+
 static void write_megatron(framework_output *output)
 {
     const json_t *s = output->scenario;
@@ -1192,9 +1228,11 @@ static void write_megatron(framework_output *output)
             framework_say(output, "group-query-attention", json_true());
         }
         framework_say(output, "padded-vocab-size", json_incref(framework_get(s, "model.vocab")));
+        write_host_states(output);
     } else if (of->dialect == BRIDGE) {
         framework_say(output, "model.vocab_size", json_incref(framework_get(s, "model.vocab")));
         framework_say(output, "dataset.sequence_length", json_integer(context));
+        write_host_states(output);
     } else {
         framework_say(output, "trainer.devices", json_integer(each));
         framework_say(output, "trainer.num_nodes", json_integer(nodes));

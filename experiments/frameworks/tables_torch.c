@@ -454,7 +454,8 @@ static const framework_row trl_rows[] = {
 
 static const char trl_own[] =
     "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
-    "fsdp fsdp_config.activation_checkpointing deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16";
+    "fsdp fsdp_config.activation_checkpointing deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16 "
+    "load_in_4bit use_bnb_nested_quant bnb_4bit_use_double_quant bnb_4bit_quant_type";
 static const char trl_free[] =
     "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
     "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
@@ -466,9 +467,10 @@ static const char trl_free[] =
     "lora_alpha lora_task_type lora_modules_to_save use_rslora "
     "use_cpu fsdp_config.* dataset_name eval_packing use_cache model_init_kwargs* "
     "average_tokens_across_devices ddp_find_unused_parameters preprocessing_* "
-    "wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor";
+    "wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor "
+    "bnb_4bit_quant_storage bnb_4bit_compute_dtype";
 static const char trl_noted[] =
-    "use_liger_kernel liger_kernel_config* load_in_4bit load_in_8bit torch_compile torch_compile_* "
+    "use_liger_kernel liger_kernel_config* load_in_8bit torch_compile torch_compile_* "
     "activation_offloading optim_target_modules neftune_noise_alpha auto_find_batch_size "
     "group_by_length pad_to_multiple_of loss_type torch_empty_cache_steps use_dora "
     "fsdp_transformer_layer_cls_to_wrap use_unsloth";
@@ -538,12 +540,34 @@ static void read_trl_shards(framework_import *import)
     }
 }
 
+// trl/trainer/model_config.py; the name in BitsAndBytesConfig is read, too. FP4 takes what NF4
+// does.
+static void read_trl_frozen(framework_import *import, bool has_adapters)
+{
+    const framework_entry *packed = framework_take(import, "load_in_4bit");
+    bool in_4bit = framework_take_switch(import, "load_in_4bit", false);
+    bool nested = framework_take_switch(import, "use_bnb_nested_quant", false);
+    nested = framework_take_switch(import, "bnb_4bit_use_double_quant", false) || nested;
+    const framework_entry *type = framework_take(import, "bnb_4bit_quant_type");
+    const char *name = framework_take_text(import, "bnb_4bit_quant_type");
+    if (name != NULL && strcmp(name, "nf4") != 0 && strcmp(name, "fp4") != 0) {
+        framework_wrong(import, type, "expected nf4 or fp4, got \"%s\"", name);
+    }
+    if (in_4bit && !has_adapters) {
+        framework_wrong(import, packed,
+                        "weights in 4 bits are not trained: expected use_peft true");
+    } else if (in_4bit) {
+        framework_put(import, "model.frozen_weights", json_string(nested ? "4bit-double" : "4bit"));
+    }
+}
+
 static void read_trl_adapters(framework_import *import)
 {
     bool has = framework_take_switch(import, "use_peft", false);
     json_int_t rank = framework_take_int(import, "lora_r", 1, 16);
     double dropout = framework_take_real(import, "lora_dropout", 0.05);
     const framework_entry *targets = framework_take(import, "lora_target_modules");
+    read_trl_frozen(import, has);
     if (!has) {
         return;
     }
@@ -603,6 +627,17 @@ static void read_trl(framework_import *import)
     framework_take(import, "bf16");
 }
 
+static void write_trl_frozen(framework_output *output)
+{
+    const char *frozen = json_string_value(framework_get(output->scenario, "model.frozen_weights"));
+    if (frozen != NULL && strcmp(frozen, "bf16") != 0) {
+        framework_say(output, "load_in_4bit", json_true());
+        framework_say(output, "bnb_4bit_quant_type", json_string("nf4"));
+        framework_say(output, "use_bnb_nested_quant",
+                      json_boolean(strcmp(frozen, "4bit-double") == 0));
+    }
+}
+
 static void write_trl(framework_output *output)
 {
     const json_t *s = output->scenario;
@@ -653,6 +688,7 @@ static void write_trl(framework_output *output)
         framework_say(output, "lora_dropout",
                       json_real(json_is_true(framework_get(s, "model.lora_dropout")) ? 0.05 : 0.0));
         framework_say(output, "lora_target_modules", list);
+        write_trl_frozen(output);
     }
 }
 

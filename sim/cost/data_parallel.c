@@ -77,7 +77,7 @@ void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, con
 // a group of their own.
 typedef struct held {
     double common, experts;
-    double products, expert_products; // of them weights of FP8 products
+    double products, expert_products; // of them weights of FP8 products, or in 4 bits
 } held;
 
 typedef struct replicas {
@@ -101,6 +101,8 @@ static held all_parameters(const sp_cost_model *cost, const sp_model *model, con
             dispatches ? (double)sp_footprint_product_weights(model, cost->layout, stages, n, true)
                        : 0.0;
         of.products = products - of.expert_products;
+    } else if (model->frozen_weights != SP_FROZEN_BF16) {
+        of.products = (double)sp_footprint_product_weights(model, cost->layout, stages, n, false);
     }
     return of;
 }
@@ -146,11 +148,21 @@ static double all_of(held parameters)
     return parameters.common + parameters.experts;
 }
 
-// Bytes in which parameters, `products` of them weights of FP8 products, go between ranks.
+// Bytes in which parameters, `products` of them weights of FP8 products or in 4 bits, go between
+// ranks.
 static double gathered_bytes(const sp_cost_model *cost, double parameters, double products)
 {
-    double saved = BYTES_BF16 - sp_fp8_gathered_bytes(&cost->memory.stack.precision);
+    double gathered = cost->model->frozen_weights != SP_FROZEN_BF16
+                          ? 0.5
+                          : sp_fp8_gathered_bytes(&cost->memory.stack.precision);
+    double saved = BYTES_BF16 - gathered;
     return parameters * BYTES_BF16 - products * saved;
+}
+
+static double all_gathered(const sp_cost_model *cost, held parameters)
+{
+    return gathered_bytes(cost, all_of(parameters),
+                          parameters.products + parameters.expert_products);
 }
 
 static const sp_group alone = {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1};
@@ -404,19 +416,20 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
     chain whole = chain_of(cost, timer, stage, true);
     chain of_layers = layers_of(&whole);
     const unit *last = unit_at(&whole, whole.count - 1);
-    double gather_bytes = cost->layout->zero >= 3 ? BYTES_BF16 : 0.0; // of a parameter
+    bool gathers = cost->layout->zero >= 3;
     double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     exchanged in_layer = layer_parameters(cost, sp_model_kind_of(cost->model, stage->first));
     exchanged in_stage = parameters_of(cost, cost->model, stage);
-    double in_layers = all_of(parameters_of(cost, cost->model, &layers).all);
+    exchanged in_layers = parameters_of(cost, cost->model, &layers);
     return (sp_sharded_stage){
-        .gather = all_units(&whole, true, all_of(in_stage.all) * gather_bytes),
-        .layers_gather = all_units(&of_layers, true, in_layers * gather_bytes),
+        .gather = all_units(&whole, true, gathers ? all_gathered(cost, in_stage.all) : 0.0),
+        .layers_gather =
+            all_units(&of_layers, true, gathers ? all_gathered(cost, in_layers.all) : 0.0),
         .scatter = all_units(&whole, false, all_of(in_stage.trained) * scatter_bytes),
-        .backward_bare_s = gather_bytes > 0.0 && whole.count > 0 ? last->gather_s : 0.0,
+        .backward_bare_s = gathers && whole.count > 0 ? last->gather_s : 0.0,
         .overlap_share = whole.overlap_share,
         .gathers_by = sp_collective_choice(&of_replicas, SP_ALL_GATHER, shards,
-                                           all_of(in_layer.all) * BYTES_BF16),
+                                           all_gathered(cost, in_layer.all)),
         .scatters_by = sp_collective_choice(&of_replicas, SP_REDUCE_SCATTER, shards,
                                             all_of(in_layer.trained) * scatter_bytes)};
 }
@@ -441,7 +454,8 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
 static bucket_counts count_buckets(const sp_cost_model *cost, const sp_stage *stage,
                                    held parameters);
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    const replicas *group, held parameters, bucket_counts counts);
+                                    const replicas *group, held parameters, bucket_counts counts,
+                                    double matrices);
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                  const replicas *group, const sp_stage *stage, held parameters);
 static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -449,6 +463,7 @@ static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *
                                   int64_t gather_ns);
 static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
                                sp_step_costs *costs);
+static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, int n);
 
 // From ZeRO 2 on gradients are scattered inside the actions (sp_i_zero_fill_sharded).
 static bool hides_reduction(const sp_cost_model *cost)
@@ -488,7 +503,8 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
             }
             parameters = with_chunk;
         }
-        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, &of, parameters, counts);
+        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, &of, parameters, counts,
+                                               count_matrices(cost, stages, chunks));
         if (costs->buckets != NULL) {
             costs->ranks[r].epilogue.grad_reduce_ns = 0;
             costs->ranks[r].epilogue.reduce_bytes = 0.0;
@@ -502,9 +518,39 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
     sp_free(stages);
 }
 
-// The host's share of a step, one after the other: gradients to the host, Adam on its CPUs, weights
-// in bf16 back.
-static double host_step_s(const sp_cost_model *cost, double stepped, double bytes)
+// The matrices of a rank that are stepped.
+static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, int n)
+{
+    double count = 0.0;
+    for (int k = 0; k < sp_model_kinds(cost->model); k++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(cost->model, k, &space);
+        const sp_shard shard = sp_shard_of(alike, cost->layout);
+        int64_t of_layer = 0;
+        for (int s = 0; s < SP_LAYER_STEPS; s++) {
+            sp_layer_linear linear;
+            bool is = sp_layer_linear_of(alike, &shard, (sp_layer_place)s, &linear);
+            of_layer += sp_model_is_frozen(alike)
+                            ? 2 * sp_layer_adapters_of(alike, &shard, (sp_layer_place)s).count
+                        : is ? linear.weights
+                             : 0;
+        }
+        for (int i = 0; i < n; i++) {
+            count += (double)(sp_stage_count(&stages[i], cost->model, k) * of_layer);
+        }
+    }
+    for (int i = 0; i < n && !sp_model_is_frozen(cost->model); i++) {
+        count += (stages[i].embedding ? 1.0 : 0.0) +
+                 (stages[i].head && !cost->model->tied_embeddings ? 1.0 : 0.0);
+    }
+    return count;
+}
+
+// The host's share of a step: gradients to the host (a seconds), Adam on its CPUs (b), weights in
+// bf16 back (c); one after the other a + b + c. With host_overlap these are three machines that n
+// equal pieces, the matrices, pass in turn: (a + b + c) / n for the first, and the slowest
+// machine's max(a, b, c) / n for each of the others.
+static double host_step_s(const sp_cost_model *cost, double stepped, double bytes, double matrices)
 {
     const sp_cluster *cluster = cost->cluster;
     const sp_stack *stack = &cost->memory.stack;
@@ -512,9 +558,19 @@ static double host_step_s(const sp_cost_model *cost, double stepped, double byte
     if (!(weights > 0.0)) {
         return 0.0;
     }
+    double latency_s = 2.0 * cluster->host_link_latency_s;
     double copied = (sp_stack_gradient_bytes(stack) + 2.0) * weights;
-    return 2.0 * cluster->host_link_latency_s + copied / cluster->host_link_bytes_per_s +
-           weights * bytes / sp_cluster_host_adam_share(cluster, sp_layout_ranks(cost->layout));
+    double copies_s = copied / cluster->host_link_bytes_per_s;
+    double adam_s =
+        weights * bytes / sp_cluster_host_adam_share(cluster, sp_layout_ranks(cost->layout));
+    if (!stack->host_overlap) {
+        return latency_s + copies_s + adam_s;
+    }
+    double pieces = fmax(1.0, floor(stack->offload_states * matrices));
+    double gradients_s =
+        copies_s * sp_stack_gradient_bytes(stack) / (sp_stack_gradient_bytes(stack) + 2.0);
+    double slowest_s = fmax(adam_s, fmax(gradients_s, copies_s - gradients_s));
+    return latency_s + (copies_s + adam_s) / pieces + slowest_s * (pieces - 1.0) / pieces;
 }
 
 // FP8 copies of a rank's weights are made once a step.
@@ -529,7 +585,8 @@ static double fp8_step_s(const sp_cost_model *cost, const sp_op_timer *timer, he
 }
 
 static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    const replicas *group, held parameters, bucket_counts counts)
+                                    const replicas *group, held parameters, bucket_counts counts,
+                                    double matrices)
 {
     const sp_profile *profile = timer->profile;
     const sp_group shards = group->common.inner;
@@ -549,7 +606,9 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
     double optimizer_s =
         sp_time_memory(timer, on_gpu * profile->optimizer_bytes_per_parameter * counted, 0);
     // The GPU and the host step their shares at once.
-    optimizer_s = fmax(optimizer_s, host_step_s(cost, stepped, 30.0 * counted));
+    optimizer_s =
+        fmax(optimizer_s, host_step_s(cost, stepped, 30.0 * counted,
+                                      matrices * stepped / fmax(1.0, all_of(parameters))));
     optimizer_s += fp8_step_s(cost, timer, parameters);
     sp_epilogue_cost epilogue = {.optimizer_ns =
                                      sp_i_cut_ns(optimizer_s + profile->host.iteration_s)};
@@ -564,8 +623,7 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
             sp_collective_choice(timer, kind, shards, epilogue.reduce_bytes / counts.common);
     }
     if (zero == 1 || zero == 2) {
-        epilogue.gather_bytes = gathered_bytes(cost, all_of(parameters),
-                                               parameters.products + parameters.expert_products);
+        epilogue.gather_bytes = all_gathered(cost, parameters);
         epilogue.param_gather_ns = sp_i_cut_ns(gather_s(cost, timer, group, parameters, counts));
         epilogue.gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, shards,
                                                    epilogue.gather_bytes / counts.common);

@@ -83,13 +83,28 @@ int64_t sp_footprint_product_weights(const sp_model *model, const sp_layout *lay
                      experts_alone ? sp_layer_expert_weights : sp_layer_product_weights);
 }
 
-// States of parameters of which so many ranks hold the same; `trained` of them are trained, and
-// `products` of them are weights of FP8 products.
-static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t parameters,
-                       int64_t trained, int64_t products, int64_t ranks, bool reduces,
-                       sp_bytes *bytes)
+// Bytes that weights have less in 4 bits than in BF16.
+static int64_t saved_in_4bit(const sp_model *model, const sp_layout *layout, const sp_stage *stages,
+                             int n)
 {
-    int64_t held = 2 * (parameters - products) + sp_fp8_weight_bytes(&stack->precision, products);
+    return model->frozen_weights == SP_FROZEN_BF16
+               ? 0
+               : BF16 * in_layers(model, layout, stages, n, sp_layer_product_weights) -
+                     in_layers(model, layout, stages, n, sp_layer_packed_bytes);
+}
+
+int64_t sp_footprint_gathered(const sp_model *model, const sp_layout *layout,
+                              const sp_stage *stages, int n)
+{
+    return BF16 * sp_footprint_parameters(model, layout, stages, n) -
+           saved_in_4bit(model, layout, stages, n);
+}
+
+// States of parameters of which so many ranks hold the same and which are kept in `held` bytes;
+// `trained` of them are trained.
+static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t held,
+                       int64_t trained, int64_t ranks, bool reduces, sp_bytes *bytes)
+{
     int64_t gradient = (int64_t)sp_stack_gradient_bytes(stack);
     int64_t steps = sp_stack_master_bytes(stack) + 2 * sp_stack_moment_bytes(stack);
     bytes->of[SP_MEM_PARAMETERS] += sharded(held, ranks, layout->zero >= 3);
@@ -105,6 +120,12 @@ static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t p
     }
 }
 
+// Of parameters, `products` of them weights of FP8 products.
+static int64_t held_bytes(const sp_stack *stack, int64_t parameters, int64_t products)
+{
+    return BF16 * (parameters - products) + sp_fp8_weight_bytes(&stack->precision, products);
+}
+
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes)
 {
@@ -117,13 +138,19 @@ void sp_footprint_states(const sp_model *model, const sp_layout *layout, const s
         int64_t experts = sp_footprint_expert_parameters(model, layout, stages, n);
         int64_t of_them = fp8 ? sp_footprint_product_weights(model, layout, stages, n, true) : 0;
         int replicas = sp_layout_expert_replicas(layout);
-        add_states(layout, stack, experts, experts, of_them, replicas, replicas > 1, bytes);
+        add_states(layout, stack, held_bytes(stack, experts, of_them), experts, replicas,
+                   replicas > 1, bytes);
         parameters -= experts;
         trained -= experts;
         products -= of_them;
     }
-    add_states(layout, stack, parameters, trained, products, sp_layout_zero_ranks(layout),
+    int64_t held =
+        held_bytes(stack, parameters, products) - saved_in_4bit(model, layout, stages, n);
+    add_states(layout, stack, held, trained, sp_layout_zero_ranks(layout),
                layout->dp * layout->cp > 1, bytes);
+    if (model->frozen_weights != SP_FROZEN_BF16) {
+        bytes->of[SP_MEM_PARAMETERS] += in_layers(model, layout, stages, n, sp_layer_scale_bytes);
+    }
     bytes->of[SP_MEM_WORKSPACE] = work_space_bytes(stack);
     int64_t dummies[SP_DUMMY_GRADIENTS];
     int count = sp_footprint_dummy_gradients(model, layout, stack, stages, n, dummies);

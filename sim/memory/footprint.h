@@ -66,8 +66,15 @@ int64_t sp_footprint_expert_parameters(const sp_model *model, const sp_layout *l
 int64_t sp_footprint_product_weights(const sp_model *model, const sp_layout *layout,
                                      const sp_stage *stages, int n, bool experts_alone);
 
+// Bytes of parameters that ranks which split them (ZeRO 3) have from each other, before ZeRO shards
+// them: 2 of each, of weights in 4 bits half a byte. Their scales are no parameters, which every
+// rank has whole (bitsandbytes, QuantState).
+int64_t sp_footprint_gathered(const sp_model *model, const sp_layout *layout,
+                              const sp_stage *stages, int n);
+
 // Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
-// (bf16; of FP8 products also their copies, or these alone: precision.h), and of those that are
+// (bf16; of FP8 products also their copies, or these alone, of frozen ones in 4 bits less:
+// precision.h), and of those that are
 // trained 4 B per gradient (fp32; 2 where the stack adds up in bf16, 2 more where it keeps
 // buckets), 12 B optimizer (fp32 master, two moments; fewer where the stack says so); ZeRO 1
 // divides the optimizer, 2 also the gradients, 3 also the parameters by dp*cp, those of experts by

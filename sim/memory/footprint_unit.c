@@ -37,6 +37,7 @@ typedef struct unit {
     int64_t logit_gradient; // of its backward, in bf16; 0 where it takes the place of the logits
     int64_t table;          // gradient of the output weight as a tensor of its own; 0: none
     bool chunked_loss;      // its gradients are there when the head's forward ends
+    bool repeated_loss;     // by chunks that run again in the backward, with their gradients
 } unit;
 
 // [kinds]: units of the same stage, of which each stands for layers of its kind.
@@ -139,10 +140,11 @@ static void measure_loss(unit *u, const sp_stack *stack)
     u->fresh_logits = fused ? share : logits + copy;
     u->logit_gradient = fused ? share : s->width[SP_WIDTH_LOGITS];
     u->chunked_loss = stack->loss_chunks > 0;
+    u->repeated_loss = u->chunked_loss && stack->loss_recompute;
     if (u->chunked_loss) {
         int64_t softmax = fused ? logits : logits * FP32 / BF16;
         u->fresh_logits = sp_ceil_div(u->fresh_logits + softmax, stack->loss_chunks);
-        u->logit_gradient = 0;
+        u->logit_gradient = u->repeated_loss ? u->fresh_logits : 0;
     }
     u->table = stack->unfused_weight_gradient && !sp_model_is_frozen(u->model)
                    ? sp_mul_bytes(s->shard.vocab, BF16 * u->model->hidden)
@@ -262,6 +264,13 @@ static int64_t adapters_backward(const unit *u, sp_layer_place step)
                        : 0;
 }
 
+// The BF16 copy that a product makes of a weight in 4 bits, beside so many bytes; 0: it makes none.
+static int64_t beside_copy(const unit *u, sp_layer_place step, int64_t bytes)
+{
+    const sp_layer_frozen of = sp_layer_frozen_of(u->alike, &u->size.shard, step);
+    return of.tensors > 0 ? BF16 * of.largest + bytes : 0;
+}
+
 // What passes in the forward of an MLP, dense or of experts, or of the shared experts: the largest
 // of its phases. The second projection gives `output`, all rows before the reduce-scatter or those
 // of experts, beside hidden states.
@@ -274,7 +283,9 @@ static int64_t mlp_forward(const unit *u, sp_layer_width ffn, sp_layer_width fc1
     int64_t silu = u->split_swiglu && drops_product ? s->width[ffn] : 0;
     int64_t activation = s->hidden + (drops_fc1 ? s->width[fc1] : 0) + silu + product;
     int64_t second = sp_larger(s->hidden + output, adapters_forward(u, SP_STEP_FC2));
-    return sp_larger(activation, s->hidden + product + second);
+    second = sp_larger(second, beside_copy(u, SP_STEP_FC2, s->hidden + output));
+    int64_t first = beside_copy(u, SP_STEP_FC1, s->hidden + (drops_fc1 ? s->width[fc1] : 0));
+    return sp_larger(sp_larger(activation, first), s->hidden + product + second);
 }
 
 static sp_bytes layer_forward(const unit *u)
@@ -309,8 +320,12 @@ static sp_bytes layer_forward(const unit *u)
                          ? s->width[SP_WIDTH_Q] + s->width[SP_WIDTH_KV_UP]
                          : 0;
 
+    int64_t copy = sp_larger(beside_copy(u, SP_STEP_QKV, s->hidden + s->width[SP_WIDTH_QKV]),
+                             beside_copy(u, SP_STEP_OUTPUT, s->kv_gathered + s->hidden));
+
     sp_bytes layer = {{0}};
-    layer.of[SP_MEM_WORKSPACE] = sp_larger(sp_larger(scores, latent), sp_larger(mlp, residual));
+    layer.of[SP_MEM_WORKSPACE] =
+        sp_larger(sp_larger(sp_larger(scores, latent), copy), sp_larger(mlp, residual));
     return layer;
 }
 
@@ -327,8 +342,9 @@ static void forward_transients(const units u, sp_bytes *bytes)
     layer.of[SP_MEM_LOGITS] = -u->softmax;
     sp_bytes head = {{0}};
     head.of[SP_MEM_LOGITS] = u->stage->head ? u->fresh_logits : 0;
-    head.of[SP_MEM_WORKSPACE] =
-        u->stage->head && u->chunked_loss ? s->width[SP_WIDTH_HIDDEN] + u->table : 0;
+    head.of[SP_MEM_WORKSPACE] = u->stage->head && u->chunked_loss && !u->repeated_loss
+                                    ? s->width[SP_WIDTH_HIDDEN] + u->table
+                                    : 0;
     add_larger(&layer, &head, bytes);
 }
 
@@ -362,8 +378,11 @@ static sp_bytes mlp_backward(const unit *u, sp_layer_width ffn, sp_layer_width f
         mlp.of[SP_MEM_WORKSPACE] += own_rows(u) + 2 * s->width[SP_WIDTH_ROUTED];
     }
     if (sp_model_is_frozen(u->model)) {
-        int64_t second = s->width[ffn] + adapters_backward(u, SP_STEP_FC2);
-        int64_t first = s->width[fc1] + s->hidden + adapters_backward(u, SP_STEP_FC1);
+        int64_t second = s->width[ffn] + sp_larger(adapters_backward(u, SP_STEP_FC2),
+                                                   beside_copy(u, SP_STEP_FC2, s->hidden));
+        int64_t first =
+            s->width[fc1] + s->hidden +
+            sp_larger(adapters_backward(u, SP_STEP_FC1), beside_copy(u, SP_STEP_FC1, 0));
         mlp.of[SP_MEM_WORKSPACE] =
             sp_larger(mlp.of[SP_MEM_WORKSPACE], s->kv_gathered + sp_larger(first, second));
     }
@@ -395,6 +414,9 @@ static sp_bytes layer_backward(const unit *u)
     attention.of[SP_MEM_WORKSPACE] =
         s->kv_gathered + sp_larger(s->kv_gathered, s->width[SP_WIDTH_KV]) + s->width[SP_WIDTH_Q] +
         s->width[SP_WIDTH_Q] * FP32 / BF16 + s->width[SP_WIDTH_CONTEXT] + 2 * s->scores;
+    int64_t copy = sp_larger(beside_copy(u, SP_STEP_OUTPUT, s->width[SP_WIDTH_CONTEXT] + s->hidden),
+                             beside_copy(u, SP_STEP_QKV, s->width[SP_WIDTH_QKV] + s->hidden));
+    attention.of[SP_MEM_WORKSPACE] = sp_larger(attention.of[SP_MEM_WORKSPACE], copy);
     if (u->alike->mixer != SP_MIXER_ATTENTION) {
         // Gradients of what the state gives, of the convolution and of its input.
         bool has = sp_mixer_has_state(u->alike->mixer);
@@ -449,9 +471,9 @@ static int64_t gathered_parameters(const unit *u)
     for (int layer = 0; layer < pairs || layer == 0; layer++) {
         sp_stage two = {.layers = u->stage->layers > 1 ? 2 : u->stage->layers};
         sp_model_count_kinds(u->model, u->stage->first + layer, two.layers, two.count);
-        most = sp_larger(most, sp_footprint_parameters(u->model, u->layout, &two, 1));
+        most = sp_larger(most, sp_footprint_gathered(u->model, u->layout, &two, 1));
     }
-    return BF16 * most;
+    return most;
 }
 
 // Buffers that live through the whole pass.

@@ -15,6 +15,7 @@ typedef struct layer_kind {
     sp_layer_adapters adapters[SP_LAYER_STEPS];
     sp_layer_set adapted[SP_LAYER_STEPS + 1];
     bool reads_input[SP_LAYER_STEPS]; // a weight gradient, by projection
+    int64_t copies[SP_LAYER_STEPS];   // in BF16 of a weight in 4 bits, by projection; 0: none
     int64_t gathered_parameters;      // of one layer, with ZeRO 3; 0: a rank holds them
     bool has_step[SP_LAYER_STEPS];
     sp_saved_tensor rows[SP_LAYER_TENSORS];
@@ -40,6 +41,7 @@ typedef struct program_builder {
     int logit_ranks;       // whose logits a rank has
     int64_t logits;        // bytes of them in bf16
     int64_t loss_chunks;   // with their gradients in the forward; 0: the loss is of all rows
+    bool loss_recompute;   // they run again in the backward, with their gradients there
     bool copied_logits;    // to fp32, beside the softmax
     bool weight_gradients; // are tensors of their own, then added to their buffer
     // Queries, keys and values stay parts of what the projection gave: nothing is done to them
@@ -181,6 +183,13 @@ static void make_view(program_builder *b, sp_layer_tensor_id t, int32_t storage)
     if (view != SP_NO_TENSOR) {
         b->program->tensors[view].storage = storage;
     }
+}
+
+// The BF16 copy of a projection's weight in 4 bits, which lasts as long as the product.
+static int32_t turn_back(program_builder *b, sp_layer_place step)
+{
+    int64_t bytes = b->of->copies[step];
+    return bytes > 0 ? allocate(b, "frozen weight in BF16", bytes) : SP_NO_TENSOR;
 }
 
 // A row-parallel projection gives its full width before the reduce-scatter.
@@ -343,6 +352,7 @@ static void run_adapters(program_builder *b, sp_layer_place step)
 
 static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
 {
+    int32_t copy = SP_NO_TENSOR;
     if (!b->of->has_step[step]) {
         return;
     }
@@ -356,6 +366,7 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         gather_keys(b, v);
         break;
     case SP_STEP_QKV:
+        copy = turn_back(b, step);
         project_qkv(b, v);
         break;
     case SP_STEP_QKV_ELEMENTWISE:
@@ -365,18 +376,21 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         attend(b);
         break;
     case SP_STEP_OUTPUT_REDUCE:
+        copy = turn_back(b, SP_STEP_OUTPUT);
         v->attention = project(b, "attention block output");
         make_all(b, b->of->made[step]);
         break;
     case SP_STEP_FC1:
     case SP_STEP_SHARED_FC1:
         make_all(b, b->of->made[step] & SP_LAYER_SET(SP_TENSOR_SHARED_INPUT_COPY));
+        copy = turn_back(b, step);
         project_fc1(b, mlp_of(step));
         break;
     case SP_STEP_SHARED_REDUCE:
         project_shared(b, v);
         break;
     case SP_STEP_FC2_REDUCE:
+        copy = turn_back(b, SP_STEP_FC2);
         v->mlp = project(b, "MLP output");
         make_all(b, b->of->made[step]);
         break;
@@ -395,6 +409,7 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
     default:
         make_all(b, b->of->made[step]);
     }
+    free_tensor(b, copy);
 }
 
 // The forward of one layer from its input to its output. A projection rebuilds the output of the
@@ -493,21 +508,26 @@ static int32_t gathered(program_builder *b, const char *name, int64_t bytes)
     return logits;
 }
 
-// The largest moment of a loss by chunks: one of them, and the gradients of all rows.
-static void run_chunk(program_builder *b)
+// The largest moment of a loss by chunks: one of them, beside gradients of all rows (none where
+// there are none yet), which go with it.
+static void run_chunk(program_builder *b, int32_t input, int32_t table)
 {
     int64_t rows = sp_ceil_div(b->logits, b->loss_chunks);
     int64_t exact = b->fused_loss ? 0 : rows * FP32 / BF16;
-    int32_t tensors[] = {
-        project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]),
-        b->weight_gradients && !b->frozen ? allocate(b, "gradient of the output weight", b->table)
-                                          : SP_NO_TENSOR,
-        gathered(b, "logits of a chunk", rows),
-        exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
-        b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact) : SP_NO_TENSOR};
+    int32_t tensors[] = {input, table, gathered(b, "logits of a chunk", rows),
+                         exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
+                         b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact)
+                                          : SP_NO_TENSOR};
     for (size_t t = 0; t < sizeof tensors / sizeof tensors[0]; t++) {
         free_tensor(b, tensors[t]);
     }
+}
+
+static int32_t table_gradient(program_builder *b)
+{
+    return b->weight_gradients && !b->frozen
+               ? allocate(b, "gradient of the output weight", b->table)
+               : SP_NO_TENSOR;
 }
 
 // The first saved tensor of the head is what the last layer gives. A fused loss keeps the logits;
@@ -532,8 +552,11 @@ static void head_forward(program_builder *b, int32_t input)
     }
     free_tensor(b, exact);
     free_tensor(b, logits);
-    if (b->loss_chunks > 0) {
-        run_chunk(b);
+    if (b->loss_chunks > 0 && b->loss_recompute) {
+        run_chunk(b, SP_NO_TENSOR, SP_NO_TENSOR);
+    } else if (b->loss_chunks > 0) {
+        int32_t gradient = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]);
+        run_chunk(b, gradient, table_gradient(b));
     }
 }
 
@@ -813,11 +836,13 @@ typedef struct layer_gradients {
 // input.
 static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
+    int32_t copy = turn_back(b, step);
     if (step == SP_STEP_OUTPUT || step == SP_STEP_STATE_OUT) {
         g->gradient = allocate_wide(b,
                                     step == SP_STEP_OUTPUT ? "gradient of the attention output"
                                                            : "gradient of the state's output",
                                     sp_layer_steps[step].inputs);
+        free_tensor(b, copy);
         make_weight_gradient(b, step);
         adapters_backward(b, step);
         release_gradient(b, g->behind);
@@ -838,6 +863,7 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
         make(b, m->fc2_input);
     }
     g->gradient = allocate_wide(b, "gradient of fc2's input", m->ffn);
+    free_tensor(b, copy);
     adapters_backward(b, step);
     if (!g->rebuilds) {
         make_weight_gradient(b, step);
@@ -903,7 +929,9 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     if (b->of->reads_input[step]) {
         rebuild(b, input);
     }
+    int32_t copy = turn_back(b, step);
     g->gradient = project_back(b, b->of->size.width[routed ? SP_WIDTH_ROUTED : SP_WIDTH_HIDDEN]);
+    free_tensor(b, copy);
     make_weight_gradient(b, step);
     adapters_backward(b, step);
     release_gradient(b, g->outputs[0]);
@@ -1119,7 +1147,7 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
 }
 
 // Does the weight gradient of the head read the row? One by chunks is made in the forward, and the
-// row then stands for the gradient of the head's input.
+// row then stands for the gradient of the head's input, or at once where chunks run again.
 static bool is_read_by_weight(const program_builder *b, int row)
 {
     sp_layer_tensor_id id = b->head_rows[row].id;
@@ -1146,13 +1174,17 @@ static int32_t head_backward(program_builder *b)
             free_tensor(b, whole);
         }
         last--;
+    }
+    bool repeats = b->loss_chunks > 0 && b->loss_recompute;
+    if (b->loss_chunks == 0 || repeats) {
         inner = project_back(b, b->of->size.width[SP_WIDTH_HIDDEN]);
     }
-    if (b->weight_gradients && !b->frozen) {
-        b->head_gradient = allocate(b, "gradient of the output weight", b->table);
-        if (!b->shares_table) {
-            free_tensor(b, b->head_gradient);
-        }
+    b->head_gradient = table_gradient(b);
+    if (repeats) {
+        run_chunk(b, SP_NO_TENSOR, SP_NO_TENSOR);
+    }
+    if (!b->shares_table) {
+        free_tensor(b, b->head_gradient);
     }
     release_for_weights(b, logits);
     for (int r = last; r > 0; r--) {
@@ -1268,6 +1300,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
                          .logit_ranks = sp_stack_logit_ranks(&options->stack, layout),
                          .loss_chunks = options->stack.loss_chunks,
+                         .loss_recompute = options->stack.loss_recompute,
                          .copied_logits = options->stack.copied_logits,
                          .weight_gradients = options->stack.unfused_weight_gradient,
                          .mixed_views = model->positional != SP_ROPE && !model->qk_norm,
@@ -1336,8 +1369,10 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
         kind->weights[s] = sp_model_is_frozen(alike)
                                ? BF16 * sp_layer_adapter_parameters(&kind->adapters[s])
                                : sp_footprint_weight(alike, layout, (sp_layer_place)s);
+        kind->copies[s] =
+            BF16 * sp_layer_frozen_of(alike, &kind->size.shard, (sp_layer_place)s).largest;
         kind->has_step[s] = sp_layer_has_step(alike, &sp_layer_steps[s]);
     }
     kind->gathered_parameters =
-        layout->zero >= 3 ? BF16 * sp_footprint_parameters(alike, layout, &one_layer, 1) : 0;
+        layout->zero >= 3 ? sp_footprint_gathered(alike, layout, &one_layer, 1) : 0;
 }

@@ -182,7 +182,14 @@ static void refuse_key(sp_object *object, const char *key, const json_t *value, 
     for (size_t i = 0; i < sizeof refused_keys / sizeof refused_keys[0]; i++) {
         const refused_key *refused = &refused_keys[i];
         if (is_named(key, refused->key)) {
-            if (!is_read(object, key) && !is_harmless(key, value, refused, is_part)) {
+            if (json_is_true(json_object_get(value, "load_in_4bit"))) { // of bitsandbytes
+                bool nested = json_is_true(json_object_get(value, "bnb_4bit_use_double_quant"));
+                sp_object_error(
+                    object, key,
+                    "weights in 4 bits are trained beside adapters alone: leave it out "
+                    "and state model.lora_rank and model.frozen_weights \"%s\"",
+                    sp_frozen_weight_names[nested ? SP_FROZEN_4BIT_DOUBLE : SP_FROZEN_4BIT]);
+            } else if (!is_read(object, key) && !is_harmless(key, value, refused, is_part)) {
                 sp_object_error(object, key, "%s: expected it to be absent or null", refused->why);
             }
             return;

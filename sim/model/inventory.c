@@ -460,6 +460,21 @@ static void cast_operand(builder *b, sp_layer_place place, sp_pass pass,
     }
 }
 
+// A weight in 4 bits, whose product is then one in BF16, tensor by tensor.
+static void turn_back(builder *b, sp_layer_place place)
+{
+    const sp_layer_frozen of = sp_layer_frozen_of(b->model, &b->shard, place);
+    double weights = 0.0;
+    for (int t = 0; t < of.tensors; t++) {
+        weights += (double)of.weights[t];
+    }
+    if (of.tensors > 0) {
+        memory(b, "frozen weight to BF16", 0.0,
+               of.tensors * sp_4bit_kernels(b->model->frozen_weights))
+            ->bytes_fixed = weights * sp_4bit_turned_back_bytes(b->model->frozen_weights);
+    }
+}
+
 // Each expert sees its share of the tokens; what TP ranks all have works where the norms do.
 static void product(builder *b, sp_layer_place place, sp_pass pass)
 {
@@ -470,6 +485,7 @@ static void product(builder *b, sp_layer_place place, sp_pass pass)
     if (sp_layer_is_fp8(&sp_layer_steps[place], b->stack)) {
         cast_operand(b, place, pass, &shape);
     }
+    turn_back(b, place);
     sp_op *op = gemm(b, sp_layer_steps[place].forward, pass, shape.inputs, shape.outputs);
     op->is_qkv = place == SP_STEP_QKV;
     op->fp8 = sp_layer_is_fp8(&sp_layer_steps[place], b->stack);
@@ -833,8 +849,9 @@ static void run_by_chunks(builder *b, int first, int64_t chunks)
 
 // The rest of a chunk of the loss: its gradients, at once (Liger's fused linear cross-entropy,
 // liger_kernel/ops/fused_linear_cross_entropy.py; torchtitan's ChunkedCELoss, pull request 2937).
-// No product runs twice. The weight's is added to the sum over chunks: the fp32 buffer, or a bf16
-// tensor of its own, which the product reads, too.
+// No product runs twice, unless the chunk runs again for them in the backward. The weight's is
+// added to the sum over chunks: the fp32 buffer, or a bf16 tensor of its own, which the product
+// reads, too.
 static void chunk_gradients(builder *b, int64_t vocab, int64_t all)
 {
     int64_t h = b->model->hidden;
@@ -855,6 +872,30 @@ static void chunk_gradients(builder *b, int64_t vocab, int64_t all)
     }
 }
 
+// Of all rows at once (0 chunks) or by chunks, each perhaps with its gradients.
+static void logits_and_loss(builder *b, int64_t vocab, int64_t all, bool gradients, int64_t chunks)
+{
+    gather(b, "gather of the head input", hidden_bytes(b));
+    int first = b->out->count;
+    gemm(b, "logits", SP_PASS_F, b->model->hidden, vocab);
+    if (all > vocab) {
+        sp_op *op = add(b, "gather of the logits", SP_OP_ALL_GATHER);
+        op->bytes_per_token = (double)(BF16 * all);
+        op->blocks = true;
+    }
+    memory(b, "loss", (double)(LOSS_FORWARD_BYTES * all), 6)->logits_per_token = (double)all;
+    if (all == vocab) {
+        // Maximum, target logit and sum of exponentials of each token.
+        collective(b, "reduction of the loss", SP_OP_ALL_REDUCE, 3.0 * FP32);
+    }
+    if (gradients) {
+        chunk_gradients(b, vocab, all);
+    }
+    if (chunks > 0) {
+        run_by_chunks(b, first, chunks);
+    }
+}
+
 // Norm, logits and loss of a token. Logits that are gathered have all of the loss on each rank, and
 // of its gradient each takes the columns of its share: nothing is exchanged in the backward.
 static void prediction_pass(builder *b, sp_pass pass)
@@ -864,26 +905,14 @@ static void prediction_pass(builder *b, sp_pass pass)
     int64_t all = vocab * sp_stack_logit_ranks(b->stack, b->layout);
     bool gathers = all > vocab;
     int64_t chunks = b->stack->loss_chunks;
+    bool again = b->stack->loss_recompute;
     if (pass == SP_PASS_F) {
         norm(b, "final norm", pass, h);
-        gather(b, "gather of the head input", hidden_bytes(b));
-        int first = b->out->count;
-        gemm(b, "logits", pass, h, vocab);
-        if (gathers) {
-            sp_op *op = add(b, "gather of the logits", SP_OP_ALL_GATHER);
-            op->bytes_per_token = (double)(BF16 * all);
-            op->blocks = true;
-        }
-        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * all), 6)->logits_per_token = (double)all;
-        if (!gathers) {
-            // Maximum, target logit and sum of exponentials of each token.
-            collective(b, "reduction of the loss", SP_OP_ALL_REDUCE, 3.0 * FP32);
-        }
-        if (chunks > 0) {
-            chunk_gradients(b, vocab, all);
-            run_by_chunks(b, first, chunks);
-        }
+        logits_and_loss(b, vocab, all, chunks > 0 && !again, chunks);
     } else if (pass == SP_PASS_I && chunks > 0) {
+        if (again) {
+            logits_and_loss(b, vocab, all, true, chunks);
+        }
         reduce(b, "reduction of the head input's gradient", hidden_bytes(b));
         norm(b, "final norm", pass, h);
     } else if (pass == SP_PASS_I) {

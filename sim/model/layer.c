@@ -478,3 +478,51 @@ int64_t sp_layer_expert_weights(const sp_model *model, const sp_shard *shard)
 {
     return weights_of(model, shard, true, true);
 }
+
+sp_layer_frozen sp_layer_frozen_of(const sp_model *model, const sp_shard *shard,
+                                   sp_layer_place step)
+{
+    sp_layer_frozen frozen = {.tensors = 0};
+    sp_layer_linear linear;
+    if (model->frozen_weights == SP_FROZEN_BF16 || !sp_layer_is_product(&sp_layer_steps[step]) ||
+        !sp_layer_linear_of(model, shard, step, &linear)) {
+        return frozen;
+    }
+    bool halves = step == SP_STEP_FC1 && sp_model_is_gated(model);
+    int64_t outputs[3] = {halves ? shard->ffn : linear.outputs, halves ? shard->ffn : 0, 0};
+    if (step == SP_STEP_QKV) {
+        outputs[0] = shard->q;
+        outputs[1] = shard->k;
+        outputs[2] = shard->v;
+    }
+    for (; frozen.tensors < 3 && outputs[frozen.tensors] > 0; frozen.tensors++) {
+        int64_t weights = linear.inputs * outputs[frozen.tensors];
+        frozen.weights[frozen.tensors] = weights;
+        frozen.largest = weights > frozen.largest ? weights : frozen.largest;
+    }
+    return frozen;
+}
+
+static int64_t bytes_in_4bit(const sp_model *model, const sp_shard *shard, bool scales)
+{
+    int64_t bytes = 0;
+    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+        const sp_layer_frozen of = sp_layer_frozen_of(model, shard, (sp_layer_place)s);
+        for (int t = 0; t < of.tensors; t++) {
+            bytes += scales ? sp_4bit_scale_bytes(model->frozen_weights, of.weights[t]) +
+                                  sp_4bit_nested_bytes(model->frozen_weights, of.weights[t])
+                            : sp_4bit_packed_bytes(of.weights[t]);
+        }
+    }
+    return bytes;
+}
+
+int64_t sp_layer_packed_bytes(const sp_model *model, const sp_shard *shard)
+{
+    return bytes_in_4bit(model, shard, false);
+}
+
+int64_t sp_layer_scale_bytes(const sp_model *model, const sp_shard *shard)
+{
+    return bytes_in_4bit(model, shard, true);
+}

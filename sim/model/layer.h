@@ -764,4 +764,18 @@ bool sp_layer_is_product_weight(sp_parameter_kind kind);
 int64_t sp_layer_product_weights(const sp_model *model, const sp_shard *shard);
 int64_t sp_layer_expert_weights(const sp_model *model, const sp_shard *shard);
 
+// The frozen weight of a projection in 4 bits, as bitsandbytes keeps and turns it back: one tensor
+// for each of queries, keys and values and for gate and up, as transformers' modules have them.
+typedef struct sp_layer_frozen {
+    int tensors; // 0: the weight is in BF16
+    int64_t weights[3];
+    int64_t largest; // of them, which is in BF16 while its product runs
+} sp_layer_frozen;
+
+sp_layer_frozen sp_layer_frozen_of(const sp_model *model, const sp_shard *shard,
+                                   sp_layer_place step);
+// Bytes of a layer's weights in 4 bits, and of their scales.
+int64_t sp_layer_packed_bytes(const sp_model *model, const sp_shard *shard);
+int64_t sp_layer_scale_bytes(const sp_model *model, const sp_shard *shard);
+
 #endif

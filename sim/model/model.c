@@ -323,6 +323,13 @@ static const sp_setting model_rows[] = {
      .is_written = has_adapters,
      .text = "Adapters drop out inputs: each keeps what is left of its own and a mask. With "
              "model.lora_rank."},
+    {.key = "model.frozen_weights", SP_ONE_OF(sp_frozen_weight_names),
+     SP_FIELD(sp_model, frozen_weights), .if_changed = true,
+     .text = "How the weights of the layers' products are kept beside adapters: bf16, 4bit (QLoRA by "
+             "bitsandbytes: 4 bits a weight and an fp32 scale for 64 of them), or 4bit-double (these "
+             "scales in 8 bits with an fp32 scale for 256 of them: 4.127 bits a weight). Embedding, "
+             "LM head, norms, biases and adapters stay in bf16. Each product turns its weight back "
+             "into bf16, forward and backward. With model.lora_rank, without parallel.tp."},
     {.key = "model.kv_heads", SP_INT(1, SP_I_MAX_HEADS), SP_FIELD(sp_model, kv_heads),
      .derive = as_many_as_heads, .fallback = "as many as heads",
      .text = "Heads of keys and values; fewer than heads is grouped-query attention.",
@@ -1012,6 +1019,8 @@ static void check_adapters(checker *check, const sp_model *model)
     if (!sp_model_is_frozen(model)) {
         refuse(check, model->lora_targets != SP_LORA_ALL_LINEAR, "lora_targets", alone);
         refuse(check, model->lora_dropout, "lora_dropout", alone);
+        refuse(check, model->frozen_weights != SP_FROZEN_BF16, "frozen_weights",
+               "weights in 4 bits are not trained, expected adapters beside them (lora_rank)");
         return;
     }
     refuse(check, sp_model_most_experts(model) > 0, key,

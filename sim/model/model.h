@@ -7,6 +7,7 @@
 
 #include "sim/base/json.h"
 #include "sim/base/status.h"
+#include "sim/model/precision.h"
 
 // GEGLU is SwiGLU with GELU in SiLU's place, of the same cost.
 typedef enum sp_activation { SP_SWIGLU, SP_GELU, SP_SQUARED_RELU, SP_GEGLU } sp_activation;
@@ -124,6 +125,7 @@ typedef struct sp_model {
     int64_t lora_rank;
     sp_lora_targets lora_targets;
     bool lora_dropout;
+    sp_frozen_weights frozen_weights; // of the products beside adapters; all else is BF16
     int mtp_layers; // that predict further tokens, on the last stage, alike the last layer
     int experts;    // as ffn
     int experts_per_token;

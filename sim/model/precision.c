@@ -8,11 +8,17 @@
 const char *const sp_compute_names[] = {"bf16", "fp8", NULL};
 const char *const sp_fp8_recipe_names[] = {"delayed", "current", "blockwise", "mxfp8", NULL};
 
+const char *const sp_frozen_weight_names[] = {"bf16", "4bit", "4bit-double", NULL};
+
 enum {
     BF16 = 2,
+    FP32 = 4,
     ROW_BLOCK = 128, // numbers of a row with a scale, blockwise
     ROW_SCALE = 4,   // bytes of that scale
     MX_BLOCK = 32,   // with a scale of one byte
+    // Of bitsandbytes (functional.py, quantize_4bit): weights with a scale, scales with one.
+    FROZEN_BLOCK = 64,
+    NESTED_BLOCK = 256,
 };
 
 bool sp_fp8_is_per_tensor(const sp_step_precision *precision)
@@ -94,4 +100,33 @@ int sp_fp8_alignment(const sp_step_precision *precision)
 int sp_fp8_expert_rows(const sp_step_precision *precision)
 {
     return precision->recipe == SP_FP8_BLOCKWISE ? ROW_BLOCK : sp_fp8_alignment(precision);
+}
+
+int64_t sp_4bit_packed_bytes(int64_t weights)
+{
+    return sp_ceil_div(weights, 2);
+}
+
+int64_t sp_4bit_scale_bytes(sp_frozen_weights frozen, int64_t weights)
+{
+    return (frozen == SP_FROZEN_4BIT_DOUBLE ? 1 : FP32) * sp_ceil_div(weights, FROZEN_BLOCK);
+}
+
+int64_t sp_4bit_nested_bytes(sp_frozen_weights frozen, int64_t weights)
+{
+    int64_t scales = sp_ceil_div(weights, FROZEN_BLOCK);
+    return frozen == SP_FROZEN_4BIT_DOUBLE ? FP32 * sp_ceil_div(scales, NESTED_BLOCK) : 0;
+}
+
+double sp_4bit_turned_back_bytes(sp_frozen_weights frozen)
+{
+    double of_scale = frozen == SP_FROZEN_4BIT_DOUBLE
+                          ? 1.0 + (double)FP32 / NESTED_BLOCK + FP32 + 2.0 * FP32
+                          : 0.0;
+    return 0.5 + BF16 + (FP32 + of_scale) / FROZEN_BLOCK;
+}
+
+int sp_4bit_kernels(sp_frozen_weights frozen)
+{
+    return frozen == SP_FROZEN_4BIT_DOUBLE ? 3 : 1;
 }

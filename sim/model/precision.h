@@ -88,4 +88,30 @@ int sp_fp8_alignment(const sp_step_precision *precision);
 // contiguous groups).
 int sp_fp8_expert_rows(const sp_step_precision *precision);
 
+// How the weights of a layer's products are kept where adapters alone are trained: in BF16, or in 4
+// bits (QLoRA, arXiv 2305.14314; NF4 and FP4 are alike in bytes and time) with an fp32 scale for 64
+// of them, or with one of 8 bits and an fp32 scale for 256 of those (double quantisation: 4 + 8/64
+// + 32/(64*256) = 4.127 bits a weight, its section 3).
+typedef enum sp_frozen_weights {
+    SP_FROZEN_BF16,
+    SP_FROZEN_4BIT,
+    SP_FROZEN_4BIT_DOUBLE
+} sp_frozen_weights;
+
+extern const char *const sp_frozen_weight_names[]; // in the order of the enum, NULL
+
+// Bytes of so many weights of one tensor in 4 bits, and of its scales: of one tensor, and of that
+// of scales of scales, 0 without.
+int64_t sp_4bit_packed_bytes(int64_t weights);
+int64_t sp_4bit_scale_bytes(sp_frozen_weights frozen, int64_t weights);
+int64_t sp_4bit_nested_bytes(sp_frozen_weights frozen, int64_t weights);
+
+// Bytes that are read and written for a weight when it is turned back into BF16, as each product
+// does it anew (bitsandbytes, autograd/_functions.py, MatMul4Bit: forward and input gradient): half
+// a byte and 1/64 of its scale read, 2 written. Double quantisation makes the fp32 scales in two
+// kernels before: 1 byte and 1/256 of a scale read and 4 written, 4 read and 4 written for an
+// offset.
+double sp_4bit_turned_back_bytes(sp_frozen_weights frozen);
+int sp_4bit_kernels(sp_frozen_weights frozen); // for one tensor
+
 #endif

@@ -120,6 +120,11 @@ static const sp_setting stack_rows[] = {
     {.key = "stack.bucketed_tail", SP_SWITCH, SP_FIELD(sp_stack, bucketed_epilogue),
      .fallback = NAMED,
      .text = "What is left after the backward goes bucket by bucket, not at once."},
+    STACK_SWITCH(host_overlap,
+                 "With memory.offload_states: gradients of one matrix go to the host while its CPUs "
+                 "step another and weights of a third come back. Off: all gradients, then all "
+                 "steps, then all weights.", .aliases = "overlap_cpu_optimizer_d2h_h2d",
+                 .if_changed = true),
     STACK_SWITCH(rooted_shares,
                  "ZeRO 1 and 2 give whole tensors to ranks: each bucket is reduced to its owner and "
                  "its parameters are broadcast by it, over rings alone.", .is_written = states_shares),
@@ -139,6 +144,12 @@ static const sp_setting stack_rows[] = {
              "(Liger's fused linear cross-entropy): no logits stay for the backward, and its "
              "products are in the forward, where the gradients count to its end; 0: all rows at "
              "once, gradients in the backward."},
+    STACK_SWITCH(loss_recompute,
+                 "With loss_chunks: the forward makes the loss alone, and the backward computes the "
+                 "logits and the loss of each chunk again, with its gradients (checkpointed chunks: "
+                 "TRL's chunked_nll, NeMo AutoModel's ChunkedCrossEntropy, Apple's Cut "
+                 "Cross-Entropy). Off: a chunk's gradients are made in the forward.",
+                 .if_changed = true),
     STACK_SWITCH(gathered_logits,
                  "Each TP rank gathers the logits of the whole vocabulary, which blocks, and "
                  "computes all of the loss: tp times the bytes of a share. Off: ranks have a share "
@@ -510,6 +521,11 @@ static bool adds_weight_gradients_apart(const sp_stack *stack)
     return stack->unfused_weight_gradient;
 }
 
+static bool takes_all_rows(const sp_stack *stack)
+{
+    return stack->loss_chunks == 0;
+}
+
 static bool blocks_launches(const sp_stack *stack)
 {
     return stack->blocking_launches;
@@ -552,6 +568,8 @@ static const struct {
     {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
     {"no_master_weights", has_explicit_tensors, EXPLICIT "its Adam steps fp32 weights"},
     {"loss_chunks", has_explicit_tensors, EXPLICIT "its loss takes all rows at once"},
+    {"loss_recompute", takes_all_rows,
+     "stack.loss_chunks is 0, and the loss takes all rows at once"},
     {"gathered_logits", has_explicit_tensors, EXPLICIT "its ranks have shares of the logits"},
     {"moment_bytes", has_explicit_tensors, EXPLICIT "its Adam has fp32 moments"},
     {"split_limit_mib", has_explicit_tensors, EXPLICIT "its blocks are not PyTorch's"},
@@ -697,6 +715,17 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
     framework of = framework_of(stack);
     return of == MEGATRON || of == INTERNEVO || of == NANOTRON ||
            strcmp(stack->name, "megatron-deepspeed-2022") == 0;
+}
+
+bool sp_stack_lacks_4bit(const sp_stack *stack)
+{
+    return sp_stack_lacks_adapters(stack) || framework_of(stack) == BRIDGE;
+}
+
+bool sp_stack_lacks_host_overlap(const sp_stack *stack)
+{
+    framework of = framework_of(stack);
+    return of != OWN && of != BRIDGE && strcmp(stack->name, "megatron-core-2025") != 0;
 }
 
 bool sp_stack_recomputes(const sp_stack *stack)

@@ -126,6 +126,10 @@ typedef struct sp_stack {
     bool sharded_step;          // each replica steps its share of the weights though ZeRO is 0
     bool bucketed_epilogue; // what is left after the backward goes bucket by bucket, not at once
     double bucket_bytes;    // 0: one bucket for each layer
+    // Of weights whose states are on the host each matrix is an optimizer of its own: gradients of
+    // one go there while the CPUs step another and the weights of a third come back (Megatron-LM,
+    // core/optimizer/cpu_offloading/hybrid_optimizer.py, overlap_cpu_optimizer_d2h_h2d).
+    bool host_overlap;
     // ZeRO 1 and 2 give whole tensors to ranks: a bucket is reduced to its owner, and its
     // parameters are broadcast by it, for which NCCL has rings alone.
     bool rooted_shares;
@@ -141,6 +145,11 @@ typedef struct sp_stack {
     // Head and loss take the rows in so many chunks, one after another, each with its gradients at
     // once: no logits are left for the backward (fused linear cross-entropy). 0: in one, without.
     int64_t loss_chunks;
+    // Then the forward makes the loss alone, and the backward runs each chunk again with its
+    // gradients (activation checkpointing of a chunk; Cut Cross-Entropy, arXiv 2411.09009, section
+    // 4.2): of T tokens 2 T V h FLOPs and a whole loss more, and between forward and backward 2 T h
+    // bytes of the head's input, as with gradients at once, whose place the input takes.
+    bool loss_recompute;
     // Each TP rank gathers the logits of the whole vocabulary and computes all of the loss, in
     // place of its share of both (torchtitan's disable_loss_parallel: the head's output is
     // replicated).
@@ -252,6 +261,12 @@ bool sp_stack_is_fsdp(const sp_stack *stack);
 // Is it of a framework that is not known to train adapters? Those of Hugging Face, Megatron-Bridge
 // and FSDP (torchtune, PEFT) do, and none is named by this program's own stacks.
 bool sp_stack_lacks_adapters(const sp_stack *stack);
+// Is it of a framework without frozen weights in 4 bits beside them? Hugging Face's (PEFT with
+// bitsandbytes, with DeepSpeed or FSDP) has them; Megatron-Bridge has adapters beside bf16 alone.
+bool sp_stack_lacks_4bit(const sp_stack *stack);
+// Is it of a framework without host_overlap? Megatron-Core of 2025 has it, and with it
+// Megatron-Bridge.
+bool sp_stack_lacks_host_overlap(const sp_stack *stack);
 
 // Does it recompute whole layers where a scenario does not say what (memory.recompute)?
 bool sp_stack_recomputes(const sp_stack *stack);

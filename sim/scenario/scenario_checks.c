@@ -70,7 +70,17 @@ static sp_status check_offload_states(const sp_scenario *scenario, sp_error *err
         : scenario->memory.offload_ratio > 0.0
             ? "memory.offload_ratio: what both take of the host is not told apart"
             : NULL;
-    if (!(scenario->memory.stack.offload_states > 0.0) || what == NULL) {
+    if (!(scenario->memory.stack.offload_states > 0.0)) {
+        return SP_OK;
+    }
+    if (scenario->memory.stack.host_overlap &&
+        sp_stack_lacks_host_overlap(&scenario->memory.stack)) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "stack.host_overlap",
+                           "stack \"%s\" copies and steps one after the other: expected false, or "
+                           "the stack \"megatron-core-2025\" or \"megatron-bridge-2025\"",
+                           scenario->memory.stack.name);
+    }
+    if (what == NULL) {
         return SP_OK;
     }
     return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.offload_states",
@@ -592,6 +602,34 @@ static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
                        "layers that predict further tokens are not simulated with %s", what);
 }
 
+// Weights in 4 bits: whole tensors of bitsandbytes' modules.
+static sp_status check_frozen_weights(const sp_scenario *scenario, sp_error *err)
+{
+    static const char key[] = "model.frozen_weights";
+    const sp_stack *stack = &scenario->memory.stack;
+    const char *name = sp_frozen_weight_names[scenario->model.frozen_weights];
+    if (sp_stack_lacks_4bit(stack)) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "stack \"%s\" has no weights in 4 bits: expected \"bf16\", or the stack "
+                           "\"hf-trainer\", \"trl-2025\", \"fsdp-2024\" or \"fsdp2-2025\", got "
+                           "\"%s\"",
+                           stack->name, name);
+    }
+    if (scenario->layout.tp > 1) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "weights in 4 bits are not split over tensor-parallel ranks: expected "
+                           "parallel.tp 1, or \"bf16\", got %d and \"%s\"",
+                           scenario->layout.tp, name);
+    }
+    if (stack->one_sided) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
+                           "weights in 4 bits are not read one-sidedly (stack.one_sided): expected "
+                           "\"bf16\", got \"%s\"",
+                           name);
+    }
+    return SP_OK;
+}
+
 // Adapters, which TP ranks split (Megatron-LM's divide() asserts that they can).
 static sp_status check_adapters(const sp_scenario *scenario, sp_error *err)
 {
@@ -617,6 +655,9 @@ static sp_status check_adapters(const sp_scenario *scenario, sp_error *err)
     if (sp_precision_is_fp8(&stack->precision)) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
                            "adapters are not simulated with precision \"fp8\": expected \"bf16\"");
+    }
+    if (model->frozen_weights != SP_FROZEN_BF16) {
+        return check_frozen_weights(scenario, err);
     }
     if (model->lora_rank % tp != 0) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,

@@ -300,18 +300,25 @@ static int64_t elements_of(const sp_layout *layout, const sp_parameter_list *lis
 
 // Parameters one by one, then the chunk's gradient buffers (of those that are trained), padded to
 // equal shares.
-static void allocate_chunk(sp_i_unit_memory *memory, const sp_layout *layout, const sp_stack *stack,
-                           const sp_parameter_list *list)
+static void allocate_chunk(sp_i_unit_memory *memory, const sp_model *model, const sp_layout *layout,
+                           const sp_stack *stack, const sp_parameter_list *list)
 {
     int64_t number = (int64_t)sp_stack_gradient_bytes(stack);
     for (size_t i = 0; i < list->count; i++) {
         int64_t elements = list->items[i].elements;
         bool fp8 = sp_precision_is_fp8(&stack->precision) &&
                    sp_layer_is_product_weight(list->items[i].kind);
-        int64_t bytes =
-            fp8 ? sp_fp8_weight_bytes(&stack->precision, elements) : sp_mul_bytes(BF16, elements);
+        bool packed = model->frozen_weights != SP_FROZEN_BF16 &&
+                      sp_layer_is_product_weight(list->items[i].kind);
+        int64_t bytes = fp8      ? sp_fp8_weight_bytes(&stack->precision, elements)
+                        : packed ? sp_4bit_packed_bytes(elements)
+                                 : sp_mul_bytes(BF16, elements);
         int64_t ranks = shares(layout, buffer_of(layout, &list->items[i]));
         sp_i_take(memory, layout->zero >= 3 ? sp_ceil_div(bytes, ranks) : bytes);
+        if (packed) {
+            sp_i_take(memory, sp_4bit_scale_bytes(model->frozen_weights, elements));
+            sp_i_take(memory, sp_4bit_nested_bytes(model->frozen_weights, elements));
+        }
     }
     for (int b = COMMON; b < BUFFERS; b++) {
         int64_t ranks = shares(layout, b);
@@ -378,7 +385,7 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
     for (int c = 0; memory->status == SP_OK && c < layout->chunks; c++) {
         sp_parameter_list list = {0};
         sp_parameter_list_add(model, layout, &stages[c], embedded, &list);
-        allocate_chunk(memory, layout, stack, &list);
+        allocate_chunk(memory, model, layout, stack, &list);
         sp_parameter_list_fini(&list);
     }
     if (!stack->no_master_weights) {

@@ -180,10 +180,12 @@ static void warn_of_host_steps(const sp_scenario *scenario, sp_warnings *warning
     if (scenario->memory.stack.offload_states > 0.0) {
         sp_warnings_add(warnings,
                         "memory.offload_states: CPUs step at %.4g GB/s a node%s, behind copies of "
-                        "gradients and before those of weights; what DeepSpeed and Megatron-LM "
-                        "overlap of these is not counted",
+                        "gradients and before those of weights; %s",
                         sp_cluster_host_adam_share(cluster, 1) / 1e9,
-                        cluster->host_adam_bytes_per_s > 0.0 ? "" : ", which is assumed");
+                        cluster->host_adam_bytes_per_s > 0.0 ? "" : ", which is assumed",
+                        scenario->memory.stack.host_overlap
+                            ? "matrix by matrix, as if all were of one size (stack.host_overlap)"
+                            : "what DeepSpeed and Megatron-LM overlap of these is not counted");
     }
 }
 
@@ -415,6 +417,10 @@ void sp_i_step_recompute(sp_i_steps *steps)
             count[k] * sp_inventory_flops(&ops, alike, &alone, SP_PASS_RECOMPUTE, 1.0, 0.0);
         steps->recompute_flops_per_pair2 +=
             count[k] * sp_inventory_flops(&ops, alike, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
+    }
+    if (scenario->memory.stack.loss_chunks > 0 && scenario->memory.stack.loss_recompute) {
+        steps->recompute_flops_per_token +=
+            2.0 * (double)(scenario->model.vocab * scenario->model.hidden);
     }
     // Pairs are counted as the mean over all layers.
     double share = sp_model_attending_share(&scenario->model);

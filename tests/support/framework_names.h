@@ -12,6 +12,8 @@ static const char names_of_megatron[] =
     "untie-embeddings-and-output-weights multi-latent-attention mtp-num-layers attention-dropout "
     "hidden-dropout micro-batch-size global-batch-size recompute-activations recompute-granularity "
     "recompute-method recompute-num-layers recompute-modules cpu-offloading-num-layers "
+    "optimizer-cpu-offload "
+    "optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d "
     "tp-comm-overlap no-bias-swiglu-fusion cross-entropy-loss-fusion disable-bias-linear "
     "add-qkv-bias sequence-parallel no-gradient-accumulation-fusion fp16 bf16 grad-reduce-in-bf16 "
     "accumulate-allreduce-grads-in-fp32 tensor-model-parallel-size pipeline-model-parallel-size "
@@ -44,6 +46,8 @@ static const char names_of_megatron[] =
 // Megatron-Bridge@87107da262f13358402626dec6aa24a609aef3e2,
 // examples/recipes/kimi/conf/kimi_k2_pretrain_l8.yaml; `optimizer` has arguments.py's.
 static const char names_of_bridge[] =
+    "optimizer.optimizer_cpu_offload optimizer.optimizer_offload_fraction "
+    "optimizer.overlap_cpu_optimizer_d2h_h2d "
     "model.tensor_model_parallel_size model.pipeline_model_parallel_size "
     "model.virtual_pipeline_model_parallel_size model.sequence_parallel "
     "model.context_parallel_size "
@@ -115,7 +119,7 @@ static const char names_of_deepspeed[] =
 static const char names_of_trl[] =
     "model_name_or_path max_length packing packing_strategy padding_free use_peft lora_r "
     "lora_dropout lora_target_modules per_device_train_batch_size gradient_accumulation_steps "
-    "gradient_checkpointing bf16 optim fsdp";
+    "gradient_checkpointing bf16 optim fsdp load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant";
 
 // huggingface/nanotron@00708b80c88ee7c05c89502e80c3201df916d774, src/nanotron/config/config.py,
 // @19f88fbe454691f9bfcf98d6e3433dd7bcb82389, src/nanotron/config/parallelism_config.py, and

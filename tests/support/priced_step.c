@@ -50,13 +50,14 @@ void priced_step_run(const priced_case *c, priced_step *step)
     sp_engine_options options = {.verify = true};
     *step = (priced_step){.of = *c};
     const sp_layout *layout = &step->of.layout;
-    step->cluster = (sp_cluster){.gpus_per_node = 8,
-                                 .nics_per_node = 8,
-                                 .nic_bytes_per_s = 50e9,
-                                 .peak_flops_per_s = 1e15,
-                                 .host_link_bytes_per_s = 1e15,
-                                 .nvls = true,
-                                 .fabric = step->of.fabric};
+    step->cluster = (sp_cluster){
+        .gpus_per_node = 8,
+        .nics_per_node = 8,
+        .nic_bytes_per_s = 50e9,
+        .peak_flops_per_s = 1e15,
+        .host_link_bytes_per_s = c->host_link_bytes_per_s > 0.0 ? c->host_link_bytes_per_s : 1e15,
+        .nvls = true,
+        .fabric = step->of.fabric};
     must_succeed(sp_cluster_fit(&step->cluster, sp_layout_ranks(layout), "test", ERR));
     load_profile(step);
     must_succeed(sp_cost_model_init(&step->cost, &step->of.model, layout, &step->cluster,

@@ -20,6 +20,7 @@ typedef struct priced_case {
     double launch_layer_s;    // what the host takes for a layer's launches
     sp_collective_algorithm algorithm;
     sp_fabric fabric;
+    double host_link_bytes_per_s; // 0: too fast to be seen
 } priced_case;
 
 // 8 layers, untied, 1F1B on one rank.

@@ -44,6 +44,9 @@ static void draw_adapters(sp_prng *prng, unit_draw *d)
     d->model.lora_rank = 8 * (1 + prng_below(prng, 8));
     d->model.lora_targets = (sp_lora_targets)prng_below(prng, SP_LORA_MEGATRON + 1);
     d->model.lora_dropout = prng_below(prng, 2) == 0;
+    if (d->layout.tp == 1) {
+        d->model.frozen_weights = (sp_frozen_weights)(d->model.lora_rank / 8 % 3);
+    }
 }
 
 // Layers with a state, or that lack a block; samples are whole and no ranks share them.
@@ -77,6 +80,7 @@ void make_usual(unit_draw *draw)
     model->lora_rank = 0;
     model->lora_targets = SP_LORA_ALL_LINEAR;
     model->lora_dropout = false;
+    model->frozen_weights = SP_FROZEN_BF16;
     model->mixer = model->kind[0].mixer = model->kind[1].mixer = SP_MIXER_ATTENTION;
     model->without_mlp = model->kind[0].without_mlp = model->kind[1].without_mlp = false;
     model->attention_gate = false;
@@ -149,6 +153,8 @@ unit_draw draw_unit(sp_prng *prng)
         .loss_chunks = prng_below(prng, 3) == 0 ? 1 + prng_below(prng, 9) : 0,
         .gathered_logits = prng_below(prng, 3) == 0,
     };
+    d.options.stack.loss_recompute =
+        d.options.stack.loss_chunks > 0 && d.options.stack.loss_chunks % 2 == 0;
     d.load.kv_tokens = prng_below(prng, 2) == 0 ? 0 : prng_below(prng, (int)d.load.tokens + 1);
     d.load.pairs = d.load.tokens * (1 + prng_below(prng, 5000));
     if (!d.stage.embedding && !d.stage.head) {

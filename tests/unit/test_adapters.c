@@ -2,6 +2,7 @@
 // tensors, FLOPs and exchanges by closed forms.
 #include "sim/inference/decode.h"
 #include "sim/memory/footprint.h"
+#include "sim/memory/tensor_program.h"
 #include "sim/model/inventory.h"
 #include "sim/prefill/prefill.h"
 #include "sim/simulate/engine.h"
@@ -102,6 +103,132 @@ TEST(states_are_those_of_adapters)
         assert_int_equal(bytes.of[SP_MEM_OPTIMIZER], 12 * trained / (zero >= 1 ? 8 : 1));
         assert_int_equal(bytes.of[SP_MEM_WORKSPACE], INT64_C(3) * 32 << 20);
     }
+}
+
+// ---- frozen weights in 4 bits (QLoRA, arXiv 2305.14314) ----
+
+// Weights of the products of a layer: two square ones, two of keys and values, three of the MLP.
+static const int64_t products = 2 * H * H + 2 * H * KV + 3 * (int64_t)H * F;
+
+// Section 3 of the paper: a scale of 32 bits for 64 weights are 0.5 bits a weight, with double
+// quantisation 8/64 + 32/(64 * 256) = 0.127.
+TEST(bits_of_a_weight_are_those_of_the_paper)
+{
+    const int64_t weights = 64 * 256 * 7;
+    for (int f = SP_FROZEN_4BIT; f <= SP_FROZEN_4BIT_DOUBLE; f++) {
+        sp_frozen_weights frozen = (sp_frozen_weights)f;
+        int64_t bytes = sp_4bit_packed_bytes(weights) + sp_4bit_scale_bytes(frozen, weights) +
+                        sp_4bit_nested_bytes(frozen, weights);
+        double bits = 8.0 * (double)bytes / (double)weights;
+        assert_close(bits, f == SP_FROZEN_4BIT ? 4.5 : 4.0 + 8.0 / 64.0 + 32.0 / (64.0 * 256.0),
+                     1e-15);
+    }
+    // Blocks that are not full have a scale of their own.
+    assert_int_equal(sp_4bit_packed_bytes(65), 33);
+    assert_int_equal(sp_4bit_scale_bytes(SP_FROZEN_4BIT, 65), 8);
+    assert_int_equal(sp_4bit_scale_bytes(SP_FROZEN_4BIT_DOUBLE, 65), 2);
+    assert_int_equal(sp_4bit_nested_bytes(SP_FROZEN_4BIT_DOUBLE, 64 * 256 + 1), 8);
+}
+
+// Half a byte of each weight of a product, which ZeRO 3 splits, and its scales, which every rank
+// has whole; all other parameters in bf16. Gradients and states are those of adapters.
+TEST(frozen_weights_take_their_bits)
+{
+    const sp_stage all = {.layers = LAYERS, .embedding = true, .head = true};
+    const int64_t parameters = 8072204288;
+    for (int f = SP_FROZEN_4BIT; f <= SP_FROZEN_4BIT_DOUBLE; f++) {
+        for (int zero = 0; zero <= 3; zero++) {
+            sp_model model = adapted(R, SP_LORA_ALL_LINEAR);
+            sp_layout layout = single;
+            sp_bytes bytes;
+            model.frozen_weights = (sp_frozen_weights)f;
+            layout.dp = 8;
+            layout.zero = zero;
+            sp_footprint_states(&model, &layout, &(sp_stack){.name = "ours"}, &all, 1, &bytes);
+            int64_t packed = 2 * (parameters - LAYERS * products) + LAYERS * products / 2;
+            int64_t scales = f == SP_FROZEN_4BIT ? LAYERS * products / 64 * 4
+                                                 : LAYERS * products / 64 * (256 + 4) / 256;
+            assert_int_equal(bytes.of[SP_MEM_PARAMETERS], packed / (zero >= 3 ? 8 : 1) + scales);
+            assert_int_equal(bytes.of[SP_MEM_OPTIMIZER],
+                             INT64_C(12) * 41943040 / (zero >= 1 ? 8 : 1));
+        }
+    }
+}
+
+// Each product makes a bf16 copy of its weight, in the forward, in a forward that runs again and
+// for the input gradient, and none for a weight gradient: of each weight half a byte and 4/64 of
+// its scale read and 2 bytes written; double quantisation makes the scales of 1 byte and 4/256, and
+// adds an offset (4 read, 4 written) before.
+TEST(products_turn_frozen_weights_back)
+{
+    const double bytes[] = {0.0, 0.5 + 2.0 + 4.0 / 64.0,
+                            0.5 + 2.0 + (4.0 + 1.0 + 4.0 / 256.0 + 4.0 + 8.0) / 64.0};
+    for (int f = SP_FROZEN_BF16; f <= SP_FROZEN_4BIT_DOUBLE; f++) {
+        sp_model model = adapted(R, SP_LORA_ALL_LINEAR);
+        model.frozen_weights = (sp_frozen_weights)f;
+        for (int p = SP_PASS_F; p <= SP_PASS_RECOMPUTE; p++) {
+            sp_inventory ops;
+            double turned = 0.0;
+            int kernels = 0;
+            sp_inventory_build(&model, &single, &(sp_stack){.name = "ours"}, SP_ATTENTION_FLASH,
+                               SP_RECOMPUTE_FULL, SP_PART_LAYER, (sp_pass)p, &ops);
+            for (int i = 0; i < ops.count; i++) {
+                bool is = strcmp(ops.ops[i].name, "frozen weight to BF16") == 0;
+                turned += is ? ops.ops[i].bytes_fixed : 0.0;
+                kernels += is ? ops.ops[i].kernels : 0;
+            }
+            double all = p == SP_PASS_W ? 0.0 : bytes[f] * (double)products;
+            int tensors = p == SP_PASS_W || f == SP_FROZEN_BF16 ? 0 : 7;
+            assert_near(turned, all, 1e-12, 0.5);
+            assert_int_equal(kernels, tensors * (f == SP_FROZEN_4BIT_DOUBLE ? 3 : 1));
+        }
+    }
+}
+
+// The copy is there while its product runs: of one of the three matrices of the MLP beside rows of
+// one token, in a layer's forward and backward.
+TEST(one_copy_is_there_at_a_time)
+{
+    const sp_unit_load load = {.tokens = 1, .pairs = 1};
+    const sp_stage stage = {.layers = 2};
+    sp_memory_options options = {.stack = {.fused_swiglu = true}};
+    sp_model model = adapted(R, SP_LORA_ALL_LINEAR);
+    sp_unit_bytes plain;
+    sp_footprint_unit(&model, &single, &stage, &options, &load, &plain);
+    model.frozen_weights = SP_FROZEN_4BIT;
+    sp_unit_bytes unit;
+    sp_footprint_unit(&model, &single, &stage, &options, &load, &unit);
+    const int64_t copy = INT64_C(2) * H * F;
+    const int64_t rows = 2 * (4 * F + 8 * H);
+    assert_int_equal(sp_bytes_total(&unit.held), sp_bytes_total(&plain.held));
+    int64_t forward = sp_bytes_total(&unit.forward);
+    int64_t backward = sp_bytes_total(&unit.backward);
+    assert_true(forward >= copy && forward < copy + rows);
+    assert_true(backward >= copy && backward < copy + rows);
+
+    sp_tensor_program program;
+    sp_tensor_program_build(&model, &single, &stage, &options, &load, &program);
+    int64_t made[SP_PROGRAM_PASSES] = {0};
+    for (int p = 0; p < SP_PROGRAM_PASSES; p++) {
+        int there = 0;
+        for (size_t e = 0; e < program.pass[p].count; e++) {
+            const sp_tensor_event *event = &program.pass[p].items[e];
+            const sp_program_tensor *tensor = &program.tensors[event->tensor];
+            if (strcmp(tensor->name, "frozen weight in BF16") == 0) {
+                there += event->gone ? -1 : 1;
+                made[p] += event->gone ? 0 : tensor->bytes;
+                assert_true(there == 0 || there == 1);
+            }
+        }
+        assert_int_equal(there, 0);
+    }
+    // The largest tensor of queries, keys and values and that of gate and up stand for all.
+    const int64_t layer = 2 * (2 * H * H + 2 * (int64_t)H * F);
+    assert_int_equal(made[SP_PROGRAM_FORWARD], 2 * layer);
+    assert_int_equal(made[SP_PROGRAM_BACKWARD], 2 * layer);
+    assert_int_equal(made[SP_PROGRAM_INPUT_GRADIENT], 2 * layer);
+    assert_int_equal(made[SP_PROGRAM_WEIGHT_GRADIENT], 0);
+    sp_tensor_program_fini(&program);
 }
 
 // ---- FLOPs ----
@@ -270,6 +397,26 @@ TEST(adapters_alone_are_reduced)
     }
 }
 
+// ZeRO 3 gathers weights in 4 bits as they are, without scales.
+TEST(frozen_weights_are_gathered_in_4_bits)
+{
+    int64_t ns[3];
+    for (int f = SP_FROZEN_BF16; f <= SP_FROZEN_4BIT_DOUBLE; f++) {
+        priced_case c = small_case(3, R);
+        c.model.frozen_weights = (sp_frozen_weights)f;
+        priced_step step;
+        priced_step_run(&c, &step);
+        sp_shard shard = sp_shard_of(&c.model, &c.layout);
+        double weights = (double)(c.model.layers * sp_layer_product_weights(&c.model, &shard));
+        double parameters = (double)sp_model_parameters(&c.model);
+        double saved = f == SP_FROZEN_BF16 ? 0.0 : 1.5 * weights;
+        assert_close(step.costs.sharded[0].gather.bytes, 2.0 * parameters - saved, 1e-12);
+        ns[f] = step.metrics.iteration_ns;
+        priced_step_fini(&step);
+    }
+    assert_true(ns[SP_FROZEN_4BIT] < ns[SP_FROZEN_4BIT_DOUBLE]);
+}
+
 // A wider adapter takes no less time and memory, and full training more than the narrowest.
 TEST(steps_grow_with_the_rank)
 {
@@ -340,6 +487,18 @@ TEST(what_does_not_know_them_is_refused)
         {MODEL_OF("'lora_rank': 8") ", 'memory': {'model': 'slimpipe-planner'}}",
          "slimpipe-planner"},
         {MODEL_OF("'lora_rank': 9") ", 'parallel': {'tp': 2}}", "no multiple of parallel.tp 2"},
+        {MODEL_OF("'frozen_weights': '4bit'") "}", "lora_rank"},
+        {MODEL_OF("'lora_rank': 8, 'frozen_weights': '4bit'") ", 'stack': 'fsdp2-2025', "
+                                                              "'parallel': {'tp': 2}}",
+         "parallel.tp 1"},
+        {MODEL_OF("'lora_rank': 8, 'frozen_weights': '4bit'") ", 'stack': 'megatron-bridge-2025'}",
+         "stack \"megatron-bridge-2025\" has no weights in 4 bits"},
+        {MODEL_OF("'lora_rank': 8, 'frozen_weights': '4bit'") ", 'stack': 'nanotron-2025'}",
+         "stack \"nanotron-2025\" has no weights in 4 bits"},
+        {MODEL_OF("'lora_rank': 8, 'frozen_weights': '4bit'") ", 'stack': {'name': 'fsdp-2024', "
+                                                              "'one_sided': true}, 'parallel': "
+                                                              "{'dp': 2, 'zero': 3}}",
+         "one_sided"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario scenario;

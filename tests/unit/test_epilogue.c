@@ -74,6 +74,53 @@ TEST(host_steps_a_share)
     }
 }
 
+// Pieces of one size through three machines, each of which has one at a time: gradients to the
+// host, the CPUs, weights back.
+static double flow_shop_s(const double of_piece_s[3], int pieces)
+{
+    double free_s[3] = {0.0, 0.0, 0.0};
+    for (int p = 0; p < pieces; p++) {
+        double done_s = 0.0;
+        for (int m = 0; m < 3; m++) {
+            done_s = (done_s > free_s[m] ? done_s : free_s[m]) + of_piece_s[m];
+            free_s[m] = done_s;
+        }
+    }
+    return free_s[2];
+}
+
+// With host_overlap matrices pass copies, CPUs and copies in turn: four of each layer, the
+// embedding and the head, of which the host has a share and a rank of ZeRO its part.
+TEST(host_steps_overlap_by_matrices)
+{
+    static const double links[] = {1e15, 25e9, 2e9, 5e8}; // CPUs or gradients are the slowest
+    for (int zero = 0; zero <= 3; zero += 3) {
+        for (int i = 1; i <= 4; i++) {
+            for (size_t l = 0; l < sizeof links / sizeof links[0]; l++) {
+                priced_step step;
+                priced_case c = replicated(zero);
+                c.memory.stack.offload_states = i / 4.0;
+                c.memory.stack.host_overlap = true;
+                c.host_link_bytes_per_s = links[l];
+                priced_step_run(&c, &step);
+                double ranks = zero > 0 ? 4.0 : 1.0;
+                double away = (double)sp_model_parameters(&c.model) / ranks * i / 4.0;
+                int pieces = (int)(i / 4.0 * (4 * c.model.layers + 2) / ranks);
+                const double of_piece_s[3] = {away * BYTES_FP32 / links[l] / pieces,
+                                              away * 30.0 / (120e9 / 4.0) / pieces,
+                                              away * BYTES_BF16 / links[l] / pieces};
+                double gpu_s = (1.0 - i / 4.0) * (double)sp_model_parameters(&c.model) / ranks *
+                               step.profile.optimizer_bytes_per_parameter /
+                               step.profile.memory_bytes_per_s;
+                double host_s = flow_shop_s(of_piece_s, pieces);
+                assert_within((double)step.costs.ranks[0].epilogue.optimizer_ns,
+                              1e9 * (gpu_s > host_s ? gpu_s : host_s), 1.0);
+                priced_step_fini(&step);
+            }
+        }
+    }
+}
+
 // States split over two neighbours of four ranks: their shares are added up over the other pair,
 // and nothing is gathered beyond the two. A group of all is no group.
 TEST(groups_of_shards)

@@ -189,12 +189,19 @@ TEST(losses_hold_logits)
         // A chunk with its softmax, and its fp32 copy; the 2 bytes of a fused loss.
         {{.copied_logits = true, .loss_chunks = 5}, 0, 2, 0},
         {{.fused_cross_entropy = true, .loss_chunks = 2}, 0, 1, 0},
+        // A chunk that runs again has them in the backward, too.
+        {{.copied_logits = true, .loss_chunks = 5, .loss_recompute = true}, 0, 2, 2},
+        {{.fused_cross_entropy = true, .loss_chunks = 2, .loss_recompute = true}, 0, 1, 1},
         // Of four ranks, all of which each has, with its share of the bf16 logits before
         // they are gathered and of their gradient.
         {{.fused_cross_entropy = true, .gathered_logits = true}, 8, 10, 10},
         {{.gathered_logits = true}, 16, 24, 24},
         {{.copied_logits = true, .gathered_logits = true}, 16, 40, 24},
         {{.copied_logits = true, .loss_chunks = 5, .gathered_logits = true}, 0, 8, 0},
+        {{.copied_logits = true, .loss_chunks = 5, .gathered_logits = true, .loss_recompute = true},
+         0,
+         8,
+         8},
         {{.fused_cross_entropy = true, .loss_chunks = 2, .gathered_logits = true}, 0, 5, 0}};
     sp_model model = builtin("llama-7b");
     model.vocab = 512000;

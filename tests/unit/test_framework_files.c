@@ -405,6 +405,66 @@ TEST(trl_recipe)
           "use_liger_kernel:14");
 }
 
+// Megatron-LM's optimizer on the host: all of it where no fraction is stated.
+TEST(megatron_states_on_the_host)
+{
+    static const char model[] = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 "
+                                "--seq-length 1024 --max-position-embeddings 1024 ";
+    static const struct {
+        const char *arguments, *settings;
+    } cases[] = {
+        {"--optimizer-cpu-offload", "{\"memory.offload_states\":1.0,\"stack.host_overlap\":null}"},
+        {"--optimizer-cpu-offload --optimizer-offload-fraction 0.5 --overlap-cpu-optimizer-d2h-h2d",
+         "{\"memory.offload_states\":0.5,\"stack.host_overlap\":true}"},
+        {"--overlap-cpu-optimizer-d2h-h2d --optimizer-offload-fraction 0.5",
+         "{\"memory.offload_states\":null,\"stack.host_overlap\":null}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "torchrun pretrain_gpt.py %s%s\n", model, cases[i].arguments);
+        check("train.sh", text, cases[i].settings, "");
+    }
+}
+
+// Bridge fills Megatron-Core's own configuration, of which a fraction that is not stated is 0.
+TEST(bridge_states_on_the_host)
+{
+    static const char recipe[] = "ConfigContainer:\n  model:\n    num_layers: 4\n"
+                                 "    tensor_model_parallel_size: 2\n"
+                                 "  train:\n    micro_batch_size: 2\n  ddp:\n"
+                                 "    grad_reduce_in_fp32: true\n  optimizer:\n"
+                                 "    optimizer_cpu_offload: true\n"
+                                 "    overlap_cpu_optimizer_d2h_h2d: true\n";
+    char text[512];
+    check("bridge.yaml", recipe, "{\"memory.offload_states\":null,\"stack.host_overlap\":null}",
+          "");
+    snprintf(text, sizeof text, "%s    optimizer_offload_fraction: 0.75\n", recipe);
+    check("bridge.yaml", text, "{\"memory.offload_states\":0.75,\"stack.host_overlap\":true}", "");
+}
+
+// QLoRA: the names of trl/trainer/model_config.py and of transformers' BitsAndBytesConfig.
+TEST(trl_in_4_bits)
+{
+    static const struct {
+        const char *lines, *frozen;
+    } cases[] = {
+        {"load_in_4bit: true\n", "\"4bit\""},
+        {"load_in_4bit: true\nbnb_4bit_quant_type: fp4\n", "\"4bit\""},
+        {"load_in_4bit: true\nuse_bnb_nested_quant: true\nbnb_4bit_quant_type: nf4\n",
+         "\"4bit-double\""},
+        {"load_in_4bit: true\nbnb_4bit_use_double_quant: true\n", "\"4bit-double\""},
+        {"load_in_4bit: false\nuse_bnb_nested_quant: true\n", "null"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        char settings[128];
+        snprintf(text, sizeof text, "max_length: 512\nuse_peft: true\nlora_r: 8\n%s",
+                 cases[i].lines);
+        snprintf(settings, sizeof settings, "{\"model.frozen_weights\":%s}", cases[i].frozen);
+        check("sft.yaml", text, settings, "");
+    }
+}
+
 TEST(accelerate_and_trl_script)
 {
     check("sft.sh",

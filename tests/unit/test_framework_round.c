@@ -280,6 +280,91 @@ TEST(others_name_what_they_cannot_say)
     assert_true(checked >= 30);
 }
 
+// Optimizer states on the host are said by Megatron-LM and by Bridge, their overlap too.
+TEST(states_on_the_host_are_said)
+{
+    fixture_begin();
+    static const char *const says[] = {"megatron", "bridge"};
+    for (int overlaps = 0; overlaps < 2; overlaps++) {
+        for (int f = 0; f < 2; f++) {
+            char text[512];
+            snprintf(
+                text, sizeof text,
+                "{\"model\": {\"layers\": 4, \"hidden\": 512, \"ffn\": 1024, \"heads\": 8, "
+                "\"vocab\": 1024}, \"cluster\": \"h100-8\", \"stack\": {\"name\": "
+                "\"megatron-core-2025\", \"host_overlap\": %s}, \"memory\": {\"offload_states\": "
+                "0.5}, \"workload\": {\"uniform\": 512, \"context\": 512}}",
+                overlaps == 1 ? "true" : "false");
+            sp_scenario scenario = {0};
+            sp_error err = {0};
+            if (fixture_read(text, &scenario, &err) != SP_OK) {
+                fail_msg("%s", err.message[0]);
+            }
+            char *written = NULL;
+            json_t *lost = NULL;
+            const framework *of = framework_find(says[f]);
+            assert_int_equal(framework_emit(of, &scenario, &written, &lost, &err), SP_OK);
+            json_t *document = read_text(of, written);
+            assert_close(json_number_value(framework_get(document, "memory.offload_states")), 0.5,
+                         1e-12);
+            assert_int_equal(json_is_true(framework_get(document, "stack.host_overlap")),
+                             overlaps == 1);
+            json_decref(document);
+            sp_free(written);
+            json_decref(lost);
+            sp_scenario_fini(&scenario);
+        }
+    }
+}
+
+// TRL has arguments for adapters beside weights in 4 bits; others name what they have none for.
+TEST(trl_says_frozen_weights)
+{
+    fixture_begin();
+    static const char *const frozen[] = {"bf16", "4bit", "4bit-double"};
+    for (int i = 0; i < 3; i++) {
+        for (int f = 0; framework_names[f] != NULL; f++) {
+            char text[512];
+            snprintf(
+                text, sizeof text,
+                "{\"model\": {\"layers\": 4, \"hidden\": 512, \"ffn\": 1024, \"heads\": 8, "
+                "\"vocab\": 1000, \"lora_rank\": 8, \"frozen_weights\": \"%s\"}, \"cluster\": "
+                "\"h100-8\", \"stack\": \"trl-2025\", \"strategy\": {\"kind\": \"bfd\"}, "
+                "\"workload\": {\"uniform\": 512, \"context\": 512, \"samples_per_batch\": 8}}",
+                frozen[i]);
+            sp_scenario scenario = {0};
+            sp_error err = {0};
+            if (fixture_read(text, &scenario, &err) != SP_OK) {
+                fail_msg("%s", err.message[0]);
+            }
+            char *written = NULL;
+            json_t *lost = NULL;
+            const framework *of = framework_find(framework_names[f]);
+            assert_int_equal(framework_emit(of, &scenario, &written, &lost, &err), SP_OK);
+            json_t *document = read_text(of, written);
+            const char *read = json_string_value(framework_get(document, "model.frozen_weights"));
+            if (strcmp(of->name, "trl") == 0 && i > 0) {
+                assert_string_equal(read, frozen[i]);
+            } else {
+                assert_null(read);
+            }
+            size_t n;
+            json_t *item;
+            bool is_lost = false;
+            json_array_foreach (lost, n, item) {
+                const char *key = json_string_value(json_object_get(item, "key"));
+                is_lost = is_lost || strcmp(key, "model.frozen_weights") == 0 ||
+                          strcmp(key, "model") == 0;
+            }
+            assert_true(is_lost || i == 0 || strcmp(of->name, "trl") == 0);
+            json_decref(document);
+            sp_free(written);
+            json_decref(lost);
+            sp_scenario_fini(&scenario);
+        }
+    }
+}
+
 static void check_names(const char *framework_name, const char *names, const char *text)
 {
     framework_entries entries = {0};

@@ -406,6 +406,9 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"llama", "'quantization_config':{'quant_method':'awq'}",
          "quantization_config: quantized weights are not modelled, without this key the model is "
          "simulated as it trains in BF16: expected it to be absent or null"},
+        {"llama", "'quantization_config':{'quant_method':'bitsandbytes','load_in_4bit':true}",
+         "quantization_config: weights in 4 bits are trained beside adapters alone: leave it out "
+         "and state model.lora_rank and model.frozen_weights \"4bit\""},
         {"llama", "'num_local_experts':8", "num_local_experts"},
         {"llama", "'num_experts':64", "num_experts"},
         {"llama", "'n_routed_experts':64", "n_routed_experts"},

@@ -532,6 +532,12 @@ TEST(zero_groups_are_refused)
         {"'parallel': {'pp': 2}, 'memory': {'offload_states': 0.5, 'offload_ratio': 0.5}",
          "scenario.json: memory.offload_states: is not simulated with memory.offload_ratio: what "
          "both take of the host is not told apart"},
+        {"'memory': {'offload_states': 0.5}, 'stack': {'name': 'trl-2025', 'host_overlap': true}",
+         "scenario.json: stack.host_overlap: stack \"trl-2025\" copies and steps one after the "
+         "other: expected false, or the stack \"megatron-core-2025\" or \"megatron-bridge-2025\""},
+        {"'memory': {'offload_states': 0.5}, 'stack': {'name': 'megatron-bridge-2025', "
+         "'host_overlap': true}",
+         NULL},
         {"'memory': {'offload_states': 0.5}", NULL},
         {"'parallel': {'dp': 16, 'zero_group': 8}", NULL},
         {"'parallel': {'dp': 16, 'zero_group': 16}, 'network': {'detail': 'flows'}", NULL}};
