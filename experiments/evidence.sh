@@ -51,10 +51,10 @@ fi
 
 # Every table of times, predicted by what the program would take without the table: the profile of its
 # stack, where that was not fitted to it, and its GPU's; and by rates of isolated operators.
-# Of steps in BF16: a range of these says nothing of FP8.
+# Of steps in BF16 of dense models: a range of these says nothing of FP8, and one of experts nothing of these.
 for map in $(grep -lE '"is": "(iteration_ms|tokens_per_s)"' "$published"/*.json); do
     table=$(basename "$map" .json)
-    ! grep -q '"precision": "fp8"' "$map" || continue
+    ! grep -Eq '"precision": "fp8"|expert' "$map" || continue
     own=$(sed -n 's/^    "profile": "\([^"]*\)".*/\1/p' "$map")
     gpu=${own%%-*}
     for profile in $(printf '%s\n' "$own" "$gpu" "$gpu-burst" | LC_ALL=C sort -u); do

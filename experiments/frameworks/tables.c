@@ -6,6 +6,7 @@
 #include "experiments/frameworks/private.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/model/stack.h"
 
 enum { MEGATRON, BRIDGE, NEMO };
 enum { MOST_LAYERS = 4096, NAME = 96 };
@@ -210,7 +211,7 @@ static const char megatron_free[] =
     "moe-router-pre-softmax moe-router-topk-scaling-factor moe-router-enable-expert-bias "
     "moe-router-bias-update-rate moe-aux-loss-coeff moe-z-loss-coeff moe-input-jitter-eps "
     "moe-per-layer-logging moe-token-drop-policy moe-token-dropping moe-grouped-gemm "
-    "moe-permute-fusion moe-router-fusion fp8-margin fp8-interval fp8-amax-* fp8-wgrad "
+    "moe-permute-fusion fp8-margin fp8-interval fp8-amax-* fp8-wgrad "
     "mtp-loss-scaling-factor eod-mask-loss reset-position-ids sft sft-* trust-* "
     "persist-layer-norm memory-efficient-layer-norm masked-softmax-fusion "
     "bias-dropout-fusion bias-gelu-fusion bias-activation-fusion cross-entropy-fusion-impl "
@@ -890,8 +891,13 @@ static void read_dispatcher(framework_import *import)
         of->dialect != NEMO &&
         framework_take_switch(import, called(of, "model", "moe-enable-deepep").text, false);
     bool flex = (type != NULL && strcmp(type, "flex") == 0) || deepep;
-    if (framework_get_int(import->scenario, "model.experts", 0) > 0 &&
-        (type != NULL || !of->overrides)) {
+    bool experts = framework_get_int(import->scenario, "model.experts", 0) > 0;
+    if (of->dialect != NEMO &&
+        framework_take_switch(import, called(of, "model", "moe-router-fusion").text, false) &&
+        experts) {
+        framework_put(import, "stack.router_kernels", json_integer(SP_FUSED_ROUTER_KERNELS));
+    }
+    if (experts && (type != NULL || !of->overrides)) {
         framework_put(import, "stack.dispatcher",
                       json_string(flex           ? "deepep"
                                   : type != NULL ? type
@@ -1268,6 +1274,9 @@ static void write_megatron(framework_output *output)
                                              : "alltoall"));
         if (flex) {
             say(output, "model", "moe-enable-deepep", json_true());
+        }
+        if (framework_get_int(s, "stack.router_kernels", 0) == SP_FUSED_ROUTER_KERNELS) {
+            say(output, "model", "moe-router-fusion", json_true());
         }
     }
     json_int_t moments = framework_get_int(s, "stack.moment_bytes", 0);

@@ -9,7 +9,7 @@
 // Draws of biases: the more experts there are, the longer one takes and the less the fullest of
 // many ranks differs between draws. Each is dealt out to the ranks several times, since experts are
 // alike.
-enum { DRAWS_OF_EXPERTS = 1 << 15, LEAST_DRAWS = 256, MOST_DRAWS = 1024, DEALS = 4 };
+enum { DRAWS_OF_EXPERTS = 1 << 15, LEAST_DRAWS = 256, MOST_DRAWS = 4096, DEALS = 4 };
 // Counts of tokens for which the expected overload is tabulated, each twice the one before.
 enum { TOKEN_COUNTS = 28 };
 enum { DRAWN_KEPT = 16 };

@@ -520,6 +520,25 @@ static void linear(builder *b, sp_layer_place place, sp_pass pass)
     }
 }
 
+// Beside its product a router scores all experts, finds the best ones of each token, once more for
+// the loss that levels their loads, and lays out and counts the rows, in kernels that take a fixed
+// time each. Assumed: half of them read and write a matrix of tokens and experts in fp32, and the
+// backward, of the scores and that loss, has a quarter of them and finds nothing.
+static void choose_experts(builder *b, sp_pass pass)
+{
+    bool flex = b->shard.dispatches && sp_dispatches_once(b->stack->dispatcher);
+    int forward = (int)b->stack->router_kernels - (flex ? SP_FLEX_SAVES_KERNELS : 0);
+    int kernels = pass == SP_PASS_F ? forward : forward / 4;
+    if (kernels <= 0) {
+        return;
+    }
+    double tokens = 1.0 / b->shard.norm_split;
+    double matrices = 0.5 * kernels * 2.0 * FP32 * (double)b->shard.experts;
+    sp_op *op = memory(b, "choice of experts", tokens * matrices, kernels);
+    op->top_ks_per_token =
+        pass == SP_PASS_F && forward > SP_FUSED_ROUTER_KERNELS ? 2.0 * tokens : 0.0;
+}
+
 // Rows are copied to their experts and the weighted outputs are added up: each way one read and one
 // write per token and expert. Before they go to other ranks they are the rank's own tokens; those
 // that it receives are sorted by its experts, and back, where it holds several.
@@ -679,6 +698,9 @@ static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
         break;
     case SP_LAYER_KIND_LINEAR:
         linear(b, place, pass);
+        if (place == SP_STEP_ROUTER && b->model->experts > 0) {
+            choose_experts(b, pass);
+        }
         break;
     case SP_LAYER_KIND_ELEMENTWISE:
         attention_elementwise(b, pass);

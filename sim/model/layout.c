@@ -1,9 +1,11 @@
 #include "sim/model/layout.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/order.h"
 #include "sim/base/units.h"
 
@@ -338,6 +340,175 @@ bool sp_layout_level(const sp_layout *layout, int layers, double first, double l
         placed = place_layer(layout, first, last, fits, context, stage_layers);
     }
     return placed;
+}
+
+// ---- layers that differ ----
+
+typedef struct leveller {
+    const sp_layout *layout;
+    const double *before; // [layers + 1]: the load of all layers before
+    int layers;
+    double first, last;
+    sp_layout_fits *fits;
+    void *context;
+    int *stage_layers;
+} leveller;
+
+// Of a rank with one chunk that holds layers [from, to).
+static double range_load(const leveller *l, int rank, int from, int to)
+{
+    return l->before[to] - l->before[from] + end_load(l->layout, rank, l->first, l->last);
+}
+
+static bool range_fits(const leveller *l, int rank, int from, int to)
+{
+    if (l->fits == NULL) {
+        return true;
+    }
+    memset(l->stage_layers, 0, (size_t)l->layout->pp * sizeof *l->stage_layers);
+    l->stage_layers[0] = from;
+    l->stage_layers[rank] = to - from;
+    return (rank > 0 || from == 0) && l->fits(l->context, rank, l->stage_layers);
+}
+
+// The best way to cut the layers before each over the ranks up to each, by dynamic programming over
+// ranks: by the largest load, or with a bar by the sum of squares of loads up to it. Infinite where
+// there is none. from[rank * (layers + 1) + to]: where the rank's layers begin.
+static double cut_ranges(const leveller *l, double bar, double *best, int *from)
+{
+    size_t row = (size_t)l->layers + 1;
+    bool squares = isfinite(bar);
+    for (int r = 0; r < l->layout->pp; r++) {
+        for (int to = 0; to <= l->layers; to++) {
+            double least = (double)HUGE_VAL;
+            int begin = 0;
+            for (int at = 0; at <= to && (r > 0 || at == 0); at++) {
+                double load = range_load(l, r, at, to);
+                double rest = r > 0 ? best[(size_t)(r - 1) * row + (size_t)at] : 0.0;
+                double all = squares ? rest + load * load : fmax(rest, load);
+                if (all < least && load <= bar && range_fits(l, r, at, to)) {
+                    least = all;
+                    begin = at;
+                }
+            }
+            best[(size_t)r * row + (size_t)to] = least;
+            from[(size_t)r * row + (size_t)to] = begin;
+        }
+    }
+    return best[(size_t)l->layout->pp * row - 1];
+}
+
+// Room for sums that differ in their last bits.
+#define AS_MUCH (1.0 + 1e-9)
+
+static bool level_ranges(const leveller *l)
+{
+    int pp = l->layout->pp;
+    size_t row = (size_t)l->layers + 1;
+    double *best = sp_calloc((size_t)pp * row, sizeof *best);
+    int *from = sp_calloc((size_t)pp * row, sizeof *from);
+    double bar = cut_ranges(l, (double)HUGE_VAL, best, from);
+    bool found = isfinite(bar);
+    if (found) {
+        cut_ranges(l, bar * AS_MUCH, best, from);
+        for (int r = pp - 1, to = l->layers; r >= 0; r--) {
+            int begin = from[(size_t)r * row + (size_t)to];
+            l->stage_layers[r] = to - begin;
+            to = begin;
+        }
+    }
+    sp_free(best);
+    sp_free(from);
+    return found;
+}
+
+typedef struct level {
+    double most, squares; // the largest load of a rank, and the sum of squares of all
+} level;
+
+static level level_of(const leveller *l)
+{
+    const sp_layout *layout = l->layout;
+    level found = {0};
+    for (int r = 0; r < layout->pp; r++) {
+        double load = 0.0;
+        for (int c = 0; c < layout->chunks; c++) {
+            int s = sp_layout_vstage(layout, r, c);
+            int begin = 0;
+            for (int v = 0; v < s; v++) {
+                begin += l->stage_layers[v];
+            }
+            load += l->before[begin + l->stage_layers[s]] - l->before[begin] +
+                    end_load(layout, s, l->first, l->last);
+        }
+        found.most = fmax(found.most, load);
+        found.squares += load * load;
+    }
+    return found;
+}
+
+static bool is_more_level(level a, level b)
+{
+    return a.most * AS_MUCH < b.most || (a.most <= b.most && a.squares * AS_MUCH < b.squares);
+}
+
+static bool ranks_fit(const leveller *l)
+{
+    bool fit = true;
+    for (int r = 0; fit && l->fits != NULL && r < l->layout->pp; r++) {
+        fit = l->fits(l->context, r, l->stage_layers);
+    }
+    return fit;
+}
+
+// Layers between the two stages move along.
+static void move_layers(const leveller *l)
+{
+    int vstages = sp_layout_vstages(l->layout);
+    level best = level_of(l);
+    int since = 0;
+    for (int i = 0; since < vstages * vstages; i = (i + 1) % (vstages * vstages)) {
+        int *from = &l->stage_layers[i / vstages];
+        int *to = &l->stage_layers[i % vstages];
+        since++;
+        if (from == to || *from == 0) {
+            continue;
+        }
+        --*from;
+        ++*to;
+        level moved = level_of(l);
+        if (is_more_level(moved, best) && ranks_fit(l)) {
+            best = moved;
+            since = 0;
+        } else {
+            ++*from;
+            --*to;
+        }
+    }
+}
+
+bool sp_layout_level_unlike(const sp_layout *layout, const double *layer, int layers, double first,
+                            double last, sp_layout_fits *fits, void *context, int *stage_layers)
+{
+    double *before = sp_calloc((size_t)layers + 1, sizeof *before);
+    for (int i = 0; i < layers; i++) {
+        before[i + 1] = before[i] + layer[i];
+    }
+    const leveller l = {layout, before, layers, first, last, fits, context, stage_layers};
+    bool found = false;
+    if (layout->chunks == 1) {
+        found = level_ranges(&l);
+    } else {
+        double mean = before[layers] / layers;
+        found = sp_layout_level(layout, layers, mean > 0.0 ? first / mean : 0.0,
+                                mean > 0.0 ? last / mean : 0.0, NULL, NULL, stage_layers) &&
+                ranks_fit(&l);
+        if (found) {
+            move_layers(&l);
+        }
+    }
+    sp_free(before);
+    return found;
 }
 
 static sp_status check_equal_shares(const sp_layout *layout, int layers, const char *source,

@@ -172,6 +172,13 @@ typedef bool sp_layout_fits(void *context, int pp_rank, const int *stage_layers)
 bool sp_layout_level(const sp_layout *layout, int layers, double first, double last,
                      sp_layout_fits *fits, void *context, int *stage_layers);
 
+// As sp_layout_level, of layers that differ: layer i has the load layer[i]. With one chunk a rank
+// the largest load is the least possible, and of such cuts the sum of squares of the loads, O(pp *
+// layers^2); `fits` is then asked with all layers before a rank in stage_layers[0]. With several
+// chunks these are the least that moving one layer at a time finds.
+bool sp_layout_level_unlike(const sp_layout *layout, const double *layer, int layers, double first,
+                            double last, sp_layout_fits *fits, void *context, int *stage_layers);
+
 // Fills stages[0 .. pp*chunks) with the layers of stage_layers, or with equal shares of all,
 // embedding first, head last. With vocabulary parallelism every pipeline rank has a share of both:
 // of the embedding in its first chunk, of the head in its last. Content errors naming `source`: a

@@ -50,6 +50,11 @@ static bool states_permutation(const void *stack)
            ((const sp_stack *)stack)->memory_efficient_permutation;
 }
 
+static bool states_router(const void *stack)
+{
+    return named_for(stack).router_kernels != ((const sp_stack *)stack)->router_kernels;
+}
+
 static void read_moment_bytes(sp_object *object, const sp_setting *row, void *owner, void *context)
 {
     sp_stack *stack = owner;
@@ -78,6 +83,11 @@ static const sp_setting stack_rows[] = {
                  "Probabilities of the router are multiplied in with the experts' activation, so "
                  "that no outputs of experts are kept (Megatron Core from 0.13 on).",
                  .is_written = states_permutation),
+    {.key = "stack.router_kernels", SP_INT(0, 1024), SP_FIELD(sp_stack, router_kernels),
+     .is_written = states_router, .fallback = NAMED,
+     .text = "Small kernels by which a router chooses the experts of tokens and counts their rows "
+             "in a forward, beside its product: 72 of Megatron-LM, 31 with moe_router_fusion, of "
+             "which flex dispatchers (deepep, hybridep) save 14; 0: none are counted."},
     STACK_SWITCH(unfused_norms,
                  "Norms are separate element-wise kernels in fp32, which keep input and result in it."),
     STACK_SWITCH(fused_softmax_limited,
@@ -271,7 +281,7 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
     .fused_swiglu = true, .hide_gradient_reduce = true, .hide_parameter_gather = true, \
     .bucketed_epilogue = true, .gradient_reduce_dtype = SP_REDUCE_BF16,                \
     .fused_cross_entropy = true, .dummy_weight_gradients = true,                       \
-    .memory_efficient_permutation = true
+    .memory_efficient_permutation = true, .router_kernels = SP_ROUTER_KERNELS
 
 // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
 // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
@@ -361,7 +371,8 @@ static const struct {
       .hide_backward_gather = true,
       .hide_backward_reduce = true,
       .cp_overlap = SP_CP_QKV,
-      .copied_logits = true},
+      .copied_logits = true,
+      .router_kernels = SP_ROUTER_KERNELS},
      OF_MEGATRON("", "attention qkv blocking a2a a2a+p2p", "none attention full", "0 1")},
     {MEGATRON,
      "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
@@ -382,7 +393,10 @@ static const struct {
     // MegaScale (arXiv 2402.15627, section 3 and table 3) measures its overlaps against it.
     {MEGATRON,
      "Megatron-Core of 2023: nothing hidden, transfers block (the baseline of MegaScale)",
-     {.name = "megatron-core-2023", .blocking_transfers = true, .copied_logits = true},
+     {.name = "megatron-core-2023",
+      .blocking_transfers = true,
+      .copied_logits = true,
+      .router_kernels = SP_ROUTER_KERNELS},
      OF_MEGATRON("", "", "none attention full", "0 1")},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million

@@ -12,6 +12,11 @@
 
 enum { SP_STACK_NAME = 96 };
 
+// Kernels of Megatron-LM's router in a forward, as its guide for DeepSeek-V3 on GB200 counts them
+// (examples/moe_recipes of the dev branch at d48bd6be: 72, 31 with the fused router, 17 with a flex
+// dispatcher besides).
+enum { SP_ROUTER_KERNELS = 72, SP_FUSED_ROUTER_KERNELS = 31, SP_FLEX_SAVES_KERNELS = 14 };
+
 // sp_stack.cp_ring_nics at most, more than a node has.
 #define SP_MOST_RING_NICS 64
 
@@ -78,7 +83,10 @@ typedef struct sp_stack {
     // Kernels.
     bool fused_swiglu; // SwiGLU in one kernel, its backward from the first projection's output
     bool memory_efficient_permutation; // experts' outputs are not kept
-    bool unfused_norms;                // norms as separate element-wise kernels in fp32
+    // By which a router chooses experts in a forward and counts their rows, beside its product;
+    // flex dispatchers run SP_FLEX_SAVES_KERNELS fewer.
+    int64_t router_kernels;
+    bool unfused_norms; // norms as separate element-wise kernels in fp32
     // Softmax of unfused attention in one kernel only where heads * sequences of a rank are a
     // multiple of 4 and at most 2048 keys are attended to (Megatron-LM, fused_softmax.py, 2022).
     bool fused_softmax_limited;

@@ -156,7 +156,9 @@ static sp_status run_init(run *r, const sp_scenario *scenario, const sp_batch *b
     if (status == SP_OK) {
         make_plan(r);
         sp_memory_options memory = scenario->memory;
-        memory.stack.loss_chunks = 0; // Prompts have no loss.
+        // Prompts have no loss, and kernels of their own that choose experts.
+        memory.stack.loss_chunks = 0;
+        memory.stack.router_kernels = 0;
         status = sp_cost_model_init(&r->cost, &scenario->model, &r->layout, &scenario->cluster,
                                     &scenario->profile, memory, scenario->source, err);
     }

@@ -74,6 +74,15 @@ static bool is_same(slice_unit a, slice_unit b)
     return a.microbatch == b.microbatch && a.chunk == b.chunk && a.slice == b.slice;
 }
 
+static void add_forward_unit(const unit_order *order, int pp_rank, int64_t at)
+{
+    slice_unit unit = order->forward[at];
+    sp_i_schedule_add(order->job, pp_rank, SP_ACTION_F, unit.chunk, unit.microbatch, unit.slice);
+}
+
+// The backward of a pair stands first: layer by layer it frees what the forward beside it fills
+// (Megatron-LM, core/models/common/model_chunk_schedule_plan.py), so that memory holds no more than
+// the larger of the two and a layer, which is not counted.
 static void emit_rank(const unit_order *order, int pp_rank, int64_t lag, int64_t ahead,
                       int retained)
 {
@@ -86,18 +95,19 @@ static void emit_rank(const unit_order *order, int pp_rank, int64_t lag, int64_t
         int64_t needed = order->place[place_index(order, unit)] + 1 + lag;
         target = target + 1 > needed ? target + 1 : needed;
         target = target < units ? target : units;
-        const int64_t begun = done;
-        for (; done < target; done++) {
-            slice_unit next = order->forward[done];
-            sp_i_schedule_add(job, pp_rank, SP_ACTION_F, next.chunk, next.microbatch, next.slice);
+        bool pairs =
+            job->spec->pairs && target > done && !is_same(order->forward[target - 1], unit);
+        for (; done < target - pairs; done++) {
+            add_forward_unit(order, pp_rank, done);
         }
         if (unit.slice < sp_i_slices_of(job, unit.microbatch) - retained) {
             sp_i_schedule_add(job, pp_rank, SP_ACTION_R, unit.chunk, unit.microbatch, unit.slice);
         }
-        if (job->spec->pairs && done > begun && !is_same(order->forward[done - 1], unit)) {
-            sp_i_schedule_pair(job, pp_rank);
-        }
         sp_i_schedule_add(job, pp_rank, SP_ACTION_B, unit.chunk, unit.microbatch, unit.slice);
+        if (pairs) {
+            sp_i_schedule_pair(job, pp_rank);
+            add_forward_unit(order, pp_rank, done++);
+        }
     }
 }
 

@@ -87,7 +87,7 @@ typedef struct sp_schedule_spec {
     sp_slice_rule slice_rule;
     bool exchange;       // slimpipe: ranks even out their attention at every step
     bool split_backward; // packflow: input and weight gradients as actions of their own
-    bool pairs;          // interleaved, 1f1b: a forward beside the backward that follows it
+    bool pairs;          // interleaved, 1f1b: a backward beside the forward that follows it
     int retained;        // chunkflow: chunks of a long sample that keep their activations (K); 0: 1
     // zb-auto: activations a rank may hold, in units of one rank stage and micro-batch; 0: pp
     double memory_limit_microbatches;

@@ -511,26 +511,36 @@ static double all_sides(const sp_i_cut_pack *pack, int part)
     return ns[SP_I_CUT_F] + ns[SP_I_CUT_B] + ns[SP_I_CUT_W];
 }
 
+// layer: of each layer, [layers].
+static bool level(cutter *c, const double *layer, double first, double last, int *stage_layers)
+{
+    const int layers = c->scenario->model.layers;
+    sp_layout_fits *fit = c->limited ? fits : NULL;
+    if (sp_model_kinds(&c->scenario->model) > 1) {
+        return sp_layout_level_unlike(c->layout, layer, layers, first, last, fit, c, stage_layers);
+    }
+    double one = layer[0];
+    return sp_layout_level(c->layout, layers, one > 0.0 ? first / one : 0.0,
+                           one > 0.0 ? last / one : 0.0, fit, c, stage_layers);
+}
+
 // The least largest load, of cuts that fit if there is one.
 static void spread(cutter *c, int *stage_layers)
 {
     const sp_i_cut_pack mean = mean_row(c, 1.0);
     const sp_model *model = &c->scenario->model;
-    int layers = model->layers;
-    int count[SP_LAYER_KINDS];
-    double layer = 0.0; // the mean one
-    sp_model_count_kinds(model, 0, layers, count);
-    for (int k = 0; k < sp_model_kinds(model); k++) {
-        layer += all_sides(&mean, SP_I_CUT_LAYER + k) * count[k] / layers;
+    double first = all_sides(&mean, SP_I_CUT_FIRST);
+    double last = all_sides(&mean, SP_I_CUT_LAST);
+    double *layer = sp_calloc((size_t)model->layers, sizeof *layer);
+    for (int i = 0; i < model->layers; i++) {
+        layer[i] = all_sides(&mean, SP_I_CUT_LAYER + sp_model_kind_of(model, i));
     }
-    double first = layer > 0.0 ? all_sides(&mean, SP_I_CUT_FIRST) / layer : 0.0;
-    double last = layer > 0.0 ? all_sides(&mean, SP_I_CUT_LAST) / layer : 0.0;
     c->limited = c->scenario->memory_limit_bytes > 0;
-    if (!sp_layout_level(c->layout, layers, first, last, c->limited ? fits : NULL, c,
-                         stage_layers)) {
+    if (!level(c, layer, first, last, stage_layers)) {
         c->limited = false;
-        sp_layout_level(c->layout, layers, first, last, NULL, NULL, stage_layers);
+        level(c, layer, first, last, stage_layers);
     }
+    sp_free(layer);
 }
 
 // A draw takes no less: a rank runs all packs on its stages, after one came through the stages

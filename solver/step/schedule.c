@@ -333,7 +333,8 @@ void sp_pack_memory_fini(sp_pack_memory *memory)
     *memory = (sp_pack_memory){.states = NULL};
 }
 
-// Fewer tokens scatter more, so that those of the power of two below are no less uneven.
+// What a rank holds is linear in 1 / sqrt(tokens), so that the fullest holds no more than with the
+// power of two below or above.
 static double most_held_rows(sp_pack_memory *memory, const sp_cost_model *cost, int64_t packs,
                              int64_t tokens)
 {
@@ -344,7 +345,10 @@ static double most_held_rows(sp_pack_memory *memory, const sp_cost_model *cost, 
     sp_held_rows *held = &memory->held[power];
     while (held->count < (size_t)sp_larger(packs, 1)) {
         double most = held->count > 0 ? held->most[held->count - 1] : 1.0;
-        double rows = sp_cost_model_held_rows(cost, (int64_t)held->count, INT64_C(1) << power);
+        double rows = 0.0;
+        for (int p = power; p <= power + 1; p++) {
+            rows = fmax(rows, sp_cost_model_held_rows(cost, (int64_t)held->count, INT64_C(1) << p));
+        }
         sp_reserve((void **)&held->most, &held->capacity, held->count + 1, sizeof *held->most);
         held->most[held->count++] = fmax(most, rows);
     }

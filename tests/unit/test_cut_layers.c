@@ -79,6 +79,111 @@ TEST(the_largest_load_is_the_least_possible)
     }
 }
 
+// ---- loads of layers that differ ----
+
+typedef struct unlike {
+    const sp_layout *layout;
+    const double *layer; // [count]
+    int count;
+    double first, last;
+} unlike;
+
+static double most_of_cut(const unlike *u, const int *layers)
+{
+    double load[MOST_STAGES] = {0.0};
+    double most = 0.0;
+    int at = 0;
+    for (int s = 0; s < sp_layout_vstages(u->layout); s++) {
+        int pp_rank, chunk;
+        sp_layout_locate(u->layout, s, &pp_rank, &chunk);
+        for (int i = 0; i < layers[s]; i++) {
+            load[pp_rank] += u->layer[at++];
+        }
+        load[pp_rank] += s == 0 ? u->first : 0.0;
+        load[pp_rank] += s == sp_layout_vstages(u->layout) - 1 ? u->last : 0.0;
+    }
+    for (int r = 0; r < u->layout->pp; r++) {
+        most = fmax(most, load[r]);
+    }
+    return most;
+}
+
+// Over all cuts, the layers of the stages before `s` as they are.
+static double least_of_cuts(const unlike *u, const allowance *small, int s, int left, int *layers)
+{
+    double best = HUGE_VAL;
+    if (s == sp_layout_vstages(u->layout) - 1) {
+        layers[s] = left;
+        return rank_0_is_small((void *)small, 0, layers) ? most_of_cut(u, layers) : best;
+    }
+    for (layers[s] = 0; layers[s] <= left; layers[s]++) {
+        best = fmin(best, least_of_cuts(u, small, s + 1, left - layers[s], layers));
+    }
+    return best;
+}
+
+// Dense layers in front and routed ones behind, or kinds in any order; few ranks, of one chunk.
+// The shares of ranks with two chunks are no ranges: theirs are moved layer by layer, and mostly
+// the least (249 of these 300).
+static void level_unlike(int chunks, double most_over)
+{
+    sp_prng prng = prng_seeded(31);
+    double worst = 1.0;
+    int found = 0;
+    for (int round = 0; round < 300; round++) {
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 2 + prng_below(&prng, chunks == 1 ? 4 : 2)};
+        layout.dp = 1;
+        layout.chunks = chunks;
+        layout.placement = chunks == 2 && round % 2 == 0 ? SP_PLACE_V : (sp_placement)0;
+        int count = 1 + prng_below(&prng, 12);
+        double kind[3];
+        double layer[12];
+        for (int k = 0; k < 3; k++) {
+            kind[k] = 0.1 + 3.0 * sp_prng_uniform(&prng);
+        }
+        int dense = prng_below(&prng, 5);
+        for (int i = 0; i < count; i++) {
+            layer[i] = kind[round % 3 == 0 ? prng_below(&prng, 3) : i >= dense];
+        }
+        const unlike u = {&layout, layer, count, 2.0 * sp_prng_uniform(&prng),
+                          3.0 * sp_prng_uniform(&prng)};
+        bool limited = chunks == 1 && round % 4 == 0;
+        allowance small = {.layout = &layout, .most = limited ? prng_below(&prng, 3) : count};
+        int layers[MOST_STAGES];
+        int tried[MOST_STAGES];
+        int sum = 0;
+        assert_true(sp_layout_level_unlike(&layout, layer, count, u.first, u.last,
+                                           limited ? rank_0_is_small : NULL, &small, layers));
+        for (int s = 0; s < sp_layout_vstages(&layout); s++) {
+            assert_true(layers[s] >= 0);
+            sum += layers[s];
+        }
+        assert_int_equal(sum, count);
+        double least = least_of_cuts(&u, &small, 0, count, tried);
+        assert_true(most_of_cut(&u, layers) >= least * (1.0 - 1e-9));
+        worst = fmax(worst, most_of_cut(&u, layers) / least);
+        found += most_of_cut(&u, layers) <= least * (1.0 + 1e-9);
+    }
+    print_message("%d of 300 the least, %.3f times it at most\n", found, worst);
+    assert_true(worst <= most_over);
+    assert_true(chunks > 1 || found == 300);
+}
+
+TEST_CALL(unlike_layers_have_the_least_largest_load, level_unlike(1, 1.0 + 1e-9))
+TEST_CALL(unlike_layers_of_two_chunks_are_nearly_level, level_unlike(2, 1.2))
+
+TEST(unlike_layers_without_room_are_told)
+{
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    allowance small = {.layout = &layout, .most = 3};
+    const double layer[] = {1.0, 2.0, 1.0, 2.0};
+    int layers[1];
+    assert_true(
+        sp_layout_level_unlike(&layout, layer, 3, 0.0, 0.0, rank_0_is_small, &small, layers));
+    assert_false(
+        sp_layout_level_unlike(&layout, layer, 4, 0.0, 0.0, rank_0_is_small, &small, layers));
+}
+
 TEST(layers_without_room_are_told)
 {
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};

@@ -287,9 +287,9 @@ TEST(a_pair_by_hand)
 
 // ---- the order of pairs ----
 
-// Interleaved: every backward but those at the end has a forward beside it, never its own, and each
-// rank runs one forward more before its first backward than without pairs. The plan is one that
-// plans may be.
+// Interleaved: every backward but those at the end has a forward beside it, never its own, which
+// stands behind it, and each rank runs one forward more before or beside its first backward than
+// without pairs. The plan is one that plans may be.
 TEST(pairs_of_an_interleaved_plan)
 {
     sp_prng prng = prng_seeded(3);
@@ -316,6 +316,7 @@ TEST(pairs_of_an_interleaved_plan)
                 while (stage->actions[a].kind == SP_ACTION_F) {
                     a++;
                 }
+                a += stage->actions[a].with_next;
                 first[pairs][r] = a;
                 size_t beside = 0;
                 for (size_t at = 0; at < stage->count; at++) {
@@ -323,6 +324,7 @@ TEST(pairs_of_an_interleaved_plan)
                     if (partner != NULL && stage->actions[at].kind == SP_ACTION_F) {
                         beside++;
                         assert_int_equal(partner->kind, SP_ACTION_B);
+                        assert_true(partner == &stage->actions[at - 1]);
                         assert_true(partner->pack != stage->actions[at].pack ||
                                     partner->chunk != stage->actions[at].chunk);
                     }

@@ -1,4 +1,5 @@
 #include "sim/model/inventory.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
 static const sp_stack ours; // all switches off
@@ -332,6 +333,60 @@ TEST(experts_share_the_tokens)
 
 // fp16 traffic of Megatron-LM's fused scale, mask and softmax and its dropout, per score: 9 B
 // forward, 11 B backward.
+static sp_inventory routed_layer(const sp_layout *layout, const sp_stack *stack, sp_pass pass)
+{
+    const sp_model model = builtin("mixtral-8x7b");
+    sp_inventory inventory;
+    sp_inventory_build(&model, layout, stack, SP_ATTENTION_FLASH, SP_RECOMPUTE_FULL, SP_PART_LAYER,
+                       pass, &inventory);
+    return inventory;
+}
+
+// Megatron-LM's own counts: 72 kernels, 31 fused, 17 with a flex dispatcher besides, whose rows are
+// not counted apart. Half of the kernels read and write fp32 of each expert for each token of the
+// rank's; a forward that runs again has them again, a weight gradient and a dense layer none.
+TEST(a_router_runs_the_kernels_of_its_stack)
+{
+    static const struct {
+        int64_t stated;
+        sp_dispatcher by;
+        int kernels;
+        double top_ks;
+    } cases[] = {{72, SP_DISPATCH_ALLTOALL, 72, 2.0},
+                 {72, SP_DISPATCH_HYBRIDEP, 58, 2.0},
+                 {31, SP_DISPATCH_ALLGATHER, 31, 0.0},
+                 {31, SP_DISPATCH_DEEPEP, 17, 0.0}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        for (int tp = 1; tp <= 4; tp *= 4) {
+            const sp_layout layout = {LAYOUT(tp, 1, 1, 8, 1), .sequence_parallel = tp > 1, .ep = 8,
+                                      .etp = 1};
+            const sp_stack stack = {.router_kernels = cases[i].stated, .dispatcher = cases[i].by};
+            for (int again = 0; again < 2; again++) {
+                sp_inventory f =
+                    routed_layer(&layout, &stack, again != 0 ? SP_PASS_RECOMPUTE : SP_PASS_F);
+                const sp_op *op = find(&f, "choice of experts");
+                assert_int_equal(op->kernels, cases[i].kernels);
+                assert_close(op->bytes_per_token, 0.5 * cases[i].kernels * 8.0 * 8.0 / tp, 1e-12);
+                assert_close(op->top_ks_per_token + 1.0, cases[i].top_ks / tp + 1.0, 1e-12);
+            }
+            sp_inventory i_pass = routed_layer(&layout, &stack, SP_PASS_I);
+            assert_int_equal(find(&i_pass, "choice of experts")->kernels, cases[i].kernels / 4);
+            sp_inventory w = routed_layer(&layout, &stack, SP_PASS_W);
+            for (int o = 0; o < w.count; o++) {
+                assert_string_not_equal(w.ops[o].name, "choice of experts");
+            }
+        }
+    }
+    const sp_stack stack = {.router_kernels = 72};
+    const sp_model dense = builtin("llama-7b");
+    sp_inventory f;
+    sp_inventory_build(&dense, &single, &stack, SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                       SP_PART_LAYER, SP_PASS_F, &f);
+    for (int o = 0; o < f.count; o++) {
+        assert_string_not_equal(f.ops[o].name, "choice of experts");
+    }
+}
+
 TEST(unfused_attention_moves_the_scores)
 {
     sp_model model = builtin("gpt-18.4b");
