@@ -661,7 +661,7 @@ void cli_print_loss(FILE *out, cli_loss loss);
 enum { CLI_NOTES = CLI_LOSS + CLI_RISK + SWEEP_LACKED + 96 };
 const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES]);
 // Appends to the notes what the strategy of a trial chose, and what its stack lacks.
-void cli_add_choices(const sweep_trial *trial, char text[CLI_NOTES]);
+void cli_add_choices(const cli_table *table, const sweep_trial *trial, char text[CLI_NOTES]);
 void cli_put_choices(json_t *object, const sweep_trial *trial);
 
 // ---- executed steps ----
