@@ -251,8 +251,9 @@ int cli_threads(int64_t jobs);
 // Commands print errors and notes on stderr, results on stdout.
 
 // Takes the layout (parallel, schedule, memory, strategy and stack) of a file that `import` reads,
-// or of a scenario, into a document.
-sp_status cli_import_layout(const char *path, bool quiet, json_t *document, sp_error *err);
+// or of a scenario, into a document; *whole is all that the file says, which the caller owns.
+sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json_t **whole,
+                            sp_error *err);
 
 // What --emit asks for, NAME or NAME=FILE (NULL: nothing): can it be written?
 sp_status cli_emit_check(const char *emit, sp_error *err);

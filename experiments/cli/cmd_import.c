@@ -29,7 +29,8 @@ static void tell_unread(bool quiet, const json_t *unread)
     }
 }
 
-sp_status cli_import_layout(const char *path, bool quiet, json_t *document, sp_error *err)
+sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json_t **whole,
+                            sp_error *err)
 {
     static const char *const sections[] = {"parallel", "schedule", "memory", "strategy", "stack"};
     json_t *read = NULL;
@@ -54,7 +55,7 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, sp_e
             sp_json_put(document, sections[i], json_incref(section));
         }
     }
-    json_decref(read);
+    *whole = read;
     json_decref(unread);
     json_decref(notes);
     return status;
