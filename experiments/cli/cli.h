@@ -55,6 +55,7 @@ typedef enum cli_kind {
     CLI_FILE,   // const char *, a file that is read, "-" for standard input
     CLI_OUTPUT, // const char *, a file that is written, "-" for standard output
     CLI_KEPT,   // a CLI_OUTPUT that must be a file, because it is written again or read
+    CLI_NAMED,  // const char *, a name alone, or NAME=FILE with the file of a CLI_OUTPUT
     CLI_FOLDER, // const char *
     CLI_LIST,   // cli_list, may be given several times
     CLI_FILES,  // a CLI_LIST of files that are read, "-" for standard input
@@ -147,9 +148,10 @@ enum { CLI_MOST_THREADS = 1024 };
 
 // A member `const char *emit` of the argument struct (cli_emit()).
 #define CLI_EMIT_OPTION(type, which)                                                              \
-    CLI_NAMES_OPTION("emit", "NAME[=FILE]", type, emit, framework_names,                          \
+    {.kind = CLI_NAMED, .name = "emit", .value = "NAME[=FILE]", .at = offsetof(type, emit),       \
+     .names = framework_names, .help =                                                            \
                      "write " which " as launch arguments of a framework, to FILE or after the "  \
-                     "answer")
+                     "answer"}
 
 // A member `cli_list set` of the argument struct.
 #define CLI_SET_OPTION(type)                                                                      \
@@ -345,6 +347,8 @@ void cli_screen_begin(const cli_common *common);
 void cli_screen_flush(void);
 // Tells what was left out.
 void cli_screen_end(void);
+// A text to be copied, after the lines before: whole, as it is, however long.
+void cli_put_whole(const char *text);
 // All is to be printed, however wide and long.
 bool cli_is_wide(void);
 

@@ -148,6 +148,7 @@ static int store(parser *in, const cli_option *option, const char *value)
         memcpy(place, &yes, sizeof yes);
         break;
     case CLI_STRING:
+    case CLI_NAMED:
     case CLI_FILE:
     case CLI_OUTPUT:
     case CLI_KEPT:
@@ -398,7 +399,7 @@ bool cli_is_file(cli_kind kind)
 
 static bool is_output(const cli_option *option)
 {
-    return option->kind == CLI_OUTPUT || option->kind == CLI_KEPT;
+    return option->kind == CLI_OUTPUT || option->kind == CLI_KEPT || option->kind == CLI_NAMED;
 }
 
 static const char *file_of(const cli_option *option, const void *args)
@@ -406,6 +407,10 @@ static const char *file_of(const cli_option *option, const void *args)
     const char *path = NULL;
     if (option->kind == CLI_FILE || is_output(option)) {
         memcpy(&path, (const char *)args + option->at, sizeof path);
+    }
+    if (option->kind == CLI_NAMED && path != NULL) {
+        path = strchr(path, '=');
+        path = path == NULL ? NULL : strcmp(path, "=-") == 0 ? SP_STANDARD_OUTPUT : path + 1;
     }
     return path;
 }
@@ -568,7 +573,7 @@ static int prepare_files(const cli_command *command, void *args, const cli_opera
             result = check_output(command, args, operands, option);
         }
         bool standard =
-            option->kind == CLI_OUTPUT && path != NULL && sp_descriptor_of(path) == STDOUT_FILENO;
+            option->kind != CLI_KEPT && path != NULL && sp_descriptor_of(path) == STDOUT_FILENO;
         if (standard && result == CLI_PROCEED) {
             result = take_standard_output(command, option->name, &stated);
             result = result == CLI_PROCEED ? give_standard_output() : result;
