@@ -228,7 +228,13 @@ static int unknown_option(const parser *in, const char *word, size_t length)
         setting = takes_settings(in->command) ? sp_setting_find(name) : NULL;
         near = sp_nearest_name(name, names, n);
     }
-    if (setting != NULL) {
+    // "strategy" of "strategies": all but the last letter, where no name is near.
+    for (int i = 0; near == NULL && length > 4 && i < n; i++) {
+        near = strncmp(names[i], word, length - 1) == 0 ? names[i] : NULL;
+    }
+    // The beginning of an option (--gpu) rather means it than a setting of that name.
+    bool begun = near != NULL && strncmp(near, word, length) == 0;
+    if (setting != NULL && !begun) {
         return cli_usage_error(in->command,
                                "unknown option '--%s' (did you mean '--set %s=VALUE'?)", name,
                                setting->key);
