@@ -55,6 +55,7 @@ typedef enum cli_kind {
     CLI_FILE,   // const char *, a file that is read, "-" for standard input
     CLI_OUTPUT, // const char *, a file that is written, "-" for standard output
     CLI_KEPT,   // a CLI_OUTPUT that must be a file, because it is written again or read
+    CLI_NAMED,  // const char *, a name alone, or NAME=FILE with the file of a CLI_OUTPUT
     CLI_FOLDER, // const char *
     CLI_LIST,   // cli_list, may be given several times
     CLI_FILES,  // a CLI_LIST of files that are read, "-" for standard input
@@ -147,9 +148,10 @@ enum { CLI_MOST_THREADS = 1024 };
 
 // A member `const char *emit` of the argument struct (cli_emit()).
 #define CLI_EMIT_OPTION(type, which)                                                              \
-    CLI_NAMES_OPTION("emit", "NAME[=FILE]", type, emit, framework_names,                          \
+    {.kind = CLI_NAMED, .name = "emit", .value = "NAME[=FILE]", .at = offsetof(type, emit),       \
+     .names = framework_names, .help =                                                            \
                      "write " which " as launch arguments of a framework, to FILE or after the "  \
-                     "answer")
+                     "answer"}
 
 // A member `cli_list set` of the argument struct.
 #define CLI_SET_OPTION(type)                                                                      \
@@ -251,8 +253,9 @@ int cli_threads(int64_t jobs);
 // Commands print errors and notes on stderr, results on stdout.
 
 // Takes the layout (parallel, schedule, memory, strategy and stack) of a file that `import` reads,
-// or of a scenario, into a document.
-sp_status cli_import_layout(const char *path, bool quiet, json_t *document, sp_error *err);
+// or of a scenario, into a document; *whole is all that the file says, which the caller owns.
+sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json_t **whole,
+                            sp_error *err);
 
 // What --emit asks for, NAME or NAME=FILE (NULL: nothing): can it be written?
 sp_status cli_emit_check(const char *emit, sp_error *err);
@@ -363,6 +366,8 @@ void cli_screen_begin(const cli_common *common);
 void cli_screen_flush(void);
 // Tells what was left out.
 void cli_screen_end(void);
+// A text to be copied, after the lines before: whole, as it is, however long.
+void cli_put_whole(const char *text);
 // All is to be printed, however wide and long.
 bool cli_is_wide(void);
 
@@ -680,7 +685,7 @@ void cli_print_loss(FILE *out, cli_loss loss);
 enum { CLI_NOTES = CLI_LOSS + CLI_RISK + SWEEP_LACKED + 96 };
 const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES]);
 // Appends to the notes what the strategy of a trial chose, and what its stack lacks.
-void cli_add_choices(const sweep_trial *trial, char text[CLI_NOTES]);
+void cli_add_choices(const cli_table *table, const sweep_trial *trial, char text[CLI_NOTES]);
 void cli_put_choices(json_t *object, const sweep_trial *trial);
 
 // ---- executed steps ----

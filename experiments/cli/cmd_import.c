@@ -29,7 +29,8 @@ static void tell_unread(bool quiet, const json_t *unread)
     }
 }
 
-sp_status cli_import_layout(const char *path, bool quiet, json_t *document, sp_error *err)
+sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json_t **whole,
+                            sp_error *err)
 {
     static const char *const sections[] = {"parallel", "schedule", "memory", "strategy", "stack"};
     json_t *read = NULL;
@@ -54,7 +55,7 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, sp_e
             sp_json_put(document, sections[i], json_incref(section));
         }
     }
-    json_decref(read);
+    *whole = read;
     json_decref(unread);
     json_decref(notes);
     return status;
@@ -132,7 +133,9 @@ static const framework *framework_of(const char *emit, const char **file, sp_err
     char name[32];
     size_t length = strcspn(emit, "=");
     snprintf(name, sizeof name, "%.*s", (int)length, emit);
-    *file = emit[length] == '=' ? emit + length + 1 : NULL;
+    *file = emit[length] != '='                   ? NULL
+            : strcmp(emit + length + 1, "-") == 0 ? SP_STANDARD_OUTPUT
+                                                  : emit + length + 1;
     const framework *of = framework_find(name);
     if (of == NULL || of->write == NULL) {
         of = NULL;
@@ -180,8 +183,8 @@ sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer
     if (status == SP_OK && file != NULL) {
         status = cli_write_file(file, write_text, text, err);
     } else if (status == SP_OK && answer == NULL) {
-        printf("\n");
-        fputs(text, stdout);
+        cli_put_whole("\n");
+        cli_put_whole(text);
     }
     if (status == SP_OK && answer != NULL) {
         sp_json_put(answer, "emit",

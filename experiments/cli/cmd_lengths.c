@@ -77,12 +77,14 @@ static sp_status no_such_source(const char *name, sp_error *err)
 {
     const char *names[NAMES];
     char hint[SP_NAME_HINT];
+    char known[SP_ERROR_TEXT / 2] = "";
     int n = 0;
     for (; n < sp_distribution_count() && n < NAMES; n++) {
         names[n] = sp_distribution_at(n)->name;
+        sp_append(known, sizeof known, "%s%s", n > 0 ? ", " : "; built in: ", names[n]);
     }
-    return sp_error_set(err, SP_ERR_IO, "%s: no such file or built-in distribution%s", name,
-                        sp_name_hint(name, names, n, hint));
+    return sp_error_set(err, SP_ERR_IO, "%s: no such file or built-in distribution%s%s", name,
+                        sp_name_hint(name, names, n, hint), known);
 }
 
 static sp_status read_source(const char *name, const lengths_args *args, source *out, sp_error *err)

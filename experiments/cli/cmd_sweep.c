@@ -75,6 +75,10 @@ static int width_of(const sweep_spec *spec, int axis, const sweep_best *points, 
 static void choose_columns(const sweep_spec *spec, const sweep_best *points, int64_t count,
                            char columns[COLUMNS])
 {
+    bool chosen = false;
+    for (int64_t i = 0; i < count; i++) {
+        chosen = chosen || isfinite(points[i].trial.choice[SWEEP_ROW_TOKENS]);
+    }
     snprintf(columns, COLUMNS, "12 @iteration_ms|8 @peak_memory_gib|5~4 fits");
     for (int a = 0; a < spec->axis_count; a++) {
         sp_append(columns, COLUMNS, "|%d %s", width_of(spec, a, points, count), axis_name(spec, a));
@@ -82,7 +86,8 @@ static void choose_columns(const sweep_spec *spec, const sweep_best *points, int
     sp_append(
         columns, COLUMNS,
         "|8~3 error|12~2 @tokens_per_gpu_s|7~3 @memory_margin_gib|9~5 @mfu_full_attention|8~6 "
-        "@bubble_ratio|10 @tokens_per_s|11 @tflops_per_gpu|10 @mfu|0 notes");
+        "@bubble_ratio|10 @tokens_per_s|11 @tflops_per_gpu|10 @mfu%s|0 notes",
+        chosen ? "|10 @row_tokens" : "");
 }
 
 static void print_point(cli_table *table, const sweep_spec *spec, const sweep_best *point,
@@ -105,7 +110,7 @@ static void print_point(cli_table *table, const sweep_spec *spec, const sweep_be
     cli_loss loss = cli_loss_of_trial(trial);
     loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
     cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY], text);
-    cli_add_choices(trial, text);
+    cli_add_choices(table, trial, text);
     cli_cell(table, "%s%s%s", best ? "best" : "", best && text[0] != '\0' ? ", " : "", text);
     cli_row_end(table);
 }
@@ -362,8 +367,8 @@ static void put_field(FILE *out, const char *text)
     (fputs)(quote, out);
 }
 
-// CSV (RFC 4180): a column for each axis of the grid, then status, degrees, strategy, schedule, the
-// figures, fits, median error, and the reason where there is one.
+// CSV (RFC 4180): a column for each axis of the grid, then status, degrees, strategy, schedule,
+// what the strategy chose, the figures, fits, median error, and the reason where there is one.
 static void csv_head(FILE *out, const sweep_spec *spec)
 {
     for (int a = 0; a < spec->axis_count; a++) {
@@ -375,6 +380,9 @@ static void csv_head(FILE *out, const sweep_spec *spec)
         sp_print(out, ",%s", sweep_degree_names[d]);
     }
     (fputs)(",strategy,schedule", out);
+    for (int c = 0; c < SWEEP_CHOICES; c++) {
+        sp_print(out, ",%s", sweep_choice_names[c]);
+    }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         sp_print(out, ",%s", sweep_figure_names[f]);
     }
@@ -405,6 +413,9 @@ static void csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
         put_number(out, trial->degree[d] > 0 ? trial->degree[d] : (double)NAN);
     }
     sp_print(out, ",%s,%s", trial->strategy, trial->schedule);
+    for (int c = 0; c < SWEEP_CHOICES; c++) {
+        put_number(out, trial->choice[c]);
+    }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         put_number(out, trial->figure[f]);
     }
@@ -878,7 +889,9 @@ const cli_command cli_cmd_sweep = {
         "(ok; oom, it needs more memory than there is; infeasible, strategy or schedule cannot; "
         "invalid, the settings make no scenario; cannot_run, the stack of the point does not run "
         "it), the reason, its degrees (tp, cp, pp, dp), also "
-        "those that the grid does not name, and figures of the result; 'slimpack simulate' tells "
+        "those that the grid does not name, what its strategy chose (chunks_per_rank, "
+        "row_tokens), and figures of the result; 'slimpack simulate' "
+        "tells "
         "all of one point. The reason of a point out of memory names the sample that needs the "
         "most alone, or the bytes of the plan, but no settings that would fit: those are mostly "
         "other points, and trying them takes simulate up to 25 steps. left_out_share and cut_share "
@@ -907,7 +920,7 @@ const cli_command cli_cmd_sweep = {
         "(workload.context, "
         "say), steps do not do the same work: the fastest points and the front are those of each "
         "workload and model. A condition may write numbers of tokens as settings do (\"context > "
-        "8K\").\n\nA grid may have more combinations than could ever be evaluated: --sample draws "
+        "8K\").\n\nA grid may be larger than can be evaluated: --sample draws "
         "some, and --search begins with a sample and goes on with points near its Pareto "
         "front.\n\nWith --shard auto the processes that a launcher starts on any number of "
         "machines share a sweep: I and N are the rank and the count in the environment (Open MPI's "

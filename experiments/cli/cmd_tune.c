@@ -284,6 +284,7 @@ typedef struct tuning {
     const char *model;
     json_t *base;    // with the overrides; owned
     json_t *current; // the base with what --current states; owned, NULL: not asked for
+    json_t *of_file; // all that the last file of --current says; owned, NULL: there is none
     sp_scenario scenario;
     sp_batches batches;
     char names[MOST_STRATEGIES][SP_STRATEGY_NAME];
@@ -443,9 +444,12 @@ static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
     sp_status status = check_current(&args->current, err);
     for (int i = 0; status == SP_OK && i < args->current.count; i++) {
         const char *item = args->current.items[i];
-        status = strchr(item, '=') == NULL
-                     ? cli_import_layout(item, args->common.quiet, t->current, err)
-                     : sp_scenario_override(t->current, item, err);
+        if (strchr(item, '=') != NULL) {
+            status = sp_scenario_override(t->current, item, err);
+        } else {
+            json_decref(t->of_file);
+            status = cli_import_layout(item, args->common.quiet, t->current, &t->of_file, err);
+        }
     }
     if (status == SP_OK) {
         status = divide(t->current, args->gpus, "--current", &left, err);
@@ -458,6 +462,12 @@ static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
     }
     if (status == SP_OK) {
         put_dp(t->current, left);
+        // What is no scenario is told before the search.
+        sp_scenario scenario = {0};
+        json_t *document = json_deep_copy(t->current);
+        status = sp_scenario_from_json(document, "--current", NULL, 0, &scenario, err);
+        sp_scenario_fini(&scenario);
+        json_decref(document);
     }
     return status;
 }
@@ -536,28 +546,88 @@ static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
 
 // ---- the answer ----
 
-static sp_status evaluate(const tuning *t, json_t *document, int threads, sp_scenario *scenario,
-                          sp_result *result, sp_error *err)
+static sp_status evaluate(const tuning *t, json_t *document, const char *source, int threads,
+                          sp_scenario *scenario, sp_result *result, sp_error *err)
 {
     const sp_evaluate_options options = {.threads = threads, .allocator_peak = true};
-    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, scenario, err);
+    sp_status status = sp_scenario_from_json(document, source, NULL, 0, scenario, err);
     return status == SP_OK ? sp_evaluate(scenario, &t->batches, &options, result, err) : status;
 }
 
-// What it warns of is said beside the answer, in a document among the answer's warnings.
+// NAN: it follows from the lengths.
+static double tokens_of_step(const sp_workload_spec *workload)
+{
+    return workload->uniform_tokens > 0
+               ? (double)workload->uniform_tokens * (double)workload->samples_per_batch
+           : workload->tokens_per_batch > 0 ? (double)workload->tokens_per_batch
+                                            : (double)NAN;
+}
+
+static bool differ(double a, double b)
+{
+    return fabs(a - b) > 0.01 * b;
+}
+
+// The file's layout trains what the answer trains, for only steps of the same work can be compared.
+// Adds what of the file's own work is another.
+static void add_other_work(const tuning *t, sp_warnings *warnings)
+{
+    sp_scenario own = {0};
+    const sp_model *model = &t->scenario.model;
+    const sp_workload_spec *workload = &t->scenario.workload;
+    json_t *document = json_deep_copy(t->of_file);
+    if (document != NULL &&
+        sp_scenario_from_json(document, "current", NULL, 0, &own, NULL) == SP_OK) {
+        char number[2][CLI_SHORT_NUMBER];
+        double tokens = tokens_of_step(&own.workload);
+        double asked = tokens_of_step(workload);
+        if (own.model.layers != model->layers || own.model.hidden != model->hidden ||
+            differ((double)sp_model_parameters(&own.model), (double)sp_model_parameters(model))) {
+            sp_warnings_add(warnings,
+                            "the file's model of %d layers, %s parameters is not trained: its "
+                            "layout is timed with %s",
+                            (int)own.model.layers,
+                            cli_short_number((double)sp_model_parameters(&own.model), number[0]),
+                            cli_model_name(&t->scenario));
+        }
+        if (own.workload.context != workload->context) {
+            sp_warnings_add(warnings, "the file's context is %lld, its layout is timed with %lld",
+                            (long long)own.workload.context, (long long)workload->context);
+        }
+        if (differ(tokens, asked)) {
+            sp_warnings_add(warnings,
+                            "the file's steps have %s tokens, its layout is timed with %s as the "
+                            "answer is (--tokens-per-batch %.0f asks for its own)",
+                            cli_short_number(tokens, number[0]), cli_short_number(asked, number[1]),
+                            tokens);
+        }
+    }
+    sp_scenario_fini(&own);
+    json_decref(document);
+}
+
+// What it warns of is said beside the answer, in a document among the answer's warnings. A layout
+// that has no plan leaves the answer: its reason stands in `err`.
 static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tuned *tuned,
                                   sp_warnings *warnings, sp_error *err)
 {
     sp_scenario scenario = {0};
     sp_result result = {0};
-    sp_status status = evaluate(t, t->current, cli_threads(args->jobs), &scenario, &result, err);
-    for (int w = 0; status == SP_OK && w < result.warnings.count; w++) {
-        cli_warn(args->common.quiet || args->common.json, "--current: %s", result.warnings.text[w]);
+    sp_status status =
+        evaluate(t, t->current, "--current", cli_threads(args->jobs), &scenario, &result, err);
+    sp_warnings told = {.count = 0};
+    add_other_work(t, &told);
+    sp_warnings_add_all(&told, &result.warnings, "");
+    for (int w = 0; status == SP_OK && w < told.count; w++) {
+        cli_warn(args->common.quiet || args->common.json, "--current: %s", told.text[w]);
         if (args->common.json) {
-            sp_warnings_add(warnings, "--current: %s", result.warnings.text[w]);
+            sp_warnings_add(warnings, "--current: %s", told.text[w]);
         }
     }
-    if (status == SP_OK && sp_result_is_oom(&result)) {
+    if (status != SP_OK && !sp_status_is_fatal(status)) {
+        tuned->current = err->message[0];
+        status = SP_OK;
+    } else if (status == SP_OK && sp_result_is_oom(&result)) {
         tuned->current = "out of memory";
     } else if (status == SP_OK) {
         tuned->current_ms = sp_result_iteration_ms(&result);
@@ -588,13 +658,15 @@ static int print_tuned(const tune_args *args, const cli_tuned *tuned)
 static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned, int *exit_status,
                         sp_error *err)
 {
+    sp_error of_current = {0};
     sp_scenario scenario = {0};
     sp_result result = {0};
     const sweep_layout *first = tuned->layouts->ranked[0];
     json_t *document = sweep_layouts_document(tuned->layouts, first);
     char *command =
         command_for(args, t->model, tuned->layouts, first, t->strategies[first->strategy]);
-    sp_status status = evaluate(t, document, cli_threads(args->jobs), &scenario, &result, err);
+    sp_status status =
+        evaluate(t, document, "tune", cli_threads(args->jobs), &scenario, &result, err);
     // For people it stands beside the answer.
     if (status == SP_OK && args->common.json && sp_model_most_experts(&scenario.model) > 0 &&
         scenario.layout.etp == 0) {
@@ -604,7 +676,10 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     tuned->result = &result;
     tuned->go_on = command;
     if (status == SP_OK && args->current.count > 0) {
-        status = evaluate_current(args, t, tuned, &result.warnings, err);
+        status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
+        if (status != SP_OK) {
+            sp_error_set(err, status, "%s", of_current.message[0]);
+        }
     }
     if (status == SP_OK) {
         *exit_status = print_tuned(args, tuned);
@@ -731,6 +806,7 @@ static int run(const void *given, const cli_operands *operands)
     sp_batches_fini(&t.batches);
     sp_scenario_fini(&t.scenario);
     json_decref(t.current);
+    json_decref(t.of_file);
     json_decref(t.base);
     return exit_status;
 }
@@ -763,7 +839,8 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(
         CLI_LIST, 0, "current", "KEY=VALUE|FILE", tune_args, current,
         "a setting of the layout to compare with, such as parallel.tp=8, or a file that 'import' "
-        "reads, of which the layout is taken; may be repeated"),
+        "reads, of which the layout is taken (other work in it is told, not timed); may be "
+        "repeated"),
     CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
     CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),

@@ -1232,9 +1232,10 @@ typedef struct help_args {
 static json_t *option_json(const cli_option *option)
 {
     static const char *const kinds[] = {
-        [CLI_FLAG] = "flag",     [CLI_INT] = "integer", [CLI_STRING] = "string",
-        [CLI_FILE] = "file",     [CLI_OUTPUT] = "file", [CLI_KEPT] = "file",
-        [CLI_FOLDER] = "folder", [CLI_LIST] = "list",   [CLI_FILES] = "list"};
+        [CLI_FLAG] = "flag",    [CLI_INT] = "integer",   [CLI_STRING] = "string",
+        [CLI_FILE] = "file",    [CLI_OUTPUT] = "file",   [CLI_KEPT] = "file",
+        [CLI_NAMED] = "string", [CLI_FOLDER] = "folder", [CLI_LIST] = "list",
+        [CLI_FILES] = "list"};
     char letter[2] = {option->letter, '\0'};
     json_t *json = sp_json_object(
         SP_JSON("name", option->name),

@@ -148,6 +148,7 @@ static int store(parser *in, const cli_option *option, const char *value)
         memcpy(place, &yes, sizeof yes);
         break;
     case CLI_STRING:
+    case CLI_NAMED:
     case CLI_FILE:
     case CLI_OUTPUT:
     case CLI_KEPT:
@@ -227,7 +228,13 @@ static int unknown_option(const parser *in, const char *word, size_t length)
         setting = takes_settings(in->command) ? sp_setting_find(name) : NULL;
         near = sp_nearest_name(name, names, n);
     }
-    if (setting != NULL) {
+    // "strategy" of "strategies": all but the last letter, where no name is near.
+    for (int i = 0; near == NULL && length > 4 && i < n; i++) {
+        near = strncmp(names[i], word, length - 1) == 0 ? names[i] : NULL;
+    }
+    // The beginning of an option (--gpu) rather means it than a setting of that name.
+    bool begun = near != NULL && strncmp(near, word, length) == 0;
+    if (setting != NULL && !begun) {
         return cli_usage_error(in->command,
                                "unknown option '--%s' (did you mean '--set %s=VALUE'?)", name,
                                setting->key);
@@ -398,7 +405,7 @@ bool cli_is_file(cli_kind kind)
 
 static bool is_output(const cli_option *option)
 {
-    return option->kind == CLI_OUTPUT || option->kind == CLI_KEPT;
+    return option->kind == CLI_OUTPUT || option->kind == CLI_KEPT || option->kind == CLI_NAMED;
 }
 
 static const char *file_of(const cli_option *option, const void *args)
@@ -406,6 +413,10 @@ static const char *file_of(const cli_option *option, const void *args)
     const char *path = NULL;
     if (option->kind == CLI_FILE || is_output(option)) {
         memcpy(&path, (const char *)args + option->at, sizeof path);
+    }
+    if (option->kind == CLI_NAMED && path != NULL) {
+        path = strchr(path, '=');
+        path = path == NULL ? NULL : strcmp(path, "=-") == 0 ? SP_STANDARD_OUTPUT : path + 1;
     }
     return path;
 }
@@ -568,7 +579,7 @@ static int prepare_files(const cli_command *command, void *args, const cli_opera
             result = check_output(command, args, operands, option);
         }
         bool standard =
-            option->kind == CLI_OUTPUT && path != NULL && sp_descriptor_of(path) == STDOUT_FILENO;
+            option->kind != CLI_KEPT && path != NULL && sp_descriptor_of(path) == STDOUT_FILENO;
         if (standard && result == CLI_PROCEED) {
             result = take_standard_output(command, option->name, &stated);
             result = result == CLI_PROCEED ? give_standard_output() : result;

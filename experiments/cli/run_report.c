@@ -16,8 +16,14 @@ enum {
 double cli_figure_of_trial(const void *trial, const char *key)
 {
     sweep_figure figure = SWEEP_ITERATION_MS;
+    const sweep_trial *of = trial;
+    for (int c = 0; c < SWEEP_CHOICES; c++) {
+        if (strcmp(sweep_choice_names[c], key) == 0) {
+            return of->choice[c];
+        }
+    }
     SP_ASSERT(sweep_figure_find(key, &figure));
-    return ((const sweep_trial *)trial)->figure[figure];
+    return of->figure[figure];
 }
 
 void cli_put_figures(json_t *object, const sweep_trial *trial)
@@ -27,15 +33,15 @@ void cli_put_figures(json_t *object, const sweep_trial *trial)
     }
 }
 
-void cli_add_choices(const sweep_trial *trial, char text[CLI_NOTES])
+void cli_add_choices(const cli_table *table, const sweep_trial *trial, char text[CLI_NOTES])
 {
     const char *comma = text[0] != '\0' ? ", " : "";
-    if (trial->chunks > 1) {
-        sp_append(text, CLI_NOTES, "%s%d chunks", comma, trial->chunks);
+    if (trial->choice[SWEEP_CHUNKS] > 1.0 && !cli_table_shows(table, "chunks")) {
+        sp_append(text, CLI_NOTES, "%s%.0f chunks", comma, trial->choice[SWEEP_CHUNKS]);
         comma = ", ";
     }
-    if (isfinite(trial->row_tokens)) {
-        sp_append(text, CLI_NOTES, "%srows of %.0f", comma, trial->row_tokens);
+    if (isfinite(trial->choice[SWEEP_ROW_TOKENS]) && !cli_table_shows(table, "row_tokens")) {
+        sp_append(text, CLI_NOTES, "%srows of %.0f", comma, trial->choice[SWEEP_ROW_TOKENS]);
         comma = ", ";
     }
     if (trial->lacks[0] != '\0') {
@@ -45,11 +51,8 @@ void cli_add_choices(const sweep_trial *trial, char text[CLI_NOTES])
 
 void cli_put_choices(json_t *object, const sweep_trial *trial)
 {
-    if (trial->chunks > 0) {
-        sp_json_put(object, "chunks_per_rank", json_integer(trial->chunks));
-    }
-    if (isfinite(trial->row_tokens)) {
-        sp_json_put(object, "row_tokens", sp_json_figure(trial->row_tokens));
+    for (int c = 0; c < SWEEP_CHOICES; c++) {
+        sp_json_put(object, sweep_choice_names[c], sweep_choice_json(trial, c));
     }
     if (trial->lacks[0] != '\0') {
         sp_json_put(object, "lacks", json_string(trial->lacks));

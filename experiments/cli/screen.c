@@ -396,6 +396,15 @@ void cli_screen_end(void)
     sp_free(screen.pending);
 }
 
+void cli_put_whole(const char *text)
+{
+    cli_screen_flush();
+    FILE *stream = stream_of(stdout);
+    if (stream != NULL) {
+        (fputs)(text, stream);
+    }
+}
+
 // ---- tables ----
 
 // A column of the text: WIDTH[~RANK] HEADING, or WIDTH[~RANK] @KEY[=HEADING].

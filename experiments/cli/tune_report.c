@@ -16,7 +16,7 @@ typedef struct tune_axis {
     const char *width; // of the column, with its rank
 } tune_axis;
 
-enum { AXES = 12, EP_AXIS = 4 };
+enum { AXES = 12, EP_AXIS = 4, CHUNKS_AXIS = 8 };
 
 static const tune_axis axes[AXES] = {
     {"parallel.tp", "tp", "3"},
@@ -27,7 +27,7 @@ static const tune_axis axes[AXES] = {
     {"parallel.zero", "zero", "4"},
     {"memory.recompute", "recompute", "9"},
     {"schedule.kind", "schedule", "11"},
-    {"parallel.chunks_per_rank", "chunks", "6"},
+    [CHUNKS_AXIS] = {"parallel.chunks_per_rank", "chunks", "6"},
     {"schedule.microbatch_samples", "rows", "4"},
     {"strategy.rank_tokens", "rank_tokens", "11~3"},
     {"strategy.chunk_tokens", "chunk_tokens", "12~4"},
@@ -763,17 +763,27 @@ static void print_counts(const cli_tuned *tuned)
     putchar('\n');
 }
 
-enum { COLUMNS = 320, TOP_SHOWN = 3 };
+enum { COLUMNS = 320, TOP_SHOWN = 3, STRATEGY_WIDTH = 11 };
 
-static void write_columns(const cli_tuned *tuned, char columns[COLUMNS])
+static void write_columns(const cli_tuned *tuned, sweep_layout *const *points, int64_t count,
+                          char columns[COLUMNS])
 {
-    snprintf(columns, COLUMNS, "9 @iteration_ms=step ms|8 @peak_memory_gib|-11 strategy");
+    bool chosen = false;
+    size_t name = STRATEGY_WIDTH;
+    for (int64_t i = 0; i < count; i++) {
+        size_t length = strlen(tuned->options->strategies[points[i]->strategy]);
+        chosen = chosen || isfinite(points[i]->trial.choice[SWEEP_ROW_TOKENS]);
+        name = length > name ? length : name;
+    }
+    snprintf(columns, COLUMNS, "9 @iteration_ms=step ms|8 @peak_memory_gib|-%zu strategy", name);
     for (int a = 0; a < AXES; a++) {
         if (has_column(tuned, a)) {
             sp_append(columns, COLUMNS, "|%s %s", axes[a].width, axes[a].name);
         }
     }
-    sp_append(columns, COLUMNS, "|12~2 @tokens_per_gpu_s|5~5 fits|8~6 @mfu_full_attention|0 notes");
+    sp_append(columns, COLUMNS,
+              "%s|12~2 @tokens_per_gpu_s|5~5 fits|8~6 @mfu_full_attention|0 notes",
+              chosen ? "|10 @row_tokens" : "");
 }
 
 static void print_point(cli_table *table, const cli_tuned *tuned, const sweep_layout *point)
@@ -787,7 +797,12 @@ static void print_point(cli_table *table, const cli_tuned *tuned, const sweep_la
     cli_cell(table, "%s", tuned->options->strategies[point->strategy]);
     for (int a = 0; a < AXES; a++) {
         if (has_column(tuned, a)) {
-            cli_cell(table, "%s", value_text(json_object_get(settings, axes[a].path), text));
+            json_t *value = json_incref(json_object_get(settings, axes[a].path));
+            if (value == NULL && a == CHUNKS_AXIS) {
+                value = sweep_choice_json(&point->trial, SWEEP_CHUNKS);
+            }
+            cli_cell(table, "%s", value_text(value, text));
+            json_decref(value);
         }
     }
     cli_figure_cells(table, cli_figure_of_trial, &point->trial);
@@ -795,7 +810,7 @@ static void print_point(cli_table *table, const cli_tuned *tuned, const sweep_la
     cli_figure_cells(table, cli_figure_of_trial, &point->trial);
     cli_row_notes(cli_loss_of_trial(&point->trial), point->trial.figure[SWEEP_FIT_PROBABILITY],
                   notes);
-    cli_add_choices(&point->trial, notes);
+    cli_add_choices(table, &point->trial, notes);
     cli_cell(table, "%s%s%s", fastest ? "fastest" : "", fastest && notes[0] != '\0' ? ", " : "",
              notes);
     cli_row_end(table);
@@ -807,7 +822,7 @@ static void print_points(const cli_tuned *tuned, sweep_layout *const *points, in
 {
     char columns[COLUMNS];
     cli_table table;
-    write_columns(tuned, columns);
+    write_columns(tuned, points, count, columns);
     cli_table_begin(&table, columns, title, most);
     for (int64_t i = 0; i < count; i++) {
         print_point(&table, tuned, points[i]);
@@ -900,12 +915,16 @@ static const char *to_do_text(const cli_tuned *tuned, char text[TO_DO])
     const sp_scenario *scenario = tuned->scenario;
     const sp_strategy *strategy = sp_strategy_find(tuned->result->strategy);
     const char *name = sp_stack_abilities_of(&scenario->memory.stack).row_setting;
+    bool pads = strcmp(strategy->name, "padded") == 0;
+    bool tunes_rows = strcmp(strategy->name, "packed-tuned") == 0;
+    double chosen = sp_result_row_tokens(tuned->result);
     char number[CLI_GROUPED];
     text[0] = '\0';
-    if (strategy->kind == SP_STRATEGY_ROWS) {
-        sp_append(text, TO_DO, "%s rows to %s tokens",
-                  strcmp(strategy->name, "padded") == 0 ? "pad" : "pack",
-                  cli_grouped(tuned->batches->context, number));
+    if (pads && scenario->strategy.pad_to == SP_PAD_LONGEST) {
+        sp_append(text, TO_DO, "pad rows to the longest of each micro-batch");
+    } else if (strategy->kind == SP_STRATEGY_ROWS || tunes_rows) {
+        sp_append(text, TO_DO, "%s rows to %s tokens", pads ? "pad" : "pack",
+                  cli_grouped(tunes_rows ? (int64_t)chosen : tuned->batches->context, number));
         sp_append(text, TO_DO, name != NULL ? " (%s)" : "%s", name != NULL ? name : "");
     } else if (scenario->strategy.rank_tokens > 0) {
         sp_append(text, TO_DO, "pack up to %s tokens for each rank",
@@ -919,6 +938,10 @@ static const char *to_do_text(const cli_tuned *tuned, char text[TO_DO])
     } else {
         sp_append(text, TO_DO,
                   "train the packs of a plan: slimpack plan --stream plans each batch");
+        if (isfinite(chosen)) {
+            sp_append(text, TO_DO, ", here of %s tokens for each rank",
+                      cli_grouped((int64_t)chosen, number));
+        }
     }
     if (scenario->strategy.microbatch_samples > 1) {
         sp_append(text, TO_DO, ", %lld to a micro-batch",

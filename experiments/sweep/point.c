@@ -27,6 +27,7 @@ const char *const sweep_figure_names[] = {
         NULL};
 
 const char *const sweep_degree_names[] = {"tp", "cp", "pp", "dp"};
+const char *const sweep_choice_names[] = {"chunks_per_rank", "row_tokens"};
 
 int sweep_figure_better(sweep_figure figure)
 {
@@ -220,7 +221,7 @@ void sweep_trial_begin(sweep_trial *trial, sweep_status status)
 {
     *trial = (sweep_trial){.status = status,
                            .fits = SP_FITS_NONE,
-                           .row_tokens = (double)NAN,
+                           .choice = {(double)NAN, (double)NAN},
                            .median_error = (double)NAN};
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         trial->figure[f] = (double)NAN;
@@ -245,7 +246,7 @@ static void take_result(const sp_result *result, sweep_trial *trial)
     const sp_layout *layout = &result->layout;
     memcpy(trial->degree, (const int[]){layout->tp, layout->cp, layout->pp, layout->dp},
            sizeof trial->degree);
-    trial->row_tokens = rounded(sp_result_row_tokens(result));
+    trial->choice[SWEEP_ROW_TOKENS] = rounded(sp_result_row_tokens(result));
     trial->lossy = !result->lossless;
     if (result->step_error.known) {
         trial->median_error = rounded(result->step_error.median);
@@ -292,7 +293,7 @@ static sp_status evaluate_document(const sweep_evaluator *evaluator, json_t *doc
     }
     bool chosen = found == SP_OK && !scenario.uniform && !scenario.chunks_given &&
                   sp_strategy_find(scenario.strategy.kind)->chooses_chunks;
-    trial->chunks = chosen ? result->layout.chunks : 0;
+    trial->choice[SWEEP_CHUNKS] = chosen ? result->layout.chunks : (double)NAN;
     sp_scenario_fini(&scenario);
     return found;
 }
@@ -402,6 +403,13 @@ static void put_text(json_t *row, const char *key, const char *text)
     }
 }
 
+json_t *sweep_choice_json(const sweep_trial *trial, int choice)
+{
+    double value = trial->choice[choice];
+    return choice == SWEEP_CHUNKS && isfinite(value) ? json_integer((json_int_t)value)
+                                                     : json_real(value);
+}
+
 static void put_trial(json_t *row, const sweep_trial *trial)
 {
     for (int d = 0; d < SWEEP_DEGREES && trial->degree[d] > 0; d++) {
@@ -409,10 +417,9 @@ static void put_trial(json_t *row, const sweep_trial *trial)
     }
     put_text(row, "strategy", trial->strategy);
     put_text(row, "schedule", trial->schedule);
-    if (trial->chunks > 0) {
-        sp_json_put(row, "chunks_per_rank", json_integer(trial->chunks));
+    for (int c = 0; c < SWEEP_CHOICES; c++) {
+        sp_json_put(row, sweep_choice_names[c], sweep_choice_json(trial, c));
     }
-    sp_json_put(row, "row_tokens", json_real(trial->row_tokens));
     put_text(row, "lacks", trial->lacks);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         sp_json_put(row, sweep_figure_names[f], json_real(trial->figure[f]));
@@ -531,8 +538,9 @@ void sweep_trial_take(const json_t *row, sweep_trial *trial)
     for (int d = 0; d < SWEEP_DEGREES; d++) {
         trial->degree[d] = degree(row, sweep_degree_names[d]);
     }
-    trial->chunks = degree(row, "chunks_per_rank");
-    trial->row_tokens = figure(row, "row_tokens");
+    for (int c = 0; c < SWEEP_CHOICES; c++) {
+        trial->choice[c] = figure(row, sweep_choice_names[c]);
+    }
     snprintf(trial->strategy, sizeof trial->strategy, "%s", text_of(row, "strategy"));
     snprintf(trial->schedule, sizeof trial->schedule, "%s", text_of(row, "schedule"));
     snprintf(trial->lacks, sizeof trial->lacks, "%s", text_of(row, "lacks"));
@@ -674,17 +682,29 @@ static void add_symbol(sweep_symbols *symbols, const sweep_spec *spec, sweep_sym
     symbols->items[symbols->count++] = symbol;
 }
 
-static const char *const degree_paths[SWEEP_DEGREES] = {"parallel.tp", "parallel.cp", "parallel.pp",
-                                                        "parallel.dp"};
+enum { CHOSEN = SWEEP_DEGREES + SWEEP_CHOICES };
 
-// SWEEP_DEGREES: it is none.
-static int degree_at(const char *path)
+// Degrees and choices, by the settings that state them where there are such.
+static const char *const chosen_paths[CHOSEN] = {
+    "parallel.tp", "parallel.cp", "parallel.pp", "parallel.dp", "parallel.chunks_per_rank",
+    "row_tokens"};
+
+// CHOSEN: it is none.
+static int chosen_at(const char *path)
 {
-    int d = 0;
-    while (d < SWEEP_DEGREES && strcmp(degree_paths[d], path) != 0) {
-        d++;
+    int c = 0;
+    while (c < CHOSEN && strcmp(chosen_paths[c], path) != 0) {
+        c++;
     }
-    return d;
+    return c;
+}
+
+// NAN: the point does not say.
+static double chosen_value(const sweep_trial *trial, int c)
+{
+    return c >= SWEEP_DEGREES      ? trial->choice[c - SWEEP_DEGREES]
+           : trial->degree[c] == 0 ? (double)NAN
+                                   : trial->degree[c];
 }
 
 // The settings of the sweep, and the figures, whose values are those of the line at hand.
@@ -693,13 +713,13 @@ static void make_symbols(sweep_summary *summary)
     const sweep_symbols *settings = &summary->spec->symbols;
     sweep_symbols *symbols = &summary->symbols;
     symbols->unknown = "no figure, and set neither by the grid nor by the base";
-    size_t count = settings->count + SWEEP_FIGURE_COUNT + 2 + SWEEP_DEGREES;
+    size_t count = settings->count + SWEEP_FIGURE_COUNT + 2 + CHOSEN;
     sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
     for (size_t i = 0; i < settings->count; i++) {
         const sweep_symbol *setting = &settings->items[i];
-        int d = degree_at(setting->path);
-        if (d < SWEEP_DEGREES) {
-            summary->stated_degree[d] = setting;
+        int c = chosen_at(setting->path);
+        if (c < CHOSEN) {
+            summary->stated[c] = setting;
         } else {
             add_symbol(symbols, summary->spec, *setting);
         }
@@ -714,9 +734,11 @@ static void make_symbols(sweep_summary *summary)
                (sweep_symbol){.path = "status", .axis = -1, .names = sweep_status_names});
     add_symbol(symbols, summary->spec,
                (sweep_symbol){.path = "fits", .axis = -1, .names = sp_fits_names});
-    for (int d = 0; d < SWEEP_DEGREES; d++) {
+    for (int c = 0; c < CHOSEN; c++) {
         add_symbol(symbols, summary->spec,
-                   (sweep_symbol){.path = (char *)degree_paths[d], .axis = -1});
+                   (sweep_symbol){.path = (char *)chosen_paths[c],
+                                  .axis = -1,
+                                  .figure = sp_figure_find(chosen_paths[c])});
     }
     summary->of_figures = symbols->items + kept;
 }
@@ -747,13 +769,13 @@ static sp_status where_holds(const sweep_summary *summary, int64_t combination,
     summary->of_figures[SWEEP_FIGURE_COUNT + 1].values[0] =
         text_value(known ? sp_fits_names[trial->fits] : NULL);
     sweep_spec_digits(summary->spec, combination, digit);
-    for (int d = 0; d < SWEEP_DEGREES; d++) {
-        const sweep_symbol *stated = summary->stated_degree[d];
-        sweep_value *value = summary->of_figures[SWEEP_FIGURE_COUNT + 2 + d].values;
-        *value = trial->degree[d] > 0
-                     ? (sweep_value){.kind = SWEEP_NUMBER, .number = trial->degree[d]}
+    for (int c = 0; c < CHOSEN; c++) {
+        const sweep_symbol *stated = summary->stated[c];
+        double chosen = chosen_value(trial, c);
+        sweep_value *value = summary->of_figures[SWEEP_FIGURE_COUNT + 2 + c].values;
+        *value = isfinite(chosen) ? (sweep_value){.kind = SWEEP_NUMBER, .number = chosen}
                  : stated != NULL ? stated->values[stated->axis < 0 ? 0 : digit[stated->axis]]
-                                  : (sweep_value){0};
+                                  : (sweep_value){.unknown = c >= SWEEP_DEGREES};
     }
     return sweep_where_holds(summary->where, digit, holds, err);
 }

@@ -57,7 +57,8 @@ enum {
 // A number of tokens may be written 128K or 1M; a text that is one, as a setting may have it, is
 // that number beside a number. A name is the full path of a setting or its last part where no other
 // setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them; in
-// a condition on results those of the point, however they came about. A
+// a condition on results those of the point, however they came about, as are the chunks that its
+// strategy chose. A
 // comparison by size with a figure that a point does not have is false. A comparison with a value
 // that the table of settings or figures does not allow is an error where it never holds, or always
 // does ("mfu > 40", "recompute != 'ful'"). Errors name source, path and the character. All of these
@@ -268,13 +269,16 @@ int sweep_figure_better(sweep_figure figure);  // 1 or -1
 enum { SWEEP_DEGREES = 4 };
 extern const char *const sweep_degree_names[]; // "tp", "cp", "pp", "dp"
 
+// Numbers that a strategy chooses by itself, by their keys in a result.
+enum { SWEEP_CHUNKS, SWEEP_ROW_TOKENS, SWEEP_CHOICES };
+extern const char *const sweep_choice_names[]; // "chunks_per_rank", "row_tokens"
+
 // The outcome of a point, which its line holds beside it. Figures are NAN where the line has none.
 typedef struct sweep_trial {
     sweep_status status;
     int degree[SWEEP_DEGREES];       // 0: not evaluated
     char strategy[32], schedule[32]; // "": not evaluated
-    int chunks;                      // of each pipeline rank, where they were chosen; else 0
-    double row_tokens;               // that were chosen (sp_result_row_tokens)
+    double choice[SWEEP_CHOICES];    // NAN: the strategy did not choose
     char lacks[SWEEP_LACKED];        // its stack, of what the point asks; "": nothing
     double figure[SWEEP_FIGURE_COUNT];
     double stall_ms; // of its time, because it does not fit well; no part of a line
@@ -356,6 +360,8 @@ char *sweep_point_text(const json_t *point);
 // Takes what a line, or a result of another command, says of a point; the status is SWEEP_STATUSES
 // where it says none.
 void sweep_trial_take(const json_t *row, sweep_trial *trial);
+// NULL: the strategy did not choose.
+json_t *sweep_choice_json(const sweep_trial *trial, int choice);
 // Reads a line back. False where it is no line of a sweep; *expected says then what was not found.
 bool sweep_trial_read(const json_t *row, sweep_trial *trial, const char **expected);
 
@@ -424,10 +430,10 @@ typedef struct sweep_summary {
     sp_warning_kinds warnings; // of points that fit; owned
     const sweep_spec *spec;    // not owned
     sweep_symbols symbols;     // of the condition
-    // SWEEP_FIGURE_COUNT of them, then status and fits, then the degrees, which are those of the
-    // settings where the point was not evaluated (NULL: not stated).
+    // SWEEP_FIGURE_COUNT of them, then status and fits, then degrees and choices, which are those
+    // of the settings where the point does not say (NULL: not stated).
     sweep_symbol *of_figures;
-    const sweep_symbol *stated_degree[SWEEP_DEGREES];
+    const sweep_symbol *stated[SWEEP_DEGREES + SWEEP_CHOICES];
     sweep_where *where;
 } sweep_summary;
 

@@ -204,9 +204,9 @@ static sweep_value symbol_value(const evaluation *ev, const sweep_node *node)
     const sweep_symbol *symbol = node->symbol;
     sweep_value value = symbol->values[symbol->axis < 0 ? 0 : ev->digit[symbol->axis]];
     bool is_figure = symbol->figure != NULL || symbol->names != NULL;
-    return value.kind != SWEEP_NULL ? value
-           : is_figure              ? (sweep_value){.unknown = true}
-                                    : node->value;
+    return value.kind != SWEEP_NULL || value.unknown ? value
+           : is_figure                               ? (sweep_value){.unknown = true}
+                                                     : node->value;
 }
 
 // Depth: nesting is bounded by the parser, a chain of one operator by the length of the text.

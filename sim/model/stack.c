@@ -400,7 +400,9 @@ static const struct {
      OF_MEGATRON("", "", "none attention full", "0 1")},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
-    // numbers each, the mean of the 7B's matrices.
+    // numbers each, the mean of the 7B's matrices. Its loader joins samples and cuts them, pads
+    // them each, or (for images) fills rows with whole ones; parallel.sequence_2D has head ranks,
+    // ring ranks or both. With parallel.fsdp it runs PyTorch's FSDP, as fsdp-2024 does.
     {INTERNEVO,
      "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
      {.name = "internevo-2024",
@@ -410,14 +412,16 @@ static const struct {
       .bucket_bytes = 123.0 * SP_MIB,
       .rooted_shares = true},
      .abilities = {.schedules = "1f1b interleaved zb-h1 zb-v",
-                   .strategies = "packed concat sorted ffd bfd",
-                   .row_setting = "packed_length of InternEvo's data",
+                   .strategies = "padded packed concat",
+                   .row_setting = "data.seq_len of InternEvo",
                    .exchanges = "attention a2a a2a+p2p",
                    .recomputes = "none full",
                    .zero = "0 1",
                    .whole_batches = true,
-                   .source = "InternEvo, internlm/core/scheduler/pipeline_scheduler_*.py, "
-                             "doc/en/usage.md (pipeline mode, packed_length)"}},
+                   .source = "InternEvo, internlm/initialize/initialize_trainer.py (pipeline "
+                             "mode), launch.py (checkpoint, zero1), core/parallel/shard.py "
+                             "(sequence_2D), core/scheduler/pipeline_scheduler.py (micro_num), "
+                             "data/tokenized/packed_dataset.py"}},
     {NANOTRON,
      "nanotron of 2025, as in the Ultra-Scale Playbook",
      {.name = "nanotron-2025",

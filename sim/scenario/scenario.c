@@ -69,8 +69,13 @@ static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
     const char *kind = sp_json_kind(root);
     if (kind != NULL && strcmp(kind, "a scenario") != 0 &&
         json_object_get(root, "workload") == NULL) {
+        static const char config[] = "a model's config.json";
         return sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, NULL,
-                           "expected a scenario, got %s", kind);
+                           "expected a scenario, got %s%s", kind,
+                           strcmp(kind, config) == 0
+                               ? ": 'slimpack tune CONFIG --gpus N --context L' finds a layout for "
+                                 "it, 'slimpack import CONFIG -o FILE' makes a scenario of it"
+                               : "");
     }
     read_sections(reader);
     sp_object_end(&reader->root);
@@ -641,9 +646,11 @@ sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)
     if (scenario == NULL || !sp_plan_json_is_plan(in->root)) {
         const char *kind = sp_json_kind(in->root);
         bool known = kind != NULL && !sp_plan_json_is_plan(in->root);
+        bool scenario_given = known && strcmp(kind, "a scenario") == 0;
         return sp_error_in(err, SP_ERR_CONTENT, path, "",
-                           "expected a plan (schema slimpack/plan/1) with its scenario%s%s",
-                           known ? ", got " : "", known ? kind : "");
+                           "expected a plan (schema slimpack/plan/1) with its scenario%s%s%s",
+                           known ? ", got " : "", known ? kind : "",
+                           scenario_given ? ": 'slimpack plan SCENARIO -o FILE' makes one" : "");
     }
     status = sp_scenario_place_paths(scenario, path, err);
     if (status == SP_OK) {

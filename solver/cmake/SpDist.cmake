@@ -1,7 +1,8 @@
-# cmake -DBUILD=DIR -DSOURCE=DIR -DNAME=slimpack-VERSION-linux-x86_64 -DLIBRARIES=TEXT [-DWHEEL=ON] -P SpDist.cmake:
-# what a release consists of, in BUILD/dist: an archive of the installed program, with WHEEL a wheel beside it, and
-# SHA256SUMS of all. Two builds of one commit give one archive: its members are sorted, and have the time
-# SOURCE_DATE_EPOCH (default: that of the commit) and no owner.
+# cmake -DBUILD=DIR -DSOURCE=DIR -DNAME=slimpack-VERSION-linux-x86_64 -DLIBRARIES=TEXT [-DWHEEL=ON|ONLY] -P SpDist.cmake:
+# what a release consists of, in BUILD/dist: an archive of the installed program, with WHEEL a wheel beside it (ONLY:
+# without the archive), and SHA256SUMS of all. Two builds of one commit give one archive and one wheel: their members
+# are sorted, and have the time SOURCE_DATE_EPOCH (default: that of the commit) and no owner; of a wheel by
+# scikit-build-core and auditwheel, which read that variable.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -23,17 +24,19 @@ set(ENV{TZ} UTC)
 
 # ---- the archive ----
 
-set(stage ${BUILD}/dist-stage)
-file(REMOVE_RECURSE ${stage})
 file(MAKE_DIRECTORY ${BUILD}/dist)
-run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${stage}/${NAME} --strip)
-# What programs that link the library need: they build it with the libraries of their own system.
-file(REMOVE_RECURSE ${stage}/${NAME}/include ${stage}/${NAME}/lib)
-file(WRITE ${stage}/${NAME}/share/doc/slimpack/LIBRARIES "Linked into the program:\n${LIBRARIES}\n")
-run(tar --sort=name --format=ustar --mtime=@${epoch} --owner=0 --group=0 --numeric-owner
-    --mode=u=rwX,go=rX -C ${stage} -cf ${BUILD}/dist/${NAME}.tar ${NAME})
-run(gzip -9nf ${BUILD}/dist/${NAME}.tar)
-file(REMOVE_RECURSE ${stage})
+if(NOT WHEEL STREQUAL "ONLY")
+  set(stage ${BUILD}/dist-stage)
+  file(REMOVE_RECURSE ${stage})
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${stage}/${NAME} --strip)
+  # What programs that link the library need: they build it with the libraries of their own system.
+  file(REMOVE_RECURSE ${stage}/${NAME}/include ${stage}/${NAME}/lib)
+  file(WRITE ${stage}/${NAME}/share/doc/slimpack/LIBRARIES "Linked into the program:\n${LIBRARIES}\n")
+  run(tar --sort=name --format=ustar --mtime=@${epoch} --owner=0 --group=0 --numeric-owner
+      --mode=u=rwX,go=rX -C ${stage} -cf ${BUILD}/dist/${NAME}.tar ${NAME})
+  run(gzip -9nf ${BUILD}/dist/${NAME}.tar)
+  file(REMOVE_RECURSE ${stage})
+endif()
 
 # ---- the wheel ----
 

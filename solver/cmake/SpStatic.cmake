@@ -37,13 +37,3 @@ list(JOIN sp_archives " " sp_archives)
 list(JOIN sp_left_shared " " sp_shared_line)
 string(APPEND CMAKE_C_STANDARD_LIBRARIES " -Wl,--start-group ${sp_archives} -Wl,--end-group"
        " -Wl,--as-needed ${sp_shared_line} -static-libgcc -ldl -lpthread -lm")
-
-# Nothing in a release leads back to the folders that it was built in, which Ninja and ccache also name by the
-# path from one to the other.
-file(RELATIVE_PATH sp_source_from_build ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
-foreach(folder ${PROJECT_SOURCE_DIR} ${sp_source_from_build})
-  string(REGEX REPLACE "/$" "" folder ${folder})
-  add_compile_options(-ffile-prefix-map=${folder}=.)
-endforeach()
-add_compile_options(-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build)
-set(CMAKE_SKIP_BUILD_RPATH ON)

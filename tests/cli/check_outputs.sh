@@ -96,6 +96,14 @@ timeout 60 "$program" run plan.json --backend fake --record >(cat >record.json) 
 for _ in $(seq 100); do [ -s record.json ] && break; sleep 0.05; done
 expect "records in a pipe" 1 "$(grep -o '"schema":"slimpack/execution/1"' record.json | wc -l)"
 expect_told "same file 'out.txt'" simulate scenario.json --trace out.txt
+# What is written to be copied: alone on standard output where - is asked for, whole behind an answer, over no input.
+"$program" simulate scenario.json --emit megatron=flags.sh --quiet >/dev/null
+"$program" simulate scenario.json --emit megatron=- --quiet 2>/dev/null | cmp flags.sh - || complain "--emit to -: other flags"
+[ -e ./- ] && complain "a file is called -"
+"$program" simulate scenario.json --emit megatron --quiet | tail -n "$(wc -l <flags.sh)" | cmp flags.sh - || complain "--emit: flags are cut on a screen"
+cp scenario.json own.json
+expect_told "--emit would write over 'own.json'" simulate own.json --emit megatron=own.json
+cmp scenario.json own.json || complain "--emit: the scenario was overwritten"
 
 # ---- - for every command's inputs and outputs ----
 

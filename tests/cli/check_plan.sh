@@ -183,5 +183,18 @@ expect "no chosen rows of packed" "" "$(of_result simulate rows.json --set strat
 printf '{"base": %s, "grid": {"strategy.kind": ["packed-tuned"]}}\n' "$(cat rows.json)" >rows.sweep
 expect "chosen rows of a sweep" "$chosen" "$("$program" sweep rows.sweep -o rows.jsonl --quiet --json | sed -n 's/.*"row_tokens": \([0-9]*\).*/\1/p')"
 expect "chosen rows of a sweep's file" "$chosen" "$("$program" sweep rows.sweep -o rows.jsonl --resume --quiet | sed -n 's/.*rows of \([0-9]*\).*/\1/p')"
+again() { "$program" sweep rows.sweep -o rows.jsonl --resume --quiet --csv "$@" 2>&1; }
+expect "chosen rows of a sweep's CSV" "$chosen" "$(again | awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) if ($i == "row_tokens") at = i} NR == 2 {print $at}')"
+expect "lines of a condition on chosen rows" "2 1" "$(again --where "row_tokens == $chosen" | wc -l) $(again --where "row_tokens > $chosen" | wc -l)"
+again --where 'row_tokens < 1' | grep -q 'row_tokens' || complain "a condition that no chosen rows meet is not refused"
+expect "wide table of chosen rows" "$chosen" "$("$program" sweep rows.sweep -o rows.jsonl --resume --quiet --wide | awk '/row tokens/ {getline; for (i = 1; i <= NF; i++) if ($i == '"$chosen"') print $i}')"
+# tune has them in its columns and in what it asks of the loader.
+asked() { "$program" tune llama-7b --cluster h800-8 --gpus 16 --context 128K --lengths wikipedia --tokens-per-batch 4M --strategies packed-tuned \
+    --set parallel.tp=2 --set parallel.pp=4 --set parallel.dp=2 --set memory.recompute=full "$@" 2>/dev/null; }
+asked --csv >rows.csv
+of_tune=$(awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) if ($i == "row_tokens") at = i} NR == 2 {print $at}' rows.csv)
+[ "${of_tune:-131072}" -lt 131072 ] || complain "tune's CSV has no chosen rows: $(head -2 rows.csv)"
+expect "chosen rows that tune asks for" "pack rows to $of_tune tokens (--seq-length)" "$(asked | sed -n '/^pack rows/s/,//p')"
+expect "chosen rows of tune's JSON" "$of_tune" "$(asked --json | sed -n '/"top"/,/\]/s/.*"row_tokens": \([0-9]*\).*/\1/p' | head -1)"
 
 exit "$failed"

@@ -165,6 +165,21 @@ for file in train.sh imported.json; do
     "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current $file >current.json
     expect "the time of $file" "$imported" "$(sed -n 's/^  "current_ms": \([0-9.]*\),*$/\1/p' current.json)"
 done
+# Of other work that the file states the layout is timed on the answer's, which is told: half the tokens take less time.
+other() { "$program" tune model.json --gpus 4 --context 8K "$@" --json --current train.sh 2>/dev/null >other.json; }
+grep -qE "\"--current: the file's (steps|context)" current.json && complain "the same work is told to be another: $(grep '"--current' current.json)"
+other --tokens-per-batch 128K
+expect "what is told of other tokens" 1 "$(grep -c '"--current: the file.s steps have 65.54 K tokens, its layout is timed with 131.07 K .*--tokens-per-batch 65536 ' other.json)"
+awk -v whole="$(value current_ms other.json)" -v half="$imported" 'BEGIN {exit !(whole > 1.5 * half && whole < 2.5 * half)}' || complain "twice the tokens: $(value current_ms other.json) ms, $imported of half"
+"$program" tune model.json --gpus 4 --context 4K --tokens-per-batch 64K --set model.layers=8 --json --current train.sh 2>/dev/null >other.json
+expect "what is told of another model and context" 2 "$(grep -cE "\"--current: the file's (model of 4 layers|context is 8192)" other.json)"
+# A layout that has no plan leaves the answer; one that is none is told before the search.
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --current parallel.pp=2 --current parallel.chunks_per_rank=2 \
+    --current schedule.kind=interleaved --current schedule.microbatch_samples=8 >current.txt || complain "no answer beside a layout without a plan"
+grep -q '^fastest: .*the current one: --current: schedule' current.txt || complain "no reason: $(head -1 current.txt)"
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --current parallel.pp=2 --current parallel.chunks_per_rank=3 >current.txt 2>&1
+expect "exit of a layout that is none" 3 "$?"
+grep -q '^error: --current: parallel.pp: ' current.txt || complain "a layout that is none: $(cat current.txt)"
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --current missing.sh >/dev/null 2>&1
 expect "exit of a current file that is not there" 3 "$?"
 
