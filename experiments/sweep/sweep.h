@@ -58,10 +58,10 @@ enum {
 // that number beside a number. A name is the full path of a setting or its last part where no other
 // setting shares it; tp, cp, pp and dp are those of `parallel`, and 1 where nothing sets them; in
 // a condition on results those of the point, however they came about, as are the chunks that its
-// strategy chose. A
-// comparison by size with a figure that a point does not have is false. A comparison with a value
-// that the table of settings or figures does not allow is an error where it never holds, or always
-// does ("mfu > 40", "recompute != 'ful'"). Errors name source, path and the character. All of these
+// strategy chose. A comparison by size with a figure that a point does not have is false. A
+// comparison with a value that the table of settings or figures does not allow is an error where it
+// never holds, or always does ("mfu > 40", "recompute != 'ful'"). Errors name source, path and the
+// character. All of these
 // are referred to and must outlive the condition.
 sp_status sweep_where_parse(const char *text, const char *source, const char *path,
                             const sweep_symbols *symbols, sweep_where **where, sp_error *err);
