@@ -388,6 +388,8 @@ void cli_table_begin_in(cli_table *table, FILE *out, const char *columns, const 
 bool cli_row_begin(cli_table *table);
 // The next cell of a row.
 void cli_cell(cli_table *table, const char *format, ...) SP_PRINTF(2, 3);
+// A text of any length.
+void cli_text_cell(cli_table *table, const char *text);
 // A number by its format, "-" where it is not finite. In CSV it has all digits, and a percentage is
 // a share of one.
 void cli_number_cell(cli_table *table, const char *format, double value);

@@ -607,6 +607,11 @@ static void put_next(cli_table *table, const char *text)
     }
 }
 
+void cli_text_cell(cli_table *table, const char *text)
+{
+    put_next(table, text);
+}
+
 void cli_cell(cli_table *table, const char *format, ...)
 {
     char text[SP_ERROR_TEXT];
