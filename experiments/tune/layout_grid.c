@@ -145,6 +145,23 @@ static json_t *zero_stages(const sp_scenario *scenario)
     return list;
 }
 
+// Those of every model come first, then what this one has beyond.
+static json_t *recomputations(const sp_model *model)
+{
+    static const sp_model plain = {0};
+    json_t *names = json_array();
+    for (int own = 0; own <= 1; own++) {
+        for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+            bool is_own = sp_recompute_lacks((sp_recompute)m, &plain) != NULL;
+            if (sp_recompute_is_tried((sp_recompute)m) && is_own == (own == 1) &&
+                sp_recompute_lacks((sp_recompute)m, model) == NULL) {
+                json_array_append_new(names, json_string(sp_recompute_names[m]));
+            }
+        }
+    }
+    return names;
+}
+
 // The axes that the bound depends on come first, the same for every strategy (work_of).
 static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_strategy *strategy,
                        int64_t ranks, const sweep_layouts_options *options)
@@ -156,15 +173,11 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
         SP_JSON("parallel.cp", divisors(ranks, MOST_CP, true)),
         SP_JSON("parallel.pp", divisors(ranks, most_pp, false)),
         SP_JSON("parallel.dp", divisors(ranks, ranks, false)),
-        SP_JSON("memory.recompute", json_pack("[s, s, s]", "none", "attention", "full")));
+        SP_JSON("memory.recompute", recomputations(&scenario->model)));
     if (sp_model_most_experts(&scenario->model) > 0) {
         sp_json_put(grid, "parallel.ep",
                     wide ? expert_degrees(&scenario->model, ranks)
                          : json_pack("[i]", sp_layout_ep(&scenario->layout)));
-    }
-    if (sp_model_is_latent(&scenario->model)) {
-        json_array_append_new(json_object_get(grid, "memory.recompute"),
-                              json_string(sp_recompute_names[SP_RECOMPUTE_MLA_UP_PROJ]));
     }
     sp_json_put(grid, "parallel.zero", zero_stages(scenario));
     if (!strategy->brings_order) {
