@@ -65,15 +65,24 @@ static bool has_option(const sp_strategy *strategy, const char *option)
     return found != NULL && (found[length] == ',' || found[length] == '\0');
 }
 
-// Schedules of strategies that bring none.
-static int tried_schedules(const sweep_layouts_options *options, const char *const **names)
+// Schedules of strategies that bring none: those of every search come first.
+static int tried_schedules(const sweep_layouts_options *options,
+                           const char *names[SP_SCHEDULE_KINDS])
 {
-    static const char *const tried[] = {"1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2", "v-half"};
     bool wide = options->wide || options->around;
-    *names = options->schedules != NULL ? options->schedules : tried;
-    return options->schedules != NULL ? options->schedule_count
-           : wide                     ? (int)(sizeof tried / sizeof tried[0])
-                                      : 4;
+    int count = 0;
+    if (options->schedules != NULL) {
+        memcpy(names, options->schedules, (size_t)options->schedule_count * sizeof *names);
+        return options->schedule_count;
+    }
+    for (sp_tried tried = SP_TRIED; tried <= (wide ? SP_TRIED_WIDE : SP_TRIED); tried++) {
+        for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
+            if (sp_schedule_traits_of((sp_schedule_kind)kind).tried == tried) {
+                names[count++] = sp_schedule_names[kind];
+            }
+        }
+    }
+    return count;
 }
 
 static int chunks_of(const char *schedule)
@@ -91,8 +100,8 @@ static int chunks_of(const char *schedule)
 // micro-batches.
 static void add_schedules(const sweep_layouts_options *options, char where[CONDITION])
 {
-    const char *const *names;
-    int count = tried_schedules(options, &names);
+    const char *names[SP_SCHEDULE_KINDS];
+    int count = tried_schedules(options, names);
     bool stated = options->schedules != NULL;
     sp_append(where, CONDITION, " && (");
     for (int i = 0; i < count; i++) {
@@ -106,8 +115,8 @@ static void add_schedules(const sweep_layouts_options *options, char where[CONDI
 
 static json_t *list_schedules(const sweep_layouts_options *options)
 {
-    const char *const *names;
-    int count = tried_schedules(options, &names);
+    const char *names[SP_SCHEDULE_KINDS];
+    int count = tried_schedules(options, names);
     json_t *list = json_array();
     for (int i = 0; i < count; i++) {
         json_array_append_new(list, json_string(names[i]));
