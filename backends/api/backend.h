@@ -63,6 +63,9 @@ typedef enum sp_capability {
         SP_CAPABILITIES
 } sp_capability;
 
+// Every device runs what computes nothing again: a bit that nobody asks for.
+enum { SP_CAP_RECOMPUTE_NONE = SP_CAPABILITIES };
+
 // The bit of one, as in SP_CAN(SPLIT_BACKWARD) | SP_CAN(OFFLOAD), and all bits.
 #define SP_CAN(name) (UINT64_C(1) << SP_CAP_##name)
 #define SP_CAN_EVERYTHING ((UINT64_C(1) << SP_CAPABILITIES) - 1)

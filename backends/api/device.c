@@ -343,12 +343,9 @@ static void find_in_plan(const sp_plan *plan, sp_requirements *r)
 
 void sp_requirements_find(const sp_run_request *request, sp_requirements *requirements)
 {
-    static const sp_capability of_recompute[SP_RECOMPUTE_MODES] = {
-        [SP_RECOMPUTE_ACTIVATION] = SP_CAP_RECOMPUTE_ACTIVATION,
-        [SP_RECOMPUTE_PARTIAL_FC1] = SP_CAP_RECOMPUTE_PARTIAL_FC1,
-        [SP_RECOMPUTE_ATTENTION] = SP_CAP_RECOMPUTE_ATTENTION,
-        [SP_RECOMPUTE_MLA_UP_PROJ] = SP_CAP_RECOMPUTE_MLA_UP_PROJ,
-        [SP_RECOMPUTE_FULL] = SP_CAP_RECOMPUTE_FULL};
+#define OF_MODE(identifier, ...) SP_CAP_RECOMPUTE_##identifier,
+    static const int of_recompute[] = {SP_RECOMPUTE_ROWS(OF_MODE)};
+#undef OF_MODE
     static const sp_capability of_precision[SP_PRECISIONS] = {
         [SP_FP64] = SP_CAP_FP64, [SP_FP32] = SP_CAP_FP32, [SP_BF16] = SP_CAP_BF16};
     sp_requirements *r = requirements;
@@ -358,7 +355,7 @@ void sp_requirements_find(const sp_run_request *request, sp_requirements *requir
     find_in_plan(request->plan, r);
     sp_recompute mode = request->memory != NULL ? request->memory->recompute : SP_RECOMPUTE_NONE;
     if (mode != SP_RECOMPUTE_NONE) {
-        need(r, of_recompute[mode], true);
+        need(r, (sp_capability)of_recompute[mode], true);
     }
     need(r, of_precision[request->precision], true);
     need(r, SP_CAP_CLOCK_VIRTUAL, request->clock == SP_CLOCK_VIRTUAL);

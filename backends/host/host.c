@@ -15,12 +15,15 @@ static sp_status device_count(int *count, sp_error *err)
     return SP_OK;
 }
 
+#define OF_LATENTS(identifier, name, operations, ...) \
+    SP_I_EXEC_MODE(identifier, operations, SP_LAYER_QKV)
+
 static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 {
     static const sp_device_info cpu = {.name = "cpu",
                                        .capabilities = SP_I_EXEC_CAPABILITIES | SP_CAN(FP64) |
-                                                       SP_CAN(FP32) | SP_CAN(ZONES) |
-                                                       SP_CAN(RECOMPUTE_MLA_UP_PROJ)};
+                                                       SP_CAN(FP32) |
+                                                       SP_CAN(ZONES) SP_RECOMPUTE_ROWS(OF_LATENTS)};
     (void)device;
     (void)err;
     *info = cpu;

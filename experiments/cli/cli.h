@@ -130,7 +130,8 @@ enum { CLI_MOST_THREADS = 1024 };
 // Of commands that print tables.
 #define CLI_TABLE_OPTIONS(type)                                                                   \
     CLI_FLAG_OPTION("csv", type, common.csv,                                                      \
-                    "print the tables alone, as CSV with all digits and shares of one"),       \
+                    "print the tables alone, as CSV with all digits and shares of one; an "    \
+                    "empty line parts two tables"),                                            \
         CLI_FLAG_OPTION("markdown", type, common.markdown, "print the tables alone, as Markdown")
 
 // A member `int64_t jobs` of the argument struct; 0 stands for all cores.
@@ -411,6 +412,8 @@ void cli_table_begin_in(cli_table *table, FILE *out, const char *columns, const 
 bool cli_row_begin(cli_table *table);
 // The next cell of a row.
 void cli_cell(cli_table *table, const char *format, ...) SP_PRINTF(2, 3);
+// A text of any length.
+void cli_text_cell(cli_table *table, const char *text);
 // A number by its format, "-" where it is not finite. In CSV it has all digits, and a percentage is
 // a share of one.
 void cli_number_cell(cli_table *table, const char *format, double value);
@@ -426,6 +429,11 @@ void cli_row_end(cli_table *table);
 bool cli_table_shows(const cli_table *table, const char *key);
 // Tells which columns and how many rows were left out.
 void cli_table_end(cli_table *table);
+// Do --csv or --markdown leave standard output to tables?
+bool cli_prints_tables_alone(void);
+// Beside them, before all other tables: a table of all numbers of a document that are in none of
+// its lists, `figure` (by its keys, with a dot between) and `value`. Takes the document over.
+void cli_print_figures(const char *title, json_t *document);
 // The value is that of an sp_result.
 double cli_figure_of_result(const void *result, const char *key);
 

@@ -259,21 +259,26 @@ static void print_notes(bool quiet, const sp_scenario *scenario, const sp_decode
     cli_print_unused(quiet, scenario, SP_RUN_DECODE, &r->uncalibrated);
 }
 
-// `e` is NULL where nothing was executed.
+// `explained` are the settings (NULL: not asked for), `e` is NULL where nothing was executed.
+static json_t *answer_json(json_t *explained, const sp_scenario *scenario,
+                           const sp_decode_result *r, const executed *e)
+{
+    sp_decode_machine machine = sp_decode_machine_of(scenario);
+    json_t *object = sp_decode_result_json(scenario->decode, &machine, r);
+    cli_add_unused(object, scenario, SP_RUN_DECODE);
+    return sp_json_add(object, SP_JSON("scenario", json_incref(explained)),
+                       SP_JSON("executed", e != NULL ? executed_json(e) : NULL));
+}
+
 static int print(const decode_args *args, const sp_scenario *scenario, const sp_decode_result *r,
                  const executed *e)
 {
-    sp_decode_machine machine = sp_decode_machine_of(scenario);
     if (args->common.json) {
-        json_t *object = sp_decode_result_json(scenario->decode, &machine, r);
-        cli_add_unused(object, scenario, SP_RUN_DECODE);
-        if (args->explain) {
-            sp_json_put(object, "scenario", json_incref(scenario->resolved));
-        }
-        if (e != NULL) {
-            sp_json_put(object, "executed", executed_json(e));
-        }
-        return cli_print_json(object);
+        return cli_print_json(
+            answer_json(args->explain ? scenario->resolved : NULL, scenario, r, e));
+    }
+    if (cli_prints_tables_alone()) {
+        cli_print_figures(NULL, answer_json(NULL, scenario, r, e));
     }
     if (args->explain) {
         cli_print_json(json_incref(scenario->resolved));

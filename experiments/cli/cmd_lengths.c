@@ -118,10 +118,22 @@ static json_t *distribution_json(const sp_distribution *distribution)
 static int list_distributions(bool json)
 {
     json_t *all = json ? json_array() : NULL;
+    cli_table table;
+    if (cli_prints_tables_alone()) {
+        cli_table_begin(&table, "-16 name|-40 title|0 source", NULL, 0);
+    }
     for (int i = 0; i < sp_distribution_count(); i++) {
         const sp_distribution *distribution = sp_distribution_at(i);
         if (json) {
             json_array_append_new(all, distribution_json(distribution));
+            continue;
+        }
+        if (cli_prints_tables_alone()) {
+            cli_row_begin(&table);
+            cli_cell(&table, "%s", distribution->name);
+            cli_cell(&table, "%s", distribution->title);
+            cli_cell(&table, "%s", distribution->source);
+            cli_row_end(&table);
             continue;
         }
         int used = printf("%s", distribution->name);
@@ -298,6 +310,9 @@ static int print_sources(const source *from, int count)
     if (count > 1 && !cli_is_wide()) {
         print_rows(from, count);
         return 0;
+    }
+    for (int i = 0; i < count && cli_prints_tables_alone(); i++) {
+        cli_print_figures(from[i].name, source_json(&from[i]));
     }
     for (int i = 0; i < count; i++) {
         if (i > 0) {

@@ -471,20 +471,27 @@ static sp_status find_answer(const prefill_args *args, const sp_scenario *scenar
     return status;
 }
 
+static json_t *answer_json(const prefill_args *args, const sp_scenario *scenario, const answer *a)
+{
+    json_t *object = sp_prefill_json(scenario, &a->result, a->crossover_tokens);
+    if (a->executed) {
+        sp_json_put(object, "executed", execution_json(args, &a->result, a->longest, &a->outcome));
+    }
+    cli_add_unused(object, scenario, SP_RUN_PREFILL);
+    cli_add_warnings_json(object, &a->warnings);
+    sp_json_put(object, "over_length_share", sp_json_figure(a->over_length_share));
+    return object;
+}
+
 static int show_answer(const prefill_args *args, const sp_scenario *scenario, const answer *a)
 {
     int exit_status = 0;
     if (args->common.json) {
-        json_t *object = sp_prefill_json(scenario, &a->result, a->crossover_tokens);
-        if (a->executed) {
-            sp_json_put(object, "executed",
-                        execution_json(args, &a->result, a->longest, &a->outcome));
-        }
-        cli_add_unused(object, scenario, SP_RUN_PREFILL);
-        cli_add_warnings_json(object, &a->warnings);
-        sp_json_put(object, "over_length_share", sp_json_figure(a->over_length_share));
-        exit_status = cli_print_json(object);
+        exit_status = cli_print_json(answer_json(args, scenario, a));
     } else {
+        if (cli_prints_tables_alone()) {
+            cli_print_figures(NULL, answer_json(args, scenario, a));
+        }
         print_result(scenario, &a->result, a->crossover_tokens, a->over_length_share);
         if (a->executed) {
             print_execution(args, &a->result, a->longest, &a->outcome);

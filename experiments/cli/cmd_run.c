@@ -314,6 +314,9 @@ static int run_plan(const run_args *args, const char *path)
     } else if (args->common.json) {
         exit_status = cli_print_json(sp_execution_result_json(&execution));
     } else {
+        if (cli_prints_tables_alone()) {
+            cli_print_figures(NULL, sp_execution_result_json(&execution));
+        }
         cli_print_execution(stdout, &in.scenario, &execution);
         cli_print_notes(args->common.quiet || executor.process > 0, &execution.measured);
     }

@@ -546,6 +546,11 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
         }
         return cli_print_json(object);
     }
+    if (cli_prints_tables_alone()) {
+        json_t *training = cli_training_json(train_tokens, result);
+        cli_print_figures(
+            NULL, sp_json_add(sp_result_json(result, false), SP_JSON("training", training)));
+    }
     bool other = args->exports.timeline || args->exports.critical_path;
     int ranks = result->layout.dp * result->layout.pp;
     cli_print_result(stdout, &in->scenario, result,

@@ -356,74 +356,76 @@ static json_t *summary_json(const sweep_summary *summary)
 
 // ---- CSV ----
 
-static void put_field(FILE *out, const char *text)
-{
-    const char *quote = strpbrk(text, ",\"") != NULL ? "\"" : "";
-    (fputs)(quote, out);
-    for (size_t piece; *text != '\0'; text += piece) {
-        piece = *text == '"' ? 1 : strcspn(text, "\"");
-        sp_print(out, "%s%.*s", *text == '"' ? "\"" : "", (int)piece, text);
-    }
-    (fputs)(quote, out);
-}
+// The table of points, which lines fill as they come. A column for each axis of the grid, then
+// status, degrees, strategy, schedule, what the strategy chose, the figures, fits, median error,
+// and the reason where there is one.
+typedef struct point_rows {
+    const sweep_summary *summary;
+    cli_table table;
+    char columns[2 * COLUMNS];
+} point_rows;
 
-// CSV (RFC 4180): a column for each axis of the grid, then status, degrees, strategy, schedule,
-// what the strategy chose, the figures, fits, median error, and the reason where there is one.
-static void csv_head(FILE *out, const sweep_spec *spec)
+static void begin_rows(point_rows *rows, const sweep_summary *summary)
 {
+    const sweep_spec *spec = summary->spec;
+    char *columns = rows->columns;
+    *rows = (point_rows){.summary = summary};
     for (int a = 0; a < spec->axis_count; a++) {
-        put_field(out, spec->axes[a].path);
-        (fputc)(',', out);
+        sp_append(columns, sizeof rows->columns, "1 %s|", spec->axes[a].path);
     }
-    (fputs)("status", out);
+    sp_append(columns, sizeof rows->columns, "1 status");
     for (int d = 0; d < SWEEP_DEGREES; d++) {
-        sp_print(out, ",%s", sweep_degree_names[d]);
+        sp_append(columns, sizeof rows->columns, "|1 %s", sweep_degree_names[d]);
     }
-    (fputs)(",strategy,schedule", out);
+    sp_append(columns, sizeof rows->columns, "|1 strategy|1 schedule");
     for (int c = 0; c < SWEEP_CHOICES; c++) {
-        sp_print(out, ",%s", sweep_choice_names[c]);
+        sp_append(columns, sizeof rows->columns, "|1 %s", sweep_choice_names[c]);
     }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        sp_print(out, ",%s", sweep_figure_names[f]);
+        sp_append(columns, sizeof rows->columns, "|1 %s", sweep_figure_names[f]);
     }
-    (fputs)(",fits,median_error,reason\n", out);
+    sp_append(columns, sizeof rows->columns, "|1 fits|1 median_error|1 reason");
+    cli_table_begin(&rows->table, columns, NULL, 0);
 }
 
-static void put_number(FILE *out, double value)
+// As many digits as the lines of the file keep.
+static void put_number(cli_table *table, double value)
 {
-    (fputc)(',', out);
+    char text[CELL] = "";
     if (isfinite(value)) {
-        sp_print(out, "%.10g", value);
+        snprintf(text, sizeof text, "%.10g", value);
     }
+    cli_text_cell(table, text);
 }
 
-static void csv_row(FILE *out, const sweep_spec *spec, int64_t combination,
-                    const sweep_trial *trial)
+static void put_row(point_rows *rows, int64_t combination, const sweep_trial *trial)
 {
     int64_t digit[SWEEP_AXES];
+    const sweep_spec *spec = rows->summary->spec;
+    cli_table *table = &rows->table;
     sweep_spec_digits(spec, combination, digit);
+    cli_row_begin(table);
     for (int a = 0; a < spec->axis_count; a++) {
         char *text = value_text(spec, a, digit[a]);
-        put_field(out, text != NULL ? text : "?");
-        (fputc)(',', out);
+        cli_text_cell(table, text != NULL ? text : "?");
         free(text);
     }
-    (fputs)(sweep_status_names[trial->status], out);
+    cli_text_cell(table, sweep_status_names[trial->status]);
     for (int d = 0; d < SWEEP_DEGREES; d++) {
-        put_number(out, trial->degree[d] > 0 ? trial->degree[d] : (double)NAN);
+        put_number(table, trial->degree[d] > 0 ? trial->degree[d] : (double)NAN);
     }
-    sp_print(out, ",%s,%s", trial->strategy, trial->schedule);
+    cli_text_cell(table, trial->strategy);
+    cli_text_cell(table, trial->schedule);
     for (int c = 0; c < SWEEP_CHOICES; c++) {
-        put_number(out, trial->choice[c]);
+        put_number(table, trial->choice[c]);
     }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        put_number(out, trial->figure[f]);
+        put_number(table, trial->figure[f]);
     }
-    sp_print(out, ",%s", trial->fits == SP_FITS_NONE ? "" : sp_fits_names[trial->fits]);
-    put_number(out, trial->median_error);
-    (fputc)(',', out);
-    put_field(out, trial->reason);
-    (fputc)('\n', out);
+    cli_text_cell(table, trial->fits == SP_FITS_NONE ? "" : sp_fits_names[trial->fits]);
+    put_number(table, trial->median_error);
+    cli_text_cell(table, trial->reason);
+    cli_row_end(table);
 }
 
 // ---- the picture ----
@@ -718,31 +720,32 @@ static void print_speed(bool quiet, int64_t points, double seconds)
 }
 
 // Rows are printed as their lines come where all are asked for.
-static void print_row(void *context, int64_t combination, const sweep_trial *trial, bool holds)
+static void print_row(void *rows, int64_t combination, const sweep_trial *trial, bool holds)
 {
-    const sweep_summary *summary = context;
     if (holds) {
-        csv_row(stdout, summary->spec, combination, trial);
+        put_row(rows, combination, trial);
     }
 }
 
-static void print_chosen_rows(const sweep_args *args, const sweep_summary *summary)
+static void print_chosen_rows(const sweep_args *args, point_rows *rows)
 {
+    const sweep_summary *summary = rows->summary;
     bool front = args->pareto != NULL;
     int64_t count = front ? summary->front_count : args->top > 0 ? summary->best_count : 0;
     const sweep_best *points = front ? summary->front : summary->best;
     for (int64_t i = 0; i < count; i++) {
-        csv_row(stdout, summary->spec, points[i].combination, &points[i].trial);
+        put_row(rows, points[i].combination, &points[i].trial);
     }
 }
 
-static int print_answer(const sweep_args *args, const sweep_summary *summary)
+// `rows` were begun with --csv.
+static int print_answer(const sweep_args *args, const sweep_summary *summary, point_rows *rows)
 {
     sp_error err = {0};
     int exit_status = 0;
     warn_of_points(&args->common, summary);
     if (args->common.csv) {
-        print_chosen_rows(args, summary);
+        print_chosen_rows(args, rows);
     } else if (args->common.json) {
         exit_status = cli_print_json(summary_json(summary));
     } else {
@@ -769,11 +772,12 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
                              .quiet = args->common.quiet,
                              .within_stack = !args->any_schedule,
                              .choice = *choice};
+    point_rows rows;
     if (args->common.csv) {
-        csv_head(stdout, summary->spec);
+        begin_rows(&rows, summary);
         bool every = args->top == 0 && args->pareto == NULL;
         summary->options.each = every ? print_row : NULL;
-        summary->options.context = summary;
+        summary->options.context = &rows;
     }
     cli_catch_stop();
     double started_s = sp_clock_s();
@@ -781,7 +785,7 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
         return cli_fail(&err);
     }
     print_speed(args->common.quiet, summary->written - summary->resumed, sp_clock_s() - started_s);
-    return print_answer(args, summary);
+    return print_answer(args, summary, &rows);
 }
 
 static int run_spec(const sweep_args *args, const sweep_spec *spec,
@@ -806,6 +810,11 @@ static int run(const void *given, const cli_operands *operands)
     char names[2][SP_DATA_PATH];
     if (args.output == NULL && !args.dry_run) {
         return cli_usage_error(&cli_cmd_sweep, "'sweep' needs -o FILE (or --dry-run)");
+    }
+    if (args.dry_run && (args.common.csv || args.common.markdown)) {
+        return cli_usage_error(&cli_cmd_sweep,
+                               "--csv and --markdown are of points that were evaluated: --dry-run "
+                               "--json prints those of the grid");
     }
     if (args.common.csv && args.pareto != NULL && (args.by != NULL || args.top > 0)) {
         return cli_usage_error(&cli_cmd_sweep,
@@ -880,10 +889,10 @@ const cli_command cli_cmd_sweep = {
     .summary = "evaluate every combination of a grid of settings",
     CLI_TAKES("SPEC", 1, 1),
     .description =
-        "Evaluates a base scenario at every point of a grid, such as all layouts of a model on a "
+        "Evaluates a base scenario at every point of a grid, such as all layouts on a "
         "cluster. SPEC is a JSON object: \"base\" is a scenario, \"grid\" names settings by their "
-        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" is a condition "
-        "that chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\"). A path may lead "
+        "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" "
+        "chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\"). A path may lead "
         "into a model, cluster or stack that the base has as a name (\"cluster.nics_per_node\"), "
         "as with --set.\n\nEach point becomes a line of the results file: its settings, a status "
         "(ok; oom, it needs more memory than there is; infeasible, strategy or schedule cannot; "
@@ -899,8 +908,8 @@ const cli_command cli_cmd_sweep = {
         "document, over_length_share those that workload.over_length drops or truncates before "
         "batches are formed; the list of the fastest says them behind the row. The order of the "
         "lines is that of the points, the last setting turning fastest, whatever the number of "
-        "threads. The file is kept whole through a kill, and --resume goes on with it; after "
-        "Ctrl-C what is known is listed as well (exit status 130). A line that was changed is "
+        "threads. --resume goes on with the file after a kill; after "
+        "Ctrl-C what is known is listed (exit status 130). A line that was changed is "
         "refused.\n\nAs tune does, a sweep answers within what the stack of a point runs "
         "('slimpack help stacks'). What the base states, or an axis of one value, is taken as the "
         "stack's; points of several values that the stack lacks are cannot_run. "

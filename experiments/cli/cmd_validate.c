@@ -57,6 +57,9 @@ static int report(const validate_args *args, const sp_scenario *scenario,
     if (args->common.json) {
         return cli_print_json(sp_execution_validation_json(execution));
     }
+    if (cli_prints_tables_alone()) {
+        cli_print_figures(NULL, sp_execution_validation_json(execution));
+    }
     cli_print_validation(stdout, scenario, execution);
     return 0;
 }

@@ -278,7 +278,8 @@ static const struct {
     {"count", "How many there are: documents (lengths), rows of a table (validate), tensors of one "
               "name (simulate)."},
     {"value",
-     "That of a constant that was fitted (calibrate), or one that a choice may have (tune)."},
+     "That of a figure, of a constant that was fitted (calibrate), or one that a choice may have "
+     "(tune)."},
     {"states", "Parameters, gradients and the optimizer's states together."},
     {"parameters", "Weights of the model; of memory those that a rank keeps."},
     {"gradients", "Sums of gradients that a rank keeps until the optimizer's step."},

@@ -616,6 +616,11 @@ static void put_next(cli_table *table, const char *text)
     }
 }
 
+void cli_text_cell(cli_table *table, const char *text)
+{
+    put_next(table, text);
+}
+
 void cli_cell(cli_table *table, const char *format, ...)
 {
     char text[SP_ERROR_TEXT];
@@ -697,6 +702,23 @@ const char *cli_short_number(double value, char text[CLI_SHORT_NUMBER])
     return text;
 }
 
+// Of a figure that tables do not show (NULL) six digits.
+static void put_figure(cli_table *table, const sp_figure *figure, double number)
+{
+    char text[CELL];
+    if (is_csv(table)) {
+        write_number(text, number);
+    } else if (figure != NULL && figure->digits == SP_SHORT_NUMBER) {
+        cli_short_number(number, text);
+    } else if (figure == NULL || !isfinite(number)) {
+        snprintf(text, sizeof text, isfinite(number) ? "%.6g" : "-", number);
+    } else {
+        snprintf(text, sizeof text, figure->percent ? "%.*f %%" : "%.*f", figure->digits,
+                 figure->percent ? 100.0 * number : number);
+    }
+    put_next(table, text);
+}
+
 void cli_figure_cells(cli_table *table, double (*value)(const void *source, const char *key),
                       const void *source)
 {
@@ -706,21 +728,53 @@ void cli_figure_cells(cli_table *table, double (*value)(const void *source, cons
         if (c.figure == NULL) {
             return;
         }
-        double number = value(source, c.figure->key);
-        char text[CELL];
-        if (is_csv(table)) {
-            write_number(text, number);
-        } else if (c.figure->digits == SP_SHORT_NUMBER) {
-            cli_short_number(number, text);
-        } else {
-            snprintf(text, sizeof text,
-                     !isfinite(number)   ? "-"
-                     : c.figure->percent ? "%.*f %%"
-                                         : "%.*f",
-                     c.figure->digits, c.figure->percent ? 100.0 * number : number);
-        }
-        put_next(table, text);
+        put_figure(table, c.figure, value(source, c.figure->key));
     }
+}
+
+// A figure of a document is one of a result by its key, or by that without its object's name.
+static const sp_figure *figure_of_path(const char *path)
+{
+    const char *dot = strchr(path, '.');
+    const sp_figure *figure = sp_figure_find(path);
+    figure = figure == NULL && dot != NULL ? sp_figure_find(dot + 1) : figure;
+    return figure != NULL && figure->label != NULL ? figure : NULL;
+}
+
+static void put_numbers(cli_table *table, const json_t *object, const char *parent)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)object, key, value) {
+        char path[CELL * 2];
+        snprintf(path, sizeof path, "%s%s%s", parent, parent[0] != '\0' ? "." : "", key);
+        if (json_is_object(value)) {
+            put_numbers(table, value, path);
+        } else if (json_is_number(value)) {
+            cli_row_begin(table);
+            cli_cell(table, "%s", path);
+            if (json_is_integer(value)) {
+                cli_count_cell(table, json_integer_value(value));
+            } else {
+                put_figure(table, figure_of_path(path), json_real_value(value));
+            }
+            cli_row_end(table);
+        }
+    }
+}
+
+bool cli_prints_tables_alone(void)
+{
+    return screen.csv || screen.markdown;
+}
+
+void cli_print_figures(const char *title, json_t *document)
+{
+    cli_table table;
+    cli_table_begin(&table, "-40 figure|20 value", title, 0);
+    put_numbers(&table, document, "");
+    cli_table_end(&table);
+    json_decref(document);
 }
 
 void cli_row_text(cli_table *table, const char *text)

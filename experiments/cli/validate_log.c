@@ -269,20 +269,20 @@ int cli_validate_end(const validate_args *args, const sp_result *predicted, doub
 
 // ---- for people ----
 
-static void print_row(const char *name, double predicted, double measured, const char *note)
+static void print_row(cli_table *table, const char *name, double predicted, double measured,
+                      const char *note)
 {
-    char error[CLI_PERCENT];
+    bool known = predicted > 0.0;
     if (!isfinite(measured)) {
         return;
     }
-    printf("  %-18s ", name);
-    if (isfinite(predicted) && predicted > 0.0) {
-        printf("%14.3f %14.3f %12s", predicted, measured,
-               cli_percent(predicted / measured - 1.0, "%+.2f %%", error));
-    } else {
-        printf("%14s %14.3f %12s", "-", measured, "-");
-    }
-    printf("%s%s\n", note[0] != '\0' ? "  " : "", note);
+    cli_row_begin(table);
+    cli_cell(table, "  %s", name);
+    cli_number_cell(table, "%.3f", known ? predicted : (double)NAN);
+    cli_number_cell(table, "%.3f", measured);
+    cli_number_cell(table, "%+.2f %%", 100.0 * share(predicted, measured));
+    cli_cell(table, "%s", note);
+    cli_row_end(table);
 }
 
 static void print_file(const sp_log_file *file)
@@ -338,21 +338,25 @@ static const char *rank_text(const peak *p)
 static void print_rows(const comparison *c)
 {
     const sp_result *r = &c->result;
-    fputs("\n                          predicted         logged        error\n", stdout);
-    print_row("iteration ms", sp_result_iteration_ms(r), c->ms, "");
+    cli_table table;
+    putchar('\n');
+    cli_table_begin(&table, "-20 figure= |14 predicted|14 logged|12 error|0 note=", NULL, 0);
+    print_row(&table, "iteration ms", sp_result_iteration_ms(r), c->ms, "");
     if (!c->scenario.uniform) {
         bool causal = count_of(c) == SP_FLOPS_CAUSAL;
-        print_row("tokens/s/GPU", sp_result_tokens_per_gpu_s(r), logged_tokens_per_gpu_s(c), "");
-        print_row("TFLOP/s/GPU", sp_result_tflops_per_gpu(r, count_of(c)),
+        print_row(&table, "tokens/s/GPU", sp_result_tokens_per_gpu_s(r), logged_tokens_per_gpu_s(c),
+                  "");
+        print_row(&table, "TFLOP/s/GPU", sp_result_tflops_per_gpu(r, count_of(c)),
                   logged(c, SP_LOGGED_TFLOPS_PER_GPU), causal ? "of causal pairs" : "of all pairs");
     }
     static const char *const names[] = {"allocated GiB", "reserved GiB"};
     for (int m = 0; m < SP_LOGGED_MEMORIES; m++) {
         const peak *p = &c->peaks[m];
         if (p->known) {
-            print_row(names[m], p->predicted / SP_GIB, p->logged / SP_GIB, rank_text(p));
+            print_row(&table, names[m], p->predicted / SP_GIB, p->logged / SP_GIB, rank_text(p));
         }
     }
+    cli_table_end(&table);
 }
 
 static void print_comparison(const validate_args *args, const comparison *c)
@@ -473,6 +477,9 @@ static json_t *comparison_json(const validate_args *args, const comparison *c)
 
 static int report(const validate_args *args, const comparison *c)
 {
+    if (cli_prints_tables_alone()) {
+        cli_print_figures(NULL, comparison_json(args, c));
+    }
     if (!args->common.json) {
         print_comparison(args, c);
         cli_print_notes(args->common.quiet, &c->result);

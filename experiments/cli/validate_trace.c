@@ -466,6 +466,9 @@ static json_t *comparison_json(const validate_args *args, const comparison *c)
 
 static int report(const validate_args *args, const comparison *c)
 {
+    if (cli_prints_tables_alone()) {
+        cli_print_figures(NULL, comparison_json(args, c));
+    }
     if (!args->common.json) {
         print_comparison(args, c);
         cli_print_notes(args->common.quiet, &c->result);

@@ -6,6 +6,7 @@
 #include "experiments/frameworks/private.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 #include "sim/model/stack.h"
 
 enum { MEGATRON, BRIDGE, NEMO };
@@ -820,19 +821,24 @@ static void read_recompute(framework_import *import)
         framework_wrong(import, kind, "expected full or selective, got \"%s\"", said);
         return;
     }
-    const char *module = modules == NULL                  ? "core_attn"
+    const char *module = modules == NULL ? sp_recompute_module(SP_RECOMPUTE_ATTENTION)
                          : json_is_string(modules->value) ? json_string_value(modules->value)
                          : json_array_size(modules->value) == 1
                              ? json_string_value(json_array_get(modules->value, 0))
                              : NULL;
-    if (module != NULL && sp_names_hold("core_attn", module)) {
-        framework_put(import, "memory.recompute", json_string("attention"));
-    } else if (module != NULL && sp_names_hold("mla_up_proj", module)) {
-        framework_put(import, "memory.recompute", json_string("mla-up-proj"));
-    } else {
-        framework_unread(import, modules,
-                         "memory.recompute has core_attn or mla_up_proj, each alone");
+    char known[160] = "memory.recompute has ";
+    size_t before = strlen(known);
+    for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+        const char *own = sp_recompute_module((sp_recompute)m);
+        if (own[0] != '\0' && module != NULL && sp_names_hold(own, module)) {
+            framework_put(import, "memory.recompute", json_string(sp_recompute_names[m]));
+            return;
+        }
+        sp_append(known, sizeof known, "%s%s",
+                  own[0] != '\0' && known[before] != '\0' ? " or " : "", own);
     }
+    sp_append(known, sizeof known, ", each alone");
+    framework_unread(import, modules, known);
 }
 
 // What Megatron-FSDP's strategies share, by stages of ZeRO.
@@ -1140,10 +1146,12 @@ static void write_recompute(framework_output *output)
             json_integer(1));
         return;
     }
-    const char *module = strcmp(mode, "attention") == 0     ? "core_attn"
-                         : strcmp(mode, "mla-up-proj") == 0 ? "mla_up_proj"
-                                                            : NULL;
-    if (module == NULL || (nemo && strcmp(mode, "attention") != 0)) {
+    int m = 0;
+    while (m < SP_RECOMPUTE_MODES - 1 && strcmp(sp_recompute_names[m], mode) != 0) {
+        m++;
+    }
+    const char *module = sp_recompute_module((sp_recompute)m);
+    if (module[0] == '\0' || (nemo && m != SP_RECOMPUTE_ATTENTION)) {
         return;
     }
     say(output, "model", granularity, json_string("selective"));

@@ -229,11 +229,10 @@ static void add_recomputations(report_sliders *sliders, axis *a)
         json_object_get(json_object_get(sliders->scenario.resolved, "memory"), "recompute");
     sliders->recompute = sp_setting_find("memory.recompute")->names;
     for (int i = 0; sliders->recompute[i] != NULL; i++) {
-        // What latent attention makes again is there with latent attention alone.
-        bool latent = strcmp(sliders->recompute[i], "mla-up-proj") == 0;
+        bool has = sp_recompute_lacks((sp_recompute)i, &sliders->scenario.model) == NULL;
         bool is_base =
             json_is_string(base) && strcmp(json_string_value(base), sliders->recompute[i]) == 0;
-        if (!latent || is_base || sliders->scenario.model.kv_lora_rank > 0) {
+        if (has || is_base) {
             a->value[a->count] = i;
             a->base = is_base ? a->count : a->base;
             a->count++;

@@ -20,11 +20,12 @@ enum { MOST_ENTRIES = 64, MOST_SAMPLES = 4 << 20 };
 
 const char *const sweep_status_names[] = {"ok", "oom", "infeasible", "invalid", "cannot_run", NULL};
 
-const char *const sweep_figure_names[] = {
-#define X(name, key) key,
-    SWEEP_FIGURES(X)
-#undef X
-        NULL};
+const char *const sweep_figure_names[SWEEP_FIGURE_COUNT + 1] = {
+#define KEY(...)
+#define NUMBER(...)
+#define COMPARED(name, place, way, kind, key, ...) [place - 1] = key,
+#include "sim/metrics/figures.inc"
+};
 
 const char *const sweep_degree_names[] = {"tp", "cp", "pp", "dp"};
 const char *const sweep_choice_names[] = {"chunks_per_rank", "row_tokens"};

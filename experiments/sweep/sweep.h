@@ -237,31 +237,21 @@ extern const char *const sweep_status_names[]; // "ok", ..., NULL
 
 enum { SWEEP_DIGITS = 15 }; // of a figure, as in all JSON output of the program
 
-// The figures of a line: X(name, key), those by which points are compared (`better` of sp_figure).
-#define SWEEP_FIGURES(X)                        \
-    X(ITERATION_MS, "iteration_ms")             \
-    X(BUBBLE_RATIO, "bubble_ratio")             \
-    X(TOKENS_PER_S, "tokens_per_s")             \
-    X(TOKENS_PER_GPU_S, "tokens_per_gpu_s")     \
-    X(TFLOPS_PER_GPU, "tflops_per_gpu")         \
-    X(MFU_FULL_ATTENTION, "mfu_full_attention") \
-    X(MFU, "mfu")                               \
-    X(LIMIT_SHARE, "limit.share")               \
-    X(PEAK_MEMORY_GIB, "peak_memory_gib")       \
-    X(RESERVED_GIB, "peak_memory_reserved_gib") \
-    X(MEMORY_MARGIN_GIB, "memory_margin_gib")   \
-    X(LEFT_OUT_SHARE, "left_out_share")         \
-    X(CUT_SHARE, "cut_share")                   \
-    X(OVER_LENGTH_SHARE, "over_length_share")   \
-    X(FIT_PROBABILITY, "fit_probability")       \
-    X(WAITING_SHARE, "waiting_risk.share")
-
+// The figures of a line, in its order: those of the table (figures.inc) that points are compared
+// by.
+#define KEY(...)
+#define NUMBER(...)
 typedef enum sweep_figure {
-#define X(name, key) SWEEP_##name,
-    SWEEP_FIGURES(X)
-#undef X
-        SWEEP_FIGURE_COUNT
+#define COMPARED(name, place, ...) SWEEP_##name = place - 1,
+#include "sim/metrics/figures.inc"
+#undef COMPARED
+    SWEEP_FIGURE_COUNT = 0
+#define COMPARED(...) +1
+#include "sim/metrics/figures.inc"
+#undef COMPARED
 } sweep_figure;
+#undef KEY
+#undef NUMBER
 
 extern const char *const sweep_figure_names[]; // "iteration_ms", ..., NULL
 int sweep_figure_better(sweep_figure figure);  // 1 or -1

@@ -65,15 +65,24 @@ static bool has_option(const sp_strategy *strategy, const char *option)
     return found != NULL && (found[length] == ',' || found[length] == '\0');
 }
 
-// Schedules of strategies that bring none.
-static int tried_schedules(const sweep_layouts_options *options, const char *const **names)
+// Schedules of strategies that bring none: those of every search come first.
+static int tried_schedules(const sweep_layouts_options *options,
+                           const char *names[SP_SCHEDULE_KINDS])
 {
-    static const char *const tried[] = {"1f1b", "interleaved", "zb-h1", "zb-v", "zb-h2", "v-half"};
     bool wide = options->wide || options->around;
-    *names = options->schedules != NULL ? options->schedules : tried;
-    return options->schedules != NULL ? options->schedule_count
-           : wide                     ? (int)(sizeof tried / sizeof tried[0])
-                                      : 4;
+    int count = 0;
+    if (options->schedules != NULL) {
+        memcpy(names, options->schedules, (size_t)options->schedule_count * sizeof *names);
+        return options->schedule_count;
+    }
+    for (sp_tried tried = SP_TRIED; tried <= (wide ? SP_TRIED_WIDE : SP_TRIED); tried++) {
+        for (int kind = 0; kind < SP_SCHEDULE_KINDS; kind++) {
+            if (sp_schedule_traits_of((sp_schedule_kind)kind).tried == tried) {
+                names[count++] = sp_schedule_names[kind];
+            }
+        }
+    }
+    return count;
 }
 
 static int chunks_of(const char *schedule)
@@ -91,8 +100,8 @@ static int chunks_of(const char *schedule)
 // micro-batches.
 static void add_schedules(const sweep_layouts_options *options, char where[CONDITION])
 {
-    const char *const *names;
-    int count = tried_schedules(options, &names);
+    const char *names[SP_SCHEDULE_KINDS];
+    int count = tried_schedules(options, names);
     bool stated = options->schedules != NULL;
     sp_append(where, CONDITION, " && (");
     for (int i = 0; i < count; i++) {
@@ -106,8 +115,8 @@ static void add_schedules(const sweep_layouts_options *options, char where[CONDI
 
 static json_t *list_schedules(const sweep_layouts_options *options)
 {
-    const char *const *names;
-    int count = tried_schedules(options, &names);
+    const char *names[SP_SCHEDULE_KINDS];
+    int count = tried_schedules(options, names);
     json_t *list = json_array();
     for (int i = 0; i < count; i++) {
         json_array_append_new(list, json_string(names[i]));
@@ -145,6 +154,23 @@ static json_t *zero_stages(const sp_scenario *scenario)
     return list;
 }
 
+// Those of every model come first, then what this one has beyond.
+static json_t *recomputations(const sp_model *model)
+{
+    static const sp_model plain = {0};
+    json_t *names = json_array();
+    for (int own = 0; own <= 1; own++) {
+        for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+            bool is_own = sp_recompute_lacks((sp_recompute)m, &plain) != NULL;
+            if (sp_recompute_is_tried((sp_recompute)m) && is_own == (own == 1) &&
+                sp_recompute_lacks((sp_recompute)m, model) == NULL) {
+                json_array_append_new(names, json_string(sp_recompute_names[m]));
+            }
+        }
+    }
+    return names;
+}
+
 // The axes that the bound depends on come first, the same for every strategy (work_of).
 static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_strategy *strategy,
                        int64_t ranks, const sweep_layouts_options *options)
@@ -156,15 +182,11 @@ static json_t *grid_of(const sp_scenario *scenario, int64_t context, const sp_st
         SP_JSON("parallel.cp", divisors(ranks, MOST_CP, true)),
         SP_JSON("parallel.pp", divisors(ranks, most_pp, false)),
         SP_JSON("parallel.dp", divisors(ranks, ranks, false)),
-        SP_JSON("memory.recompute", json_pack("[s, s, s]", "none", "attention", "full")));
+        SP_JSON("memory.recompute", recomputations(&scenario->model)));
     if (sp_model_most_experts(&scenario->model) > 0) {
         sp_json_put(grid, "parallel.ep",
                     wide ? expert_degrees(&scenario->model, ranks)
                          : json_pack("[i]", sp_layout_ep(&scenario->layout)));
-    }
-    if (sp_model_is_latent(&scenario->model)) {
-        json_array_append_new(json_object_get(grid, "memory.recompute"),
-                              json_string(sp_recompute_names[SP_RECOMPUTE_MLA_UP_PROJ]));
     }
     sp_json_put(grid, "parallel.zero", zero_stages(scenario));
     if (!strategy->brings_order) {

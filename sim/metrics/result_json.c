@@ -387,7 +387,7 @@ typedef struct row {
 #define FLOPS(name, what) .of_flops = sp_result_##name, .count = SP_FLOPS_##what
 
 // clang-format off
-#define KEY(name, meaning, ...) {.figure.key = name, .figure.text = meaning, __VA_ARGS__}
+#define KEY(name, meaning, ...) {.figure.key = name, .figure.text = meaning, __VA_ARGS__},
 // Tables show a number under its label, with so many digits, in percent where `share` says so.
 #define NUMBER(name, meaning, head, decimals, share, ...)                                          \
     KEY(name, meaning, .figure.label = head, .figure.digits = decimals, .figure.percent = share,   \
@@ -395,7 +395,7 @@ typedef struct row {
 // A narrow table leaves out the figures with the largest rank first: time and memory decide, then
 // what a GPU does, then why.
 #define RANK(place) .figure.rank = place
-// Points of a sweep are compared by these.
+#define COMPARED(name, place, way, kind, key, ...) kind(key, __VA_ARGS__, way##_IS_BETTER)
 #define MORE_IS_BETTER .figure.better = 1
 #define LESS_IS_BETTER .figure.better = -1
 #define SHARE .figure.percent = true, .figure.most = 1
@@ -403,186 +403,7 @@ typedef struct row {
 
 // In the order of the document.
 static const row rows[] = {
-    KEY("schema", "slimpack/result/1.", .text_at = 0),
-    KEY("version", "Version of the program.", .text_at = 0),
-    KEY("strategy", "How samples became packs.", .text_at = AT(strategy)),
-    KEY("schedule", "Order of the pipeline's actions.", .text_at = AT(schedule)),
-    KEY("cp_overlap", "How context-parallel ranks exchange keys and values.",
-        .text_at = AT(cp_overlap)),
-    KEY("layout", "Ranks along each axis of parallelism, and model chunks of each pipeline rank.",
-        .json = json_layout),
-    KEY("chunks_per_rank", "Model chunks of each pipeline rank.", .json = json_chunks),
-    KEY("stage_layers", "Layers of each virtual stage, where shares are not equal.",
-        .json = json_stage_layers),
-    NUMBER("row_tokens",
-           "Tokens of a row, or of what a data-parallel rank takes of a pack, that the strategy "
-           "chose, the mean over the batches.",
-           "row tokens", 0, false, RANK(10), .figure.least = 1, .number = sp_result_row_tokens,
-           .is_there = chooses_rows),
-    NUMBER("iteration_ms", "Milliseconds of a step, the mean over the batches.", "iteration ms", 1,
-           false, LESS_IS_BETTER, .number = sp_result_iteration_ms),
-    NUMBER("bubble_ratio",
-           "Share of ranks x makespan in which a rank neither computes nor waits for its own TP or "
-           "CP communication; gradient reduction and optimizer stand outside.",
-           "bubble", 2, true, RANK(4), .figure.most = 1, LESS_IS_BETTER,
-           .number = sp_result_bubble_ratio),
-    NUMBER("bubble_ratio_longest_stage",
-           "The longest stage's span without its work, over that span: the zero-bubble papers' "
-           "measure.",
-           "longest stage", 2, true, RANK(5), .figure.most = 1,
-           .number = sp_result_bubble_ratio_longest_stage),
-    KEY("bubble_ratio_published",
-        "Closed form of the zero-bubble tables, interleaved with uniform_costs.",
-        .json = json_published_bubble_ratio),
-    NUMBER("tokens_per_s", "Trained tokens a second: no padding, nothing dropped.", "tokens/s",
-           SP_SHORT_NUMBER, false, RANK(10), MORE_IS_BETTER, .number = sp_result_tokens_per_s),
-    NUMBER("tokens_per_gpu_s", "Trained tokens a second and GPU.", "tokens/s/GPU", SP_SHORT_NUMBER,
-           false, RANK(1), MORE_IS_BETTER, .number = sp_result_tokens_per_gpu_s),
-    NUMBER("tflops_per_gpu",
-           "TFLOP/s of a GPU with all pairs of tokens counted, as Megatron-LM did before 2026.",
-           "TFLOP/s/GPU", 1, false, RANK(8), MORE_IS_BETTER, FLOPS(tflops_per_gpu, MEGATRON)),
-    KEY("tflops_per_gpu_causal",
-        "TFLOP/s of a GPU with causal pairs counted once, as Megatron-LM does since 2026.",
-        FLOPS(tflops_per_gpu, CAUSAL)),
-    NUMBER("mfu",
-           "Model FLOPs utilization, of the GPU's peak: causal pairs counted once, backward twice "
-           "the forward, no recomputation.",
-           "MFU causal", 2, true, RANK(9), .figure.most = 1, MORE_IS_BETTER, FLOPS(mfu, CAUSAL)),
-    NUMBER("mfu_full_attention",
-           "MFU with all pairs counted, as Megatron-LM did before 2026 and SlimPipe does.",
-           "MFU full", 2, true, RANK(3), .figure.most = 2, MORE_IS_BETTER, FLOPS(mfu, MEGATRON)),
-    KEY("hfu", "Hardware FLOPs utilization: as mfu, with recomputation.", .number = sp_result_hfu),
-    NUMBER("peak_memory_gib", "GiB of tensors on the fullest rank.", "peak GiB", 2, false,
-           LESS_IS_BETTER, .bytes_at = AT(peak_bytes)),
-    KEY("peak_memory_allocator_gib",
-        "GiB in blocks of PyTorch's allocator, as max_memory_allocated, over all ranks and two "
-        "steps.",
-        .bytes_at = AT(allocator_peak_bytes)),
-    KEY("peak_memory_reserved_gib",
-        "GiB that PyTorch's allocator reserves, as max_memory_reserved.", LESS_IS_BETTER,
-        .bytes_at = AT(reserved_peak_bytes)),
-    KEY("memory_gib", "The fullest rank's GiB at its peak by kind.", .json = json_memory),
-    KEY("peak_memory", "Where and when the peak is, and the largest tensors then.",
-        .json = json_peak_memory),
-    KEY("oom", "Does the step need more memory than the limit?", .json = json_oom),
-    NUMBER("memory_margin_gib", "GiB that are left below the limit by what PyTorch reserves.",
-           "margin", 2, false, RANK(2), .figure.least = -HUGE_VAL, MORE_IS_BETTER,
-           .number = margin_gib),
-    KEY("memory_stall_ms",
-        "Milliseconds of a step that a tight allocator takes to free and take blocks.",
-        .number = stall_ms),
-    KEY("fits", "yes, tight (the allocator has to free cached blocks) or no.", .json = json_fits),
-    KEY("fit_probability",
-        "Probability that the step does not run out of memory: of logged steps that ran and "
-        "failed, by the share of the limit that PyTorch would reserve.",
-        SHARE, MORE_IS_BETTER, .number = sp_result_fit_probability),
-    KEY("time_breakdown_ms", "A rank's step by kind of time, the mean over ranks.",
-        .json = json_breakdown),
-    NUMBER("expert_wait_ms",
-           "Milliseconds of a step that the mean rank waits, in every layer of its micro-batches, "
-           "for data-parallel ranks that share its experts (parallel.ep), and for the rank whose "
-           "experts have most rows (model.expert_imbalance).",
-           "expert wait ms", 1, false, RANK(5), .number = sp_result_expert_wait_ms,
-           .is_there = sp_result_waits_for_experts),
-    NUMBER("expert_hidden_ms",
-           "Milliseconds of a step of the mean rank's exchanges of experts that run behind the "
-           "computation of another micro-batch (stack.expert_overlap).",
-           "experts hidden ms", 1, true, .number = sp_result_expert_hidden_ms,
-           .is_there = hides_experts),
-    KEY("expert_overload",
-        "Rows of the fullest rank that shares experts over the mean rank's "
-        "(model.expert_imbalance): the most of a layer and micro-batch (max), and the most of all "
-        "layers of a stage and a micro-batch together, which is what memory holds (held).",
-        .json = json_overload),
-    NUMBER("expert_overload.mean",
-           "Rows of the fullest rank that shares experts over the mean rank's, the mean over "
-           "layers and micro-batches.",
-           "overload", 3, false, .figure.least = 1, .number = mean_overload,
-           .is_there = is_overloaded),
-    NUMBER("zero_wait_ms",
-           "Milliseconds of a step that the mean rank waits, in every layer of its micro-batches, "
-           "for data-parallel ranks from which it gathers parameters (parallel.zero 3).",
-           "zero wait ms", 1, false, .number = sp_result_zero_wait_ms,
-           .is_there = gathers_parameters),
-    KEY("imbalance", "How uneven ranks and packs are.", .json = json_imbalance),
-    NUMBER("imbalance.dp_max_over_mean", "Work of the busiest data-parallel rank over their mean.",
-           "imbalance", 3, false, RANK(7), .figure.least = 1, .number = sp_result_dp_max_over_mean),
-    KEY("imbalance.forward_pack_cv", "Standard deviation over mean of the forward packs' times.",
-        .mean_at = AT(forward_pack_cv)),
-    KEY("imbalance.backward_pack_cv", "Standard deviation over mean of the backward packs' times.",
-        .mean_at = AT(backward_pack_cv)),
-    KEY("exchange", "Bytes of attention that ranks hand to each other (schedule.exchange).",
-        .json = json_exchange),
-    NUMBER("microbatches", "Forward packs of a step, the mean over the batches.", "packs", 1, false,
-           RANK(11), .number = sp_result_microbatches),
-    KEY("lower_bound_ms", "Milliseconds that no plan of this kind is faster than.",
-        .number = sp_result_lower_bound_ms),
-    NUMBER("gap", "Time of a step above lower_bound_ms, over lower_bound_ms.", "gap", 1, true,
-           RANK(6), .number = sp_result_gap),
-    KEY("gap_work", "Time of a step above pure work, over pure work.",
-        .number = sp_result_gap_work),
-    KEY("gap_parts_ms",
-        "What the step takes beyond pure work: packs' costs, uneven ranks, idle stages.",
-        .json = json_gap_parts),
-    KEY("limit",
-        "The least time of the step on these GPUs: of products and attention alone, at the "
-        "profile's best rates, spread evenly. And what each cause adds to it.",
-        .json = json_limit),
-    KEY("limit.ms",
-        "Milliseconds of a step in which all GPUs do nothing but products and attention of the "
-        "trained tokens, each at the best rate of the profile.",
-        .number = sp_result_limit_ms),
-    NUMBER("limit.share",
-           "Share of the step that all products and attention take at the profile's best rates on "
-           "every GPU: 100 % is a step that no layout, packing or schedule makes faster.",
-           "of limit", 1, true, RANK(3), .figure.most = 1, MORE_IS_BETTER,
-           .number = sp_result_limit_share),
-    KEY("limit.parts_ms",
-        "Milliseconds that each cause adds to limit.ms: together they are the step.",
-        .json = json_limit_parts),
-    NUMBER("solver_ms", "Milliseconds that the strategy took for a batch on this machine.",
-           "solver ms", 2, false, RANK(12), .mean_at = AT(sum.solver_ms)),
-    KEY("simulate_ms", "Milliseconds that the simulation of a batch took on this machine.",
-        .mean_at = AT(sum.simulate_ms)),
-    KEY("tasks", "Actions and transfers of the simulated steps.", .int_at = AT(sum.tasks)),
-    KEY("edges", "Dependencies between them.", .int_at = AT(sum.edges)),
-    KEY("model",
-        "Name, parameters (those that are trained, too, where that is not all), and FLOPs of a "
-        "token, forward and backward.",
-        .json = json_model),
-    KEY("provenance",
-        "The profile, and whether its rates are measured, published, fitted or assumed.",
-        .json = json_provenance),
-    KEY("jitter", "How many times the mean the slowest GPU takes (jitter.gpu_cv).",
-        .json = json_jitter),
-    KEY("error", "Error of the profile on logged steps like this one that its fit had not seen.",
-        .json = json_error),
-    KEY("not_validated", "Why the error is not known.", .text_at = AT(step_error.not_validated)),
-    KEY("error_range",
-        "Where the error is not known: measured over predicted time of 9 in 10 logged steps as far "
-        "away.",
-        .json = json_error_range),
-    KEY("waiting_risk",
-        "Where the error is not known: share of the logged steps of one source on the nearest "
-        "number of nodes "
-        "that waited for long, which is not in the range.",
-        .json = json_waiting_risk),
-    KEY("waiting_risk.share", "Share of those logged steps that waited for long.", SHARE,
-        LESS_IS_BETTER, .number = waiting_share),
-    KEY("seed", "The workload's seed.", .int_at = AT(seed)),
-    KEY("lossless", "Are all samples trained, whole and in this step?", .json = json_lossless),
-    KEY("left_out_share",
-        "Share of tokens that the strategy dropped, or left for later batches at the end.", SHARE,
-        LESS_IS_BETTER, .number = sp_result_left_out_share),
-    KEY("cut_share",
-        "Share of trained tokens in pieces that do not see the beginning of their document.", SHARE,
-        LESS_IS_BETTER, .number = sp_result_cut_share),
-    KEY("over_length_share", "Share of tokens that workload.over_length dropped or truncated.",
-        SHARE, LESS_IS_BETTER, .number = over_length_share),
-    KEY("warnings", "What was lost, replaced or is not modelled.", .json = json_warnings),
-    KEY("uncalibrated", "Sizes outside the profile's tables.", .json = json_uncalibrated),
-    KEY("batches", "The figures of each batch.", .json = json_batches),
-    KEY("ranks", "The figures of each rank.", .json = json_ranks),
+#include "sim/metrics/figures.inc"
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };

@@ -5,31 +5,57 @@
 
 #include "sim/base/units.h"
 
-#define NAME(identifier, name, operations) name,
+#define NAME(identifier, name, ...) name,
 const char *const sp_recompute_names[] = {SP_RECOMPUTE_ROWS(NAME) NULL};
 #undef NAME
 
-#define OPERATIONS(identifier, name, operations) (operations),
-static const unsigned repeated[] = {SP_RECOMPUTE_ROWS(OPERATIONS)};
-#undef OPERATIONS
+typedef enum needed { NEEDS_ANY, NEEDS_LATENT } needed;
+
+static const struct {
+    unsigned repeated; // operations
+    needed of_model;
+    bool is_tried;
+    const char *module;
+} modes[] = {
+#define MODE(identifier, name, operations, needs, tried, module) \
+    {operations, NEEDS_##needs, tried, module},
+    SP_RECOMPUTE_ROWS(MODE)
+#undef MODE
+};
+
+const char *sp_recompute_lacks(sp_recompute mode, const sp_model *model)
+{
+    bool lacks = modes[mode].of_model == NEEDS_LATENT && !sp_model_is_latent(model);
+    return lacks ? "latent attention (model.kv_lora_rank)" : NULL;
+}
+
+bool sp_recompute_is_tried(sp_recompute mode)
+{
+    return modes[mode].is_tried;
+}
+
+const char *sp_recompute_module(sp_recompute mode)
+{
+    return modes[mode].module;
+}
 
 bool sp_recompute_repeats(sp_recompute mode, sp_layer_operation operation)
 {
-    return (repeated[mode] & operation) != 0;
+    return (modes[mode].repeated & operation) != 0;
 }
 
 bool sp_recompute_is_whole(sp_recompute mode)
 {
-    return repeated[mode] == SP_LAYER_ALL;
+    return modes[mode].repeated == SP_LAYER_ALL;
 }
 
 unsigned sp_recompute_keeping(sp_layer_operation operation)
 {
-    unsigned modes = 0;
+    unsigned keeping = 0;
     for (unsigned m = 0; m < SP_RECOMPUTE_MODES; m++) {
-        modes |= sp_recompute_repeats((sp_recompute)m, operation) ? 0 : 1u << m;
+        keeping |= sp_recompute_repeats((sp_recompute)m, operation) ? 0 : 1u << m;
     }
-    return modes;
+    return keeping;
 }
 
 #define STEP(identifier, of_operation, of_kind, forward_name, backward_name, ...) \

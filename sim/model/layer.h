@@ -39,19 +39,22 @@ typedef enum sp_layer_operation {
     SP_LAYER_ALL = (1 << 14) - 1
 } sp_layer_operation;
 
-// The recompute modes: identifier, name, and the operations that run again before the backward. A
-// new mode is a new row, before FULL. Megatron-LM's mla_up_proj drops queries, keys and values and
-// the normed latents that they are made from.
-#define SP_RECOMPUTE_ROWS(ROW)                                                           \
-    ROW(NONE, "none", 0)                                                                 \
-    ROW(ACTIVATION, "activation", SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_ACTIVATION) \
-    ROW(PARTIAL_FC1, "partial-fc1",                                                      \
-        SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_FC1 | SP_LAYER_ACTIVATION)            \
-    ROW(ATTENTION, "attention", SP_LAYER_CORE)                                           \
-    ROW(MLA_UP_PROJ, "mla-up-proj", SP_LAYER_QKV)                                        \
-    ROW(FULL, "full", SP_LAYER_ALL)
+// The recompute modes: identifier, name, the operations that run again before the backward, what a
+// model must have for them (ANY: nothing), whether `tune` tries them by itself, and the module of
+// Megatron-LM's --recompute-modules ("": none). A new mode is a new row, before FULL, and one of
+// SP_CAPABILITY_LIST (backend.h). Megatron-LM's mla_up_proj drops queries, keys and values and the
+// normed latents that they are made from.
+#define SP_RECOMPUTE_ROWS(ROW)                                                                \
+    ROW(NONE, "none", 0, ANY, true, "")                                                       \
+    ROW(ACTIVATION, "activation", SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_ACTIVATION, ANY, \
+        false, "")                                                                            \
+    ROW(PARTIAL_FC1, "partial-fc1",                                                           \
+        SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_FC1 | SP_LAYER_ACTIVATION, ANY, false, "") \
+    ROW(ATTENTION, "attention", SP_LAYER_CORE, ANY, true, "core_attn")                        \
+    ROW(MLA_UP_PROJ, "mla-up-proj", SP_LAYER_QKV, LATENT, true, "mla_up_proj")                \
+    ROW(FULL, "full", SP_LAYER_ALL, ANY, true, "")
 
-#define SP_RECOMPUTE_IDENTIFIER(identifier, name, operations) SP_RECOMPUTE_##identifier,
+#define SP_RECOMPUTE_IDENTIFIER(identifier, ...) SP_RECOMPUTE_##identifier,
 typedef enum sp_recompute {
     SP_RECOMPUTE_ROWS(SP_RECOMPUTE_IDENTIFIER) SP_RECOMPUTE_MODES
 } sp_recompute;
@@ -63,6 +66,11 @@ extern const char *const sp_recompute_names[]; // NULL-terminated, in the order 
 bool sp_recompute_repeats(sp_recompute mode, sp_layer_operation operation);
 // Does it rebuild whole layers from their input?
 bool sp_recompute_is_whole(sp_recompute mode);
+// The name of what the mode repeats and the model has not; NULL: it has all of it.
+const char *sp_recompute_lacks(sp_recompute mode, const sp_model *model);
+bool sp_recompute_is_tried(sp_recompute mode); // by `tune`
+// Megatron-LM's name of what it repeats, a module of a layer; "": it has none.
+const char *sp_recompute_module(sp_recompute mode);
 // The modes in which the forward keeps a tensor that is there again when `operation` has run again:
 // bit 1<<m stands for mode m.
 unsigned sp_recompute_keeping(sp_layer_operation operation);

@@ -450,12 +450,14 @@ static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
     static const char key[] = "model.kv_lora_rank";
     const sp_stack *stack = &scenario->memory.stack;
     const char *source = scenario->source;
+    const char *lacks = sp_recompute_lacks(scenario->memory.recompute, &scenario->model);
+    if (lacks != NULL) {
+        return sp_error_in(err, SP_ERR_CONTENT, source, "memory.recompute",
+                           "\"%s\" is of %s, which the model has not",
+                           sp_recompute_names[scenario->memory.recompute], lacks);
+    }
     if (!sp_model_is_latent(&scenario->model)) {
-        return scenario->memory.recompute == SP_RECOMPUTE_MLA_UP_PROJ
-                   ? sp_error_in(err, SP_ERR_CONTENT, source, "memory.recompute",
-                                 "\"%s\" is of latent attention (%s), which the model has not",
-                                 sp_recompute_names[SP_RECOMPUTE_MLA_UP_PROJ], key)
-                   : SP_OK;
+        return SP_OK;
     }
     if (stack->tensors == SP_TENSORS_EXPLICIT || stack->unfused_norms) {
         return sp_error_in(err, SP_ERR_CONTENT, source, key,

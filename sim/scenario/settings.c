@@ -39,8 +39,11 @@ static const char *const schedule_hints[] = {
     "schedule.memory_limit_microbatches of 2 x pp, or \"zb-h2\", which is laid by hand",
     NULL,
 };
-static const sp_setting_word megatron_recompute_names[] = {
-    {"selective", SP_RECOMPUTE_ATTENTION}, {"mla_up_proj", SP_RECOMPUTE_MLA_UP_PROJ}, {NULL, 0}};
+#define MODULE(identifier, name, operations, needs, tried, module) \
+    {sizeof module > 1 ? module : name, SP_RECOMPUTE_##identifier},
+static const sp_setting_word megatron_recompute_names[] = {{"selective", SP_RECOMPUTE_ATTENTION},
+                                                           SP_RECOMPUTE_ROWS(MODULE){NULL, 0}};
+#undef MODULE
 static const char *const over_length_names[] = {"drop", "truncate", "error", "split", NULL};
 static const char *const order_names[] = {"shuffled", "file", NULL};
 _Static_assert(SP_OVER_DROP == 0 && SP_OVER_TRUNCATE == 1 && SP_OVER_ERROR == 2 &&

@@ -18,25 +18,25 @@
       .chunks = 1)                                                                                 \
     X(1F1B, "1f1b", 1f1b,                                                                          \
       .summary = "one forward, one backward in turn; at most pp micro-batches in flight",          \
-      .chunks = 1)                                                                                 \
+      .chunks = 1, .tried = SP_TRIED)                                                              \
     X(INTERLEAVED, "interleaved", interleaved,                                                     \
       .summary = "1F1B over several model chunks a rank (Megatron-LM's virtual pipeline)",         \
-      .chunks = 0)                                                                                 \
+      .chunks = 0, .tried = SP_TRIED)                                                              \
     X(ZB_H1, "zb-h1", zb_h1,                                                                       \
       .summary = "zero bubble with the memory of 1F1B: weight gradients fill the gaps",            \
-      .chunks = 1, .split = true)                                                                  \
+      .chunks = 1, .split = true, .tried = SP_TRIED)                                               \
     X(ZB_H2, "zb-h2", zb_h2,                                                                       \
       .summary = "zero bubble with about twice the memory of 1F1B",                                \
-      .chunks = 1, .split = true)                                                                  \
+      .chunks = 1, .split = true, .tried = SP_TRIED_WIDE)                                          \
     X(ZB_AUTO, "zb-auto", zb_auto,                                                                 \
       .summary = "zero bubble by the costs, within schedule.memory_limit_microbatches",            \
       .chunks = 1, .split = true, .timed = true)                                                   \
     X(ZB_V, "zb-v", zb_v,                                                                          \
       .summary = "zero bubble on two chunks laid as a V, with the memory of 1F1B",                 \
-      .placement = SP_PLACE_V, .chunks = 2, .split = true, .timed = true)                          \
+      .placement = SP_PLACE_V, .chunks = 2, .split = true, .timed = true, .tried = SP_TRIED)       \
     X(V_HALF, "v-half", v_half,                                                                    \
       .summary = "two chunks laid as a V, with half the memory of 1F1B",                           \
-      .placement = SP_PLACE_V, .chunks = 2, .split = true)                                         \
+      .placement = SP_PLACE_V, .chunks = 2, .split = true, .tried = SP_TRIED_WIDE)                 \
     X(V_MIN, "v-min", v_min,                                                                       \
       .summary = "two chunks laid as a V, with a third of the memory of 1F1B",                     \
       .placement = SP_PLACE_V, .chunks = 2, .split = true)                                         \
@@ -93,6 +93,9 @@ typedef struct sp_schedule_spec {
     double memory_limit_microbatches;
 } sp_schedule_spec;
 
+// Does `tune` try a schedule that nobody asked for: no, yes, or in a wide search alone?
+typedef enum sp_tried { SP_NOT_TRIED, SP_TRIED, SP_TRIED_WIDE } sp_tried;
+
 // The demands of a schedule on the layout and on its packs.
 typedef struct sp_schedule_traits {
     const char *summary; // one line for help
@@ -103,6 +106,7 @@ typedef struct sp_schedule_traits {
     bool timed;    // orders actions by their costs
     bool by_pack;  // by those of every pack, over all data-parallel ranks at once
     bool v_of_two; // two chunks lie as a V
+    sp_tried tried;
 } sp_schedule_traits;
 
 sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind);

@@ -118,7 +118,7 @@ expect "the fastest" "$fastest" "$(awk '/fastest/ {print $1}' short)"
 # Every number of the CSV is that of the JSON.
 expect "iteration_ms of --csv" "$(awk -F'[:,]' '/^      "iteration_ms": [0-9]/ {printf "%.6f\n", $2}' table.json | sort)" \
     "$(cut -d, -f2 table.csv | sed 1d | awk 'NF {printf "%.6f\n", $1}' | sort)"
-"$program" lengths wikipedia --csv -q | sed 1d | cut -d, -f 2,3 >counts.csv
+"$program" lengths wikipedia --csv -q | awk -F, 'NF == 0 {tables++} tables == 1 && $2 + 0 > 0 {print $2 "," $3}' >counts.csv
 "$program" lengths wikipedia --json -q | awk -F'[:,]' '/"upto":/ {upto = $2 + 0} /"samples":/ {print upto "," $2 + 0}' >counts.json
 [ "$(wc -l <counts.csv)" -ge 10 ] && cmp counts.json counts.csv || complain "lengths --csv: other counts"
 # Of a figure that is published as it is, and of one that is a bound.
@@ -133,6 +133,39 @@ few=$(grep -c '^warning: ' short.err)
 [ "$few" -le 3 ] || complain "$few warnings"
 expect "warnings told to be more" "$(($(grep -c '^warning: ' wide.err) - few))" "$(sed -n 's/^warnings: \([0-9]*\) more.*/\1/p' short.err)"
 [ "$(widest wide)" -gt 100 ] || complain "--wide is no wider"
+# The first table has every number of the JSON that is in no list, under its keys; times of this machine differ.
+flat() { # PREFIX < JSON: KEY,NUMBER
+    awk -v prefix="$1" '
+        { depth = match($0, /[^ ]/) }
+        list > 0 { if (depth == list) list = 0; next }
+        match($0, /"[^"]*": /) {
+            key[depth] = substr($0, RSTART + 1, RLENGTH - 4)
+            value = substr($0, RSTART + RLENGTH)
+            if (value == "[") list = depth
+            path = prefix
+            for (d = 3; d <= depth; d += 2) path = path (d > 3 ? "." : "") key[d]
+            if (value ~ /^-?[0-9]/) printf "%s,%.10g\n", path, value
+        }' | grep -v -e solver_ms -e simulate_ms
+}
+same_figures() { # LEAST WORD...
+    local least=$1
+    shift
+    "$program" "$@" --json -q 2>err | flat "" >figures.json
+    "$program" "$@" --csv -q 2>err | awk -F, 'NF == 0 {exit} NR > 1 {printf "%s,%.10g\n", $(NF - 1), $NF}' |
+        grep -v -e solver_ms -e simulate_ms >figures.csv
+    [ "$(wc -l <figures.csv)" -ge "$least" ] && cmp figures.json figures.csv || complain "$* --csv: other figures than --json"
+    "$program" "$@" --markdown -q 2>err | sed '/^[^|]/d; /^$/d' | sed -n '3,$s/^| \([a-z][^ ]*\) |.*/\1/p' | grep -v -e solver_ms -e simulate_ms |
+        head -n "$(wc -l <figures.csv)" | cmp - <(cut -d, -f 1 figures.csv) || complain "$* --markdown: other figures than --csv"
+}
+same_figures 60 simulate experiments/demo.json --train-tokens 1T
+same_figures 60 simulate experiments/host_small.json --set workload.batches=2
+same_figures 40 decode experiments/decode.json
+same_figures 20 prefill experiments/prefill.json
+same_figures 15 lengths wikipedia
+same_figures 60 validate experiments/demo.json --log "$source/tests/cli/logs/nanotron.log"
+expect "figures of --csv" "figure,value" "$("$program" run small_plan.json --backend host --csv -q | head -n 1)"
+expect "figures of --csv" "figure,value" "$("$program" validate experiments/host_small.json --backend host --steps 1 --csv -q | head -n 1)"
+expect "rows of the list of lengths" "$("$program" lengths --json | grep -c '"name":')" "$("$program" lengths --csv | sed 1d | wc -l)"
 # Tables alone, and what people are told beside them.
 "$program" "${compare[@]}" --csv 2>told >told.csv # times of the solver stand in column 14
 cmp <(cut -d, -f 1-13 told.csv) <(cut -d, -f 1-13 table.csv) || complain "--csv: another table without -q"

@@ -24,10 +24,13 @@ make_trace 1 8 0 >rank1.json
 figure() { # FILE RANK WHAT
     awk -F, -v rank="$2" -v what="$3" '$1 == rank && $2 == what { print $4 }' "$1"
 }
-"$program" validate s.json --trace traces --csv --quiet >out.csv || complain "validate --trace FOLDER: exit $?"
-"$program" validate s.json --trace traces/rank0.json rank1.json --csv --quiet >files.csv || complain "validate: files"
+untimed() { grep -v -e solver_ms -e simulate_ms; } # what no two runs have in common
+"$program" validate s.json --trace traces --csv --quiet >timed.csv || complain "validate --trace FOLDER: exit $?"
+untimed <timed.csv >out.csv
+"$program" validate s.json --trace traces/rank0.json rank1.json --csv --quiet >timed.csv || complain "validate: files"
+untimed <timed.csv >files.csv
 cmp -s out.csv files.csv || complain "a folder and its files, one of them packed, differ"
-"$program" validate s.json --trace traces/rank0.json --trace rank1.json --csv --quiet | cmp -s - files.csv ||
+"$program" validate s.json --trace traces/rank0.json --trace rank1.json --csv --quiet | untimed | cmp -s - files.csv ||
     complain "options and operands differ"
 # Of 20 rounds in 2 steps, the last ends at 940: 19.94 ms in all. Work of a round: 400 + 100 + 200 + 10, the kernel of
 # 50 being beside the attention.
@@ -54,6 +57,7 @@ expect "waiting, late" "" "$(figure out.csv 1 "waiting in collectives")"
 # What the early rank waits is beside the attention.
 expect "waiting that shows" "" "$(figure out.csv 0 "waiting that nothing hides")"
 
+expect "traced step among the figures" 9.97 "$(awk -F, '$1 == "measured.iteration_ms" { print $2 }' out.csv)"
 # The prediction is that of `simulate`, whatever the trace says.
 "$program" simulate s.json --json --quiet >result.json || complain "no result"
 ms=$(sed -n 's/^  "iteration_ms": \([0-9.e+-]*\),*$/\1/p' result.json)

@@ -94,11 +94,14 @@ static bool is_wanted(bool merges, const random_plan *r)
 
 sp_recompute host_random_mode(sp_prng *prng, const sp_model *model)
 {
-    if (sp_model_is_latent(model)) {
-        return (sp_recompute)prng_below(prng, SP_RECOMPUTE_MODES);
+    sp_recompute modes[SP_RECOMPUTE_MODES];
+    int count = 0;
+    for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+        if (sp_recompute_lacks((sp_recompute)m, model) == NULL) {
+            modes[count++] = (sp_recompute)m;
+        }
     }
-    int mode = prng_below(prng, SP_RECOMPUTE_MODES - 1);
-    return (sp_recompute)(mode < SP_RECOMPUTE_MLA_UP_PROJ ? mode : mode + 1);
+    return modes[prng_below(prng, count)];
 }
 
 bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], random_plan *r)

@@ -591,6 +591,7 @@ TEST(trl_recomputes_layers_by_default)
         {"'trl-2025'", ", 'memory': {'limit_gib': 70}", SP_RECOMPUTE_FULL},
         {"'trl-2025'", ", 'memory': {'recompute': 'none'}", SP_RECOMPUTE_NONE},
         {"'trl-2025'", ", 'memory': {'recompute': 'attention'}", SP_RECOMPUTE_ATTENTION},
+        {"'trl-2025'", ", 'memory': {'recompute': 'core_attn'}", SP_RECOMPUTE_ATTENTION},
         {"'hf-trainer'", "", SP_RECOMPUTE_NONE},
         {"'ours'", "", SP_RECOMPUTE_NONE},
     };
