@@ -132,12 +132,38 @@ static double guess_of(const finder *f, const sweep_layout *point)
            (1.0 + fmax(filled - half_filled, 0.0));
 }
 
+// Pure work of the point alone; 0: not known.
+static double work_bound_of(const finder *f, const sweep_layout *point)
+{
+    // Documents that are cut see less of each other: less work than the batch has.
+    const sp_strategy *strategy = sp_strategy_find(f->options->strategies[point->strategy]);
+    double idle = strategy->kind == SP_STRATEGY_ROWS ? idle_factor(f, point) : 1.0;
+    return strategy->joins_documents ? 0.0 : idle * f->bound_ms[work_of(f, point)];
+}
+
 // The place of its ZeRO stage among those that are tried.
 static int64_t zero_digit(const finder *f, const sweep_layout *point)
 {
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(&f->layouts->spec[point->strategy], point->combination, digit);
     return f->zero_axis >= 0 ? digit[f->zero_axis] : 0;
+}
+
+// Rows come first: they are cheap, and tell what is fast.
+static int after_of(const finder *f, const sweep_layout *point)
+{
+    const sweep_spec *spec = &f->layouts->spec[point->strategy];
+    sp_strategy_kind kind = sp_strategy_find(f->options->strategies[point->strategy])->kind;
+    int64_t digit[SWEEP_AXES];
+    int zero = (int)zero_digit(f, point);
+    if (!f->options->wide) {
+        return zero > 0;
+    }
+    sweep_spec_digits(spec, point->combination, digit);
+    int repeats = (int)spec->axes[LAYOUT_RECOMPUTE_AXIS].count;
+    return kind == SP_STRATEGY_BUDGETS && !point->late
+               ? 1 + zero * repeats + (int)digit[LAYOUT_RECOMPUTE_AXIS]
+               : 0;
 }
 
 // States that are more than so many times the memory: what else a point needs is not asked. Points
@@ -170,17 +196,12 @@ static sp_status bound_points(finder *f, sp_error *err)
     sp_status status =
         sp_parallel_for(f->options->threads, (int)f->wanted_count, bound_one, f, err);
     for (int64_t i = 0; status == SP_OK && i < all->count; i++) {
-        // Documents that are cut see less of each other: less work than the batch has.
-        const char *name = f->options->strategies[all->point[i].strategy];
-        const sp_strategy *strategy = sp_strategy_find(name);
-        double idle = strategy->kind == SP_STRATEGY_ROWS ? idle_factor(f, &all->point[i]) : 1.0;
-        all->point[i].bound_ms =
-            strategy->joins_documents ? 0.0 : idle * f->bound_ms[work_of(f, &all->point[i])];
+        all->point[i].bound_ms = work_bound_of(f, &all->point[i]);
         double most = all->point[i].strategy == 0 ? most_states_of_first : 1.0;
         all->point[i].too_big =
             (double)f->states[work_of(f, &all->point[i])] > most * (double)f->limit_bytes;
         all->point[i].guess_ms = guess_of(f, &all->point[i]);
-        all->point[i].more = !f->options->wide && zero_digit(f, &all->point[i]) > 0;
+        all->point[i].after = after_of(f, &all->point[i]);
     }
     return status;
 }
@@ -215,8 +236,8 @@ static int by_promise(const void *a, const void *b)
     if (phase_of(p) != phase_of(q)) {
         return phase_of(p) - phase_of(q);
     }
-    if (p->more != q->more) {
-        return p->more - q->more;
+    if (p->after != q->after) {
+        return p->after - q->after;
     }
     return p->guess_ms != q->guess_ms ? (p->guess_ms > q->guess_ms ? 1 : -1) : (p > q) - (p < q);
 }
@@ -359,47 +380,56 @@ static void note_floor(const finder *f, const sweep_layout *point)
     }
 }
 
-// The point that shards and, where `recomputes`, also recomputes least, all else the same; NULL: it
-// is none of the search.
-static const sweep_layout *plain_of(const finder *f, const sweep_layout *point, bool recomputes)
+// The point with these digits; NULL: it is none of the search.
+static const sweep_layout *point_at(const finder *f, int strategy, const int64_t digit[SWEEP_AXES])
 {
     const sweep_layouts *all = f->layouts;
-    const sweep_spec *spec = &all->spec[point->strategy];
-    int64_t digit[SWEEP_AXES];
-    sweep_spec_digits(spec, point->combination, digit);
-    if (recomputes) {
-        digit[LAYOUT_RECOMPUTE_AXIS] = 0;
-    }
-    if (f->zero_axis >= 0) {
-        digit[f->zero_axis] = 0;
-    }
-    int64_t combination = sweep_spec_combination(spec, digit);
+    int64_t combination = sweep_spec_combination(&all->spec[strategy], digit);
     // Points stand by strategy, then by combination.
     int64_t low = 0;
     int64_t high = all->count;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         const sweep_layout *p = &all->point[middle];
-        bool before = p->strategy != point->strategy ? p->strategy < point->strategy
-                                                     : p->combination < combination;
+        bool before =
+            p->strategy != strategy ? p->strategy < strategy : p->combination < combination;
         low = before ? middle + 1 : low;
         high = before ? high : middle;
     }
     const sweep_layout *found = low < all->count ? &all->point[low] : NULL;
-    bool same = found != NULL && found->strategy == point->strategy &&
-                found->combination == combination && found != point;
+    bool same = found != NULL && found->strategy == strategy && found->combination == combination;
     return same ? found : NULL;
 }
 
 // A forward that runs again adds its work, and ZeRO adds traffic: a point is taken not to be faster
-// than the plain one, and slower by nine tenths of the work at least.
-static double plain_least(const finder *f, const sweep_layout *point)
+// than a plainer one, all else the same, and slower by nine tenths of the work at least.
+static double above_plain(const finder *f, const sweep_layout *point, const sweep_layout *plain)
 {
-    const sweep_layout *plain = f->options->wide ? plain_of(f, point, true) : NULL;
-    if (plain == NULL || !plain->evaluated || !isfinite(time_of(plain))) {
+    if (plain == NULL || !(plain->left_out || plain->evaluated)) {
         return 0.0;
     }
-    return plain_share * time_of(plain) + work_share * (point->bound_ms - plain->bound_ms);
+    double plain_ms = plain->left_out ? plain->bound_ms : time_of(plain);
+    double more_ms = work_bound_of(f, point) - work_bound_of(f, plain);
+    return isfinite(plain_ms) ? plain_share * plain_ms + work_share * more_ms : 0.0;
+}
+
+// The most of what plainer points say: without its recomputation, or less of its ZeRO.
+static double plain_least(const finder *f, const sweep_layout *point)
+{
+    int64_t digit[SWEEP_AXES];
+    double least_ms = 0.0;
+    sweep_spec_digits(&f->layouts->spec[point->strategy], point->combination, digit);
+    int64_t recompute = digit[LAYOUT_RECOMPUTE_AXIS];
+    for (int64_t zero = zero_digit(f, point); f->options->wide && zero >= 0; zero--) {
+        for (int kept = 0; kept < 2; kept++) {
+            digit[LAYOUT_RECOMPUTE_AXIS] = kept == 0 ? 0 : recompute;
+            if (f->zero_axis >= 0) {
+                digit[f->zero_axis] = zero;
+            }
+            least_ms = fmax(least_ms, above_plain(f, point, point_at(f, point->strategy, digit)));
+        }
+    }
+    return least_ms;
 }
 
 // ZeRO saves memory, and time only as far as its exchanges hide better, which is taken to be a
@@ -408,7 +438,13 @@ static const double sharded_share = 0.9;
 
 static double sharded_least(const finder *f, const sweep_layout *point)
 {
-    const sweep_layout *less = point->more ? plain_of(f, point, false) : NULL;
+    int64_t digit[SWEEP_AXES];
+    if (f->options->wide || point->after == 0) {
+        return 0.0;
+    }
+    sweep_spec_digits(&f->layouts->spec[point->strategy], point->combination, digit);
+    digit[f->zero_axis] = 0;
+    const sweep_layout *less = point_at(f, point->strategy, digit);
     bool fits = less != NULL && less->evaluated && less->trial.status == SWEEP_OK &&
                 less->trial.fits != SP_FITS_TIGHT;
     return fits ? sharded_share * time_of(less) : 0.0;
