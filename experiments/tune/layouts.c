@@ -46,7 +46,6 @@ typedef struct finder {
     double *cheap_ms;    // [of the first axes], the fastest cheap point; INFINITY: none may fit
     bool *cheap_fits;    // one fits well
     bool *cheap_open;    // one was left out: whether it fits is not known
-    double *floor_ms;    // [of strategies, of the first axes, rows]: floor_of; 0: not known
     int64_t *states;     // [of the first axes], bytes; 0: not known
     int64_t limit_bytes; // of memory
     int64_t tokens;      // of a batch, the mean
@@ -345,40 +344,14 @@ static bool has_pipeline(const finder *f, const sweep_layout *point)
     return sweep_layout_number(spec, digit, "parallel.pp", 1) > 1;
 }
 
-enum { ROW_KINDS = 3 }; // of a micro-batch: 1, 2 and 4 rows
-
-// Schedules run the same packs of rows: none is faster than the others without their bubble, but
-// for what it hides of other exchanges, which is taken to be a tenth of the step at most. A search
-// of packs is taken to gain no more than two fifths of the fastest cheap point with its degrees.
+// Schedules run the same packs, unless these are searched: none is faster than the others without
+// their bubble, but for what it hides of other exchanges, which is taken to be a tenth of the step
+// at most. A search of packs is taken to gain no more than two fifths of the fastest cheap point
+// with its degrees.
 static const double schedule_share = 0.9;
 static const double search_share = 0.6;
 static const double plain_share = 0.98;
 static const double work_share = 0.9;
-
-// Where points of rows with these first axes keep their least time; NULL: nowhere.
-static double *floor_of(const finder *f, const sweep_layout *point)
-{
-    const sp_strategy *strategy = sp_strategy_find(f->options->strategies[point->strategy]);
-    const sweep_spec *spec = &f->layouts->spec[point->strategy];
-    int64_t digit[SWEEP_AXES];
-    if (strategy->kind != SP_STRATEGY_ROWS || f->options->survivors == 0) {
-        return NULL;
-    }
-    sweep_spec_digits(spec, point->combination, digit);
-    int64_t rows = sweep_layout_number(spec, digit, "schedule.microbatch_samples", 1);
-    int64_t kind = rows >= 4 ? 2 : rows - 1;
-    return &f->floor_ms[(point->strategy * f->works + work_of(f, point)) * ROW_KINDS + kind];
-}
-
-static void note_floor(const finder *f, const sweep_layout *point)
-{
-    double *least = floor_of(f, point);
-    double ms = sweep_whole_ms(&point->trial);
-    double busy_ms = schedule_share * ms * (1.0 - point->trial.figure[SWEEP_BUBBLE_RATIO]);
-    if (least != NULL && point->evaluated && isfinite(busy_ms)) {
-        *least = *least == 0.0 ? busy_ms : fmin(*least, busy_ms);
-    }
-}
 
 // The point with these digits; NULL: it is none of the search.
 static const sweep_layout *point_at(const finder *f, int strategy, const int64_t digit[SWEEP_AXES])
@@ -399,6 +372,31 @@ static const sweep_layout *point_at(const finder *f, int strategy, const int64_t
     const sweep_layout *found = low < all->count ? &all->point[low] : NULL;
     bool same = found != NULL && found->strategy == strategy && found->combination == combination;
     return same ? found : NULL;
+}
+
+// What other schedules, all else the same, leave the point; 0: nothing is known.
+static double schedule_least(const finder *f, const sweep_layout *point)
+{
+    const sp_strategy *strategy = sp_strategy_find(f->options->strategies[point->strategy]);
+    const sweep_spec *spec = &f->layouts->spec[point->strategy];
+    int64_t digit[SWEEP_AXES];
+    int kind = sweep_layout_axis(spec, "schedule.kind");
+    int chunks = sweep_layout_axis(spec, "parallel.chunks_per_rank");
+    double least_ms = (double)HUGE_VAL;
+    if (strategy->kind == SP_STRATEGY_SEARCH || kind < 0 || chunks < 0) {
+        return 0.0;
+    }
+    sweep_spec_digits(spec, point->combination, digit);
+    for (digit[kind] = 0; digit[kind] < spec->axes[kind].count; digit[kind]++) {
+        for (digit[chunks] = 0; digit[chunks] < spec->axes[chunks].count; digit[chunks]++) {
+            const sweep_layout *other = point_at(f, point->strategy, digit);
+            if (other != NULL && other->evaluated && isfinite(sweep_whole_ms(&other->trial))) {
+                double busy = 1.0 - other->trial.figure[SWEEP_BUBBLE_RATIO];
+                least_ms = fmin(least_ms, schedule_share * busy * sweep_whole_ms(&other->trial));
+            }
+        }
+    }
+    return isfinite(least_ms) ? least_ms : 0.0;
 }
 
 // A forward that runs again adds its work, and ZeRO adds traffic: a point is taken not to be faster
@@ -453,11 +451,9 @@ static double sharded_least(const finder *f, const sweep_layout *point)
 // No plan of the point is faster, as far as is known or taken to be.
 static double least_of(const finder *f, const sweep_layout *point)
 {
-    const double *least = floor_of(f, point);
-    double ms = least != NULL ? fmax(point->bound_ms, *least) : point->bound_ms;
-    ms = fmax(ms, sharded_least(f, point));
+    double ms = fmax(point->bound_ms, sharded_least(f, point));
     if (f->options->survivors > 0 && !searches(f, point)) {
-        ms = fmax(ms, plain_least(f, point));
+        ms = fmax(ms, fmax(schedule_least(f, point), plain_least(f, point)));
     }
     if (f->survives != NULL && searches(f, point)) {
         int64_t work = work_of(f, point);
@@ -473,7 +469,6 @@ static double least_of(const finder *f, const sweep_layout *point)
 static void take_fastest(finder *f, sweep_layout *const *block, int count)
 {
     for (int i = 0; i < count; i++) {
-        note_floor(f, block[i]);
         if (is_fastest(f, block[i]) && !must_count(f, block[i]) &&
             block[i]->trial.fits != SP_FITS_TIGHT) {
             f->best_ms[block[i]->lacks] = expected_of(block[i]);
@@ -991,8 +986,6 @@ static sp_status find(finder *f, sp_error *err)
     sp_status status = unless_stopped(all, bound_points(f, err), err);
     f->order = sp_calloc((size_t)all->count + 1, sizeof *f->order);
     f->winner = sp_calloc((size_t)all->count + 1, sizeof *f->winner);
-    f->floor_ms = sp_calloc((size_t)(f->works * f->options->strategy_count * ROW_KINDS) + 1,
-                            sizeof *f->floor_ms);
     all->beyond = sp_calloc((size_t)all->count + 1, sizeof *all->beyond);
     all->ranked = sp_calloc((size_t)all->count + 1, sizeof *all->ranked);
     if (status == SP_OK && !all->stopped) {
@@ -1064,7 +1057,6 @@ static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *
     sp_free(f->cheap_ms);
     sp_free(f->cheap_fits);
     sp_free(f->cheap_open);
-    sp_free(f->floor_ms);
     sp_free((void *)f->winner);
     sp_free((void *)f->order);
     sp_batches_fini(&f->batches);
