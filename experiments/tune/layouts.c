@@ -46,7 +46,6 @@ typedef struct finder {
     double *cheap_ms;    // [of the first axes], the fastest cheap point; INFINITY: none may fit
     bool *cheap_fits;    // one fits well
     bool *cheap_open;    // one was left out: whether it fits is not known
-    double *floor_ms;    // [of strategies, of the first axes, rows]: floor_of; 0: not known
     int64_t *states;     // [of the first axes], bytes; 0: not known
     int64_t limit_bytes; // of memory
     int64_t tokens;      // of a batch, the mean
@@ -132,12 +131,38 @@ static double guess_of(const finder *f, const sweep_layout *point)
            (1.0 + fmax(filled - half_filled, 0.0));
 }
 
+// Pure work of the point alone; 0: not known.
+static double work_bound_of(const finder *f, const sweep_layout *point)
+{
+    // Documents that are cut see less of each other: less work than the batch has.
+    const sp_strategy *strategy = sp_strategy_find(f->options->strategies[point->strategy]);
+    double idle = strategy->kind == SP_STRATEGY_ROWS ? idle_factor(f, point) : 1.0;
+    return strategy->joins_documents ? 0.0 : idle * f->bound_ms[work_of(f, point)];
+}
+
 // The place of its ZeRO stage among those that are tried.
 static int64_t zero_digit(const finder *f, const sweep_layout *point)
 {
     int64_t digit[SWEEP_AXES];
     sweep_spec_digits(&f->layouts->spec[point->strategy], point->combination, digit);
     return f->zero_axis >= 0 ? digit[f->zero_axis] : 0;
+}
+
+// Rows come first: they are cheap, and tell what is fast.
+static int after_of(const finder *f, const sweep_layout *point)
+{
+    const sweep_spec *spec = &f->layouts->spec[point->strategy];
+    sp_strategy_kind kind = sp_strategy_find(f->options->strategies[point->strategy])->kind;
+    int64_t digit[SWEEP_AXES];
+    int zero = (int)zero_digit(f, point);
+    if (!f->options->wide) {
+        return zero > 0;
+    }
+    sweep_spec_digits(spec, point->combination, digit);
+    int repeats = (int)spec->axes[LAYOUT_RECOMPUTE_AXIS].count;
+    return kind == SP_STRATEGY_BUDGETS && !point->late
+               ? 1 + zero * repeats + (int)digit[LAYOUT_RECOMPUTE_AXIS]
+               : 0;
 }
 
 // States that are more than so many times the memory: what else a point needs is not asked. Points
@@ -170,17 +195,12 @@ static sp_status bound_points(finder *f, sp_error *err)
     sp_status status =
         sp_parallel_for(f->options->threads, (int)f->wanted_count, bound_one, f, err);
     for (int64_t i = 0; status == SP_OK && i < all->count; i++) {
-        // Documents that are cut see less of each other: less work than the batch has.
-        const char *name = f->options->strategies[all->point[i].strategy];
-        const sp_strategy *strategy = sp_strategy_find(name);
-        double idle = strategy->kind == SP_STRATEGY_ROWS ? idle_factor(f, &all->point[i]) : 1.0;
-        all->point[i].bound_ms =
-            strategy->joins_documents ? 0.0 : idle * f->bound_ms[work_of(f, &all->point[i])];
+        all->point[i].bound_ms = work_bound_of(f, &all->point[i]);
         double most = all->point[i].strategy == 0 ? most_states_of_first : 1.0;
         all->point[i].too_big =
             (double)f->states[work_of(f, &all->point[i])] > most * (double)f->limit_bytes;
         all->point[i].guess_ms = guess_of(f, &all->point[i]);
-        all->point[i].more = !f->options->wide && zero_digit(f, &all->point[i]) > 0;
+        all->point[i].after = after_of(f, &all->point[i]);
     }
     return status;
 }
@@ -215,8 +235,8 @@ static int by_promise(const void *a, const void *b)
     if (phase_of(p) != phase_of(q)) {
         return phase_of(p) - phase_of(q);
     }
-    if (p->more != q->more) {
-        return p->more - q->more;
+    if (p->after != q->after) {
+        return p->after - q->after;
     }
     return p->guess_ms != q->guess_ms ? (p->guess_ms > q->guess_ms ? 1 : -1) : (p > q) - (p < q);
 }
@@ -324,82 +344,90 @@ static bool has_pipeline(const finder *f, const sweep_layout *point)
     return sweep_layout_number(spec, digit, "parallel.pp", 1) > 1;
 }
 
-enum { ROW_KINDS = 3 }; // of a micro-batch: 1, 2 and 4 rows
-
-// Schedules run the same packs of rows: none is faster than the others without their bubble, but
-// for what it hides of other exchanges, which is taken to be a tenth of the step at most. A search
-// of packs is taken to gain no more than two fifths of the fastest cheap point with its degrees.
+// Schedules run the same packs, unless these are searched: none is faster than the others without
+// their bubble, but for what it hides of other exchanges, which is taken to be a tenth of the step
+// at most. A search of packs is taken to gain no more than two fifths of the fastest cheap point
+// with its degrees.
 static const double schedule_share = 0.9;
 static const double search_share = 0.6;
 static const double plain_share = 0.98;
 static const double work_share = 0.9;
 
-// Where points of rows with these first axes keep their least time; NULL: nowhere.
-static double *floor_of(const finder *f, const sweep_layout *point)
-{
-    const sp_strategy *strategy = sp_strategy_find(f->options->strategies[point->strategy]);
-    const sweep_spec *spec = &f->layouts->spec[point->strategy];
-    int64_t digit[SWEEP_AXES];
-    if (strategy->kind != SP_STRATEGY_ROWS || f->options->survivors == 0) {
-        return NULL;
-    }
-    sweep_spec_digits(spec, point->combination, digit);
-    int64_t rows = sweep_layout_number(spec, digit, "schedule.microbatch_samples", 1);
-    int64_t kind = rows >= 4 ? 2 : rows - 1;
-    return &f->floor_ms[(point->strategy * f->works + work_of(f, point)) * ROW_KINDS + kind];
-}
-
-static void note_floor(const finder *f, const sweep_layout *point)
-{
-    double *least = floor_of(f, point);
-    double ms = sweep_whole_ms(&point->trial);
-    double busy_ms = schedule_share * ms * (1.0 - point->trial.figure[SWEEP_BUBBLE_RATIO]);
-    if (least != NULL && point->evaluated && isfinite(busy_ms)) {
-        *least = *least == 0.0 ? busy_ms : fmin(*least, busy_ms);
-    }
-}
-
-// The point that shards and, where `recomputes`, also recomputes least, all else the same; NULL: it
-// is none of the search.
-static const sweep_layout *plain_of(const finder *f, const sweep_layout *point, bool recomputes)
+// The point with these digits; NULL: it is none of the search.
+static const sweep_layout *point_at(const finder *f, int strategy, const int64_t digit[SWEEP_AXES])
 {
     const sweep_layouts *all = f->layouts;
-    const sweep_spec *spec = &all->spec[point->strategy];
-    int64_t digit[SWEEP_AXES];
-    sweep_spec_digits(spec, point->combination, digit);
-    if (recomputes) {
-        digit[LAYOUT_RECOMPUTE_AXIS] = 0;
-    }
-    if (f->zero_axis >= 0) {
-        digit[f->zero_axis] = 0;
-    }
-    int64_t combination = sweep_spec_combination(spec, digit);
+    int64_t combination = sweep_spec_combination(&all->spec[strategy], digit);
     // Points stand by strategy, then by combination.
     int64_t low = 0;
     int64_t high = all->count;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         const sweep_layout *p = &all->point[middle];
-        bool before = p->strategy != point->strategy ? p->strategy < point->strategy
-                                                     : p->combination < combination;
+        bool before =
+            p->strategy != strategy ? p->strategy < strategy : p->combination < combination;
         low = before ? middle + 1 : low;
         high = before ? high : middle;
     }
     const sweep_layout *found = low < all->count ? &all->point[low] : NULL;
-    bool same = found != NULL && found->strategy == point->strategy &&
-                found->combination == combination && found != point;
+    bool same = found != NULL && found->strategy == strategy && found->combination == combination;
     return same ? found : NULL;
 }
 
-// A forward that runs again adds its work, and ZeRO adds traffic: a point is taken not to be faster
-// than the plain one, and slower by nine tenths of the work at least.
-static double plain_least(const finder *f, const sweep_layout *point)
+// What other schedules, all else the same, leave the point; 0: nothing is known.
+static double schedule_least(const finder *f, const sweep_layout *point)
 {
-    const sweep_layout *plain = f->options->wide ? plain_of(f, point, true) : NULL;
-    if (plain == NULL || !plain->evaluated || !isfinite(time_of(plain))) {
+    const sp_strategy *strategy = sp_strategy_find(f->options->strategies[point->strategy]);
+    const sweep_spec *spec = &f->layouts->spec[point->strategy];
+    int64_t digit[SWEEP_AXES];
+    int kind = sweep_layout_axis(spec, "schedule.kind");
+    int chunks = sweep_layout_axis(spec, "parallel.chunks_per_rank");
+    double least_ms = (double)HUGE_VAL;
+    if (strategy->kind == SP_STRATEGY_SEARCH || kind < 0 || chunks < 0) {
         return 0.0;
     }
-    return plain_share * time_of(plain) + work_share * (point->bound_ms - plain->bound_ms);
+    sweep_spec_digits(spec, point->combination, digit);
+    for (digit[kind] = 0; digit[kind] < spec->axes[kind].count; digit[kind]++) {
+        for (digit[chunks] = 0; digit[chunks] < spec->axes[chunks].count; digit[chunks]++) {
+            const sweep_layout *other = point_at(f, point->strategy, digit);
+            if (other != NULL && other->evaluated && isfinite(sweep_whole_ms(&other->trial))) {
+                double busy = 1.0 - other->trial.figure[SWEEP_BUBBLE_RATIO];
+                least_ms = fmin(least_ms, schedule_share * busy * sweep_whole_ms(&other->trial));
+            }
+        }
+    }
+    return isfinite(least_ms) ? least_ms : 0.0;
+}
+
+// A forward that runs again adds its work, and ZeRO adds traffic: a point is taken not to be faster
+// than a plainer one, all else the same, and slower by nine tenths of the work at least.
+static double above_plain(const finder *f, const sweep_layout *point, const sweep_layout *plain)
+{
+    if (plain == NULL || !(plain->left_out || plain->evaluated)) {
+        return 0.0;
+    }
+    double plain_ms = plain->left_out ? plain->bound_ms : time_of(plain);
+    double more_ms = work_bound_of(f, point) - work_bound_of(f, plain);
+    return isfinite(plain_ms) ? plain_share * plain_ms + work_share * more_ms : 0.0;
+}
+
+// The most of what plainer points say: without its recomputation, or less of its ZeRO.
+static double plain_least(const finder *f, const sweep_layout *point)
+{
+    int64_t digit[SWEEP_AXES];
+    double least_ms = 0.0;
+    sweep_spec_digits(&f->layouts->spec[point->strategy], point->combination, digit);
+    int64_t recompute = digit[LAYOUT_RECOMPUTE_AXIS];
+    for (int64_t zero = zero_digit(f, point); f->options->wide && zero >= 0; zero--) {
+        for (int kept = 0; kept < 2; kept++) {
+            digit[LAYOUT_RECOMPUTE_AXIS] = kept == 0 ? 0 : recompute;
+            if (f->zero_axis >= 0) {
+                digit[f->zero_axis] = zero;
+            }
+            least_ms = fmax(least_ms, above_plain(f, point, point_at(f, point->strategy, digit)));
+        }
+    }
+    return least_ms;
 }
 
 // ZeRO saves memory, and time only as far as its exchanges hide better, which is taken to be a
@@ -408,7 +436,13 @@ static const double sharded_share = 0.9;
 
 static double sharded_least(const finder *f, const sweep_layout *point)
 {
-    const sweep_layout *less = point->more ? plain_of(f, point, false) : NULL;
+    int64_t digit[SWEEP_AXES];
+    if (f->options->wide || point->after == 0) {
+        return 0.0;
+    }
+    sweep_spec_digits(&f->layouts->spec[point->strategy], point->combination, digit);
+    digit[f->zero_axis] = 0;
+    const sweep_layout *less = point_at(f, point->strategy, digit);
     bool fits = less != NULL && less->evaluated && less->trial.status == SWEEP_OK &&
                 less->trial.fits != SP_FITS_TIGHT;
     return fits ? sharded_share * time_of(less) : 0.0;
@@ -417,11 +451,9 @@ static double sharded_least(const finder *f, const sweep_layout *point)
 // No plan of the point is faster, as far as is known or taken to be.
 static double least_of(const finder *f, const sweep_layout *point)
 {
-    const double *least = floor_of(f, point);
-    double ms = least != NULL ? fmax(point->bound_ms, *least) : point->bound_ms;
-    ms = fmax(ms, sharded_least(f, point));
+    double ms = fmax(point->bound_ms, sharded_least(f, point));
     if (f->options->survivors > 0 && !searches(f, point)) {
-        ms = fmax(ms, plain_least(f, point));
+        ms = fmax(ms, fmax(schedule_least(f, point), plain_least(f, point)));
     }
     if (f->survives != NULL && searches(f, point)) {
         int64_t work = work_of(f, point);
@@ -437,7 +469,6 @@ static double least_of(const finder *f, const sweep_layout *point)
 static void take_fastest(finder *f, sweep_layout *const *block, int count)
 {
     for (int i = 0; i < count; i++) {
-        note_floor(f, block[i]);
         if (is_fastest(f, block[i]) && !must_count(f, block[i]) &&
             block[i]->trial.fits != SP_FITS_TIGHT) {
             f->best_ms[block[i]->lacks] = expected_of(block[i]);
@@ -955,8 +986,6 @@ static sp_status find(finder *f, sp_error *err)
     sp_status status = unless_stopped(all, bound_points(f, err), err);
     f->order = sp_calloc((size_t)all->count + 1, sizeof *f->order);
     f->winner = sp_calloc((size_t)all->count + 1, sizeof *f->winner);
-    f->floor_ms = sp_calloc((size_t)(f->works * f->options->strategy_count * ROW_KINDS) + 1,
-                            sizeof *f->floor_ms);
     all->beyond = sp_calloc((size_t)all->count + 1, sizeof *all->beyond);
     all->ranked = sp_calloc((size_t)all->count + 1, sizeof *all->ranked);
     if (status == SP_OK && !all->stopped) {
@@ -1028,7 +1057,6 @@ static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *
     sp_free(f->cheap_ms);
     sp_free(f->cheap_fits);
     sp_free(f->cheap_open);
-    sp_free(f->floor_ms);
     sp_free((void *)f->winner);
     sp_free((void *)f->order);
     sp_batches_fini(&f->batches);

@@ -54,7 +54,7 @@ typedef struct sweep_layout {
     double guess_ms; // by which points are tried, the least first
     sweep_lack lacks;
     bool late; // tried at survivors
-    bool more; // without `wide`: shards more than another does, all else the same, and comes later
+    int after; // it comes after those of less, which recompute or shard less, all else the same
     // Parameters, gradients and optimizer states alone are more than the memory and half of it:
     // out of memory without an evaluation.
     bool too_big;

@@ -555,10 +555,13 @@ TEST(shares_that_are_assumed)
 {
     int of_rows = check_shares(BASE, "packed-tuned", "80");
     int of_searches = check_shares(BASE, "slimpack-symmetric", "80");
+    int of_budgets = check_shares(BASE, "hybrid-cp", "80");
     check_shares(BASE, "packed-tuned", "0.6");
-    assert_true(of_rows > 0 && of_searches > 0);
+    check_shares(BASE, "hybrid-cp", "0.6");
+    assert_true(of_rows > 0 && of_searches > 0 && of_budgets > 0);
     if (test_is_full()) {
         check_shares(UNEVEN, "packed-tuned", "1.4");
+        check_shares(UNEVEN, "hybrid-cp", "1.4");
         check_shares(UNEVEN, "slimpack-symmetric", "1.4");
     }
 }
