@@ -97,7 +97,7 @@ TEST(choices_are_written_and_read_back)
 
 // The choice is the one of the two that the strategy is predicted to run faster, and the step is
 // simulated in the layout that was chosen.
-TEST(the_faster_one_is_chosen)
+TEST_OF_VALUES(the_faster_one_is_chosen)
 {
     for (int i = 0; i < test_draws(CHOSEN); i++) {
         char text[RUN_TEXT];
