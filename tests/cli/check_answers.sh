@@ -162,7 +162,7 @@ for row in $(echo $rows | tr , ' '); do
     expect "time and margin of $row at $layout" "$(awk -v row="$row" '$1 == row {print $2, $5}' text)" \
         "$(LC_ALL=C printf '%.1f %.2f' "$(value simulated.json iteration_ms)" "$(value simulated.json memory_margin_gib)")"
 done
-grep -qE 'left out: (fits tightly|runs with probability)' text || complain "no strategy has a faster layout with more risk: $(cat text)"
+! compares_values || grep -qE 'left out: (fits tightly|runs with probability)' text || complain "no strategy has a faster layout with more risk: $(cat text)"
 
 # Passes that are written by hand exchange keys and values in their own way, also at best layouts.
 "$program" compare uneven.json --strategies packed,slimpack --best-layout --quiet --set memory.limit_gib=8 \

@@ -101,6 +101,8 @@ for kind in packed dynapipe; do
     sed -n 1p reasons1 | grep -q 'fits with' || complain "$kind: the settings are not of the first line"
 done
 
+# Memory curves are the pages' as well (check_report.sh).
+compares_values || exit "$failed"
 # With less and less memory until nothing fits: never faster than with all of it, and within the limit.
 "$program" compare s.json --set memory.limit_gib=200 --memory-curve --strategies packed,slimpack --json >curve.json 2>/dev/null
 expect "status of --memory-curve" 0 "$?"
@@ -123,7 +125,6 @@ tr -d ' \n' <curve.json | sed 's/{"limit_gib":/\n/g' | awk -F'[,:}]' '
     END { if (fits != 0) { print "the curve ends where " fits " fit" } }' >curve.txt
 [ -s curve.txt ] && complain "--memory-curve: $(cat curve.txt)"
 
-compares_values || exit "$failed"
 # More memory is never worse: well before tightly, then by time. What was made for less memory is within that limit.
 # A row that is tight says so, by its margin, which is less than a tenth of the limit.
 samples=64 from=8.268

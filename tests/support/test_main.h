@@ -46,8 +46,8 @@ void test_case_add(test_case *added);
         call;                      \
     }
 
-// TEST_OF_VALUES(name) { ... } is a case that compares values of long runs, whose code other cases run
-// as well: sanitizers, which find no wrong values, leave it out (label `figures`, preset dev).
+// TEST_OF_VALUES(name) { ... } is a case that compares values of long runs, whose code other cases
+// run as well: sanitizers, which find no wrong values, leave it out (label `figures`, preset dev).
 #define TEST_OF_VALUES(case_name) TEST(case_name)
 
 static inline sp_prng prng_seeded(uint64_t seed)
