@@ -225,11 +225,11 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
 // The stated limit holds the sample, for every strategy; one per cent less does not.
 TEST(the_stated_limit_is_enough)
 {
-    int strategies = 0;
-    while (sp_strategy_names[strategies] != NULL) {
-        strategies++;
+    int kinds = 0;
+    while (sp_strategy_names[kinds] != NULL) {
+        kinds++;
     }
-    for (int k = 0; k < strategies; k += test_step()) {
+    for (int k = 0; k < kinds; k += test_step()) {
         bool one_sided = sp_strategy_find(sp_strategy_names[k])->one_sided;
         const setting plain = {one_sided ? "'dp': 2, 'zero': 3" : "'dp': 2, 'pp': 2", "1f1b",
                                "'recompute': 'none'"};
