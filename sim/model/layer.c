@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "sim/base/units.h"
 
@@ -288,7 +289,9 @@ static void adapter_widths(const sp_model *model, const sp_shard *shard,
                            int64_t widths[SP_LAYER_WIDTHS])
 {
     static const sp_layer_place steps[] = {SP_STEP_QKV, SP_STEP_OUTPUT, SP_STEP_FC1, SP_STEP_FC2};
-    for (int i = 0; i < 4; i++) {
+    memset(&widths[SP_WIDTH_LOW_QKV], 0, 4 * sizeof *widths);
+    memset(&widths[SP_WIDTH_DROPPED_QKV], 0, 4 * sizeof *widths);
+    for (int i = 0; sp_model_is_frozen(model) && i < 4; i++) {
         const sp_layer_adapters adapters = sp_layer_adapters_of(model, shard, steps[i]);
         widths[SP_WIDTH_LOW_QKV + i] = adapters.count * adapters.rank;
         widths[SP_WIDTH_DROPPED_QKV + i] = adapters.count * adapters.inputs;
@@ -387,26 +390,43 @@ static bool has_bias(const sp_model *model, sp_layer_place step)
     }
 }
 
+static bool is_linear_of(const sp_model *model, sp_layer_place step)
+{
+    const sp_layer_step *s = &sp_layer_steps[step];
+    return s->kind == SP_LAYER_KIND_LINEAR && sp_layer_has_step(model, s) &&
+           (step != SP_STEP_ROUTER || model->experts > 0);
+}
+
+static void widths_of_one_expert(const sp_model *model, const sp_shard *shard,
+                                 int64_t widths[SP_LAYER_WIDTHS])
+{
+    sp_shard one_expert = *shard;
+    one_expert.active = 1;
+    sp_layer_widths(model, &one_expert, widths);
+}
+
+static sp_layer_linear linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
+                                 const int64_t widths[SP_LAYER_WIDTHS])
+{
+    const sp_layer_step *s = &sp_layer_steps[step];
+    bool is_mlp = step == SP_STEP_FC1 || step == SP_STEP_FC2;
+    return (sp_layer_linear){.inputs = widths[s->inputs],
+                             .outputs = widths[s->outputs],
+                             .weights = is_mlp ? shard->held : 1,
+                             .active = is_mlp ? shard->active : 1,
+                             .of_experts = is_mlp && model->experts > 0,
+                             .bias = has_bias(model, step)};
+}
+
 bool sp_layer_linear_of(const sp_model *model, const sp_shard *shard, sp_layer_place step,
                         sp_layer_linear *linear)
 {
-    const sp_layer_step *s = &sp_layer_steps[step];
-    bool is_router = step == SP_STEP_ROUTER;
-    bool is_mlp = step == SP_STEP_FC1 || step == SP_STEP_FC2;
-    if (s->kind != SP_LAYER_KIND_LINEAR || !sp_layer_has_step(model, s) ||
-        (is_router && model->experts == 0)) {
+    if (!is_linear_of(model, step)) {
         return false;
     }
-    sp_shard one_expert = *shard;
-    one_expert.active = 1;
     int64_t widths[SP_LAYER_WIDTHS];
-    sp_layer_widths(model, &one_expert, widths);
-    *linear = (sp_layer_linear){.inputs = widths[s->inputs],
-                                .outputs = widths[s->outputs],
-                                .weights = is_mlp ? shard->held : 1,
-                                .active = is_mlp ? shard->active : 1,
-                                .of_experts = is_mlp && model->experts > 0,
-                                .bias = has_bias(model, step)};
+    widths_of_one_expert(model, shard, widths);
+    *linear = linear_of(model, shard, step, widths);
     return true;
 }
 
@@ -415,10 +435,14 @@ static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool pro
                           bool experts_alone)
 {
     int64_t total = 0;
+    int64_t widths[SP_LAYER_WIDTHS]; // once for all: prices of steps ask for parameters often
+    widths_of_one_expert(model, shard, widths);
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
-        sp_layer_linear linear;
-        if (sp_layer_linear_of(model, shard, (sp_layer_place)s, &linear) &&
-            (linear.of_experts || !experts_alone) &&
+        if (!is_linear_of(model, (sp_layer_place)s)) {
+            continue;
+        }
+        const sp_layer_linear linear = linear_of(model, shard, (sp_layer_place)s, widths);
+        if ((linear.of_experts || !experts_alone) &&
             (sp_layer_is_product(&sp_layer_steps[s]) || !products_alone)) {
             int64_t bias = linear.bias && !products_alone ? 1 : 0;
             total += linear.weights * linear.outputs * (linear.inputs + bias);
@@ -430,7 +454,7 @@ static int64_t weights_of(const sp_model *model, const sp_shard *shard, bool pro
 static int64_t adapter_parameters(const sp_model *model, const sp_shard *shard)
 {
     int64_t total = 0;
-    for (int s = 0; s < SP_LAYER_STEPS; s++) {
+    for (int s = 0; sp_model_is_frozen(model) && s < SP_LAYER_STEPS; s++) {
         const sp_layer_adapters adapters = sp_layer_adapters_of(model, shard, (sp_layer_place)s);
         total += sp_layer_adapter_parameters(&adapters);
     }

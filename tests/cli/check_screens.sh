@@ -61,7 +61,6 @@ fits 40 decode experiments/decode.json
 fits 40 sweep experiments/sweep_layouts.json --sample 40 -o few.jsonl --pareto iteration_ms,peak_memory_gib
 fits 40 reproduce
 fits 40 reproduce slimpipe_memory zb_v zb_v_speedup dualpipe
-fits 40 validate --published --table h100_nanotron
 fits 40 validate --published --table h100_nanotron --rows
 fits 40 validate --published
 fits 40 run small_plan.json --backend host --steps 20

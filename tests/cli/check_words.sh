@@ -51,7 +51,7 @@ ask traced calibrate --from-trace rank0.json rank1.json --profile h100 -o traced
 ask plan plan s.json -o planned.json
 ask check plan --check plan.json
 ask fit calibrate --from-measurements t.csv --fit fit.json -o mine.json
-ask curve compare s.json --strategies packed,slimpack --memory-curve --set workload.samples_per_batch=4
+ask curve compare small.json --strategies packed,slimpack --memory-curve
 ask several lengths prolong wikipedia
 ask bubbles validate --published --table zb_table5
 ask fits validate --published --table h100_nanotron_fits

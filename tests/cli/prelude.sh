@@ -14,6 +14,11 @@ complain() {
 expect() { # WHAT EXPECTED FOUND
     [ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
 }
+# False under sanitizers (preset dev): they find no wrong values, and take many times as long over long runs
+# that differ from shorter ones in values alone.
+compares_values() {
+    [ "${SP_TEST_SANITIZED:-}" != 1 ]
+}
 # What the pages' examples read, in this folder; the model that is trained on the CPU is a narrower one.
 pages_folder() {
     mkdir build experiments

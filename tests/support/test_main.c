@@ -26,6 +26,11 @@ int test_rounds(int all)
     return test_is_sanitized() ? (all + 3) / 4 : all;
 }
 
+int test_step(void)
+{
+    return test_is_sanitized() ? 4 : 1;
+}
+
 bool test_is_full(void)
 {
     const char *full = getenv("SP_TEST_FULL");

@@ -29,7 +29,7 @@ typedef struct test_case {
 void test_case_add(test_case *added);
 
 // TEST(name) { ... } defines a case and lists it before main() of test_main.c runs. CMake reads the
-// names from lines that begin with TEST( or TEST_CALL(.
+// names from lines that begin with TEST(, TEST_CALL( or TEST_OF_VALUES(.
 #define TEST(case_name)                                                                       \
     static void case_name(void);                                                              \
     __attribute__((constructor)) static void case_name##_is_listed(void)                      \
@@ -45,6 +45,10 @@ void test_case_add(test_case *added);
     {                              \
         call;                      \
     }
+
+// TEST_OF_VALUES(name) { ... } is a case that compares values of long runs, whose code other cases
+// run as well: sanitizers, which find no wrong values, leave it out (label `figures`, preset dev).
+#define TEST_OF_VALUES(case_name) TEST(case_name)
 
 static inline sp_prng prng_seeded(uint64_t seed)
 {
@@ -66,6 +70,8 @@ static inline int prng_below(sp_prng *prng, int bound)
 // How many rounds of random draws a test makes: all, or a quarter of them under a sanitizer, which
 // takes many times as long and finds other faults than wrong values.
 int test_rounds(int all);
+// The step through a table whose rows run the same code on other values: 4 under a sanitizer.
+int test_step(void);
 bool test_is_sanitized(void);
 
 // How many rounds that take long in any build a test makes: an eighth of them, or all in a full

@@ -351,7 +351,7 @@ static double ms_of(const char *strategy, const char *seen, double *bound_ms)
 }
 
 // A window that no sample fills is none; shorter ones take less, down to the bound of each.
-TEST(steps_follow_the_window)
+TEST_OF_VALUES(steps_follow_the_window)
 {
     static const char *const strategies[] = {"packed", "slimpack", "slimpipe", "zeppelin"};
     static const char *const seen[] = {

@@ -150,7 +150,7 @@ TEST(constants_come_back)
     finish(&spec, &outcome);
 }
 
-TEST(noise_shows)
+TEST_OF_VALUES(noise_shows)
 {
     fit_spec spec;
     fit_outcome outcome;
@@ -367,7 +367,7 @@ static void calibrate_with(const char *tables, fit_spec *spec, fit_outcome *outc
 }
 
 // Rows of one model stand in one fold, and every model has a fold of its own or is dealt whole.
-TEST(folds_hold_whole_groups)
+TEST_OF_VALUES(folds_hold_whole_groups)
 {
     static const struct {
         const char *tables;

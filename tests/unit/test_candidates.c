@@ -91,7 +91,7 @@ TEST(tuned_rows)
     assert_in_range(planned, test_draws(50), test_draws(150));
 }
 
-TEST(asymmetric_packs)
+TEST_OF_VALUES(asymmetric_packs)
 {
     sp_prng prng = prng_seeded(101);
     int planned = 0;

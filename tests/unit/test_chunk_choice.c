@@ -97,7 +97,7 @@ TEST(choices_are_written_and_read_back)
 
 // The choice is the one of the two that the strategy is predicted to run faster, and the step is
 // simulated in the layout that was chosen.
-TEST(the_faster_one_is_chosen)
+TEST_OF_VALUES(the_faster_one_is_chosen)
 {
     for (int i = 0; i < test_draws(CHOSEN); i++) {
         char text[RUN_TEXT];
@@ -213,9 +213,9 @@ TEST(layers_that_shares_do_not_divide)
         char text[RUN_TEXT];
         scenario_run r;
         scenario_text(9, "'pp': 4", FEW, others[i], text);
-        assert_int_equal(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT);
-        assert_non_null(strstr(ERR->message[0], "9 layers cannot be split into 4 equal stages "
-                                                "(parallel.stage_layers \"auto\""));
+        must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT,
+                       "9 layers cannot be split into 4 equal stages "
+                       "(parallel.stage_layers \"auto\"");
         run_fini(&r);
         sp_error_clear(ERR);
     }

@@ -366,7 +366,7 @@ TEST_CALL(rounds_of_experts,
     "'" kind "'}, 'parallel': {'stage_layers': %s, " more "}}"
 
 // The best cuts that moving layers one by one found with the simulated step.
-TEST(as_good_as_the_best_cuts_found)
+TEST_OF_VALUES(as_good_as_the_best_cuts_found)
 {
     static const struct {
         const char *format;

@@ -65,7 +65,7 @@ TEST(falls_back_where_memory_is_short)
 }
 
 // Choices are made by short searches: 1 %.
-TEST(no_slower_than_stated_by_hand)
+TEST_OF_VALUES(no_slower_than_stated_by_hand)
 {
     static const char *const stacks[] = {"megatron-core-2024", "megatron-core-2025",
                                          "nanotron-2025"};
@@ -94,7 +94,7 @@ static const char *const long_samples =
     "2000]}";
 
 // Zeppelin brings rings, which SlimPack may choose as well.
-TEST(no_slower_than_zeppelin)
+TEST_OF_VALUES(no_slower_than_zeppelin)
 {
     double zeppelin_ms = outcome_of(long_samples, "", "zeppelin").ms;
     assert_true(outcome_of(long_samples, "", "slimpack").ms < zeppelin_ms);

@@ -48,7 +48,7 @@ static const char *const once_slower[] = {
     "{'model': 'llama-7b', 'cluster': 'a100-8', 'parallel': {'tp': 4, 'pp': 2, 'dp': 16}, "
     "'workload': {'order': 'file', 'lengths': [262144, 1000]}"};
 
-TEST(not_slower_where_it_was)
+TEST_OF_VALUES(not_slower_where_it_was)
 {
     for (int i = 0; i < test_rounds(test_is_full() ? COUNT_OF(once_slower) : 2); i++) {
         assert_true(assert_not_slower(once_slower[i]));
@@ -82,7 +82,7 @@ static const char *draw(sp_prng *prng)
                      model, cluster, recompute, tp, cp, pp, dp, lengths);
 }
 
-TEST(not_slower_than_groups_by_tokens)
+TEST_OF_VALUES(not_slower_than_groups_by_tokens)
 {
     sp_prng prng = prng_seeded(7);
     int compared = 0;
@@ -93,7 +93,7 @@ TEST(not_slower_than_groups_by_tokens)
 }
 
 // Of few samples the model chunks that are chosen are as good as any that could be stated.
-TEST(no_stated_chunks_are_faster)
+TEST_OF_VALUES(no_stated_chunks_are_faster)
 {
     static const struct {
         const char *model, *parallel, *rest;

@@ -195,7 +195,7 @@ TEST(fastest_of_all_layouts)
     check(BASE, "packed-tuned", "80", false, 8, 3);
 }
 
-TEST(of_a_strategy_with_an_order_of_its_own)
+TEST_OF_VALUES(of_a_strategy_with_an_order_of_its_own)
 {
     check(BASE, "slimpack-symmetric", "80", true, 2, 2);
 }
@@ -236,7 +236,7 @@ static bool is_faster(const sweep_layout *a, const sweep_layout *b)
 
 // Several strategies and the whole space: bounds leave out nothing that is the fastest, the ranks
 // are in order, and one thread answers as three do.
-TEST(the_whole_space_of_several_strategies)
+TEST_OF_VALUES(the_whole_space_of_several_strategies)
 {
     static const char *const strategies[] = {"packed", "bytescale", "slimpack"};
     char text[RUN_TEXT] = "";
@@ -327,7 +327,7 @@ static void check_blocks(const char *limit_gib, int shown)
     sweep_layouts_fini(&layouts);
 }
 
-TEST(blocks_of_what_is_fastest)
+TEST_OF_VALUES(blocks_of_what_is_fastest)
 {
     check_blocks("0.5", 3);
     check_blocks("1", 0);
@@ -348,7 +348,7 @@ static bool same_degrees(const sweep_layouts *layouts, const sweep_layout *a, co
 
 // Gaps between the blocks of one strategy say nothing of another: where the bytes of rows fit, a
 // search is tried if there are survivors enough.
-TEST(survivors_whatever_their_blocks)
+TEST_OF_VALUES(survivors_whatever_their_blocks)
 {
     static const char *const strategies[] = {"packed", "slimpack-symmetric"};
     char text[RUN_TEXT] = "";
@@ -464,7 +464,7 @@ static bool runs_by(const sweep_layout *point, const char *list)
 
 // What a stack cannot run is no answer: the answer is that of a search of its own schedules, with
 // and without what is left out, and for any number of threads. What it lacks is told apart.
-TEST(only_what_the_stack_runs)
+TEST_OF_VALUES(only_what_the_stack_runs)
 {
     static const char *const strategies[] = {"packed", "slimpack"};
     static const char *const own[] = {"1f1b", "interleaved"};
@@ -551,7 +551,7 @@ static int check_shares(const char *base, const char *strategy, const char *limi
     return assumed;
 }
 
-TEST(shares_that_are_assumed)
+TEST_OF_VALUES(shares_that_are_assumed)
 {
     int of_rows = check_shares(BASE, "packed-tuned", "80");
     int of_searches = check_shares(BASE, "slimpack-symmetric", "80");
@@ -612,7 +612,7 @@ static double best_of_schedules(const char *text, const char *const *names, int 
 
 // The fastest of several schedules that are stated is the fastest of each alone, in whatever order:
 // without a pipeline, too, none stands for another, as GPipe keeps all micro-batches there.
-TEST(schedules_that_are_stated)
+TEST_OF_VALUES(schedules_that_are_stated)
 {
     static const char *const names[] = {"gpipe", "zb-v", "1f1b", "interleaved", "gpipe"};
     static const char *const limits[] = {"0.3", "0.6", "1"};

@@ -247,7 +247,7 @@ static timed run_limited(const char *begin, const char *kind, int64_t limit)
 // With time enough a plan is the one that is made without a limit, with half of it not far worse,
 // and with little it is there in time. A job of two batches, whose groups take time to connect,
 // chooses by both how it runs them.
-TEST(limits_of_time)
+TEST_OF_VALUES(limits_of_time)
 {
     sp_prng prng = prng_seeded(11);
     for (int i = 0; i < test_rounds(test_draws(8)); i++) {

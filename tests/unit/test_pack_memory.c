@@ -394,7 +394,7 @@ static void put_any(sp_prng *prng, int which, char *text)
 
 // Limits below what each step takes without any, in all layouts and stacks and with packs from a
 // few tokens to some thousands.
-TEST(what_fits_stays_within_any_limit)
+TEST_OF_VALUES(what_fits_stays_within_any_limit)
 {
     sp_prng prng = prng_seeded(157);
     int fitting = 0, rounds = 0;

@@ -98,10 +98,8 @@ TEST(a_stop_ends_the_jobs)
 {
     for (int threads = 1; threads <= 4; threads++) {
         atomic_int runs = 0;
-        sp_error_clear(ERR);
-        assert_int_equal(sp_parallel_for(threads, 1000000, stop_at_third, &runs, ERR),
-                         SP_ERR_STOPPED);
-        assert_string_equal(ERR->message[0], "stopped by a signal");
+        must_fail(sp_parallel_for(threads, 1000000, stop_at_third, &runs, ERR), SP_ERR_STOPPED,
+                  "stopped by a signal");
         assert_int_equal(sp_status_exit(ERR->status), 130);
         assert_true(atomic_load(&runs) < 1000000);
         sp_stop_forget();

@@ -186,8 +186,8 @@ TEST(events_are_taken_out_of_any_document)
         "{\"schema\":\"slimpack/result/1\",\"iteration_ms\":2,\"traceEvents\":[7]}", &input, ERR));
     assert_int_equal(input.kind, REPORT_RESULT);
     drop_input(&input);
-    assert_int_equal(read_text("{\"traceEvents\":[" EVENT ",7]}", &input, ERR), SP_ERR_CONTENT);
-    assert_string_equal(ERR->message[0], "text: traceEvents[1]: expected an object, got 7");
+    must_fail(read_text("{\"traceEvents\":[" EVENT ",7]}", &input, ERR), SP_ERR_CONTENT,
+              "text: traceEvents[1]: expected an object, got 7");
     drop_input(&input);
 }
 

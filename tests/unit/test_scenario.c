@@ -499,9 +499,9 @@ TEST(schedule_change_is_resolved)
     must_read("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}", &s);
     must_succeed(sp_scenario_resolve_layout(&s, ERR));
     s.schedule.kind = SP_SCHEDULE_1F1B;
-    assert_int_equal(sp_scenario_resolve_layout(&s, ERR), SP_ERR_CONTENT);
-    assert_string_equal(ERR->message[0], "scenario.json: schedule.kind: \"1f1b\" runs one chunk "
-                                         "per rank, parallel.chunks_per_rank is 2");
+    must_fail(sp_scenario_resolve_layout(&s, ERR), SP_ERR_CONTENT,
+              "scenario.json: schedule.kind: \"1f1b\" runs one chunk "
+              "per rank, parallel.chunks_per_rank is 2");
     sp_scenario_fini(&s);
 }
 

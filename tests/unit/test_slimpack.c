@@ -228,7 +228,7 @@ static void put_drawn_lengths(sp_prng *prng, char *text)
 
 // Chunks and layers that it chooses are no slower than any number of chunks that is stated: up to
 // what its short searches cannot tell apart.
-TEST(chosen_chunks_are_no_slower)
+TEST_OF_VALUES(chosen_chunks_are_no_slower)
 {
     sp_prng prng = prng_seeded(163);
     double sum = 0.0;
@@ -284,7 +284,7 @@ TEST(samples_stay_whole_where_slices_cost)
 }
 
 // Without a pipeline, long samples take several ranks and short ones one each, as ByteScale has it.
-TEST(without_a_pipeline_no_slower_than_bytescale)
+TEST_OF_VALUES(without_a_pipeline_no_slower_than_bytescale)
 {
     sp_prng prng = prng_seeded(167);
     for (int round = 0; round < test_draws(8); round++) {
@@ -328,7 +328,7 @@ static void no_slower_than_zeppelin(const char *text)
 // Few samples leave ranks uneven that run packs of their own: all ranks run a pack together, each
 // attends to its own samples, as Zeppelin has it; and the exchange is chosen by whole plans. On the
 // first input packs of their own take 3.4 % longer.
-TEST(few_samples_no_slower_than_zeppelin)
+TEST_OF_VALUES(few_samples_no_slower_than_zeppelin)
 {
     no_slower_than_zeppelin(
         "{'model': 'llama-7b', 'cluster': 'h800-8', 'stack': 'megatron-core-2025', 'memory': "
@@ -351,7 +351,7 @@ TEST(few_samples_no_slower_than_zeppelin)
 
 // With little memory, forwards that run again come near the time that recomputation of all layers
 // takes, which needs least.
-TEST(repeats_come_near_full_recompute)
+TEST_OF_VALUES(repeats_come_near_full_recompute)
 {
     static const char *const limits[] = {"16", "20", "24"};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
@@ -371,7 +371,7 @@ TEST(repeats_come_near_full_recompute)
 }
 
 // Where a lossless strategy fits, slimpack fits: the limit is what that one needs.
-TEST(fits_where_others_fit)
+TEST_OF_VALUES(fits_where_others_fit)
 {
     static const char *const others[] = {"packed", "slimpipe", "bytescale", "chunkflow"};
     sp_prng prng = prng_seeded(173);
@@ -395,7 +395,7 @@ TEST(fits_where_others_fit)
 
 // The plans of slimpack are among those of slimpack-zb, which fits where slimpack does, however
 // little memory there is.
-TEST(gradients_apart_fit_where_whole_ones_fit)
+TEST_OF_VALUES(gradients_apart_fit_where_whole_ones_fit)
 {
     static const double shares[] = {0.7, 0.49};
     sp_prng prng = prng_seeded(181);

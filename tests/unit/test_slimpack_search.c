@@ -394,7 +394,7 @@ static double step_of(const char *parallel, const char *lengths, const char *kin
 }
 
 // The first took 1.3 % longer, in chunks that a short look preferred.
-TEST(no_slower_than_symmetric)
+TEST_OF_VALUES(no_slower_than_symmetric)
 {
     static const struct {
         const char *parallel, *lengths;

@@ -57,7 +57,7 @@ static const char *scenario_of(sp_prng *prng, int pp)
     return text;
 }
 
-TEST(no_slower_than_its_parts)
+TEST_OF_VALUES(no_slower_than_its_parts)
 {
     sp_prng prng = prng_seeded(31);
     for (int round = 0; round < test_draws(16); round++) {

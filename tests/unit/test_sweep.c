@@ -460,12 +460,11 @@ TEST(files_that_do_not_fit_are_refused)
     char two[2 * sizeof line];
     snprintf(two, sizeof two, "%s%s", line, line);
     write_text("out.jsonl", two, strlen(two));
-    assert_int_equal(run_sweep("{'base': {'uniform_costs': {'f_ms': 1, 'b_ms': 1}}, 'grid': "
-                               "{'schedule.kind': ['gpipe'], 'parallel.pp': [1], "
-                               "'schedule.microbatches': [8], 'parallel.chunks_per_rank': [1]}}",
-                               "out.jsonl", 2, true, &summary, ERR),
-                     SP_ERR_CONTENT);
-    assert_non_null(strstr(ERR->message[0], "out.jsonl:2: is past the last point"));
+    must_fail_with(run_sweep("{'base': {'uniform_costs': {'f_ms': 1, 'b_ms': 1}}, 'grid': "
+                             "{'schedule.kind': ['gpipe'], 'parallel.pp': [1], "
+                             "'schedule.microbatches': [8], 'parallel.chunks_per_rank': [1]}}",
+                             "out.jsonl", 2, true, &summary, ERR),
+                   SP_ERR_CONTENT, "out.jsonl:2: is past the last point");
     // Without being told to go on, a file that holds something is left alone.
     assert_int_equal(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, &summary, ERR), SP_ERR_IO);
     remove("out.jsonl");
