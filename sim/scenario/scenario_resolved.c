@@ -279,6 +279,8 @@ void sp_scenario_set_stack(sp_scenario *scenario)
     json_t *entry = json_object_get(json_object_get(scenario->resolved, "chosen"), switches[0]);
     if (entry != NULL && scenario->strategy.exchange_chosen) {
         sp_json_put(entry, "searched", json_true());
+    } else if (entry != NULL) {
+        json_object_del(entry, "searched"); // the stack's own again
     }
     scenario->order_resolved = true;
 }

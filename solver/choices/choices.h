@@ -46,6 +46,14 @@ sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err);
 // Chooses the chunks of each pipeline rank where the scenario does not state them (cut_choice.c).
 sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err);
 
+// Where keys and values are exchanged among ranks, and nothing says how (exchange_choice.c).
+bool sp_i_exchange_is_open(const sp_scenario *scenario);
+
+// Takes, where the scenario states neither, the exchange and the chunks in which packs by the rules
+// of other strategies make the plan of the first batch better than it is in those that were chosen;
+// `own` is the exchange of the stack. Nothing where time is limited (rule_choice.c).
+sp_status sp_i_choose_by_rules(sp_scenario *scenario, sp_cp_overlap own, sp_error *err);
+
 // Chooses the layers of parallel.stage_layers "auto", once the strategy's order and chunks are in
 // place: of the cuts by time, or of the strategy's own choice, and of equal shares the cut with
 // which the strategy runs the first batch of the workload fastest. Where time is limited the

@@ -35,7 +35,7 @@ enum { EXCHANGES = 4 };
 static const sp_cp_overlap exchanges[EXCHANGES] = {SP_CP_ATTENTION, SP_CP_A2A_P2P, SP_CP_A2A,
                                                    SP_CP_BLOCKING};
 
-static bool is_open(const sp_scenario *scenario)
+bool sp_i_exchange_is_open(const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
     bool shares = layout->cp > 1 || (layout->dp > 1 && scenario->strategy.dp_merge);
@@ -266,7 +266,7 @@ sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err)
     const double begun_s = sp_clock_s();
     double limit_s =
         CHOOSING * sp_i_time_left_s(scenario->strategy.time_limit_ms, scenario->strategy.spent_s);
-    if (!is_open(scenario) || (limit_s > 0.0 && limit_s < LEAST_S)) {
+    if (!sp_i_exchange_is_open(scenario) || (limit_s > 0.0 && limit_s < LEAST_S)) {
         return SP_OK;
     }
     choice c = {.scenario = scenario, .best = scenario->memory.stack.cp_overlap};

@@ -314,11 +314,15 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
         schedule->slices = scenario->layout.pp;
     }
     sp_status status = sp_scenario_resolve_layout(scenario, err);
+    const sp_cp_overlap own = scenario->memory.stack.cp_overlap;
     if (status == SP_OK && strategy->chooses_chunks) {
         status = sp_i_choose_exchange(scenario, err);
     }
     if (status == SP_OK && strategy->chooses_chunks) {
         status = sp_i_choose_chunks(scenario, err);
+    }
+    if (status == SP_OK && strategy->chooses_chunks) {
+        status = sp_i_choose_by_rules(scenario, own, err);
     }
     return status == SP_OK ? sp_scenario_set_order(scenario, err) : status;
 }

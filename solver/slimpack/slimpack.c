@@ -33,9 +33,51 @@ static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_
 static sp_status try_nested_groups(const sp_strategy_input *input, sp_packing *packing,
                                    sp_packflow_outcome *outcome, sp_error *err);
 
-// Takes the packs that `pack` makes of an input, which may differ from the one that they are judged
-// by, where they are better in the whole step and time is left. *tried is what they come to; it
-// stays as it is where no packs are made. Only fatal errors are returned.
+// With a pipeline the order may leave the margin of any step, where that is better, or as the best
+// so far has it.
+static sp_status judge_packs(const sp_strategy_input *input, bool counts_blocks,
+                             sp_packing *packing, const sp_packflow_outcome *best,
+                             sp_packflow_outcome *tried, sp_error *err)
+{
+    sp_packflow_outcome spared;
+    sp_status status = counts_blocks ? sp_step_judge_blocks(input, packing, best, tried, err)
+                                     : sp_step_judge(input, packing, tried, err);
+    if (status != SP_OK || !tried->tight || input->scenario->layout.pp == 1 ||
+        packing->spare_bytes > 0) {
+        return status;
+    }
+    packing->spare_bytes = sp_whole(SP_MEMORY_TIGHT * (double)input->scenario->memory_limit_bytes);
+    status = sp_step_judge(input, packing, &spared, err);
+    bool fits_well = status == SP_OK && !sp_packflow_is_short(&spared);
+    if (status == SP_OK &&
+        (sp_packflow_is_better(&spared, tried) || (fits_well && !sp_packflow_is_short(best)))) {
+        *tried = spared;
+    } else {
+        packing->spare_bytes = 0;
+    }
+    return status;
+}
+
+// Takes packs of an input that may differ from the one that they are judged by, where they are
+// better in the whole step. *tried is what they come to. Ends the packing or takes it over.
+static sp_status keep_packs(const sp_strategy_input *input, const sp_strategy_input *with,
+                            bool counts_blocks, sp_packing *packing, sp_packing *best,
+                            sp_packflow_outcome *outcome, sp_packflow_outcome *tried, sp_error *err)
+{
+    if (with != input) {
+        packing->row_tokens = with->scenario->strategy.rank_tokens; // a budget that is tried
+    }
+    sp_status status = judge_packs(input, counts_blocks, packing, outcome, tried, err);
+    if (status != SP_OK) {
+        sp_packing_fini(packing);
+        return status;
+    }
+    sp_i_keep_better(best, outcome, packing, tried);
+    return SP_OK;
+}
+
+// Takes the packs that `pack` makes, as keep_packs(), where time is left. *tried stays as it is
+// where no packs are made. Only fatal errors are returned.
 static sp_status try_packs(const sp_strategy_input *input, const sp_strategy_input *with,
                            sp_strategy_pack_function pack, bool counts_blocks, sp_packing *best,
                            sp_packflow_outcome *outcome, sp_packflow_outcome *tried, sp_error *err)
@@ -47,26 +89,21 @@ static sp_status try_packs(const sp_strategy_input *input, const sp_strategy_inp
     }
     sp_error_clear(&own);
     sp_status status = pack(with, &packing, &own);
-    if (status != SP_OK) {
-        return sp_i_only_fatal(status, &own, err);
-    }
-    if (with != input) {
-        packing.row_tokens = with->scenario->strategy.rank_tokens; // a budget that is tried
-    }
-    status = counts_blocks ? sp_step_judge_blocks(input, &packing, outcome, tried, err)
-                           : sp_step_judge(input, &packing, tried, err);
-    if (status != SP_OK) {
-        sp_packing_fini(&packing);
-        return status;
-    }
-    sp_i_keep_better(best, outcome, &packing, tried);
-    return SP_OK;
+    return status == SP_OK
+               ? keep_packs(input, with, counts_blocks, &packing, best, outcome, tried, err)
+               : sp_i_only_fatal(status, &own, err);
 }
 
 static sp_status pack_symmetric_for_all(const sp_strategy_input *input, sp_packing *packing,
                                         sp_error *err)
 {
     return pack_for_all_ranks(input, sp_i_pack_slimpack_symmetric, packing, err);
+}
+
+static sp_status pack_slimpack_for_all(const sp_strategy_input *input, sp_packing *packing,
+                                       sp_error *err)
+{
+    return pack_for_all_ranks(input, sp_i_pack_slimpack, packing, err);
 }
 
 static bool runs_again(const sp_packing *packing)
@@ -117,11 +154,147 @@ static double times_least_work(const sp_strategy_input *input, const sp_packflow
     return (double)outcome->makespan_ns / SP_NS_PER_S / (work_s / layout->dp / layout->pp);
 }
 
+// ---- packs by the rules of other strategies ----
+
+// Each rule takes one packing and one simulated step, little beside a search. Its packs run in the
+// order of PackFlow, mostly as fast as in the schedule of the strategy itself or faster.
+typedef struct rule {
+    sp_strategy_pack_function pack;
+    bool shares; // packs among data-parallel ranks
+} rule;
+
+static const rule rules[] = {{sp_i_pack_kk_flops, false}, {sp_i_pack_dp_balanced, false},
+                             {sp_i_pack_hybrid_dp, true}, {sp_i_pack_te_cp, true},
+                             {sp_i_pack_bytescale, true}, {sp_i_pack_hybrid_cp, true}};
+
+// A step this near to its work at the cheapest rates leaves nothing to gain.
+#define AT_WORK 1.005
+
+// With a part of SlimPack switched off the packs are to show what the others are worth. A strategy
+// of slices is refused models that hand on a state (step.c), whatever its packs.
+static bool may_rule(const sp_strategy_input *input)
+{
+    const sp_strategy_spec *spec = &input->scenario->strategy;
+    return spec->slices && spec->taper && spec->dp_merge && spec->milp && !input->zoned &&
+           !sp_model_has_state(&input->scenario->model);
+}
+
+static double pack_s(const sp_i_work *work, const sp_pack_list *list, const sp_pack *pack,
+                     bool backward)
+{
+    double all_s = backward ? work->backward.pack_s : work->forward.pack_s;
+    for (size_t i = pack->first_slice; i < pack->first_slice + pack->slice_count; i++) {
+        all_s += sp_i_slice_pass_s(work, backward, list->slices[i].begin, list->slices[i].tokens) /
+                 pack->dp_count;
+    }
+    return all_s;
+}
+
+// Of a backward, what others wait for: weight gradients may come later.
+static double backward_share(const sp_strategy_input *input)
+{
+    return input->scenario->schedule.split_backward ? 0.5 : 1.0;
+}
+
+// What the busiest data-parallel rank takes at least, about: its work, and what its last pipeline
+// rank waits for the first forward and its first one after the last backward. Packs are those of
+// forwards alone. Ranks that share packs exchange for nothing.
+static double least_step_s(const sp_strategy_input *input, const sp_i_work *work,
+                           const sp_packing *packing)
+{
+    const sp_layout *layout = &input->scenario->layout;
+    const sp_pack_list *list = &packing->forward;
+    double most_s = 0.0;
+    double *rank_s = sp_calloc(2 * (size_t)layout->dp, sizeof *rank_s);
+    double *fill_s = rank_s + layout->dp;
+    for (size_t k = 0; k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        double forward_s = pack_s(work, list, pack, false);
+        double backward_s = pack_s(work, list, pack, true);
+        double way_s = (layout->pp - 1) * (forward_s + backward_share(input) * backward_s);
+        for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
+            fill_s[d] = rank_s[d] > 0.0 ? fmin(fill_s[d], way_s) : way_s;
+            rank_s[d] += layout->chunks * (forward_s + backward_s);
+        }
+    }
+    for (int d = 0; d < layout->dp; d++) {
+        most_s = fmax(most_s, rank_s[d] + fill_s[d]);
+    }
+    sp_free(rank_s);
+    return most_s;
+}
+
+// What the longest sample takes at least as one pack, on as many ranks as may share it: it goes
+// through all stages forward and backward.
+static double longest_way_s(const sp_strategy_input *input, const sp_i_work *work, bool shares)
+{
+    const sp_layout *layout = &input->scenario->layout;
+    const int64_t tokens = sp_batch_longest(input->batch);
+    const double way_s = sp_i_slice_pass_s(work, false, 0, tokens) +
+                         backward_share(input) * sp_i_slice_pass_s(work, true, 0, tokens);
+    return way_s * sp_layout_vstages(layout) / (shares ? layout->dp : 1);
+}
+
+static bool is_in_reach(const sp_packflow_outcome *outcome, double least_s)
+{
+    return sp_packflow_is_short(outcome) || SP_NS_PER_S * least_s < (double)outcome->makespan_ns;
+}
+
+static sp_status try_rule(const sp_strategy_input *input, const sp_i_work *work, const rule *by,
+                          sp_packing *best, sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_error own;
+    sp_packing packing;
+    sp_packflow_outcome tried;
+    sp_error_clear(&own);
+    sp_status status = by->pack(input, &packing, &own);
+    if (status != SP_OK) {
+        return sp_i_only_fatal(status, &own, err);
+    }
+    if (!is_in_reach(outcome, least_step_s(input, work, &packing))) {
+        sp_packing_fini(&packing);
+        return SP_OK;
+    }
+    return keep_packs(input, input, true, &packing, best, outcome, &tried, err);
+}
+
+// At the rates of the longest sample, which are the best.
+static sp_status try_rules(const sp_strategy_input *input, sp_packing *best,
+                           sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_i_work work;
+    if (!may_rule(input)) {
+        return SP_OK;
+    }
+    sp_status status = sp_i_work_measure(
+        input->cost, sp_larger(sp_batch_longest(input->batch), SP_I_TYPICAL_TOKENS), &work, err);
+    for (size_t i = 0; status == SP_OK && i < sizeof rules / sizeof *rules; i++) {
+        bool differs = !rules[i].shares || input->scenario->layout.dp > 1;
+        bool gains = sp_packflow_is_short(outcome) || times_least_work(input, outcome) > AT_WORK;
+        if (differs && gains &&
+            is_in_reach(outcome, longest_way_s(input, &work, rules[i].shares)) &&
+            !sp_i_is_late(input->scenario, input->deadline_s)) {
+            status = try_rule(input, &work, &rules[i], best, outcome, err);
+        }
+    }
+    return status;
+}
+
+sp_status sp_i_best_rule(const sp_strategy_input *input, sp_packflow_outcome *outcome,
+                         sp_error *err)
+{
+    sp_packing best;
+    sp_packing_init(&best, input->batch, input->scenario->layout.dp);
+    sp_status status = try_rules(input, &best, outcome, err);
+    sp_packing_fini(&best);
+    return status;
+}
+
 // A rank holds least of a pack that all ranks share, few samples and some long ones mostly leave
 // ranks uneven that run packs of their own, and ranks that meet in every layer (ZeRO 3) wait least
 // for each other in such packs. With a pipeline blocks are not counted, and a tight step may fit
 // well.
-static sp_status try_all_ranks(const sp_strategy_input *input, sp_packing *packing,
+static sp_status try_all_ranks(const sp_strategy_input *input, bool asymmetric, sp_packing *packing,
                                sp_packflow_outcome *outcome, sp_error *err)
 {
     bool is_short = outcome->lacking_bytes > 0 || runs_again(packing) ||
@@ -138,7 +311,8 @@ static sp_status try_all_ranks(const sp_strategy_input *input, sp_packing *packi
         return status;
     }
     sp_packflow_outcome tried;
-    status = try_packs(input, input, pack_symmetric_for_all, true, packing, outcome, &tried, err);
+    status = try_packs(input, input, asymmetric ? pack_slimpack_for_all : pack_symmetric_for_all,
+                       true, packing, outcome, &tried, err);
     return status == SP_OK
                ? try_packs(input, input, sp_i_pack_zeppelin, true, packing, outcome, &tried, err)
                : status;
@@ -158,7 +332,10 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
     if (status == SP_OK) {
         status = try_nested_groups(input, packing, &outcome, err);
         if (status == SP_OK) {
-            status = try_all_ranks(input, packing, &outcome, err);
+            status = try_rules(input, packing, &outcome, err);
+        }
+        if (status == SP_OK) {
+            status = try_all_ranks(input, asymmetric, packing, &outcome, err);
         }
         if (status != SP_OK) {
             sp_packing_fini(packing);
@@ -260,7 +437,10 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
         status = try_whole(input, options, packing, &outcome, err);
     }
     if (status == SP_OK) {
-        status = try_all_ranks(input, packing, &outcome, err);
+        status = try_rules(input, packing, &outcome, err);
+    }
+    if (status == SP_OK) {
+        status = try_all_ranks(input, true, packing, &outcome, err);
     }
     if (status != SP_OK) {
         sp_packing_fini(packing);
@@ -275,12 +455,6 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 //
 // Packs of all data-parallel ranks together (slimpack.c), slimpack's and zeppelin's are simulated,
 // and the fastest are taken.
-
-static sp_status pack_slimpack_for_all(const sp_strategy_input *input, sp_packing *packing,
-                                       sp_error *err)
-{
-    return pack_for_all_ranks(input, sp_i_pack_slimpack, packing, err);
-}
 
 // Shares of the time and work that are left, for slimpack and for packs of all ranks.
 #define ALONE 0.45

@@ -416,6 +416,11 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
 void sp_i_keep_better(sp_packing *best, sp_packflow_outcome *outcome, sp_packing *tried,
                       const sp_packflow_outcome *judged);
 
+// Packs by the rules of other strategies, which search nothing, in this order, exchange and cut:
+// what the best of them comes to, where that is better than *outcome.
+sp_status sp_i_best_rule(const sp_strategy_input *input, sp_packflow_outcome *outcome,
+                         sp_error *err);
+
 // Nested groups of ranks need that there is no pipeline.
 bool sp_i_may_nest(const sp_scenario *scenario);
 

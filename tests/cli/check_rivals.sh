@@ -27,6 +27,14 @@ not_beaten() { # FILE SETTING...
     awk -v own="$own" -v rival="$rival" 'BEGIN { exit !(own > 0 && own <= rival) }' ||
         complain "$file: $own ms, by $* $rival ms"
 }
+alone_not_beaten() { # FILE SETTING...: slimpack alone, by more than 1 %
+    local file=$1 rival own
+    shift
+    rival=$(step_ms "$file" "$@")
+    own=$(step_ms "$file" strategy.kind=slimpack)
+    awk -v own="$own" -v rival="$rival" 'BEGIN { exit !(own > 0 && own <= 1.01 * rival) }' ||
+        complain "$file: slimpack $own ms, by $* $rival ms"
+}
 split_not_beaten() { # FILE: gradients apart hold more, which is no reason to be slower
     local whole split
     whole=$(step_ms "$1" strategy.kind=slimpack)
@@ -47,4 +55,11 @@ not_beaten one_of_256k strategy.kind=zeppelin
 not_beaten far_from_work strategy.kind=slimpack-zones
 # 24 samples of 16K to 50K tokens without recompute: with gradients apart few packs fit at a time.
 split_not_beaten split_holds_more
+# 83 samples of up to 4K tokens on 16 stages: the exchange that is fastest in one chunk is not in two.
+not_beaten short_on_16_stages strategy.kind=kk-flops schedule.kind=zb-v parallel.chunks_per_rank=2
+# 13 samples of up to 15K tokens on 16 stages and 2 ranks: packs of all ranks with their own backward.
+alone_not_beaten few_of_16k strategy.kind=slimpack-zones
+# 586 samples of 67K to 258K tokens on 4 stages: whole ones in one chunk hide more of what is exchanged.
+alone_not_beaten all_long strategy.kind=te-cp schedule.kind=1f1b
+alone_not_beaten all_long strategy.kind=hybrid-dp schedule.kind=1f1b
 exit "$failed"
