@@ -609,7 +609,7 @@ static const char *const examples[] = {
     "slimpack calibrate --from-measurements runs.csv --fit fit.json -o mine.json --bootstrap 0",
     "slimpack calibrate --from-measurements job.json --log train.log --fit fit.json -o mine.json",
     "slimpack calibrate --backend host -o host.json",
-    "slimpack calibrate --measured h200.measured.json -o profiles",
+    "slimpack calibrate --measured h200.measured.json -o mine",
     "slimpack calibrate --from-trace rank0.json.gz rank1.json.gz --profile h100 -o mine.json",
     NULL,
 };

@@ -70,7 +70,8 @@ static inline int prng_below(sp_prng *prng, int bound)
 // How many rounds of random draws a test makes: all, or a quarter of them under a sanitizer, which
 // takes many times as long and finds other faults than wrong values.
 int test_rounds(int all);
-// The step through a table whose rows run the same code on other values: 4 under a sanitizer.
+// The step through a table each of whose rows runs code that others run, too, on other values: 4
+// under a sanitizer.
 int test_step(void);
 bool test_is_sanitized(void);
 

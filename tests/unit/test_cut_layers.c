@@ -123,8 +123,8 @@ static double least_of_cuts(const unlike *u, const allowance *small, int s, int 
 }
 
 // Dense layers in front and routed ones behind, or kinds in any order; few ranks, of one chunk.
-// The shares of ranks with two chunks are no ranges: theirs are moved layer by layer, and mostly
-// the least (249 of these 300).
+// The shares of ranks with two chunks are no ranges: theirs are moved layer by layer, which mostly
+// finds the least.
 static void level_unlike(int chunks, double most_over)
 {
     sp_prng prng = prng_seeded(31);
@@ -166,7 +166,7 @@ static void level_unlike(int chunks, double most_over)
     }
     print_message("%d of 300 the least, %.3f times it at most\n", found, worst);
     assert_true(worst <= most_over);
-    assert_true(chunks > 1 || found == 300);
+    assert_true(found >= (chunks > 1 ? 225 : 300));
 }
 
 TEST_CALL(unlike_layers_have_the_least_largest_load, level_unlike(1, 1.0 + 1e-9))

@@ -42,16 +42,13 @@ TEST(equal_biases_and_all_experts)
     }
 }
 
-static double drawn_normal(sp_prng *prng)
+static double normal(sp_prng *prng)
 {
-    double sum = -6.0; // of twelve uniform numbers: mean 0, variance 1, and no tails that matter
-    for (int i = 0; i < 12; i++) {
-        sum += sp_prng_uniform(prng);
-    }
-    return sum;
+    double radius = sqrt(-2.0 * log(1.0 - sp_prng_uniform(prng)));
+    return radius * cos(6.283185307179586 * sp_prng_uniform(prng));
 }
 
-// Tokens drawn one by one. Sums of twelve are not quite normal, hence the margin beyond chance.
+// Tokens drawn one by one.
 TEST(drawn_tokens_choose_alike)
 {
     enum { MOST = 16, TOKENS = 40000 };
@@ -63,12 +60,12 @@ TEST(drawn_tokens_choose_alike)
         int experts = 4 + (int)prng_below(&prng, MOST - 3);
         int active = 1 + (int)prng_below(&prng, 4);
         for (int e = 0; e < experts; e++) {
-            bias[e] = 0.5 * drawn_normal(&prng);
+            bias[e] = 0.5 * normal(&prng);
         }
         for (int t = 0; t < TOKENS; t++) {
             double logit[MOST];
             for (int e = 0; e < experts; e++) {
-                logit[e] = bias[e] + drawn_normal(&prng);
+                logit[e] = bias[e] + normal(&prng);
             }
             for (int k = 0; k < active; k++) {
                 int best = 0;
@@ -106,12 +103,6 @@ static sp_expert_load *load_of(forced *f, int experts, int active, int ranks, do
     f->layout = (sp_layout){LAYOUT(1, 1, 1, ranks, 1), .ep = ranks, .etp = 1};
     f->stage = (sp_stage){.layers = 1};
     return sp_expert_load_new(&f->model, &f->layout, &f->stage);
-}
-
-static double normal(sp_prng *prng)
-{
-    double radius = sqrt(-2.0 * log(1.0 - sp_prng_uniform(prng)));
-    return radius * cos(6.283185307179586 * sp_prng_uniform(prng));
 }
 
 // Rows of the fullest rank over the mean, of one call in which every token is drawn.

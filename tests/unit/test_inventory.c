@@ -331,8 +331,6 @@ TEST(experts_share_the_tokens)
                  6.0 * (double)(sp_model_layer_parameters(&model) - 2 * 4096), 1e-12);
 }
 
-// fp16 traffic of Megatron-LM's fused scale, mask and softmax and its dropout, per score: 9 B
-// forward, 11 B backward.
 static sp_inventory routed_layer(const sp_layout *layout, const sp_stack *stack, sp_pass pass)
 {
     const sp_model model = builtin("mixtral-8x7b");
@@ -344,7 +342,8 @@ static sp_inventory routed_layer(const sp_layout *layout, const sp_stack *stack,
 
 // Megatron-LM's own counts: 72 kernels, 31 fused, 17 with a flex dispatcher besides, whose rows are
 // not counted apart. Half of the kernels read and write fp32 of each expert for each token of the
-// rank's; a forward that runs again has them again, a weight gradient and a dense layer none.
+// rank's, and a quarter of them has a backward: both are assumed (sim/model/inventory.c). A forward
+// that runs again has them again, a weight gradient and a dense layer none.
 TEST(a_router_runs_the_kernels_of_its_stack)
 {
     static const struct {
@@ -387,6 +386,8 @@ TEST(a_router_runs_the_kernels_of_its_stack)
     }
 }
 
+// fp16 traffic of Megatron-LM's fused scale, mask and softmax and its dropout, per score: 9 B
+// forward, 11 B backward.
 TEST(unfused_attention_moves_the_scores)
 {
     sp_model model = builtin("gpt-18.4b");

@@ -229,13 +229,16 @@ TEST(the_stated_limit_is_enough)
     while (sp_strategy_names[kinds] != NULL) {
         kinds++;
     }
-    for (int k = 0; k < kinds; k += test_step()) {
+    for (int k = 0; k < kinds; k++) {
         bool one_sided = sp_strategy_find(sp_strategy_names[k])->one_sided;
         const setting plain = {one_sided ? "'dp': 2, 'zero': 3" : "'dp': 2, 'pp': 2", "1f1b",
                                "'recompute': 'none'"};
         char first[SP_WARNING_TEXT], again[SP_WARNING_TEXT];
         assert_true(is_oom_at(sp_strategy_names[k], &plain, 0.1, ALONE, first));
         assert_non_null(strstr(first, "sample 0 of 9000 tokens"));
+        if (test_is_sanitized()) {
+            continue; // the same code again, with other limits
+        }
         double need = figure_after(first, "alone needs ");
         if (is_oom_at(sp_strategy_names[k], &plain, need, ALONE, again)) {
             fail_msg("%s: %s, then %s", sp_strategy_names[k], first, again);
