@@ -388,16 +388,6 @@ static void begin_rows(point_rows *rows, const sweep_summary *summary)
     cli_table_begin(&rows->table, columns, NULL, 0);
 }
 
-// As many digits as the lines of the file keep.
-static void put_number(cli_table *table, double value)
-{
-    char text[CELL] = "";
-    if (isfinite(value)) {
-        snprintf(text, sizeof text, "%.10g", value);
-    }
-    cli_text_cell(table, text);
-}
-
 static void put_row(point_rows *rows, int64_t combination, const sweep_trial *trial)
 {
     int64_t digit[SWEEP_AXES];
@@ -412,18 +402,18 @@ static void put_row(point_rows *rows, int64_t combination, const sweep_trial *tr
     }
     cli_text_cell(table, sweep_status_names[trial->status]);
     for (int d = 0; d < SWEEP_DEGREES; d++) {
-        put_number(table, trial->degree[d] > 0 ? trial->degree[d] : (double)NAN);
+        cli_number_cell(table, "%.10g", trial->degree[d] > 0 ? trial->degree[d] : (double)NAN);
     }
     cli_text_cell(table, trial->strategy);
     cli_text_cell(table, trial->schedule);
     for (int c = 0; c < SWEEP_CHOICES; c++) {
-        put_number(table, trial->choice[c]);
+        cli_number_cell(table, "%.10g", trial->choice[c]);
     }
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
-        put_number(table, trial->figure[f]);
+        cli_number_cell(table, "%.10g", trial->figure[f]);
     }
     cli_text_cell(table, trial->fits == SP_FITS_NONE ? "" : sp_fits_names[trial->fits]);
-    put_number(table, trial->median_error);
+    cli_number_cell(table, "%.10g", trial->median_error);
     cli_text_cell(table, trial->reason);
     cli_row_end(table);
 }
