@@ -154,18 +154,14 @@ static json_t *zero_stages(const sp_scenario *scenario)
     return list;
 }
 
-// Those of every model come first, then what this one has beyond.
+// That a model of this kind can have, the least first.
 static json_t *recomputations(const sp_model *model)
 {
-    static const sp_model plain = {0};
     json_t *names = json_array();
-    for (int own = 0; own <= 1; own++) {
-        for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
-            bool is_own = sp_recompute_lacks((sp_recompute)m, &plain) != NULL;
-            if (sp_recompute_is_tried((sp_recompute)m) && is_own == (own == 1) &&
-                sp_recompute_lacks((sp_recompute)m, model) == NULL) {
-                json_array_append_new(names, json_string(sp_recompute_names[m]));
-            }
+    for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+        if (sp_recompute_is_tried((sp_recompute)m) &&
+            sp_recompute_lacks((sp_recompute)m, model) == NULL) {
+            json_array_append_new(names, json_string(sp_recompute_names[m]));
         }
     }
     return names;

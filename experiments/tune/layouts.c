@@ -241,12 +241,17 @@ static int by_promise(const void *a, const void *b)
     return p->guess_ms != q->guess_ms ? (p->guess_ms > q->guess_ms ? 1 : -1) : (p > q) - (p < q);
 }
 
+// Without what it waits for the allocator, which other points of less memory may not have.
+static double unstalled_ms(const sweep_layout *point)
+{
+    const sweep_trial *d = &point->trial;
+    return sweep_whole_ms(d) * (1.0 - d->stall_ms / d->figure[SWEEP_ITERATION_MS]);
+}
+
 // Blocks that are not counted yet may fit, and then it does not wait for the allocator.
 static double time_of(const sweep_layout *point)
 {
-    const sweep_trial *d = &point->trial;
-    double unknown_ms = point->counted ? 0.0 : d->stall_ms;
-    return sweep_whole_ms(d) * (1.0 - unknown_ms / d->figure[SWEEP_ITERATION_MS]);
+    return point->counted ? sweep_whole_ms(&point->trial) : unstalled_ms(point);
 }
 
 // With the risk of running out of memory, by what is known of it.
@@ -390,9 +395,9 @@ static double schedule_least(const finder *f, const sweep_layout *point)
     for (digit[kind] = 0; digit[kind] < spec->axes[kind].count; digit[kind]++) {
         for (digit[chunks] = 0; digit[chunks] < spec->axes[chunks].count; digit[chunks]++) {
             const sweep_layout *other = point_at(f, point->strategy, digit);
-            if (other != NULL && other->evaluated && isfinite(sweep_whole_ms(&other->trial))) {
+            if (other != NULL && other->evaluated && isfinite(unstalled_ms(other))) {
                 double busy = 1.0 - other->trial.figure[SWEEP_BUBBLE_RATIO];
-                least_ms = fmin(least_ms, schedule_share * busy * sweep_whole_ms(&other->trial));
+                least_ms = fmin(least_ms, schedule_share * busy * unstalled_ms(other));
             }
         }
     }
@@ -406,7 +411,7 @@ static double above_plain(const finder *f, const sweep_layout *point, const swee
     if (plain == NULL || !(plain->left_out || plain->evaluated)) {
         return 0.0;
     }
-    double plain_ms = plain->left_out ? plain->bound_ms : time_of(plain);
+    double plain_ms = plain->left_out ? plain->bound_ms : unstalled_ms(plain);
     double more_ms = work_bound_of(f, point) - work_bound_of(f, plain);
     return isfinite(plain_ms) ? plain_share * plain_ms + work_share * more_ms : 0.0;
 }

@@ -54,7 +54,9 @@ typedef struct sweep_layout {
     double guess_ms; // by which points are tried, the least first
     sweep_lack lacks;
     bool late; // tried at survivors
-    int after; // it comes after those of less, which recompute or shard less, all else the same
+    // Among budgets of tokens: by how much is sharded, then by how much runs again, least first;
+    // rows come before all of them.
+    int after;
     // Parameters, gradients and optimizer states alone are more than the memory and half of it:
     // out of memory without an evaluation.
     bool too_big;
