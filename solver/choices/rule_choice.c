@@ -175,8 +175,8 @@ sp_status sp_i_choose_by_rules(sp_scenario *scenario, sp_cp_overlap own, sp_erro
     const way *taken = NULL;
     first.batches = 1;
     list_ways(&c, own);
-    if (scenario->layout.pp == 1 || scenario->strategy.time_limit_ms > 0 || c.count == 0 ||
-        is_over(&c)) {
+    if (scenario->layout.pp == 1 || scenario->strategy.time_limit_ms > 0 ||
+        scenario->strategy.effort_percent > 0 || c.count == 0 || is_over(&c)) {
         return SP_OK;
     }
     sp_error_clear(&none);

@@ -170,13 +170,14 @@ static const rule rules[] = {{sp_i_pack_kk_flops, false}, {sp_i_pack_dp_balanced
 // A step this near to its work at the cheapest rates leaves nothing to gain.
 #define AT_WORK 1.005
 
+// A search with a part of its effort is a first look, which rules would make half as dear again.
 // With a part of SlimPack switched off the packs are to show what the others are worth. A strategy
 // of slices is refused models that hand on a state (step.c), whatever its packs.
 static bool may_rule(const sp_strategy_input *input)
 {
     const sp_strategy_spec *spec = &input->scenario->strategy;
-    return spec->slices && spec->taper && spec->dp_merge && spec->milp && !input->zoned &&
-           !sp_model_has_state(&input->scenario->model);
+    return spec->effort_percent == 0 && spec->slices && spec->taper && spec->dp_merge &&
+           spec->milp && !input->zoned && !sp_model_has_state(&input->scenario->model);
 }
 
 static double pack_s(const sp_i_work *work, const sp_pack_list *list, const sp_pack *pack,
