@@ -337,7 +337,7 @@ sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
 
 // ---- other programs ----
 
-enum { CLI_NOT_STARTED = 127 };
+enum { CLI_NOT_PREPARED = 126, CLI_NOT_STARTED = 127 };
 
 // A process that works in `folder`, one at a time. What it says is kept there, but for its output
 // where that is shown.
@@ -349,7 +349,8 @@ typedef struct cli_child {
 } cli_child;
 
 typedef struct cli_ended {
-    int exit_status; // negative: ended by a signal or the limit; CLI_NOT_STARTED: no such program
+    int exit_status; // negative: ended by a signal or the limit; CLI_NOT_PREPARED: its
+                     // folder or outputs cannot be used; CLI_NOT_STARTED: no such program
     bool late;
     double seconds;
     char said[SP_ERROR_TEXT]; // its error, or its last line, or how it was ended

@@ -429,10 +429,11 @@ static bool says_what_backend_measures(const calibrate_args *args)
 
 static int measure_traces(const calibrate_args *args, const cli_operands *operands)
 {
-    if (args->backend != NULL || says_what_backend_measures(args) || says_what_is_fitted(args)) {
+    if (args->backend != NULL || args->measured != NULL || says_what_backend_measures(args) ||
+        says_what_is_fitted(args)) {
         return cli_usage_error(&cli_cmd_calibrate,
-                               "--from-trace takes no tables and no logs, and nothing of --fit or "
-                               "--backend: of the options --profile and -o alone");
+                               "--from-trace takes no tables and no logs, and nothing of --fit, "
+                               "--backend or --measured: of the options --profile and -o alone");
     }
     if (args->base == NULL) {
         return cli_usage_error(&cli_cmd_calibrate,

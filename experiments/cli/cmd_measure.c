@@ -49,6 +49,7 @@ typedef struct kit {
     double begin_s;
     int missing;  // parts that are not there
     int left_out; // of --part
+    bool *met;    // [texts of --part]: a part has it
 } kit;
 
 static double left_s(const kit *k)
@@ -119,27 +120,42 @@ static sp_status end_part(kit *k, const sp_measured_part *part, const part_comma
     return sp_measurement_write(k->measurement, k->args->output, err);
 }
 
-// Has the part's name, or one of the words of its command, one of the texts of --part?
-static bool is_wanted(const kit *k, const part_command *command)
+// Has the part's name, or one of the words of its command, one of the texts of --part? Notes which.
+static bool is_wanted(kit *k, const part_command *command)
 {
     const cli_list *parts = &k->args->parts;
     bool wanted = parts->count == 0;
-    for (int p = 0; p < parts->count && !wanted; p++) {
-        wanted = strstr(command->name, parts->items[p]) != NULL;
-        for (int w = 1; command->argv[w] != NULL && !wanted; w++) {
-            wanted = strstr(command->argv[w], parts->items[p]) != NULL;
+    for (int p = 0; p < parts->count; p++) {
+        bool has = strstr(command->name, parts->items[p]) != NULL;
+        for (int w = 1; command->argv[w] != NULL && !has; w++) {
+            has = strstr(command->argv[w], parts->items[p]) != NULL;
         }
+        k->met[p] = k->met[p] || has;
+        wanted = wanted || has;
     }
     return wanted;
+}
+
+static sp_status refuse_parts(const kit *k, sp_error *err)
+{
+    const cli_list *parts = &k->args->parts;
+    for (int p = 0; p < parts->count; p++) {
+        if (!k->met[p]) {
+            return sp_error_set(err, SP_ERR_USAGE,
+                                "--part: no part has '%s' in its name or command", parts->items[p]);
+        }
+    }
+    return SP_OK;
 }
 
 static sp_status run_part(kit *k, const part_command *command, sp_error *err)
 {
     sp_measured_part part = {.name = command->name, .quick = command->quick};
+    bool wanted = is_wanted(k, command);
     if (sp_measurement_has(k->measurement, command->name, command->quick)) {
         return SP_OK;
     }
-    if (!is_wanted(k, command)) {
+    if (!wanted) {
         k->left_out++;
         return SP_OK;
     }
@@ -457,7 +473,10 @@ static int run(const void *given, const cli_operands *operands)
     bool made = status == SP_OK;
     status = status == SP_OK ? hold(k.work, &err) : status;
     status = status == SP_OK ? prepare(&k, set, &err) : status;
+    k.met = sp_calloc((size_t)args->parts.count + 1, sizeof *k.met);
     status = status == SP_OK ? measure_all(&k, &err) : status;
+    status = status == SP_OK ? refuse_parts(&k, &err) : status;
+    sp_free(k.met);
     int exit_status = status == SP_OK ? compare(&k, &err) : cli_fail(&err);
     if (made) {
         sp_work_folder_remove(k.work);

@@ -575,9 +575,17 @@ static void add_other_work(const tuning *t, sp_warnings *warnings)
     sp_scenario own = {0};
     const sp_model *model = &t->scenario.model;
     const sp_workload_spec *workload = &t->scenario.workload;
+    sp_error err = {0};
     json_t *document = json_deep_copy(t->of_file);
-    if (document != NULL &&
-        sp_scenario_from_json(document, "current", NULL, 0, &own, NULL) == SP_OK) {
+    if (document == NULL) {
+        return;
+    }
+    if (sp_scenario_from_json(document, "current", NULL, 0, &own, &err) != SP_OK) {
+        sp_warnings_add(warnings,
+                        "whether the file's steps are of the same work is not known, only its "
+                        "layout is taken: %s",
+                        err.message[0]);
+    } else {
         char number[2][CLI_SHORT_NUMBER];
         double tokens = tokens_of_step(&own.workload);
         double asked = tokens_of_step(workload);

@@ -36,7 +36,7 @@ static void begin_child(const cli_child *child, pid_t parent)
     }
     if (said < 0 || (!child->shown && dup2(said, STDOUT_FILENO) < 0) ||
         dup2(said, STDERR_FILENO) < 0) {
-        _exit(EXIT_FAILURE);
+        _exit(CLI_NOT_PREPARED);
     }
     if (child->program == NULL) {
         execv("/proc/self/exe", child->argv);
@@ -101,7 +101,7 @@ cli_ended cli_run_child(const cli_child *child)
     atomic_store(&running, 0);
     e.seconds = sp_clock_s() - begin_s;
     if (ended < 0) {
-        snprintf(e.said, sizeof e.said, "cannot begin: %s", strerror(errno));
+        snprintf(e.said, sizeof e.said, "cannot begin or be waited for: %s", strerror(errno));
     } else if (e.late) {
         snprintf(e.said, sizeof e.said, "ended after %.0f s", e.seconds);
     } else if (WIFEXITED(status)) {

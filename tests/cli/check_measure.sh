@@ -50,6 +50,9 @@ measure set.json -o parts.json --part calibrate --part 'virtual'
 expect "parts that were named" "host 01-packed " "$(parts ok)"
 grep -q 'parts that --part leaves out: 1' said || complain "no word of what was left out"
 expect "rows of parts that were named" 1 "$(grep -c ' exact$' table)"
+"$program" measure set.json -o parts.json --backend host --minutes 1 --steps 2 --part virtual --part walls >table 2>said
+expect "status of a part that there is not" 2 "$?"
+grep -q "no part has 'walls'" said || complain "a part that there is not: $(head -n 1 said)"
 measure set.json -o parts.json --part 02-on
 expect "the part that was left" "02-on-the-wall " "$(parts ok)"
 # A quick calibration is repeated where there is time for a whole one; a part that failed runs again.
