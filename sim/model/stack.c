@@ -87,7 +87,8 @@ static const sp_setting stack_rows[] = {
      .is_written = states_router, .fallback = NAMED,
      .text = "Small kernels by which a router chooses the experts of tokens and counts their rows "
              "in a forward, beside its product: 72 of Megatron-LM, 31 with moe_router_fusion, of "
-             "which flex dispatchers (deepep, hybridep) save 14; 0: none are counted."},
+             "which flex dispatchers (deepep, hybridep) save 14; above 31 also two top-k by "
+             "PyTorch; 0: none are counted."},
     STACK_SWITCH(unfused_norms,
                  "Norms are separate element-wise kernels in fp32, which keep input and result in it."),
     STACK_SWITCH(fused_softmax_limited,
