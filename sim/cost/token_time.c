@@ -183,8 +183,8 @@ static double op_s(const sp_op_timer *timer, const sp_op *op, double local_token
             per_token = 0.5 * timer->profile->loss_bytes_per_logit * op->logits_per_token;
         }
         return op->repeat *
-                   sp_time_memory(timer, per_token * local_tokens + op->bytes_fixed, op->kernels) +
-               op->top_ks_per_token * local_tokens * TOP_K_S;
+               (sp_time_memory(timer, per_token * local_tokens + op->bytes_fixed, op->kernels) +
+                op->top_ks_per_token * local_tokens * TOP_K_S);
     }
     return 0.0;
 }
