@@ -476,6 +476,7 @@ static bool hides_reduction(const sp_cost_model *cost)
 
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs)
 {
+    const sp_stack *stack = &cost->memory.stack;
     const sp_layout *layout = cost->layout;
     int chunks = layout->chunks;
     const replicas of = replicas_of(cost);
@@ -503,8 +504,11 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
             }
             parameters = with_chunk;
         }
-        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, &of, parameters, counts,
-                                               count_matrices(cost, stages, chunks));
+        double matrices = stack->host_overlap && stack->offload_states > 0.0
+                              ? count_matrices(cost, stages, chunks)
+                              : 0.0;
+        costs->ranks[r].epilogue =
+            epilogue_of(cost, &of_replicas, &of, parameters, counts, matrices);
         if (costs->buckets != NULL) {
             costs->ranks[r].epilogue.grad_reduce_ns = 0;
             costs->ranks[r].epilogue.reduce_bytes = 0.0;
@@ -539,9 +543,16 @@ static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, 
             count += (double)(sp_stage_count(&stages[i], cost->model, k) * of_layer);
         }
     }
-    for (int i = 0; i < n && !sp_model_is_frozen(cost->model); i++) {
-        count += (stages[i].embedding ? 1.0 : 0.0) +
-                 (stages[i].head && !cost->model->tied_embeddings ? 1.0 : 0.0);
+    bool embedding = false;
+    bool head = false;
+    for (int i = 0; i < n; i++) {
+        embedding = embedding || stages[i].embedding;
+        head = head || stages[i].head;
+    }
+    if (!sp_model_is_frozen(cost->model)) {
+        // A tied table is there once where a rank has both, as in sp_footprint_parameters.
+        count += embedding;
+        count += head && !(cost->model->tied_embeddings && embedding);
     }
     return count;
 }
