@@ -560,7 +560,8 @@ static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, 
 // The host's share of a step: gradients to the host (a seconds), Adam on its CPUs (b), weights in
 // bf16 back (c); one after the other a + b + c. With host_overlap these are three machines that n
 // equal pieces, the matrices, pass in turn: (a + b + c) / n for the first, and the slowest
-// machine's max(a, b, c) / n for each of the others.
+// machine's max(a, b, c) / n for each of the others. Assumed: of the copies of pieces only the
+// first has its latency, the others wait behind one another.
 static double host_step_s(const sp_cost_model *cost, double stepped, double bytes, double matrices)
 {
     const sp_cluster *cluster = cost->cluster;
@@ -578,9 +579,9 @@ static double host_step_s(const sp_cost_model *cost, double stepped, double byte
         return latency_s + copies_s + adam_s;
     }
     double pieces = fmax(1.0, floor(stack->offload_states * matrices));
-    double gradients_s =
-        copies_s * sp_stack_gradient_bytes(stack) / (sp_stack_gradient_bytes(stack) + 2.0);
-    double slowest_s = fmax(adam_s, fmax(gradients_s, copies_s - gradients_s));
+    double gradients_s = sp_stack_gradient_bytes(stack) * weights / cluster->host_link_bytes_per_s;
+    double back_s = BYTES_BF16 * weights / cluster->host_link_bytes_per_s;
+    double slowest_s = fmax(adam_s, fmax(gradients_s, back_s));
     return latency_s + (copies_s + adam_s) / pieces + slowest_s * (pieces - 1.0) / pieces;
 }
 
