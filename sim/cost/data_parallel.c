@@ -93,7 +93,8 @@ static held all_parameters(const sp_cost_model *cost, const sp_model *model, con
         experts = (double)sp_footprint_expert_parameters(model, cost->layout, stages, n);
     }
     held of = {all - experts, experts, 0.0, 0.0};
-    if (sp_precision_is_fp8(&cost->memory.stack.precision)) {
+    if (sp_precision_is_fp8(&cost->memory.stack.precision) ||
+        model->frozen_weights != SP_FROZEN_BF16) {
         bool dispatches = sp_layout_dispatches(cost->layout);
         double products =
             (double)sp_footprint_product_weights(model, cost->layout, stages, n, false);
@@ -101,8 +102,6 @@ static held all_parameters(const sp_cost_model *cost, const sp_model *model, con
             dispatches ? (double)sp_footprint_product_weights(model, cost->layout, stages, n, true)
                        : 0.0;
         of.products = products - of.expert_products;
-    } else if (model->frozen_weights != SP_FROZEN_BF16) {
-        of.products = (double)sp_footprint_product_weights(model, cost->layout, stages, n, false);
     }
     return of;
 }
@@ -153,7 +152,7 @@ static double all_of(held parameters)
 static double gathered_bytes(const sp_cost_model *cost, double parameters, double products)
 {
     double gathered = cost->model->frozen_weights != SP_FROZEN_BF16
-                          ? 0.5
+                          ? 1.0 / SP_4BIT_WEIGHTS_OF_BYTE
                           : sp_fp8_gathered_bytes(&cost->memory.stack.precision);
     double saved = BYTES_BF16 - gathered;
     return parameters * BYTES_BF16 - products * saved;
