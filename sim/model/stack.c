@@ -647,6 +647,12 @@ bool sp_stack_has_blocks(const sp_stack *stack)
     return stack->cp_overlap == SP_CP_BLOCKS || stack->cp_overlap == SP_CP_TASKS;
 }
 
+void sp_stack_without_training(sp_stack *stack)
+{
+    stack->loss_chunks = 0;
+    stack->router_kernels = 0;
+}
+
 int64_t sp_stack_block_tokens(const sp_stack *stack)
 {
     return stack->cp_block_tokens > 0 ? stack->cp_block_tokens : 4096;
