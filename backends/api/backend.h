@@ -63,7 +63,7 @@ typedef enum sp_capability {
         SP_CAPABILITIES
 } sp_capability;
 
-// Every device runs what computes nothing again: a bit that nobody asks for.
+// No capability: its bit lies above all others and SP_CAN_EVERYTHING takes it away.
 enum { SP_CAP_RECOMPUTE_NONE = SP_CAPABILITIES };
 
 // The bit of one, as in SP_CAN(SPLIT_BACKWARD) | SP_CAN(OFFLOAD), and all bits.

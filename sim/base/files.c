@@ -290,13 +290,23 @@ void sp_output_use_standard(int descriptor)
 // Names of unfinished files and of folders, for a signal handler.
 static _Atomic(char *) parts[MOST_PARTS];
 
-static void note_part(char *part)
+// False: all places are taken, and a signal will leave it.
+static bool note_part(char *part)
 {
     for (int i = 0; i < MOST_PARTS; i++) {
         char *none = NULL;
         if (atomic_compare_exchange_strong(&parts[i], &none, part)) {
-            return;
+            return true;
         }
+    }
+    return false;
+}
+
+static void note_folder(const char *folder)
+{
+    char *kept = sp_strdup(folder);
+    if (!note_part(kept)) {
+        sp_free(kept);
     }
 }
 
@@ -344,12 +354,10 @@ void sp_outputs_abandon(void)
 
 sp_status sp_folder_make(const char *folder, sp_error *err)
 {
-    char *kept = sp_strdup(folder);
     if (mkdir(folder, 0700) != 0) {
-        sp_free(kept);
         return failed(folder, errno, err);
     }
-    note_part(kept);
+    note_folder(folder);
     return SP_OK;
 }
 
@@ -364,7 +372,7 @@ sp_status sp_folder_make_temporary(char *folder, size_t bytes, sp_error *err)
     if (mkdtemp(folder) == NULL) {
         return failed(folder, errno, err);
     }
-    note_part(sp_strdup(folder));
+    note_folder(folder);
     return SP_OK;
 }
 
@@ -428,7 +436,7 @@ static int open_part(sp_output *out)
         snprintf(out->part + folder, PART_NAME, ".slimpack-%ld-%d.part", (long)getpid(),
                  atomic_fetch_add(&latest, 1));
         if (tries == 0) {
-            note_part(out->part); // before it is there, or a signal in between would leave it
+            (void)note_part(out->part); // before it is there, or a signal in between would leave it
         }
         descriptor = open(out->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (descriptor < 0 && errno != EEXIST) {

@@ -93,7 +93,8 @@ static held all_parameters(const sp_cost_model *cost, const sp_model *model, con
         experts = (double)sp_footprint_expert_parameters(model, cost->layout, stages, n);
     }
     held of = {all - experts, experts, 0.0, 0.0};
-    if (sp_precision_is_fp8(&cost->memory.stack.precision)) {
+    if (sp_precision_is_fp8(&cost->memory.stack.precision) ||
+        model->frozen_weights != SP_FROZEN_BF16) {
         bool dispatches = sp_layout_dispatches(cost->layout);
         double products =
             (double)sp_footprint_product_weights(model, cost->layout, stages, n, false);
@@ -101,8 +102,6 @@ static held all_parameters(const sp_cost_model *cost, const sp_model *model, con
             dispatches ? (double)sp_footprint_product_weights(model, cost->layout, stages, n, true)
                        : 0.0;
         of.products = products - of.expert_products;
-    } else if (model->frozen_weights != SP_FROZEN_BF16) {
-        of.products = (double)sp_footprint_product_weights(model, cost->layout, stages, n, false);
     }
     return of;
 }
@@ -153,7 +152,7 @@ static double all_of(held parameters)
 static double gathered_bytes(const sp_cost_model *cost, double parameters, double products)
 {
     double gathered = cost->model->frozen_weights != SP_FROZEN_BF16
-                          ? 0.5
+                          ? 1.0 / SP_4BIT_WEIGHTS_OF_BYTE
                           : sp_fp8_gathered_bytes(&cost->memory.stack.precision);
     double saved = BYTES_BF16 - gathered;
     return parameters * BYTES_BF16 - products * saved;
@@ -476,6 +475,7 @@ static bool hides_reduction(const sp_cost_model *cost)
 
 void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs)
 {
+    const sp_stack *stack = &cost->memory.stack;
     const sp_layout *layout = cost->layout;
     int chunks = layout->chunks;
     const replicas of = replicas_of(cost);
@@ -503,8 +503,11 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
             }
             parameters = with_chunk;
         }
-        costs->ranks[r].epilogue = epilogue_of(cost, &of_replicas, &of, parameters, counts,
-                                               count_matrices(cost, stages, chunks));
+        double matrices = stack->host_overlap && stack->offload_states > 0.0
+                              ? count_matrices(cost, stages, chunks)
+                              : 0.0;
+        costs->ranks[r].epilogue =
+            epilogue_of(cost, &of_replicas, &of, parameters, counts, matrices);
         if (costs->buckets != NULL) {
             costs->ranks[r].epilogue.grad_reduce_ns = 0;
             costs->ranks[r].epilogue.reduce_bytes = 0.0;
@@ -539,9 +542,16 @@ static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, 
             count += (double)(sp_stage_count(&stages[i], cost->model, k) * of_layer);
         }
     }
-    for (int i = 0; i < n && !sp_model_is_frozen(cost->model); i++) {
-        count += (stages[i].embedding ? 1.0 : 0.0) +
-                 (stages[i].head && !cost->model->tied_embeddings ? 1.0 : 0.0);
+    bool embedding = false;
+    bool head = false;
+    for (int i = 0; i < n; i++) {
+        embedding = embedding || stages[i].embedding;
+        head = head || stages[i].head;
+    }
+    if (!sp_model_is_frozen(cost->model)) {
+        // A tied table is there once where a rank has both, as in sp_footprint_parameters.
+        count += embedding;
+        count += head && !(cost->model->tied_embeddings && embedding);
     }
     return count;
 }
@@ -549,7 +559,8 @@ static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, 
 // The host's share of a step: gradients to the host (a seconds), Adam on its CPUs (b), weights in
 // bf16 back (c); one after the other a + b + c. With host_overlap these are three machines that n
 // equal pieces, the matrices, pass in turn: (a + b + c) / n for the first, and the slowest
-// machine's max(a, b, c) / n for each of the others.
+// machine's max(a, b, c) / n for each of the others. Assumed: of the copies of pieces only the
+// first has its latency, the others wait behind one another.
 static double host_step_s(const sp_cost_model *cost, double stepped, double bytes, double matrices)
 {
     const sp_cluster *cluster = cost->cluster;
@@ -567,9 +578,9 @@ static double host_step_s(const sp_cost_model *cost, double stepped, double byte
         return latency_s + copies_s + adam_s;
     }
     double pieces = fmax(1.0, floor(stack->offload_states * matrices));
-    double gradients_s =
-        copies_s * sp_stack_gradient_bytes(stack) / (sp_stack_gradient_bytes(stack) + 2.0);
-    double slowest_s = fmax(adam_s, fmax(gradients_s, copies_s - gradients_s));
+    double gradients_s = sp_stack_gradient_bytes(stack) * weights / cluster->host_link_bytes_per_s;
+    double back_s = BYTES_BF16 * weights / cluster->host_link_bytes_per_s;
+    double slowest_s = fmax(adam_s, fmax(gradients_s, back_s));
     return latency_s + (copies_s + adam_s) / pieces + slowest_s * (pieces - 1.0) / pieces;
 }
 

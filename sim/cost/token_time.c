@@ -166,9 +166,9 @@ static double least_compute_s(const sp_op_timer *timer, const sp_op *op)
     return op->repeat * sp_time_memory(timer, op->bytes_per_token, 0);
 }
 
-// PyTorch's top-k takes a block for each token, whatever the number of experts: 66 to 79 us for
-// 4096 tokens of 256 scores on H800 (at::native::sbtopk::gatherTopK in deepseek-ai/profile-data,
-// train.json).
+// Of PyTorch's top-k: 66 to 79 us for 4096 tokens of 256 scores on H800
+// (at::native::sbtopk::gatherTopK in deepseek-ai/profile-data, train.json). Assumed: as long for
+// other counts of experts and on other GPUs, since a block is taken for each token.
 #define TOP_K_S (70.5e-6 / 4096.0)
 
 // Seconds of an operator other than a collective.
@@ -183,8 +183,8 @@ static double op_s(const sp_op_timer *timer, const sp_op *op, double local_token
             per_token = 0.5 * timer->profile->loss_bytes_per_logit * op->logits_per_token;
         }
         return op->repeat *
-                   sp_time_memory(timer, per_token * local_tokens + op->bytes_fixed, op->kernels) +
-               op->top_ks_per_token * local_tokens * TOP_K_S;
+               (sp_time_memory(timer, per_token * local_tokens + op->bytes_fixed, op->kernels) +
+                op->top_ks_per_token * local_tokens * TOP_K_S);
     }
     return 0.0;
 }

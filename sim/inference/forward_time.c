@@ -20,9 +20,7 @@ void sp_forward_pricer_init(sp_forward_pricer *pricer, const sp_profile *profile
                                   .stack = *stack,
                                   .model = *model,
                                   .layout = *layout};
-    // Text that is generated has no loss, and kernels of its own that choose experts.
-    pricer->stack.loss_chunks = 0;
-    pricer->stack.router_kernels = 0;
+    sp_stack_without_training(&pricer->stack);
     // Sums of all ranks are one collective; to split rows of so few tokens gains nothing.
     pricer->layout.sequence_parallel = false;
     pricer->tp = sp_cluster_group(cluster, &pricer->layout, SP_DIM_TP);

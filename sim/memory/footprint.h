@@ -74,12 +74,11 @@ int64_t sp_footprint_gathered(const sp_model *model, const sp_layout *layout,
 
 // Parameters, gradients and optimizer states of a rank that holds `stages[0..n)`: 2 B per parameter
 // (bf16; of FP8 products also their copies, or these alone, of frozen ones in 4 bits less:
-// precision.h), and of those that are
-// trained 4 B per gradient (fp32; 2 where the stack adds up in bf16, 2 more where it keeps
-// buckets), 12 B optimizer (fp32 master, two moments; fewer where the stack says so); ZeRO 1
-// divides the optimizer, 2 also the gradients, 3 also the parameters by dp*cp, those of experts by
-// the ranks that hold the same ones. Also the stack's persistent work spaces. What
-// stack.offload_states takes to the host counts there (SP_MEM_OFFLOADED).
+// precision.h), and of those that are trained 4 B per gradient (fp32; 2 where the stack adds up in
+// bf16, 2 more where it keeps buckets), 12 B optimizer (fp32 master, two moments; fewer where the
+// stack says so); ZeRO 1 divides the optimizer, 2 also the gradients, 3 also the parameters by
+// dp*cp, those of experts by the ranks that hold the same ones. Also the stack's persistent work
+// spaces. What stack.offload_states takes to the host counts there (SP_MEM_OFFLOADED).
 void sp_footprint_states(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                          const sp_stage *stages, int n, sp_bytes *bytes);
 

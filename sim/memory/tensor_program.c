@@ -514,10 +514,12 @@ static void run_chunk(program_builder *b, int32_t input, int32_t table)
 {
     int64_t rows = sp_ceil_div(b->logits, b->loss_chunks);
     int64_t exact = b->fused_loss ? 0 : rows * FP32 / BF16;
-    int32_t tensors[] = {input, table, gathered(b, "logits of a chunk", rows),
-                         exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR,
-                         b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact)
-                                          : SP_NO_TENSOR};
+    // One after the other: where the allocator puts them follows from their order.
+    int32_t logits = gathered(b, "logits of a chunk", rows);
+    int32_t softmax = exact > 0 ? allocate(b, "softmax of a chunk", exact) : SP_NO_TENSOR;
+    int32_t copied =
+        b->copied_logits ? allocate(b, "logits of a chunk in fp32", exact) : SP_NO_TENSOR;
+    const int32_t tensors[] = {input, table, logits, softmax, copied};
     for (size_t t = 0; t < sizeof tensors / sizeof tensors[0]; t++) {
         free_tensor(b, tensors[t]);
     }

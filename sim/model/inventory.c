@@ -535,8 +535,9 @@ static void choose_experts(builder *b, sp_pass pass)
     double tokens = 1.0 / b->shard.norm_split;
     double matrices = 0.5 * kernels * 2.0 * FP32 * (double)b->shard.experts;
     sp_op *op = memory(b, "choice of experts", tokens * matrices, kernels);
-    op->top_ks_per_token =
-        pass == SP_PASS_F && forward > SP_FUSED_ROUTER_KERNELS ? 2.0 * tokens : 0.0;
+    op->top_ks_per_token = pass == SP_PASS_F && b->stack->router_kernels > SP_FUSED_ROUTER_KERNELS
+                               ? 2.0 * tokens
+                               : 0.0;
 }
 
 // Rows are copied to their experts and the weighted outputs are added up: each way one read and one

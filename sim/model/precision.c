@@ -104,7 +104,7 @@ int sp_fp8_expert_rows(const sp_step_precision *precision)
 
 int64_t sp_4bit_packed_bytes(int64_t weights)
 {
-    return sp_ceil_div(weights, 2);
+    return sp_ceil_div(weights, SP_4BIT_WEIGHTS_OF_BYTE);
 }
 
 int64_t sp_4bit_scale_bytes(sp_frozen_weights frozen, int64_t weights)
@@ -123,7 +123,7 @@ double sp_4bit_turned_back_bytes(sp_frozen_weights frozen)
     double of_scale = frozen == SP_FROZEN_4BIT_DOUBLE
                           ? 1.0 + (double)FP32 / NESTED_BLOCK + FP32 + 2.0 * FP32
                           : 0.0;
-    return 0.5 + BF16 + (FP32 + of_scale) / FROZEN_BLOCK;
+    return 1.0 / SP_4BIT_WEIGHTS_OF_BYTE + BF16 + (FP32 + of_scale) / FROZEN_BLOCK;
 }
 
 int sp_4bit_kernels(sp_frozen_weights frozen)

@@ -100,6 +100,8 @@ typedef enum sp_frozen_weights {
 
 extern const char *const sp_frozen_weight_names[]; // in the order of the enum, NULL
 
+enum { SP_4BIT_WEIGHTS_OF_BYTE = 2 };
+
 // Bytes of so many weights of one tensor in 4 bits, and of its scales: of one tensor, and of that
 // of scales of scales, 0 without.
 int64_t sp_4bit_packed_bytes(int64_t weights);

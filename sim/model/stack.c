@@ -87,7 +87,8 @@ static const sp_setting stack_rows[] = {
      .is_written = states_router, .fallback = NAMED,
      .text = "Small kernels by which a router chooses the experts of tokens and counts their rows "
              "in a forward, beside its product: 72 of Megatron-LM, 31 with moe_router_fusion, of "
-             "which flex dispatchers (deepep, hybridep) save 14; 0: none are counted."},
+             "which flex dispatchers (deepep, hybridep) save 14; above 31 also two top-k by "
+             "PyTorch; 0: none are counted."},
     STACK_SWITCH(unfused_norms,
                  "Norms are separate element-wise kernels in fp32, which keep input and result in it."),
     STACK_SWITCH(fused_softmax_limited,
@@ -644,6 +645,12 @@ bool sp_stack_builtin(const char *name, sp_stack *stack)
 bool sp_stack_has_blocks(const sp_stack *stack)
 {
     return stack->cp_overlap == SP_CP_BLOCKS || stack->cp_overlap == SP_CP_TASKS;
+}
+
+void sp_stack_without_training(sp_stack *stack)
+{
+    stack->loss_chunks = 0;
+    stack->router_kernels = 0;
 }
 
 int64_t sp_stack_block_tokens(const sp_stack *stack)

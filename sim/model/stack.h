@@ -201,6 +201,10 @@ typedef struct sp_stack {
     double offload_states;
 } sp_stack;
 
+// For prompts and text that is generated: they have no loss, and kernels of their own that choose
+// experts.
+void sp_stack_without_training(sp_stack *stack);
+
 int64_t sp_stack_block_tokens(const sp_stack *stack);
 
 // Whether attention runs in blocks on any rank: SP_CP_BLOCKS, SP_CP_TASKS.

@@ -156,9 +156,7 @@ static sp_status run_init(run *r, const sp_scenario *scenario, const sp_batch *b
     if (status == SP_OK) {
         make_plan(r);
         sp_memory_options memory = scenario->memory;
-        // Prompts have no loss, and kernels of their own that choose experts.
-        memory.stack.loss_chunks = 0;
-        memory.stack.router_kernels = 0;
+        sp_stack_without_training(&memory.stack);
         status = sp_cost_model_init(&r->cost, &scenario->model, &r->layout, &scenario->cluster,
                                     &scenario->profile, memory, scenario->source, err);
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/units.h"
+#include "sim/model/layer.h"
 #include "sim/model/parameter_list.h"
 
 // Smaller tensors stay.
@@ -298,27 +299,49 @@ static int64_t elements_of(const sp_layout *layout, const sp_parameter_list *lis
     return elements;
 }
 
+// The weights of a product in 4 bits: a list of parameters has one of several modules, each of
+// which is packed for itself; scales are not split.
+static void take_packed(sp_i_unit_memory *memory, const sp_model *model, const sp_layout *layout,
+                        const sp_stage *stage, const sp_parameter *parameter)
+{
+    sp_model space;
+    int kind = sp_model_kind_of(model, stage->first + parameter->layer);
+    const sp_model *alike = sp_model_of_kind(model, kind, &space);
+    const sp_shard shard = sp_shard_of(alike, layout);
+    int64_t ranks = layout->zero >= 3 ? shares(layout, buffer_of(layout, parameter)) : 1;
+    sp_layer_frozen of = {.tensors = 0};
+    for (int s = 0; s < SP_LAYER_STEPS && of.tensors == 0; s++) {
+        if (sp_layer_steps[s].weight == parameter->kind) {
+            of = sp_layer_frozen_of(alike, &shard, (sp_layer_place)s);
+        }
+    }
+    for (int t = 0; t < of.tensors; t++) {
+        sp_i_take(memory, sp_ceil_div(sp_4bit_packed_bytes(of.weights[t]), ranks));
+        sp_i_take(memory, sp_4bit_scale_bytes(model->frozen_weights, of.weights[t]));
+        sp_i_take(memory, sp_4bit_nested_bytes(model->frozen_weights, of.weights[t]));
+    }
+}
+
 // Parameters one by one, then the chunk's gradient buffers (of those that are trained), padded to
 // equal shares.
 static void allocate_chunk(sp_i_unit_memory *memory, const sp_model *model, const sp_layout *layout,
-                           const sp_stack *stack, const sp_parameter_list *list)
+                           const sp_stage *stage, const sp_stack *stack,
+                           const sp_parameter_list *list)
 {
     int64_t number = (int64_t)sp_stack_gradient_bytes(stack);
     for (size_t i = 0; i < list->count; i++) {
         int64_t elements = list->items[i].elements;
         bool fp8 = sp_precision_is_fp8(&stack->precision) &&
                    sp_layer_is_product_weight(list->items[i].kind);
-        bool packed = model->frozen_weights != SP_FROZEN_BF16 &&
-                      sp_layer_is_product_weight(list->items[i].kind);
-        int64_t bytes = fp8      ? sp_fp8_weight_bytes(&stack->precision, elements)
-                        : packed ? sp_4bit_packed_bytes(elements)
-                                 : sp_mul_bytes(BF16, elements);
+        if (model->frozen_weights != SP_FROZEN_BF16 &&
+            sp_layer_is_product_weight(list->items[i].kind)) {
+            take_packed(memory, model, layout, stage, &list->items[i]);
+            continue;
+        }
+        int64_t bytes =
+            fp8 ? sp_fp8_weight_bytes(&stack->precision, elements) : sp_mul_bytes(BF16, elements);
         int64_t ranks = shares(layout, buffer_of(layout, &list->items[i]));
         sp_i_take(memory, layout->zero >= 3 ? sp_ceil_div(bytes, ranks) : bytes);
-        if (packed) {
-            sp_i_take(memory, sp_4bit_scale_bytes(model->frozen_weights, elements));
-            sp_i_take(memory, sp_4bit_nested_bytes(model->frozen_weights, elements));
-        }
     }
     for (int b = COMMON; b < BUFFERS; b++) {
         int64_t ranks = shares(layout, b);
@@ -385,7 +408,7 @@ void sp_i_allocate_states(sp_i_unit_memory *memory, const sp_model *model, const
     for (int c = 0; memory->status == SP_OK && c < layout->chunks; c++) {
         sp_parameter_list list = {0};
         sp_parameter_list_add(model, layout, &stages[c], embedded, &list);
-        allocate_chunk(memory, model, layout, stack, &list);
+        allocate_chunk(memory, model, layout, &stages[c], stack, &list);
         sp_parameter_list_fini(&list);
     }
     if (!stack->no_master_weights) {

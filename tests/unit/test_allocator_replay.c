@@ -1,6 +1,7 @@
 // The allocator's view of a step: where blocks cannot differ from tensors it is the plain sum of
 // the tensors, counted here a second time.
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/memory/saved_tensors.h"
 #include "sim/memory/tensor_program.h"
 #include "sim/schedule/schedule.h"
@@ -598,4 +599,55 @@ TEST(results_that_say_why_not)
     assert_true(json_is_null(json_object_get(json, "peak_memory_allocator_gib")));
     json_decref(json);
     sp_result_fini(&result);
+}
+
+static int64_t blocks_of(int64_t bytes)
+{
+    return sp_ceil_div(bytes, 512) * 512;
+}
+
+static int64_t allocated_states(const sp_model *model, const sp_layout *layout)
+{
+    const sp_stage all = {.layers = model->layers, .embedding = true, .head = true};
+    const sp_i_pieces none = {0};
+    const sp_i_largest largest = {.tokens = 128, .pairs = 0};
+    const sp_stack stack = {.name = "ours"};
+    sp_i_unit_memory memory = {.blocks = sp_block_allocator_new(0), .err = ERR};
+    sp_i_allocate_states(&memory, model, layout, &all, &none, &stack, &largest);
+    must_succeed(memory.status);
+    int64_t bytes = sp_block_allocator_allocated(memory.blocks);
+    sp_block_allocator_free(memory.blocks);
+    return bytes;
+}
+
+// Queries, keys, values, gate and up are modules of their own, each packed with scales of its own
+// (and scales of those), which every rank has whole; in bf16 they lie as two weights. Blocks are
+// of whole 512 B, and all of these too small to be left whole.
+TEST(frozen_weights_are_packed_by_module)
+{
+    enum { H = 136, KV = 68, F = 200, LAYERS_HERE = 3 };
+    static const int64_t modules[] = {H * H, H * KV, H * KV, H * H, H * F, H * F, H * F};
+    static const int64_t fused[] = {H * (H + 2 * KV), H * H, H * 2 * F, H * F};
+    for (int zero = 0; zero <= 3; zero += 3) {
+        const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = zero};
+        int64_t ranks = zero == 3 ? 4 : 1;
+        sp_model model = {LLAMA_SHAPE(LAYERS_HERE, H, F, 4, 2, 512)};
+        model.lora_rank = 8;
+        model.lora_targets = SP_LORA_ALL_LINEAR;
+        int64_t in_bf16 = allocated_states(&model, &layout);
+        for (size_t m = 0; m < COUNT_OF(fused); m++) {
+            in_bf16 -= LAYERS_HERE * blocks_of(sp_ceil_div(2 * fused[m], ranks));
+        }
+        for (int twice = 0; twice <= 1; twice++) {
+            int64_t packed = 0;
+            for (size_t m = 0; m < COUNT_OF(modules); m++) {
+                int64_t scales = sp_ceil_div(modules[m], 64);
+                packed += blocks_of(sp_ceil_div(modules[m] / 2, ranks)) +
+                          blocks_of(twice != 0 ? scales : 4 * scales) +
+                          (twice != 0 ? blocks_of(4 * sp_ceil_div(scales, 256)) : 0);
+            }
+            model.frozen_weights = twice != 0 ? SP_FROZEN_4BIT_DOUBLE : SP_FROZEN_4BIT;
+            assert_int_equal(allocated_states(&model, &layout), in_bf16 + LAYERS_HERE * packed);
+        }
+    }
 }

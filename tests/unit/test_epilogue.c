@@ -121,6 +121,42 @@ TEST(host_steps_overlap_by_matrices)
     }
 }
 
+// A tied table is one matrix of a rank that has embedding and head, and one of each of two ranks
+// that have one of them.
+TEST(a_tied_table_is_a_matrix_of_each_rank_that_holds_it)
+{
+    for (int tied = 0; tied <= 1; tied++) {
+        for (int pp = 1; pp <= 2; pp++) {
+            priced_step step;
+            priced_case c = replicated(0);
+            c.model.tied_embeddings = tied != 0;
+            c.layout.pp = pp;
+            c.memory.stack.offload_states = 1.0;
+            c.memory.stack.host_overlap = true;
+            c.host_link_bytes_per_s = 5e8;
+            priced_step_run(&c, &step);
+            double layers = c.model.layers / (double)pp;
+            double table = (double)(c.model.vocab * c.model.hidden);
+            double all = (double)sp_model_parameters(&c.model);
+            // Of the last norm there is one, which the last rank has.
+            double norm = (double)sp_model_norm_parameters(&c.model);
+            double of_layers = (all - norm - (tied != 0 ? 1.0 : 2.0) * table) / pp;
+            double tables = pp > 1 || tied != 0 ? 1.0 : 2.0;
+            for (int r = 0; r < pp; r++) {
+                double weights = of_layers + tables * table + (r == pp - 1 ? norm : 0.0);
+                int pieces = (int)(4.0 * layers + tables);
+                const double of_piece_s[3] = {
+                    weights * BYTES_FP32 / c.host_link_bytes_per_s / pieces,
+                    weights * 30.0 / (120e9 / (4.0 * pp)) / pieces,
+                    weights * BYTES_BF16 / c.host_link_bytes_per_s / pieces};
+                assert_within((double)step.costs.ranks[r].epilogue.optimizer_ns,
+                              1e9 * flow_shop_s(of_piece_s, pieces), 2.0);
+            }
+            priced_step_fini(&step);
+        }
+    }
+}
+
 // States split over two neighbours of four ranks: their shares are added up over the other pair,
 // and nothing is gathered beyond the two. A group of all is no group.
 TEST(groups_of_shards)

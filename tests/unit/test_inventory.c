@@ -353,6 +353,7 @@ TEST(a_router_runs_the_kernels_of_its_stack)
         double top_ks;
     } cases[] = {{72, SP_DISPATCH_ALLTOALL, 72, 2.0},
                  {72, SP_DISPATCH_HYBRIDEP, 58, 2.0},
+                 {40, SP_DISPATCH_HYBRIDEP, 26, 2.0},
                  {31, SP_DISPATCH_ALLGATHER, 31, 0.0},
                  {31, SP_DISPATCH_DEEPEP, 17, 0.0}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
