@@ -452,37 +452,46 @@ static bool is_more_level(level a, level b)
     return a.most * AS_MUCH < b.most || (a.most <= b.most && a.squares * AS_MUCH < b.squares);
 }
 
-static bool ranks_fit(const leveller *l)
+static int unfit_ranks(const leveller *l)
 {
-    bool fit = true;
-    for (int r = 0; fit && l->fits != NULL && r < l->layout->pp; r++) {
-        fit = l->fits(l->context, r, l->stage_layers);
+    int count = 0;
+    for (int r = 0; l->fits != NULL && r < l->layout->pp; r++) {
+        count += !l->fits(l->context, r, l->stage_layers);
     }
-    return fit;
+    return count;
 }
 
-// Layers between the two stages move along.
+// Layers between the two stages move along. The start knows nothing of memory: as long as moves let
+// more ranks fit there are no others, and none later lets fewer fit.
 static void move_layers(const leveller *l)
 {
     int vstages = sp_layout_vstages(l->layout);
     level best = level_of(l);
+    int unfit = unfit_ranks(l);
+    bool levels = unfit == 0;
     int since = 0;
     for (int i = 0; since < vstages * vstages; i = (i + 1) % (vstages * vstages)) {
         int *from = &l->stage_layers[i / vstages];
         int *to = &l->stage_layers[i % vstages];
         since++;
-        if (from == to || *from == 0) {
-            continue;
+        if (from != to && *from > 0) {
+            --*from;
+            ++*to;
+            level moved = level_of(l);
+            bool more = levels && is_more_level(moved, best);
+            int now = unfit > 0 || more ? unfit_ranks(l) : 0;
+            if (now < unfit || (now == unfit && more)) {
+                best = moved;
+                unfit = now;
+                since = 0;
+            } else {
+                ++*from;
+                --*to;
+            }
         }
-        --*from;
-        ++*to;
-        level moved = level_of(l);
-        if (is_more_level(moved, best) && ranks_fit(l)) {
-            best = moved;
+        if (!levels && (unfit == 0 || since == vstages * vstages)) {
+            levels = true;
             since = 0;
-        } else {
-            ++*from;
-            --*to;
         }
     }
 }
@@ -500,12 +509,10 @@ bool sp_layout_level_unlike(const sp_layout *layout, const double *layer, int la
         found = level_ranges(&l);
     } else {
         double mean = before[layers] / layers;
-        found = sp_layout_level(layout, layers, mean > 0.0 ? first / mean : 0.0,
-                                mean > 0.0 ? last / mean : 0.0, NULL, NULL, stage_layers) &&
-                ranks_fit(&l);
-        if (found) {
-            move_layers(&l);
-        }
+        sp_layout_level(layout, layers, mean > 0.0 ? first / mean : 0.0,
+                        mean > 0.0 ? last / mean : 0.0, NULL, NULL, stage_layers);
+        move_layers(&l);
+        found = unfit_ranks(&l) == 0;
     }
     sp_free(before);
     return found;

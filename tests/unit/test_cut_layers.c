@@ -122,9 +122,25 @@ static double least_of_cuts(const unlike *u, const allowance *small, int s, int 
     return best;
 }
 
+// The layers of rank 0 where all layers are as the mean: with several chunks moves begin there.
+static int share_of_rank_0(const unlike *u)
+{
+    int layers[MOST_STAGES];
+    int share = 0;
+    double mean = 0.0;
+    for (int i = 0; i < u->count; i++) {
+        mean += u->layer[i] / u->count;
+    }
+    sp_layout_level(u->layout, u->count, u->first / mean, u->last / mean, NULL, NULL, layers);
+    for (int c = 0; c < u->layout->chunks; c++) {
+        share += layers[sp_layout_vstage(u->layout, 0, c)];
+    }
+    return share;
+}
+
 // Dense layers in front and routed ones behind, or kinds in any order; few ranks, of one chunk.
 // The shares of ranks with two chunks are no ranges: theirs are moved layer by layer, which mostly
-// finds the least.
+// finds the least, and a cut that fits where one layer less on a rank does.
 static void level_unlike(int chunks, double most_over)
 {
     sp_prng prng = prng_seeded(31);
@@ -147,8 +163,13 @@ static void level_unlike(int chunks, double most_over)
         }
         const unlike u = {&layout, layer, count, 2.0 * sp_prng_uniform(&prng),
                           3.0 * sp_prng_uniform(&prng)};
-        bool limited = chunks == 1 && round % 4 == 0;
-        allowance small = {.layout = &layout, .most = limited ? prng_below(&prng, 3) : count};
+        bool limited = round % 4 == 0;
+        allowance small = {.layout = &layout, .most = count};
+        if (limited && chunks == 1) {
+            small.most = prng_below(&prng, 3);
+        } else if (limited && share_of_rank_0(&u) > 0) {
+            small.most = share_of_rank_0(&u) - 1;
+        }
         int layers[MOST_STAGES];
         int tried[MOST_STAGES];
         int sum = 0;
@@ -159,6 +180,7 @@ static void level_unlike(int chunks, double most_over)
             sum += layers[s];
         }
         assert_int_equal(sum, count);
+        assert_true(rank_0_is_small(&small, 0, layers));
         double least = least_of_cuts(&u, &small, 0, count, tried);
         assert_true(most_of_cut(&u, layers) >= least * (1.0 - 1e-9));
         worst = fmax(worst, most_of_cut(&u, layers) / least);
@@ -428,6 +450,28 @@ TEST(a_cut_fits_where_one_does)
     }
     assert_true(other_cuts > 0);
 }
+
+// Dense layers before routed ones, which have far more parameters, on ranks of two chunks: a cut
+// with many of the dense on rank 0 needs the least memory of all that are tried here.
+static void fits_in_chunks(double gib)
+{
+    static const char format[] =
+        "{'model': {'layers': 60, 'hidden': 2048, 'ffn': 1408, 'heads': 16, 'vocab': 32000, "
+        "'experts': 32, 'experts_per_token': 4, 'layer_kinds': [{'layers': 8, 'ffn': 12288, "
+        "'experts': 0}, {'layers': 52}]}, 'cluster': 'h100-8', 'schedule': {'kind': "
+        "'interleaved'}, 'memory': {'recompute': 'full', 'limit_gib': %g}, 'strategy': {'kind': "
+        "'packed'}, 'workload': {'uniform': 4096, 'samples_per_batch': 32}, 'parallel': {'pp': 8, "
+        "'chunks_per_rank': 2, 'stage_layers': %%s}}";
+    static const int cut[] = {8, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4};
+    char text[TEXT];
+    snprintf(text, sizeof text, format, gib);
+    assert_false(simulate_cut(text, cut, 16).oom);
+    assert_false(simulate(text, "'auto'").oom);
+}
+
+// The cut by loads alone does not fit.
+TEST_CALL(unlike_layers_in_chunks_are_moved_until_they_fit, fits_in_chunks(34.0))
+TEST_CALL(unlike_layers_in_chunks_are_moved_until_more_of_them_fit, fits_in_chunks(35.0))
 
 // ---- with the strategy ----
 
