@@ -472,6 +472,8 @@ static void fits_in_chunks(double gib)
 // The cut by loads alone does not fit.
 TEST_CALL(unlike_layers_in_chunks_are_moved_until_they_fit, fits_in_chunks(34.0))
 TEST_CALL(unlike_layers_in_chunks_are_moved_until_more_of_them_fit, fits_in_chunks(35.0))
+// Moves for time come behind it, of layers that lie between the stages too.
+TEST_CALL(unlike_layers_that_move_along_still_fit, fits_in_chunks(36.0))
 
 // ---- with the strategy ----
 
