@@ -368,25 +368,32 @@ static bool range_fits(const leveller *l, int rank, int from, int to)
     memset(l->stage_layers, 0, (size_t)l->layout->pp * sizeof *l->stage_layers);
     l->stage_layers[0] = from;
     l->stage_layers[rank] = to - from;
-    return (rank > 0 || from == 0) && l->fits(l->context, rank, l->stage_layers);
+    return l->fits(l->context, rank, l->stage_layers);
 }
 
 // The best way to cut the layers before each over the ranks up to each, by dynamic programming over
 // ranks: by the largest load, or with a bar by the sum of squares of loads up to it. Infinite where
-// there is none. from[rank * (layers + 1) + to]: where the rank's layers begin.
+// there is none. from[rank * (layers + 1) + to]: where the rank's layers begin. A range that fits
+// does so without a layer at either end too, so that the least begin only grows. An empty one may
+// take more, since transients of no layers count as the first kind's, and is asked for apart.
 static double cut_ranges(const leveller *l, double bar, double *best, int *from)
 {
     size_t row = (size_t)l->layers + 1;
     bool squares = isfinite(bar);
     for (int r = 0; r < l->layout->pp; r++) {
+        int fitting = 0;
         for (int to = 0; to <= l->layers; to++) {
             double least = (double)HUGE_VAL;
             int begin = 0;
-            for (int at = 0; at <= to && (r > 0 || at == 0); at++) {
+            int end = r > 0 ? to : 0;
+            while (fitting < to && fitting <= end && !range_fits(l, r, fitting, to)) {
+                fitting++;
+            }
+            for (int at = fitting; at <= end; at++) {
                 double load = range_load(l, r, at, to);
                 double rest = r > 0 ? best[(size_t)(r - 1) * row + (size_t)at] : 0.0;
                 double all = squares ? rest + load * load : fmax(rest, load);
-                if (all < least && load <= bar && range_fits(l, r, at, to)) {
+                if (all < least && load <= bar && (at < to || range_fits(l, r, to, to))) {
                     least = all;
                     begin = at;
                 }

@@ -109,15 +109,20 @@ static double most_of_cut(const unlike *u, const int *layers)
 }
 
 // Over all cuts, the layers of the stages before `s` as they are.
-static double least_of_cuts(const unlike *u, const allowance *small, int s, int left, int *layers)
+static double least_of_cuts(const unlike *u, sp_layout_fits *fits, void *context, int s, int left,
+                            int *layers)
 {
     double best = HUGE_VAL;
     if (s == sp_layout_vstages(u->layout) - 1) {
+        bool fit = true;
         layers[s] = left;
-        return rank_0_is_small((void *)small, 0, layers) ? most_of_cut(u, layers) : best;
+        for (int r = 0; fit && r < u->layout->pp; r++) {
+            fit = fits(context, r, layers);
+        }
+        return fit ? most_of_cut(u, layers) : best;
     }
     for (layers[s] = 0; layers[s] <= left; layers[s]++) {
-        best = fmin(best, least_of_cuts(u, small, s + 1, left - layers[s], layers));
+        best = fmin(best, least_of_cuts(u, fits, context, s + 1, left - layers[s], layers));
     }
     return best;
 }
@@ -181,7 +186,7 @@ static void level_unlike(int chunks, double most_over)
         }
         assert_int_equal(sum, count);
         assert_true(rank_0_is_small(&small, 0, layers));
-        double least = least_of_cuts(&u, &small, 0, count, tried);
+        double least = least_of_cuts(&u, rank_0_is_small, &small, 0, count, tried);
         assert_true(most_of_cut(&u, layers) >= least * (1.0 - 1e-9));
         worst = fmax(worst, most_of_cut(&u, layers) / least);
         found += most_of_cut(&u, layers) <= least * (1.0 + 1e-9);
@@ -193,6 +198,93 @@ static void level_unlike(int chunks, double most_over)
 
 TEST_CALL(unlike_layers_have_the_least_largest_load, level_unlike(1, 1.0 + 1e-9))
 TEST_CALL(unlike_layers_of_two_chunks_are_nearly_level, level_unlike(2, 1.2))
+
+// Ranks of one chunk, each of its own room. A rank without layers takes as much as is counted for
+// none.
+typedef struct rooms {
+    const double *bytes; // [layers]
+    double of_none;
+    double room[MOST_STAGES];
+    int asked;
+} rooms;
+
+static bool has_room(void *context, int pp_rank, const int *stage_layers)
+{
+    rooms *r = context;
+    int at = 0;
+    double taken = stage_layers[pp_rank] == 0 ? r->of_none : 0.0;
+    for (int s = 0; s < pp_rank; s++) {
+        at += stage_layers[s];
+    }
+    for (int i = 0; i < stage_layers[pp_rank]; i++) {
+        taken += r->bytes[at + i];
+    }
+    r->asked++;
+    return taken <= r->room[pp_rank];
+}
+
+TEST(ranges_of_unlike_layers_fit_their_ranks)
+{
+    sp_prng prng = prng_seeded(37);
+    int told = 0;
+    int limiting = 0;
+    for (int round = 0; round < 400; round++) {
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 2 + prng_below(&prng, 3), .dp = 1, .chunks = 1};
+        int count = 2 + prng_below(&prng, 11);
+        double layer[12], bytes[12];
+        double sum = 0.0;
+        for (int i = 0; i < count; i++) {
+            layer[i] = 0.1 + sp_prng_uniform(&prng);
+            bytes[i] = 0.1 + sp_prng_uniform(&prng);
+            sum += bytes[i];
+        }
+        rooms r = {.bytes = bytes, .of_none = sp_prng_uniform(&prng)};
+        rooms wide = r;
+        for (int i = 0; i < layout.pp; i++) {
+            r.room[i] = sum / layout.pp * (0.5 + 1.5 * sp_prng_uniform(&prng));
+            wide.room[i] = sum + 1.0;
+        }
+        const unlike u = {&layout, layer, count, sp_prng_uniform(&prng), sp_prng_uniform(&prng)};
+        int layers[MOST_STAGES];
+        int tried[MOST_STAGES];
+        bool found =
+            sp_layout_level_unlike(&layout, layer, count, u.first, u.last, has_room, &r, layers);
+        double least = least_of_cuts(&u, has_room, &r, 0, count, tried);
+        assert_int_equal(found, isfinite(least));
+        told += !found;
+        if (found) {
+            assert_within(most_of_cut(&u, layers), least, 1e-9);
+            limiting += least > least_of_cuts(&u, has_room, &wide, 0, count, tried) * (1.0 + 1e-9);
+            for (int i = 0; i < layout.pp; i++) {
+                assert_true(has_room(&r, i, layers));
+            }
+        }
+    }
+    print_message("%d without a cut, %d limited\n", told, limiting);
+    assert_true(told > 0 && limiting > 0);
+}
+
+// For each end of a range: once when it fits, and once for an empty one; and once for each begin
+// that does not fit; in each of two passes.
+TEST(unlike_layers_are_seldom_asked_to_fit)
+{
+    enum { LAYERS = 120 };
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = MOST_STAGES, .dp = 1, .chunks = 1};
+    double layer[LAYERS], bytes[LAYERS];
+    int layers[MOST_STAGES];
+    for (int i = 0; i < LAYERS; i++) {
+        layer[i] = i < 12 ? 1.0 : 2.0;
+        bytes[i] = i < 12 ? 1.0 : 5.0;
+    }
+    for (int tight = 0; tight < 2; tight++) {
+        rooms r = {.bytes = bytes};
+        for (int i = 0; i < MOST_STAGES; i++) {
+            r.room[i] = tight ? 75.0 : 1000.0;
+        }
+        assert_true(sp_layout_level_unlike(&layout, layer, LAYERS, 0.0, 0.0, has_room, &r, layers));
+        assert_true(r.asked <= 2 * 3 * MOST_STAGES * (LAYERS + 1));
+    }
+}
 
 TEST(unlike_layers_without_room_are_told)
 {
