@@ -352,6 +352,7 @@ typedef struct leveller {
     sp_layout_fits *fits;
     void *context;
     int *stage_layers;
+    double *load; // [pp], of level_of
 } leveller;
 
 // Of a rank with one chunk that holds layers [from, to).
@@ -437,19 +438,20 @@ static level level_of(const leveller *l)
 {
     const sp_layout *layout = l->layout;
     level found = {0};
+    int begin = 0;
+    memset(l->load, 0, (size_t)layout->pp * sizeof *l->load);
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        int pp_rank = 0;
+        int chunk = 0;
+        int end = begin + l->stage_layers[s];
+        sp_layout_locate(layout, s, &pp_rank, &chunk);
+        l->load[pp_rank] +=
+            l->before[end] - l->before[begin] + end_load(layout, s, l->first, l->last);
+        begin = end;
+    }
     for (int r = 0; r < layout->pp; r++) {
-        double load = 0.0;
-        for (int c = 0; c < layout->chunks; c++) {
-            int s = sp_layout_vstage(layout, r, c);
-            int begin = 0;
-            for (int v = 0; v < s; v++) {
-                begin += l->stage_layers[v];
-            }
-            load += l->before[begin + l->stage_layers[s]] - l->before[begin] +
-                    end_load(layout, s, l->first, l->last);
-        }
-        found.most = fmax(found.most, load);
-        found.squares += load * load;
+        found.most = fmax(found.most, l->load[r]);
+        found.squares += l->load[r] * l->load[r];
     }
     return found;
 }
@@ -510,7 +512,8 @@ bool sp_layout_level_unlike(const sp_layout *layout, const double *layer, int la
     for (int i = 0; i < layers; i++) {
         before[i + 1] = before[i] + layer[i];
     }
-    const leveller l = {layout, before, layers, first, last, fits, context, stage_layers};
+    double *load = sp_calloc((size_t)layout->pp, sizeof *load);
+    const leveller l = {layout, before, layers, first, last, fits, context, stage_layers, load};
     bool found = false;
     if (layout->chunks == 1) {
         found = level_ranges(&l);
@@ -521,6 +524,7 @@ bool sp_layout_level_unlike(const sp_layout *layout, const double *layer, int la
         move_layers(&l);
         found = unfit_ranks(&l) == 0;
     }
+    sp_free(load);
     sp_free(before);
     return found;
 }
