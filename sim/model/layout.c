@@ -461,22 +461,24 @@ static bool is_more_level(level a, level b)
     return a.most * AS_MUCH < b.most || (a.most <= b.most && a.squares * AS_MUCH < b.squares);
 }
 
-static int unfit_ranks(const leveller *l)
+// Where they are more than `most`, one more than that.
+static int unfit_ranks(const leveller *l, int most)
 {
     int count = 0;
-    for (int r = 0; l->fits != NULL && r < l->layout->pp; r++) {
+    for (int r = 0; l->fits != NULL && r < l->layout->pp && count <= most; r++) {
         count += !l->fits(l->context, r, l->stage_layers);
     }
     return count;
 }
 
 // Layers between the two stages move along. The start knows nothing of memory: as long as moves let
-// more ranks fit there are no others, and none later lets fewer fit.
+// more ranks fit there are no others, and none later lets fewer fit. Later ones ask for memory only
+// where they are more level, which few are.
 static void move_layers(const leveller *l)
 {
     int vstages = sp_layout_vstages(l->layout);
     level best = level_of(l);
-    int unfit = unfit_ranks(l);
+    int unfit = unfit_ranks(l, l->layout->pp);
     bool levels = unfit == 0;
     int since = 0;
     for (int i = 0; since < vstages * vstages; i = (i + 1) % (vstages * vstages)) {
@@ -488,8 +490,9 @@ static void move_layers(const leveller *l)
             ++*to;
             level moved = level_of(l);
             bool more = levels && is_more_level(moved, best);
-            int now = unfit > 0 || more ? unfit_ranks(l) : 0;
-            if (now < unfit || (now == unfit && more)) {
+            int most = levels ? unfit : unfit - 1;
+            int now = more || !levels ? unfit_ranks(l, most) : most + 1;
+            if (now <= most) {
                 best = moved;
                 unfit = now;
                 since = 0;
@@ -522,7 +525,7 @@ bool sp_layout_level_unlike(const sp_layout *layout, const double *layer, int la
         sp_layout_level(layout, layers, mean > 0.0 ? first / mean : 0.0,
                         mean > 0.0 ? last / mean : 0.0, NULL, NULL, stage_layers);
         move_layers(&l);
-        found = unfit_ranks(&l) == 0;
+        found = unfit_ranks(&l, 0) == 0;
     }
     sp_free(load);
     sp_free(before);
