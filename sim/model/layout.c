@@ -352,6 +352,7 @@ typedef struct leveller {
     sp_layout_fits *fits;
     void *context;
     int *stage_layers;
+    double *load; // [pp], of level_of
 } leveller;
 
 // Of a rank with one chunk that holds layers [from, to).
@@ -368,25 +369,32 @@ static bool range_fits(const leveller *l, int rank, int from, int to)
     memset(l->stage_layers, 0, (size_t)l->layout->pp * sizeof *l->stage_layers);
     l->stage_layers[0] = from;
     l->stage_layers[rank] = to - from;
-    return (rank > 0 || from == 0) && l->fits(l->context, rank, l->stage_layers);
+    return l->fits(l->context, rank, l->stage_layers);
 }
 
 // The best way to cut the layers before each over the ranks up to each, by dynamic programming over
 // ranks: by the largest load, or with a bar by the sum of squares of loads up to it. Infinite where
-// there is none. from[rank * (layers + 1) + to]: where the rank's layers begin.
+// there is none. from[rank * (layers + 1) + to]: where the rank's layers begin. A range that fits
+// does so without a layer at either end too, so that the least begin only grows. An empty one may
+// take more, since transients of no layers count as the first kind's, and is asked for apart.
 static double cut_ranges(const leveller *l, double bar, double *best, int *from)
 {
     size_t row = (size_t)l->layers + 1;
     bool squares = isfinite(bar);
     for (int r = 0; r < l->layout->pp; r++) {
+        int fitting = 0;
         for (int to = 0; to <= l->layers; to++) {
             double least = (double)HUGE_VAL;
             int begin = 0;
-            for (int at = 0; at <= to && (r > 0 || at == 0); at++) {
+            int end = r > 0 ? to : 0;
+            while (fitting < to && fitting <= end && !range_fits(l, r, fitting, to)) {
+                fitting++;
+            }
+            for (int at = fitting; at <= end; at++) {
                 double load = range_load(l, r, at, to);
                 double rest = r > 0 ? best[(size_t)(r - 1) * row + (size_t)at] : 0.0;
                 double all = squares ? rest + load * load : fmax(rest, load);
-                if (all < least && load <= bar && range_fits(l, r, at, to)) {
+                if (all < least && load <= bar && (at < to || range_fits(l, r, to, to))) {
                     least = all;
                     begin = at;
                 }
@@ -430,19 +438,20 @@ static level level_of(const leveller *l)
 {
     const sp_layout *layout = l->layout;
     level found = {0};
+    int begin = 0;
+    memset(l->load, 0, (size_t)layout->pp * sizeof *l->load);
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        int pp_rank = 0;
+        int chunk = 0;
+        int end = begin + l->stage_layers[s];
+        sp_layout_locate(layout, s, &pp_rank, &chunk);
+        l->load[pp_rank] +=
+            l->before[end] - l->before[begin] + end_load(layout, s, l->first, l->last);
+        begin = end;
+    }
     for (int r = 0; r < layout->pp; r++) {
-        double load = 0.0;
-        for (int c = 0; c < layout->chunks; c++) {
-            int s = sp_layout_vstage(layout, r, c);
-            int begin = 0;
-            for (int v = 0; v < s; v++) {
-                begin += l->stage_layers[v];
-            }
-            load += l->before[begin + l->stage_layers[s]] - l->before[begin] +
-                    end_load(layout, s, l->first, l->last);
-        }
-        found.most = fmax(found.most, load);
-        found.squares += load * load;
+        found.most = fmax(found.most, l->load[r]);
+        found.squares += l->load[r] * l->load[r];
     }
     return found;
 }
@@ -452,37 +461,49 @@ static bool is_more_level(level a, level b)
     return a.most * AS_MUCH < b.most || (a.most <= b.most && a.squares * AS_MUCH < b.squares);
 }
 
-static bool ranks_fit(const leveller *l)
+// Where they are more than `most`, one more than that.
+static int unfit_ranks(const leveller *l, int most)
 {
-    bool fit = true;
-    for (int r = 0; fit && l->fits != NULL && r < l->layout->pp; r++) {
-        fit = l->fits(l->context, r, l->stage_layers);
+    int count = 0;
+    for (int r = 0; l->fits != NULL && r < l->layout->pp && count <= most; r++) {
+        count += !l->fits(l->context, r, l->stage_layers);
     }
-    return fit;
+    return count;
 }
 
-// Layers between the two stages move along.
+// Layers between the two stages move along. The start knows nothing of memory: as long as moves let
+// more ranks fit there are no others, and none later lets fewer fit. Later ones ask for memory only
+// where they are more level, which few are.
 static void move_layers(const leveller *l)
 {
     int vstages = sp_layout_vstages(l->layout);
     level best = level_of(l);
+    int unfit = unfit_ranks(l, l->layout->pp);
+    bool levels = unfit == 0;
     int since = 0;
     for (int i = 0; since < vstages * vstages; i = (i + 1) % (vstages * vstages)) {
         int *from = &l->stage_layers[i / vstages];
         int *to = &l->stage_layers[i % vstages];
         since++;
-        if (from == to || *from == 0) {
-            continue;
+        if (from != to && *from > 0) {
+            --*from;
+            ++*to;
+            level moved = level_of(l);
+            bool more = levels && is_more_level(moved, best);
+            int most = levels ? unfit : unfit - 1;
+            int now = more || !levels ? unfit_ranks(l, most) : most + 1;
+            if (now <= most) {
+                best = moved;
+                unfit = now;
+                since = 0;
+            } else {
+                ++*from;
+                --*to;
+            }
         }
-        --*from;
-        ++*to;
-        level moved = level_of(l);
-        if (is_more_level(moved, best) && ranks_fit(l)) {
-            best = moved;
+        if (!levels && (unfit == 0 || since == vstages * vstages)) {
+            levels = true;
             since = 0;
-        } else {
-            ++*from;
-            --*to;
         }
     }
 }
@@ -494,19 +515,19 @@ bool sp_layout_level_unlike(const sp_layout *layout, const double *layer, int la
     for (int i = 0; i < layers; i++) {
         before[i + 1] = before[i] + layer[i];
     }
-    const leveller l = {layout, before, layers, first, last, fits, context, stage_layers};
+    double *load = sp_calloc((size_t)layout->pp, sizeof *load);
+    const leveller l = {layout, before, layers, first, last, fits, context, stage_layers, load};
     bool found = false;
     if (layout->chunks == 1) {
         found = level_ranges(&l);
     } else {
         double mean = before[layers] / layers;
-        found = sp_layout_level(layout, layers, mean > 0.0 ? first / mean : 0.0,
-                                mean > 0.0 ? last / mean : 0.0, NULL, NULL, stage_layers) &&
-                ranks_fit(&l);
-        if (found) {
-            move_layers(&l);
-        }
+        sp_layout_level(layout, layers, mean > 0.0 ? first / mean : 0.0,
+                        mean > 0.0 ? last / mean : 0.0, NULL, NULL, stage_layers);
+        move_layers(&l);
+        found = unfit_ranks(&l, 0) == 0;
     }
+    sp_free(load);
     sp_free(before);
     return found;
 }

@@ -174,8 +174,10 @@ bool sp_layout_level(const sp_layout *layout, int layers, double first, double l
 
 // As sp_layout_level, of layers that differ: layer i has the load layer[i]. With one chunk a rank
 // the largest load is the least possible, and of such cuts the sum of squares of the loads, O(pp *
-// layers^2); `fits` is then asked with all layers before a rank in stage_layers[0]. With several
-// chunks these are the least that moving one layer at a time finds.
+// layers^2); `fits` is then asked O(pp * layers) times, with all layers before a rank in
+// stage_layers[0], and must allow a rank any part that lies in a range that it allows. With several
+// chunks these are the least that moving one layer at a time finds, and false says that these moves
+// found no cut that fits, not that there is none.
 bool sp_layout_level_unlike(const sp_layout *layout, const double *layer, int layers, double first,
                             double last, sp_layout_fits *fits, void *context, int *stage_layers);
 

@@ -589,6 +589,17 @@ static double time_cut(cutter *c, const int *stage_layers, double most_ns)
     return ns < most_ns ? ns : (double)HUGE_VAL;
 }
 
+// After a layer more for stage `to`. The stages between it and the one that gave hold other layers
+// then, which may be of other kinds.
+static bool fits_moved(cutter *c, int to, const int *stage_layers)
+{
+    int pp_rank = 0;
+    int chunk = 0;
+    sp_layout_locate(c->layout, to, &pp_rank, &chunk);
+    return sp_model_kinds(&c->scenario->model) > 1 ? all_fit(c, stage_layers)
+                                                   : fits(c, pp_rank, stage_layers);
+}
+
 // Moves a layer where that is faster; true if it was.
 static bool move_layer(cutter *c, int from, int to, int *stage_layers, double *best_ns)
 {
@@ -597,10 +608,7 @@ static bool move_layer(cutter *c, int from, int to, int *stage_layers, double *b
     }
     stage_layers[from]--;
     stage_layers[to]++;
-    int pp_rank = 0;
-    int chunk = 0;
-    sp_layout_locate(c->layout, to, &pp_rank, &chunk);
-    if (!c->limited || fits(c, pp_rank, stage_layers)) {
+    if (!c->limited || fits_moved(c, to, stage_layers)) {
         double ns = time_cut(c, stage_layers, *best_ns * (1.0 - least_gain));
         if (isfinite(ns)) {
             *best_ns = ns;

@@ -109,22 +109,43 @@ static double most_of_cut(const unlike *u, const int *layers)
 }
 
 // Over all cuts, the layers of the stages before `s` as they are.
-static double least_of_cuts(const unlike *u, const allowance *small, int s, int left, int *layers)
+static double least_of_cuts(const unlike *u, sp_layout_fits *fits, void *context, int s, int left,
+                            int *layers)
 {
     double best = HUGE_VAL;
     if (s == sp_layout_vstages(u->layout) - 1) {
+        bool fit = true;
         layers[s] = left;
-        return rank_0_is_small((void *)small, 0, layers) ? most_of_cut(u, layers) : best;
+        for (int r = 0; fit && r < u->layout->pp; r++) {
+            fit = fits(context, r, layers);
+        }
+        return fit ? most_of_cut(u, layers) : best;
     }
     for (layers[s] = 0; layers[s] <= left; layers[s]++) {
-        best = fmin(best, least_of_cuts(u, small, s + 1, left - layers[s], layers));
+        best = fmin(best, least_of_cuts(u, fits, context, s + 1, left - layers[s], layers));
     }
     return best;
 }
 
+// The layers of rank 0 where all layers are as the mean: with several chunks moves begin there.
+static int share_of_rank_0(const unlike *u)
+{
+    int layers[MOST_STAGES];
+    int share = 0;
+    double mean = 0.0;
+    for (int i = 0; i < u->count; i++) {
+        mean += u->layer[i] / u->count;
+    }
+    sp_layout_level(u->layout, u->count, u->first / mean, u->last / mean, NULL, NULL, layers);
+    for (int c = 0; c < u->layout->chunks; c++) {
+        share += layers[sp_layout_vstage(u->layout, 0, c)];
+    }
+    return share;
+}
+
 // Dense layers in front and routed ones behind, or kinds in any order; few ranks, of one chunk.
 // The shares of ranks with two chunks are no ranges: theirs are moved layer by layer, which mostly
-// finds the least.
+// finds the least, and a cut that fits where one layer less on a rank does.
 static void level_unlike(int chunks, double most_over)
 {
     sp_prng prng = prng_seeded(31);
@@ -147,8 +168,13 @@ static void level_unlike(int chunks, double most_over)
         }
         const unlike u = {&layout, layer, count, 2.0 * sp_prng_uniform(&prng),
                           3.0 * sp_prng_uniform(&prng)};
-        bool limited = chunks == 1 && round % 4 == 0;
-        allowance small = {.layout = &layout, .most = limited ? prng_below(&prng, 3) : count};
+        bool limited = round % 4 == 0;
+        allowance small = {.layout = &layout, .most = count};
+        if (limited && chunks == 1) {
+            small.most = prng_below(&prng, 3);
+        } else if (limited && share_of_rank_0(&u) > 0) {
+            small.most = share_of_rank_0(&u) - 1;
+        }
         int layers[MOST_STAGES];
         int tried[MOST_STAGES];
         int sum = 0;
@@ -159,7 +185,8 @@ static void level_unlike(int chunks, double most_over)
             sum += layers[s];
         }
         assert_int_equal(sum, count);
-        double least = least_of_cuts(&u, &small, 0, count, tried);
+        assert_true(rank_0_is_small(&small, 0, layers));
+        double least = least_of_cuts(&u, rank_0_is_small, &small, 0, count, tried);
         assert_true(most_of_cut(&u, layers) >= least * (1.0 - 1e-9));
         worst = fmax(worst, most_of_cut(&u, layers) / least);
         found += most_of_cut(&u, layers) <= least * (1.0 + 1e-9);
@@ -171,6 +198,93 @@ static void level_unlike(int chunks, double most_over)
 
 TEST_CALL(unlike_layers_have_the_least_largest_load, level_unlike(1, 1.0 + 1e-9))
 TEST_CALL(unlike_layers_of_two_chunks_are_nearly_level, level_unlike(2, 1.2))
+
+// Ranks of one chunk, each of its own room. A rank without layers takes as much as is counted for
+// none.
+typedef struct rooms {
+    const double *bytes; // [layers]
+    double of_none;
+    double room[MOST_STAGES];
+    int asked;
+} rooms;
+
+static bool has_room(void *context, int pp_rank, const int *stage_layers)
+{
+    rooms *r = context;
+    int at = 0;
+    double taken = stage_layers[pp_rank] == 0 ? r->of_none : 0.0;
+    for (int s = 0; s < pp_rank; s++) {
+        at += stage_layers[s];
+    }
+    for (int i = 0; i < stage_layers[pp_rank]; i++) {
+        taken += r->bytes[at + i];
+    }
+    r->asked++;
+    return taken <= r->room[pp_rank];
+}
+
+TEST(ranges_of_unlike_layers_fit_their_ranks)
+{
+    sp_prng prng = prng_seeded(37);
+    int told = 0;
+    int limiting = 0;
+    for (int round = 0; round < 400; round++) {
+        sp_layout layout = {.tp = 1, .cp = 1, .pp = 2 + prng_below(&prng, 3), .dp = 1, .chunks = 1};
+        int count = 2 + prng_below(&prng, 11);
+        double layer[12], bytes[12];
+        double sum = 0.0;
+        for (int i = 0; i < count; i++) {
+            layer[i] = 0.1 + sp_prng_uniform(&prng);
+            bytes[i] = 0.1 + sp_prng_uniform(&prng);
+            sum += bytes[i];
+        }
+        rooms r = {.bytes = bytes, .of_none = sp_prng_uniform(&prng)};
+        rooms wide = r;
+        for (int i = 0; i < layout.pp; i++) {
+            r.room[i] = sum / layout.pp * (0.5 + 1.5 * sp_prng_uniform(&prng));
+            wide.room[i] = sum + 1.0;
+        }
+        const unlike u = {&layout, layer, count, sp_prng_uniform(&prng), sp_prng_uniform(&prng)};
+        int layers[MOST_STAGES];
+        int tried[MOST_STAGES];
+        bool found =
+            sp_layout_level_unlike(&layout, layer, count, u.first, u.last, has_room, &r, layers);
+        double least = least_of_cuts(&u, has_room, &r, 0, count, tried);
+        assert_int_equal(found, isfinite(least));
+        told += !found;
+        if (found) {
+            assert_within(most_of_cut(&u, layers), least, 1e-9);
+            limiting += least > least_of_cuts(&u, has_room, &wide, 0, count, tried) * (1.0 + 1e-9);
+            for (int i = 0; i < layout.pp; i++) {
+                assert_true(has_room(&r, i, layers));
+            }
+        }
+    }
+    print_message("%d without a cut, %d limited\n", told, limiting);
+    assert_true(told > 0 && limiting > 0);
+}
+
+// For each end of a range: once when it fits, and once for an empty one; and once for each begin
+// that does not fit; in each of two passes.
+TEST(unlike_layers_are_seldom_asked_to_fit)
+{
+    enum { LAYERS = 120 };
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = MOST_STAGES, .dp = 1, .chunks = 1};
+    double layer[LAYERS], bytes[LAYERS];
+    int layers[MOST_STAGES];
+    for (int i = 0; i < LAYERS; i++) {
+        layer[i] = i < 12 ? 1.0 : 2.0;
+        bytes[i] = i < 12 ? 1.0 : 5.0;
+    }
+    for (int tight = 0; tight < 2; tight++) {
+        rooms r = {.bytes = bytes};
+        for (int i = 0; i < MOST_STAGES; i++) {
+            r.room[i] = tight ? 75.0 : 1000.0;
+        }
+        assert_true(sp_layout_level_unlike(&layout, layer, LAYERS, 0.0, 0.0, has_room, &r, layers));
+        assert_true(r.asked <= 2 * 3 * MOST_STAGES * (LAYERS + 1));
+    }
+}
 
 TEST(unlike_layers_without_room_are_told)
 {
@@ -428,6 +542,30 @@ TEST(a_cut_fits_where_one_does)
     }
     assert_true(other_cuts > 0);
 }
+
+// Dense layers before routed ones, which have far more parameters, on ranks of two chunks: a cut
+// with many of the dense on rank 0 needs the least memory of all that are tried here.
+static void fits_in_chunks(double gib)
+{
+    static const char format[] =
+        "{'model': {'layers': 60, 'hidden': 2048, 'ffn': 1408, 'heads': 16, 'vocab': 32000, "
+        "'experts': 32, 'experts_per_token': 4, 'layer_kinds': [{'layers': 8, 'ffn': 12288, "
+        "'experts': 0}, {'layers': 52}]}, 'cluster': 'h100-8', 'schedule': {'kind': "
+        "'interleaved'}, 'memory': {'recompute': 'full', 'limit_gib': %g}, 'strategy': {'kind': "
+        "'packed'}, 'workload': {'uniform': 4096, 'samples_per_batch': 32}, 'parallel': {'pp': 8, "
+        "'chunks_per_rank': 2, 'stage_layers': %%s}}";
+    static const int cut[] = {8, 4, 4, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4};
+    char text[TEXT];
+    snprintf(text, sizeof text, format, gib);
+    assert_false(simulate_cut(text, cut, 16).oom);
+    assert_false(simulate(text, "'auto'").oom);
+}
+
+// The cut by loads alone does not fit.
+TEST_CALL(unlike_layers_in_chunks_are_moved_until_they_fit, fits_in_chunks(34.0))
+TEST_CALL(unlike_layers_in_chunks_are_moved_until_more_of_them_fit, fits_in_chunks(35.0))
+// Moves for time come behind it, of layers that lie between the stages too.
+TEST_CALL(unlike_layers_that_move_along_still_fit, fits_in_chunks(36.0))
 
 // ---- with the strategy ----
 
