@@ -287,7 +287,8 @@ static sp_status run_pass(void *context, cudaStream_t stream, sp_error *err)
 
 static sp_status compare_rate(const checklist *c, double tflops, sp_error *err)
 {
-    if (strcmp(c->info.name, "NVIDIA H200") != 0 || tflops >= LEAST_OF_PUBLISHED * PUBLISHED_TFLOPS) {
+    if (strcmp(c->info.name, "NVIDIA H200") != 0 ||
+        tflops >= LEAST_OF_PUBLISHED * PUBLISHED_TFLOPS) {
         return SP_OK;
     }
     return sp_error_set(err, SP_ERR_CONTENT, "%.0f TFLOP/s, less than %.1f of the %.0f of cuDNN",
