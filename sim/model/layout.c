@@ -473,13 +473,13 @@ static int unfit_ranks(const leveller *l, int most)
 
 // Layers between the two stages move along. The start knows nothing of memory: as long as moves let
 // more ranks fit there are no others, and none later lets fewer fit. Later ones ask for memory only
-// where they are more level, which few are.
+// where they are more level, which few are. Where no rank fits none has room for another's layers.
 static void move_layers(const leveller *l)
 {
     int vstages = sp_layout_vstages(l->layout);
     level best = level_of(l);
     int unfit = unfit_ranks(l, l->layout->pp);
-    bool levels = unfit == 0;
+    bool levels = unfit == 0 || unfit == l->layout->pp;
     int since = 0;
     for (int i = 0; since < vstages * vstages; i = (i + 1) % (vstages * vstages)) {
         int *from = &l->stage_layers[i / vstages];
