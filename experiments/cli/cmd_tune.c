@@ -495,16 +495,22 @@ static sp_status add_strategies(tuning *t, const char *list, const char *option,
 }
 
 // Samples that fill their rows leave strategies nothing to choose. A stack that does not run all of
-// them is asked for its own ones, and SlimPack tells what others would add.
+// them is asked for its own ones, of those that fit rows the one that fills them best, and SlimPack
+// tells what others would add.
 static const char *strategies_of(const tune_args *args, const tuning *t)
 {
     const char *runs = sp_stack_abilities_of(&t->scenario.memory.stack).strategies;
+    bool all = runs == NULL || args->any_schedule;
+    bool fits_rows = all || sp_stack_lists(runs, "bfd");
     return args->strategies != NULL                  ? args->strategies
            : is_set(args, "strategy.kind")           ? t->scenario.strategy.kind
            : t->scenario.workload.uniform_tokens > 0 ? "packed"
-           : runs == NULL || args->any_schedule ? "packed,bytescale,slimpipe,slimpack,slimpack-zb"
-           : sp_stack_lists(runs, "hybrid-cp")  ? "packed,hybrid-cp,slimpack,slimpack-zb"
-                                                : "packed,slimpack,slimpack-zb";
+           : all ? "packed,bfd,bytescale,slimpipe,slimpack,slimpack-zb"
+           : sp_stack_lists(runs, "hybrid-cp")
+               ? (fits_rows ? "packed,bfd,hybrid-cp,slimpack,slimpack-zb"
+                            : "packed,hybrid-cp,slimpack,slimpack-zb")
+           : fits_rows ? "packed,bfd,slimpack,slimpack-zb"
+                       : "packed,slimpack,slimpack-zb";
 }
 
 // Without what need not go together with the degrees before these are searched: points tell.

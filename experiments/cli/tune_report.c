@@ -886,9 +886,13 @@ static const char *lacked_name(const cli_tuned *tuned, const sweep_layout *point
                                                 : tuned->options->strategies[point->strategy];
 }
 
+// An answer that runs less likely is slow for that alone: percents would say nothing of others.
+#define LIKELY 0.5
+
 // What another stack would add; nothing where it searches for all that there is.
 static void print_beyond(const cli_tuned *tuned)
 {
+    const double chance = tuned->layouts->ranked[0]->trial.figure[SWEEP_FIT_PROBABILITY];
     bool adds = false;
     for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_STRATEGY; lack++) {
         const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, (sweep_lack)lack);
@@ -896,10 +900,16 @@ static void print_beyond(const cli_tuned *tuned)
         if (point == NULL || added_percent(tuned, point) < 0.05) {
             continue;
         }
+        cli_tune_point(tuned->options, tuned->layouts, point, layout);
         fputs(adds ? "" : "\n", stdout);
-        printf("a stack with %s would train %.1f %% faster (--any-schedule): %s\n",
-               lacked_name(tuned, point), added_percent(tuned, point),
-               cli_tune_point(tuned->options, tuned->layouts, point, layout));
+        if (chance < LIKELY) {
+            printf("a stack with %s would take %.0f ms, where the answer hardly runs "
+                   "(--any-schedule): %s\n",
+                   lacked_name(tuned, point), point->trial.figure[SWEEP_ITERATION_MS], layout);
+        } else {
+            printf("a stack with %s would train %.1f %% faster (--any-schedule): %s\n",
+                   lacked_name(tuned, point), added_percent(tuned, point), layout);
+        }
         adds = true;
     }
     if (!adds && tuned->layouts->beyond_count > 0) {
