@@ -430,6 +430,8 @@ static void add_comments(const framework_output *output, const json_t *lost, out
         add_lost(to, lost);
         add(to, "\n");
     }
+    add(to, "# No part of a scenario: data, tokenizer, learning rate, number of steps, and what "
+            "changes no time,\n# as the base of rotary positions and the epsilon of norms.\n");
 }
 
 static char *text_of(const framework_output *output, const json_t *lost)
@@ -753,6 +755,23 @@ static sp_status read_back(const framework_output *output, const sp_scenario *fr
     return status;
 }
 
+// A batch of documents is one of rows here: as many as its tokens fill, where it states tokens, and
+// whole micro-batches of all replicas.
+static void count_rows(json_t *scenario)
+{
+    json_t *workload = json_object_get(scenario, "workload");
+    const json_int_t context = framework_get_int(scenario, "workload.context", 0);
+    const json_int_t tokens = framework_get_int(scenario, "workload.tokens_per_batch", 0);
+    const json_int_t each = framework_get_int(scenario, "parallel.dp", 1) *
+                            framework_get_int(scenario, "schedule.microbatch_samples", 1);
+    json_object_del(workload, "samples_per_batch");
+    json_object_del(workload, "tokens_per_batch");
+    if (tokens > 0 && context > 0 && each > 0) {
+        const json_int_t filled = (tokens + context * each / 2) / (context * each);
+        sp_json_put(workload, "samples_per_batch", json_integer(each * (filled > 0 ? filled : 1)));
+    }
+}
+
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err)
 {
@@ -762,9 +781,9 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
         return sp_error_set(err, SP_ERR_USAGE, "--emit needs a model, not uniform_costs");
     }
     json_t *whole = whole_document(scenario);
-    if (framework_get(whole, "workload.lengths") != NULL) {
-        json_object_del(json_object_get(whole, "workload"), "samples_per_batch");
-        json_object_del(json_object_get(whole, "workload"), "tokens_per_batch");
+    const bool documents = framework_get(whole, "workload.lengths") != NULL;
+    if (documents) {
+        count_rows(whole);
     }
     framework_output output = {.of = of,
                                .scenario = whole,
@@ -773,6 +792,9 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
                                .launch = json_object()};
     write_rows(&output);
     of->write(&output);
+    if (documents) { // rows are the framework's alone
+        json_object_del(json_object_get(whole, "workload"), "samples_per_batch");
+    }
     char *first = text_of(&output, NULL);
     sp_status status = read_back(&output, scenario, first, *lost, err);
     sp_free(first);
