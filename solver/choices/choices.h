@@ -32,6 +32,13 @@ sp_status sp_i_trial_job_give_up(sp_i_trial_job *j, sp_status status, const sp_e
                                  sp_error *err);
 void sp_i_trial_job_fini(sp_i_trial_job *j);
 
+// The layout of a scenario in so many chunks a rank, with the layers of each virtual stage; NULL:
+// equal shares. Keeps the pointer.
+sp_layout sp_i_layout_in_chunks(const sp_scenario *scenario, int chunks, const int *layers);
+// What strategies are asked of the first of the batches, whose costs *cost has; the caller ends it.
+sp_status sp_i_trial_input(const sp_scenario *scenario, const sp_batches *batches,
+                           sp_cost_model *cost, sp_strategy_input *input, sp_error *err);
+
 // Adds up these batches, each planned in its turn as the resolved scenario asks, before the
 // deadline (0: none), and timed as a whole step; SP_PACKFLOW_WORST where one has no plan. Only
 // fatal errors are returned.

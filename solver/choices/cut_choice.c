@@ -61,19 +61,10 @@ static void alternate_layers(const sp_scenario *scenario, int *layers)
     }
 }
 
-static sp_layout layout_of(const sp_scenario *scenario, const cut *tried)
-{
-    sp_layout layout = scenario->layout;
-    layout.chunks = tried->chunks;
-    layout.placement = sp_schedule_placement(scenario->schedule.kind, tried->chunks);
-    layout.stage_layers = tried->layers;
-    return layout;
-}
-
 static sp_status copy_with_cut(const sp_scenario *scenario, const cut *tried, sp_scenario *with,
                                sp_error *err)
 {
-    const sp_layout layout = layout_of(scenario, tried);
+    const sp_layout layout = sp_i_layout_in_chunks(scenario, tried->chunks, tried->layers);
     return sp_scenario_copy_with(scenario, &(sp_scenario_changes){.cut = &layout}, with, err);
 }
 
@@ -140,14 +131,11 @@ static sp_status predict_job(const chunk_choice *c, const sp_scenario *with, cut
                              sp_error *err)
 {
     sp_cost_model cost;
-    sp_status status = sp_scenario_cost_model(with, &cost, err);
+    sp_strategy_input input;
+    sp_status status = sp_i_trial_input(with, &c->batches, &cost, &input, err);
     if (status != SP_OK) {
         return status;
     }
-    const sp_strategy_input input = {.scenario = with,
-                                     .batch = &c->batches.batch[0],
-                                     .context = c->batches.context,
-                                     .cost = &cost};
     bool split = sp_strategy_find(with->strategy.kind)->split_backward;
     if (split) {
         status = search_cut(c, &input, true, false, tried, err);
@@ -217,7 +205,7 @@ static cut cut_layers(const sp_scenario *scenario, int chunks, cut_kind kind)
         alternate_layers(scenario, tried.layers);
         return tried;
     }
-    const sp_layout layout = layout_of(scenario, &tried);
+    const sp_layout layout = sp_i_layout_in_chunks(scenario, chunks, tried.layers);
     sp_layout_spread(&layout, &scenario->model, tried.layers);
     bool even = true;
     for (int v = 1; v < vstages; v++) {

@@ -73,16 +73,13 @@ static sp_status search(const choice *c, const sp_scenario *tried, sp_packflow_o
 {
     sp_cost_model cost;
     sp_packing packing;
+    sp_strategy_input input;
     const sp_i_slimpack_options options = {.effort = sp_i_slimpack_effort(&tried->strategy, LOOK),
                                            .deadline_s = c->deadline_s};
-    sp_status status = sp_scenario_cost_model(tried, &cost, err);
+    sp_status status = sp_i_trial_input(tried, &c->batches, &cost, &input, err);
     if (status != SP_OK) {
         return status;
     }
-    const sp_strategy_input input = {.scenario = tried,
-                                     .batch = &c->batches.batch[0],
-                                     .context = c->batches.context,
-                                     .cost = &cost};
     status = sp_i_slimpack_search(&input, &options, &packing, outcome, err);
     if (status == SP_OK) {
         sp_packing_fini(&packing);

@@ -53,13 +53,9 @@ static void list_ways(rule_choice *c, sp_cp_overlap own)
 static sp_status copy_with(const sp_scenario *scenario, const way *tried, sp_scenario *with,
                            sp_error *err)
 {
-    sp_layout layout = scenario->layout;
-    if (tried->chunks > 0) {
-        layout.chunks = tried->chunks;
-        layout.placement = sp_schedule_placement(scenario->schedule.kind, tried->chunks);
-        layout.stage_layers = NULL;
-    }
-    const sp_scenario_changes changes = {.cp_overlap = &tried->overlap, .cut = &layout};
+    const sp_layout layout = sp_i_layout_in_chunks(scenario, tried->chunks, NULL);
+    const sp_scenario_changes changes = {.cp_overlap = &tried->overlap,
+                                         .cut = tried->chunks > 0 ? &layout : NULL};
     return sp_scenario_copy_with(scenario, &changes, with, err);
 }
 
@@ -69,15 +65,12 @@ static sp_status look(const rule_choice *c, const sp_scenario *with, bool search
 {
     sp_cost_model cost;
     sp_packing packing;
+    sp_strategy_input input;
     const sp_strategy *strategy = sp_strategy_find(with->strategy.kind);
-    sp_status status = sp_scenario_cost_model(with, &cost, err);
+    sp_status status = sp_i_trial_input(with, &c->batches, &cost, &input, err);
     if (status != SP_OK) {
         return status;
     }
-    const sp_strategy_input input = {.scenario = with,
-                                     .batch = &c->batches.batch[0],
-                                     .context = c->batches.context,
-                                     .cost = &cost};
     if (searches) {
         sp_i_slimpack_options options =
             sp_i_slimpack_options_of(&input, false, strategy->split_backward);

@@ -23,6 +23,27 @@ sp_status sp_strategy_pack(const sp_strategy *strategy, const sp_strategy_input 
     return functions[row](input, packing, err);
 }
 
+// ---- the first batch of a job ----
+
+sp_layout sp_i_layout_in_chunks(const sp_scenario *scenario, int chunks, const int *layers)
+{
+    sp_layout layout = scenario->layout;
+    layout.chunks = chunks;
+    layout.placement = sp_schedule_placement(scenario->schedule.kind, chunks);
+    layout.stage_layers = layers;
+    return layout;
+}
+
+sp_status sp_i_trial_input(const sp_scenario *scenario, const sp_batches *batches,
+                           sp_cost_model *cost, sp_strategy_input *input, sp_error *err)
+{
+    *input = (sp_strategy_input){.scenario = scenario,
+                                 .batch = &batches->batch[0],
+                                 .context = batches->context,
+                                 .cost = cost};
+    return sp_scenario_cost_model(scenario, cost, err);
+}
+
 // ---- a job ----
 
 static bool has_plan(const sp_packflow_outcome *outcome)
