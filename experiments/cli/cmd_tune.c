@@ -494,23 +494,37 @@ static sp_status add_strategies(tuning *t, const char *list, const char *option,
     return SP_OK;
 }
 
-// Samples that fill their rows leave strategies nothing to choose. A stack that does not run all of
-// them is asked for its own ones, of those that fit rows the one that fills them best, and SlimPack
-// tells what others would add.
-static const char *strategies_of(const tune_args *args, const tuning *t)
+// What is tried where no strategy is stated: packed rows, what the stack runs of those that follow,
+// and SlimPack, which tells what others would add; of a stack that runs all, a choice of them.
+// Samples that fill their rows leave strategies nothing to choose.
+static void add_usual_strategies(const tune_args *args, tuning *t)
 {
+    static const struct {
+        const char *name;
+        bool always, of_all;
+    } usual[] = {{"packed", true, true},     {"bfd", false, true},      {"hybrid-cp", false, false},
+                 {"bytescale", false, true}, {"slimpipe", false, true}, {"slimpack", true, true},
+                 {"slimpack-zb", true, true}};
     const char *runs = sp_stack_abilities_of(&t->scenario.memory.stack).strategies;
-    bool all = runs == NULL || args->any_schedule;
-    bool fits_rows = all || sp_stack_lists(runs, "bfd");
-    return args->strategies != NULL                  ? args->strategies
-           : is_set(args, "strategy.kind")           ? t->scenario.strategy.kind
-           : t->scenario.workload.uniform_tokens > 0 ? "packed"
-           : all ? "packed,bfd,bytescale,slimpipe,slimpack,slimpack-zb"
-           : sp_stack_lists(runs, "hybrid-cp")
-               ? (fits_rows ? "packed,bfd,hybrid-cp,slimpack,slimpack-zb"
-                            : "packed,hybrid-cp,slimpack,slimpack-zb")
-           : fits_rows ? "packed,bfd,slimpack,slimpack-zb"
-                       : "packed,slimpack,slimpack-zb";
+    const bool all = runs == NULL || args->any_schedule;
+    const size_t count = t->scenario.workload.uniform_tokens > 0 ? 1 : sizeof usual / sizeof *usual;
+    for (size_t i = 0; i < count; i++) {
+        if (all ? usual[i].of_all : usual[i].always || sp_stack_lists(runs, usual[i].name)) {
+            t->strategies[t->count++] = usual[i].name;
+        }
+    }
+}
+
+static sp_status choose_strategies(const tune_args *args, tuning *t, sp_error *err)
+{
+    if (args->strategies != NULL) {
+        return add_strategies(t, args->strategies, "--strategies", err);
+    }
+    if (is_set(args, "strategy.kind")) {
+        return add_strategies(t, t->scenario.strategy.kind, "--set", err);
+    }
+    add_usual_strategies(args, t);
+    return SP_OK;
 }
 
 // Without what need not go together with the degrees before these are searched: points tell.
@@ -543,8 +557,7 @@ static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
         status = sp_error_set(err, SP_ERR_USAGE, "'tune' needs a model, not uniform_costs");
     }
     if (status == SP_OK) {
-        const char *option = is_set(args, "strategy.kind") ? "--set" : "--strategies";
-        status = add_strategies(t, strategies_of(args, t), option, err);
+        status = choose_strategies(args, t, err);
     }
     return status == SP_OK ? cli_form_batches(args->common.quiet, &t->scenario, &t->batches, err)
                            : status;
