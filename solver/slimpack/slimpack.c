@@ -33,8 +33,8 @@ static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_
 static sp_status try_nested_groups(const sp_strategy_input *input, sp_packing *packing,
                                    sp_packflow_outcome *outcome, sp_error *err);
 
-// With a pipeline the order may leave the margin of any step, where that is better, or as the best
-// so far has it.
+// With a pipeline a tight step is judged again with the margin of memory left free, and taken so
+// where that is better, or where it then fits well and the best so far does.
 static sp_status judge_packs(const sp_strategy_input *input, bool counts_blocks,
                              sp_packing *packing, const sp_packflow_outcome *best,
                              sp_packflow_outcome *tried, sp_error *err)
@@ -167,7 +167,7 @@ static const rule rules[] = {{sp_i_pack_kk_flops, false}, {sp_i_pack_dp_balanced
                              {sp_i_pack_hybrid_dp, true}, {sp_i_pack_te_cp, true},
                              {sp_i_pack_bytescale, true}, {sp_i_pack_hybrid_cp, true}};
 
-// A step this near to its work at the cheapest rates leaves nothing to gain.
+// Gains of less than half a percent are not looked for.
 #define AT_WORK 1.005
 
 // A search with a part of its effort is a first look, which rules would make half as dear again.
@@ -191,17 +191,18 @@ static double pack_s(const sp_i_work *work, const sp_pack_list *list, const sp_p
     return all_s;
 }
 
-// Of a backward, what others wait for: weight gradients may come later.
+// Of a backward, what others wait for: weight gradients may come later, about half of its work.
 static double backward_share(const sp_strategy_input *input)
 {
     return input->scenario->schedule.split_backward ? 0.5 : 1.0;
 }
 
-// What the busiest data-parallel rank takes at least, about: its work, and what its last pipeline
-// rank waits for the first forward and its first one after the last backward. Packs are those of
-// forwards alone. Ranks that share packs exchange for nothing.
-static double least_step_s(const sp_strategy_input *input, const sp_i_work *work,
-                           const sp_packing *packing)
+// About the least that the busiest data-parallel rank takes, by which packs are left out before
+// they are simulated: its work, and what its last pipeline rank waits for the first forward and its
+// first one after the last backward. No bound: packs are those of forwards alone, at the search's
+// prices. Ranks that share packs exchange for nothing.
+static double guessed_step_s(const sp_strategy_input *input, const sp_i_work *work,
+                             const sp_packing *packing)
 {
     const sp_layout *layout = &input->scenario->layout;
     const sp_pack_list *list = &packing->forward;
@@ -225,8 +226,8 @@ static double least_step_s(const sp_strategy_input *input, const sp_i_work *work
     return most_s;
 }
 
-// What the longest sample takes at least as one pack, on as many ranks as may share it: it goes
-// through all stages forward and backward.
+// About the least that the longest sample takes as one pack, on as many ranks as may share it: it
+// goes through all stages forward and backward.
 static double longest_way_s(const sp_strategy_input *input, const sp_i_work *work, bool shares)
 {
     const sp_layout *layout = &input->scenario->layout;
@@ -252,7 +253,7 @@ static sp_status try_rule(const sp_strategy_input *input, const sp_i_work *work,
     if (status != SP_OK) {
         return sp_i_only_fatal(status, &own, err);
     }
-    if (!is_in_reach(outcome, least_step_s(input, work, &packing))) {
+    if (!is_in_reach(outcome, guessed_step_s(input, work, &packing))) {
         sp_packing_fini(&packing);
         return SP_OK;
     }
