@@ -430,3 +430,44 @@ TEST(names_are_the_frameworks_own)
         }
     }
 }
+
+// Frameworks count rows: as many as the tokens of a batch of documents fill, in whole micro-batches
+// of all replicas. Where a batch is one of documents the number of rows is not known.
+TEST(a_batch_of_documents_is_written_as_rows)
+{
+    static const struct {
+        const char *batch;
+        int rows; // 0: not said
+    } cases[] = {{"\"tokens_per_batch\": 65536", 16},
+                 {"\"tokens_per_batch\": 61440", 16}, // 15 rows for 2 replicas
+                 {"\"tokens_per_batch\": 100", 2},
+                 {"\"samples_per_batch\": 64", 0}};
+    fixture_begin();
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        char text[512];
+        char said[64];
+        snprintf(text, sizeof text,
+                 "{\"model\": {\"layers\": 4, \"hidden\": 512, \"ffn\": 1024, \"heads\": 8, "
+                 "\"vocab\": 1024}, \"cluster\": \"h100-8\", \"parallel\": {\"dp\": 2}, "
+                 "\"workload\": {\"lengths\": \"wikipedia\", \"context\": 4096, %s}}",
+                 cases[i].batch);
+        sp_scenario scenario = {0};
+        char *written = NULL;
+        json_t *lost = NULL;
+        must_succeed(fixture_read(text, &scenario, ERR));
+        must_succeed(framework_emit(framework_find("megatron"), &scenario, &written, &lost, ERR));
+        snprintf(said, sizeof said, "--global-batch-size %d ", cases[i].rows);
+        assert_int_equal(strstr(written, "--global-batch-size") != NULL, cases[i].rows > 0);
+        assert_int_equal(strstr(written, said) != NULL, cases[i].rows > 0);
+        size_t k;
+        json_t *item;
+        json_array_foreach (lost, k, item) {
+            const char *key = json_string_value(json_object_get(item, "key"));
+            // Rows are nothing that the scenario says.
+            assert_true(cases[i].rows == 0 || strcmp(key, "workload.samples_per_batch") != 0);
+        }
+        sp_free(written);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}
