@@ -15,11 +15,8 @@
 
 // Makes OpenBLAS work in the calling thread alone, so that every worker of a backend computes on
 // its own core and equal calls give equal bits. Call it once, before the workers start: the setting
-// is one of the whole process. Kernels may then be called from any number of threads. False where
-// there is no address space for the work memory of a thread on each core.
-bool sp_kernels_start(void);
-
-// The same for more threads than cores at once.
+// is one of the whole process. Kernels may then be called from `threads` threads at once, and from
+// as many as there are cores. False where there is no address space for their work memory.
 bool sp_kernels_start_threads(int threads);
 
 // Can OpenBLAS map what it needs for so many threads? Where it cannot, it tries again for ever.

@@ -74,11 +74,6 @@ bool sp_kernels_start_threads(int threads)
     return started;
 }
 
-bool sp_kernels_start(void)
-{
-    return sp_kernels_start_threads(1);
-}
-
 const char *sp_kernels_blas_core(void)
 {
     return openblas_get_corename();

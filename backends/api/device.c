@@ -715,45 +715,6 @@ static sp_status check_inputs(check *c, const sp_rank_timeline *rank)
     return status;
 }
 
-// ---- idle time ----
-
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-// When all was done that a span reads beside what its rank did before it.
-static int64_t ready_ns(const check *c, const sp_rank_timeline *rank, const sp_span *span)
-{
-    sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
-    sp_plan_place from;
-    int64_t ready = 0;
-    for (size_t i = 0; sp_depends_input(&c->depends, &place, i, &from); i++) {
-        ready = later(ready, *end_of(c, &from));
-    }
-    return ready;
-}
-
-void sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns)
-{
-    const sp_timeline *timeline = &step->timeline;
-    check c = {.plan = plan, .timeline = timeline};
-    check_init(&c);
-    for (size_t r = 0; r < timeline->rank_count; r++) {
-        note_ends(&c, &timeline->ranks[r]);
-    }
-    for (size_t r = 0; r < timeline->rank_count; r++) {
-        const sp_rank_timeline *rank = &timeline->ranks[r];
-        idle_ns[r] = 0;
-        for (size_t i = 1; i < rank->count; i++) {
-            const sp_span *span = &rank->spans[i];
-            int64_t from = later(rank->spans[i - 1].end_ns, ready_ns(&c, rank, span));
-            idle_ns[r] += later(span->start_ns - from, 0);
-        }
-    }
-    check_fini(&c);
-}
-
 // ---- memory ----
 
 static sp_status check_memory(const sp_rank_timeline *rank, const sp_rank_memory *memory,

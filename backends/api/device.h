@@ -105,12 +105,6 @@ sp_status sp_backend_absent_new(const char *name, sp_backend **backend, sp_error
 // action. O(actions + slices + points).
 sp_status sp_measured_step_check(const sp_plan *plan, const sp_measured_step *step, sp_error *err);
 
-// How long each rank was idle between two of its actions although all that the second reads was
-// done: from the later of the end of the action before it and of the last end that it waits for
-// (as above) to its start. idle_ns [dp * pp]. Of a step that passes the check and shares no
-// vocabulary; transfers count where they took time. O(actions + slices).
-void sp_measured_step_idle(const sp_plan *plan, const sp_measured_step *step, int64_t *idle_ns);
-
 // ---- Backends by name ----
 
 // Backends by name: those built in, then plug-ins.

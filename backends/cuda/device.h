@@ -137,12 +137,9 @@ sp_status sp_i_cuda_use(const sp_i_cuda_device *device, sp_error *err);
 sp_status sp_i_cuda_memory(const sp_i_cuda_device *device, int64_t *free_bytes,
                            int64_t *total_bytes, sp_error *err);
 
-// Copies between host and device that return when they are over, for what is not timed.
-
+// A copy from host to device that returns when it is over, for what is not timed.
 sp_status sp_i_cuda_upload(const sp_i_cuda_device *device, void *to, const void *from,
                            int64_t bytes, cudaStream_t stream, sp_error *err);
-sp_status sp_i_cuda_download(const sp_i_cuda_device *device, void *to, const void *from,
-                             int64_t bytes, cudaStream_t stream, sp_error *err);
 
 // Milliseconds of a clock that never goes back.
 int64_t sp_i_cuda_now_ms(void);

@@ -29,7 +29,6 @@ struct sp_i_cuda_gemm {
     sp_i_cuda_gemm_place place;
     cublasLtHandle_t handle;
     void *plans; // a tree of them (tsearch), by what they are for
-    size_t count;
 };
 
 enum { BEST_ALIGNMENT = 256 };
@@ -85,11 +84,6 @@ void sp_i_cuda_gemm_free(sp_i_cuda_gemm *gemm)
         (void)gemm->cublas->Destroy(gemm->handle);
     }
     sp_free(gemm);
-}
-
-size_t sp_i_cuda_gemm_shapes(const sp_i_cuda_gemm *gemm)
-{
-    return gemm->count;
 }
 
 static sp_status run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
@@ -330,7 +324,6 @@ static sp_status find_plan(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *produc
         return status;
     }
     *found = made;
-    gemm->count++;
     return SP_OK;
 }
 

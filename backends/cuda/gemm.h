@@ -92,7 +92,4 @@ sp_status sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda_produc
                                     const sp_i_cuda_operands *operands, const void *bias,
                                     bool *added, cudaStream_t stream, sp_error *err);
 
-// Shapes, each with an alignment, that have an algorithm.
-size_t sp_i_cuda_gemm_shapes(const sp_i_cuda_gemm *gemm);
-
 #endif

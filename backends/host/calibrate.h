@@ -20,7 +20,8 @@ sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request,
 // time, says how the machine's speed has changed.
 
 // Seconds of a product of two fp32 matrices of 256 x 256 and a copy of 2 MiB, each the lower
-// quartile of its repeats by the thread's processor time. About 20 ms. Needs sp_kernels_start.
+// quartile of its repeats by the thread's processor time. About 20 ms. Needs
+// sp_kernels_start_threads.
 double sp_i_host_reference_s(void);
 
 // Seconds of the reference work on `ranks` threads at once by the wall clock: a mean over about 30

@@ -27,7 +27,8 @@ typedef struct sp_host_sampled_report {
 } sp_host_sampled_report;
 
 // Heads are sampled on `threads` threads; then tiles of all heads are dealt to them by their pairs.
-// out and lse are the bits of one thread, whatever their number. sp_kernels_start() was called.
+// out and lse are the bits of one thread, whatever their number. sp_kernels_start_threads()
+// was called.
 sp_status sp_host_sampled_attention(const sp_host_sampled_layer *layer, int threads,
                                     sp_host_sampled_report *report, sp_error *err);
 

@@ -320,9 +320,6 @@ sp_status sp_workers_join(sp_workers *workers, int64_t timeout_ns, sp_error *err
 // Threads that have not ended. After a join with a deadline, whether it was met.
 int sp_workers_running(sp_workers *workers);
 
-// Has every thread a core of its own?
-bool sp_workers_are_pinned(const sp_workers *workers);
-
 // Waits for threads that still run.
 void sp_workers_free(sp_workers *workers);
 

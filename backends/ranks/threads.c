@@ -51,21 +51,20 @@ int sp_i_cores(void)
 }
 
 // Binds the calling thread to the index-th core that this process may use.
-static bool pin_to_core(int index)
+static void pin_to_core(int index)
 {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
-        return false;
+        return;
     }
     for (size_t core = 0; core < CPU_SETSIZE; core++) {
         if (CPU_ISSET(core, &allowed) && index-- == 0) {
             cpu_set_t one;
             CPU_ZERO(&one);
             CPU_SET(core, &one);
-            return pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0;
+            (void)pthread_setaffinity_np(pthread_self(), sizeof one, &one);
         }
     }
-    return false;
 }
 
 // Names the calling thread, for debuggers and profilers.
@@ -81,10 +80,9 @@ int sp_i_cores(void)
     return 1;
 }
 
-static bool pin_to_core(int index)
+static void pin_to_core(int index)
 {
     (void)index;
-    return false;
 }
 
 static void name_thread(const char *name)
@@ -116,7 +114,7 @@ struct sp_workers {
     pthread_mutex_t lock; // of all below and of what a worker has to say when it ends
     pthread_cond_t changed;
     gate_state gate;
-    int at_gate, pinned;
+    int at_gate;
     int running;
 };
 
@@ -128,11 +126,10 @@ static void release(sp_workers *workers)
     sp_free(workers);
 }
 
-static bool pass_gate(sp_workers *workers, bool pinned)
+static bool pass_gate(sp_workers *workers)
 {
     pthread_mutex_lock(&workers->lock);
     workers->at_gate++;
-    workers->pinned += pinned ? 1 : 0;
     pthread_cond_broadcast(&workers->changed);
     while (workers->gate == GATE_CLOSED) {
         pthread_cond_wait(&workers->changed, &workers->lock);
@@ -159,7 +156,10 @@ static void *run_worker(void *data)
     char name[16]; // as much as the system keeps
     snprintf(name, sizeof name, "rank %d", me->rank);
     name_thread(name);
-    if (pass_gate(workers, workers->pin && pin_to_core(me->rank))) {
+    if (workers->pin) {
+        pin_to_core(me->rank);
+    }
+    if (pass_gate(workers)) {
         me->status = workers->run(workers->data, me->rank, &me->err);
     }
     end(me);
@@ -306,11 +306,6 @@ int sp_workers_running(sp_workers *workers)
     int running = workers->running;
     pthread_mutex_unlock(&workers->lock);
     return running;
-}
-
-bool sp_workers_are_pinned(const sp_workers *workers)
-{
-    return workers->pinned == workers->count;
 }
 
 void sp_workers_free(sp_workers *workers)

@@ -36,22 +36,6 @@ static inline void put(sp_writer *out, char byte)
     out->buffer[out->used++] = byte;
 }
 
-void sp_write_bytes(sp_writer *out, const void *bytes, size_t count)
-{
-    const char *from = bytes;
-    while (count > 0) {
-        if (out->used == SP_WRITER_BYTES) {
-            drain(out);
-        }
-        size_t room = SP_WRITER_BYTES - out->used;
-        size_t some = count < room ? count : room;
-        memcpy(out->buffer + out->used, from, some);
-        out->used += some;
-        from += some;
-        count -= some;
-    }
-}
-
 // value * 10^-decimals with exactly `decimals` places.
 static void write_fixed(sp_writer *out, int64_t value, int decimals)
 {

@@ -28,8 +28,6 @@ void sp_writer_init(sp_writer *out, FILE *file);
 // As printf for %s, %c, %d, %zu and %lld alone. A precision from 1 to 9 of %lld is the number of
 // its decimals: %.3lld writes 1234567 as 1234.567.
 void sp_write(sp_writer *out, const char *format, ...) SP_PRINTF(2, 3);
-// Bytes as they are.
-void sp_write_bytes(sp_writer *out, const void *bytes, size_t count);
 // Writes out what is buffered. SP_ERR_IO if any write failed; `what` names the output.
 sp_status sp_writer_finish(sp_writer *out, const char *what, sp_error *err);
 

@@ -16,18 +16,6 @@ double sp_bubble_of(double busy_ns, double rank_ns)
     return rank_ns > 0.0 ? 1.0 - busy_ns / rank_ns : 0.0;
 }
 
-double sp_bubble_ratio(const sp_step_metrics *metrics)
-{
-    return sp_bubble_of((double)metrics->busy_ns,
-                        (double)metrics->rank_count * (double)metrics->makespan_ns);
-}
-
-double sp_bubble_ratio_longest_stage(const sp_step_metrics *metrics)
-{
-    double span = (double)metrics->longest_span_ns;
-    return span > 0.0 ? (span - (double)metrics->longest_span_work_ns) / span : 0.0;
-}
-
 // Spread of pack times: the relative variance inside each virtual stage, averaged over them, so
 // that stages and chunks of different weight do not count as spread.
 typedef struct spread {

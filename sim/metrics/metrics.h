@@ -49,9 +49,6 @@ void sp_step_metrics_fini(sp_step_metrics *metrics);
 
 // 1 - busy / rank time, `rank_ns` being ranks * makespan; 0 where there is no time.
 double sp_bubble_of(double busy_ns, double rank_ns);
-double sp_bubble_ratio(const sp_step_metrics *metrics);
-// (longest span - its work) / longest span: the zero-bubble papers' measure.
-double sp_bubble_ratio_longest_stage(const sp_step_metrics *metrics);
 
 // ---- what fills the memory of the fullest rank at its peak, by named tensors ----
 

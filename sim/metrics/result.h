@@ -232,6 +232,7 @@ SP_API double sp_result_expert_hidden_ms(const sp_result *result);
 SP_API double sp_result_zero_wait_ms(const sp_result *result);
 SP_API double sp_result_launch_ms(const sp_result *result); // of the computation
 SP_API double sp_result_bubble_ratio(const sp_result *result);
+// (longest span - its work) / longest span: the zero-bubble papers' measure.
 SP_API double sp_result_bubble_ratio_longest_stage(const sp_result *result);
 SP_API double sp_result_tokens_per_s(const sp_result *result);
 SP_API double sp_result_tokens_per_gpu_s(const sp_result *result);

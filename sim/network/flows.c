@@ -1219,16 +1219,6 @@ double sp_flows_bytes_per_s(sp_flows *flows, int32_t flow)
     return rate_of(flows, &flows->flow[flow]);
 }
 
-double sp_flows_link_bytes_per_s(sp_flows *flows, int32_t link)
-{
-    share_links(flows);
-    int64_t used = 0;
-    for (int32_t h = flows->links[link].first; h != NONE; h = flows->hops[h].next) {
-        used += flows->hops[h].times * flows->flow[flows->hops[h].flow].rate;
-    }
-    return (double)used * flows->unit;
-}
-
 sp_flows_counts sp_flows_count(const sp_flows *flows)
 {
     return flows->counts;

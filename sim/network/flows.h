@@ -69,10 +69,8 @@ const sp_flow_end *sp_flows_ended(const sp_flows *flows, int32_t *count);
 // Flows that have not ended.
 int32_t sp_flows_left(const sp_flows *flows);
 
-// The rate that a flow has now, 0 while its latency passes, and that a link carries now; for tests
-// and figures.
+// The rate that a flow has now, 0 while its latency passes; for tests.
 double sp_flows_bytes_per_s(sp_flows *flows, int32_t flow);
-double sp_flows_link_bytes_per_s(sp_flows *flows, int32_t link);
 
 // The work of the sharing so far: begins and ends of flows, and hops whose flow's rate was found.
 typedef struct sp_flows_counts {

@@ -874,31 +874,6 @@ void sp_i_schedule_packflow(sp_i_schedule_job *job)
     sp_free(o.forward_pack);
 }
 
-// Steps are not kept where orders is NULL.
-static sp_status time_rank(const ordering *o, int dp, const sp_packflow_outcome *beaten,
-                           sp_arena *work, sp_packflow_step **orders, sp_packflow_outcome *outcome,
-                           sp_error *err)
-{
-    rank_job rank;
-    make_rank(o, dp, &rank);
-    rank.job.beaten = beaten;
-    sp_status status = orders != NULL ? run_rank(&rank, work, &orders[dp], outcome, err)
-                                      : sp_packflow_run(&rank.job, NULL, outcome, err);
-    sp_arena_free(&rank.work);
-    return status;
-}
-
-sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
-                           const sp_packing *packing, const sp_layout *layout, int dp,
-                           sp_packflow_outcome *outcome, sp_error *err)
-{
-    ordering o = {.spec = spec, .costs = costs, .packing = packing, .layout = layout};
-    sp_regroup(packing, &o.forward_pack);
-    sp_status status = time_rank(&o, dp, NULL, NULL, NULL, outcome, err);
-    sp_free(o.forward_pack);
-    return status;
-}
-
 sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                               const sp_packing *packing, const sp_layout *layout,
                               const sp_packflow_outcome *beaten, sp_arena *work,
@@ -912,7 +887,11 @@ sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_co
     *outcome = (sp_packflow_outcome){0};
     for (int d = 0; status == SP_OK && open && d < layout->dp; d++) {
         sp_packflow_outcome one;
-        status = time_rank(&o, d, beaten, work, orders, &one, err);
+        rank_job rank;
+        make_rank(&o, d, &rank);
+        rank.job.beaten = beaten;
+        status = run_rank(&rank, work, &orders[d], &one, err);
+        sp_arena_free(&rank.work);
         outcome->makespan_ns = sp_larger(outcome->makespan_ns, one.makespan_ns);
         outcome->lacking_bytes = sp_larger(outcome->lacking_bytes, one.lacking_bytes);
         open = beaten == NULL || sp_packflow_is_better(outcome, beaten);

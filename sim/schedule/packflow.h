@@ -91,14 +91,10 @@ size_t sp_packflow_length(const sp_packflow_job *job);
 sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
                           sp_packflow_outcome *outcome, sp_error *err);
 
-// Runs over the costs of the packs of data-parallel rank `dp`, without making a plan.
-sp_status sp_packflow_rank(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
-                           const sp_packing *packing, const sp_layout *layout, int dp,
-                           sp_packflow_outcome *outcome, sp_error *err);
-
-// The largest makespan and the most lacking bytes of all data-parallel ranks; `beaten` as in
-// sp_packflow_job: no rank is run any more that cannot change that it is better. orders [dp] gets
-// the steps of each rank that is run, in memory of `work`, for costs->orders.
+// Runs over the costs of the packs, without making a plan: the largest makespan and the most
+// lacking bytes of all data-parallel ranks; `beaten` as in sp_packflow_job: no rank is run any more
+// that cannot change that it is better. orders [dp] gets the steps of each rank that is run, in
+// memory of `work`, for costs->orders.
 sp_status sp_packflow_slowest(const sp_schedule_spec *spec, const sp_schedule_costs *costs,
                               const sp_packing *packing, const sp_layout *layout,
                               const sp_packflow_outcome *beaten, sp_arena *work,

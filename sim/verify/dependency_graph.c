@@ -226,11 +226,6 @@ sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs, cons
     return status;
 }
 
-const void *sp_structure_graph(const sp_structure *s)
-{
-    return &s->graph;
-}
-
 void sp_structure_free(sp_structure *s)
 {
     if (s == NULL) {

@@ -24,9 +24,6 @@ sp_status sp_structure_new(const sp_plan *plan, const sp_step_costs *costs, cons
                            sp_structure **structure, sp_error *err);
 void sp_structure_free(sp_structure *structure);
 
-// Its igraph_t, for measurements.
-const void *sp_structure_graph(const sp_structure *structure);
-
 // Latest end over all actions by an igraph topological order: what the engine must predict.
 sp_status sp_structure_makespan(sp_structure *structure, int64_t *makespan_ns, sp_error *err);
 

@@ -1,6 +1,6 @@
 // Speed of the engine at about a million tasks: the walk over the plan by itself and all that
-// `simulate` runs, and igraph's topological sort of the graph that checks the walk, in the same
-// run. One JSON line on stdout.
+// `simulate` runs, and igraph's topological sort of the dependencies that check the walk, in the
+// same run. One JSON line on stdout.
 #include <igraph/igraph.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 #include "sim/base/progress.h"
 #include "sim/cost/step_costs.h"
 #include "sim/metrics/metrics.h"
+#include "sim/plan/dependencies.h"
 #include "sim/plan/walk.h"
 #include "sim/schedule/schedule.h"
 #include "sim/simulate/engine.h"
-#include "sim/verify/dependency_graph.h"
 #include "tests/bench/bench.h"
 #include "tests/support/uniform_packing.h"
 
@@ -64,19 +64,33 @@ static double stream_bytes_per_s(void)
     return best;
 }
 
+static void add_edge(void *context, size_t item, const sp_dependency *dependency)
+{
+    igraph_vector_int_push_back(context, (igraph_integer_t)dependency->item);
+    igraph_vector_int_push_back(context, (igraph_integer_t)item);
+}
+
 // Seconds of igraph's topological sorting of the plan's dependencies.
-static double igraph_seconds(const sp_plan *plan, const sp_step_costs *costs)
+static double igraph_seconds(const sp_plan *plan)
 {
     sp_error err = {0};
-    sp_structure *structure;
-    igraph_vector_int_t order;
-    require(sp_structure_new(plan, costs, NULL, &structure, &err), &err);
+    sp_plan_items items;
+    igraph_vector_int_t ends, order;
+    igraph_t graph;
+    require(sp_plan_items_init(&items, plan, NULL, false, &err), &err);
+    igraph_vector_int_init(&ends, 0);
     igraph_vector_int_init(&order, 0);
+    for (size_t v = 0; v < items.count; v++) {
+        sp_dependencies(&items, v, add_edge, &ends);
+    }
+    igraph_create(&graph, &ends, (igraph_integer_t)items.count, IGRAPH_DIRECTED);
     double started = sp_clock_s();
-    igraph_topological_sorting(sp_structure_graph(structure), &order, IGRAPH_OUT);
+    igraph_topological_sorting(&graph, &order, IGRAPH_OUT);
     double seconds = sp_clock_s() - started;
+    igraph_destroy(&graph);
     igraph_vector_int_destroy(&order);
-    sp_structure_free(structure);
+    igraph_vector_int_destroy(&ends);
+    sp_plan_items_fini(&items);
     return seconds;
 }
 
@@ -149,7 +163,7 @@ int main(void)
         require(sp_walk(&plan, &driver, NULL, NULL, &err), &err);
         walk_s.seconds[i] = sp_clock_s() - started;
     }
-    double sort_s = igraph_seconds(&plan, &costs);
+    double sort_s = igraph_seconds(&plan);
     double edges = (double)counts.edges;
     double tasks = (double)counts.tasks;
     // Read once: actions, what they cost and the ends of their inputs; written once: their ends.

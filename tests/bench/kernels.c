@@ -348,7 +348,7 @@ static void check_linear(void)
 
 int main(void)
 {
-    sp_kernels_start();
+    sp_kernels_start_threads(1);
     set_up();
     check_linear();
     check_attention();

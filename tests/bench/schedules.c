@@ -8,6 +8,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/simulate/engine.h"
 #include "tests/bench/bench.h"
+#include "tests/support/step_bubble.h"
 
 enum { PP = 64, MICROBATCHES = 512, SLICES = 32 };
 
@@ -54,7 +55,7 @@ static void run(sp_schedule_kind kind)
            "\"bubble_longest_stage\": %.4f}\n",
            SP_VERSION, sp_schedule_names[kind], counts.tasks, planned_s - started_s,
            done_s - planned_s, (double)counts.tasks / (done_s - started_s),
-           sp_bubble_ratio_longest_stage(&metrics));
+           step_bubble_longest_stage(&metrics));
     sp_step_metrics_fini(&metrics);
     sp_memory_timeline_fini(&memory);
     sp_timeline_fini(&timeline);

@@ -74,7 +74,7 @@ static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
         if (block[i] == NULL) {
             continue;
         }
-        GPU_TRY(sp_i_cuda_download(&t->device, read, block[i], bytes_of_block(i), NULL, err));
+        GPU_TRY(gpu_download(t, read, block[i], bytes_of_block(i), NULL, err));
         for (int64_t b = 0; b < bytes_of_block(i); b++) {
             gpu_require(t, read[b] == i + 1, "block %d byte %lld is %d", i, (long long)b, read[b]);
         }
@@ -136,8 +136,7 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
         GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, place + (size_t)from * BYTES, 0, BYTES,
                           sender));
     }
-    GPU_TRY(sp_i_cuda_download(&t->device, got, place, BYTES, sp_i_cuda_partition_stream(p, 0, 0),
-                               err));
+    GPU_TRY(gpu_download(t, got, place, BYTES, sp_i_cuda_partition_stream(p, 0, 0), err));
     gpu_require(t, memcmp(sent, got, BYTES) == 0, "%d transfers of %d MiB", rounds * PARTITIONS,
                 BYTES >> 20);
     (void)t->api.Free(memory);

@@ -186,12 +186,20 @@ double gpu_relative_error(const double *got, const double *want, int64_t count)
     return sqrt(difference / size);
 }
 
+sp_status gpu_download(const gpu_test *t, void *to, const void *from, int64_t bytes,
+                       cudaStream_t stream, sp_error *err)
+{
+    GPU_TRY(SP_I_CUDA(&t->device, err, MemcpyAsync, to, from, (size_t)bytes, cudaMemcpyDeviceToHost,
+                      stream));
+    return SP_I_CUDA(&t->device, err, StreamSynchronize, stream);
+}
+
 double *gpu_read(gpu_test *t, const void *data, int64_t count, bool fp32, sp_error *err)
 {
     const size_t size = fp32 ? sizeof(float) : sizeof(sp_bf16);
     char *stored = sp_malloc((size_t)count * size);
     double *values = sp_malloc((size_t)count * sizeof *values);
-    if (sp_i_cuda_download(&t->device, stored, data, count * (int64_t)size, NULL, err) != SP_OK) {
+    if (gpu_download(t, stored, data, count * (int64_t)size, NULL, err) != SP_OK) {
         sp_free(stored);
         sp_free(values);
         return NULL;

@@ -63,6 +63,10 @@ void gpu_require(gpu_test *test, bool holds, const char *format, ...) SP_PRINTF(
 // sqrt(sum (got - want)^2 / sum want^2).
 double gpu_relative_error(const double *got, const double *want, int64_t count);
 
+// A copy from the device that returns when it is over.
+sp_status gpu_download(const gpu_test *test, void *to, const void *from, int64_t bytes,
+                       cudaStream_t stream, sp_error *err);
+
 // bf16 or fp32 numbers of the device as double; the caller frees them (sp_free). NULL where they
 // cannot be read.
 double *gpu_read(gpu_test *test, const void *data, int64_t count, bool fp32, sp_error *err);

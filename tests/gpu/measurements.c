@@ -14,6 +14,7 @@
 #include "tests/gpu/gpu_check.h"
 #include "tests/gpu/plan_request.h"
 #include "tests/gpu/products.h"
+#include "tests/support/idle_time.h"
 
 enum { NONE = 77 };
 
@@ -27,10 +28,9 @@ static int fail(const char *command, const char *what, const sp_error *err)
 
 // gpu_check gaps FILE: of every result in FILE (of slimpack measure) of a step in pipeline stages
 // side by side (the wall clock, two ranks or more, no other parallelism): how long ranks were idle
-// between two of their own actions although what the second reads was there
-// (sp_measured_step_idle), by the stamps around their kernels. Prints a line for each; `share` is
-// that of the idlest rank in the time of the step. What is idle inside an action is part of its
-// time. Exit status: 0 some were looked at, 1 a result cannot be read or a share of a step in four
+// between two of their own actions although what the second reads was there (idle_time.h), by the
+// stamps around their kernels. Prints a line for each; `share` is that of the idlest rank in the
+// time of the step. What is idle inside an action is part of its time. Exit status: 0 some were looked at, 1 a result cannot be read or a share of a step in four
 // stages is above MOST_GAPS, 2 wrong usage, 77 there are none.
 #define MOST_GAPS 0.02
 
@@ -49,7 +49,7 @@ static bool print_gaps(const char *name, const sp_result_file *file)
     const sp_measured_step *step = &file->batches[0].step;
     int64_t *idle_ns = sp_calloc(step->timeline.rank_count, sizeof *idle_ns);
     size_t worst = 0;
-    sp_measured_step_idle(step->timeline.plan, step, idle_ns);
+    idle_time(step, idle_ns);
     for (size_t r = 1; r < step->timeline.rank_count; r++) {
         worst = idle_ns[r] > idle_ns[worst] ? r : worst;
     }

@@ -50,7 +50,7 @@ static sp_status start_call(rank *r, int64_t count, sp_error *err)
 static sp_status end_call(rank *r, sp_error *err)
 {
     GPU_TRY(sp_i_nccl_synchronize(r->n, r->stream, err));
-    return sp_i_cuda_download(&r->test->device, r->numbers, r->out, 4 * r->count, r->stream, err);
+    return gpu_download(r->test, r->numbers, r->out, 4 * r->count, r->stream, err);
 }
 
 static sp_status sums(rank *r, sp_error *err)

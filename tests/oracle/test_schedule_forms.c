@@ -1,6 +1,7 @@
 // Closed forms of the synchronous schedules, to the nanosecond:
 // GPipe (arXiv 1811.06965), 1F1B (arXiv 2006.09503), interleaved 1F1B (arXiv 2104.04473,
 // section 2.2).
+#include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -136,7 +137,7 @@ TEST(zero_bubble_tables)
                           .p2p_ns = (int64_t)llround(rows[i].c_ms * 1e6)};
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
-        double bubble = sp_bubble_ratio_longest_stage(&step.metrics);
+        double bubble = step_bubble_longest_stage(&step.metrics);
         assert_within(bubble, rows[i].bubble, 0.5e-4 + 1e-9);
         uniform_step_fini(&step);
     }

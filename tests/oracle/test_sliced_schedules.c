@@ -3,6 +3,7 @@
 // (arXiv 2503.02356). Units are one slice on one chunk.
 #include "sim/base/alloc.h"
 #include "tests/support/random_step.h"
+#include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -34,7 +35,7 @@ static void check_balanced(sp_schedule_kind kind, int p, int v, int m, int n, in
         uniform_step_run(&c, &plain, &step);
         assert_int_equal(step.metrics.makespan_ns, (units + p - 1) * unit);
         double bubble = (double)(p - 1) / (double)(units + p - 1);
-        assert_within(sp_bubble_ratio(&step.metrics), bubble, 1e-12);
+        assert_within(step_bubble(&step.metrics), bubble, 1e-12);
         for (int r = 0; r < p; r++) {
             int64_t peak = base + slope * (p - 1 - r);
             assert_true(step.metrics.ranks[r].units_peak == (double)(peak < units ? peak : units));
@@ -71,7 +72,7 @@ TEST(slimpipe_published)
         uniform_case c = make_case(SP_SCHEDULE_SLIMPIPE, 8, 5, rows[i].m, rows[i].n, times[0]);
         uniform_step step;
         uniform_step_run(&c, &plain, &step);
-        assert_within(100.0 * sp_bubble_ratio(&step.metrics), rows[i].percent, 0.005);
+        assert_within(100.0 * step_bubble(&step.metrics), rows[i].percent, 0.005);
         uniform_step_fini(&step);
     }
 }
@@ -124,7 +125,7 @@ TEST(causal_slices)
                 uniform_step step;
                 uniform_step_run(&c, &plain, &step);
                 double expected = k == 0 ? rows[i].slimpipe : rows[i].seq1f1b;
-                assert_within(sp_bubble_ratio(&step.metrics), expected, 0.5e-4 + 1e-9);
+                assert_within(step_bubble(&step.metrics), expected, 0.5e-4 + 1e-9);
                 uniform_step_fini(&step);
             }
         }
@@ -242,7 +243,7 @@ static void check_figure(const figure *fig)
     build_packing(fig->slices, fig->microbatches, 1, &step);
     set_costs(&layout, fig->weights, 1000, 2000, &step);
     simulate(&spec, &layout, &step);
-    assert_within(sp_bubble_ratio(&step.metrics), fig->bubble, 0.5e-4 + 1e-9);
+    assert_within(step_bubble(&step.metrics), fig->bubble, 0.5e-4 + 1e-9);
     uniform_step_fini(&step);
 }
 

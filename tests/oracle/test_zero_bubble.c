@@ -1,5 +1,6 @@
 // ZB-H1, ZB-H2 and the automatic schedule of Zero Bubble (arXiv 2401.10241): closed forms of
 // sections 2.1 to 2.3, published bubble ratios, and the order itself at small sizes.
+#include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -142,7 +143,7 @@ static double bubble_ratio(const uniform_case *c, double most_units)
 {
     uniform_step step;
     uniform_step_run(c, &plain, &step);
-    double ratio = sp_bubble_ratio_longest_stage(&step.metrics);
+    double ratio = step_bubble_longest_stage(&step.metrics);
     for (int r = 0; r < c->pp; r++) {
         assert_true(step.metrics.ranks[r].units_peak <= most_units + 1e-6);
     }

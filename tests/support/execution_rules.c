@@ -1,6 +1,7 @@
 #include "tests/support/execution_rules.h"
 
 #include "sim/metrics/metrics.h"
+#include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"
 
 static bool is_backward(sp_action a)
@@ -210,7 +211,7 @@ static void check_metrics(const sp_measured_step *step)
     assert_int_equal(metrics.busy_ns, busy_ns);
     assert_int_equal(metrics.makespan_ns, step->timeline.makespan_ns);
     assert_true(metrics.iteration_ns >= metrics.makespan_ns);
-    assert_true(sp_bubble_ratio(&metrics) >= 0.0 && sp_bubble_ratio(&metrics) <= 1.0);
+    assert_true(step_bubble(&metrics) >= 0.0 && step_bubble(&metrics) <= 1.0);
     sp_step_metrics_fini(&metrics);
 }
 

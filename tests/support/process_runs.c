@@ -119,7 +119,7 @@ static worker *workers_new(const sp_run_request *request, const process_settings
 {
     int count = (int)sp_layout_ranks(&request->plan->layout);
     worker *workers = sp_calloc((size_t)count, sizeof *workers);
-    sp_kernels_start();
+    sp_kernels_start_threads(1);
     *world = threaded_world_new(count, settings->late);
     *runs = (process_runs){.request = request, .rank_count = count};
     runs->ranks = sp_calloc((size_t)count, sizeof *runs->ranks);

@@ -2,6 +2,7 @@
 // that are not those of the plan.
 #include "backends/api/device.h"
 #include "sim/plan/walk.h"
+#include "tests/support/idle_time.h"
 #include "tests/support/initializers.h"
 #include "tests/support/plan_sample.h"
 #include "tests/support/test_main.h"
@@ -241,7 +242,7 @@ TEST(idle_time_waits_for_nobody)
     assert_int_equal(sp_backend_run(f.fake, 0, &f.s.request, &run, NULL), SP_OK);
     const sp_measured_step *step = sp_run_step(run, 0);
     assert_int_equal(step->timeline.rank_count, 2);
-    sp_measured_step_idle(&f.s.plan, step, before_ns);
+    idle_time(step, before_ns);
     for (size_t r = 0; r < 2; r++) {
         assert_int_equal(before_ns[r], transfers_ns(&step->timeline.ranks[r]));
     }
@@ -259,12 +260,12 @@ TEST(idle_time_waits_for_nobody)
         last[r] = &rank->spans[rank->count - 1];
     }
     last[0]->start_ns += 7;
-    sp_measured_step_idle(&f.s.plan, step, idle_ns);
+    idle_time(step, idle_ns);
     assert_int_equal(idle_ns[0], before_ns[0] + 7);
     assert_int_equal(idle_ns[1], before_ns[1]);
     last[1]->start_ns += 3;
     last[1]->end_ns += 3;
-    sp_measured_step_idle(&f.s.plan, step, idle_ns);
+    idle_time(step, idle_ns);
     assert_int_equal(idle_ns[0], before_ns[0] + 4);
     assert_int_equal(idle_ns[1], before_ns[1] + 3);
     sp_run_free(run);

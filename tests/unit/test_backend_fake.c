@@ -7,6 +7,7 @@
 #include "tests/support/random_plan.h"
 #include "tests/support/random_step.h"
 #include "tests/support/same_step.h"
+#include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_step.h"
 
@@ -283,7 +284,7 @@ TEST(metrics_read_a_measured_step)
     assert_int_equal(measured.iteration_ns, step.metrics.iteration_ns);
     assert_int_equal(measured.busy_ns, step.metrics.busy_ns);
     assert_int_equal(measured.wait_p2p_ns, step.metrics.wait_p2p_ns);
-    assert_true(sp_bubble_ratio(&measured) == sp_bubble_ratio(&step.metrics));
+    assert_true(step_bubble(&measured) == step_bubble(&step.metrics));
     assert_true(measured.ranks[0].units_peak == step.metrics.ranks[0].units_peak);
     sp_step_metrics_fini(&measured);
     fake_end(run);

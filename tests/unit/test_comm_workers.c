@@ -1,8 +1,9 @@
 // Worker threads: all run, errors of the lowest rank, deadlines, threads that do not end.
-// The C library declares what threads have by default as an extension.
+// The C library declares cores, and what threads have by default, as extensions.
 #define _GNU_SOURCE
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "backends/ranks/comm.h"
@@ -36,7 +37,6 @@ TEST(all_run_once)
     assert_int_equal(sp_workers_start(COUNT, NULL, note, &j, &workers, NULL), SP_OK);
     assert_int_equal(sp_workers_join(workers, 0, NULL), SP_OK);
     assert_int_equal(sp_workers_join(workers, 1, NULL), SP_OK);
-    assert_false(sp_workers_are_pinned(workers));
     sp_workers_free(workers);
     for (int i = 0; i < COUNT; i++) {
         assert_int_equal(atomic_load(&j.ran[i]), 1);
@@ -84,25 +84,49 @@ TEST(deadline)
     sp_workers_free(workers);
 }
 
-TEST(pinned)
-{
-    static job j;
-    sp_workers_options options = {.pin = true};
-    sp_workers *workers;
-    memset(&j, 0, sizeof j);
-    atomic_store(&j.stop, true);
-    int cores = sp_i_cores();
-    assert_true(cores >= 1);
-    assert_int_equal(sp_workers_start(1, &options, wait_for_stop, &j, &workers, NULL), SP_OK);
 #ifdef __linux__
-    assert_true(sp_workers_are_pinned(workers));
-#endif
-    sp_workers_free(workers);
-    assert_int_equal(sp_workers_start(cores + 1, &options, wait_for_stop, &j, &workers, NULL),
-                     SP_OK);
-    assert_false(sp_workers_are_pinned(workers));
-    sp_workers_free(workers);
+// The cores that a thread may use.
+static sp_status note_cores(void *data, int rank, sp_error *err)
+{
+    cpu_set_t *cores = data;
+    return sched_getaffinity(0, sizeof *cores, &cores[rank]) == 0
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_INTERNAL, "worker %d: no cores", rank);
 }
 
-#ifdef __GLIBC__
+static void run_on_cores(int count, const sp_workers_options *options, cpu_set_t *cores)
+{
+    sp_workers *workers;
+    must_succeed(sp_workers_start(count, options, note_cores, cores, &workers, ERR));
+    must_succeed(sp_workers_join(workers, 0, ERR));
+    sp_workers_free(workers);
+}
 #endif
+
+// Each has a core of its own, as long as there are enough.
+TEST(pinned)
+{
+    int cores = sp_i_cores();
+    assert_true(cores >= 1);
+#ifdef __linux__
+    static cpu_set_t sets[CPU_SETSIZE + 1];
+    const sp_workers_options options = {.pin = true};
+    cpu_set_t all, taken;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(cores, CPU_COUNT(&all));
+    run_on_cores(cores, &options, sets);
+    CPU_ZERO(&taken);
+    for (int i = 0; i < cores; i++) {
+        assert_int_equal(CPU_COUNT(&sets[i]), 1);
+        CPU_OR(&taken, &taken, &sets[i]);
+    }
+    assert_true(CPU_EQUAL(&taken, &all));
+    for (int pinned = 0; pinned < 2; pinned++) {
+        int count = pinned == 1 ? cores + 1 : cores;
+        run_on_cores(count, pinned == 1 ? &options : NULL, sets);
+        for (int i = 0; i < count; i++) {
+            assert_true(CPU_EQUAL(&sets[i], &all));
+        }
+    }
+#endif
+}

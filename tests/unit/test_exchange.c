@@ -4,6 +4,7 @@
 
 #include "sim/base/alloc.h"
 #include "tests/support/random_step.h"
+#include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
@@ -34,7 +35,7 @@ static double bubble_ratio(const sp_plan *plan, const sp_step_costs *costs)
 {
     simulated_plan s;
     simulate_plan(plan, costs, &(sp_engine_options){.verify = true}, &s);
-    double ratio = sp_bubble_ratio(&s.metrics);
+    double ratio = step_bubble(&s.metrics);
     simulated_plan_fini(&s);
     return ratio;
 }

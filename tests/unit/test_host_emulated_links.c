@@ -5,6 +5,7 @@
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
+#include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
@@ -102,7 +103,7 @@ static void must_be_as_worked_out(const sp_measured_step *step)
     sp_step_metrics metrics = {0};
     sp_step_metrics_compute(&step->timeline, &step->memory, &metrics);
     double bubble = 1.0 - (double)busy_ns / (2.0 * (double)makespan_ns);
-    assert_within(sp_bubble_ratio(&metrics), bubble, 1e-12);
+    assert_within(step_bubble(&metrics), bubble, 1e-12);
     sp_step_metrics_fini(&metrics);
 }
 

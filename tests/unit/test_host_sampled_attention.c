@@ -55,7 +55,7 @@ static void set_up(layer_case *c, sp_kernel_sample_pattern pattern)
                                        .v = c->v.f,
                                        .out = c->out.f,
                                        .lse = c->lse.f};
-    sp_kernels_start();
+    sp_kernels_start_threads(1);
 }
 
 static sp_host_sampled_report run(layer_case *c, int threads)

@@ -18,7 +18,7 @@ static sp_small_model *model_of(uint64_t seed, double late_scale)
                             .late_scale = late_scale,
                             .logit_scale = 3.0};
     sp_small_model *model = NULL;
-    sp_kernels_start();
+    sp_kernels_start_threads(1);
     model = sp_small_model_new(&shape, seed);
     return model;
 }

@@ -18,7 +18,7 @@ static void set_up(layer *l)
     l->bias = tensor_random(&l->all, OUT);
     l->y = tensor_random(&l->all, TOKENS * Y_STRIDE);
     l->expected = tensor_copy(&l->all, l->y);
-    sp_kernels_start();
+    sp_kernels_start_threads(1);
 }
 
 static void check_forward(const double *bias, const float *bias_f32)

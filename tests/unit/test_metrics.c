@@ -4,6 +4,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/random_step.h"
+#include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 #include "tests/support/uniform_step.h"
@@ -105,9 +106,9 @@ TEST(two_stages)
     assert_int_equal(m.launch_ns, 2);
     assert_int_equal(m.again_ns, 7);
     assert_int_equal(m.wait_p2p_ns, 7);
-    NEAR(sp_bubble_ratio(&m), 1.0 - 54.0 / 100.0);
+    NEAR(step_bubble(&m), 1.0 - 54.0 / 100.0);
     // Rank 0 spans all 50 and works 30 of them; rank 1 spans 24.
-    NEAR(sp_bubble_ratio_longest_stage(&m), 0.4);
+    NEAR(step_bubble_longest_stage(&m), 0.4);
     assert_int_equal(m.reduce_ns, 13);
     assert_int_equal(m.optimizer_ns, 2);
     assert_int_equal(m.ranks[1].span_ns, 24);
@@ -138,7 +139,7 @@ TEST(kinds_of_work)
     assert_int_equal(m.busy_ns, 4 + 3 + 2 + 1);
     assert_int_equal(m.makespan_ns, 16);
     assert_int_equal(m.ranks[0].span_ns, 16);
-    NEAR(sp_bubble_ratio(&m), 6.0 / 16.0);
+    NEAR(step_bubble(&m), 6.0 / 16.0);
     sp_step_metrics_fini(&m);
 }
 
@@ -223,8 +224,8 @@ TEST(nothing_to_do)
     sp_step_metrics m;
     measure(&d, &m);
     assert_int_equal(m.makespan_ns, 0);
-    NEAR(sp_bubble_ratio(&m), 0.0);
-    NEAR(sp_bubble_ratio_longest_stage(&m), 0.0);
+    NEAR(step_bubble(&m), 0.0);
+    NEAR(step_bubble_longest_stage(&m), 0.0);
     NEAR(m.dp_max_over_mean, 1.0);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(m.ranks[i].span_ns, 0);
@@ -274,8 +275,8 @@ TEST(closed_form)
         uniform_step step;
         uniform_step_run(&c, &options, &step);
         assert_int_equal(step.metrics.makespan_ns, (6 + pp - 1) * 3000);
-        NEAR(sp_bubble_ratio(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
-        NEAR(sp_bubble_ratio_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
+        NEAR(step_bubble(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
+        NEAR(step_bubble_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
         NEAR(step.metrics.forward_pack_cv, 0.0);
         NEAR(step.metrics.dp_max_over_mean, 1.0);
         uniform_step_fini(&step);

@@ -204,14 +204,19 @@ TEST(merged_ranks_share_their_tokens)
                                      .room_bytes = room_bytes};
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW};
     for (int packs = 0; packs <= STAGES; packs++) {
-        for (int s = 0; s < 3 * STAGES; s++) {
-            token_bytes[s] = 3;
-            room_bytes[s] = 300 * packs;
-        }
         int64_t makespan_ns[3];
         for (int d = 0; d < 3; d++) {
             sp_packflow_outcome result;
-            must_succeed(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &result, ERR));
+            sp_packflow_step *orders[3];
+            sp_arena work = {0};
+            // The others have room for all that they want: none is slower than rank d.
+            for (int s = 0; s < 3 * STAGES; s++) {
+                token_bytes[s] = 3;
+                room_bytes[s] = 300 * (s / STAGES == d ? packs : STAGES);
+            }
+            must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, NULL, &work, orders,
+                                             &result, ERR));
+            sp_arena_free(&work);
             // One pack at a time is the least that a rank can hold.
             assert_int_equal(result.lacking_bytes, packs == 0 ? 300 : 0);
             makespan_ns[d] = result.makespan_ns;
@@ -314,7 +319,7 @@ TEST(slowest_of_the_ranks)
         sp_packing_init(&packing, &batch, RANKS);
         for (int k = 0; k < ALL; k++) {
             tokens[k] = 1 + prng_below(&prng, 100);
-            assert_true(pack_sample(&packing.forward, k % RANKS, 1, k, tokens[k]));
+            assert_true(pack_sample(&packing.forward, k / PACKS, 1, k, tokens[k]));
         }
         for (int i = 0; i < ALL * STAGES; i++) {
             f_ns[i] = 1 + prng_below(&prng, 100);
@@ -325,15 +330,29 @@ TEST(slowest_of_the_ranks)
             room_bytes[i] = round % 2 == 0 ? 1000 : 90 + prng_below(&prng, 20);
         }
         sp_packflow_outcome exact = {0};
-        for (int d = 0; d < RANKS; d++) {
-            sp_packflow_outcome one;
-            must_succeed(sp_packflow_rank(&spec, &costs, &packing, &layout, d, &one, ERR));
-            exact.makespan_ns = sp_larger(exact.makespan_ns, one.makespan_ns);
-            exact.lacking_bytes = sp_larger(exact.lacking_bytes, one.lacking_bytes);
-        }
         sp_packflow_outcome found;
         sp_packflow_step *orders[RANKS];
         sp_arena work = {0};
+        for (int d = 0; d < RANKS; d++) {
+            // The rank by itself.
+            sp_layout alone = layout;
+            sp_packing packs;
+            sp_schedule_costs own = costs;
+            alone.dp = 1;
+            sp_packing_init(&packs, &batch, 1);
+            for (int k = d * PACKS; k < (d + 1) * PACKS; k++) {
+                assert_true(pack_sample(&packs.forward, 0, 1, k, tokens[k]));
+            }
+            own.pack_f_ns += d * PACKS * STAGES;
+            own.pack_b_ns += d * PACKS * STAGES;
+            own.token_bytes += d * STAGES;
+            own.room_bytes += d * STAGES;
+            must_succeed(
+                sp_packflow_slowest(&spec, &own, &packs, &alone, NULL, &work, orders, &found, ERR));
+            exact.makespan_ns = sp_larger(exact.makespan_ns, found.makespan_ns);
+            exact.lacking_bytes = sp_larger(exact.lacking_bytes, found.lacking_bytes);
+            sp_packing_fini(&packs);
+        }
         must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, NULL, &work, orders,
                                          &found, ERR));
         must_make_the_plan(&spec, &costs, &packing, &layout, orders);

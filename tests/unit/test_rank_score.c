@@ -70,7 +70,11 @@ static void simulate(scored_case *c, const sp_packing *packing, bool split, simu
     must_succeed(sp_schedule_generate(&spec, times, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
     sp_packflow_outcome result;
-    must_succeed(sp_packflow_rank(&spec, times, packing, &c->scenario.layout, 0, &result, ERR));
+    sp_arena work = {0};
+    sp_packflow_step **orders = sp_arena_take(&work, (size_t)c->scenario.layout.dp, sizeof *orders);
+    must_succeed(sp_packflow_slowest(&spec, times, packing, &c->scenario.layout, NULL, &work,
+                                     orders, &result, ERR));
+    sp_arena_free(&work);
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;

@@ -26,7 +26,7 @@ void attention_set_up(attention_problem *p, int64_t heads, int64_t kv_heads, int
     p->dk = tensor_zero(&p->all, p->k.n);
     p->dv = tensor_zero(&p->all, p->v.n);
     p->workspace = tensor_zero(&p->all, sp_kernel_attention_workspace_f64(&p->shape, tokens));
-    sp_kernels_start();
+    sp_kernels_start_threads(1);
 }
 
 void naive_attention(const attention_problem *p, double *out, double *lse, double *dq, double *dk,
