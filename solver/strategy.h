@@ -63,6 +63,9 @@ typedef struct sp_strategy {
     bool one_sided;
     bool shares_ranks;     // several data-parallel ranks may take part in one pack
     bool own_microbatches; // of its own making, not of schedule.microbatch_samples rows
+    bool pads;             // each row is one sample, padded as strategy.pad_to says
+    bool plain;            // what a stack that packs does: baseline of a comparison
+    bool chooses_rows;     // the length of its rows (row_tokens of a result)
     bool joins_documents;  // samples are joined and cut before they are packed
     bool outlier_queues;   // may delay samples to later batches: then it is not lossless
     bool symmetric;        // of SlimPack: backward packs are the forward packs
@@ -71,6 +74,8 @@ typedef struct sp_strategy {
     // Chooses stack.cp_overlap, and then the chunks of each rank, where the scenario does not state
     // them.
     bool chooses_chunks;
+    // Its framework, with the option there that strategy.rank_tokens is; NULL: none.
+    const char *rank_tokens_option;
     // The strategy that it is where layouts have no pipeline; NULL: it is its own.
     const char *without_pipeline;
 } sp_strategy;

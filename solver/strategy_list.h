@@ -11,13 +11,14 @@
 // clang-format off
 #define SP_STRATEGY_LIST(X)                                                                       \
     X("padded", padded, ROWS, "each sample padded to the context or to its micro-batch's longest",\
-      "pad_to")                                                                                   \
-    X("packed", packed, ROWS, "samples in batch order fill rows of the context's length", "")     \
+      "pad_to", .pads = true)                                                                     \
+    X("packed", packed, ROWS, "samples in batch order fill rows of the context's length", "",     \
+      .plain = true)                                                                              \
     X("concat", concat, ROWS, "samples joined and cut at the context, as in pretraining",         \
       "attention_across", .joins_documents = true)                                                \
     X("packed-tuned", packed_tuned, SEARCH,                                                       \
       "packed, in rows of the length whose whole step is fastest, of 17 lengths",                 \
-      "time_limit_ms")                                                                            \
+      "time_limit_ms", .chooses_rows = true)                                                      \
     X("sorted", sorted, ROWS, "as packed, longest samples first", "")                             \
     X("ffd", ffd, ROWS, "first-fit decreasing: each sample into the first row with room", "")     \
     X("bfd", bfd, ROWS, "best-fit decreasing: each sample into the fullest row with room", "")    \
@@ -33,7 +34,8 @@
       "rank_tokens", .one_sided = true, .own_microbatches = true)                                 \
     X("hybrid-cp", hybrid_cp, BUDGETS,                                                            \
       "ranks grouped for long samples in balanced rounds, no barrier between (Megatron-LM)",      \
-      "rank_tokens, pack_rounds", SP_SHARES_RANKS, .rings = true)                                 \
+      "rank_tokens, pack_rounds", SP_SHARES_RANKS, .rings = true,                                 \
+      .rank_tokens_option = "Megatron-LM: --max-seqlen-per-dp-cp-rank")                           \
     X("flexsp", flexsp, SEARCH,                                                                   \
       "ranks grouped anew for every micro-batch, with GLPK (arXiv 2412.01523)",                   \
       "rank_tokens, time_limit_ms, mip_gap", SP_SHARES_RANKS)                                     \

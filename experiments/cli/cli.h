@@ -618,16 +618,20 @@ json_t *cli_training_json(double tokens, const sp_result *result);
 // "bubble".
 extern const char *const cli_time_part_names[];
 
-// On standard error, into a result, and into `warnings` of its JSON (NULL stays).
 // Forms the batches, and warns beforehand of a workload that takes long.
 sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *batches,
                            sp_error *err);
+// On standard error, and into `warnings` of a result's JSON (NULL stays).
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
 // Stands before a range of the profile's tables that was left.
 #define CLI_UNCALIBRATED "outside the calibration, less sure: "
 // Warnings, and table ranges that were left, on standard error.
 void cli_print_notes(bool quiet, const sp_result *result);
+// Adds what a row of several answers warns of.
+void cli_note_row(const sp_result *result, sp_warnings *warnings);
+// Each kind once, with the number of rows where not all have it. Takes over `kinds`.
+json_t *cli_row_warnings(sp_warning_kinds *kinds, int count);
 // Warns where one replica takes a part of a node because neither parallel.dp nor nodes are stated.
 void cli_print_idle_gpus(bool quiet, const sp_scenario *scenario);
 // The warnings of prompts and text, for which there is no sp_result: the profile's, then settings
@@ -707,11 +711,6 @@ void cli_print_proofs(FILE *out, const sp_scenario *scenario, const sp_execution
 
 // Predicted beside measured.
 void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execution *execution);
-
-// Adds what a row of several answers warns of.
-void cli_note_row(const sp_result *result, sp_warnings *warnings);
-// Each kind once, with the number of rows where not all have it. Takes over `kinds`.
-json_t *cli_row_warnings(sp_warning_kinds *kinds, int count);
 
 // ---- the memory curve ----
 

@@ -9,8 +9,10 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 
-// Time that the measurements of --backend may take. Of a partition, whose work takes longer, less
-// is measured: what it is beside the whole.
+// Time that the repetitions of --backend share. Each piece runs some four times however long that
+// takes, which of one partition in four is five times as long: with half the time to share its
+// calibration takes 77 s by the estimate of backends/cuda/README.md, about half of the 150 s that
+// `measure` gives a part (CALIBRATION_S of cmd_measure.c). No figure of a GPU stands behind it yet.
 #define LIMIT_S 40.0
 #define PARTITION_LIMIT_S 20.0
 #define QUICK_LIMIT_S 3.0

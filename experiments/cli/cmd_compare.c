@@ -183,7 +183,7 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
         r->status = read_with_schedule(args, path, cmp->stated, r->name, &own, err);
     } else {
         snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->name);
-        cmp->scenario.strategy.pad_to = cmp->pads_batches && strcmp(r->name, "padded") == 0
+        cmp->scenario.strategy.pad_to = cmp->pads_batches && sp_strategy_find(r->name)->pads
                                             ? SP_PAD_LONGEST
                                             : cmp->stated_pad_to;
     }
@@ -266,8 +266,9 @@ static int suits(const comparison *cmp, const compared *r)
         return 0;
     }
     bool pads = sp_stack_abilities_of(&cmp->scenario.memory.stack).pads_batches;
-    bool run = r->result.lossless && (pads || strcmp(r->name, "padded") != 0);
-    bool own = strcmp(r->name, pads ? "padded" : "packed") == 0;
+    const sp_strategy *strategy = sp_strategy_find(r->name);
+    bool run = r->result.lossless && (pads || !strategy->pads);
+    bool own = pads ? strategy->pads : strategy->plain;
     return 1 + 4 * !sp_result_is_oom(&r->result) + 2 * run + own;
 }
 

@@ -925,23 +925,21 @@ static const char *to_do_text(const cli_tuned *tuned, char text[TO_DO])
     const sp_scenario *scenario = tuned->scenario;
     const sp_strategy *strategy = sp_strategy_find(tuned->result->strategy);
     const char *name = sp_stack_abilities_of(&scenario->memory.stack).row_setting;
-    bool pads = strcmp(strategy->name, "padded") == 0;
-    bool tunes_rows = strcmp(strategy->name, "packed-tuned") == 0;
     double chosen = sp_result_row_tokens(tuned->result);
     char number[CLI_GROUPED];
     text[0] = '\0';
-    if (pads && scenario->strategy.pad_to == SP_PAD_LONGEST) {
+    if (strategy->pads && scenario->strategy.pad_to == SP_PAD_LONGEST) {
         sp_append(text, TO_DO, "pad rows to the longest of each micro-batch");
-    } else if (strategy->kind == SP_STRATEGY_ROWS || tunes_rows) {
-        sp_append(text, TO_DO, "%s rows to %s tokens", pads ? "pad" : "pack",
-                  cli_grouped(tunes_rows ? (int64_t)chosen : tuned->batches->context, number));
+    } else if (strategy->kind == SP_STRATEGY_ROWS || strategy->chooses_rows) {
+        bool chose = strategy->chooses_rows && isfinite(chosen);
+        sp_append(text, TO_DO, "%s rows to %s tokens", strategy->pads ? "pad" : "pack",
+                  cli_grouped(chose ? (int64_t)chosen : tuned->batches->context, number));
         sp_append(text, TO_DO, name != NULL ? " (%s)" : "%s", name != NULL ? name : "");
     } else if (scenario->strategy.rank_tokens > 0) {
         sp_append(text, TO_DO, "pack up to %s tokens for each rank",
                   cli_grouped(scenario->strategy.rank_tokens, number));
-        bool megatron = strcmp(strategy->name, "hybrid-cp") == 0;
-        sp_append(text, TO_DO, " (%s)",
-                  megatron ? "Megatron-LM: --max-seqlen-per-dp-cp-rank" : "strategy.rank_tokens");
+        const char *option = strategy->rank_tokens_option;
+        sp_append(text, TO_DO, " (%s)", option != NULL ? option : "strategy.rank_tokens");
     } else if (scenario->strategy.chunk_tokens > 0) {
         sp_append(text, TO_DO, "cut samples into chunks of %s tokens",
                   cli_grouped(scenario->strategy.chunk_tokens, number));

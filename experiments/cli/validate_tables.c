@@ -133,6 +133,28 @@ static int fitted_constants(const sp_measurements *measurements)
                : 0;
 }
 
+typedef bool case_holds(const sp_scenario *scenario);
+
+static bool has_experts(const sp_scenario *scenario)
+{
+    return sp_model_most_experts(&scenario->model) > 0;
+}
+
+static bool is_fp8(const sp_scenario *scenario)
+{
+    return sp_precision_is_fp8(&scenario->memory.stack.precision);
+}
+
+// Does it hold of one of the steps?
+static bool any_case(const sp_measurements *m, case_holds *holds)
+{
+    bool any = false;
+    for (size_t i = 0; i < m->count; i++) {
+        any = any || holds(&m->cases[i].scenario);
+    }
+    return any;
+}
+
 // ---- tables for people ----
 
 static void print_ranking(const sp_ranking *ranking)
@@ -470,6 +492,8 @@ static json_t *table_json(const sp_validation *v)
         SP_JSON("error_is", sp_validation_is_difference(m->kind) ? "difference" : "fraction"),
         SP_JSON("profile", sp_json_text_or_null(profile)),
         SP_JSON("fitted_constants", fitted_constants(m)), SP_JSON("count", m->count),
+        SP_JSON("experts", json_boolean(any_case(m, has_experts))),
+        SP_JSON("fp8", json_boolean(any_case(m, is_fp8))),
         SP_JSON("mean_absolute_error", v->errors.mean),
         SP_JSON("median_absolute_error", v->errors.median), SP_JSON("bias", v->errors.bias),
         SP_JSON("left_out", left_out_json(m)), SP_JSON("ranking", ranking_json(&v->ranking)),

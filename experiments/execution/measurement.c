@@ -165,6 +165,23 @@ static sp_status check_form(const json_t *measurement, const char *source, sp_er
     return SP_OK;
 }
 
+// The key before `key` whose profile has this name, else NULL.
+static const char *find_named(const json_t *profiles, const char *key, const char *name)
+{
+    const char *other;
+    json_t *profile;
+    json_object_foreach ((json_t *)(uintptr_t)profiles, other, profile) {
+        const char *text = json_string_value(json_object_get(profile, "name"));
+        if (strcmp(other, key) == 0) {
+            break;
+        }
+        if (text != NULL && strcmp(text, name) == 0) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
 sp_status sp_measurement_profiles(const json_t *measurement, const char *source, json_t **profiles,
                                   sp_error *err)
 {
@@ -177,6 +194,13 @@ sp_status sp_measurement_profiles(const json_t *measurement, const char *source,
         if (status == SP_OK && (name == NULL || !is_plain_name(name))) {
             status = sp_error_in(err, SP_ERR_CONTENT, source, key,
                                  "expected a profile whose name a file may have");
+        }
+        const char *other = status == SP_OK ? find_named(*profiles, key, name) : NULL;
+        if (other != NULL) {
+            status = sp_error_in(err, SP_ERR_CONTENT, source, key,
+                                 "'%.64s' names profile '%.64s' already: expected a name of its "
+                                 "own, which its file gets",
+                                 name, other);
         }
     }
     return status;

@@ -68,7 +68,7 @@ sp_status sp_measurement_unpack(const json_t *measurement, const char *source, c
                                 sp_warnings *warnings, sp_error *err);
 
 // Its profiles by the names that its set has for them, which belong to it; each has a name of its
-// own that a file may have. Content errors: it is no measurement.
+// own that a file may have. Content errors: it is no measurement, or two profiles have one name.
 sp_status sp_measurement_profiles(const json_t *measurement, const char *source, json_t **profiles,
                                   sp_error *err);
 

@@ -25,6 +25,9 @@ const char *const sweep_figure_names[SWEEP_FIGURE_COUNT + 1] = {
 #define NUMBER(...)
 #define COMPARED(name, place, way, kind, key, ...) [place - 1] = key,
 #include "sim/metrics/figures.inc"
+#undef KEY
+#undef NUMBER
+#undef COMPARED
 };
 
 const char *const sweep_degree_names[] = {"tp", "cp", "pp", "dp"};

@@ -277,8 +277,7 @@ static unit unit_of(const sp_cost_model *cost, const sp_op_timer *timer, const r
         double gradients = all_of(parameters.trained) * sp_stack_gradient_bytes(stack);
         sp_group shards = group->common.inner;
         return (unit){
-            .gather_s =
-                one_sided_s(&of, SP_ALL_GATHER, shards, all_of(parameters.all) * BYTES_BF16),
+            .gather_s = one_sided_s(&of, SP_ALL_GATHER, shards, all_gathered(cost, parameters.all)),
             .scatter_s = reduces ? one_sided_s(&of, SP_REDUCE_SCATTER, shards, gradients) : 0.0};
     }
     return (unit){.gather_s = gather_s(cost, &of, group, parameters.all, at_once),

@@ -11,11 +11,13 @@
 
 #define MOST_MIB 1048576.0
 #define NAMED "as in the named stack"
-#define STACK_SWITCH(name, ...)                                                        \
-    {                                                                                  \
-        .key = "stack." #name, SP_SWITCH, SP_FIELD(sp_stack, name), .fallback = NAMED, \
-        .text = __VA_ARGS__                                                            \
+// Rows whose field has the key's name.
+#define STACK_ROW(name, form, ...)                                                \
+    {                                                                             \
+        .key = "stack." #name, form, SP_FIELD(sp_stack, name), .fallback = NAMED, \
+        .text = __VA_ARGS__                                                       \
     }
+#define STACK_SWITCH(name, ...) STACK_ROW(name, SP_SWITCH, __VA_ARGS__)
 
 // Its cp_comm_type has other words for these.
 static const sp_setting_word transformer_engine_names[] = {
@@ -83,12 +85,11 @@ static const sp_setting stack_rows[] = {
                  "Probabilities of the router are multiplied in with the experts' activation, so "
                  "that no outputs of experts are kept (Megatron Core from 0.13 on).",
                  .is_written = states_permutation),
-    {.key = "stack.router_kernels", SP_INT(0, 1024), SP_FIELD(sp_stack, router_kernels),
-     .is_written = states_router, .fallback = NAMED,
-     .text = "Small kernels by which a router chooses the experts of tokens and counts their rows "
-             "in a forward, beside its product: 72 of Megatron-LM, 31 with moe_router_fusion, of "
-             "which flex dispatchers (deepep, hybridep) save 14; above 31 also two top-k by "
-             "PyTorch; 0: none are counted."},
+    STACK_ROW(router_kernels, SP_INT(0, 1024),
+              "Small kernels by which a router chooses the experts of tokens and counts their rows "
+              "in a forward, beside its product: 72 of Megatron-LM, 31 with moe_router_fusion, of "
+              "which flex dispatchers (deepep, hybridep) save 14; above 31 also two top-k by "
+              "PyTorch; 0: none are counted.", .is_written = states_router),
     STACK_SWITCH(unfused_norms,
                  "Norms are separate element-wise kernels in fp32, which keep input and result in it."),
     STACK_SWITCH(fused_softmax_limited,
@@ -149,12 +150,11 @@ static const sp_setting stack_rows[] = {
                  "The loss copies the bf16 logits to fp32 and makes the softmax beside the copy: "
                  "10 bytes a logit. Off: in place of the copy, 6 bytes. No use with "
                  "fused_cross_entropy."),
-    {.key = "stack.loss_chunks", SP_INT(0, 65536), SP_FIELD(sp_stack, loss_chunks),
-     .if_changed = true, .fallback = NAMED,
-     .text = "Head and loss take the rows in so many chunks, each with its gradients at once "
-             "(Liger's fused linear cross-entropy): no logits stay for the backward, and its "
-             "products are in the forward, where the gradients count to its end; 0: all rows at "
-             "once, gradients in the backward."},
+    STACK_ROW(loss_chunks, SP_INT(0, 65536),
+              "Head and loss take the rows in so many chunks, each with its gradients at once "
+              "(Liger's fused linear cross-entropy): no logits stay for the backward, and its "
+              "products are in the forward, where the gradients count to its end; 0: all rows at "
+              "once, gradients in the backward.", .if_changed = true),
     STACK_SWITCH(loss_recompute,
                  "With loss_chunks: the forward makes the loss alone, and the backward computes the "
                  "logits and the loss of each chunk again, with its gradients (checkpointed chunks: "
@@ -248,26 +248,24 @@ static const sp_setting stack_rows[] = {
     STACK_SWITCH(delay_wgrad,
                  "With expert_overlap: weight gradients wait until nothing else can run, in place of "
                  "following their input gradients.", .aliases = "delay_wgrad_compute", .if_changed = true),
-    {.key = "stack.gradient_reduce_dtype", SP_ONE_OF(sp_reduce_dtype_names),
-     SP_FIELD(sp_stack, gradient_reduce_dtype), .fallback = NAMED,
-     .text = "Precision in which data-parallel ranks add up gradients.",
-     .aliases = "grad_reduce_in_fp32 grad_reduce_in_bf16 accumulate_allreduce_grads_in_fp32"},
-    {.key = "stack.tensors", SP_ONE_OF(sp_tensor_names), SP_FIELD(sp_stack, tensors),
-     .fallback = NAMED,
-     .text = "Who frees tensors: PyTorch's autograd, or hand-written passes after the last use."},
+    STACK_ROW(gradient_reduce_dtype, SP_ONE_OF(sp_reduce_dtype_names),
+              "Precision in which data-parallel ranks add up gradients.",
+              .aliases = "grad_reduce_in_fp32 grad_reduce_in_bf16 "
+                         "accumulate_allreduce_grads_in_fp32"),
+    STACK_ROW(tensors, SP_ONE_OF(sp_tensor_names),
+              "Who frees tensors: PyTorch's autograd, or hand-written passes after the last use."),
     {.key = "stack.bucket_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, bucket_bytes),
      .unit = SP_MIB, .fallback = NAMED,
      .text = "Size of a bucket of gradients, in MiB; 0: one bucket for each layer."},
     {.key = "stack.split_limit_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, split_limit_bytes),
      .unit = SP_MIB, .fallback = NAMED, .text = "PyTorch's max_split_size_mb; 0: none.",
      .aliases = "max_split_size_mb"},
-    {.key = "stack.moment_bytes", SP_INT(0, 4), SP_FIELD(sp_stack, moment_bytes),
-     .if_changed = true, .fallback = NAMED, .read = read_moment_bytes,
-     .text = "Bytes a parameter of each of Adam's two moments, 1, 2 or 4: 1 with 8-bit Adam "
-             "(bitsandbytes, torchao; without its scales, 4 bytes for each block of 256), 2 in "
-             "bf16, 4 in fp32; 0: 4."},
-    {.key = "stack.work_spaces", SP_INT(0, 64), SP_FIELD(sp_stack, work_spaces), .fallback = NAMED,
-     .text = "cuBLAS work spaces that stay in memory; 0: 3, and none with explicit tensors."},
+    STACK_ROW(moment_bytes, SP_INT(0, 4),
+              "Bytes a parameter of each of Adam's two moments, 1, 2 or 4: 1 with 8-bit Adam "
+              "(bitsandbytes, torchao; without its scales, 4 bytes for each block of 256), 2 in "
+              "bf16, 4 in fp32; 0: 4.", .if_changed = true, .read = read_moment_bytes),
+    STACK_ROW(work_spaces, SP_INT(0, 64),
+              "cuBLAS work spaces that stay in memory; 0: 3, and none with explicit tensors."),
     {.key = "stack.work_space_mib", SP_REAL(0, MOST_MIB), SP_FIELD(sp_stack, work_space_bytes),
      .unit = SP_MIB, .fallback = NAMED, .text = "Size of each of them, in MiB; 0: 32."},
 };

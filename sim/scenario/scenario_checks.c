@@ -623,12 +623,6 @@ static sp_status check_frozen_weights(const sp_scenario *scenario, sp_error *err
                            "parallel.tp 1, or \"bf16\", got %d and \"%s\"",
                            scenario->layout.tp, name);
     }
-    if (stack->one_sided) {
-        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
-                           "weights in 4 bits are not read one-sidedly (stack.one_sided): expected "
-                           "\"bf16\", got \"%s\"",
-                           name);
-    }
     return SP_OK;
 }
 

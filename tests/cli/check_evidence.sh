@@ -4,6 +4,12 @@
 set -euo pipefail
 "$2/experiments/evidence.sh" --check "$1"
 
+# Which tables have experts or FP8 is what their rows come to: the first names a model that has experts.
+for of in 'qwen3_overlap true false' 'h100_dgxc_fp8 false true' 'h100_dgxc false false' 'moe_fp8 true true'; do
+    read -r table experts fp8 <<<"$of"
+    "$1" validate --published --table "$table" --json --quiet | grep -A 1 '^      "experts": '"$experts" | grep -q '"fp8": '"$fp8" || { echo "$table is not said to have experts $experts, fp8 $fp8" && exit 1; }
+done
+
 page=$2/experiments/results/evidence.md
 percents() { # LINE: the numbers with a percent sign
     grep -F "| $1 |" "$page" | grep -oE '[0-9]+ %' | tr -d ' %' | tr '\n' ' '

@@ -124,6 +124,10 @@ head -c 2000 first.json >half.json
 refuse 'half.json:' calibrate --measured half.json -o .
 sed 's,"name":"host-fp32","name":"../evil",' first.json >evil.json
 refuse 'host: expected a profile whose name' calibrate --measured evil.json -o .
+# Two profiles of one GPU have one name, and the file of the second would take the place of the first's.
+sed 's,"profiles":{,"profiles":{"again":{"name":"host-fp32"}\,,' first.json >twice.json
+refuse "twice.json: host: 'host-fp32' names profile 'again' already" calibrate --measured twice.json -o .
+[ ! -e host-fp32.json ] || complain "a profile of two with one name was written"
 refuse 'this is a set of steps' calibrate --measured set.json -o .
 refuse 'half.json:' validate set.json --backend host --executed half.json
 refuse 'first.json: steps: is another' measure set.json --backend host -o first.json

@@ -85,7 +85,9 @@ static void fixture_begin(void)
     for (size_t i = 0; i < sizeof fixture_files / sizeof fixture_files[0]; i++) {
         FILE *file = fopen(fixture_files[i].name, "wb");
         assert_non_null(file);
-        fputs(json_text("%s", fixture_files[i].text), file);
+        char json[RUN_TEXT] = "";
+        put_json(json, "%s", fixture_files[i].text);
+        fputs(json, file);
         assert_int_equal(fclose(file), 0);
     }
 }
@@ -99,6 +101,11 @@ static sp_status fixture_read(const char *text, sp_scenario *scenario, sp_error 
     sp_status status = sp_scenario_from_json(root, "scenario.json", NULL, 0, scenario, err);
     json_decref(root);
     return status;
+}
+
+static inline void fixture_good(const char *text, sp_scenario *scenario)
+{
+    must_succeed_for(text, fixture_read(text, scenario, ERR));
 }
 
 #endif

@@ -146,6 +146,15 @@ static json_t *without_names(const json_t *resolved)
     return copy;
 }
 
+// The scenario as arguments, and what they cannot say; the caller owns both.
+static char *write_text(const framework *of, const sp_scenario *scenario, json_t **lost)
+{
+    char *text = NULL;
+    *lost = NULL;
+    must_succeed(framework_emit(of, scenario, &text, lost, ERR));
+    return text;
+}
+
 static json_t *read_text(const framework *of, const char *text)
 {
     json_t *document = NULL;
@@ -238,10 +247,8 @@ TEST(megatron_says_all)
         if (!make(&prng, &scenario)) {
             continue;
         }
-        char *text = NULL;
-        json_t *lost = NULL;
-        sp_error err = {0};
-        assert_int_equal(framework_emit(megatron, &scenario, &text, &lost, &err), SP_OK);
+        json_t *lost;
+        char *text = write_text(megatron, &scenario, &lost);
         if (json_array_size(lost) != 0) {
             fail_msg("not said: %s\n%s", json_dumps(lost, JSON_COMPACT), text);
         }
@@ -265,11 +272,9 @@ TEST(others_name_what_they_cannot_say)
             continue;
         }
         for (int f = 1; framework_names[f] != NULL; f++) {
-            char *text = NULL;
-            json_t *lost = NULL;
-            sp_error err = {0};
+            json_t *lost;
             const framework *of = framework_find(framework_names[f]);
-            assert_int_equal(framework_emit(of, &scenario, &text, &lost, &err), SP_OK);
+            char *text = write_text(of, &scenario, &lost);
             check_same(of, &scenario, text, lost);
             sp_free(text);
             json_decref(lost);
@@ -280,6 +285,18 @@ TEST(others_name_what_they_cannot_say)
     assert_true(checked >= 30);
 }
 
+// What the arguments say of the scenario of a text; the caller owns it and what they cannot say.
+static json_t *read_back(const framework *of, const char *text, json_t **lost)
+{
+    sp_scenario scenario = {0};
+    fixture_good(text, &scenario);
+    char *written = write_text(of, &scenario, lost);
+    json_t *document = read_text(of, written);
+    sp_free(written);
+    sp_scenario_fini(&scenario);
+    return document;
+}
+
 // Optimizer states on the host are said by Megatron-LM and by Bridge, their overlap too.
 TEST(states_on_the_host_are_said)
 {
@@ -287,32 +304,19 @@ TEST(states_on_the_host_are_said)
     static const char *const says[] = {"megatron", "bridge"};
     for (int overlaps = 0; overlaps < 2; overlaps++) {
         for (int f = 0; f < 2; f++) {
-            char text[512];
-            snprintf(
-                text, sizeof text,
-                "{\"model\": {\"layers\": 4, \"hidden\": 512, \"ffn\": 1024, \"heads\": 8, "
-                "\"vocab\": 1024}, \"cluster\": \"h100-8\", \"stack\": {\"name\": "
-                "\"megatron-core-2025\", \"host_overlap\": %s}, \"memory\": {\"offload_states\": "
-                "0.5}, \"workload\": {\"uniform\": 512, \"context\": 512}}",
+            const char *text = json_text(
+                "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1024}, "
+                "'cluster': 'h100-8', 'stack': {'name': 'megatron-core-2025', 'host_overlap': %s}, "
+                "'memory': {'offload_states': 0.5}, 'workload': {'uniform': 512, 'context': 512}}",
                 overlaps == 1 ? "true" : "false");
-            sp_scenario scenario = {0};
-            sp_error err = {0};
-            if (fixture_read(text, &scenario, &err) != SP_OK) {
-                fail_msg("%s", err.message[0]);
-            }
-            char *written = NULL;
-            json_t *lost = NULL;
-            const framework *of = framework_find(says[f]);
-            assert_int_equal(framework_emit(of, &scenario, &written, &lost, &err), SP_OK);
-            json_t *document = read_text(of, written);
+            json_t *lost;
+            json_t *document = read_back(framework_find(says[f]), text, &lost);
             assert_close(json_number_value(framework_get(document, "memory.offload_states")), 0.5,
                          1e-12);
             assert_int_equal(json_is_true(framework_get(document, "stack.host_overlap")),
                              overlaps == 1);
             json_decref(document);
-            sp_free(written);
             json_decref(lost);
-            sp_scenario_fini(&scenario);
         }
     }
 }
@@ -324,24 +328,15 @@ TEST(trl_says_frozen_weights)
     static const char *const frozen[] = {"bf16", "4bit", "4bit-double"};
     for (int i = 0; i < 3; i++) {
         for (int f = 0; framework_names[f] != NULL; f++) {
-            char text[512];
-            snprintf(
-                text, sizeof text,
-                "{\"model\": {\"layers\": 4, \"hidden\": 512, \"ffn\": 1024, \"heads\": 8, "
-                "\"vocab\": 1000, \"lora_rank\": 8, \"frozen_weights\": \"%s\"}, \"cluster\": "
-                "\"h100-8\", \"stack\": \"trl-2025\", \"strategy\": {\"kind\": \"bfd\"}, "
-                "\"workload\": {\"uniform\": 512, \"context\": 512, \"samples_per_batch\": 8}}",
+            const char *text = json_text(
+                "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
+                "'lora_rank': 8, 'frozen_weights': '%s'}, 'cluster': 'h100-8', 'stack': "
+                "'trl-2025', 'strategy': {'kind': 'bfd'}, 'workload': {'uniform': 512, 'context': "
+                "512, 'samples_per_batch': 8}}",
                 frozen[i]);
-            sp_scenario scenario = {0};
-            sp_error err = {0};
-            if (fixture_read(text, &scenario, &err) != SP_OK) {
-                fail_msg("%s", err.message[0]);
-            }
-            char *written = NULL;
-            json_t *lost = NULL;
             const framework *of = framework_find(framework_names[f]);
-            assert_int_equal(framework_emit(of, &scenario, &written, &lost, &err), SP_OK);
-            json_t *document = read_text(of, written);
+            json_t *lost;
+            json_t *document = read_back(of, text, &lost);
             const char *read = json_string_value(framework_get(document, "model.frozen_weights"));
             if (strcmp(of->name, "trl") == 0 && i > 0) {
                 assert_string_equal(read, frozen[i]);
@@ -358,19 +353,16 @@ TEST(trl_says_frozen_weights)
             }
             assert_true(is_lost || i == 0 || strcmp(of->name, "trl") == 0);
             json_decref(document);
-            sp_free(written);
             json_decref(lost);
-            sp_scenario_fini(&scenario);
         }
     }
 }
 
-static void check_names(const char *framework_name, const char *names, const char *text)
+static void check_names(const framework *of, const char *names, const char *text)
 {
     framework_entries entries = {0};
     framework_commands commands = {0};
     sp_error err = {0};
-    const framework *of = framework_find(framework_name);
     size_t bytes = strlen(text);
     sp_status status =
         of->syntax == FRAMEWORK_SHELL  ? framework_read_shell("x", text, bytes, &commands, &err)
@@ -390,7 +382,7 @@ static void check_names(const char *framework_name, const char *names, const cha
             found++;
         }
         if (found == NULL) {
-            fail_msg("%s has no argument %s", framework_name, name);
+            fail_msg("%s has no argument %s", of->name, name);
         }
     }
     framework_entries_free(&entries);
@@ -408,13 +400,10 @@ TEST(names_are_the_frameworks_own)
             continue;
         }
         for (size_t f = 0; f < sizeof framework_sources / sizeof framework_sources[0]; f++) {
-            char *text = NULL;
-            json_t *lost = NULL;
-            sp_error err = {0};
-            assert_int_equal(framework_emit(framework_find(framework_sources[f].framework),
-                                            &scenario, &text, &lost, &err),
-                             SP_OK);
-            check_names(framework_sources[f].framework, framework_sources[f].names, text);
+            json_t *lost;
+            const framework *of = framework_find(framework_sources[f].framework);
+            char *text = write_text(of, &scenario, &lost);
+            check_names(of, framework_sources[f].names, text);
             sp_free(text);
             json_decref(lost);
         }

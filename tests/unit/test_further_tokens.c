@@ -3,6 +3,7 @@
 #include "sim/memory/footprint.h"
 #include "sim/model/inventory.h"
 #include "sim/model/layout.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -12,17 +13,7 @@ static const sp_layout alone = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}
 
 static sp_model model_of(int further)
 {
-    return (sp_model){.name = "m",
-                      .layers = 8,
-                      .hidden = H,
-                      .ffn = FFN,
-                      .heads = 16,
-                      .kv_heads = 16,
-                      .head_dim = 64,
-                      .vocab = V,
-                      .activation = SP_SWIGLU,
-                      .positional = SP_ROPE,
-                      .mtp_layers = further};
+    return (sp_model){.name = "m", LLAMA_SHAPE(8, H, FFN, 16, 16, V), .mtp_layers = further};
 }
 
 // Weights of a layer's products.

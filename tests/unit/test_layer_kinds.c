@@ -4,6 +4,7 @@
 #include "sim/cost/cost_model.h"
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/flat_profile.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
@@ -16,15 +17,7 @@ static const sp_layer_mlp routed = {.ffn = EXPERT_FFN, .experts = 8, .experts_pe
 static sp_model model_of(sp_layer_mlp mlp)
 {
     return (sp_model){.name = "m",
-                      .layers = LAYERS,
-                      .hidden = 1024,
-                      .ffn = mlp.ffn,
-                      .heads = 16,
-                      .kv_heads = 4,
-                      .head_dim = 64,
-                      .vocab = 32000,
-                      .activation = SP_SWIGLU,
-                      .positional = SP_ROPE,
+                      LLAMA_SHAPE(LAYERS, 1024, mlp.ffn, 16, 4, 32000),
                       .experts = mlp.experts,
                       .experts_per_token = mlp.experts_per_token};
 }

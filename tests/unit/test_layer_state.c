@@ -8,6 +8,7 @@
 #include "sim/model/layout.h"
 #include "sim/model/parameter_list.h"
 #include "sim/scenario/scenario.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
@@ -27,15 +28,7 @@ enum {
 static sp_model model_of(sp_mixer mixer)
 {
     return (sp_model){.name = "state",
-                      .layers = 1,
-                      .hidden = H,
-                      .ffn = F,
-                      .heads = 16,
-                      .kv_heads = 4,
-                      .head_dim = 128,
-                      .vocab = 1000,
-                      .activation = SP_SWIGLU,
-                      .positional = SP_ROPE,
+                      LLAMA_SHAPE(1, H, F, 16, 4, 1000),
                       .mixer = mixer,
                       .state_heads = HEADS,
                       .state_groups = GROUPS,

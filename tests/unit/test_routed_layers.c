@@ -4,24 +4,15 @@
 #include "sim/memory/saved_tensors.h"
 #include "sim/model/inventory.h"
 #include "sim/model/parameter_list.h"
+#include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 static const sp_layout single = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
 
 // Qwen1.5-MoE-A2.7B's layer, with fewer of them.
-static const sp_model routed = {.name = "m",
-                                .layers = 2,
-                                .hidden = 2048,
-                                .ffn = 1408,
-                                .heads = 16,
-                                .kv_heads = 8,
-                                .head_dim = 128,
-                                .vocab = 32000,
-                                .activation = SP_SWIGLU,
-                                .positional = SP_ROPE,
-                                .experts = 60,
-                                .experts_per_token = 4};
+static const sp_model routed = {
+    .name = "m", LLAMA_SHAPE(2, 2048, 1408, 16, 8, 32000), .experts = 60, .experts_per_token = 4};
 
 enum { SHARED = 5632, V = 32000, H = 2048, F = 1408, E = 60, K = 4, A = 16, G = 8, D = 128 };
 

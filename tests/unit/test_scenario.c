@@ -8,11 +8,6 @@
 
 #include "sim/base/prng.h"
 
-static void must_read(const char *text, sp_scenario *scenario)
-{
-    must_succeed_for(text, fixture_read(text, scenario, ERR));
-}
-
 // Is every value of `stated` in the other document, too?
 static bool says(const json_t *resolved, const json_t *stated)
 {
@@ -42,7 +37,7 @@ TEST(defaults)
         "'limit_gib': 77.0, 'reserve_gib': 3.0, 'attention': 'flash'}, 'workload': {'uniform': "
         "4096, 'context': 4096, 'over_length': 'drop', 'samples_per_batch': 2, 'batches': 1, "
         "'seed': 1, 'order': 'shuffled'}, 'strategy': {'kind': 'packed', 'pad_to': 'context'}}");
-    must_read("{'model': 'llama-13b'}", &s);
+    fixture_good("{'model': 'llama-13b'}", &s);
     assert_true(says(s.resolved, usual));
     json_decref(usual);
     assert_string_equal(s.source, "scenario.json");
@@ -151,7 +146,7 @@ TEST(every_key_is_resolved_as_stated)
 TEST(sequence_parallel_follows_tp)
 {
     sp_scenario s;
-    must_read("{'model': 'llama-13b', 'parallel': {'tp': 8}}", &s);
+    fixture_good("{'model': 'llama-13b', 'parallel': {'tp': 8}}", &s);
     assert_true(s.layout.sequence_parallel);
     sp_scenario_fini(&s);
 }
@@ -159,9 +154,9 @@ TEST(sequence_parallel_follows_tp)
 TEST(null_is_absent)
 {
     sp_scenario s;
-    must_read("{'model': 'llama-13b', 'schema': null, 'uniform_costs': null, 'workload': null, "
-              "'nodes': null, 'parallel': {'pp': null}}",
-              &s);
+    fixture_good("{'model': 'llama-13b', 'schema': null, 'uniform_costs': null, 'workload': null, "
+                 "'nodes': null, 'parallel': {'pp': null}}",
+                 &s);
     assert_int_equal(s.layout.pp, 1);
     sp_scenario_fini(&s);
 }
@@ -169,7 +164,7 @@ TEST(null_is_absent)
 TEST(model_object)
 {
     sp_scenario s;
-    must_read(
+    fixture_good(
         "{'model': {'name': 'tiny', 'layers': 4, 'hidden': 64, 'ffn': 128, 'heads': 8, 'kv_heads': "
         "2, 'vocab': 1000, 'activation': 'gelu', 'norm': 'layernorm'}, 'parallel': {'pp': 2}}",
         &s);
@@ -184,7 +179,7 @@ TEST(model_object)
 TEST(hugging_face_path)
 {
     sp_scenario s;
-    must_read("{'model': './config.json', 'parallel': {'pp': 8}}", &s);
+    fixture_good("{'model': './config.json', 'parallel': {'pp': 8}}", &s);
     assert_int_equal(s.model.layers, 32);
     assert_int_equal(s.model.ffn, 11008);
     assert_int_equal(s.model.vocab, 32000);
@@ -223,7 +218,7 @@ TEST(existing_paths_beat_names)
     for (int here = 0; here < 2; here++) {
         if (here != 0) {
             assert_int_equal(chdir("own"), 0);
-            must_read(text, &s);
+            fixture_good(text, &s);
         } else {
             must_succeed(sp_scenario_read("own/s.json", NULL, 0, &s, ERR));
         }
@@ -291,7 +286,7 @@ TEST(cluster_and_profile)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario s;
-        must_read(cases[i].text, &s);
+        fixture_good(cases[i].text, &s);
         assert_string_equal(s.cluster.name, cases[i].cluster);
         assert_string_equal(s.profile.name, cases[i].profile);
         assert_int_equal(s.memory_limit_bytes, s.cluster.memory_bytes - (INT64_C(3) << 30));
@@ -324,7 +319,7 @@ TEST(memory_limit)
         sp_scenario s;
         snprintf(text, sizeof text, "{'model': 'llama-13b', 'cluster': %s, 'memory': %s}",
                  cases[i].cluster, cases[i].memory);
-        must_read(text, &s);
+        fixture_good(text, &s);
         assert_true((double)s.memory_reserve_bytes == cases[i].reserve_gib * SP_GIB);
         assert_true((double)s.memory_limit_bytes == cases[i].limit_gib * SP_GIB);
         check_round_trip(&s);
@@ -346,7 +341,7 @@ TEST(nodes)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario s;
-        must_read(cases[i].text, &s);
+        fixture_good(cases[i].text, &s);
         assert_int_equal(s.cluster.nodes, cases[i].nodes);
         assert_int_equal(json_object_get(s.resolved, "nodes") != NULL, cases[i].stated);
         sp_scenario_fini(&s);
@@ -369,7 +364,7 @@ TEST(chunks)
         char text[200];
         sp_scenario s;
         snprintf(text, sizeof text, "{'model': 'llama-13b', 'parallel': %s}", cases[i].parallel);
-        must_read(text, &s);
+        fixture_good(text, &s);
         assert_int_equal(s.layout.chunks, cases[i].chunks);
         assert_int_equal(s.schedule.kind, cases[i].kind);
         assert_false(s.schedule_given);
@@ -404,7 +399,7 @@ TEST(default_batch_size)
         char text[300];
         sp_scenario s;
         snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].rest);
-        must_read(text, &s);
+        fixture_good(text, &s);
         assert_int_equal(s.workload.samples_per_batch, cases[i].samples);
         assert_int_equal(s.workload.tokens_per_batch, cases[i].tokens);
         assert_int_equal(s.workload.context, cases[i].context);
@@ -417,12 +412,13 @@ TEST(default_batch_size)
 TEST(one_prompt_by_default)
 {
     sp_scenario s;
-    must_read("{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}}", &s);
+    fixture_good("{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}}",
+                 &s);
     assert_int_equal(s.workload.samples_per_batch, 4);
     sp_scenario_fini(&s);
-    must_read("{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}, "
-              "'prefill': {}}",
-              &s);
+    fixture_good("{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}, "
+                 "'prefill': {}}",
+                 &s);
     assert_int_equal(s.workload.samples_per_batch, 1);
     sp_scenario_fini(&s);
 }
@@ -430,17 +426,17 @@ TEST(one_prompt_by_default)
 TEST(length_sources)
 {
     sp_scenario s;
-    must_read("{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia'}}", &s);
+    fixture_good("{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia'}}", &s);
     assert_ptr_equal(s.workload.distribution, sp_distribution_find("wikipedia"));
     assert_null(s.workload.lengths);
     assert_string_equal(s.workload.source, "wikipedia");
     sp_scenario_fini(&s);
-    must_read("{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt'}}", &s);
+    fixture_good("{'model': 'llama-13b', 'workload': {'lengths': 'lengths.txt'}}", &s);
     assert_null(s.workload.distribution);
     assert_int_equal(s.lengths.count, 3);
     assert_int_equal(s.lengths.tokens[2], 300);
     sp_scenario_fini(&s);
-    must_read("{'model': 'llama-13b', 'workload': {'lengths': [3, 2147483647]}}", &s);
+    fixture_good("{'model': 'llama-13b', 'workload': {'lengths': [3, 2147483647]}}", &s);
     assert_ptr_equal(s.workload.lengths, &s.lengths);
     assert_int_equal(s.lengths.count, 2);
     assert_int_equal(s.lengths.tokens[1], 2147483647);
@@ -450,7 +446,7 @@ TEST(length_sources)
 TEST(uniform_costs)
 {
     sp_scenario s;
-    must_read(
+    fixture_good(
         "{'uniform_costs': {'f_ms': 1, 'b_ms': 1.5}, 'parallel': {'pp': 4, 'tp': 1, 'zero': 1}}",
         &s);
     assert_true(s.uniform);
@@ -464,10 +460,11 @@ TEST(uniform_costs)
     assert_int_equal(s.layout.tp, 1);
     assert_string_equal(s.strategy.kind, "");
     sp_scenario_fini(&s);
-    must_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 0.5, 'p2p_ms': 0.1, 'per_chunk': "
-              "true, 'memory_units': {'f': 1, 'b': -0.25, 'w': -0.75}}, 'parallel': {'pp': 4, "
-              "'dp': 2, 'chunks_per_rank': 3}, 'schedule': {'microbatches': 12}}",
-              &s);
+    fixture_good(
+        "{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 0.5, 'p2p_ms': 0.1, 'per_chunk': "
+        "true, 'memory_units': {'f': 1, 'b': -0.25, 'w': -0.75}}, 'parallel': {'pp': 4, "
+        "'dp': 2, 'chunks_per_rank': 3}, 'schedule': {'microbatches': 12}}",
+        &s);
     assert_true(s.uniform_costs.w_ms == 0.5);
     assert_true(s.uniform_costs.p2p_ms == 0.1);
     assert_true(s.uniform_costs.per_chunk);
@@ -496,7 +493,8 @@ TEST(overrides)
 TEST(schedule_change_is_resolved)
 {
     sp_scenario s;
-    must_read("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}", &s);
+    fixture_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}",
+                 &s);
     must_succeed(sp_scenario_resolve_layout(&s, ERR));
     s.schedule.kind = SP_SCHEDULE_1F1B;
     must_fail(sp_scenario_resolve_layout(&s, ERR), SP_ERR_CONTENT,
@@ -509,7 +507,7 @@ TEST(schedule_change_is_resolved)
 TEST(order_of_a_strategy_is_not_given)
 {
     sp_scenario s, again;
-    must_read("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3}}", &s);
+    fixture_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3}}", &s);
     sp_error_clear(ERR);
     assert_false(s.order_resolved);
     s.schedule.kind = SP_SCHEDULE_INTERLEAVED;
@@ -543,7 +541,7 @@ static int64_t derived_int(const json_t *derived, const char *key)
 TEST(derived_facts)
 {
     sp_scenario s;
-    must_read(
+    fixture_good(
         "{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}",
         &s);
     json_t *derived = sp_scenario_derived(&s);
@@ -618,7 +616,7 @@ TEST(round_trip_of_documents)
     };
     for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
         sp_scenario s;
-        must_read(documents[i], &s);
+        fixture_good(documents[i], &s);
         check_round_trip(&s);
         sp_scenario_fini(&s);
     }
@@ -629,9 +627,9 @@ TEST(round_trip_of_documents)
 TEST(what_nobody_stated_is_undone)
 {
     sp_scenario s, again;
-    must_read("{'model': 'llama-13b', 'parallel': {'pp': 4, 'tp': 2}, 'stack': {'name': 'ours', "
-              "'cp_ring_nics': 2}, 'workload': {'uniform': 1024}}",
-              &s);
+    fixture_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'tp': 2}, 'stack': {'name': 'ours', "
+                 "'cp_ring_nics': 2}, 'workload': {'uniform': 1024}}",
+                 &s);
     json_t *root = json_deep_copy(s.resolved);
     json_t *parallel = json_object_get(root, "parallel");
     assert_int_equal(json_integer_value(json_object_get(parallel, "chunks_per_rank")), 1);
@@ -668,10 +666,11 @@ TEST(what_nobody_stated_is_undone)
 TEST(names_in_any_case)
 {
     sp_scenario s;
-    must_read("{'model': 'Llama-13B', 'cluster': 'H100_8', 'profile': 'H100', 'stack': "
-              "'Megatron-Core-2025', 'schedule': {'kind': '1F1B'}, 'memory': {'recompute': "
-              "'Full'}, 'strategy': {'kind': 'SlimPack_ZB'}, 'workload': {'lengths': 'Wikipedia'}}",
-              &s);
+    fixture_good(
+        "{'model': 'Llama-13B', 'cluster': 'H100_8', 'profile': 'H100', 'stack': "
+        "'Megatron-Core-2025', 'schedule': {'kind': '1F1B'}, 'memory': {'recompute': "
+        "'Full'}, 'strategy': {'kind': 'SlimPack_ZB'}, 'workload': {'lengths': 'Wikipedia'}}",
+        &s);
     assert_string_equal(s.profile.name, "h100");
     assert_string_equal(s.memory.stack.name, "megatron-core-2025");
     assert_string_equal(s.strategy.kind, "slimpack-zb");
@@ -733,7 +732,7 @@ TEST(round_trip_of_built_ins)
             sp_scenario s;
             snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s'}",
                      sp_model_builtin_name(m), sp_cluster_builtin_name(c));
-            must_read(text, &s);
+            fixture_good(text, &s);
             check_round_trip(&s);
             sp_scenario_fini(&s);
         }
@@ -760,7 +759,7 @@ TEST(round_trip_of_random_settings)
                  1 + prng_below(&prng, 9), prng_below(&prng, 4),
                  1.0 + 99.0 * sp_prng_uniform(&prng), sp_prng_uniform(&prng),
                  1 + prng_below(&prng, 100000), prng_below(&prng, 1000000));
-        must_read(text, &s);
+        fixture_good(text, &s);
         check_round_trip(&s);
         sp_scenario_fini(&s);
     }
@@ -770,7 +769,7 @@ TEST(round_trip_of_random_settings)
 TEST(resolved_takes_overrides)
 {
     sp_scenario s, changed;
-    must_read("{'model': 'llama-13b', 'parallel': {'layers_per_chunk': 10, 'pp': 2}}", &s);
+    fixture_good("{'model': 'llama-13b', 'parallel': {'layers_per_chunk': 10, 'pp': 2}}", &s);
     const char *const set[] = {"parallel.pp=4"};
     assert_int_equal(sp_scenario_from_json(s.resolved, "again.json", set, 1, &changed, NULL),
                      SP_OK);

@@ -5,17 +5,10 @@
 
 #include "tests/support/scenario_fixture.h"
 
-static void read_scenario(const char *text, sp_scenario *scenario)
-{
-    if (fixture_read(text, scenario, ERR) != SP_OK) {
-        fail_msg("%s: %s", text, ERR->message[0]);
-    }
-}
-
 static void read_kind(const char *text, sp_step_kind *kind)
 {
     sp_scenario s;
-    read_scenario(text, &s);
+    fixture_good(text, &s);
     sp_step_kind_of(&s, &s.profile, 0.25, 24.0, kind);
     sp_scenario_fini(&s);
 }
@@ -77,10 +70,8 @@ TEST(equal_figures_make_a_cluster)
          "'hbm_gb_per_s': 2039, 'nvlink_gb_per_s': 300, 'nics_per_node': 4, 'nic_gbit_per_s': 200}",
          "mine"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[300];
         sp_step_kind kind;
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'cluster': %s}", cases[i].cluster);
-        read_kind(text, &kind);
+        read_kind(json_text("{'model': 'llama-13b', 'cluster': %s}", cases[i].cluster), &kind);
         assert_string_equal(kind.word[SP_STEP_CLUSTER], cases[i].word);
     }
 }
@@ -99,10 +90,8 @@ TEST(lengths_and_context)
         {"{'lengths': 'wikipedia', 'context': 8192}", "mixed", 8192.0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[200];
         sp_step_kind kind;
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'workload': %s}", cases[i].workload);
-        read_kind(text, &kind);
+        read_kind(json_text("{'model': 'llama-13b', 'workload': %s}", cases[i].workload), &kind);
         assert_string_equal(kind.word[SP_STEP_LENGTHS], cases[i].lengths);
         assert_true(kind.figure[SP_STEP_CONTEXT] == cases[i].context);
     }
@@ -121,10 +110,8 @@ TEST(changed_stack_says_so)
         {"{'bucket_mib': 25}", "ours, changed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[200];
         sp_step_kind kind;
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'stack': %s}", cases[i].stack);
-        read_kind(text, &kind);
+        read_kind(json_text("{'model': 'llama-13b', 'stack': %s}", cases[i].stack), &kind);
         assert_string_equal(kind.word[SP_STEP_STACK], cases[i].word);
     }
 }
@@ -134,7 +121,7 @@ TEST(profile_has_a_stack_of_its_own)
 {
     sp_scenario s;
     sp_step_kind kind;
-    read_scenario(
+    fixture_good(
         "{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', 'split_limit_mib': 21}}",
         &s);
     sp_step_kind_of(&s, &s.profile, (double)NAN, (double)NAN, &kind);

@@ -2,6 +2,7 @@
 // against figures of kwai/Megatron-Kwai (branch atc24ae).
 #include "sim/memory/tensor_program.h"
 #include "sim/model/parameter_list.h"
+#include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 #include "tests/support/unit_draw.h"
 
@@ -224,15 +225,8 @@ TEST(chunks_that_run_again_have_gradients_in_the_backward)
     const int64_t vocab = 64000;
     const int64_t tokens = 4096;
     for (int again = 0; again < 2; again++) {
-        unit_draw d = {.model = {.layers = 1,
-                                 .hidden = h,
-                                 .ffn = 1024,
-                                 .heads = 8,
-                                 .kv_heads = 8,
-                                 .head_dim = 64,
-                                 .vocab = vocab,
-                                 .positional = SP_ROPE},
-                       .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1},
+        unit_draw d = {.model = {LLAMA_SHAPE(1, h, 1024, 8, 8, vocab)},
+                       .layout = {LAYOUT(1, 1, 1, 1, 1)},
                        .stage = {.head = true},
                        .options = {.stack = {.copied_logits = true,
                                              .unfused_weight_gradient = true,

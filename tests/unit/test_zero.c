@@ -159,6 +159,42 @@ TEST(closed_form)
     }
 }
 
+// Ranks that read parameters one-sidedly read the bytes that a collective gathers: a byte of each
+// weight that is kept in FP8, two of all others. The flat profile has no latencies, so that seconds
+// of all layers are those of their bytes together: inside a node 7 of 8 parts over NVLink, of two
+// nodes beside that the other's half over a NIC.
+TEST(one_sided_reads_are_of_the_bytes_that_are_kept)
+{
+    static const struct {
+        sp_fp8_recipe recipe;
+        bool parameters;
+        double bytes; // of a weight of products
+    } cases[] = {{SP_FP8_CURRENT, false, 2.0},
+                 {SP_FP8_CURRENT, true, 1.0},
+                 {SP_FP8_DELAYED, true, 1.0},
+                 {SP_FP8_MXFP8, true, 2.0}};
+    for (int i = 0; i < 2 * COUNT_OF(cases); i++) {
+        priced_case c = sharded(3, 100.0);
+        int nodes = 1 + i % 2;
+        c.layout.dp = 8 * nodes;
+        c.memory.stack.one_sided = true;
+        c.memory.stack.precision = (sp_step_precision){SP_COMPUTE_FP8, cases[i / 2].recipe,
+                                                       cases[i / 2].parameters, false};
+        c.overrides[0] = "fp8_gemm={\"tflops\":1000,\"level\":\"assumed\",\"source\":\"test\"}";
+        priced_step step;
+        priced_step_run(&c, &step);
+        sp_shard shard = sp_shard_of(&c.model, &c.layout);
+        double products = (double)(c.model.layers * sp_layer_product_weights(&c.model, &shard));
+        double bytes = BYTES_BF16 * ((double)sp_model_parameters(&c.model) - products) +
+                       cases[i / 2].bytes * products;
+        double inside_s = 7.0 / 8.0 * bytes / nodes / 100e9;
+        double beside_s = (1.0 - 1.0 / nodes) * bytes / (50e9 * step.profile.nic_efficiency);
+        assert_close(step.costs.sharded[0].gather.bytes, bytes, 1e-12);
+        assert_close(step.costs.sharded[0].gather.s, fmax(inside_s, beside_s), 1e-9);
+        priced_step_fini(&step);
+    }
+}
+
 // The end stages have the vocabulary tables too: all parameters are gathered once each way, whoever
 // holds them, and hidden by less than the computation.
 TEST(ends_of_the_model)
