@@ -32,6 +32,7 @@ typedef struct search {
     int64_t *used, *spent; // [groups] effort and work of each of them
     int64_t enough_ns;     // no need for any of them to be faster
     uint64_t round;        // of improvements: each goes other ways
+    uint64_t draw;         // of searches from the same first shapes
     bool regroups;         // they look for backward packs of their own
 } search;
 
@@ -400,7 +401,10 @@ sp_status sp_i_slimpack_search(const sp_strategy_input *input, const sp_i_slimpa
 
 // ---- shapes of all groups of ranks ----
 
-enum { VAIN = 3 }; // improvements
+enum {
+    VAIN = 3,   // improvements
+    DRAW = 1000 // more than a search has rounds
+};
 
 static bool search_is_late(const search *s)
 {
@@ -425,7 +429,7 @@ static sp_i_shape_search shapes_of(search *s, int worker, int64_t effort)
                                .retained = s->retained,
                                .effort = effort,
                                .enough_ns = s->enough_ns,
-                               .seed = s->round,
+                               .seed = s->round > 0 ? s->round + DRAW * s->draw : 0,
                                .deadline_s = s->options.deadline_s};
 }
 
@@ -763,8 +767,12 @@ static sp_status search_finish(search *s, sp_packing *best, sp_packflow_outcome 
 // twice: packs that have room enough mostly stay below.
 #define REPEATS_LOSS 1.1
 
+// Of the memory: packs that lack less of it nearly fit.
+#define NEARLY 0.01
+
 enum {
     MOST_AGAIN = 3,   // searches with less room
+    MOST_DRAWS = 4,   // where little lacks
     MOST_RETAINED = 8 // packs of a block that keep their activations while others do not
 };
 
@@ -923,6 +931,21 @@ static sp_status search_with_repeats(search *s, sp_packing *best, sp_packflow_ou
     return status;
 }
 
+// Of packs that nearly fit other random ways may lead to some that do. A first look at a part of
+// the effort does without.
+static sp_status search_other_draws(search *s, sp_packing *best, sp_packflow_outcome *judged,
+                                    sp_error *err)
+{
+    sp_status status = SP_OK;
+    for (s->draw = 1; status == SP_OK && s->draw <= MOST_DRAWS && judged->lacking_bytes > 0 &&
+                      judged->lacking_bytes < share_bytes(s, NEARLY) && !search_is_late(s);
+         s->draw++) {
+        status = search_shapes(s, best, judged, err);
+    }
+    s->draw = 0;
+    return status;
+}
+
 // Where no packs fit, forwards run again, and where memory leaves so little room that the packs
 // take far longer than their work twice. Weight gradients of their own would hold what that saves.
 static sp_status search_in_memory(search *s, sp_packing *best, sp_packflow_outcome *judged,
@@ -938,6 +961,10 @@ static sp_status search_in_memory(search *s, sp_packing *best, sp_packflow_outco
     }
     bool may_help = !s->options.split && !is_hopeless(s);
     bool asked = judged->lacking_bytes > 0 || (short_of_memory && is_far_above_repeats(s, judged));
-    return status == SP_OK && may_help && asked ? search_with_repeats(s, best, judged, err)
-                                                : status;
+    if (status == SP_OK && may_help && asked) {
+        status = search_with_repeats(s, best, judged, err);
+    }
+    return status == SP_OK && may_help && s->input->scenario->strategy.effort_percent == 0
+               ? search_other_draws(s, best, judged, err)
+               : status;
 }
