@@ -6,10 +6,10 @@
 // or does not fit where one does, and a summary. No scenario states how keys and values are
 // exchanged: each strategy has the way that it brings or chooses, else the stack's; rivals that
 // bring none also run in rings and in all-to-alls with rings. A rival that fits tightly
-// (sp_result_fits) counts only where SlimPack does, too: such logged steps ran several times
-// slower. The summary says how often one would have been faster. So it does of concat, which trains
-// every token, but not the same step: what it cuts off a document no longer sees the beginning. The
-// mean gain leaves slimpack-zones out, whose packs are SlimPack's.
+// (sp_result_fits) counts only where SlimPack does, too, and no more surely: such logged steps ran
+// several times slower. The summary says how often one would have been faster. So it does of
+// concat, which trains every token, but not the same step: what it cuts off a document no longer
+// sees the beginning. The mean gain leaves slimpack-zones out, whose packs are SlimPack's.
 //
 // The hunt (--random) draws scenarios of all kinds: 1B to 405B, 8 to 1,024 GPUs, all clusters and
 // stacks, 12 to 2,040 samples. It asks only where SlimPack loses more than 1 %, so that rivals are
@@ -427,6 +427,30 @@ static void grid_case(int i, char text[TEXT])
              1 + i / 18 % 2);
 }
 
+static step step_by(const json_t *root, const rival *r)
+{
+    const char *settings[SETTINGS];
+    for (int s = 0; s < r->count; s++) {
+        settings[s] = r->settings[s];
+    }
+    return step_of(root, settings, r->count);
+}
+
+// Steps that fit well go before steps that fit tightly.
+static step better_of(step a, step b)
+{
+    bool first =
+        !isfinite(b.ms) || (isfinite(a.ms) && (a.tight != b.tight ? b.tight : a.ms < b.ms));
+    return first ? a : b;
+}
+
+// A rival that fits tightly counts where ours does, too, and no more surely, or does not fit.
+static bool counts_against(step own, step theirs)
+{
+    return isfinite(theirs.ms) &&
+           (!theirs.tight || !isfinite(own.ms) || (own.tight && theirs.chance >= own.chance));
+}
+
 typedef struct summary {
     int compared, gains, alone, slower, much_slower, no_room, tight_faster, cut_faster;
     double log_gain, worst;
@@ -438,57 +462,45 @@ static void compare(const char *text, summary *all)
                                           {"strategy.kind=slimpack-zb"}};
     json_error_t at;
     json_t *root = json_loads(text, 0, &at);
-    double own = HUGE_VAL;
+    const step own = better_of(step_of(root, ours[0], 1), step_of(root, ours[1], 1));
     double best = HUGE_VAL;
     double best_unlike = HUGE_VAL;
     double best_tight = HUGE_VAL;
     double best_cut = HUGE_VAL;
-    bool own_tight = false;
     int by = 0;
-    for (int i = 0; i < 2; i++) {
-        bool tight;
-        double ms = step_ms(root, ours[i], 1, &tight);
-        if (!isfinite(own) || tight < own_tight || (tight == own_tight && ms < own)) {
-            own = ms;
-            own_tight = tight;
-        }
-    }
     for (int i = 0; i < rival_count; i++) {
-        const char *settings[SETTINGS];
-        for (int s = 0; s < rivals[i].count; s++) {
-            settings[s] = rivals[i].settings[s];
-        }
-        bool tight;
-        double ms = step_ms(root, settings, rivals[i].count, &tight);
-        if (rivals[i].cuts_documents) {
-            best_cut = tight && !own_tight ? best_cut : fmin(best_cut, ms);
-        } else if (tight && isfinite(own) && !own_tight) {
-            best_tight = fmin(best_tight, ms);
-        } else if (ms < best) {
-            best = ms;
+        const rival *r = &rivals[i];
+        const step theirs = step_by(root, r);
+        const bool counts = counts_against(own, theirs);
+        if (r->cuts_documents) {
+            best_cut = counts ? fmin(best_cut, theirs.ms) : best_cut;
+        } else if (!counts) {
+            best_tight = fmin(best_tight, theirs.ms);
+        } else if (theirs.ms < best) {
+            best = theirs.ms;
             by = i;
         }
-        if (!rivals[i].cuts_documents && !rivals[i].packs_alike) {
-            best_unlike = tight && !own_tight ? best_unlike : fmin(best_unlike, ms);
+        if (counts && !r->cuts_documents && !r->packs_alike) {
+            best_unlike = fmin(best_unlike, theirs.ms);
         }
     }
     json_decref(root);
-    all->tight_faster += own > 1.01 * best_tight && best > 1.01 * best_tight;
-    all->cut_faster += own > 1.01 * best_cut;
-    all->compared += isfinite(own) && isfinite(best);
-    all->alone += isfinite(own) && !isfinite(best);
-    all->no_room += !isfinite(own) && isfinite(best);
-    if (isfinite(own) && isfinite(best)) {
-        all->worst = fmax(all->worst, own / best);
-        all->slower += own > best;
-        all->much_slower += own > 1.01 * best;
+    all->tight_faster += own.ms > 1.01 * best_tight && best > 1.01 * best_tight;
+    all->cut_faster += own.ms > 1.01 * best_cut;
+    all->compared += isfinite(own.ms) && isfinite(best);
+    all->alone += isfinite(own.ms) && !isfinite(best);
+    all->no_room += !isfinite(own.ms) && isfinite(best);
+    if (isfinite(own.ms) && isfinite(best)) {
+        all->worst = fmax(all->worst, own.ms / best);
+        all->slower += own.ms > best;
+        all->much_slower += own.ms > 1.01 * best;
     }
-    if (isfinite(own) && isfinite(best_unlike)) {
-        all->log_gain += log(best_unlike / own);
+    if (isfinite(own.ms) && isfinite(best_unlike)) {
+        all->log_gain += log(best_unlike / own.ms);
         all->gains++;
     }
-    if (own > 1.0001 * best) {
-        printf("%.4f  %.3f ms, %.3f by", own / best, own, best);
+    if (own.ms > 1.0001 * best) {
+        printf("%.4f  %.3f ms, %.3f by", own.ms / best, own.ms, best);
         for (int s = 0; s < rivals[by].count; s++) {
             printf(" %s", rivals[by].settings[s]);
         }
@@ -524,42 +536,15 @@ typedef struct hunted {
     double worst_by_exchange;
 } hunted;
 
-// A step, infinite where there is none that fits.
-typedef struct step {
-    double ms;
-    bool tight;
-} step;
-
 // Of this process: others may keep it waiting.
 static double cpu_s(void)
 {
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
-static step step_of(const json_t *root, const rival *r)
-{
-    const char *settings[SETTINGS];
-    step made;
-    for (int s = 0; s < r->count; s++) {
-        settings[s] = r->settings[s];
-    }
-    made.ms = step_ms(root, settings, r->count, &made.tight);
-    return made;
-}
-
-// Steps that fit well go before steps that fit tightly.
-static step better_of(step a, step b)
-{
-    bool first =
-        !isfinite(b.ms) || (isfinite(a.ms) && (a.tight != b.tight ? b.tight : a.ms < b.ms));
-    return first ? a : b;
-}
-
-// A rival that fits tightly counts where ours does, too, or does not fit.
 static double over(step own, step theirs)
 {
-    bool counts = isfinite(theirs.ms) && !(theirs.tight && isfinite(own.ms) && !own.tight);
-    return counts ? own.ms / theirs.ms : 0.0;
+    return counts_against(own, theirs) ? own.ms / theirs.ms : 0.0;
 }
 
 // The least times of any step with these samples: their pure work over all ranks, and that of the
@@ -627,9 +612,9 @@ static ours ours_with(const json_t *root, const char *exchange, const ours *with
 {
     rival with = {.settings = {"strategy.kind=slimpack"}, .count = 2};
     snprintf(with.settings[1], sizeof with.settings[1], "stack.cp_overlap=%s", exchange);
-    const step whole = step_of(root, &with);
+    const step whole = step_by(root, &with);
     snprintf(with.settings[0], sizeof with.settings[0], "strategy.kind=slimpack-zb");
-    const step split = step_of(root, &with);
+    const step split = step_by(root, &with);
     return (ours){better_of(whole, without->whole),
                   better_of(better_of(whole, split), without->best), true};
 }
@@ -643,7 +628,11 @@ static void note_loss(hunted *h, int kind, double times, step own, const char *b
     h->lost[kind] += isfinite(own.ms);
     h->no_room[kind] += !isfinite(own.ms);
     h->worst[kind] = fmax(h->worst[kind], isfinite(own.ms) ? times : 0.0);
-    printf("%d %s: %.4f, %.3f ms by %s\n", number, loss_names[kind], times, own.ms / times, by);
+    if (isfinite(own.ms)) {
+        printf("%d %s: %.4f, %.3f ms by %s\n", number, loss_names[kind], times, own.ms / times, by);
+    } else {
+        printf("%d %s: fits by %s\n", number, loss_names[kind], by);
+    }
     if (folder != NULL) {
         write_loss(folder, seed, number, text);
     }
@@ -672,9 +661,9 @@ static void hunt(const char *text, int pp, double seconds, const char *folder, u
         json_decref(root);
         return;
     }
-    const step whole = step_of(root, &settings[0]);
+    const step whole = step_by(root, &settings[0]);
     const double whole_s = cpu_s() - begun_s;
-    const step split = step_of(root, &settings[1]);
+    const step split = step_by(root, &settings[1]);
     const step own = better_of(whole, split);
     double most = 0.0;
     double most_whole = 0.0;
@@ -701,7 +690,7 @@ static void hunt(const char *text, int pp, double seconds, const char *folder, u
         } else if (r->cuts_documents || cpu_s() - begun_s > seconds) {
             untried += !r->cuts_documents;
         } else {
-            const step theirs = step_of(root, r);
+            const step theirs = step_by(root, r);
             const ours *mine = &in[0];
             h->tried++;
             if (r->exchange > 0 && over(own, theirs) > 1.0 + LEAST_GAIN) {

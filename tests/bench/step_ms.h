@@ -17,9 +17,14 @@ static inline void double_quotes(char *text)
     }
 }
 
-// In ms; infinite where there is no plan or none that fits. `tight`: it fits with little to spare.
-static inline double step_ms(const json_t *root, const char *const *settings, int count,
-                             bool *tight)
+// ms: infinite where there is no plan or none that fits. `tight`: it fits with little to spare.
+// chance: that it does not run out of memory (sp_fit_chance).
+typedef struct step {
+    double ms, chance;
+    bool tight;
+} step;
+
+static inline step step_of(const json_t *root, const char *const *settings, int count)
 {
     sp_error err = {0};
     sp_scenario scenario;
@@ -28,26 +33,26 @@ static inline double step_ms(const json_t *root, const char *const *settings, in
     const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
                                          .allocator_if_tight = true, // as compare
                                          .no_bounds = true};
-    double ms = HUGE_VAL;
-    *tight = false;
+    step made = {.ms = HUGE_VAL};
     json_t *own = json_deep_copy(root); // which takes the settings
     sp_status status = sp_scenario_from_json(own, "benchmark", settings, count, &scenario, &err);
     json_decref(own);
     if (status != SP_OK) {
-        return ms; // a layout that cannot be cut so
+        return made; // a layout that cannot be cut so
     }
     status = sp_evaluate_batches(&scenario, &batches, &err);
     if (status == SP_OK) {
         status = sp_evaluate(&scenario, &batches, &options, &result, &err);
     }
     if (status == SP_OK && !sp_result_is_oom(&result) && result.lossless) {
-        ms = sp_result_iteration_ms(&result);
-        *tight = sp_result_fits(&result) == SP_FITS_TIGHT;
+        made = (step){.ms = sp_result_iteration_ms(&result),
+                      .chance = sp_fit_chance(sp_result_fit_probability(&result)),
+                      .tight = sp_result_fits(&result) == SP_FITS_TIGHT};
     }
     sp_result_fini(&result);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
-    return ms;
+    return made;
 }
 
 #endif

@@ -56,9 +56,9 @@ static void compare(const char *text, group *g)
     double ms[KINDS];
     bool all = true;
     for (int k = 0; k < KINDS; k++) {
-        bool tight;
-        ms[k] = step_ms(root, settings[k], 1, &tight);
-        all = all && isfinite(ms[k]) && !tight;
+        const step made = step_of(root, settings[k], 1);
+        ms[k] = made.ms;
+        all = all && isfinite(made.ms) && !made.tight;
     }
     json_decref(root);
     if (!all) {
