@@ -67,7 +67,7 @@ export -f one without_times hash
 export program work
 
 step=1
-compares_values || step=5
+compares_values || step=10
 scenarios | awk -v work="$work" '{ file = work "/" NR ".json"; print > file; close(file) }'
 seq 1 "$step" 200 | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I{} bash -c 'one {}' | sort -n >"$work/now"
 if [ "${3:-}" = --write ]; then

@@ -190,7 +190,7 @@ TEST(nothing_to_choose)
 
 // Nothing is stated, and equal shares do not divide the layers: what chooses cuts does as with
 // "auto", which the result says by its stages, and all else refuses.
-TEST(layers_that_shares_do_not_divide)
+TEST_OF_VALUES(layers_that_shares_do_not_divide)
 {
     static const char *const kinds[] = {"slimpack-symmetric", "slimpack", "slimpack-zones"};
     for (int i = 0; i < 3; i++) {

@@ -122,7 +122,7 @@ static sp_cp_overlap way_of(const char *more, bool chosen)
     return way;
 }
 
-TEST(obeys_what_is_stated)
+TEST_OF_VALUES(obeys_what_is_stated)
 {
     static const char *const tiny =
         TINY_MODEL "'cluster': 'h800-8', 'workload': {'lengths': [30000, 500, 600, 20000]}, ";

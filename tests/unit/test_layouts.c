@@ -189,7 +189,7 @@ static bool check(const char *base, const char *strategy, const char *limit_gib,
     return all.fastest.ms < all.fastest.well_ms;
 }
 
-TEST(fastest_of_all_layouts)
+TEST_OF_VALUES(fastest_of_all_layouts)
 {
     check(BASE, "packed", "80", false, 8, 1);
     check(BASE, "packed-tuned", "80", false, 8, 3);
@@ -205,7 +205,7 @@ TEST_OF_VALUES(of_a_strategy_with_an_order_of_its_own)
 TEST(fastest_of_those_whose_blocks_fit)
 {
     static const char *const limits[] = {"0.6", "1.4", "2"};
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+    for (int i = 0; i < test_rounds(COUNT_OF(limits)); i++) {
         assert_true(check(UNEVEN, "packed", limits[i], false, 4, 2));
     }
 }

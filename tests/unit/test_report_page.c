@@ -603,7 +603,7 @@ static double written(double value)
     return isfinite(value) ? strtod(text, NULL) : value;
 }
 
-TEST(positions_are_what_simulate_finds)
+TEST_OF_VALUES(positions_are_what_simulate_finds)
 {
     report_sliders *sliders = make_sliders(REPORT_MOST_POINTS, 600.0, 2);
     int64_t without_answer = 0;

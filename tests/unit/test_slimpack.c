@@ -131,7 +131,7 @@ TEST_CALL(wikipedia_at_256k, no_slower_than(262144))
 
 #define EIGHT(x) x ", " x ", " x ", " x ", " x ", " x ", " x ", " x
 
-TEST(equal_input_equal_plan)
+TEST_OF_VALUES(equal_input_equal_plan)
 {
     static char text[2][PLAN_BYTES];
     const char *scenario =
@@ -149,7 +149,7 @@ TEST(equal_input_equal_plan)
 }
 
 // A sample beyond a rank's share of the work is run by several, and no other is.
-TEST(an_outlier_merges_ranks)
+TEST_OF_VALUES(an_outlier_merges_ranks)
 {
     for (int i = 0; i < KINDS; i++) {
         finding f = {0};
