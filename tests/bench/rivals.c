@@ -427,13 +427,13 @@ static void grid_case(int i, char text[TEXT])
              1 + i / 18 % 2);
 }
 
-static step step_by(const json_t *root, const rival *r)
+static step step_by(const json_t *root, const rival *r, bool blocks)
 {
     const char *settings[SETTINGS];
     for (int s = 0; s < r->count; s++) {
         settings[s] = r->settings[s];
     }
-    return step_of(root, settings, r->count);
+    return step_of(root, settings, r->count, blocks);
 }
 
 // Steps that fit well go before steps that fit tightly.
@@ -462,7 +462,7 @@ static void compare(const char *text, summary *all)
                                           {"strategy.kind=slimpack-zb"}};
     json_error_t at;
     json_t *root = json_loads(text, 0, &at);
-    const step own = better_of(step_of(root, ours[0], 1), step_of(root, ours[1], 1));
+    const step own = better_of(step_of(root, ours[0], 1, false), step_of(root, ours[1], 1, false));
     double best = HUGE_VAL;
     double best_unlike = HUGE_VAL;
     double best_tight = HUGE_VAL;
@@ -470,7 +470,7 @@ static void compare(const char *text, summary *all)
     int by = 0;
     for (int i = 0; i < rival_count; i++) {
         const rival *r = &rivals[i];
-        const step theirs = step_by(root, r);
+        const step theirs = step_by(root, r, false);
         const bool counts = counts_against(own, theirs);
         if (r->cuts_documents) {
             best_cut = counts ? fmin(best_cut, theirs.ms) : best_cut;
@@ -612,9 +612,9 @@ static ours ours_with(const json_t *root, const char *exchange, const ours *with
 {
     rival with = {.settings = {"strategy.kind=slimpack"}, .count = 2};
     snprintf(with.settings[1], sizeof with.settings[1], "stack.cp_overlap=%s", exchange);
-    const step whole = step_by(root, &with);
+    const step whole = step_by(root, &with, true);
     snprintf(with.settings[0], sizeof with.settings[0], "strategy.kind=slimpack-zb");
-    const step split = step_by(root, &with);
+    const step split = step_by(root, &with, true);
     return (ours){better_of(whole, without->whole),
                   better_of(better_of(whole, split), without->best), true};
 }
@@ -661,9 +661,9 @@ static void hunt(const char *text, int pp, double seconds, const char *folder, u
         json_decref(root);
         return;
     }
-    const step whole = step_by(root, &settings[0]);
+    const step whole = step_by(root, &settings[0], true);
     const double whole_s = cpu_s() - begun_s;
-    const step split = step_by(root, &settings[1]);
+    const step split = step_by(root, &settings[1], true);
     const step own = better_of(whole, split);
     double most = 0.0;
     double most_whole = 0.0;
@@ -690,8 +690,11 @@ static void hunt(const char *text, int pp, double seconds, const char *folder, u
         } else if (r->cuts_documents || cpu_s() - begun_s > seconds) {
             untried += !r->cuts_documents;
         } else {
-            const step theirs = step_by(root, r);
             const ours *mine = &in[0];
+            step theirs = step_by(root, r, false);
+            if (fmax(over(own, theirs), over(whole, theirs)) > 1.0 + LEAST_GAIN) {
+                theirs = step_by(root, r, true);
+            }
             h->tried++;
             if (r->exchange > 0 && over(own, theirs) > 1.0 + LEAST_GAIN) {
                 by_exchange = fmax(by_exchange, over(own, theirs));

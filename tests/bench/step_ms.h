@@ -18,20 +18,23 @@ static inline void double_quotes(char *text)
 }
 
 // ms: infinite where there is no plan or none that fits. `tight`: it fits with little to spare.
-// chance: that it does not run out of memory (sp_fit_chance).
+// chance: that it does not run out of memory (sp_fit_chance). `blocks`: those of PyTorch's
+// allocator count, with their gaps, as in compare; else of steps alone that fit tightly by their
+// tensors.
 typedef struct step {
     double ms, chance;
     bool tight;
 } step;
 
-static inline step step_of(const json_t *root, const char *const *settings, int count)
+static inline step step_of(const json_t *root, const char *const *settings, int count, bool blocks)
 {
     sp_error err = {0};
     sp_scenario scenario;
     sp_batches batches = {0};
     sp_result result = {0};
     const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
-                                         .allocator_if_tight = true, // as compare
+                                         .allocator_peak = blocks,
+                                         .allocator_if_tight = !blocks,
                                          .no_bounds = true};
     step made = {.ms = HUGE_VAL};
     json_t *own = json_deep_copy(root); // which takes the settings

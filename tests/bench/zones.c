@@ -56,7 +56,7 @@ static void compare(const char *text, group *g)
     double ms[KINDS];
     bool all = true;
     for (int k = 0; k < KINDS; k++) {
-        const step made = step_of(root, settings[k], 1);
+        const step made = step_of(root, settings[k], 1, false);
         ms[k] = made.ms;
         all = all && isfinite(made.ms) && !made.tight;
     }
