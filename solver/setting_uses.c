@@ -120,6 +120,12 @@ static bool reduces_after_backward(const question *q)
     return q->scenario->layout.zero < 2;
 }
 
+// Behind the last backward, or by DeepSpeed in each.
+static bool may_hide_gradients(const question *q)
+{
+    return reduces_after_backward(q) || sp_stack_is_deepspeed(&q->scenario->memory.stack);
+}
+
 static bool gathers_after_step(const question *q)
 {
     return q->scenario->layout.zero == 1 || q->scenario->layout.zero == 2;
@@ -583,8 +589,9 @@ static const use of_steps[] = {
     {"stack.hide_gradient_reduce stack.bucketed_tail stack.bucket_mib "
      "stack.hide_parameter_gather stack.gradient_buckets", reduces_gradients,
      "parallel.dp or parallel.cp above 1"},
-    {"stack.hide_gradient_reduce", reduces_after_backward,
-     "parallel.zero 0 or 1: from 2 on gradients are scattered within the backwards"},
+    {"stack.hide_gradient_reduce", may_hide_gradients,
+     "parallel.zero 0 or 1, and stacks of DeepSpeed: from 2 on others scatter gradients behind each "
+     "backward"},
     {"stack.hide_parameter_gather", gathers_after_step,
      "parallel.zero 1 or 2: others gather no parameters after the step"},
     {"stack.bucketed_tail", communicates_after_backward,

@@ -24,6 +24,7 @@ typedef struct chain {
     int count;
     bool forward;
     bool hides_none;      // each kernel is waited for
+    bool waits;           // for each reduction of gradients: DeepSpeed without overlap_comm
     double overlap_share; // of what is hidden: how much longer the work takes that hides it
 } chain;
 
@@ -301,6 +302,8 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
                .count = stage->embedding + stage->layers + stage->head,
                .forward = forward,
                .hides_none = cost->memory.stack.blocking_launches,
+               .waits = sp_stack_is_deepspeed(&cost->memory.stack) &&
+                        !cost->memory.stack.hide_gradient_reduce,
                .overlap_share = timer->profile->interference.overlap_share};
     for (int k = 0; k < sp_model_kinds(cost->model); k++) {
         c.of[sp_i_part_of_kind(k)] = unit_of(cost, timer, &of, layer_parameters(cost, k));
@@ -364,7 +367,7 @@ static added beside(const chain *c, int index, bool gathers, bool scatters)
     if (gathers) {
         beside_s += index + 1 < c->count ? unit_at(c, index + 1)->gather_s : 0.0;
     }
-    if (scatters) {
+    if (scatters && !c->waits) {
         beside_s += index > 0 ? unit_at(c, index - 1)->scatter_s : 0.0;
     }
     return (added){fmax(0.0, beside_s - of.work_s),
@@ -380,7 +383,7 @@ static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
         if (u <= 2 || u + 2 >= c->count || c->model->runs > 0) {
             of = beside(c, u, gathers, scatters);
         }
-        if (scatters && u + 1 == c->count) {
+        if (scatters && (c->waits || u + 1 == c->count)) {
             exposed_s += unit_at(c, u)->scatter_s;
         }
         exposed_s += of.beyond_s;

@@ -124,7 +124,9 @@ static const sp_setting stack_rows[] = {
              "context parallelism."},
     STACK_SWITCH(hide_gradient_reduce,
                  "Gradients are reduced over data-parallel ranks behind the last backward of each "
-                 "model chunk.", .aliases = "overlap_grad_reduce"),
+                 "model chunk. With ZeRO 2 and 3 in DeepSpeed (its overlap_comm) behind every "
+                 "backward, where off each backward waits for all of its reductions; not stated, "
+                 "on with ZeRO 3.", .aliases = "overlap_grad_reduce"),
     STACK_SWITCH(hide_gradient_all_reduce, "As hide_gradient_reduce, with ZeRO 0 alone."),
     STACK_SWITCH(hide_parameter_gather,
                  "Parameters are gathered behind the first forward of the next step.",
@@ -284,7 +286,7 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 
 // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
 // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
-// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm off).
+// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm on with ZeRO 3 alone).
 #define HF_TRAINER                                                                           \
     .unfused_norms = true, .unfused_weight_gradient = true,                                  \
     .gradient_reduce_dtype = SP_REDUCE_BF16, .bucketed_epilogue = true, .bucket_bytes = 1e9, \
@@ -719,6 +721,11 @@ bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
 bool sp_stack_is_deepspeed(const sp_stack *stack)
 {
     return framework_of(stack) == DEEPSPEED;
+}
+
+bool sp_stack_hides_gradients(const sp_stack *stack, const sp_layout *layout)
+{
+    return layout->zero == 3 && sp_stack_is_deepspeed(stack);
 }
 
 sp_memory_log sp_stack_memory_log(const sp_stack *stack)

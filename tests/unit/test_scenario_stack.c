@@ -622,6 +622,33 @@ TEST(trl_is_hf_trainer)
     assert_false(sp_stack_lacks_adapters(&trl));
 }
 
+// DeepSpeed's overlap_comm is on with ZeRO 3 unless it is stated, and off below; other stacks say
+// so themselves.
+TEST(zero_3_overlaps_in_deepspeed)
+{
+    static const struct {
+        const char *zero, *stack;
+        bool hides;
+    } cases[] = {{"1", "'hf-trainer'", false},
+                 {"2", "'hf-trainer'", false},
+                 {"3", "'hf-trainer'", true},
+                 {"3", "'trl-2025'", true},
+                 {"2", "{'name': 'hf-trainer', 'hide_gradient_reduce': true}", true},
+                 {"3", "{'name': 'hf-trainer', 'hide_gradient_reduce': false}", false},
+                 {"3", "'ours'", false},
+                 {"3", "'fsdp2-2025'", false}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %s}, 'stack': %s}",
+                 cases[i].zero, cases[i].stack);
+        fixture_good(text, &s);
+        assert_true(s.memory.stack.hide_gradient_reduce == cases[i].hides);
+        sp_scenario_fini(&s);
+    }
+}
+
 TEST(zero_2_has_buckets)
 {
     static const struct {
