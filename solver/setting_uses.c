@@ -544,7 +544,7 @@ static bool has_programs(const question *q)
     "stack.sharded_step stack.fused_cross_entropy stack.copied_logits "                            \
     "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
     "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib stack.cp_lone_rings "     \
-    "stack.loss_chunks stack.loss_recompute stack.host_overlap stack.moment_bytes "                \
+    "stack.loss_chunks stack.loss_recompute stack.cut_cross_entropy stack.host_overlap stack.moment_bytes "                \
     "stack.no_master_weights stack.memory_efficient_permutation stack.router_kernels "
 
 #define OF_MODELS                                                                                  \

@@ -590,8 +590,9 @@ static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
     const sp_stack *stack = &scenario->memory.stack;
     const sp_schedule_spec *schedule = &scenario->schedule;
     const char *what = stack->tensors == SP_TENSORS_EXPLICIT ? "hand-written passes (stack)"
-                       : stack->loss_chunks > 0 ? "a loss by chunks (stack.loss_chunks)"
-                       : stack->gathered_logits ? "gathered logits (stack.gathered_logits)"
+                       : stack->loss_chunks > 0   ? "a loss by chunks (stack.loss_chunks)"
+                       : stack->cut_cross_entropy ? "logits in tiles (stack.cut_cross_entropy)"
+                       : stack->gathered_logits   ? "gathered logits (stack.gathered_logits)"
                        : schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange
                            ? "handing attention to other stages (schedule.exchange)"
                        : scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER

@@ -209,7 +209,7 @@ static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
     }
     if (layout->zero != 1 || stack->gradient_reduce_dtype != SP_REDUCE_FP32 ||
         stack->gradient_buckets || stack->no_master_weights || stack->moment_bytes > 0 ||
-        stack->loss_chunks > 0 || stack->gathered_logits ||
+        sp_stack_loss_chunks(stack) > 0 || stack->gathered_logits ||
         (layout->tp > 1 && !layout->sequence_parallel)) {
         sp_warnings_add(warnings,
                         "memory.model \"slimpipe-planner\" counts ZeRO 1, fp32 gradients and "
@@ -418,7 +418,7 @@ void sp_i_step_recompute(sp_i_steps *steps)
         steps->recompute_flops_per_pair2 +=
             count[k] * sp_inventory_flops(&ops, alike, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
     }
-    if (scenario->memory.stack.loss_chunks > 0 && scenario->memory.stack.loss_recompute) {
+    if (sp_stack_repeats_loss(&scenario->memory.stack)) {
         steps->recompute_flops_per_token +=
             2.0 * (double)(scenario->model.vocab * scenario->model.hidden);
     }

@@ -192,6 +192,7 @@ TEST(losses_hold_logits)
         // A chunk that runs again has them in the backward, too.
         {{.copied_logits = true, .loss_chunks = 5, .loss_recompute = true}, 0, 2, 2},
         {{.fused_cross_entropy = true, .loss_chunks = 2, .loss_recompute = true}, 0, 1, 1},
+        {{.cut_cross_entropy = true}, 0, 0, 0},
         // Of four ranks, all of which each has, with its share of the bf16 logits before
         // they are gathered and of their gradient.
         {{.fused_cross_entropy = true, .gathered_logits = true}, 8, 10, 10},
