@@ -117,7 +117,7 @@ static bool reduces_whole_gradients(const question *q)
 
 static bool reduces_after_backward(const question *q)
 {
-    return q->scenario->layout.zero < 2;
+    return sp_layout_zero_in_step(&q->scenario->layout) < 2;
 }
 
 // Behind the last backward, or by DeepSpeed in each.
@@ -128,7 +128,8 @@ static bool may_hide_gradients(const question *q)
 
 static bool gathers_after_step(const question *q)
 {
-    return q->scenario->layout.zero == 1 || q->scenario->layout.zero == 2;
+    int zero = sp_layout_zero_in_step(&q->scenario->layout);
+    return zero == 1 || zero == 2;
 }
 
 static bool splits_shares(const question *q)

@@ -491,7 +491,7 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
         int64_t rows = sp_ceil_div(tokens, u->layout->cp);
         buffers += sp_mul_bytes(rows, 2 * BF16 * sp_model_rotary_dim(u->model) * u->layout->chunks);
     }
-    if (u->layout->zero >= 3) {
+    if (sp_layout_zero_in_step(u->layout) >= 3) {
         buffers += gathered_parameters(u);
     }
     buffers += u->score_buffer;

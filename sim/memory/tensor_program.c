@@ -1380,6 +1380,7 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
             BF16 * sp_layer_frozen_of(alike, &kind->size.shard, (sp_layer_place)s).largest;
         kind->has_step[s] = sp_layer_has_step(alike, &sp_layer_steps[s]);
     }
-    kind->gathered_parameters =
-        layout->zero >= 3 ? sp_footprint_gathered(alike, layout, &one_layer, 1) : 0;
+    kind->gathered_parameters = sp_layout_zero_in_step(layout) >= 3
+                                    ? sp_footprint_gathered(alike, layout, &one_layer, 1)
+                                    : 0;
 }

@@ -758,6 +758,11 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
         scenario->schedule.pairs =
             scenario->memory.stack.expert_overlap && sp_layout_dispatches(&scenario->layout);
         scenario->layout.lone_gathers = sp_stack_gathers_alone(&scenario->memory.stack);
+        // PyTorch's pipeline stages turn resharding and reduction of FSDP off but for the last
+        // micro-batch (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync), and
+        // torchtitan keeps parameters after a forward (fsdp_reshard_after_forward "default").
+        scenario->layout.whole_in_step = scenario->layout.zero > 1 && scenario->layout.pp > 1 &&
+                                         sp_stack_is_fsdp(&scenario->memory.stack);
     }
     for (size_t i = 0; i < count; i++) {
         sp_status status = checks[i](scenario, err);

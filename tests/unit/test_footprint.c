@@ -763,6 +763,24 @@ TEST(zero_divides_states)
     }
 }
 
+// FSDP under a pipeline has its shares of the optimizer alone: parameters and gradients stay whole
+// until the last micro-batch, whichever of them ZeRO splits between steps.
+TEST(whole_in_a_step)
+{
+    sp_model model = builtin("llama-7b");
+    sp_stage stage = {.layers = 32, .embedding = true, .head = true};
+    int64_t parameters = 6738415616;
+    for (int zero = 2; zero <= 3; zero++) {
+        sp_layout layout = {
+            .tp = 1, .cp = 2, .pp = 1, .dp = 4, .chunks = 1, .zero = zero, .whole_in_step = true};
+        sp_bytes bytes;
+        sp_footprint_states(&model, &layout, &plain_stack, &stage, 1, &bytes);
+        assert_int_equal(bytes.of[SP_MEM_PARAMETERS], 2 * parameters);
+        assert_int_equal(bytes.of[SP_MEM_GRADIENTS], 4 * parameters);
+        assert_int_equal(bytes.of[SP_MEM_OPTIMIZER], 12 * parameters / 8);
+    }
+}
+
 TEST(absurd_sizes_stay_defined)
 {
     sp_model model = builtin("gpt-175b");

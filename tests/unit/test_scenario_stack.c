@@ -578,6 +578,26 @@ TEST(zero_of_fsdp)
     }
 }
 
+// Under a pipeline FSDP gathers and reduces once a step (torch/distributed/pipelining/stage.py).
+TEST(fsdp_is_whole_in_a_step_of_a_pipeline)
+{
+    static const struct {
+        const char *stack;
+        int pp, zero, in_step;
+    } cases[] = {{"fsdp-2024", 1, 3, 3},  {"fsdp-2024", 2, 3, 1},  {"fsdp2-2025", 2, 2, 1},
+                 {"fsdp2-2025", 2, 1, 1}, {"fsdp2-2025", 2, 0, 0}, {"ours", 2, 3, 3}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'pp': %d, "
+                            "'dp': 4, 'zero': %d}, 'stack': '%s'}",
+                            cases[i].pp, cases[i].zero, cases[i].stack),
+                  &s);
+        assert_int_equal(s.layout.zero, cases[i].zero);
+        assert_int_equal(sp_layout_zero_in_step(&s.layout), cases[i].in_step);
+        sp_scenario_fini(&s);
+    }
+}
+
 // TRL's configs turn gradient checkpointing on (huggingface/trl, pull request 3510); what is stated
 // goes before, by a switch of the stack beside it, too, and a document that was resolved says it.
 TEST(trl_recomputes_layers_by_default)

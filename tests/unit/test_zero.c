@@ -105,6 +105,35 @@ static double excess(double a, double b)
     return a > b ? a - b + overlap_share * b : overlap_share * a;
 }
 
+// What stays whole in a step is exchanged once, as with ZeRO 1, whatever the number of
+// micro-batches; its gather hides behind the first forward but for a layer's.
+TEST(whole_in_a_step)
+{
+    for (int zero = 2; zero <= 3; zero++) {
+        priced_step one, whole;
+        priced_case c = sharded(1, 100.0);
+        c.layout.pp = 2;
+        c.microbatches = 3;
+        c.memory.stack.hide_parameter_gather = true;
+        priced_step_run(&c, &one);
+        c.memory.stack.hide_parameter_gather = false;
+        c.layout.zero = zero;
+        c.layout.whole_in_step = true;
+        priced_step_run(&c, &whole);
+        assert_int_equal(whole.costs.action[SP_ACTION_F][0].dp_ns, 0);
+        assert_int_equal(whole.costs.action[SP_ACTION_B][0].dp_ns, 0);
+        assert_true(whole.costs.ranks[0].epilogue.grad_reduce_ns > 0);
+        assert_int_equal(whole.costs.ranks[0].epilogue.grad_reduce_ns,
+                         one.costs.ranks[0].epilogue.grad_reduce_ns);
+        assert_int_equal(whole.costs.ranks[0].epilogue.hideable_gather_ns,
+                         one.costs.ranks[0].epilogue.hideable_gather_ns);
+        assert_close(nvlink_bytes(&whole), nvlink_bytes(&one), 1e-12);
+        assert_int_equal(whole.metrics.iteration_ns, one.metrics.iteration_ns);
+        priced_step_fini(&one);
+        priced_step_fini(&whole);
+    }
+}
+
 // A stage of n equal layers, each taking c, with gathers of g and scatters of s a layer:
 // forward g + (n-1) max(0, g-c); in the backward the second gather runs beside the first layer,
 // the last but one scatter beside the last, and both beside the layers between them. Of what is
