@@ -8,7 +8,7 @@
 function percent(x) { return x == "-" || x == "" ? "-" : sprintf("%.1f %%", 100 * x) }
 function signed(x) { return sprintf("%+.1f %%", 100 * x) }
 function size(x) { return x < 0 ? -x : x }
-function is_time(t) { return kind[t] == "iteration_ms" || kind[t] == "tokens_per_s" || kind[t] == "speedup" }
+function is_time(t) { return kind[t] ~ /^(iteration_ms|tokens_per_s|tokens_per_gpu_s|speedup)$/ }
 function is_memory(t) { return kind[t] ~ /_bytes$/ }
 function is_nanotron(t) { return t ~ /^h100_nanotron/ }
 function file(name) { return out "/" name }
@@ -155,11 +155,18 @@ function dynamic_cp(   n) {
 # ---- sources ----
 
 function errors_of(t) { return percent(mid[t]) " | " percent(mean[t]) " | " signed(bias[t]) " | " signed(worst[t]) }
-function write_sources(name,   i, t) {
+# The error by which a table is judged: of what a fit had left out where that is known.
+function judged(t) { return left_mean[t] ~ /[0-9]/ ? left_mean[t] : mean[t] }
+# The ones that fail first.
+function write_sources(name,   i, k, t, order) {
+    for (i = 1; i <= tables; i++) {
+        for (k = i; k > 1 && judged(order[k - 1]) < judged(table[i]); k--) { order[k] = order[k - 1] }
+        order[k] = table[i]
+    }
     print "| table | steps | profile | fitted | median | mean | bias | worst | left out: median | 9 of 10 | mean | folds by |" >name
     print "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |" >name
     for (i = 1; i <= tables; i++) {
-        t = table[i]
+        t = order[i]
         if (is_time(t)) {
             print "| `" t "` | " steps[t] " | " profile[t] " | " constants[t] " | " errors_of(t) " | " percent(left_median[t]) " | " \
                 percent(left_p90[t]) " | " percent(left_mean[t]) " | " left_groups[t] " |" >name
@@ -259,7 +266,7 @@ function short_label(r,   text) {
 function layout(r) { return "dp " dp[r] ", tp " tp[r] ", pp " pp[r] (cp[r] > 1 ? ", cp " cp[r] : "") }
 function amount(r, x,   of) {
     of = kind[tab[r]]
-    return of == "tokens_per_s" ? sprintf("%.0f tokens/s", x) : of == "speedup" ? sprintf("%.2f times", x) : sprintf("%.4g s", x / 1000)
+    return of ~ /^tokens_per_/ ? sprintf("%.0f tokens/s", x) : of == "speedup" ? sprintf("%.2f times", x) : sprintf("%.4g s", x / 1000)
 }
 function write_unexplained(   i, n, list, name, r, at) {
     n = split("transfers 512 nodes none", list, " ")
@@ -282,7 +289,7 @@ function write_unexplained(   i, n, list, name, r, at) {
 
 function write_figure(name, timed,   i, t, r, blocks, unit, per) {
     unit["iteration_ms"] = "s"; per["iteration_ms"] = 1000
-    unit["tokens_per_s"] = "tokens/s"; per["tokens_per_s"] = 1
+    unit["tokens_per_s"] = unit["tokens_per_gpu_s"] = "tokens/s"; per["tokens_per_s"] = per["tokens_per_gpu_s"] = 1
     unit["speedup"] = "times"; per["speedup"] = 1
     print "# measured predicted fits table unit" >name
     for (i = 1; i <= tables; i++) {

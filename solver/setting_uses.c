@@ -117,12 +117,19 @@ static bool reduces_whole_gradients(const question *q)
 
 static bool reduces_after_backward(const question *q)
 {
-    return q->scenario->layout.zero < 2;
+    return sp_layout_zero_in_step(&q->scenario->layout) < 2;
+}
+
+// Behind the last backward, or by DeepSpeed in each.
+static bool may_hide_gradients(const question *q)
+{
+    return reduces_after_backward(q) || sp_stack_is_deepspeed(&q->scenario->memory.stack);
 }
 
 static bool gathers_after_step(const question *q)
 {
-    return q->scenario->layout.zero == 1 || q->scenario->layout.zero == 2;
+    int zero = sp_layout_zero_in_step(&q->scenario->layout);
+    return zero == 1 || zero == 2;
 }
 
 static bool splits_shares(const question *q)
@@ -538,7 +545,7 @@ static bool has_programs(const question *q)
     "stack.sharded_step stack.fused_cross_entropy stack.copied_logits "                            \
     "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
     "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib stack.cp_lone_rings "     \
-    "stack.loss_chunks stack.loss_recompute stack.host_overlap stack.moment_bytes "                \
+    "stack.loss_chunks stack.loss_recompute stack.cut_cross_entropy stack.host_overlap stack.moment_bytes "                \
     "stack.no_master_weights stack.memory_efficient_permutation stack.router_kernels "
 
 #define OF_MODELS                                                                                  \
@@ -583,8 +590,9 @@ static const use of_steps[] = {
     {"stack.hide_gradient_reduce stack.bucketed_tail stack.bucket_mib "
      "stack.hide_parameter_gather stack.gradient_buckets", reduces_gradients,
      "parallel.dp or parallel.cp above 1"},
-    {"stack.hide_gradient_reduce", reduces_after_backward,
-     "parallel.zero 0 or 1: from 2 on gradients are scattered within the backwards"},
+    {"stack.hide_gradient_reduce", may_hide_gradients,
+     "parallel.zero 0 or 1, and stacks of DeepSpeed: from 2 on others scatter gradients behind each "
+     "backward"},
     {"stack.hide_parameter_gather", gathers_after_step,
      "parallel.zero 1 or 2: others gather no parameters after the step"},
     {"stack.bucketed_tail", communicates_after_backward,

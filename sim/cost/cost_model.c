@@ -173,7 +173,7 @@ static void find_reach(sp_cost_model *cost)
 
 void sp_cost_model_interpolate(sp_cost_model *cost)
 {
-    cost->approximate = cost->layout->zero < 2;
+    cost->approximate = sp_layout_zero_in_step(cost->layout) < 2;
     sp_i_pack_timer_interpolate(cost->packs);
 }
 

@@ -24,6 +24,7 @@ typedef struct chain {
     int count;
     bool forward;
     bool hides_none;      // each kernel is waited for
+    bool waits;           // for each reduction of gradients: DeepSpeed without overlap_comm
     double overlap_share; // of what is hidden: how much longer the work takes that hides it
 } chain;
 
@@ -43,7 +44,7 @@ enum {
 void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                        const sp_i_pack_time *time, sp_action_cost *f)
 {
-    if (cost->layout->zero < 3) {
+    if (sp_layout_zero_in_step(cost->layout) < 3) {
         return;
     }
     chain c = chain_of(cost, timer, stage, true);
@@ -55,10 +56,10 @@ void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, con
                         const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
                         sp_action_cost *w, sp_action_cost *r)
 {
-    if (cost->layout->zero < 2) {
+    if (sp_layout_zero_in_step(cost->layout) < 2) {
         return;
     }
-    bool gathers = cost->layout->zero >= 3;
+    bool gathers = sp_layout_zero_in_step(cost->layout) >= 3;
     chain c = chain_of(cost, timer, stage, false);
     set_work(&c, time, AGAIN | INPUTS | WEIGHTS, b->launch_ns);
     b->dp_ns = exposed_ns(&c, gathers, true);
@@ -192,7 +193,8 @@ static bool has_rooted_shares(const sp_cost_model *cost)
 static double group_reduction_s(const sp_cost_model *cost, const sp_op_timer *timer,
                                 const sp_nested_groups *group, double bytes)
 {
-    sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+    sp_collective kind =
+        sp_layout_zero_in_step(cost->layout) == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
     double inner_s = has_rooted_shares(cost) ? sp_time_rooted(timer, group->inner, bytes)
                                              : sp_time_collective(timer, kind, group->inner, bytes);
     return inner_s +
@@ -301,6 +303,8 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
                .count = stage->embedding + stage->layers + stage->head,
                .forward = forward,
                .hides_none = cost->memory.stack.blocking_launches,
+               .waits = sp_stack_is_deepspeed(&cost->memory.stack) &&
+                        !cost->memory.stack.hide_gradient_reduce,
                .overlap_share = timer->profile->interference.overlap_share};
     for (int k = 0; k < sp_model_kinds(cost->model); k++) {
         c.of[sp_i_part_of_kind(k)] = unit_of(cost, timer, &of, layer_parameters(cost, k));
@@ -364,7 +368,7 @@ static added beside(const chain *c, int index, bool gathers, bool scatters)
     if (gathers) {
         beside_s += index + 1 < c->count ? unit_at(c, index + 1)->gather_s : 0.0;
     }
-    if (scatters) {
+    if (scatters && !c->waits) {
         beside_s += index > 0 ? unit_at(c, index - 1)->scatter_s : 0.0;
     }
     return (added){fmax(0.0, beside_s - of.work_s),
@@ -380,7 +384,7 @@ static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
         if (u <= 2 || u + 2 >= c->count || c->model->runs > 0) {
             of = beside(c, u, gathers, scatters);
         }
-        if (scatters && u + 1 == c->count) {
+        if (scatters && (c->waits || u + 1 == c->count)) {
             exposed_s += unit_at(c, u)->scatter_s;
         }
         exposed_s += of.beyond_s;
@@ -414,7 +418,7 @@ static sp_sharded_stage sharded_of(const sp_cost_model *cost, const sp_op_timer 
     chain whole = chain_of(cost, timer, stage, true);
     chain of_layers = layers_of(&whole);
     const unit *last = unit_at(&whole, whole.count - 1);
-    bool gathers = cost->layout->zero >= 3;
+    bool gathers = sp_layout_zero_in_step(cost->layout) >= 3;
     double scatter_bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     exchanged in_layer = layer_parameters(cost, sp_model_kind_of(cost->model, stage->first));
     exchanged in_stage = parameters_of(cost, cost->model, stage);
@@ -436,7 +440,7 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
                             sp_step_costs *costs)
 {
     int vstages = sp_layout_vstages(cost->layout);
-    if (cost->layout->zero < 2) {
+    if (sp_layout_zero_in_step(cost->layout) < 2) {
         return;
     }
     costs->shards = true;
@@ -467,7 +471,7 @@ static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, 
 static bool hides_reduction(const sp_cost_model *cost)
 {
     const sp_stack *stack = &cost->memory.stack;
-    int zero = cost->layout->zero;
+    int zero = sp_layout_zero_in_step(cost->layout);
     return (stack->hide_gradient_reduce && zero < 2) ||
            (stack->hide_gradient_all_reduce && zero == 0);
 }
@@ -511,7 +515,7 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
             costs->ranks[r].epilogue.grad_reduce_ns = 0;
             costs->ranks[r].epilogue.reduce_bytes = 0.0;
         }
-        if (cost->memory.stack.hide_parameter_gather) {
+        if (cost->memory.stack.hide_parameter_gather || layout->whole_in_step) {
             costs->ranks[r].epilogue.hideable_gather_ns = hideable_gather_ns(
                 cost, &of_replicas, &of, &stages[0], costs->ranks[r].epilogue.param_gather_ns);
         }
@@ -600,7 +604,7 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
 {
     const sp_profile *profile = timer->profile;
     const sp_group shards = group->common.inner;
-    int zero = cost->layout->zero;
+    int zero = sp_layout_zero_in_step(cost->layout);
     bool sharded = zero > 0 || cost->memory.stack.sharded_step;
     double stepped =
         sharded ? parameters.common / shards.size + parameters.experts / group->experts.inner.size
@@ -663,7 +667,8 @@ static bucket_counts count_buckets(const sp_cost_model *cost, const sp_stage *st
 static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
                                  const replicas *group, const sp_stage *stage, held parameters)
 {
-    sp_collective kind = cost->layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+    sp_collective kind =
+        sp_layout_zero_in_step(cost->layout) == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
     bucket_counts counts = count_buckets(cost, stage, parameters);
     counts.experts = parameters.experts > 0.0 ? counts.experts : 0.0;
     double count = counts.common + counts.experts;

@@ -107,9 +107,10 @@ static void add_states(const sp_layout *layout, const sp_stack *stack, int64_t h
 {
     int64_t gradient = (int64_t)sp_stack_gradient_bytes(stack);
     int64_t steps = sp_stack_master_bytes(stack) + 2 * sp_stack_moment_bytes(stack);
-    bytes->of[SP_MEM_PARAMETERS] += sharded(held, ranks, layout->zero >= 3);
-    bytes->of[SP_MEM_GRADIENTS] += sharded(gradient * trained, ranks, layout->zero >= 2) +
-                                   (stack->gradient_buckets && reduces ? 2 * trained : 0);
+    bytes->of[SP_MEM_PARAMETERS] += sharded(held, ranks, sp_layout_zero_in_step(layout) >= 3);
+    bytes->of[SP_MEM_GRADIENTS] +=
+        sharded(gradient * trained, ranks, sp_layout_zero_in_step(layout) >= 2) +
+        (stack->gradient_buckets && reduces ? 2 * trained : 0);
     int64_t optimizer = sharded(steps * trained, ranks, layout->zero >= 1);
     int64_t away = (int64_t)(stack->offload_states * (double)optimizer);
     bytes->of[SP_MEM_OPTIMIZER] += optimizer - away;

@@ -139,11 +139,13 @@ static void measure_loss(unit *u, const sp_stack *stack)
     int64_t share = ranks > 1 ? s->width[SP_WIDTH_VOCAB] : 0;
     u->fresh_logits = fused ? share : logits + copy;
     u->logit_gradient = fused ? share : s->width[SP_WIDTH_LOGITS];
-    u->chunked_loss = stack->loss_chunks > 0;
-    u->repeated_loss = u->chunked_loss && stack->loss_recompute;
+    u->chunked_loss = sp_stack_loss_chunks(stack) > 0;
+    u->repeated_loss = sp_stack_repeats_loss(stack);
     if (u->chunked_loss) {
         int64_t softmax = fused ? logits : logits * FP32 / BF16;
-        u->fresh_logits = sp_ceil_div(u->fresh_logits + softmax, stack->loss_chunks);
+        u->fresh_logits = stack->cut_cross_entropy
+                              ? 0
+                              : sp_ceil_div(u->fresh_logits + softmax, sp_stack_loss_chunks(stack));
         u->logit_gradient = u->repeated_loss ? u->fresh_logits : 0;
     }
     u->table = stack->unfused_weight_gradient && !sp_model_is_frozen(u->model)
@@ -489,7 +491,7 @@ static void add_buffers(const unit *u, int64_t tokens, sp_unit_bytes *out)
         int64_t rows = sp_ceil_div(tokens, u->layout->cp);
         buffers += sp_mul_bytes(rows, 2 * BF16 * sp_model_rotary_dim(u->model) * u->layout->chunks);
     }
-    if (u->layout->zero >= 3) {
+    if (sp_layout_zero_in_step(u->layout) >= 3) {
         buffers += gathered_parameters(u);
     }
     buffers += u->score_buffer;

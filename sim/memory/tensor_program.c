@@ -42,6 +42,7 @@ typedef struct program_builder {
     int64_t logits;        // bytes of them in bf16
     int64_t loss_chunks;   // with their gradients in the forward; 0: the loss is of all rows
     bool loss_recompute;   // they run again in the backward, with their gradients there
+    bool cuts_logits;      // whose logits never are in memory
     bool copied_logits;    // to fp32, beside the softmax
     bool weight_gradients; // are tensors of their own, then added to their buffer
     // Queries, keys and values stay parts of what the projection gave: nothing is done to them
@@ -512,6 +513,9 @@ static int32_t gathered(program_builder *b, const char *name, int64_t bytes)
 // there are none yet), which go with it.
 static void run_chunk(program_builder *b, int32_t input, int32_t table)
 {
+    if (b->cuts_logits) { // and none has gradients in the forward
+        return;
+    }
     int64_t rows = sp_ceil_div(b->logits, b->loss_chunks);
     int64_t exact = b->fused_loss ? 0 : rows * FP32 / BF16;
     // One after the other: where the allocator puts them follows from their order.
@@ -1301,8 +1305,9 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .splits_qkv = layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
                          .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
                          .logit_ranks = sp_stack_logit_ranks(&options->stack, layout),
-                         .loss_chunks = options->stack.loss_chunks,
-                         .loss_recompute = options->stack.loss_recompute,
+                         .loss_chunks = sp_stack_loss_chunks(&options->stack),
+                         .loss_recompute = sp_stack_repeats_loss(&options->stack),
+                         .cuts_logits = options->stack.cut_cross_entropy,
                          .copied_logits = options->stack.copied_logits,
                          .weight_gradients = options->stack.unfused_weight_gradient,
                          .mixed_views = model->positional != SP_ROPE && !model->qk_norm,
@@ -1375,6 +1380,7 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
             BF16 * sp_layer_frozen_of(alike, &kind->size.shard, (sp_layer_place)s).largest;
         kind->has_step[s] = sp_layer_has_step(alike, &sp_layer_steps[s]);
     }
-    kind->gathered_parameters =
-        layout->zero >= 3 ? sp_footprint_gathered(alike, layout, &one_layer, 1) : 0;
+    kind->gathered_parameters = sp_layout_zero_in_step(layout) >= 3
+                                    ? sp_footprint_gathered(alike, layout, &one_layer, 1)
+                                    : 0;
 }

@@ -878,8 +878,10 @@ static void run_by_chunks(builder *b, int first, int64_t chunks)
 static void chunk_gradients(builder *b, int64_t vocab, int64_t all)
 {
     int64_t h = b->model->hidden;
-    memory(b, "gradient of the loss", (double)(LOSS_BACKWARD_BYTES * all), 2)->logits_per_token =
-        (double)all;
+    if (!b->stack->cut_cross_entropy) {
+        memory(b, "gradient of the loss", (double)(LOSS_BACKWARD_BYTES * all), 2)
+            ->logits_per_token = (double)all;
+    }
     if (all > vocab) {
         memory(b, "share of the logits' gradient", (double)(2 * BF16 * vocab), 1);
     }
@@ -906,7 +908,9 @@ static void logits_and_loss(builder *b, int64_t vocab, int64_t all, bool gradien
         op->bytes_per_token = (double)(BF16 * all);
         op->blocks = true;
     }
-    memory(b, "loss", (double)(LOSS_FORWARD_BYTES * all), 6)->logits_per_token = (double)all;
+    if (!b->stack->cut_cross_entropy) {
+        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * all), 6)->logits_per_token = (double)all;
+    }
     if (all == vocab) {
         // Maximum, target logit and sum of exponentials of each token.
         collective(b, "reduction of the loss", SP_OP_ALL_REDUCE, 3.0 * FP32);
@@ -927,8 +931,8 @@ static void prediction_pass(builder *b, sp_pass pass)
     int64_t vocab = b->shard.vocab;
     int64_t all = vocab * sp_stack_logit_ranks(b->stack, b->layout);
     bool gathers = all > vocab;
-    int64_t chunks = b->stack->loss_chunks;
-    bool again = b->stack->loss_recompute;
+    int64_t chunks = sp_stack_loss_chunks(b->stack);
+    bool again = sp_stack_repeats_loss(b->stack);
     if (pass == SP_PASS_F) {
         norm(b, "final norm", pass, h);
         logits_and_loss(b, vocab, all, chunks > 0 && !again, chunks);

@@ -44,10 +44,15 @@ int sp_layout_expert_ranks(const sp_layout *layout)
                : 1;
 }
 
+int sp_layout_zero_in_step(const sp_layout *layout)
+{
+    return layout->whole_in_step && layout->zero > 1 ? 1 : layout->zero;
+}
+
 int sp_layout_parameter_ranks(const sp_layout *layout)
 {
     int group = sp_layout_zero_ranks(layout);
-    if (layout->zero < 3 || layout->lone_gathers) {
+    if (sp_layout_zero_in_step(layout) < 3 || layout->lone_gathers) {
         return 1;
     }
     // Groups that overlap in a rank are one.

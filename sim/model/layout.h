@@ -52,6 +52,9 @@ typedef struct sp_layout {
     // With ZeRO 3 a rank reads parameters where they lie and waits for no other in its layers, by
     // the stack (sp_stack_gathers_alone).
     bool lone_gathers;
+    // With ZeRO 2 and 3 gradients and parameters stay whole between the micro-batches of a step, by
+    // the stack (FSDP under a pipeline): shares are gathered and reduced once a step, as with 1.
+    bool whole_in_step;
     // Layers of every virtual stage, in the order of the model: [pp*chunks]. NULL: equal shares.
     // Whoever makes the layout owns them; copies of the layout borrow them.
     const int *stage_layers;
@@ -124,6 +127,8 @@ int sp_layout_expert_ranks(const sp_layout *layout);
 // Neighbouring data-parallel ranks that meet in every layer of each micro-batch, since ZeRO 3
 // gathers its parameters from all of them by collectives: 1 where each keeps to itself.
 int sp_layout_parameter_ranks(const sp_layout *layout);
+// The stage of ZeRO by which parameters and gradients are held and exchanged within a step.
+int sp_layout_zero_in_step(const sp_layout *layout);
 // The same for either reason, experts or parameters: groups of the one are in those of the other.
 int sp_layout_round_ranks(const sp_layout *layout);
 

@@ -124,7 +124,9 @@ static const sp_setting stack_rows[] = {
              "context parallelism."},
     STACK_SWITCH(hide_gradient_reduce,
                  "Gradients are reduced over data-parallel ranks behind the last backward of each "
-                 "model chunk.", .aliases = "overlap_grad_reduce"),
+                 "model chunk. With ZeRO 2 and 3 in DeepSpeed (its overlap_comm) behind every "
+                 "backward, where off each backward waits for all of its reductions; not stated, "
+                 "on with ZeRO 3.", .aliases = "overlap_grad_reduce"),
     STACK_SWITCH(hide_gradient_all_reduce, "As hide_gradient_reduce, with ZeRO 0 alone."),
     STACK_SWITCH(hide_parameter_gather,
                  "Parameters are gathered behind the first forward of the next step.",
@@ -158,8 +160,13 @@ static const sp_setting stack_rows[] = {
     STACK_SWITCH(loss_recompute,
                  "With loss_chunks: the forward makes the loss alone, and the backward computes the "
                  "logits and the loss of each chunk again, with its gradients (checkpointed chunks: "
-                 "TRL's chunked_nll, NeMo AutoModel's ChunkedCrossEntropy, Apple's Cut "
-                 "Cross-Entropy). Off: a chunk's gradients are made in the forward.",
+                 "TRL's chunked_nll, NeMo AutoModel's ChunkedCrossEntropy). Off: a chunk's "
+                 "gradients are made in the forward.",
+                 .if_changed = true),
+    STACK_SWITCH(cut_cross_entropy,
+                 "Logits are computed in tiles that never leave the chip, in the backward once more "
+                 "(Apple's Cut Cross-Entropy): none is in memory or moved, for a third more of the "
+                 "head's products. That it skips tiles of negligible probability is not counted.",
                  .if_changed = true),
     STACK_SWITCH(gathered_logits,
                  "Each TP rank gathers the logits of the whole vocabulary, which blocks, and "
@@ -284,7 +291,7 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 
 // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
 // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
-// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm off).
+// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm on with ZeRO 3 alone).
 #define HF_TRAINER                                                                           \
     .unfused_norms = true, .unfused_weight_gradient = true,                                  \
     .gradient_reduce_dtype = SP_REDUCE_BF16, .bucketed_epilogue = true, .bucket_bytes = 1e9, \
@@ -543,6 +550,11 @@ static bool takes_all_rows(const sp_stack *stack)
     return stack->loss_chunks == 0;
 }
 
+static bool cuts_logits(const sp_stack *stack)
+{
+    return stack->cut_cross_entropy;
+}
+
 static bool blocks_launches(const sp_stack *stack)
 {
     return stack->blocking_launches;
@@ -585,6 +597,13 @@ static const struct {
     {"score_buffer", has_explicit_tensors, EXPLICIT "scores go when they were read"},
     {"no_master_weights", has_explicit_tensors, EXPLICIT "its Adam steps fp32 weights"},
     {"loss_chunks", has_explicit_tensors, EXPLICIT "its loss takes all rows at once"},
+    {"cut_cross_entropy", has_explicit_tensors, EXPLICIT "its loss takes all rows at once"},
+#define CUT "stack.cut_cross_entropy is on, and no logits are in memory"
+    {"fused_cross_entropy", cuts_logits, CUT},
+    {"copied_logits", cuts_logits, CUT},
+    {"loss_chunks", cuts_logits, CUT},
+    {"gathered_logits", cuts_logits, CUT},
+    {"loss_recompute", cuts_logits, CUT},
     {"loss_recompute", takes_all_rows,
      "stack.loss_chunks is 0, and the loss takes all rows at once"},
     {"gathered_logits", has_explicit_tensors, EXPLICIT "its ranks have shares of the logits"},
@@ -648,7 +667,18 @@ bool sp_stack_has_blocks(const sp_stack *stack)
 void sp_stack_without_training(sp_stack *stack)
 {
     stack->loss_chunks = 0;
+    stack->cut_cross_entropy = false;
     stack->router_kernels = 0;
+}
+
+int64_t sp_stack_loss_chunks(const sp_stack *stack)
+{
+    return stack->cut_cross_entropy ? 1 : stack->loss_chunks;
+}
+
+bool sp_stack_repeats_loss(const sp_stack *stack)
+{
+    return stack->cut_cross_entropy || (stack->loss_chunks > 0 && stack->loss_recompute);
 }
 
 int64_t sp_stack_block_tokens(const sp_stack *stack)
@@ -719,6 +749,11 @@ bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
 bool sp_stack_is_deepspeed(const sp_stack *stack)
 {
     return framework_of(stack) == DEEPSPEED;
+}
+
+bool sp_stack_hides_gradients(const sp_stack *stack, const sp_layout *layout)
+{
+    return layout->zero == 3 && sp_stack_is_deepspeed(stack);
 }
 
 sp_memory_log sp_stack_memory_log(const sp_stack *stack)

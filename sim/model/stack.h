@@ -154,10 +154,13 @@ typedef struct sp_stack {
     // once: no logits are left for the backward (fused linear cross-entropy). 0: in one, without.
     int64_t loss_chunks;
     // Then the forward makes the loss alone, and the backward runs each chunk again with its
-    // gradients (activation checkpointing of a chunk; Cut Cross-Entropy, arXiv 2411.09009, section
-    // 4.2): of T tokens 2 T V h FLOPs and a whole loss more, and between forward and backward 2 T h
-    // bytes of the head's input, as with gradients at once, whose place the input takes.
+    // gradients (activation checkpointing of a chunk): of T tokens 2 T V h FLOPs and a whole loss
+    // more, and between forward and backward 2 T h bytes of the head's input, as with gradients at
+    // once, whose place the input takes.
     bool loss_recompute;
+    // So does Cut Cross-Entropy (arXiv 2411.09009, sections 4.1 and 4.2), whose tiles of logits
+    // never leave the chip: no memory holds a logit or moves one.
+    bool cut_cross_entropy;
     // Each TP rank gathers the logits of the whole vocabulary and computes all of the loss, in
     // place of its share of both (torchtitan's disable_loss_parallel: the head's output is
     // replicated).
@@ -251,6 +254,11 @@ extern const char *const sp_dispatcher_names[];
 extern const char *const sp_reduce_dtype_names[];
 extern const char *const sp_tensor_names[];
 
+// Chunks of rows that head and loss take; 0: all rows at once, and their gradients in the backward.
+int64_t sp_stack_loss_chunks(const sp_stack *stack);
+// Do they run again in the backward?
+bool sp_stack_repeats_loss(const sp_stack *stack);
+
 // Are tensors explicit and counted as a GPU holds them?
 bool sp_stack_counts_device(const sp_stack *stack);
 
@@ -260,6 +268,9 @@ bool sp_stack_counts_device(const sp_stack *stack);
 // tensors.
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout);
 bool sp_stack_is_deepspeed(const sp_stack *stack);
+// Does it hide reductions of gradients with the layout's ZeRO unless a switch says otherwise?
+// DeepSpeed's overlap_comm is on with ZeRO 3 and off below (deepspeed/runtime/zero/config.py).
+bool sp_stack_hides_gradients(const sp_stack *stack, const sp_layout *layout);
 
 // Whose logs of memory say how surely a step of the stack fits (experiments/evidence.sh).
 typedef enum sp_memory_log {

@@ -284,15 +284,20 @@ static void resolve_schedule(sp_scenario *scenario)
     }
 }
 
-// The buckets that ZeRO 2 keeps by its framework are a switch of the stack, where that is not
-// stated.
-static void resolve_buckets(sp_i_scenario_reader *reader)
+// The buckets that ZeRO 2 keeps and the reductions that ZeRO 3 hides by their framework are
+// switches of the stack, where these are not stated.
+static void resolve_gradients(sp_i_scenario_reader *reader)
 {
     sp_stack *stack = &reader->scenario->memory.stack;
+    const sp_layout *layout = &reader->scenario->layout;
     const json_t *stated = json_object_get(reader->root.json, "stack");
     if (json_object_get(stated, "gradient_buckets") == NULL &&
-        sp_stack_buckets_gradients(stack, &reader->scenario->layout)) {
+        sp_stack_buckets_gradients(stack, layout)) {
         stack->gradient_buckets = true;
+    }
+    if (json_object_get(stated, "hide_gradient_reduce") == NULL &&
+        sp_stack_hides_gradients(stack, layout)) {
+        stack->hide_gradient_reduce = true;
     }
 }
 
@@ -327,7 +332,7 @@ static void read_sections(sp_i_scenario_reader *reader)
         sp_i_scenario_read_chosen(reader);
         return;
     }
-    resolve_buckets(reader);
+    resolve_gradients(reader);
     read_section(reader, sp_i_network_settings);
     read_section(reader, sp_i_jitter_settings);
     // The growth of computation with nodes that a profile was fitted with is that of the slowest

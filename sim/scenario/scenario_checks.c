@@ -590,8 +590,9 @@ static sp_status check_mtp(const sp_scenario *scenario, sp_error *err)
     const sp_stack *stack = &scenario->memory.stack;
     const sp_schedule_spec *schedule = &scenario->schedule;
     const char *what = stack->tensors == SP_TENSORS_EXPLICIT ? "hand-written passes (stack)"
-                       : stack->loss_chunks > 0 ? "a loss by chunks (stack.loss_chunks)"
-                       : stack->gathered_logits ? "gathered logits (stack.gathered_logits)"
+                       : stack->loss_chunks > 0   ? "a loss by chunks (stack.loss_chunks)"
+                       : stack->cut_cross_entropy ? "logits in tiles (stack.cut_cross_entropy)"
+                       : stack->gathered_logits   ? "gathered logits (stack.gathered_logits)"
                        : schedule->kind == SP_SCHEDULE_SLIMPIPE && schedule->exchange
                            ? "handing attention to other stages (schedule.exchange)"
                        : scenario->memory_model == SP_MEMORY_SLIMPIPE_PLANNER
@@ -757,6 +758,11 @@ sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
         scenario->schedule.pairs =
             scenario->memory.stack.expert_overlap && sp_layout_dispatches(&scenario->layout);
         scenario->layout.lone_gathers = sp_stack_gathers_alone(&scenario->memory.stack);
+        // PyTorch's pipeline stages turn resharding and reduction of FSDP off but for the last
+        // micro-batch (torch/distributed/pipelining/stage.py, backward_maybe_with_nosync), and
+        // torchtitan keeps parameters after a forward (fsdp_reshard_after_forward "default").
+        scenario->layout.whole_in_step = scenario->layout.zero > 1 && scenario->layout.pp > 1 &&
+                                         sp_stack_is_fsdp(&scenario->memory.stack);
     }
     for (size_t i = 0; i < count; i++) {
         sp_status status = checks[i](scenario, err);

@@ -19,6 +19,7 @@ static const char *const chosen_keys[] = {
     "stack.cp_overlap",
     "stack.cp_ring_nics",
     "stack.gradient_buckets",
+    "stack.hide_gradient_reduce",
     "stack.one_sided",
     "strategy.kind",
 };
@@ -101,6 +102,13 @@ static void add_entry(json_t *chosen, const char *key, json_t *value, json_t *st
     sp_json_put(chosen, key, entry);
 }
 
+// Of switches that the named stack states, only those that its layout changes are chosen.
+static bool is_named(const sp_scenario *scenario, const char *key)
+{
+    return strcmp(key, "stack.hide_gradient_reduce") == 0 &&
+           !sp_stack_hides_gradients(&scenario->memory.stack, &scenario->layout);
+}
+
 // Compares a document that was read with the one that says it as resolved.
 static json_t *chosen_object(const sp_scenario *scenario, const json_t *root,
                              const json_t *resolved)
@@ -114,7 +122,7 @@ static json_t *chosen_object(const sp_scenario *scenario, const json_t *root,
                       (scenario->chunks_given && strcmp(key, "parallel.chunks_per_rank") == 0);
         if (before != NULL) {
             sp_json_put(chosen, key, json_deep_copy(before));
-        } else if (value != NULL && !stated) {
+        } else if (value != NULL && !stated && !is_named(scenario, key)) {
             add_entry(chosen, key, json_incref(value), NULL);
         }
     }

@@ -126,10 +126,12 @@ static int count_changes(const sp_stack *a, const sp_stack *b)
     return count;
 }
 
-// With the buckets that `stack` has in the layout whatever is stated.
-static sp_stack with_buckets(sp_stack named, const sp_stack *stack, const sp_layout *layout)
+// With what `stack` keeps and hides of gradients in the layout whatever is stated.
+static sp_stack in_layout(sp_stack named, const sp_stack *stack, const sp_layout *layout)
 {
     named.gradient_buckets = named.gradient_buckets || sp_stack_buckets_gradients(stack, layout);
+    named.hide_gradient_reduce =
+        named.hide_gradient_reduce || sp_stack_hides_gradients(stack, layout);
     return named;
 }
 
@@ -138,12 +140,12 @@ static sp_stack with_buckets(sp_stack named, const sp_stack *stack, const sp_lay
 sp_stack sp_scenario_unchanged_stack(const sp_scenario *scenario)
 {
     const sp_stack *stack = &scenario->memory.stack;
-    sp_stack own = with_buckets(scenario->profile.stack, stack, &scenario->layout);
+    sp_stack own = in_layout(scenario->profile.stack, stack, &scenario->layout);
     sp_stack named = own;
     if (!sp_stack_builtin(stack->name, &named)) {
         return own;
     }
-    named = with_buckets(named, stack, &scenario->layout);
+    named = in_layout(named, stack, &scenario->layout);
     bool is_own = strcmp(own.name, stack->name) == 0;
     return is_own && count_changes(stack, &own) <= count_changes(stack, &named) ? own : named;
 }
@@ -156,7 +158,7 @@ static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_
     if (strcmp(named.name, stack->name) != 0) {
         sp_stack_builtin(stack->name, &named);
     }
-    named = with_buckets(named, stack, layout);
+    named = in_layout(named, stack, layout);
     snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name,
              count_changes(stack, &named) == 0 ? "" : ", changed");
 }

@@ -308,7 +308,8 @@ static void take_packed(sp_i_unit_memory *memory, const sp_model *model, const s
     int kind = sp_model_kind_of(model, stage->first + parameter->layer);
     const sp_model *alike = sp_model_of_kind(model, kind, &space);
     const sp_shard shard = sp_shard_of(alike, layout);
-    int64_t ranks = layout->zero >= 3 ? shares(layout, buffer_of(layout, parameter)) : 1;
+    int64_t ranks =
+        sp_layout_zero_in_step(layout) >= 3 ? shares(layout, buffer_of(layout, parameter)) : 1;
     sp_layer_frozen of = {.tensors = 0};
     for (int s = 0; s < SP_LAYER_STEPS && of.tensors == 0; s++) {
         if (sp_layer_steps[s].weight == parameter->kind) {
@@ -341,7 +342,7 @@ static void allocate_chunk(sp_i_unit_memory *memory, const sp_model *model, cons
         int64_t bytes =
             fp8 ? sp_fp8_weight_bytes(&stack->precision, elements) : sp_mul_bytes(BF16, elements);
         int64_t ranks = shares(layout, buffer_of(layout, &list->items[i]));
-        sp_i_take(memory, layout->zero >= 3 ? sp_ceil_div(bytes, ranks) : bytes);
+        sp_i_take(memory, sp_layout_zero_in_step(layout) >= 3 ? sp_ceil_div(bytes, ranks) : bytes);
     }
     for (int b = COMMON; b < BUFFERS; b++) {
         int64_t ranks = shares(layout, b);
@@ -352,7 +353,8 @@ static void allocate_chunk(sp_i_unit_memory *memory, const sp_model *model, cons
         if (elements == 0 && (b == EXPERTS || list->count > 0)) {
             continue;
         }
-        sp_i_take(memory, sp_mul_bytes(number, layout->zero >= 2 ? share : share * ranks));
+        sp_i_take(memory, sp_mul_bytes(
+                              number, sp_layout_zero_in_step(layout) >= 2 ? share : share * ranks));
         if (stack->gradient_buckets && reduces) {
             sp_i_take(memory, sp_mul_bytes(BF16, elements));
         }

@@ -41,7 +41,7 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
 static sp_status diagnose_oom(sp_i_evaluation *ev, const sp_packing *packing, sp_error *err);
 static void note_oom(const sp_i_evaluation *ev);
 static void take_settings(sp_i_evaluation *ev, const char *settings);
-static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err);
+static sp_status refuse_impossible(const sp_i_evaluation *ev, sp_error *err);
 static void note_error(const sp_i_evaluation *ev, sp_status status);
 static bool has_ended(const sp_i_evaluation *ev);
 static sp_status refuse_order(const sp_i_evaluation *ev, const sp_packing *packing,
@@ -73,7 +73,7 @@ sp_status sp_evaluate(const sp_scenario *scenario, const sp_batches *batches,
         status = refuse_idle_offload(&ev, err);
     }
     if (status == SP_OK) {
-        status = refuse_utilisation(&ev, err);
+        status = refuse_impossible(&ev, err);
     }
     if (status == SP_ERR_INFEASIBLE && ev.refused && !options->no_causes) {
         status = sp_i_oom_settings_of_refused(&ev, batches, err);
@@ -116,7 +116,7 @@ sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan_file *pla
     sp_i_evaluate_note(&ev, status);
     sp_i_idle_switches_warn(&ev, status);
     if (status == SP_OK) {
-        status = refuse_utilisation(&ev, err);
+        status = refuse_impossible(&ev, err);
     }
     if (status == SP_OK && plans->settings != NULL) {
         take_settings(&ev, json_string_value(plans->settings));
@@ -219,6 +219,47 @@ static sp_status refuse_utilisation(const sp_i_evaluation *ev, sp_error *err)
                         "2026, pairs that causal attention does not compute");
     }
     return SP_OK;
+}
+
+// Nor does it move more bytes than its memory and its NVLink carry.
+static sp_status refuse_rates(const sp_i_evaluation *ev, sp_error *err)
+{
+    const sp_scenario *scenario = ev->steps.scenario;
+    const sp_profile *profile = &scenario->profile;
+    const sp_cluster *cluster = &scenario->cluster;
+    bool is_assumed = strncmp(cluster->source, "assumed", strlen("assumed")) == 0;
+    bool of_no_gpu = strncmp(profile->gpu, "none", strlen("none")) == 0;
+    if (ev->steps.options->any_rate || is_assumed || of_no_gpu) {
+        return SP_OK;
+    }
+    const struct {
+        const char *key, *reached;
+        double most, least;
+    } rates[] = {
+        {"cluster.hbm_gb_per_s", "memory.gb_per_s", cluster->hbm_bytes_per_s,
+         profile->memory_bytes_per_s},
+        // Where NVLink's rate by the data sheet is known, the profile's is scaled by it.
+        {"cluster.nvlink_gb_per_s", "links.nvlink_gb_per_s", cluster->nvlink_bytes_per_s,
+         profile->nvlink_nominal_bytes_per_s > 0.0 ? 0.0 : profile->nvlink_bytes_per_s},
+    };
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        // Rates that were scaled to the cluster's differ from it by rounding.
+        if (rates[i].least > rates[i].most * (1.0 + 1e-9)) {
+            return sp_error_in(err, SP_ERR_CONTENT, scenario->source, rates[i].key,
+                               "less than what profile %s reaches (%s): expected at least %.5g, "
+                               "got %.5g; state the rate of the GPU that the profile is of, or "
+                               "name a profile of the cluster's",
+                               profile->name, rates[i].reached, rates[i].least / 1e9,
+                               rates[i].most / 1e9);
+        }
+    }
+    return SP_OK;
+}
+
+static sp_status refuse_impossible(const sp_i_evaluation *ev, sp_error *err)
+{
+    sp_status status = refuse_utilisation(ev, err);
+    return status == SP_OK ? refuse_rates(ev, err) : status;
 }
 
 static bool has_ended(const sp_i_evaluation *ev)

@@ -153,7 +153,6 @@ static void warn_of_sharding(const sp_scenario *scenario, sp_warnings *warnings)
     const sp_layout *layout = &scenario->layout;
     const sp_stack *stack = &scenario->memory.stack;
     double model_ranks = (double)layout->tp * layout->pp;
-    double parameters = (double)sp_model_parameters(&scenario->model) / model_ranks;
     double trained = (double)sp_model_trained_parameters(&scenario->model) / model_ranks;
     double ranks = (double)layout->dp * layout->cp;
     if (layout->zero == 2 && ranks > 1.0 && stack->gradient_buckets) {
@@ -163,14 +162,11 @@ static void warn_of_sharding(const sp_scenario *scenario, sp_warnings *warnings)
                         "optimizer has, about %.2f GiB more, are not counted",
                         DEEPSPEED_SUM_BYTES * trained / SP_GIB);
     }
-    if (layout->zero >= 2 && ranks > 1.0 && layout->pp > 1 && sp_stack_is_fsdp(stack)) {
-        double whole_bytes =
-            sp_stack_gradient_bytes(stack) * trained + (layout->zero >= 3 ? 2.0 * parameters : 0.0);
+    if (layout->zero >= 2 && ranks > 1.0 && layout->whole_in_step) {
         sp_warnings_add(warnings,
-                        "zero %d with a pipeline: FSDP keeps %sgradients whole between "
-                        "micro-batches, about %.2f GiB more, which is not counted",
-                        layout->zero, layout->zero >= 3 ? "parameters and " : "",
-                        whole_bytes * (1.0 - 1.0 / ranks) / SP_GIB);
+                        "zero %d with a pipeline: FSDP keeps parameters and gradients whole from "
+                        "the first micro-batch to the last; gradients are reduced behind it",
+                        layout->zero);
     }
 }
 
@@ -209,7 +205,7 @@ static void warn_of_planner(const sp_scenario *scenario, sp_warnings *warnings)
     }
     if (layout->zero != 1 || stack->gradient_reduce_dtype != SP_REDUCE_FP32 ||
         stack->gradient_buckets || stack->no_master_weights || stack->moment_bytes > 0 ||
-        stack->loss_chunks > 0 || stack->gathered_logits ||
+        sp_stack_loss_chunks(stack) > 0 || stack->gathered_logits ||
         (layout->tp > 1 && !layout->sequence_parallel)) {
         sp_warnings_add(warnings,
                         "memory.model \"slimpipe-planner\" counts ZeRO 1, fp32 gradients and "
@@ -329,7 +325,7 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
         sp_warnings_add(warnings,
                         "stack.one_sided: parameters are read and gradients added as fast as by "
                         "collectives inside a node, over nodes by each GPU's share of the NICs");
-    } else if (scenario->layout.zero >= 2 && scenario->layout.dp > 1) {
+    } else if (sp_layout_zero_in_step(&scenario->layout) >= 2 && scenario->layout.dp > 1) {
         sp_warnings_add(warnings,
                         "zero %d: exchanges inside a step do not wait for slower data-parallel "
                         "ranks",
@@ -418,7 +414,7 @@ void sp_i_step_recompute(sp_i_steps *steps)
         steps->recompute_flops_per_pair2 +=
             count[k] * sp_inventory_flops(&ops, alike, &alone, SP_PASS_RECOMPUTE, 0.0, 1.0);
     }
-    if (scenario->memory.stack.loss_chunks > 0 && scenario->memory.stack.loss_recompute) {
+    if (sp_stack_repeats_loss(&scenario->memory.stack)) {
         steps->recompute_flops_per_token +=
             2.0 * (double)(scenario->model.vocab * scenario->model.hidden);
     }

@@ -155,6 +155,12 @@ unit_draw draw_unit(sp_prng *prng)
     };
     d.options.stack.loss_recompute =
         d.options.stack.loss_chunks > 0 && d.options.stack.loss_chunks % 2 == 0;
+    // No draw of its own, so that others stay as they were.
+    if (d.options.stack.loss_chunks == 9) {
+        d.options.stack.loss_chunks = 0;
+        d.options.stack.cut_cross_entropy = true;
+        d.options.stack.gathered_logits = false;
+    }
     d.load.kv_tokens = prng_below(prng, 2) == 0 ? 0 : prng_below(prng, (int)d.load.tokens + 1);
     d.load.pairs = d.load.tokens * (1 + prng_below(prng, 5000));
     if (!d.stage.embedding && !d.stage.head) {

@@ -192,6 +192,7 @@ TEST(losses_hold_logits)
         // A chunk that runs again has them in the backward, too.
         {{.copied_logits = true, .loss_chunks = 5, .loss_recompute = true}, 0, 2, 2},
         {{.fused_cross_entropy = true, .loss_chunks = 2, .loss_recompute = true}, 0, 1, 1},
+        {{.cut_cross_entropy = true}, 0, 0, 0},
         // Of four ranks, all of which each has, with its share of the bf16 logits before
         // they are gathered and of their gradient.
         {{.fused_cross_entropy = true, .gathered_logits = true}, 8, 10, 10},
@@ -759,6 +760,24 @@ TEST(zero_divides_states)
             assert_int_equal(bytes.of[expected[i].category],
                              zero >= expected[i].from ? share : whole);
         }
+    }
+}
+
+// FSDP under a pipeline has its shares of the optimizer alone: parameters and gradients stay whole
+// until the last micro-batch, whichever of them ZeRO splits between steps.
+TEST(whole_in_a_step)
+{
+    sp_model model = builtin("llama-7b");
+    sp_stage stage = {.layers = 32, .embedding = true, .head = true};
+    int64_t parameters = 6738415616;
+    for (int zero = 2; zero <= 3; zero++) {
+        sp_layout layout = {
+            .tp = 1, .cp = 2, .pp = 1, .dp = 4, .chunks = 1, .zero = zero, .whole_in_step = true};
+        sp_bytes bytes;
+        sp_footprint_states(&model, &layout, &plain_stack, &stage, 1, &bytes);
+        assert_int_equal(bytes.of[SP_MEM_PARAMETERS], 2 * parameters);
+        assert_int_equal(bytes.of[SP_MEM_GRADIENTS], 4 * parameters);
+        assert_int_equal(bytes.of[SP_MEM_OPTIMIZER], 12 * parameters / 8);
     }
 }
 

@@ -389,6 +389,14 @@ TEST(deepspeed_auto)
           "{\"parallel.zero\":3,\"workload.samples_per_batch\":null,\"stack.hide_gradient_reduce\":"
           "true}",
           "");
+    check("blocking.json",
+          "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 1, "
+          "\"zero_optimization\": {\"stage\": 3, \"overlap_comm\": false}}",
+          "{\"parallel.zero\":3,\"stack.hide_gradient_reduce\":false}", "");
+    check("default.json",
+          "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 1, "
+          "\"zero_optimization\": {\"stage\": 2}}",
+          "{\"parallel.zero\":2,\"stack.hide_gradient_reduce\":false}", "");
 }
 
 TEST(trl_recipe)

@@ -505,22 +505,28 @@ TEST(loss_by_chunks_makes_its_gradients_in_the_forward)
 // A chunk that runs again (activation checkpointing of it): the forward has the logits and the loss
 // of all chunks, 2 T V h FLOPs and 38 bytes a logit, the backward both again and the gradients, 14
 // bytes a logit and 4 T V h FLOPs; a frozen head has no weight gradient. Sequence-parallel ranks
-// gather the head's input for either.
+// gather the head's input for either. Cut Cross-Entropy (arXiv 2411.09009, algorithms 2 and 3) has
+// the same products in one piece, and moves no logits.
 TEST(chunks_that_run_again_compute_logits_twice)
 {
     sp_model model = builtin("llama-3-8b");
     const double product = 2.0 * 4096.0 * 128256.0 / 2 * 4096.0;
     const double logits = 128256.0 / 2;
-    for (int frozen = 0; frozen < 2; frozen++) {
+    for (int kind = 0; kind < 4; kind++) {
+        int frozen = kind % 2;
+        bool cut = kind / 2 == 1;
+        int chunks = cut ? 1 : 8;
         sp_layout layout = single;
         layout.tp = 2;
         layout.sequence_parallel = true;
         sp_stack stack = ours;
-        stack.loss_chunks = 8;
-        stack.loss_recompute = true;
+        stack.cut_cross_entropy = cut;
+        stack.loss_chunks = cut ? 0 : chunks;
+        stack.loss_recompute = !cut;
         model.lora_rank = frozen == 1 ? 16 : 0;
         const double flops[3] = {product, (frozen == 1 ? 2.0 : 3.0) * product, 0.0};
-        const double bytes[3] = {38.0 * logits, (38.0 + 14.0) * logits, 0.0};
+        const double moved = cut ? 0.0 : logits;
+        const double bytes[3] = {38.0 * moved, (38.0 + 14.0) * moved, 0.0};
         const int gathers[3] = {1, 1, 0};
         for (int pass = 0; pass < 3; pass++) {
             sp_inventory head;
@@ -534,12 +540,13 @@ TEST(chunks_that_run_again_compute_logits_twice)
                 loss += op->logits_per_token > 0.0 ? op->repeat * op->bytes_per_token : 0.0;
                 sums += op->repeat * op->bytes_fixed;
                 gathered += strcmp(op->name, "gather of the head input") == 0;
-                assert_true(op->kind != SP_OP_GEMM || op->repeat == 8);
+                assert_true(op->kind != SP_OP_GEMM || op->repeat == chunks);
             }
             assert_near(sp_inventory_flops(&head, &model, &layout, (sp_pass)pass, 4096.0, 0.0),
                         flops[pass], 1e-12, 0.5);
             assert_near(loss, bytes[pass], 1e-12, 0.5);
-            assert_near(sums, pass == SP_PASS_I && frozen == 0 ? 8 * 6.0 * logits * 4096.0 : 0.0,
+            assert_near(sums,
+                        pass == SP_PASS_I && frozen == 0 ? chunks * 6.0 * logits * 4096.0 : 0.0,
                         1e-12, 0.5);
             assert_int_equal(gathered, gathers[pass]);
         }

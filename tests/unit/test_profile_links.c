@@ -409,6 +409,32 @@ TEST(utilisation_above_the_peak_is_an_error)
     assert_int_equal(remove("fast.json"), 0);
 }
 
+// Nor does it move more bytes than its memory or its NVLink carry: the flat profile of no known GPU
+// reaches 2000 and 200 GB/s (support/flat_profile.h).
+TEST(rates_above_the_card_are_an_error)
+{
+    static const char text[] =
+        "{'model': 'llama-13b', 'profile': './flat.json', 'cluster': {'name': 'mine', "
+        "'peak_tflops': 990, 'memory_gib': 900, 'hbm_gb_per_s': %.17g, 'nvlink_gb_per_s': %.17g, "
+        "'nic_gbit_per_s': 400}, 'workload': {'uniform': 4096, 'samples_per_batch': 2}}";
+    scenario_run r;
+    FILE *file = fopen("flat.json", "wb");
+    assert_non_null(file);
+    fputs(flat_profile_text, file);
+    assert_int_equal(fclose(file), 0);
+    run_good(json_text(text, 2000.0, 200.0), &run_verified, &r);
+    run_fini(&r);
+    must_fail_with(run_text(json_text(text, 1999.0, 200.0), &run_verified, &r, ERR), SP_ERR_CONTENT,
+                   "cluster.hbm_gb_per_s: less than what profile flat reaches (memory.gb_per_s): "
+                   "expected at least 2000, got 1999");
+    run_fini(&r);
+    must_fail_with(run_text(json_text(text, 2000.0, 199.0), &run_verified, &r, ERR), SP_ERR_CONTENT,
+                   "cluster.nvlink_gb_per_s: less than what profile flat reaches "
+                   "(links.nvlink_gb_per_s): expected at least 200, got 199");
+    run_fini(&r);
+    assert_int_equal(remove("flat.json"), 0);
+}
+
 // ---- steps ----
 
 static double step_ms(const char *parallel, const char *detail, double nvlink_gb_per_s)

@@ -578,6 +578,26 @@ TEST(zero_of_fsdp)
     }
 }
 
+// Under a pipeline FSDP gathers and reduces once a step (torch/distributed/pipelining/stage.py).
+TEST(fsdp_is_whole_in_a_step_of_a_pipeline)
+{
+    static const struct {
+        const char *stack;
+        int pp, zero, in_step;
+    } cases[] = {{"fsdp-2024", 1, 3, 3},  {"fsdp-2024", 2, 3, 1},  {"fsdp2-2025", 2, 2, 1},
+                 {"fsdp2-2025", 2, 1, 1}, {"fsdp2-2025", 2, 0, 0}, {"ours", 2, 3, 3}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'pp': %d, "
+                            "'dp': 4, 'zero': %d}, 'stack': '%s'}",
+                            cases[i].pp, cases[i].zero, cases[i].stack),
+                  &s);
+        assert_int_equal(s.layout.zero, cases[i].zero);
+        assert_int_equal(sp_layout_zero_in_step(&s.layout), cases[i].in_step);
+        sp_scenario_fini(&s);
+    }
+}
+
 // TRL's configs turn gradient checkpointing on (huggingface/trl, pull request 3510); what is stated
 // goes before, by a switch of the stack beside it, too, and a document that was resolved says it.
 TEST(trl_recomputes_layers_by_default)
@@ -620,6 +640,33 @@ TEST(trl_is_hf_trainer)
     assert_true(sp_stack_is_deepspeed(&trl));
     assert_true(sp_stack_shares_framework(&trl, &trainer));
     assert_false(sp_stack_lacks_adapters(&trl));
+}
+
+// DeepSpeed's overlap_comm is on with ZeRO 3 unless it is stated, and off below; other stacks say
+// so themselves.
+TEST(zero_3_overlaps_in_deepspeed)
+{
+    static const struct {
+        const char *zero, *stack;
+        bool hides;
+    } cases[] = {{"1", "'hf-trainer'", false},
+                 {"2", "'hf-trainer'", false},
+                 {"3", "'hf-trainer'", true},
+                 {"3", "'trl-2025'", true},
+                 {"2", "{'name': 'hf-trainer', 'hide_gradient_reduce': true}", true},
+                 {"3", "{'name': 'hf-trainer', 'hide_gradient_reduce': false}", false},
+                 {"3", "'ours'", false},
+                 {"3", "'fsdp2-2025'", false}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %s}, 'stack': %s}",
+                 cases[i].zero, cases[i].stack);
+        fixture_good(text, &s);
+        assert_true(s.memory.stack.hide_gradient_reduce == cases[i].hides);
+        sp_scenario_fini(&s);
+    }
 }
 
 TEST(zero_2_has_buckets)

@@ -230,6 +230,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.moment_bytes", TRAIN, "", "0", "1"),
     TIME_OR_MEMORY("stack.loss_chunks", TRAIN, "", "0", "8"),
     TIME_OR_MEMORY("stack.loss_recompute", TRAIN, "stack.loss_chunks=8", "false", "true"),
+    TIME_OR_MEMORY("stack.cut_cross_entropy", TRAIN, "", "false", "true"),
     TIME_OR_MEMORY("stack.gathered_logits", TRAIN, "parallel.tp=2", "false", "*"),
     TIME_OR_MEMORY("stack.work_spaces", TRAIN, "", "0", "8"),
     TIME_OR_MEMORY("stack.work_space_mib", TRAIN, "", "0", "64"),

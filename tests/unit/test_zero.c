@@ -105,16 +105,48 @@ static double excess(double a, double b)
     return a > b ? a - b + overlap_share * b : overlap_share * a;
 }
 
+// What stays whole in a step is exchanged once, as with ZeRO 1, whatever the number of
+// micro-batches; its gather hides behind the first forward but for a layer's.
+TEST(whole_in_a_step)
+{
+    for (int zero = 2; zero <= 3; zero++) {
+        priced_step one, whole;
+        priced_case c = sharded(1, 100.0);
+        c.layout.pp = 2;
+        c.microbatches = 3;
+        c.memory.stack.hide_parameter_gather = true;
+        priced_step_run(&c, &one);
+        c.memory.stack.hide_parameter_gather = false;
+        c.layout.zero = zero;
+        c.layout.whole_in_step = true;
+        priced_step_run(&c, &whole);
+        assert_int_equal(whole.costs.action[SP_ACTION_F][0].dp_ns, 0);
+        assert_int_equal(whole.costs.action[SP_ACTION_B][0].dp_ns, 0);
+        assert_true(whole.costs.ranks[0].epilogue.grad_reduce_ns > 0);
+        assert_int_equal(whole.costs.ranks[0].epilogue.grad_reduce_ns,
+                         one.costs.ranks[0].epilogue.grad_reduce_ns);
+        assert_int_equal(whole.costs.ranks[0].epilogue.hideable_gather_ns,
+                         one.costs.ranks[0].epilogue.hideable_gather_ns);
+        assert_close(nvlink_bytes(&whole), nvlink_bytes(&one), 1e-12);
+        assert_int_equal(whole.metrics.iteration_ns, one.metrics.iteration_ns);
+        priced_step_fini(&one);
+        priced_step_fini(&whole);
+    }
+}
+
 // A stage of n equal layers, each taking c, with gathers of g and scatters of s a layer:
 // forward g + (n-1) max(0, g-c); in the backward the second gather runs beside the first layer,
 // the last but one scatter beside the last, and both beside the layers between them. Of what is
-// hidden the work gets longer by a share.
+// hidden the work gets longer by a share. In DeepSpeed without overlap_comm the stream that
+// computes waits for each scatter (reduce_and_partition_stream of deepspeed/runtime/zero/stage3.py,
+// and average_tensor of stage_1_and_2.py), so that n scatters show.
 TEST(closed_form)
 {
     sp_prng prng = prng_seeded(3);
-    for (int round = 0; round < 120; round++) {
+    for (int round = 0; round < 360; round++) {
+        enum { OF_OTHERS, OVERLAPS, WAITS } kind = round / 120;
         char share[64];
-        overlap_share = round < 60 ? 0.0 : sp_prng_uniform(&prng);
+        overlap_share = round % 120 < 60 ? 0.0 : sp_prng_uniform(&prng);
         snprintf(share, sizeof share, "interference.overlap_share=%.17g", overlap_share);
         // From hidden altogether to not at all.
         priced_case c = sharded(2 + round % 2, exp(8.0 * sp_prng_uniform(&prng)));
@@ -125,6 +157,9 @@ TEST(closed_form)
         c.model.layers = 3 * n;
         c.microbatches = 3;
         c.memory.recompute = round % 4 < 2 ? SP_RECOMPUTE_FULL : SP_RECOMPUTE_NONE;
+        // The name alone: gradients stay in fp32, as of the other rounds.
+        strcpy(c.memory.stack.name, kind == OF_OTHERS ? "ours" : "hf-trainer");
+        c.memory.stack.hide_gradient_reduce = kind == OVERLAPS;
         c.overrides[0] = "interference.level=assumed";
         c.overrides[1] = "interference.source=the test";
         c.overrides[2] = share;
@@ -145,11 +180,14 @@ TEST(closed_form)
                       n);
         assert_within((double)costs->action[SP_ACTION_I][inner].dp_ns, g + (n - 1) * excess(g, i),
                       n);
-        assert_within((double)costs->action[SP_ACTION_W][inner].dp_ns, s + (n - 1) * excess(s, w),
-                      n);
+        assert_within((double)costs->action[SP_ACTION_W][inner].dp_ns,
+                      kind == WAITS ? n * s : s + (n - 1) * excess(s, w), n);
         assert_within((double)costs->action[SP_ACTION_R][inner].dp_ns,
                       r > 0.0 ? g + (n - 1) * excess(g, r) : 0.0, n);
         double between = n > 1 ? excess(g, b) + (n - 2) * excess(g + s, b) + excess(s, b) : 0.0;
+        if (kind == WAITS) {
+            between = (n - 1) * (excess(g, b) + s);
+        }
         assert_within((double)costs->action[SP_ACTION_B][inner].dp_ns, g + s + between, n);
         // Side by side, the halves of a backward hide no less than one after the other.
         assert_true(costs->action[SP_ACTION_B][inner].dp_ns <=
