@@ -601,6 +601,9 @@ enum { CLI_LAYOUT = 256 };
 const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
                             char text[CLI_LAYOUT]);
 
+// A line that says to what rows of a strategy that pads samples are padded; else nothing.
+void cli_print_padding(FILE *out, const sp_scenario *scenario, const char *strategy);
+
 // The figures of one result, with time and memory broken down and a table of pipeline ranks.
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result,
                       bool with_ranks);

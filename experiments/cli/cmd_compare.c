@@ -37,9 +37,7 @@ typedef struct comparison {
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;
-    bool listed;       // names were stated: the first is the baseline
-    bool pads_batches; // rows of `padded` as the stack pads them, where the scenario does not say
-    sp_pad_to stated_pad_to;
+    bool listed;         // names were stated: the first is the baseline
     double train_tokens; // 0: not asked for
     bool stopped;        // by a signal, before all rows were evaluated
     compared *rows;      // [count], the baseline first; owned
@@ -183,9 +181,6 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
         r->status = read_with_schedule(args, path, cmp->stated, r->name, &own, err);
     } else {
         snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->name);
-        cmp->scenario.strategy.pad_to = cmp->pads_batches && sp_strategy_find(r->name)->pads
-                                            ? SP_PAD_LONGEST
-                                            : cmp->stated_pad_to;
     }
     if (r->status == SP_OK) {
         r->status = sp_evaluate(cmp->of_schedules ? &own : &cmp->scenario, &cmp->batches,
@@ -242,10 +237,6 @@ static sp_status read_comparison(const compare_args *args, const char *path, com
                              "strategies need a model and a workload to be compared on");
     }
     if (status == SP_OK) {
-        const json_t *strategy = json_object_get(cmp->scenario.stated, "strategy");
-        cmp->stated_pad_to = cmp->scenario.strategy.pad_to;
-        cmp->pads_batches = sp_stack_abilities_of(&cmp->scenario.memory.stack).pads_batches &&
-                            json_object_get(strategy, "pad_to") == NULL;
         status = cli_form_batches(args->common.quiet, &cmp->scenario, &cmp->batches, err);
     }
     return status;
@@ -552,6 +543,15 @@ static bool loses_tokens(const comparison *cmp)
     return false;
 }
 
+static void print_paddings(const comparison *cmp)
+{
+    for (int i = 0; i < cmp->count; i++) {
+        if (cmp->rows[i].status == SP_OK) {
+            cli_print_padding(stdout, &cmp->scenario, cmp->rows[i].name);
+        }
+    }
+}
+
 // Names the baseline, where no list says it or it cannot run, and what it is of.
 static void print_baseline(const comparison *cmp)
 {
@@ -711,6 +711,7 @@ static void print_table(const comparison *cmp)
             "gain|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
             "layout";
         print_rows(cmp, columns, print_best_row);
+        print_paddings(cmp);
         print_baseline(cmp);
         print_factors(cmp);
         return;
@@ -726,6 +727,7 @@ static void print_table(const comparison *cmp)
              sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "",
              chooses_rows(cmp) ? "10 @row_tokens|" : "");
     print_rows(cmp, columns, print_row);
+    print_paddings(cmp);
     print_baseline(cmp);
 }
 

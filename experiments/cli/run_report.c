@@ -6,6 +6,7 @@
 #include "experiments/sweep/sweep.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "solver/strategy.h"
 
 enum {
     RANKS_SHOWN = 4, // that people see
@@ -607,6 +608,24 @@ static void print_slowest(FILE *out, const sp_result *result)
     fputc('\n', out);
 }
 
+void cli_print_padding(FILE *out, const sp_scenario *scenario, const char *strategy)
+{
+    const sp_strategy *packs = sp_strategy_find(strategy);
+    if (packs == NULL || !packs->pads) {
+        return;
+    }
+    if (scenario->strategy.pad_to == SP_PAD_LONGEST) {
+        fprintf(out, "%s: rows as long as the longest sample of their micro-batch", strategy);
+    } else if (scenario->workload.context > 0) {
+        fprintf(out, "%s: rows of %lld tokens, the context", strategy,
+                (long long)scenario->workload.context);
+    } else {
+        fprintf(out, "%s: rows as long as the longest sample of all", strategy);
+    }
+    fprintf(out, " (strategy.pad_to %s)\n",
+            scenario->strategy.pad_to == SP_PAD_LONGEST ? "longest" : "context");
+}
+
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result,
                       bool with_ranks)
 {
@@ -627,6 +646,7 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
             fprintf(out, ", rows of %.0f", sp_result_row_tokens(result));
         }
         fputs(" (mean)\n", out);
+        cli_print_padding(out, scenario, result->strategy);
     }
     fputc('\n', out);
     print_speed(out, result);
