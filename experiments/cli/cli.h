@@ -363,7 +363,7 @@ cli_ended cli_run_child(const cli_child *child);
 // How wide it is: as COLUMNS or the terminal says, 100 where there is none.
 int cli_columns(FILE *out);
 // Before a command prints: whether lines, rows and warnings are held to the screen.
-void cli_screen_begin(const cli_common *common);
+void cli_screen_begin(const cli_common *common, bool page);
 // What was printed up to here stands before what comes on standard error.
 void cli_screen_flush(void);
 // Tells what was left out.
@@ -372,6 +372,10 @@ void cli_screen_end(void);
 void cli_put_whole(const char *text);
 // All is to be printed, however wide and long.
 bool cli_is_wide(void);
+
+// Prints "HEADTEXT" on standard error, wrapped at its width under the text; names in quotes and
+// options with their values stay whole. One line with --wide and --json.
+void cli_print_error(const char *head, const char *text);
 
 // Prints words from `indent` on, the first line beginning at column `column`, wrapped at the
 // screen's width, or at column 80 where all is printed; an empty line in the text stays one. Ends

@@ -621,11 +621,11 @@ int cli_run(const cli_command *command, int argc, char **argv)
         bool page = command->prints_pages;
         const cli_common common = {.json = flag_of(command, args, "json"),
                                    .quiet = flag_of(command, args, "quiet"),
-                                   .wide = page || flag_of(command, args, "wide") ||
+                                   .wide = flag_of(command, args, "wide") ||
                                            flag_of(command, args, "stream"),
                                    .csv = flag_of(command, args, "csv"),
                                    .markdown = !page && flag_of(command, args, "markdown")};
-        cli_screen_begin(&common);
+        cli_screen_begin(&common, page);
         warn_of_repeated(&in);
         result = command->run(args, &operands);
         cli_screen_end();
