@@ -18,7 +18,7 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
-    const char *train_tokens, *emit;
+    const char *train_tokens, *emit, *plot;
     bool best_layout, memory_curve, any_schedule;
     int64_t jobs;
 } compare_args;
@@ -740,6 +740,65 @@ static void print_comparison(const comparison *cmp)
     }
 }
 
+// ---- the figure ----
+
+// A text between double quotes, of which it holds none.
+static void put_quoted(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        fputc(*text == '"' ? '\'' : *text == '\n' ? ' ' : *text, out);
+    }
+    fputc('"', out);
+}
+
+// A row that has a plan has a bar, as long as its step; one that has none has its word alone.
+static sp_status write_bars(FILE *out, const void *given, sp_error *err)
+{
+    const comparison *cmp = given;
+    const compared *fastest = fastest_of(cmp);
+    char *place = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&place, &bytes);
+    (void)err;
+    SP_ASSERT(memory != NULL);
+    cli_print_place(memory, &cmp->scenario);
+    fclose(memory);
+    fputs("# what is compared\n", out);
+    put_quoted(out, place);
+    free(place);
+    fputs("\n\n\n# number, name, milliseconds of a step, state, label\n", out);
+    for (int i = 0; i < cmp->count; i++) {
+        const compared *r = &cmp->rows[i];
+        char label[STATUS];
+        bool planned = r->status == SP_OK;
+        const char *state = planned ? cli_memory_word(&r->result) : "none";
+        state = r == fastest ? "fastest" : state;
+        if (!planned) {
+            snprintf(label, sizeof label, "%s",
+                     r->status == SP_ERR_STOPPED ? "not evaluated" : "cannot be run");
+        } else {
+            snprintf(label, sizeof label, "%.1f ms", sp_result_iteration_ms(&r->result));
+            if (isfinite(speedup(cmp, r))) {
+                sp_append(label, sizeof label, ", %.2fx", speedup(cmp, r));
+            }
+            if (strcmp(state, "oom") == 0) {
+                sp_append(label, sizeof label, ", out of memory");
+            }
+        }
+        fprintf(out, "%d ", i);
+        put_quoted(out, r->name);
+        if (planned) {
+            fprintf(out, " %.10g %s ", sp_result_iteration_ms(&r->result), state);
+        } else {
+            fprintf(out, " NaN %s ", state);
+        }
+        put_quoted(out, label);
+        fputc('\n', out);
+    }
+    return SP_OK;
+}
+
 // ---- what is asked ----
 
 static void list_strategies(FILE *out)
@@ -846,7 +905,11 @@ static int run(const void *given, const cli_operands *operands)
     if (args->emit != NULL && !args->best_layout) {
         return cli_usage_error(&cli_cmd_compare, "--emit is for --best-layout");
     }
+    if (args->plot != NULL && args->memory_curve) {
+        return cli_usage_error(&cli_cmd_compare, "--plot draws rows, which --memory-curve has not");
+    }
     sp_status status = cli_emit_check(args->emit, &err);
+    status = status == SP_OK && args->plot != NULL ? cli_plot_check(args->plot, &err) : status;
     status = status == SP_OK ? choose_rows(args, &cmp, &err) : status;
     if (status == SP_OK) {
         status = cli_read_train_tokens(args->train_tokens, &cmp.train_tokens, &err);
@@ -864,6 +927,9 @@ static int run(const void *given, const cli_operands *operands)
             print_comparison(&cmp);
         }
         status = emit_winner(args, &cmp, answer, &err);
+        if (status == SP_OK && args->plot != NULL) {
+            status = cli_plot("strategies.gp", args->plot, write_bars, &cmp, &err);
+        }
         exit_status = status != SP_OK  ? cli_fail(&err)
                       : answer != NULL ? cli_print_json(json_incref(answer))
                                        : 0;
@@ -902,10 +968,15 @@ static const cli_option options[] = {
         "best-layout", compare_args, best_layout,
         "every strategy at its own best layout, schedule and recomputation on as many GPUs"),
     CLI_EMIT_OPTION(compare_args, "the fastest row of --best-layout"),
+    CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", compare_args, plot,
+                    "draw the rows' step times with gnuplot (.png, .svg or .pdf), or keep the data "
+                    "for that (.dat)"),
     CLI_FLAG_OPTION("memory-curve", compare_args, memory_curve,
                     "the strategies with ever less memory, until none of them fits"),
-    CLI_FLAG_OPTION("any-schedule", compare_args, any_schedule,
-                    "with --best-layout: as if the stack ran every schedule and recomputation"),
+    CLI_FLAG_OPTION(
+        "any-schedule", compare_args, any_schedule,
+        "with --best-layout: as if the stack ran every schedule, recomputation, ZeRO stage "
+        "and exchange of keys and values"),
     CLI_TRAIN_TOKENS_OPTION(compare_args),
     CLI_JOBS_OPTION(compare_args),
     CLI_TABLE_OPTIONS(compare_args),
@@ -918,6 +989,7 @@ static const char *const examples[] = {
     "slimpack compare experiments/demo.json --set workload.context=65536 --json",
     "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
     "slimpack compare experiments/demo.json --best-layout --set workload.batches=1",
+    "slimpack compare experiments/demo.json --strategies packed,bfd,slimpack --plot steps.pdf",
     "slimpack compare experiments/demo.json --memory-curve --strategies slimpack,slimpack-zb",
     NULL,
 };
@@ -973,7 +1045,10 @@ const cli_command cli_cmd_compare = {
         "packs, with a stack that pads batches (Hugging Face's Trainer) padded to the longest of "
         "a micro-batch, or where that does not fit the first strategy that does and trains all "
         "tokens: no "
-        "step that is padded to the context, or that cannot run.\n\nCtrl-C ends a comparison with "
+        "step that is padded to the context, or that cannot run.\n\n--plot draws a bar for each "
+        "row, "
+        "as long as its step takes; the fastest that fits is marked, and those that fit tightly, "
+        "run out of memory or cannot be run.\n\nCtrl-C ends a comparison with "
         "the rows that are known (exit status 130; with --best-layout also the best layout so "
         "far), a second one at once.\n\nA row that runs out of memory is marked oom; a warning "
         "(with --json its reason) says which sample needs how much. The exit status is 1 when no "

@@ -859,7 +859,8 @@ static const cli_option options[] = {
                      "pipeline schedules to choose from, as if the stack had them (default: its "
                      "own)"),
     CLI_FLAG_OPTION("any-schedule", tune_args, any_schedule,
-                    "as if the stack ran every schedule, strategy, recomputation and ZeRO stage"),
+                    "as if the stack ran every schedule, strategy, recomputation, ZeRO stage and "
+                    "exchange of keys and values"),
     CLI_INT_OPTION("time-limit", "S", tune_args, time_limit_s, 1, 1000000,
                    "seconds after which the best so far is the answer"),
     CLI_TRAIN_TOKENS_OPTION(tune_args),

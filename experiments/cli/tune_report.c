@@ -907,10 +907,11 @@ static void print_beyond(const cli_tuned *tuned)
         fputs(adds ? "" : "\n", stdout);
         if (chance < LIKELY) {
             printf("a stack with %s would take %.0f ms, where the answer hardly runs "
-                   "(--any-schedule): %s\n",
+                   "(to search among such: --any-schedule): %s\n",
                    lacked_name(tuned, point), point->trial.figure[SWEEP_ITERATION_MS], layout);
         } else {
-            printf("a stack with %s would train %.1f %% faster (--any-schedule): %s\n",
+            printf("a stack with %s would train %.1f %% faster (to search among such: "
+                   "--any-schedule): %s\n",
                    lacked_name(tuned, point), added_percent(tuned, point), layout);
         }
         adds = true;
