@@ -593,6 +593,9 @@ sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error 
 
 // As it was stated, by name or path; of a model without one as the result has it.
 const char *cli_model_name(const sp_scenario *scenario);
+// Behind that name where it says what is changed ("llama-7b with model.layers changed, on 8 ..."):
+// ",", else "".
+const char *cli_model_comma(const sp_scenario *scenario);
 
 // Model, cluster and layout, without a newline.
 void cli_print_place(FILE *out, const sp_scenario *scenario);

@@ -7,6 +7,7 @@
 #include "experiments/cli/cli.h"
 #include "experiments/figures/figure.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 
 // ---- published figures beside computed ones, for people and for gnuplot ----
 
@@ -141,9 +142,9 @@ static const char *verdict_text(const figure_reproduction *r, char text[VERDICT]
     char bar[CLI_PERCENT];
     char fitted[VERDICT / 2] = "";
     if (r->of_table) {
-        snprintf(text, VERDICT, "%s: %s error of %zu rows %s, bar %s%s",
+        snprintf(text, VERDICT, "%s: %s error of %zu row%s %s, bar %s%s",
                  r->within ? "within" : "outside", r->relative ? "mean" : "largest", r->count,
-                 error_text(r->table_error, r->relative, error),
+                 sp_plural((int64_t)r->count), error_text(r->table_error, r->relative, error),
                  error_text(r->table_bar, r->relative, bar),
                  r->spec->fitted ? ", a profile fitted to them" : "");
         return text;

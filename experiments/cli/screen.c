@@ -10,6 +10,7 @@
 
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 enum {
     USUAL_COLUMNS = 100, // where nothing says how wide the screen is
@@ -411,7 +412,8 @@ void cli_warn_all(bool quiet, const char *source, const json_t *texts)
 void cli_screen_flush(void)
 {
     if (screen.more > 0) {
-        sp_print(stdout, "... %d more lines with --wide\n", screen.more + (screen.held != NULL));
+        sp_print(stdout, "... %d more line%s with --wide\n", screen.more + (screen.held != NULL),
+                 sp_plural(screen.more + (screen.held != NULL)));
     } else if (screen.held != NULL) {
         sp_print(stdout, "%s\n", screen.held);
     }

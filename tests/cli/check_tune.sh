@@ -132,7 +132,7 @@ fi
 asked --set memory.limit_gib=0.14 >nothing.txt 2>&1
 expect "exit where nothing fits" 1 "$?"
 lacks=$(sed -n 's/^error: none of .* points fits; the nearest lacks \([0-9.]*\) GiB: .*/\1/p' nothing.txt)
-enough=$(sed -n 's/^error: \([0-9]*\) GPUs are enough: .*/\1/p' nothing.txt)
+enough=$(sed -n 's/^error: \([0-9]*\) GPUs* [ai][rs]e* enough: .*/\1/p' nothing.txt)
 with() { # SIGN: with what is lacking and a little more, or less
     asked --set "memory.limit_gib=$(awk -v lacks="$lacks" -v sign="$1" 'BEGIN { print 0.14 + lacks + sign * 0.0006 }')" >/dev/null 2>&1
 }
