@@ -850,13 +850,10 @@ static void print_front(const cli_tuned *tuned)
 static sweep_layout *find_expandable(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
-    double limit_gib = sp_gib_from_bytes(tuned->result->memory_limit_bytes);
     sweep_layout *fastest = all->ranked[0];
-    for (int64_t i = 0; i < all->count; i++) {
-        sweep_layout *point = &all->point[i];
-        const double *figure = point->trial.figure;
-        if (point->counted && point->lacks == SWEEP_RUNS && figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0 &&
-            figure[SWEEP_PEAK_MEMORY_GIB] <= limit_gib &&
+    for (int64_t i = 1; i < all->ranked_count; i++) {
+        sweep_layout *point = all->ranked[i];
+        if (point->counted && point->trial.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0 &&
             sweep_whole_ms(&point->trial) < sweep_whole_ms(&fastest->trial)) {
             fastest = point;
         }

@@ -498,6 +498,14 @@ static bool has_too_large_gaps(const sp_result *result)
     return result->least_device_bytes > sp_larger(result->device_bytes, result->memory_limit_bytes);
 }
 
+bool sp_result_is_oom(const sp_result *result)
+{
+    return result->memory_limit_bytes > 0 &&
+           (result->peak_bytes > result->memory_limit_bytes || has_too_large_gaps(result));
+}
+
+const char *const sp_fits_names[] = {"yes", "tight", "no", NULL};
+
 static int64_t counted_peak(const sp_result *result)
 {
     return result->reserved_peak_bytes > 0 ? result->reserved_peak_bytes : result->peak_bytes;
@@ -519,6 +527,9 @@ double sp_result_fit_probability(const sp_result *result)
     };
     enum { COUNT = sizeof logged / sizeof logged[0] };
     double share = sp_result_memory_share(result);
+    // What PyTorch would reserve beyond the limit are blocks that it then frees: that fills the
+    // limit. Logged steps that needed more, none of which ran, had no room for their tensors.
+    share = share > 1.0 && !sp_result_is_oom(result) ? 1.0 : share;
     if (!(share > logged[0].share)) {
         return isnan(share) ? share : logged[0].probability[result->memory_log];
     }
@@ -531,21 +542,6 @@ double sp_result_fit_probability(const sp_result *result)
     }
     return 0.0;
 }
-
-// No logged step ran that filled as much: told as 0.00 where two digits are.
-static bool never_ran(const sp_result *result)
-{
-    return result->reserved_peak_bytes > result->memory_limit_bytes &&
-           sp_result_fit_probability(result) < SP_FITS_NEVER;
-}
-
-bool sp_result_is_oom(const sp_result *result)
-{
-    return result->memory_limit_bytes > 0 && (result->peak_bytes > result->memory_limit_bytes ||
-                                              has_too_large_gaps(result) || never_ran(result));
-}
-
-const char *const sp_fits_names[] = {"yes", "tight", "no", NULL};
 
 double sp_fit_chance(double fit_probability)
 {
@@ -599,18 +595,8 @@ void sp_result_add_stalls(sp_result *result, double microbatch_s)
 
 void sp_result_warn_of_memory(sp_result *result)
 {
-    char text[SP_WARNING_TEXT];
-    if (sp_result_is_oom(result) && result->peak_bytes <= result->memory_limit_bytes &&
-        !has_too_large_gaps(result)) {
-        snprintf(text, sizeof text,
-                 "PyTorch's allocator would reserve %.2f GiB, with gaps between blocks, where the "
-                 "limit is %.2f, and no logged step that filled so much ran; without gaps "
-                 "(expandable_segments:True) the peak of %.2f fits",
-                 sp_gib_from_bytes(result->reserved_peak_bytes),
-                 sp_gib_from_bytes(result->memory_limit_bytes),
-                 sp_gib_from_bytes(result->peak_bytes));
-        sp_result_note_oom(result, text);
-    } else if (sp_result_is_oom(result) && result->peak_bytes <= result->memory_limit_bytes) {
+    if (sp_result_is_oom(result) && result->peak_bytes <= result->memory_limit_bytes) {
+        char text[SP_WARNING_TEXT];
         snprintf(text, sizeof text,
                  "PyTorch's allocator needs %.2f GiB, with gaps between blocks, where the GPU has "
                  "%.2f; without gaps (expandable_segments:True) the peak of %.2f is within %.2f",

@@ -265,9 +265,8 @@ static inline bool sp_result_is_frozen(const sp_result *result)
 }
 
 // Does the step fit? `no`: the peak is above the limit, or blocks with the gaps between them above
-// all of the device's memory, or PyTorch would reserve so much more than the limit that no logged
-// step ran (SP_FITS_NEVER). `tight`: it is not, but what PyTorch would reserve is above
-// (1 - SP_RESERVED_TIGHT) of the limit; where that is not known, the peak is above
+// all of the device's memory. `tight`: it is not, but what PyTorch would
+// reserve is above (1 - SP_RESERVED_TIGHT) of the limit; where that is not known, the peak is above
 // (1 - SP_MEMORY_TIGHT) of it. `none`: bytes or limit are not known.
 //
 // Where segments fill the memory PyTorch has to free them and allocate them again, which costs time
@@ -286,12 +285,11 @@ bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes);
 SP_API double sp_result_memory_share(const sp_result *result);
 // The probability that the step does not run out of memory, by that share: of logged steps that ran
 // and that failed, every source with the same weight, of Megatron's stacks by its own logs
-// (experiments/evidence.sh). NAN: not known.
+// (experiments/evidence.sh). A step that fits, if tightly, fills the limit at most. NAN: not known.
 SP_API double sp_result_fit_probability(const sp_result *result);
 // Up to three quarters of the memory so many of all logged steps ran: a probability from here on
 // tells nothing of the memory.
 #define SP_FITS_SURELY 0.95
-#define SP_FITS_NEVER 0.005 // a smaller probability is printed as 0.00, and is none
 // The probability, no less than 0.01, over SP_FITS_SURELY, at most 1; 1 where it is not known.
 SP_API double sp_fit_chance(double fit_probability);
 // Limit less what PyTorch would reserve, or less the peak; negative where that is above it.

@@ -118,11 +118,8 @@ typedef struct allocator_question {
 
 static sp_packflow_outcome outcome_of(const sp_result *alone)
 {
-    // Where the peak is within the limit blocks of PyTorch's allocator and their gaps are not.
     int64_t lacking_bytes =
-        !sp_result_is_oom(alone)
-            ? 0
-            : sp_larger(alone->peak_bytes, alone->reserved_peak_bytes) - alone->memory_limit_bytes;
+        sp_result_is_oom(alone) ? alone->peak_bytes - alone->memory_limit_bytes : 0;
     bool tight = sp_result_fits(alone) == SP_FITS_TIGHT;
     return (sp_packflow_outcome){.makespan_ns = alone->batches[0].iteration_ns,
                                  .lacking_bytes = lacking_bytes,

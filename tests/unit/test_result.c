@@ -309,8 +309,7 @@ TEST(peak_memory_is_listed)
 }
 
 // A limit of 1000 bytes: comfortable up to 900, tight up to 1000, and no step of more fits. Where
-// PyTorch's count is known it says how tight a step is, and where it is a tenth above the limit,
-// with which no logged step ran (evidence.md), that the step is out of memory.
+// PyTorch's count is known it says how tight a step is, never that a step is out of memory.
 TEST(fits_by_peak_and_limit)
 {
     static const struct {
@@ -318,11 +317,11 @@ TEST(fits_by_peak_and_limit)
         const char *fits;
         int warnings;
     } cases[] = {
-        {0, 0, 1000, "yes", 0},       {900, 0, 100, "yes", 0},    {901, 0, 99, "tight", 1},
-        {1000, 0, 0, "tight", 1},     {1001, 0, -1, "no", 0},     {5000, 0, -4000, "no", 0},
-        {880, 970, 30, "yes", 0},     {880, 971, 29, "tight", 1}, {905, 880, 120, "yes", 0},
-        {990, 1010, -10, "tight", 1}, {1001, 800, 200, "no", 0},  {1001, 1100, -100, "no", 0},
-        {990, 1100, -100, "no", 1},   {700, 1300, -300, "no", 1},
+        {0, 0, 1000, "yes", 0},        {900, 0, 100, "yes", 0},        {901, 0, 99, "tight", 1},
+        {1000, 0, 0, "tight", 1},      {1001, 0, -1, "no", 0},         {5000, 0, -4000, "no", 0},
+        {880, 970, 30, "yes", 0},      {880, 971, 29, "tight", 1},     {905, 880, 120, "yes", 0},
+        {990, 1010, -10, "tight", 1},  {1001, 800, 200, "no", 0},      {1001, 1100, -100, "no", 0},
+        {990, 1100, -100, "tight", 1}, {400, 3000, -2000, "tight", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_result r = described();
@@ -335,15 +334,13 @@ TEST(fits_by_peak_and_limit)
         NEAR(real(json, "memory_margin_gib"), (double)cases[i].margin / SP_GIB);
         assert_true(cases[i].reserved_peak == 0 || real(json, "peak_memory_reserved_gib") ==
                                                        (double)cases[i].reserved_peak / SP_GIB);
-        assert_int_equal(json_is_true(member(json, "oom")), strcmp(cases[i].fits, "no") == 0);
-        // What is told as 0.00 is told as no, and the other way round where blocks are counted.
-        assert_true(json_is_true(member(json, "oom")) ||
-                    real(json, "fit_probability") >= SP_FITS_NEVER);
+        assert_int_equal(json_is_true(member(json, "oom")), cases[i].peak > 1000);
+        // No step that fits is told to run with probability 0.00, however much PyTorch would
+        // reserve.
+        assert_true(json_is_true(member(json, "oom")) || real(json, "fit_probability") > 0.1);
         json_decref(json);
         sp_result_warn_of_memory(&r);
         assert_int_equal(r.warnings.count, cases[i].warnings);
-        assert_true(sp_result_is_oom(&r) == (r.oom_diagnosis[0] != '\0') ||
-                    cases[i].peak > r.memory_limit_bytes);
         sp_result_fini(&r);
     }
     sp_result r = described();
