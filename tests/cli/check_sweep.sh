@@ -100,7 +100,7 @@ refused_shard() { # TEXT OPTIONS VARIABLE...
     local text=$1 options=$2
     shift 2
     # shellcheck disable=SC2086
-    message=$(env "$@" "$program" sweep s.json -o refused.jsonl $options 2>&1)
+    message=$(env "$@" "$program" sweep s.json -o refused.jsonl --wide $options 2>&1)
     expect "status where $*" 2 "$?"
     case $message in
     "error: $text"*) ;;
