@@ -195,8 +195,9 @@ sp_status sp_i_merged_check(const sp_strategy_input *input, sp_error *err)
     return sp_error_set(err, SP_ERR_INFEASIBLE,
                         "sample %lld of %lld tokens does not fit %d data-parallel rank%s of %lld "
                         "tokens each (strategy.rank_tokens): it would take %lld",
-                        (long long)batch->ids[longest], (long long)tokens, dp, dp == 1 ? "" : "s",
-                        (long long)rank_tokens, (long long)(tokens / dp + (tokens % dp != 0)));
+                        (long long)batch->ids[longest], (long long)tokens, dp,
+                        sp_plural((int64_t)dp), (long long)rank_tokens,
+                        (long long)(tokens / dp + (tokens % dp != 0)));
 }
 
 // The next smaller degree; 0 below that of one rank.

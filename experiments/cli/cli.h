@@ -363,7 +363,7 @@ cli_ended cli_run_child(const cli_child *child);
 // How wide it is: as COLUMNS or the terminal says, 100 where there is none.
 int cli_columns(FILE *out);
 // Before a command prints: whether lines, rows and warnings are held to the screen.
-void cli_screen_begin(const cli_common *common);
+void cli_screen_begin(const cli_common *common, bool page);
 // What was printed up to here stands before what comes on standard error.
 void cli_screen_flush(void);
 // Tells what was left out.
@@ -372,6 +372,10 @@ void cli_screen_end(void);
 void cli_put_whole(const char *text);
 // All is to be printed, however wide and long.
 bool cli_is_wide(void);
+
+// Prints "HEADTEXT" on standard error, wrapped at its width under the text; names in quotes and
+// options with their values stay whole. One line with --wide and --json.
+void cli_print_error(const char *head, const char *text);
 
 // Prints words from `indent` on, the first line beginning at column `column`, wrapped at the
 // screen's width, or at column 80 where all is printed; an empty line in the text stays one. Ends
@@ -589,6 +593,9 @@ sp_status cli_exports_observe(void *context, const sp_step_view *view, sp_error 
 
 // As it was stated, by name or path; of a model without one as the result has it.
 const char *cli_model_name(const sp_scenario *scenario);
+// Behind that name where it says what is changed ("llama-7b with model.layers changed, on 8 ..."):
+// ",", else "".
+const char *cli_model_comma(const sp_scenario *scenario);
 
 // Model, cluster and layout, without a newline.
 void cli_print_place(FILE *out, const sp_scenario *scenario);
@@ -600,6 +607,9 @@ void cli_print_headline(FILE *out, const sp_scenario *scenario);
 enum { CLI_LAYOUT = 256 };
 const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario,
                             char text[CLI_LAYOUT]);
+
+// A line that says to what rows of a strategy that pads samples are padded; else nothing.
+void cli_print_padding(FILE *out, const sp_scenario *scenario, const char *strategy);
 
 // The figures of one result, with time and memory broken down and a table of pipeline ranks.
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result,

@@ -18,7 +18,7 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
-    const char *train_tokens, *emit;
+    const char *train_tokens, *emit, *plot;
     bool best_layout, memory_curve, any_schedule;
     int64_t jobs;
 } compare_args;
@@ -37,9 +37,7 @@ typedef struct comparison {
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;
-    bool listed;       // names were stated: the first is the baseline
-    bool pads_batches; // rows of `padded` as the stack pads them, where the scenario does not say
-    sp_pad_to stated_pad_to;
+    bool listed;         // names were stated: the first is the baseline
     double train_tokens; // 0: not asked for
     bool stopped;        // by a signal, before all rows were evaluated
     compared *rows;      // [count], the baseline first; owned
@@ -183,9 +181,6 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
         r->status = read_with_schedule(args, path, cmp->stated, r->name, &own, err);
     } else {
         snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->name);
-        cmp->scenario.strategy.pad_to = cmp->pads_batches && sp_strategy_find(r->name)->pads
-                                            ? SP_PAD_LONGEST
-                                            : cmp->stated_pad_to;
     }
     if (r->status == SP_OK) {
         r->status = sp_evaluate(cmp->of_schedules ? &own : &cmp->scenario, &cmp->batches,
@@ -242,10 +237,6 @@ static sp_status read_comparison(const compare_args *args, const char *path, com
                              "strategies need a model and a workload to be compared on");
     }
     if (status == SP_OK) {
-        const json_t *strategy = json_object_get(cmp->scenario.stated, "strategy");
-        cmp->stated_pad_to = cmp->scenario.strategy.pad_to;
-        cmp->pads_batches = sp_stack_abilities_of(&cmp->scenario.memory.stack).pads_batches &&
-                            json_object_get(strategy, "pad_to") == NULL;
         status = cli_form_batches(args->common.quiet, &cmp->scenario, &cmp->batches, err);
     }
     return status;
@@ -552,6 +543,15 @@ static bool loses_tokens(const comparison *cmp)
     return false;
 }
 
+static void print_paddings(const comparison *cmp)
+{
+    for (int i = 0; i < cmp->count; i++) {
+        if (cmp->rows[i].status == SP_OK) {
+            cli_print_padding(stdout, &cmp->scenario, cmp->rows[i].name);
+        }
+    }
+}
+
 // Names the baseline, where no list says it or it cannot run, and what it is of.
 static void print_baseline(const comparison *cmp)
 {
@@ -711,6 +711,7 @@ static void print_table(const comparison *cmp)
             "gain|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
             "layout";
         print_rows(cmp, columns, print_best_row);
+        print_paddings(cmp);
         print_baseline(cmp);
         print_factors(cmp);
         return;
@@ -726,6 +727,7 @@ static void print_table(const comparison *cmp)
              sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "",
              chooses_rows(cmp) ? "10 @row_tokens|" : "");
     print_rows(cmp, columns, print_row);
+    print_paddings(cmp);
     print_baseline(cmp);
 }
 
@@ -736,6 +738,65 @@ static void print_comparison(const comparison *cmp)
     } else {
         print_table(cmp);
     }
+}
+
+// ---- the figure ----
+
+// A text between double quotes, of which it holds none.
+static void put_quoted(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        fputc(*text == '"' ? '\'' : *text == '\n' ? ' ' : *text, out);
+    }
+    fputc('"', out);
+}
+
+// A row that has a plan has a bar, as long as its step; one that has none has its word alone.
+static sp_status write_bars(FILE *out, const void *given, sp_error *err)
+{
+    const comparison *cmp = given;
+    const compared *fastest = fastest_of(cmp);
+    char *place = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&place, &bytes);
+    (void)err;
+    SP_ASSERT(memory != NULL);
+    cli_print_place(memory, &cmp->scenario);
+    fclose(memory);
+    fputs("# what is compared\n", out);
+    put_quoted(out, place);
+    free(place);
+    fputs("\n\n\n# number, name, milliseconds of a step, state, label\n", out);
+    for (int i = 0; i < cmp->count; i++) {
+        const compared *r = &cmp->rows[i];
+        char label[STATUS];
+        bool planned = r->status == SP_OK;
+        const char *state = planned ? cli_memory_word(&r->result) : "none";
+        state = r == fastest ? "fastest" : state;
+        if (!planned) {
+            snprintf(label, sizeof label, "%s",
+                     r->status == SP_ERR_STOPPED ? "not evaluated" : "cannot be run");
+        } else {
+            snprintf(label, sizeof label, "%.1f ms", sp_result_iteration_ms(&r->result));
+            if (isfinite(speedup(cmp, r))) {
+                sp_append(label, sizeof label, ", %.2fx", speedup(cmp, r));
+            }
+            if (strcmp(state, "oom") == 0) {
+                sp_append(label, sizeof label, ", out of memory");
+            }
+        }
+        fprintf(out, "%d ", i);
+        put_quoted(out, r->name);
+        if (planned) {
+            fprintf(out, " %.10g %s ", sp_result_iteration_ms(&r->result), state);
+        } else {
+            fprintf(out, " NaN %s ", state);
+        }
+        put_quoted(out, label);
+        fputc('\n', out);
+    }
+    return SP_OK;
 }
 
 // ---- what is asked ----
@@ -844,7 +905,11 @@ static int run(const void *given, const cli_operands *operands)
     if (args->emit != NULL && !args->best_layout) {
         return cli_usage_error(&cli_cmd_compare, "--emit is for --best-layout");
     }
+    if (args->plot != NULL && args->memory_curve) {
+        return cli_usage_error(&cli_cmd_compare, "--plot draws rows, which --memory-curve has not");
+    }
     sp_status status = cli_emit_check(args->emit, &err);
+    status = status == SP_OK && args->plot != NULL ? cli_plot_check(args->plot, &err) : status;
     status = status == SP_OK ? choose_rows(args, &cmp, &err) : status;
     if (status == SP_OK) {
         status = cli_read_train_tokens(args->train_tokens, &cmp.train_tokens, &err);
@@ -862,6 +927,9 @@ static int run(const void *given, const cli_operands *operands)
             print_comparison(&cmp);
         }
         status = emit_winner(args, &cmp, answer, &err);
+        if (status == SP_OK && args->plot != NULL) {
+            status = cli_plot("strategies.gp", args->plot, write_bars, &cmp, &err);
+        }
         exit_status = status != SP_OK  ? cli_fail(&err)
                       : answer != NULL ? cli_print_json(json_incref(answer))
                                        : 0;
@@ -900,10 +968,15 @@ static const cli_option options[] = {
         "best-layout", compare_args, best_layout,
         "every strategy at its own best layout, schedule and recomputation on as many GPUs"),
     CLI_EMIT_OPTION(compare_args, "the fastest row of --best-layout"),
+    CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", compare_args, plot,
+                    "draw the rows' step times with gnuplot (.png, .svg or .pdf), or keep the data "
+                    "for that (.dat)"),
     CLI_FLAG_OPTION("memory-curve", compare_args, memory_curve,
                     "the strategies with ever less memory, until none of them fits"),
-    CLI_FLAG_OPTION("any-schedule", compare_args, any_schedule,
-                    "with --best-layout: as if the stack ran every schedule and recomputation"),
+    CLI_FLAG_OPTION(
+        "any-schedule", compare_args, any_schedule,
+        "with --best-layout: as if the stack ran every schedule, recomputation, ZeRO stage "
+        "and exchange of keys and values"),
     CLI_TRAIN_TOKENS_OPTION(compare_args),
     CLI_JOBS_OPTION(compare_args),
     CLI_TABLE_OPTIONS(compare_args),
@@ -916,6 +989,7 @@ static const char *const examples[] = {
     "slimpack compare experiments/demo.json --set workload.context=65536 --json",
     "slimpack compare experiments/zoo.json --schedules 1f1b,zb-h1,zb-v,slimpipe",
     "slimpack compare experiments/demo.json --best-layout --set workload.batches=1",
+    "slimpack compare experiments/demo.json --strategies packed,bfd,slimpack --plot steps.pdf",
     "slimpack compare experiments/demo.json --memory-curve --strategies slimpack,slimpack-zb",
     NULL,
 };
@@ -971,7 +1045,10 @@ const cli_command cli_cmd_compare = {
         "packs, with a stack that pads batches (Hugging Face's Trainer) padded to the longest of "
         "a micro-batch, or where that does not fit the first strategy that does and trains all "
         "tokens: no "
-        "step that is padded to the context, or that cannot run.\n\nCtrl-C ends a comparison with "
+        "step that is padded to the context, or that cannot run.\n\n--plot draws a bar for each "
+        "row, "
+        "as long as its step takes; the fastest that fits is marked, and those that fit tightly, "
+        "run out of memory or cannot be run.\n\nCtrl-C ends a comparison with "
         "the rows that are known (exit status 130; with --best-layout also the best layout so "
         "far), a second one at once.\n\nA row that runs out of memory is marked oom; a warning "
         "(with --json its reason) says which sample needs how much. The exit status is 1 when no "

@@ -66,9 +66,10 @@ static void print_first_lines(FILE *out, const sp_scenario *scenario, const sp_d
                 spec->how.depth, spec->how.nodes);
     }
     print_host_share(out, scenario, r);
-    fprintf(out, "\n%s on %lld %s (%s): tp %d, pp %d, dp %d, draft %s, batch %d\n\n",
-            cli_model_name(scenario), (long long)gpus_of(scenario), scenario->cluster.gpu,
-            scenario->cluster.name, scenario->layout.tp, scenario->layout.pp, scenario->layout.dp,
+    fprintf(out, "\n%s%s on %lld %s (%s): tp %d, pp %d, dp %d, draft %s, batch %d\n\n",
+            cli_model_name(scenario), cli_model_comma(scenario), (long long)gpus_of(scenario),
+            scenario->cluster.gpu, scenario->cluster.name, scenario->layout.tp, scenario->layout.pp,
+            scenario->layout.dp,
             r->how.method == SP_DECODE_PLAIN     ? "none"
             : spec->draft_kind == SP_DRAFT_EAGLE ? "eagle"
                                                  : spec->draft.name,
@@ -88,7 +89,8 @@ static void print_times(FILE *out, const sp_scenario *scenario, const sp_decode_
         cli_short_number(tokens_per_s, number);
     }
     fprintf(out, "  throughput     %s tokens/s of %lld sequence%s\n", number,
-            (long long)scenario->decode->sequences, scenario->decode->sequences == 1 ? "" : "s");
+            (long long)scenario->decode->sequences,
+            sp_plural((int64_t)scenario->decode->sequences));
     if (scenario->layout.dp > 1) {
         fprintf(out, "                 %lld on the replica with most, of which all below tells\n",
                 (long long)r->replica_sequences);
@@ -115,9 +117,9 @@ static void print_times(FILE *out, const sp_scenario *scenario, const sp_decode_
 static void print_calls(FILE *out, const sp_decode_spec *spec, const sp_decode_result *r)
 {
     const sp_decode_counts *counts = &r->counts;
-    fprintf(out, "  calls          %lld in %lld steps, %.3f tokens a call of %.2f verified%s\n",
-            (long long)counts->calls, (long long)counts->steps, sp_decode_tokens_per_call(counts),
-            (double)counts->verified / (double)counts->calls,
+    fprintf(out, "  calls          %lld in %lld step%s, %.3f tokens a call of %.2f verified%s\n",
+            (long long)counts->calls, (long long)counts->steps, sp_plural(counts->steps),
+            sp_decode_tokens_per_call(counts), (double)counts->verified / (double)counts->calls,
             sp_decode_extrapolates(spec) ? ", extrapolated" : "");
     if (r->how.method != SP_DECODE_HETEROSPEC) {
         return;
@@ -131,8 +133,8 @@ static void print_calls(FILE *out, const sp_decode_spec *spec, const sp_decode_r
                 r->how.bins.above[b], 100.0 * (double)counts->in_bin[b] / (double)counts->calls,
                 depth, nodes);
     }
-    fprintf(out, "\n  graphs         %lld steps without one (%d kept)\n",
-            (long long)counts->graph_misses, spec->graphs);
+    fprintf(out, "\n  graphs         %lld step%s without one (%d kept)\n",
+            (long long)counts->graph_misses, sp_plural(counts->graph_misses), spec->graphs);
 }
 
 static void print_rest(FILE *out, const sp_scenario *scenario, const sp_decode_result *r)

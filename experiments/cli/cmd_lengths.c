@@ -377,7 +377,9 @@ const cli_command cli_cmd_lengths = {
         "common name of .idx and .bin, too), from standard input (-), or draws them from a "
         "built-in distribution, and prints count, mean, quantiles and a histogram with the share "
         "of documents, of tokens and of squared length (which attention costs) in each bin. Of "
-        "token ids (input_ids) the number is the length. A file goes before a built-in "
+        "token ids (input_ids) the number is the length; text is not counted, neither by "
+        "characters "
+        "nor by tokens. A file goes before a built-in "
         "distribution of its name."
         "\n\nWithout an argument, lists the built-in distributions and where they were published.",
     .defaults = &(const lengths_args){.seed = -1},

@@ -324,7 +324,7 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
     cli_print_place(stdout, scenario);
     char profile[CLI_PROFILE];
     printf(", %zu prompt%s\nthe workload's first batch, seed %llu, profile %s\n\n", result->count,
-           result->count == 1 ? "" : "s", (unsigned long long)scenario->workload.seed,
+           sp_plural((int64_t)result->count), (unsigned long long)scenario->workload.seed,
            cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile));
     printf("  first token    %.3f ms%s\n", sp_ms_from_ns(result->last_ns),
            result->count > 1 ? " (of the last prompt)" : "");
@@ -397,7 +397,7 @@ static void print_execution(const prefill_args *args, const sp_prefill_result *r
            "and\n                 stripes, columns chosen by their mean over the queries that see "
            "them:\n"
            "                 dense %.3f s, sampled %.3f s, %.2fx\n",
-           (long long)args->execute, args->execute == 1 ? "" : "s", (long long)tokens,
+           (long long)args->execute, sp_plural((int64_t)args->execute), (long long)tokens,
            outcome->dense_s, outcome->sampled_s, outcome->dense_s / outcome->sampled_s);
     printf("                 %.1f %% of the pairs kept (%.1f in the model above), densest head "
            "%.2fx of the mean\n",

@@ -7,6 +7,7 @@
 #include "experiments/cli/cli.h"
 #include "experiments/figures/figure.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 
 // ---- published figures beside computed ones, for people and for gnuplot ----
 
@@ -141,9 +142,9 @@ static const char *verdict_text(const figure_reproduction *r, char text[VERDICT]
     char bar[CLI_PERCENT];
     char fitted[VERDICT / 2] = "";
     if (r->of_table) {
-        snprintf(text, VERDICT, "%s: %s error of %zu rows %s, bar %s%s",
+        snprintf(text, VERDICT, "%s: %s error of %zu row%s %s, bar %s%s",
                  r->within ? "within" : "outside", r->relative ? "mean" : "largest", r->count,
-                 error_text(r->table_error, r->relative, error),
+                 sp_plural((int64_t)r->count), error_text(r->table_error, r->relative, error),
                  error_text(r->table_bar, r->relative, bar),
                  r->spec->fitted ? ", a profile fitted to them" : "");
         return text;
@@ -290,6 +291,7 @@ static sp_status write_reproduction(const char *folder, const char *format,
 typedef struct reproduce_args {
     cli_common common;
     int64_t jobs;
+    cli_list set;
     const char *output, *plot;
     bool all;
 } reproduce_args;
@@ -298,12 +300,14 @@ static const char *const formats[] = {"png", "svg", "pdf", "dat", NULL};
 
 // ---- the list ----
 
-static sp_status read_figure(const sp_published *folder, const char *name, figure_spec *spec,
-                             sp_error *err)
+static sp_status read_figure(const sp_published *folder, const char *name, const cli_list *set,
+                             figure_spec *spec, sp_error *err)
 {
     char path[SP_DATA_PATH];
     sp_status status = figure_file(folder, name, path, err);
-    return status == SP_OK ? figure_spec_read(path, spec, err) : status;
+    return status != SP_OK ? status
+                           : figure_spec_read(path, set != NULL ? set->items : NULL,
+                                              set != NULL ? set->count : 0, spec, err);
 }
 
 static bool has_headline(const figure_spec *spec)
@@ -336,7 +340,7 @@ static sp_status list_all(const sp_published *folder, json_t *list, cli_table *t
     for (int with = 1; with >= 0; with--) {
         for (int i = 0; status == SP_OK && i < folder->count; i++) {
             figure_spec spec;
-            status = read_figure(folder, folder->names[i], &spec, err);
+            status = read_figure(folder, folder->names[i], NULL, &spec, err);
             if (status != SP_OK) {
                 return status;
             }
@@ -392,13 +396,22 @@ static void print_headlines(const figure_reproduction *r, int figures)
 }
 
 // Of a few figures people see some rows, of many the verdicts and the headlines.
-static void print_for_people(const figure_reproduction *r, int figures)
+// By which command its rows are found again.
+static void print_again(const figure_reproduction *r, const char *name)
 {
-    if (cli_is_wide() || figures == 1) {
-        print_reproduction(stdout, r, ROWS_OF_ONE);
-        putchar('\n');
-    } else if (figures <= FEW) {
-        print_reproduction(stdout, r, ROWS_OF_FEW);
+    const figure_spec *spec = r->spec;
+    if (r->of_table) {
+        printf("  each row: slimpack validate --published --table %s --rows\n", spec->table);
+    } else {
+        printf("  again: slimpack reproduce %s, with other settings --set KEY=VALUE\n", name);
+    }
+}
+
+static void print_for_people(const figure_reproduction *r, const char *name, int figures)
+{
+    if (cli_is_wide() || figures <= FEW) {
+        print_reproduction(stdout, r, figures == 1 || cli_is_wide() ? ROWS_OF_ONE : ROWS_OF_FEW);
+        print_again(r, name);
         putchar('\n');
     } else if (!r->within || figures <= MANY) {
         char verdict[VERDICT];
@@ -407,27 +420,27 @@ static void print_for_people(const figure_reproduction *r, int figures)
     }
 }
 
-static sp_status report(const reproduce_args *args, const figure_reproduction *r, totals *sum,
-                        sp_error *err)
+static sp_status report(const reproduce_args *args, const figure_reproduction *r, const char *name,
+                        totals *sum, sp_error *err)
 {
     sum->within += r->within;
     sum->outside += !r->within;
     if (sum->figures != NULL) {
         json_array_append_new(sum->figures, figure_reproduction_json(r));
     } else {
-        print_for_people(r, sum->count);
+        print_for_people(r, name, sum->count);
         fflush(stdout);
     }
     return args->output != NULL ? write_reproduction(args->output, args->plot, r, err) : SP_OK;
 }
 
 // Before the first one runs, which may take minutes.
-static sp_status check_names(const sp_published *folder, const cli_operands *operands,
-                             sp_error *err)
+static sp_status check_names(const reproduce_args *args, const sp_published *folder,
+                             const cli_operands *operands, sp_error *err)
 {
     for (int i = 0; i < operands->count; i++) {
         figure_spec spec = {0};
-        if (read_figure(folder, operands->items[i], &spec, err) == SP_OK) {
+        if (read_figure(folder, operands->items[i], &args->set, &spec, err) == SP_OK) {
             figure_spec_fini(&spec);
         }
     }
@@ -439,14 +452,14 @@ static sp_status reproduce_one(const reproduce_args *args, const sp_published *f
 {
     figure_spec spec = {0};
     figure_reproduction reproduction;
-    sp_status status = read_figure(folder, name, &spec, err);
+    sp_status status = read_figure(folder, name, &args->set, &spec, err);
     if (status != SP_OK) {
         return status;
     }
     status =
         figure_reproduce(&spec, cli_threads(args->jobs), args->common.quiet, &reproduction, err);
     if (status == SP_OK) {
-        status = report(args, &reproduction, sum, err);
+        status = report(args, &reproduction, name, sum, err);
         figure_reproduction_fini(&reproduction);
     }
     figure_spec_fini(&spec);
@@ -459,7 +472,7 @@ static int reproduce(const reproduce_args *args, const sp_published *folder,
     int count = args->all ? folder->count : operands->count;
     sp_error err = {0};
     totals sum = {.figures = args->common.json ? json_array() : NULL, .count = count};
-    sp_status status = check_names(folder, operands, &err);
+    sp_status status = check_names(args, folder, operands, &err);
     if (status == SP_OK && args->output != NULL && mkdir(args->output, 0777) != 0 &&
         errno != EEXIST) {
         status = sp_error_system(&err, args->output, errno);
@@ -506,6 +519,9 @@ static int run(const void *given, const cli_operands *operands)
     if (args->all && operands->count > 0) {
         return cli_usage_error(&cli_cmd_reproduce, "--all takes no names beside it");
     }
+    if (args->set.count > 0 && operands->count == 0) {
+        return cli_usage_error(&cli_cmd_reproduce, "--set needs names of figures");
+    }
     if (sp_published_list(&figure_published, &folder, &err) != SP_OK) {
         return cli_fail(&err);
     }
@@ -522,6 +538,7 @@ static const cli_option options[] = {
     CLI_NAMES_OPTION(
         "plot", "FORMAT", reproduce_args, plot, formats,
         "with -o: draw each figure with gnuplot (png, svg, pdf), or keep the data for that (dat)"),
+    CLI_SET_OPTION(reproduce_args),
     CLI_JOBS_OPTION(reproduce_args),
     CLI_TABLE_OPTIONS(reproduce_args),
     CLI_COMMON_OPTIONS(reproduce_args),
@@ -531,6 +548,7 @@ static const cli_option options[] = {
 static const char *const examples[] = {
     "slimpack reproduce",
     "slimpack reproduce zb_table5 slimpipe_memory",
+    "slimpack reproduce slimpack --set workload.samples_per_batch=1024",
     "slimpack reproduce --all -o reproduced --plot svg",
     NULL,
 };
@@ -556,6 +574,8 @@ const cli_command cli_cmd_reproduce = {
         "points, by their labels. A point to whose number something was fitted says so "
         "(\"fitted\"), and is counted by itself. In place of base and points, "
         "\"table\" names a table of 'slimpack validate --published', whose bound is the "
-        "bar.\n\nThe exit status is 1 when a figure is outside its bar.",
+        "bar.\n\n--set changes the scenario that all points of a figure have in common, and the "
+        "figure then says that it is not as published.\n\nThe exit status is 1 when a figure is "
+        "outside its bar.",
     CLI_RUNS(run, reproduce_args, options, examples),
 };

@@ -13,6 +13,7 @@
 #include "sim/base/json.h"
 #include "sim/base/launcher.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
 
 enum {
     REASON_SHOWN = 200, // characters
@@ -253,7 +254,7 @@ static void print_sweep(const sweep_summary *summary, const char *output)
 {
     char number[CLI_GROUPED];
     const sweep_summary_options *options = &summary->options;
-    printf("%s points", cli_grouped(summary->written, number));
+    printf("%s point%s", cli_grouped(summary->written, number), sp_plural(summary->written));
     if (summary->written < summary->points) {
         printf(" of %s", cli_grouped(summary->points, number));
     }
@@ -636,8 +637,9 @@ static int print_points(const sweep_spec *spec, const sweep_choice *choice, json
 {
     char combinations[CLI_GROUPED];
     char kept[CLI_GROUPED];
-    printf("%s combinations, %s points", cli_grouped(spec->combinations, combinations),
-           cli_grouped(choice->in_grid, kept));
+    printf("%s combination%s, %s point%s", cli_grouped(spec->combinations, combinations),
+           sp_plural(spec->combinations), cli_grouped(choice->in_grid, kept),
+           sp_plural(choice->in_grid));
     if (choice->points < choice->in_grid) {
         printf(", %s to evaluate", cli_grouped(choice->points, kept));
     }
@@ -704,8 +706,8 @@ static int dry_run(const sweep_args *args, const sweep_spec *spec,
 static void print_speed(bool quiet, int64_t points, double seconds)
 {
     if (!quiet && isatty(STDERR_FILENO) == 1 && seconds > 0.0) {
-        fprintf(stderr, "%lld points in %.1f s (%.0f/s)\n", (long long)points, seconds,
-                (double)points / seconds);
+        fprintf(stderr, "%lld point%s in %.1f s (%.0f/s)\n", (long long)points, sp_plural(points),
+                seconds, (double)points / seconds);
     }
 }
 

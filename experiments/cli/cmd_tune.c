@@ -10,6 +10,7 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
 #include "solver/strategy.h"
 
 // The question, and what was found.
@@ -208,8 +209,8 @@ static void find_gpus(const shortage_of_memory *shortage, sp_error *err)
         found = status == SP_OK && layouts.ranked_count > 0;
         status = status == SP_OK && layouts.stopped ? SP_ERR_STOPPED : status;
         if (found) {
-            sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPUs are enough: %s",
-                         (long long)options.gpus,
+            sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPU%s enough: %s", (long long)options.gpus,
+                         options.gpus == 1 ? " is" : "s are",
                          cli_tune_point(&options, &layouts, layouts.ranked[0], layout));
         }
         if (status != SP_OK && status != SP_ERR_STOPPED) {
@@ -232,12 +233,13 @@ static void tell_of_stack(const shortage_of_memory *shortage, sp_error *err)
 {
     const sweep_layouts *all = shortage->layouts;
     if (all->beyond_count > 0 || all->cannot_run > 0) {
-        sp_error_set(err, SP_ERR_INFEASIBLE,
-                     "stack %s does not run %lld points ('slimpack help %s'); --any-schedule tries "
-                     "them",
-                     shortage->scenario->memory.stack.name,
-                     (long long)(all->cannot_run + all->beyond_count),
-                     shortage->scenario->memory.stack.name);
+        sp_error_set(
+            err, SP_ERR_INFEASIBLE,
+            "stack %s does not run %lld point%s ('slimpack help %s'); --any-schedule tries "
+            "%s",
+            shortage->scenario->memory.stack.name, (long long)(all->cannot_run + all->beyond_count),
+            sp_plural(all->cannot_run + all->beyond_count), shortage->scenario->memory.stack.name,
+            all->cannot_run + all->beyond_count == 1 ? "it" : "them");
     }
 }
 
@@ -251,13 +253,14 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
     const sweep_layouts *all = shortage->layouts;
     const sweep_layout *nearest = all->nearest;
     if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits: %s", (long long)all->count,
+        sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits: %s", (long long)all->count,
+                     sp_plural(all->count),
                      nearest != NULL ? all->reason : "the stack runs none of them");
         tell_of_stack(shortage, err);
         return SP_ERR_INFEASIBLE;
     }
-    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest lacks %s: %s",
-                 (long long)all->count,
+    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits; the nearest lacks %s: %s",
+                 (long long)all->count, sp_plural(all->count),
                  cli_tune_gib(-nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
                  cli_tune_point(shortage->options, all, nearest, layout));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
@@ -807,13 +810,13 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK && layouts.stopped && layouts.ranked_count == 0) {
         status = sp_error_set(
             &err, SP_ERR_STOPPED,
-            "%s before a point that fits was found; %lld of %lld points were not tried",
+            "%s before a point that fits was found; %lld of %lld point%s were not tried",
             tuned.late ? "the time of --time-limit is up" : "stopped by a signal",
-            (long long)layouts.untried, (long long)layouts.count);
+            (long long)layouts.untried, (long long)layouts.count, sp_plural(layouts.count));
     } else if (status == SP_OK && layouts.count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE,
-                              "no layout of %lld GPUs that is searched has what --set states",
-                              (long long)args->gpus);
+                              "no layout of %lld GPU%s that is searched has what --set states",
+                              (long long)args->gpus, sp_plural(args->gpus));
     } else if (status == SP_OK && layouts.ranked_count == 0) {
         const shortage_of_memory shortage = {
             .base = t.base, .scenario = &t.scenario, .options = &options, .layouts = &layouts};
@@ -859,7 +862,8 @@ static const cli_option options[] = {
                      "pipeline schedules to choose from, as if the stack had them (default: its "
                      "own)"),
     CLI_FLAG_OPTION("any-schedule", tune_args, any_schedule,
-                    "as if the stack ran every schedule, strategy, recomputation and ZeRO stage"),
+                    "as if the stack ran every schedule, strategy, recomputation, ZeRO stage and "
+                    "exchange of keys and values"),
     CLI_INT_OPTION("time-limit", "S", tune_args, time_limit_s, 1, 1000000,
                    "seconds after which the best so far is the answer"),
     CLI_TRAIN_TOKENS_OPTION(tune_args),

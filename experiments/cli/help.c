@@ -12,7 +12,14 @@
 #include "sim/workload/distribution.h"
 #include "solver/strategy.h"
 
-enum { LINE = 768, SECTION = 64, KEY_COLUMN = 38, MOST_WORDS = 64, MOST_RESULTS = 128 };
+enum {
+    LINE = 768,
+    TOPIC = 256,
+    SECTION = 64,
+    KEY_COLUMN = 38,
+    MOST_WORDS = 64,
+    MOST_RESULTS = 128
+};
 
 // As sp_setting_value(), with the strategies, which the scenario's reader does not know; asked for
 // index 0, 1, ... until it returns NULL.
@@ -166,6 +173,10 @@ static sp_status list_results(json_t *list, sp_error *err)
     return SP_OK;
 }
 
+#define STREAMS                                                                                  \
+    "A file named - is standard input, or standard output where it is written; what people are " \
+    "told goes to standard error then. A file that is written is whole or as it was."
+
 // What the program's exit status says.
 #define EXIT_0 "done"
 #define EXIT_1                                                                              \
@@ -218,7 +229,7 @@ static const struct {
      "Trained tokens a second, of all GPUs and of one: tokens_per_s, tokens_per_gpu_s."},
     {"tokens/s", "Trained tokens a second, of all GPUs together: tokens_per_s."},
     {"tokens/s/GPU", "Trained tokens a second and GPU: tokens_per_gpu_s."},
-    {"TFLOP/s/GPU",
+    {"TFLOP/s/GPU|tflops|flops",
      "Work of a GPU, of all pairs of tokens or of causal ones: tflops_per_gpu, "
      "tflops_per_gpu_causal. Megatron-LM's logs count the latter since January 2026, and all pairs "
      "before; Megatron-Bridge and NeMo AutoModel have formulas of their own."},
@@ -233,13 +244,31 @@ static const struct {
     {"to_do", "What the answer of tune asks of the data loader: length of rows, or budget."},
     {"cannot_run", "Points of tune and sweep that their stack cannot run, and that are not tried."},
     {"beyond_stack", "Points of sweep --any-schedule that their stack cannot run."},
-    {"exit status|exit", "0: " EXIT_0 "; "
-                         "1: " EXIT_1 "; "
-                         "2: " EXIT_2 "; "
-                         "3: " EXIT_3 "; "
-                         "4: " EXIT_4 "; "
-                         "70: " EXIT_70 "; "
-                         "130: " EXIT_130 "."},
+    {"GiB|MiB|KiB", "1024^3, 1024^2 and 1024 bytes, of memory; GB/s and Gbit/s are of links and "
+                    "count by 1000."},
+    {"K|M|B|T", "Of tokens that are written as 128K or 1M for a context: times 1024 and 1048576; "
+                "of --train-tokens, and of numbers that are printed (4.19 M): 10^3, 10^6, 10^9 and "
+                "10^12."},
+    {"ms|s|us|ns",
+     "Milliseconds, seconds, microseconds and nanoseconds; times of steps are in ms."},
+    {"standard input|standard output|stdin|stdout|-", STREAMS},
+    {"width|columns of the screen|COLUMNS|terminal",
+     "Lines are as wide as the terminal, or as COLUMNS says there; without one 100. --wide prints "
+     "all columns, rows and warnings."},
+    {"gnuplot|svg|png|pdf|dat|figure|chart",
+     "--plot FILE draws with gnuplot; the ending of FILE says the format, and .dat keeps the data "
+     "alone."},
+    {"jsonl|npy|idx|parquet|arrow",
+     "Files of document lengths are text, CSV, JSON, JSONL, .npy or .idx ('slimpack help "
+     "lengths'); of Parquet or Arrow write the lengths as text, one a line, first."},
+    {"exit status|exit|exit code|status code|return code|Ctrl-C|signal|130|143|70",
+     "0: " EXIT_0 "; "
+     "1: " EXIT_1 "; "
+     "2: " EXIT_2 "; "
+     "3: " EXIT_3 "; "
+     "4: " EXIT_4 "; "
+     "70: " EXIT_70 "; "
+     "130: " EXIT_130 "."},
     {"untried", "Points of tune that a stop left."},
     {"training|days|gpu_hours", "A whole training of --train-tokens at the predicted pace."},
     {"MFU full",
@@ -479,7 +508,7 @@ static const struct {
      "Captured launches of forwards; steps without one take the host longer (decode)."},
     {"documents|up to|upto|bins",
      "Samples of a workload; their number in a class of lengths (lengths)."},
-    {"p50|p1|p5|p10|p25|p75|p90|p95|p99|p99.9|quantiles",
+    {"p50|p1|p5|p10|p25|p75|p90|p95|p99|p99.9|quantiles|quantile|percentile|median",
      "Half of the documents are at most so long; p1 to p99.9 likewise are quantiles (lengths)."},
     {"standard deviation|stddev", "That of the documents' lengths (lengths)."},
     {"min|max", "The shortest and the longest document (lengths)."},
@@ -849,6 +878,40 @@ static bool is_item(int list, const char *name, const char *topic, const char *w
     return sp_same_name(name, topic) || ends_so || is_word;
 }
 
+static const cli_command *command_at(int index);
+
+// Adds the options of that name ("csv", "--csv"), each help text once, with the commands that have
+// it.
+static void find_options(const char *topic, json_t *found)
+{
+    const char *name = topic + strspn(topic, "-");
+    const cli_command *command = NULL;
+    json_t *texts = json_object();
+    for (int c = 0; (command = command_at(c)) != NULL; c++) {
+        for (const cli_option *option = command->options; option->name != NULL; option++) {
+            const char letter[2] = {option->letter, '\0'};
+            bool short_form = name == topic + 1 && strcmp(name, letter) == 0;
+            if (!sp_same_name(option->name, name) && !short_form) {
+                continue;
+            }
+            json_t *item = json_object_get(texts, option->help);
+            char line[2 * LINE];
+            if (item == NULL) {
+                snprintf(line, sizeof line, "--%s%s%s", option->name,
+                         option->value != NULL ? " " : "",
+                         option->value != NULL ? option->value : "");
+                item = sp_json_object(SP_JSON("name", (const char *)line),
+                                      SP_JSON("summary", option->help), SP_JSON("list", "options"),
+                                      SP_JSON("commands", json_array()));
+                json_object_set_new(texts, option->help, item);
+                json_array_append(found, item);
+            }
+            json_array_append_new(json_object_get(item, "commands"), json_string(command->name));
+        }
+    }
+    json_decref(texts);
+}
+
 // Adds what is built in or said in outputs by that name, each with the list it is in: a strategy
 // may have a schedule of its name. `settings`: those whose keys end so as well.
 static sp_status find_items(const char *topic, bool settings, json_t *found, sp_error *err)
@@ -882,7 +945,17 @@ static void print_items(const json_t *found)
         const char *list = json_string_value(json_object_get(item, "list"));
         int used = printf("%s: ", json_string_value(json_object_get(item, "name")));
         cli_print_wrapped(stdout, json_string_value(json_object_get(item, "summary")), used, 0);
-        printf("all %s: slimpack help %s\n", list, list);
+        const json_t *of = json_object_get(item, "commands");
+        if (of == NULL) {
+            printf("all %s: slimpack help %s\n", list, list);
+            continue;
+        }
+        char commands_of[LINE] = "an option of";
+        for (size_t c = 0; c < json_array_size(of); c++) {
+            sp_append(commands_of, sizeof commands_of, "%s %s", c > 0 ? "," : "",
+                      json_string_value(json_array_get(of, c)));
+        }
+        cli_print_wrapped(stdout, commands_of, 0, 0);
     }
 }
 
@@ -919,6 +992,7 @@ static int help_topic(const char *topic, bool json)
         json_decref(found);
         return cli_fail(&err);
     }
+    find_options(topic, found);
     if (page == NULL && section == NULL && json_array_size(found) == 0) {
         json_decref(found);
         return CLI_PROCEED;
@@ -932,6 +1006,17 @@ static int help_topic(const char *topic, bool json)
     print_topic(section, page, found);
     json_decref(found);
     return 0;
+}
+
+// A word in the singular or in the plural, where the other one is known.
+static int help_number(const char *topic, bool json)
+{
+    char other[TOPIC + 1];
+    size_t length = strlen(topic);
+    bool plural = length > 1 && topic[length - 1] == 's';
+    snprintf(other, sizeof other, "%.*s%s", (int)(plural ? length - 1 : length), topic,
+             plural ? "" : "s");
+    return help_topic(other, json);
 }
 
 // The topic nearest to a misspelt one; NULL: none is near.
@@ -1054,9 +1139,7 @@ int cli_unknown_command(const char *name)
 
 // ---- the overview ----
 
-static const char streams[] =
-    "A file named - is standard input, or standard output where it is written; what people are "
-    "told goes to standard error then. A file that is written is whole or as it was.";
+static const char streams[] = STREAMS;
 
 void cli_print_overview(FILE *out)
 {
@@ -1075,8 +1158,6 @@ void cli_print_overview(FILE *out)
     fputc('\n', out);
     cli_print_wrapped(out, streams, 0, 0);
 }
-
-enum { TOPIC = 256 };
 
 // ---- the manual page, in the macros of man(7) ----
 
@@ -1329,6 +1410,8 @@ static int run(const void *given, const cli_operands *operands)
     const cli_command *command = cli_find_command(topic);
     if (command == NULL) {
         int exit_status = help_topic(topic, args->common.json);
+        exit_status =
+            exit_status == CLI_PROCEED ? help_number(topic, args->common.json) : exit_status;
         return exit_status != CLI_PROCEED ? exit_status : unknown_topic(topic);
     }
     if (args->common.json) {
@@ -1362,8 +1445,8 @@ const cli_command cli_cmd_help = {
     .description =
         "Prints what a command does and the options it takes, or what a setting of a scenario is "
         "for: by its key (parallel.pp), its last part (pp), what others call it (vpp, "
-        "micro_batch_size), or a whole section (memory); or what a key of a result (mfu) or a word "
-        "of an output (margin, longest stage) says. The lists settings, models, "
+        "micro_batch_size), or a whole section (memory); or what a key of a result (mfu), a word "
+        "of an output (margin, longest stage) or an option (csv) says. The lists settings, models, "
         "model_types, clusters, strategies, schedules, stacks, profiles, distributions, results "
         "and words have a line for each of what there is. With --json the same comes as data, for "
         "tools that offer it.",

@@ -10,6 +10,7 @@
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/model/model.h"
 #include "sim/scenario/scenario.h"
 
 enum { MOST_OPTIONS = 64, ENTRY = 64 };
@@ -336,8 +337,24 @@ static int parse_words(parser *in, cli_operands *operands)
     return CLI_PROCEED;
 }
 
+// A model in the place of a scenario, which says more.
+static const char *model_for_scenario(const cli_command *command, const cli_operands *operands)
+{
+    bool takes = command->operands != NULL && strstr(command->operands, "SCENARIO") != NULL;
+    const char *first = takes && operands->count > 0 ? operands->items[0] : "";
+    return access(first, F_OK) == 0 ? NULL : sp_model_builtin_meant(first);
+}
+
 static int check_operands(const cli_command *command, const cli_operands *operands)
 {
+    const char *model = model_for_scenario(command, operands);
+    if (model != NULL) {
+        return cli_usage_error(command,
+                               "'%s' is a model, a scenario says GPUs and lengths as well: "
+                               "'slimpack tune %s --gpus 8 --context 8K -o scenario.json' writes "
+                               "one",
+                               operands->items[0], model);
+    }
     if (operands->count < command->min_operands) {
         return cli_usage_error(command, "'%s' needs %s", command->name, command->operands);
     }
@@ -621,11 +638,11 @@ int cli_run(const cli_command *command, int argc, char **argv)
         bool page = command->prints_pages;
         const cli_common common = {.json = flag_of(command, args, "json"),
                                    .quiet = flag_of(command, args, "quiet"),
-                                   .wide = page || flag_of(command, args, "wide") ||
+                                   .wide = flag_of(command, args, "wide") ||
                                            flag_of(command, args, "stream"),
                                    .csv = flag_of(command, args, "csv"),
                                    .markdown = !page && flag_of(command, args, "markdown")};
-        cli_screen_begin(&common);
+        cli_screen_begin(&common, page);
         warn_of_repeated(&in);
         result = command->run(args, &operands);
         cli_screen_end();

@@ -49,15 +49,25 @@ static void begin_child(const cli_child *child, pid_t parent)
 static void read_said(const char *folder, char said[SP_ERROR_TEXT])
 {
     static const char error[] = "error: ";
+    static const char wrapped[] = "       ";
     char path[PATH_BYTES];
     char line[LINE_BYTES];
     bool told = false;
     snprintf(said, SP_ERROR_TEXT, "no message");
     int length = snprintf(path, sizeof path, "%s/%s", folder, said_file);
     FILE *lines = length < (int)sizeof path ? fopen(path, "r") : NULL;
-    while (lines != NULL && !told && fgets(line, sizeof line, lines) != NULL) {
-        told = strncmp(line, error, sizeof error - 1) == 0;
+    while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
         line[strcspn(line, "\n")] = '\0';
+        // The first error, with the lines that it is wrapped into.
+        bool goes_on = strncmp(line, wrapped, sizeof wrapped - 1) == 0;
+        if (told && !goes_on) {
+            break;
+        }
+        if (told) {
+            sp_append(said, SP_ERROR_TEXT, " %s", line + sizeof wrapped - 1);
+            continue;
+        }
+        told = strncmp(line, error, sizeof error - 1) == 0;
         if (line[strspn(line, " ^\t")] != '\0') { // gnuplot's mark of a place
             snprintf(said, SP_ERROR_TEXT, "%.*s", SP_ERROR_TEXT - 1,
                      told ? line + sizeof error - 1 : line);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "experiments/cli/cli.h"
+#include "sim/base/alloc.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
@@ -22,19 +23,19 @@ enum {
 // One of several processes that execute together says who it is, but for the first.
 static int fail_of(int process, const sp_error *err)
 {
-    char who[32] = "";
+    char head[32] = "error: ";
     cli_screen_flush();
     if (process > 0) {
-        snprintf(who, sizeof who, "process %d: ", process);
+        snprintf(head, sizeof head, "process %d: error: ", process);
     }
     for (int i = 0; i < err->count; i++) {
-        fprintf(stderr, "%serror: %s\n", who, err->message[i]);
+        cli_print_error(head, err->message[i]);
     }
     if (err->dropped > 0) {
-        fprintf(stderr, "%serror: and %d more\n", who, err->dropped);
+        fprintf(stderr, "%sand %d more\n", head, err->dropped);
     }
     if (err->count == 0) {
-        fprintf(stderr, "%serror: %s\n", who, sp_status_text(err->status));
+        cli_print_error(head, sp_status_text(err->status));
     }
     return err->status == SP_ERR_STOPPED ? cli_exit_of_stop() : sp_status_exit(err->status);
 }
@@ -77,12 +78,17 @@ int cli_answer(int exit_status, bool positive)
 int cli_usage_error(const cli_command *command, const char *format, ...)
 {
     va_list args;
-    cli_screen_flush();
-    fputs("error: ", stderr);
     va_start(args, format);
-    sp_vprint(stderr, format, args);
+    int bytes = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    fprintf(stderr, "\nrun 'slimpack help%s%s' for the usage\n", command == NULL ? "" : " ",
+    char *text = sp_malloc((size_t)bytes + 1);
+    va_start(args, format);
+    vsnprintf(text, (size_t)bytes + 1, format, args);
+    va_end(args);
+    cli_screen_flush();
+    cli_print_error("error: ", text);
+    sp_free(text);
+    fprintf(stderr, "run 'slimpack help%s%s' for the usage\n", command == NULL ? "" : " ",
             command == NULL ? "" : command->name);
     return sp_status_exit(SP_ERR_USAGE);
 }

@@ -6,6 +6,7 @@
 #include "experiments/sweep/sweep.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "solver/strategy.h"
 
 enum {
     RANKS_SHOWN = 4, // that people see
@@ -84,7 +85,7 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
             text, CLI_STEP_ERROR,
             "±%.1f %% in the median, %.1f %% for nine in ten, on %lld logged step%s like this (%s)",
             100.0 * error->median, 100.0 * error->p90, (long long)error->steps,
-            error->steps == 1 ? "" : "s", error->scope);
+            sp_plural((int64_t)error->steps), error->scope);
     } else {
         const sp_error_range *range = &error->range;
         snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
@@ -107,8 +108,9 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
         const sp_waiting_steps *waiting = &error->waiting;
         if (range->steps > 0 && waiting->steps > 0) {
             sp_append(text, CLI_STEP_ERROR,
-                      "; besides, %.0f %% of the %d steps on %d nodes of one source waited long",
-                      100.0 * waiting->waited / waiting->steps, waiting->steps, waiting->nodes);
+                      "; besides, %.0f %% of the %d steps on %d node%s of one source waited long",
+                      100.0 * waiting->waited / waiting->steps, waiting->steps, waiting->nodes,
+                      sp_plural(waiting->nodes));
         }
     }
     return text;
@@ -230,17 +232,22 @@ const char *cli_model_name(const sp_scenario *scenario)
     return stated != NULL ? stated : scenario->model.name;
 }
 
+const char *cli_model_comma(const sp_scenario *scenario)
+{
+    return strstr(cli_model_name(scenario), " with ") != NULL ? "," : "";
+}
+
 void cli_print_place(FILE *out, const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
     if (scenario->uniform) {
         fprintf(out, "uniform costs on pp %d, dp %d", layout->pp, layout->dp);
     } else {
-        fprintf(out, "%s on %lld %s (%s, %d node%s): tp %d, cp %d, pp %d, dp %d",
-                cli_model_name(scenario), (long long)sp_layout_ranks(layout), scenario->cluster.gpu,
-                scenario->cluster.name, scenario->cluster.nodes,
-                scenario->cluster.nodes == 1 ? "" : "s", layout->tp, layout->cp, layout->pp,
-                layout->dp);
+        fprintf(out, "%s%s on %lld %s (%s, %d node%s): tp %d, cp %d, pp %d, dp %d",
+                cli_model_name(scenario), cli_model_comma(scenario),
+                (long long)sp_layout_ranks(layout), scenario->cluster.gpu, scenario->cluster.name,
+                scenario->cluster.nodes, sp_plural((int64_t)scenario->cluster.nodes), layout->tp,
+                layout->cp, layout->pp, layout->dp);
         char experts[CLI_LAYOUT] = "";
         add_experts(layout, experts);
         fputs(experts, out);
@@ -607,6 +614,24 @@ static void print_slowest(FILE *out, const sp_result *result)
     fputc('\n', out);
 }
 
+void cli_print_padding(FILE *out, const sp_scenario *scenario, const char *strategy)
+{
+    const sp_strategy *packs = sp_strategy_find(strategy);
+    if (packs == NULL || !packs->pads) {
+        return;
+    }
+    if (scenario->strategy.pad_to == SP_PAD_LONGEST) {
+        fprintf(out, "%s: rows as long as the longest sample of their micro-batch", strategy);
+    } else if (scenario->workload.context > 0) {
+        fprintf(out, "%s: rows of %lld tokens, the context", strategy,
+                (long long)scenario->workload.context);
+    } else {
+        fprintf(out, "%s: rows as long as the longest sample of all", strategy);
+    }
+    fprintf(out, " (strategy.pad_to %s)\n",
+            scenario->strategy.pad_to == SP_PAD_LONGEST ? "longest" : "context");
+}
+
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result,
                       bool with_ranks)
 {
@@ -620,13 +645,15 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
             samples += (double)result->batches[b].facts.samples;
         }
         double n = (double)result->batch_count;
-        fprintf(out, "%s: %zu batch%s of %.0f samples, %s tokens in %.4g micro-batches",
+        fprintf(out, "%s: %zu batch%s of %.0f sample%s, %s tokens in %.4g micro-batch%s",
                 result->strategy, result->batch_count, result->batch_count == 1 ? "" : "es",
-                samples / n, cli_short_number(sum / n, tokens), sp_result_microbatches(result));
+                samples / n, samples == n ? "" : "s", cli_short_number(sum / n, tokens),
+                sp_result_microbatches(result), sp_result_microbatches(result) == 1.0 ? "" : "es");
         if (isfinite(sp_result_row_tokens(result))) {
             fprintf(out, ", rows of %.0f", sp_result_row_tokens(result));
         }
         fputs(" (mean)\n", out);
+        cli_print_padding(out, scenario, result->strategy);
     }
     fputc('\n', out);
     print_speed(out, result);
@@ -793,7 +820,7 @@ static void print_how(FILE *out, const sp_execution *execution)
     fprintf(out, "executed by backend %s on %s: %s clock, %s, seed %llu, %d step%s a batch\n",
             sp_backend_name(options->backend), execution->device.name,
             sp_clock_names[options->clock], sp_precision_names[options->precision],
-            (unsigned long long)options->seed, options->steps, options->steps == 1 ? "" : "s");
+            (unsigned long long)options->seed, options->steps, sp_plural((int64_t)options->steps));
 }
 
 static void print_step(cli_table *table, size_t batch, int step, const sp_executed_batch *run,

@@ -10,6 +10,7 @@
 
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 enum {
     USUAL_COLUMNS = 100, // where nothing says how wide the screen is
@@ -26,6 +27,7 @@ enum {
 
 static struct {
     bool active; // prints for people, and not --wide
+    bool whole;  // errors are one line each: --wide, or a program reads them (--json)
     bool markdown, csv, quiet;
     int columns;
     char *pending;   // printed since the last whole line; owned
@@ -284,18 +286,67 @@ int cli_columns(FILE *out)
     return columns >= LEAST_COLUMNS ? columns : columns > 0 ? LEAST_COLUMNS : USUAL_COLUMNS;
 }
 
-void cli_screen_begin(const cli_common *common)
+void cli_screen_begin(const cli_common *common, bool page)
 {
     screen.csv = common->csv;
     screen.markdown = common->markdown;
     screen.quiet = common->quiet;
     screen.columns = cli_columns(stdout);
-    screen.active = !common->json && !common->wide && !common->csv && !common->markdown;
+    screen.active = !page && !common->json && !common->wide && !common->csv && !common->markdown;
+    screen.whole = common->json || common->wide;
 }
 
 bool cli_is_wide(void)
 {
     return !screen.active;
+}
+
+// ---- errors ----
+
+// A word, or what is copied as a whole: a quoted name or command ('slimpack help lengths'), and an
+// option with its value.
+static size_t whole_bytes(const char *text)
+{
+    static const char quotes[] = "'\"";
+    size_t before = strspn(text, "(");
+    size_t bytes = strcspn(text, " ");
+    const char *quote = strchr(quotes, text[before]);
+    const char *end = quote != NULL && *quote != '\0' ? strchr(text + before + 1, *quote) : NULL;
+    if (end != NULL) {
+        bytes = (size_t)(end - text) + strcspn(end, " ");
+    }
+    bool option = strncmp(text + before, "--", 2) == 0 && text[bytes] == ' ' &&
+                  strchr(":,;)", text[bytes - 1]) == NULL;
+    size_t value = option ? strcspn(text + bytes + 1, " ") : 0;
+    bool is_value = memchr(text + bytes + 1, '=', value) != NULL;
+    return is_value ? bytes + 1 + value : bytes;
+}
+
+void cli_print_error(const char *head, const char *text)
+{
+    int columns = cli_columns(stderr);
+    int indent = characters(head, strlen(head));
+    int column = indent;
+    sp_print(stderr, "%s", head);
+    if (screen.whole || column + characters(text, strlen(text)) <= columns) {
+        sp_print(stderr, "%s\n", text);
+        return;
+    }
+    for (size_t blanks = 0; *text != '\0'; blanks = strspn(text, " "), text += blanks) {
+        size_t bytes = whole_bytes(text);
+        int word = characters(text, bytes);
+        if (blanks > 0 && column + (int)blanks + word > columns) {
+            column = indent;
+            sp_print(stderr, "\n%*s", indent, "");
+        } else {
+            column += (int)blanks;
+            sp_print(stderr, "%*s", (int)blanks, "");
+        }
+        sp_print(stderr, "%.*s", (int)bytes, text);
+        column += word;
+        text += bytes;
+    }
+    sp_print(stderr, "\n");
 }
 
 // ---- warnings ----
@@ -361,7 +412,8 @@ void cli_warn_all(bool quiet, const char *source, const json_t *texts)
 void cli_screen_flush(void)
 {
     if (screen.more > 0) {
-        sp_print(stdout, "... %d more lines with --wide\n", screen.more + (screen.held != NULL));
+        sp_print(stdout, "... %d more line%s with --wide\n", screen.more + (screen.held != NULL),
+                 sp_plural(screen.more + (screen.held != NULL)));
     } else if (screen.held != NULL) {
         sp_print(stdout, "%s\n", screen.held);
     }

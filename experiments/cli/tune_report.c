@@ -713,11 +713,11 @@ static void print_question(const cli_tuned *tuned)
     char over[CLI_LOSS];
     char profile[CLI_PROFILE];
     cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
-    printf("%s on %lld %s (%s), %s tokens a step%s%s, context %lld, profile %s, stack %s\n",
-           cli_model_name(scenario), (long long)sp_layout_ranks(&scenario->layout),
-           scenario->cluster.gpu, scenario->cluster.name,
-           cli_short_number(tokens_of(tuned), number), over[0] != '\0' ? ", " : "", over,
-           (long long)tuned->batches->context,
+    printf("%s%s on %lld %s (%s), %s tokens a step%s%s, context %lld, profile %s, stack %s\n",
+           cli_model_name(scenario), cli_model_comma(scenario),
+           (long long)sp_layout_ranks(&scenario->layout), scenario->cluster.gpu,
+           scenario->cluster.name, cli_short_number(tokens_of(tuned), number),
+           over[0] != '\0' ? ", " : "", over, (long long)tuned->batches->context,
            cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile),
            json_string_value(stack_of(scenario)));
 }
@@ -743,7 +743,7 @@ static void print_counts(const cli_tuned *tuned)
                                                          "that the stack cannot run"};
     const sweep_layouts *all = tuned->layouts;
     char number[CLI_GROUPED];
-    printf("%s points:", cli_grouped(all->count, number));
+    printf("%s point%s:", cli_grouped(all->count, number), sp_plural(all->count));
     for (int s = 0; s < SWEEP_STATUSES; s++) {
         if (all->of_status[s] > 0) {
             printf(" %s %s,", cli_grouped(all->of_status[s], number), outcomes[s]);
@@ -904,10 +904,11 @@ static void print_beyond(const cli_tuned *tuned)
         fputs(adds ? "" : "\n", stdout);
         if (chance < LIKELY) {
             printf("a stack with %s would take %.0f ms, where the answer hardly runs "
-                   "(--any-schedule): %s\n",
+                   "(to search among such: --any-schedule): %s\n",
                    lacked_name(tuned, point), point->trial.figure[SWEEP_ITERATION_MS], layout);
         } else {
-            printf("a stack with %s would train %.1f %% faster (--any-schedule): %s\n",
+            printf("a stack with %s would train %.1f %% faster (to search among such: "
+                   "--any-schedule): %s\n",
                    lacked_name(tuned, point), added_percent(tuned, point), layout);
         }
         adds = true;

@@ -287,10 +287,10 @@ static void print_row(cli_table *table, const char *name, double predicted, doub
 
 static void print_file(const sp_log_file *file)
 {
-    printf("  %s: %zu step%s in %zu lines", file->path, file->steps, file->steps == 1 ? "" : "s",
-           file->lines);
+    printf("  %s: %zu step%s in %zu line%s", file->path, file->steps,
+           sp_plural((int64_t)file->steps), file->lines, sp_plural((int64_t)file->lines));
     if (file->restarts > 0) {
-        printf(", %d restart%s", file->restarts, file->restarts == 1 ? "" : "s");
+        printf(", %d restart%s", file->restarts, sp_plural((int64_t)file->restarts));
     }
     fputc('\n', stdout);
 }
@@ -301,8 +301,8 @@ static void print_log(const sp_training_log *log)
         fputs("log: memory alone, no line is of a step\n", stdout);
     } else {
         printf("log of %s: %zu step%s read, %zu left out to warm up, %zu as outliers",
-               sp_log_form_names[log->form], log->steps, log->steps == 1 ? "" : "s", log->warm_up,
-               log->slow);
+               sp_log_form_names[log->form], log->steps, sp_plural((int64_t)log->steps),
+               log->warm_up, log->slow);
         if (log->slow > 0) {
             printf(" (from %.2f times the median on)", log->slow_from);
         }

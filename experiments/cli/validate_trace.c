@@ -378,7 +378,7 @@ static void print_comparison(const validate_args *args, const comparison *c)
         const traced_rank *r = &c->ranks[i];
         printf("%s: rank %lld (dp %d, pp %d), %zu spans in %d step%s\n", r->trace->path,
                (long long)r->rank, r->dp, r->pp, r->trace->span_count, r->steps,
-               r->steps == 1 ? "" : "s");
+               sp_plural((int64_t)r->steps));
     }
     printf("\n");
     cli_table_begin(&table, "5 rank|-33 ms of a step|14 predicted|14 traced|0 error", NULL, 0);

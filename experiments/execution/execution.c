@@ -139,7 +139,8 @@ static void warn_of_shared_cores(const sp_execution_options *options, const sp_d
     if (options->clock == SP_CLOCK_WALL && device->cores > 0 && ranks > device->cores) {
         sp_warnings_add(&measured->warnings,
                         "%lld ranks share %lld core%s: times are not those of side-by-side ranks",
-                        (long long)ranks, (long long)device->cores, device->cores == 1 ? "" : "s");
+                        (long long)ranks, (long long)device->cores,
+                        sp_plural((int64_t)device->cores));
     }
 }
 

@@ -437,18 +437,67 @@ sp_status figure_spec_from_json(json_t *document, const char *file, figure_spec 
     return status;
 }
 
-sp_status figure_spec_read(const char *path, figure_spec *spec, sp_error *err)
+// A point that sets the key itself would not be changed.
+static sp_status refuse_set_by_point(const json_t *document, const char *file, const char *override,
+                                     sp_error *err)
+{
+    char key[SP_JSON_PATH];
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(override, "="), override);
+    size_t i;
+    const json_t *point;
+    json_array_foreach (json_object_get(document, "points"), i, point) {
+        if (json_object_get(json_object_get(point, "set"), key) != NULL) {
+            return sp_error_set(err, SP_ERR_CONTENT,
+                                "%s: --set %s changes nothing: the points set it, such as '%s'",
+                                file, key, json_string_value(json_object_get(point, "label")));
+        }
+    }
+    return SP_OK;
+}
+
+// Changes the scenario that all points have in common, and says so beside what is assumed.
+static sp_status override_base(json_t *document, const char *file, const char *override,
+                               sp_error *err)
+{
+    json_t *base = json_object_get(document, "base");
+    if (!json_is_object(base)) {
+        return sp_error_set(err, SP_ERR_CONTENT,
+                            "%s: --set has no scenario to change: the figure is a table of "
+                            "measurements",
+                            file);
+    }
+    json_t *assumptions = json_object_get(document, "assumptions");
+    if (!json_is_array(assumptions)) {
+        assumptions = json_array();
+        sp_json_put(document, "assumptions", assumptions);
+    }
+    char text[SP_ERROR_TEXT];
+    snprintf(text, sizeof text, "Not as published, but with --set %s.", override);
+    json_array_append_new(assumptions, json_string(text));
+    sp_status status = refuse_set_by_point(document, file, override, err);
+    return status == SP_OK ? sp_scenario_override(base, override, err) : status;
+}
+
+sp_status figure_spec_read(const char *path, const char *const *overrides, int count,
+                           figure_spec *spec, sp_error *err)
 {
     *spec = (figure_spec){0};
     json_t *document = NULL;
     sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
-    if (status == SP_OK) {
-        status = sp_scenario_place(json_object_get(document, "base"), path, err);
-        if (status != SP_OK) {
-            json_decref(document);
-        }
+    if (status != SP_OK) {
+        return status;
     }
-    return status == SP_OK ? figure_spec_from_json(document, path, spec, err) : status;
+    status = sp_scenario_place(json_object_get(document, "base"), path, err);
+    const char *slash = strrchr(path, '/');
+    const char *file = slash != NULL ? slash + 1 : path;
+    for (int i = 0; i < count && status == SP_OK; i++) {
+        status = override_base(document, file, overrides[i], err);
+    }
+    if (status != SP_OK) {
+        json_decref(document);
+        return status;
+    }
+    return figure_spec_from_json(document, path, spec, err);
 }
 
 // ---- reproduction ----

@@ -69,8 +69,10 @@ typedef struct figure_spec {
     size_t scenario_count, scenario_capacity;
 } figure_spec;
 
-// Up to ten errors of a file are collected.
-sp_status figure_spec_read(const char *path, figure_spec *spec, sp_error *err);
+// Up to ten errors of a file are collected. Overrides are `path=value` texts for the scenario that
+// its points have in common (`base`).
+sp_status figure_spec_read(const char *path, const char *const *overrides, int count,
+                           figure_spec *spec, sp_error *err);
 // Takes over the document.
 sp_status figure_spec_from_json(json_t *document, const char *file, figure_spec *spec,
                                 sp_error *err);

@@ -252,12 +252,33 @@ static bool is_nothing(const json_t *value)
            (json_is_array(value) && json_array_size(value) == 0);
 }
 
+// The base of rotary positions is a part of the model that no scenario holds: it is told, so that
+// nobody trains with another one by what --emit writes.
+static void tell_rotary_base(framework_import *import, const framework_entry *entry,
+                             const char *leaf)
+{
+    static const char names[] = "rotary-base rotary_base rope_theta";
+    char value[TEXT];
+    if (!sp_names_hold(names, leaf) || is_nothing(entry->value) || entry->unknown != NULL) {
+        return;
+    }
+    snprintf(value, sizeof value, "%s", json_string_value(entry->value));
+    if (!json_is_string(entry->value)) {
+        sp_json_quote(entry->value, value, sizeof value);
+    }
+    framework_note(import,
+                   "%s:%d: %s %s changes neither time nor memory and is not kept: a launch file "
+                   "that is made of the scenario needs it again",
+                   import->source, entry->line, entry->name, value);
+}
+
 static void list_unread(framework_import *import, const framework_entry *entry)
 {
     const framework *of = import->of;
     const char *name = table_name(of, entry->name);
     const char *leaf = sp_setting_leaf(name);
     char value[TEXT] = "";
+    tell_rotary_base(import, entry, leaf);
     if (strncmp(entry->name, "launch.", 7) == 0 || framework_list_holds(of->free, name) ||
         json_is_null(entry->value)) {
         if (entry->unknown == NULL || entry->unknown[0] != '$' ||
@@ -942,12 +963,12 @@ sp_status framework_import_files(const char *const *files, int count, const char
     }
     if (status == SP_OK) {
         settle_replicas(&import);
-        settle_workload(&import);
     }
     for (int i = 0; i < override_count && status == SP_OK; i++) {
         status = sp_scenario_override(import.scenario, overrides[i], err);
     }
     if (status == SP_OK) {
+        settle_workload(&import); // lengths and context may be stated by an override
         tell_assumed(&import);
     }
     return end(&import, status, scenario, unread, notes);

@@ -7,6 +7,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/writer.h"
+#include "sim/model/model.h"
 #include "sim/model/stack.h"
 
 enum { MEGATRON, BRIDGE, NEMO };
@@ -611,31 +612,71 @@ static void read_latents(framework_import *import)
     }
 }
 
+// Entries of a tokenizer that is known by its name: of a built-in model, whose name is that of a
+// folder on the way to it, too, or of a type that has one vocabulary (Megatron-LM,
+// training/tokenizer: GPT-2's merges and Llama 2's SentencePiece model). 0: not known.
+static json_int_t entries_of_tokenizer(const char *name)
+{
+    static const struct {
+        const char *type;
+        json_int_t entries;
+    } types[] = {{"GPT2BPETokenizer", 50257}, {"Llama2Tokenizer", 32000}};
+    char path[256];
+    char *rest = NULL;
+    sp_model model;
+    const char *built_in = sp_model_builtin_meant(name);
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (strcmp(name, types[i].type) == 0) {
+            return types[i].entries;
+        }
+    }
+    snprintf(path, sizeof path, "%s", name);
+    for (char *part = strtok_r(path, "/", &rest); part != NULL && built_in == NULL;
+         part = strtok_r(NULL, "/", &rest)) {
+        built_in = sp_model_builtin_meant(part);
+    }
+    return built_in != NULL && sp_model_builtin(built_in, &model, NULL) == SP_OK ? model.vocab : 0;
+}
+
+// The vocabulary of the tokenizer that a file names, which is told; 0: it is not known.
+static json_int_t vocabulary_by_name(framework_import *import)
+{
+    static const char *const names[] = {"tokenizer-model tokenizer-name-or-path "
+                                        "tokenizer.tokenizer_model model.tokenizer.model",
+                                        "tokenizer-type tokenizer.tokenizer_type "
+                                        "model.tokenizer.type"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *name = framework_take_text(import, names[i]);
+        json_int_t entries = name != NULL ? entries_of_tokenizer(name) : 0;
+        if (entries > 0) {
+            framework_note(import,
+                           "%s: the vocabulary is taken by the tokenizer's name, %s: %lld entries "
+                           "before padding (--set model.vocab=N)",
+                           import->source, name, (long long)entries);
+            return entries;
+        }
+    }
+    return 0;
+}
+
 static void read_vocabulary(framework_import *import)
 {
-    if (import->of->dialect == NEMO) {
-        take_int(import, "make-vocab-size-divisible-by", 128);
-        return;
-    }
     json_int_t padded =
         import->of->dialect == MEGATRON ? framework_take_int(import, "padded-vocab-size", 1, 0) : 0;
-    json_int_t plain = take_int(import, "vocab-size", 0);
+    json_int_t plain = import->of->dialect == NEMO ? 0 : take_int(import, "vocab-size", 0);
     json_int_t multiple =
         framework_product(take_int(import, "make-vocab-size-divisible-by", 128),
                           framework_get_int(import->scenario, "parallel.tp", 1), 1);
     if (import->of->dialect == BRIDGE) {
         padded = plain;
     }
+    bool lacks = padded == 0 && plain == 0 && json_object_get(import->stated, "model.layers");
+    plain = lacks ? vocabulary_by_name(import) : plain;
     if (padded > 0) {
         framework_put(import, "model.vocab", json_integer(padded));
     } else if (plain > 0 && multiple > 0 && plain < 1 << 30) {
         framework_put(import, "model.vocab",
                       json_integer((plain + multiple - 1) / multiple * multiple));
-    } else if (json_object_get(import->stated, "model.layers") != NULL) {
-        framework_note(import,
-                       "%s: the vocabulary is the tokenizer's, which is not read: state it "
-                       "(--set model.vocab=N)",
-                       import->source);
     }
 }
 

@@ -849,6 +849,7 @@ sp_status sp_published_file(const sp_published *published, const char *name,
     const char *noun = published->kind->noun;
     char list[SP_ERROR_TEXT] = "";
     size_t bytes = published->kind->brief ? sizeof list : sizeof list / 2;
+    int more = 0;
     for (int i = 0; i < published->count; i++) {
         names[i] = published->names[i];
         if (strcmp(names[i], name) == 0) {
@@ -857,7 +858,15 @@ sp_status sp_published_file(const sp_published *published, const char *name,
                        ? SP_OK
                        : sp_error_set(err, SP_ERR_IO, "%s: the path is too long", name);
         }
-        sp_append(list, bytes, "%s%s", i > 0 ? ", " : "", names[i]);
+        // Names that have no room are not cut.
+        bool fits = strlen(list) + strlen(names[i]) + sizeof ", , ..." <= bytes;
+        more += !fits;
+        if (fits && more == 0) {
+            sp_append(list, bytes, "%s%s", i > 0 ? ", " : "", names[i]);
+        }
+    }
+    if (more > 0) {
+        sp_append(list, bytes, ", ...");
     }
     const char *near = sp_nearest_name(name, names, published->count);
     bool lists = near == NULL || !published->kind->brief;

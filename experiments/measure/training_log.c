@@ -739,9 +739,10 @@ static sp_status finish(reader *r, int skip, sp_error *err)
     sp_free(values);
     return log->steps > 0 && log->kept == 0
                ? sp_error_set(err, SP_ERR_CONTENT,
-                              "%s: %zu logged steps, of which the first %zu are left out: none is "
+                              "%s: %zu logged step%s, of which the first %zu %s left out: none is "
                               "left",
-                              log->files[0].path, log->steps, log->warm_up)
+                              log->files[0].path, log->steps, sp_plural((int64_t)log->steps),
+                              log->warm_up, log->warm_up == 1 ? "is" : "are")
                : SP_OK;
 }
 

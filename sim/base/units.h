@@ -45,6 +45,12 @@ static inline int64_t sp_larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+// Behind a noun of so many: "1 step", "2 steps".
+static inline const char *sp_plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 // ceil(a / b) for a >= 0, b > 0.
 static inline int64_t sp_ceil_div(int64_t a, int64_t b)
 {

@@ -222,10 +222,11 @@ int sp_profile_lines(const sp_profile *profile, const sp_cluster *cluster, const
     bool is_usual = sp_cluster_builtin(cluster->name, &named, NULL) == SP_OK &&
                     strcmp(named.profile, profile->name) == 0;
     if (profile->gpu[0] != '\0' && !sp_gpu_is_described(profile->gpu, cluster->gpu) && !is_usual) {
+        bool none = strncmp(profile->gpu, "none", strlen("none")) == 0;
         snprintf(lines[count++], SP_PROFILE_LINE,
-                 "profile %s describes the %s, the cluster's GPUs are %s: utilisation is against "
+                 "profile %s describes %s%s, the cluster's GPUs are %s: utilisation is against "
                  "the latter's peak",
-                 profile->name, profile->gpu, cluster->gpu);
+                 profile->name, none ? "no GPU" : "the ", none ? "" : profile->gpu, cluster->gpu);
     }
     if (profile->peak_flops_per_s <= 0.0 || profile->hbm_bytes_per_s <= 0.0) {
         snprintf(lines[count++], SP_PROFILE_LINE,

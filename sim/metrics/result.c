@@ -527,6 +527,9 @@ double sp_result_fit_probability(const sp_result *result)
     };
     enum { COUNT = sizeof logged / sizeof logged[0] };
     double share = sp_result_memory_share(result);
+    // What PyTorch would reserve beyond the limit are blocks that it then frees: that fills the
+    // limit. Logged steps that needed more, none of which ran, had no room for their tensors.
+    share = share > 1.0 && !sp_result_is_oom(result) ? 1.0 : share;
     if (!(share > logged[0].share)) {
         return isnan(share) ? share : logged[0].probability[result->memory_log];
     }

@@ -285,7 +285,7 @@ bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes);
 SP_API double sp_result_memory_share(const sp_result *result);
 // The probability that the step does not run out of memory, by that share: of logged steps that ran
 // and that failed, every source with the same weight, of Megatron's stacks by its own logs
-// (experiments/evidence.sh). NAN: not known.
+// (experiments/evidence.sh). A step that fits, if tightly, fills the limit at most. NAN: not known.
 SP_API double sp_result_fit_probability(const sp_result *result);
 // Up to three quarters of the memory so many of all logged steps ran: a probability from here on
 // tells nothing of the memory.

@@ -342,7 +342,7 @@ static const sp_setting model_rows[] = {
     {.key = "model.vocab", SP_INT(1, SP_I_MAX_VOCAB), SP_FIELD(sp_model, vocab), .required = true,
      .usual = 1, .fallback = "none, it must be given",
      .text = "Entries of the vocabulary. It is taken as given and never padded.",
-     .aliases = "vocab_size padded_vocab_size"},
+     .aliases = "vocab_size padded_vocab_size vocabulary vocabulary_size"},
     {.key = "model.activation", SP_ONE_OF(sp_activation_names), SP_FIELD(sp_model, activation),
      .text = "Activation function of the MLP; swiglu and geglu have a third projection.",
      .aliases = "hidden_act activation_function"},

@@ -7,6 +7,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/data_folder.h"
 #include "sim/base/files.h"
+#include "sim/base/units.h"
 #include "sim/cost/cost_model.h"
 #include "sim/scenario/scenario_private.h"
 
@@ -50,8 +51,9 @@ static sp_status check_default_dp(const sp_i_scenario_reader *reader, const json
         return SP_OK;
     }
     return sp_error_in(reader->err, SP_ERR_CONTENT, scenario->source, "nodes",
-                       "no parallel.dp fills the %lld GPUs of %d nodes: tp*cp*pp is %lld",
-                       (long long)gpus, scenario->cluster.nodes, (long long)replica);
+                       "no parallel.dp fills the %lld GPU%s of %d node%s: tp*cp*pp is %lld",
+                       (long long)gpus, sp_plural(gpus), scenario->cluster.nodes,
+                       sp_plural(scenario->cluster.nodes), (long long)replica);
 }
 
 static sp_status read_document(sp_i_scenario_reader *reader, const json_t *root)
@@ -544,8 +546,40 @@ json_t *sp_setting_as_read(const char *path, const json_t *value)
     return object;
 }
 
+// The name of a model of which `path` ("model.layers") is changed: "llama-7b with model.layers
+// changed", behind other changes "llama-7b with model.layers, hidden changed" where that is short
+// enough.
+static void name_changed(const char *name, const char *path, char changed[SP_MODEL_NAME])
+{
+    static const char with[] = " with ";
+    static const char end[] = " changed";
+    char key[SP_JSON_PATH];
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(path + strlen("model."), ".="),
+             path + strlen("model."));
+    size_t bytes = strlen(key);
+    size_t length = strlen(name);
+    size_t ends = sizeof end - 1;
+    const char *before =
+        length > ends && strcmp(name + length - ends, end) == 0 ? strstr(name, with) : NULL;
+    if (before == NULL) {
+        int whole = (int)strcspn(path, "=");
+        int most = SP_MODEL_NAME - whole - (int)(sizeof with + sizeof end);
+        snprintf(changed, SP_MODEL_NAME, "%.*s%s%.*s%s", most > 0 ? most : 0, name, with, whole,
+                 path, end);
+        return;
+    }
+    char all[SP_MODEL_NAME + SP_JSON_PATH + SP_MODEL_NAME];
+    snprintf(all, sizeof all, "%.*s, %s%s", (int)(length - ends), name, key, end);
+    const char *told = strstr(before, key);
+    for (; told != NULL && (strchr(" .", told[-1]) == NULL || strchr(" ,", told[bytes]) == NULL);) {
+        told = strstr(told + 1, key);
+    }
+    bool is_told = told != NULL;
+    snprintf(changed, SP_MODEL_NAME, "%s", is_told || strlen(all) >= SP_MODEL_NAME ? name : all);
+}
+
 // Models have no object form that takes its numbers from a name: all of them are written out.
-static sp_status model_object(const char *name, json_t **object, sp_error *err)
+static sp_status model_object(const char *name, const char *path, json_t **object, sp_error *err)
 {
     sp_model model = {0};
     bool known = false;
@@ -558,7 +592,7 @@ static sp_status model_object(const char *name, json_t **object, sp_error *err)
     }
     // Its numbers are about to differ from those that the name stands for.
     char changed[SP_MODEL_NAME];
-    snprintf(changed, sizeof changed, "%.*s, changed", SP_MODEL_NAME - 16, model.name);
+    name_changed(model.name, path, changed);
     *object = sp_model_to_json(&model);
     sp_json_put(*object, "name", json_string(changed));
     return SP_OK;
@@ -575,13 +609,14 @@ static const char *default_cluster(const json_t *root, sp_cluster *cluster)
 }
 
 // *object takes the place of `section`; NULL: it stays as it is.
-static sp_status object_for(const json_t *root, const char *section, json_t **object, sp_error *err)
+static sp_status object_for(const json_t *root, const char *section, const char *path,
+                            json_t **object, sp_error *err)
 {
     sp_cluster cluster;
     const json_t *stated = json_object_get(root, section);
     const char *name = json_string_value(stated);
     if (name != NULL && strcmp(section, "model") == 0) {
-        return model_object(name, object, err);
+        return model_object(name, path, object, err);
     }
     if (strcmp(section, "cluster") == 0 && name != NULL &&
         sp_cluster_builtin(name, &cluster, NULL) != SP_OK && sp_is_file(name)) {
@@ -618,16 +653,30 @@ bool sp_scenario_in_name(const char *path)
     return named_section(path) != NULL;
 }
 
+// One more change of a model that was opened before.
+static void note_change(json_t *model, const char *path)
+{
+    char changed[SP_MODEL_NAME];
+    const char *name = json_string_value(json_object_get(model, "name"));
+    const char *with = name != NULL ? strstr(name, " with ") : NULL;
+    if (with != NULL && strlen(name) < SP_MODEL_NAME && strstr(with, " changed") != NULL) {
+        name_changed(name, path, changed);
+        sp_json_put(model, "name", json_string(changed));
+    }
+}
+
 sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
 {
     const char *section = json_is_object(root) ? named_section(path) : NULL;
     json_t *object = NULL;
     sp_status status = sp_scenario_place(root, NULL, err);
     if (status == SP_OK && section != NULL) {
-        status = object_for(root, section, &object, err);
+        status = object_for(root, section, path, &object, err);
     }
     if (status == SP_OK && object != NULL) {
         sp_json_put(root, section, object);
+    } else if (status == SP_OK && section != NULL && strcmp(section, "model") == 0) {
+        note_change(json_object_get(root, section), path);
     }
     return status;
 }

@@ -98,6 +98,13 @@ static double usual_recompute(const void *owner)
                                                                             : SP_RECOMPUTE_NONE;
 }
 
+static double usual_pad_to(const void *owner)
+{
+    return sp_stack_abilities_of(&((const sp_scenario *)owner)->memory.stack).pads_batches
+               ? SP_PAD_LONGEST
+               : SP_PAD_CONTEXT;
+}
+
 static double splits_by_tokens(const void *owner)
 {
     const sp_scenario *scenario = owner;
@@ -794,6 +801,8 @@ static const sp_setting strategy_rows[] = {
      .text = "How samples become packs; `slimpack help strategies` says a line of each.",
      .aliases = "packing packing_strategy"},
     {.key = "strategy.pad_to", SP_ONE_OF(pad_to_names), SP_FIELD(sp_scenario, strategy.pad_to),
+     .derive = usual_pad_to,
+     .fallback = "\"context\", with the stacks of Hugging Face's Trainer \"longest\"",
      .text = "Padded: rows are as long as the context, or as their micro-batch's longest sample."},
     {.key = "strategy.cp_sharding", SP_ONE_OF(sp_cp_sharding_names),
      SP_FIELD(sp_scenario, layout.cp_sharding), .if_changed = true,
@@ -1127,6 +1136,9 @@ static json_t *derived_default(const defaults *d, const sp_setting *setting)
     }
     if (strcmp(key, "memory.recompute") == 0) {
         return json_string(sp_recompute_names[(int)setting->derive(scenario)]);
+    }
+    if (strcmp(key, "strategy.pad_to") == 0) {
+        return json_string(pad_to_names[(int)setting->derive(scenario)]);
     }
     if (strcmp(key, "memory.reserve_gib") == 0 || strcmp(key, "parallel.zero") == 0) {
         return json_real(setting->derive(scenario));

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/plan/depends.h"
 #include "sim/schedule/schedule_family.h"
 
@@ -95,7 +96,7 @@ static sp_status check_fit(const sp_schedule_spec *spec, const char *source, con
     if (traits.chunks != 0 && layout->chunks != traits.chunks) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "schedule.kind",
                            "\"%s\" runs %d chunk%s per rank, parallel.chunks_per_rank is %d", name,
-                           traits.chunks, traits.chunks == 1 ? "" : "s", layout->chunks);
+                           traits.chunks, sp_plural((int64_t)traits.chunks), layout->chunks);
     }
     sp_placement placement = sp_schedule_placement(spec->kind, layout->chunks);
     if (layout->placement != placement) {

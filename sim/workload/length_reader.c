@@ -1,6 +1,7 @@
 // A list of lengths, and the input that the readers of all formats share: lines, numbers, columns.
 #include "sim/workload/length_reader.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -200,9 +201,25 @@ uint64_t sp_i_little_endian(const char *bytes, size_t n)
     return value;
 }
 
+// Is it quoted, with two words? Numbers with a unit, dates or a header are something else.
+static bool is_prose(const char *found)
+{
+    const char *blank = strchr(found, ' ');
+    return found[0] == '"' && isalpha((unsigned char)found[1]) && blank != NULL &&
+           isalpha((unsigned char)blank[1]);
+}
+
 sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
 {
-    const char *format = "expected a length from 1 to %d, got %s";
+    // The command reads a line of JSON each; its quotes are those of a shell.
+    static const char prose[] =
+        "expected a length from 1 to %d, got %s: text has as many tokens as its tokenizer makes of "
+        "it, which is not read (nor are characters or bytes counted): write them once, such as by "
+        "'python3 -c \"import json, sys, transformers as t; "
+        "k = t.AutoTokenizer.from_pretrained(sys.argv[1]); "
+        "[print(len(k(json.loads(l)[sys.argv[2]]).input_ids)) for l in sys.stdin]\" MODEL KEY "
+        "<FILE.jsonl >lengths.txt'";
+    const char *format = is_prose(found) ? prose : "expected a length from 1 to %d, got %s";
     sp_status status = where == NULL
                            ? sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line,
                                          0, format, (int)SP_MAX_LENGTH_TOKENS, found)

@@ -288,8 +288,9 @@ void sp_warn_of_batches(const sp_batches *batches, sp_warnings *warnings)
                         (long long)batches->split);
     }
     if (batches->left_samples > 0) {
-        sp_warnings_add(warnings, "samples in no batch, or not to their end: %lld (%lld tokens)",
-                        (long long)batches->left_samples, (long long)batches->left_tokens);
+        sp_warnings_add(warnings, "samples in no batch, or not to their end: %lld (%lld token%s)",
+                        (long long)batches->left_samples, (long long)batches->left_tokens,
+                        sp_plural(batches->left_tokens));
     }
     if (batches->wrapped) {
         sp_warnings_add(warnings,
@@ -301,8 +302,9 @@ static void warn_of_delayed(sp_i_evaluation *ev, sp_status status)
 {
     if (status == SP_OK && ev->carried.count > 0) {
         sp_warnings_add(&ev->steps.result->warnings,
-                        "samples still delayed after the last batch: %zu (%lld tokens)",
-                        ev->carried.count, (long long)ev->carried.total_tokens);
+                        "samples still delayed after the last batch: %zu (%lld token%s)",
+                        ev->carried.count, (long long)ev->carried.total_tokens,
+                        sp_plural(ev->carried.total_tokens));
     }
 }
 
@@ -805,8 +807,8 @@ static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing)
     sp_free(begun);
     if (idle > 0) {
         sp_warnings_add(&ev->steps.result->warnings,
-                        "%lld micro-batches leave %d of %d data-parallel ranks idle", made, idle,
-                        dp);
+                        "%lld micro-batch%s %d of %d data-parallel ranks idle", made,
+                        made == 1 ? " leaves" : "es leave", idle, dp);
     }
 }
 

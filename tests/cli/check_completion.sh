@@ -52,7 +52,7 @@ expect "flash" slimpack simulate some.json --set memory.attention = f
 
 # Every strategy of the list is in the help of compare and completes as the last of several. The
 # list is read where the program refuses a strategy that is none.
-known=$("$program" compare some.json --strategies zzzzzzzzzzzzzzzz 2>&1 |
+known=$("$program" compare some.json --wide --strategies zzzzzzzzzzzzzzzz 2>&1 |
     sed -n 's/.*(known: \(.*\)).*/\1/p' | tr -d ,)
 [ -n "$known" ] || { echo "no list of strategies"; failed=1; }
 for strategy in $known; do

@@ -117,7 +117,7 @@ for command in "run large.plan" "validate large.json"; do
     # shellcheck disable=SC2086
     fails 4 "backend 'host': all 2560 ranks of the plan with a model of 80 layers need at least " $command --backend host
 done
-"$program" run large.plan --backend host 2>&1 >/dev/null |
+"$program" run large.plan --backend host --wide 2>&1 >/dev/null |
     grep -qE ' at least [0-9]{5}\.[0-9]{2} GiB on this machine, [0-9]+\.[0-9]{2} are free; execute a small model \(experiments/host_small\.json is one\), fewer layers \(model\.layers\) or fewer ranks \(parallel\.dp\)$' ||
     complain "the refusal does not say how much is needed and what to do"
 

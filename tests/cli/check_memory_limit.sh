@@ -43,7 +43,7 @@ fi
 # Nor does a product wait for ever for memory that other threads have taken, whatever the limit.
 if limited 200000 run --help >/dev/null; then
     for kib in 300000 400000 500000 600000; do
-        limited $kib validate "$source/experiments/host_small.json" --backend host --quiet >told
+        limited $kib validate "$source/experiments/host_small.json" --backend host --quiet --wide >told
         case $? in
         0 | 1) ;;
         4) expect "lines of the host backend in $kib KiB" 1 "$(wc -l <told)" ;;

@@ -49,7 +49,7 @@ for rank in 0 1; do
     process $rank wrong run "$work/plan.json" --backend of_two --option no=thing
 done
 expect "error of the first" "error: " "$(cut -c 1-7 "$work/wrong.0.errors")"
-expect "error of the other" "process 1: $(cat "$work/wrong.0.errors")" "$(cat "$work/wrong.1.errors")"
+expect "error of the other" "process 1: $(tr -s '\n ' ' ' <"$work/wrong.0.errors")" "$(tr -s '\n ' ' ' <"$work/wrong.1.errors")"
 
 cat >"$work/set.json" <<'S2'
 {"schema": "slimpack/validation-set/1",

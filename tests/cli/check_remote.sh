@@ -96,11 +96,11 @@ sed 's/"backend":"host"/"backend":"remote"/' "$work/results/01-1f1b-packed.resul
     >"$work/late/01-1f1b-packed.result.json"
 validate --backend host --executed "$work/late" 2>"$work/errors" >/dev/null
 expect "status of another backend's result" 3 "$?"
-grep -q 'request.backend: expected "host", got "remote"' "$work/errors" || complain "no word of the backend"
+tr -s '\n ' ' ' <"$work/errors" | grep -q 'request.backend: expected "host", got "remote"' || complain "no word of the backend"
 echo '{"schema": "slimpack/plan/1"}' >"$work/virtual/02-slimpack.json"
 execute "$work/virtual" >/dev/null 2>"$work/errors"
 expect "those behind a broken plan" 2 "$(count_executed "$work/virtual")"
-grep -q '^error: .*expected a plan' "$work/errors" || complain "no word of the broken plan"
+tr -s '\n ' ' ' <"$work/errors" | grep -q 'error: .*expected a plan' || complain "no word of the broken plan"
 # A result of another model is no result of this one.
 sed 's/"hidden": 16/"hidden": 48/' "$work/set.json" >"$work/wider.json"
 "$program" validate "$work/wider.json" --backend host --executed "$work/results" 2>"$work/errors" >/dev/null

@@ -41,7 +41,7 @@ expect "a trace without its end" "error: cut.json.gz: not a whole gzip file" "$(
 expect "a trace that is damaged" "error: cut.json.gz: not a whole gzip file" "$("$program" report cut.json.gz -o cut.html 2>&1)"
 [ -e cut.html ] && complain "a page of a trace that is cut short"
 expect "a name that was protocol buffers" "error: --trace: 'trace.pftrace': a trace is JSON, which Perfetto opens as well: \
-'trace.json.gz' is written compressed" "$("$program" simulate scenario.json --trace trace.pftrace 2>&1)"
+'trace.json.gz' is written compressed" "$("$program" simulate scenario.json --wide --trace trace.pftrace 2>&1)"
 [ -e trace.pftrace ] && complain "trace.pftrace is written"
 
 # Nothing is fetched: the one address is the name of SVG's elements, which is not.
@@ -140,22 +140,22 @@ compares_values || bound="--slider-points 100"
 expect "a bound of positions" "warning: $(($(sed -n 's/.*"positions": \([0-9]*\).*/\1/p' told.json) - 40)) positions of the sliders have no answer: --slider-points \
 and --slider-seconds bound how many are evaluated" \
     "$("$program" report slid_result.json --sliders slid.json --slider-points 40 -o few.html 2>&1 >/dev/null)"
-"$program" report slid_result.json --sliders slid.json --set parallel.tp=2 --set parallel.dp=4 -o other.html 2>message.txt &&
+"$program" report slid_result.json --sliders slid.json --set parallel.tp=2 --set parallel.dp=4 --wide -o other.html 2>message.txt &&
     complain "sliders of another step are taken"
 grep -q '^error: slid.json: its step takes .*the sliders would begin at another step' message.txt || complain "sliders of another step: $(cat message.txt)"
-"$program" report slid_result.json --sliders slid.json --set parallel.pp=16 --set parallel.dp=1 --set nodes=8 --slider-points 1 -o other.html 2>message.txt &&
+"$program" report slid_result.json --sliders slid.json --set parallel.pp=16 --set parallel.dp=1 --set nodes=8 --slider-points 1 --wide -o other.html 2>message.txt &&
     complain "sliders of a step that cannot run are taken"
 grep -q "^error: slid.json: .*pp: 40 layers cannot be split\|^error: slid.json: its step cannot run" message.txt || complain "sliders of no step: $(cat message.txt)"
 "$program" report slid_result.json --sliders - --slider-points 1 -o piped.html --quiet <slid.json >/dev/null || complain "sliders of standard input"
 grep -q '"words":"SCENARIO"' piped.html || complain "standard input is named as a file"
 expect "sliders of another model" "error: slid.json: its model is llama-13b, that of rows.json is custom: the sliders would be of another step" \
-    "$("$program" report rows.json --sliders slid.json --slider-points 1 -o other.html 2>&1)"
+    "$("$program" report rows.json --sliders slid.json --slider-points 1 --wide -o other.html 2>&1)"
 "$program" report slid_result.json --set parallel.tp=2 -o other.html 2>message.txt
 [ $? = 2 ] || complain "--set without sliders"
 printf '{"uniform_costs": {"f_ms": 1, "b_ms": 1}, "parallel": {"pp": 2}, "schedule": {"kind": "1f1b", "microbatches": 4}}' >uniform.json
 "$program" simulate uniform.json --quiet --json >uniform_result.json
 expect "sliders without a cluster" "error: uniform.json: uniform_costs: sliders need a model on a cluster, which stated costs are not" \
-    "$("$program" report uniform_result.json --sliders uniform.json -o other.html 2>&1)"
+    "$("$program" report uniform_result.json --sliders uniform.json --wide -o other.html 2>&1)"
 
 # The commands that a page names are commands: a scenario of a name that a shell takes apart is one word.
 mkdir commands

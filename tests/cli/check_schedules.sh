@@ -79,4 +79,28 @@ for case in uniform:2 model:2 odd:1 alone:1; do
         failed=1
     fi
 done
+
+# The figure of compare has a bar for each row, as long as its step, and marks the fastest; a schedule that
+# cannot be run has none. 28 layers make no eight equal stages of interleaving with two chunks.
+"$program" compare odd.json --schedules 1f1b,zb-h1,zb-v --json --quiet >rows.json 2>messages
+"$program" compare odd.json --schedules 1f1b,zb-h1,zb-v --quiet --plot rows.dat >/dev/null 2>messages
+awk -F '[ ",:]+' '
+    FNR == 1 { file++ }
+    file == 1 && $2 == "schedule" && !($3 in ms) { name = $3 }
+    file == 1 && $2 == "iteration_ms" && name != "" && !(name in ms) { ms[name] = $3 }
+    file == 2 && /^[0-9]/ {
+        drawn++
+        if ($4 == "fastest") marked = $2
+        if (ms[$2] == "null" ? $3 != "NaN" : ($3 - ms[$2]) ^ 2 > 1e-12 * ms[$2] ^ 2) print $2 ": drawn as " $3 ", computed " ms[$2]
+        if (ms[$2] != "null" && (least == "" || ms[$2] + 0 < ms[least] + 0)) least = $2
+    }
+    END { if (drawn != 3) print drawn " rows of 3"; if (marked == "" || marked != least) print "marked " marked ", the fastest is " least }
+' rows.json rows.dat >faults
+[ ! -s faults ] || { cat faults; failed=1; }
+if command -v gnuplot >/dev/null; then
+    "$program" compare odd.json --schedules 1f1b,zb-h1,zb-v --quiet --plot rows.svg >/dev/null 2>messages
+    for text in 1f1b zb-h1 zb-v "fastest that fits"; do
+        grep -q ">$text<" rows.svg || { echo "rows.svg: no '$text'"; failed=1; }
+    done
+fi
 exit $failed

@@ -100,7 +100,7 @@ refused_shard() { # TEXT OPTIONS VARIABLE...
     local text=$1 options=$2
     shift 2
     # shellcheck disable=SC2086
-    message=$(env "$@" "$program" sweep s.json -o refused.jsonl $options 2>&1)
+    message=$(env "$@" "$program" sweep s.json -o refused.jsonl --wide $options 2>&1)
     expect "status where $*" 2 "$?"
     case $message in
     "error: $text"*) ;;
@@ -212,13 +212,13 @@ expect "a large grid" "1,000,000,000,000 combinations, 995,500,000,000 points" \
 timeout 10 "$program" sweep many.json -o many.jsonl --quiet --sample 50 >/dev/null || complain "sampling fails"
 expect "lines of a sample" 50 "$(lines_in many.jsonl)"
 # The file of a sample is not taken for that of another one, nor the sweep for another.
-message=$("$program" sweep many.json -o many.jsonl --resume --sample 60 2>&1)
+message=$("$program" sweep many.json -o many.jsonl --resume --sample 60 --wide 2>&1)
 expect "status of another sample" 3 "$?"
 case $message in
 "error: many.jsonl:"*": expected point "*": the file was written with other --sample, --search, --seed, --shard or "*) ;;
 *) complain "another sample: $message" ;;
 esac
-"$program" sweep many.json -o all.jsonl >/dev/null 2>messages
+"$program" sweep many.json -o all.jsonl --wide >/dev/null 2>messages
 expect "status of too many points" 4 "$?"
 grep -q "995500000000 points are more than the 100000000 that are evaluated; --sample N" messages ||
     complain "too many points: $(cat messages)"
@@ -227,11 +227,11 @@ expect "a figure without its unit in a condition" \
     "$("$program" sweep s.json -o f.jsonl --where "peak_memory < 2" 2>&1)"
 expect "no figure in a condition" \
     "error: --where: character 1: 'xylophone' is no figure, and set neither by the grid nor by the base" \
-    "$("$program" sweep s.json -o f.jsonl --where "xylophone < 2" 2>&1)"
+    "$("$program" sweep s.json -o f.jsonl --where "xylophone < 2" --wide 2>&1)"
 # What is no figure, or not two of them, is told with what it could be.
 expect "one figure for a front" "error: --pareto expects two figures with a comma, such as \
 iteration_ms,peak_memory_gib, got 'iteration_ms'" \
-    "$("$program" sweep s.json -o f.jsonl --pareto iteration_ms 2>&1)"
+    "$("$program" sweep s.json -o f.jsonl --pareto iteration_ms --wide 2>&1)"
 expect "a second figure that is unknown" \
     "error: 'peek_memory_gib' is not a figure of a sweep (did you mean 'peak_memory_gib'?)" \
     "$("$program" sweep s.json -o f.jsonl --pareto iteration_ms,peek_memory_gib 2>&1)"

@@ -102,7 +102,7 @@ refused() { # STATUS TEXT ARGUMENTS...
     shift 2
     "$program" "$@" >/dev/null 2>err.txt
     expect "exit of $*" "$status" $?
-    grep -qF -- "$text" err.txt || complain "$*: expected '$text', got '$(cat err.txt)'"
+    tr -s '\n ' ' ' <err.txt | grep -qF -- "$text" || complain "$*: expected '$text', got '$(cat err.txt)'"
 }
 head -c 4000 traces/rank0.json >cut.json
 refused 3 "cut.json:" validate s.json --trace cut.json

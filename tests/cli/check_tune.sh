@@ -132,7 +132,7 @@ fi
 asked --set memory.limit_gib=0.14 >nothing.txt 2>&1
 expect "exit where nothing fits" 1 "$?"
 lacks=$(sed -n 's/^error: none of .* points fits; the nearest lacks \([0-9.]*\) GiB: .*/\1/p' nothing.txt)
-enough=$(sed -n 's/^error: \([0-9]*\) GPUs are enough: .*/\1/p' nothing.txt)
+enough=$(sed -n 's/^error: \([0-9]*\) GPUs* [ai][rs]e* enough: .*/\1/p' nothing.txt)
 with() { # SIGN: with what is lacking and a little more, or less
     asked --set "memory.limit_gib=$(awk -v lacks="$lacks" -v sign="$1" 'BEGIN { print 0.14 + lacks + sign * 0.0006 }')" >/dev/null 2>&1
 }
@@ -264,7 +264,7 @@ stop_after() { # SECONDS ARGUMENT...
 stop_after 1 tune llama-3-8b --gpus 256 --context 32K --lengths wikipedia --exhaustive --set jitter.gpu_cv=0
 expect "status of a tune that is stopped" 130 "$?"
 grep -q '^stopped by a signal before all points were tried: the fastest so far$' stopped.txt ||
-    grep -q '^error: stopped by a signal before a point that fits was found; [0-9]* of [0-9]* points were not tried$' messages || complain "a tune that is stopped: $(head -n 2 stopped.txt messages)"
+    tr -s '\n ' ' ' <messages | grep -q 'error: stopped by a signal before a point that fits was found; [0-9]* of [0-9]* points were not tried' || complain "a tune that is stopped: $(head -n 2 stopped.txt messages)"
 cat >many.json <<'END'
 {"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 8, "pp": 2, "dp": 2},
  "workload": {"lengths": "wikipedia", "context": 65536, "samples_per_batch": 512, "batches": 64}}

@@ -204,7 +204,7 @@ TEST(all_figures)
         char path[SP_DATA_PATH];
         figure_spec spec;
         must_succeed(figure_file(&folder, folder.names[i], path, ERR));
-        must_succeed(figure_spec_read(path, &spec, ERR));
+        must_succeed(figure_spec_read(path, NULL, 0, &spec, ERR));
         assert_string_equal(spec.name, folder.names[i]);
         assert_true(json_array_size(spec.assumptions) > 0);
         figure_spec_fini(&spec);
@@ -212,4 +212,35 @@ TEST(all_figures)
     char path[SP_DATA_PATH];
     must_fail_with(figure_file(&folder, "zb_table", path, ERR), SP_ERR_USAGE,
                    "unknown figure 'zb_table' (did you mean 'zb_table5'?)");
+}
+
+// --set changes what all points have in common, which is told beside what is assumed; a key that
+// points set themselves and a figure without scenarios are refused.
+TEST(a_figure_with_other_settings)
+{
+    sp_published folder;
+    char path[SP_DATA_PATH];
+    figure_spec plain;
+    figure_spec other;
+    static const char *const fewer[] = {"workload.samples_per_batch=1024"};
+    static const char *const pad[] = {"strategy.pad_to=longest"};
+    must_succeed(sp_published_list(&figure_published, &folder, ERR));
+    must_succeed(figure_file(&folder, "slimpack", path, ERR));
+    must_succeed(figure_spec_read(path, NULL, 0, &plain, ERR));
+    must_succeed(figure_spec_read(path, fewer, 1, &other, ERR));
+    assert_int_equal(json_array_size(other.assumptions), json_array_size(plain.assumptions) + 1);
+    assert_int_equal(other.scenario_count, plain.scenario_count);
+    for (size_t i = 0; i < other.scenario_count; i++) {
+        const json_t *workload = json_object_get(other.scenarios[i], "workload");
+        assert_int_equal(json_integer_value(json_object_get(workload, "samples_per_batch")), 1024);
+    }
+    figure_spec_fini(&plain);
+    figure_spec_fini(&other);
+    must_succeed(figure_file(&folder, "zb_table5", path, ERR));
+    must_fail_with(figure_spec_read(path, fewer, 1, &other, ERR), SP_ERR_CONTENT,
+                   "zb_table5.json: --set has no scenario to change: the figure is a table of "
+                   "measurements");
+    must_succeed(figure_file(&folder, "chunkflow_bubbles", path, ERR));
+    assert_int_equal(figure_spec_read(path, pad, 1, &other, ERR), SP_ERR_CONTENT);
+    assert_non_null(strstr(ERR->message[0], "--set strategy.pad_to changes nothing: the points"));
 }

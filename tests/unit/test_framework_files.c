@@ -689,6 +689,24 @@ TEST(numbers_of_no_job)
                 "-1, got 2.5");
 }
 
+// Megatron-LM pads a tokenizer's entries to a multiple of make-vocab-size-divisible-by, 128, times
+// tp (training/tokenizer). GPT-2 has 50257 of them, Llama 2 32000 (its config.json), and a name
+// that is not known states nothing.
+TEST(tokenizers_that_are_known_by_name_state_the_vocabulary)
+{
+#define LAUNCHED "torchrun p.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --bf16 "
+    check("a.sh", LAUNCHED "--tokenizer-type GPT2BPETokenizer", "{\"model.vocab\": 50304}", "");
+    check("a.sh", LAUNCHED "--tokenizer-type GPT2BPETokenizer --tensor-model-parallel-size 2",
+          "{\"model.vocab\": 50432}", "");
+    check("a.sh", LAUNCHED "--tokenizer-model /models/Llama-2-7B/tokenizer.model",
+          "{\"model.vocab\": 32000}", "");
+    check("a.sh", LAUNCHED "--tokenizer-type Llama2Tokenizer --tokenizer-model /m/t.model",
+          "{\"model.vocab\": 32000}", "");
+    check("a.sh", LAUNCHED "--tokenizer-type GPT2BPETokenizer --vocab-size 1024",
+          "{\"model.vocab\": 1024}", "");
+    check("a.sh", LAUNCHED "--tokenizer-model /m/t.model", "{\"model.vocab\": null}", "");
+}
+
 // A text that grows by itself ends.
 TEST(bounds_what_files_make)
 {

@@ -101,8 +101,8 @@ TEST(overrides_inside_a_name)
                           "'cp_overlap': 'blocking'}}");
     // LLaMA 13B's numbers (arXiv 2302.13971, table 2) with half of its layers.
     same_when_written_out("{'model': 'llama-13b'}", "model.layers=20",
-                          "{'model': {'name': 'llama-13b, changed', 'layers': 20, 'hidden': 5120, "
-                          "'ffn': 13824, 'heads': 40, 'vocab': 32000}}");
+                          "{'model': {'name': 'llama-13b with model.layers changed', 'layers': 20, "
+                          "'hidden': 5120, 'ffn': 13824, 'heads': 40, 'vocab': 32000}}");
 }
 
 // layers_per_chunk is resolved as chunks_per_rank, and names as the objects that they stand for.

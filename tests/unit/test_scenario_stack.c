@@ -629,6 +629,34 @@ TEST(trl_recomputes_layers_by_default)
     }
 }
 
+// DataCollatorWithPadding pads a micro-batch to its longest sample; other stacks have rows of one
+// length, and what is stated goes before. The resolved document says which.
+TEST(trainers_pad_to_the_longest_by_default)
+{
+    static const struct {
+        const char *stack, *stated;
+        sp_pad_to expected;
+    } cases[] = {
+        {"trl-2025", "", SP_PAD_LONGEST},
+        {"hf-trainer", "", SP_PAD_LONGEST},
+        {"trl-2025", ", 'pad_to': 'context'", SP_PAD_CONTEXT},
+        {"megatron-core-2025", "", SP_PAD_CONTEXT},
+        {"megatron-core-2025", ", 'pad_to': 'longest'", SP_PAD_LONGEST},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
+                            "'stack': '%s', 'strategy': {'kind': 'padded'%s}}",
+                            cases[i].stack, cases[i].stated),
+                  &s);
+        assert_int_equal(s.strategy.pad_to, cases[i].expected);
+        json_t *strategy = json_object_get(s.resolved, "strategy");
+        assert_string_equal(json_string_value(json_object_get(strategy, "pad_to")),
+                            cases[i].expected == SP_PAD_LONGEST ? "longest" : "context");
+        sp_scenario_fini(&s);
+    }
+}
+
 // Its SFTTrainer is Hugging Face's Trainer.
 TEST(trl_is_hf_trainer)
 {
