@@ -10,6 +10,8 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/units.h"
+#include "solver/step/step.h"
 #include "solver/strategy.h"
 
 // The question, and what was found.
@@ -247,7 +249,8 @@ static void tell_of_stack(const shortage_of_memory *shortage, sp_error *err)
 static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err)
 {
     char layout[CLI_TUNE_POINT];
-    char gib[CLI_TUNE_VALUE];
+    char need[SP_WARNING_TEXT];
+    const int64_t limit_bytes = shortage->scenario->memory_limit_bytes;
     const sweep_layouts *all = shortage->layouts;
     const sweep_layout *nearest = all->nearest;
     if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
@@ -256,11 +259,12 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
         tell_of_stack(shortage, err);
         return SP_ERR_INFEASIBLE;
     }
-    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest lacks %s: %s",
-                 (long long)all->count,
-                 cli_tune_gib(-nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
+    const double lacks_gib = -nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB];
+    sp_oom_need_text(limit_bytes + (int64_t)(lacks_gib * SP_GIB), limit_bytes, "a GPU", need);
+    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld points fits; the nearest needs %s: %s",
+                 (long long)all->count, need,
                  cli_tune_point(shortage->options, all, nearest, layout));
-    sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
+    sp_error_set(err, SP_ERR_INFEASIBLE, "there, %s", all->reason);
     tell_of_stack(shortage, err);
     find_gpus(shortage, err);
     if (sp_model_most_experts(&shortage->scenario->model) > 0 &&

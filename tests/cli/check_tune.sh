@@ -131,7 +131,7 @@ fi
 # Where nothing fits: what the nearest lacks makes it fit, and less does not; the GPUs are enough, and half as many not.
 asked --set memory.limit_gib=0.14 >nothing.txt 2>&1
 expect "exit where nothing fits" 1 "$?"
-lacks=$(sed -n 's/^error: none of .* points fits; the nearest lacks \([0-9.]*\) GiB: .*/\1/p' nothing.txt)
+lacks=$(sed -n 's/^error: none of .* points fits; the nearest needs [0-9.]* GiB on a GPU, \([0-9.]*\) more than the limit of 0.1400: .*/\1/p' nothing.txt)
 enough=$(sed -n 's/^error: \([0-9]*\) GPUs are enough: .*/\1/p' nothing.txt)
 with() { # SIGN: with what is lacking and a little more, or less
     asked --set "memory.limit_gib=$(awk -v lacks="$lacks" -v sign="$1" 'BEGIN { print 0.14 + lacks + sign * 0.0006 }')" >/dev/null 2>&1
