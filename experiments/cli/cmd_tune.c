@@ -591,6 +591,12 @@ static bool differ(double a, double b)
     return fabs(a - b) > 0.01 * b;
 }
 
+static const char *precision_of(const sp_scenario *scenario)
+{
+    const char *name = json_string_value(json_object_get(scenario->resolved, "precision"));
+    return name != NULL ? name : "bf16";
+}
+
 // The file's layout trains what the answer trains, for only steps of the same work can be compared.
 // Adds what of the file's own work is another.
 static void add_other_work(const tuning *t, sp_warnings *warnings)
@@ -632,9 +638,138 @@ static void add_other_work(const tuning *t, sp_warnings *warnings)
                             cli_short_number(tokens, number[0]), cli_short_number(asked, number[1]),
                             tokens);
         }
+        const char *precision = precision_of(&own);
+        if (strcmp(precision, precision_of(&t->scenario)) != 0) {
+            sp_warnings_add(warnings,
+                            "the file's steps are in %s, its layout is timed in %s as the answer "
+                            "is (--set precision=%s asks for its own)",
+                            precision, precision_of(&t->scenario), precision);
+        }
     }
     sp_scenario_fini(&own);
     json_decref(document);
+}
+
+// ---- what else than the layout makes the current one slower ----
+
+enum { DIFFERENCES = 320, MOST_NAMED = 8, VALUE = 64 };
+
+// The settings of kernels and exchanges, but for those that follow from the layout; owned by the
+// caller.
+static json_t *kernels_of(const sp_scenario *scenario)
+{
+    static const char section[] = "stack.";
+    const json_t *memory = json_object_get(scenario->resolved, "memory");
+    json_t *kernels =
+        sp_json_object(SP_JSON("attention", json_incref(json_object_get(memory, "attention"))));
+    json_object_update(kernels, json_object_get(scenario->resolved, "stack"));
+    const char *key;
+    json_t *value;
+    json_object_foreach (json_object_get(scenario->resolved, "chosen"), key, value) {
+        if (strncmp(key, section, sizeof section - 1) == 0) {
+            json_object_del(kernels, key + sizeof section - 1);
+        }
+    }
+    return kernels;
+}
+
+static void name_difference(const char *key, const json_t *own, const json_t *answer,
+                            char text[DIFFERENCES])
+{
+    char value[2][VALUE];
+    if (json_is_boolean(own)) {
+        sp_append(text, DIFFERENCES, "%s%s", json_is_true(own) ? "" : "no ", key);
+        return;
+    }
+    sp_json_quote(own, value[0], VALUE);
+    sp_json_quote(answer, value[1], VALUE);
+    sp_append(text, DIFFERENCES, "%s %s instead of %s", key,
+              json_is_string(own) ? json_string_value(own) : value[0],
+              json_is_string(answer) ? json_string_value(answer) : value[1]);
+}
+
+// Names the first of what differs; returns how many do. What only one of them states is no matter
+// where the layouts differ.
+static int name_differences(const sp_scenario *own, const sp_scenario *answer,
+                            char text[DIFFERENCES])
+{
+    json_t *kernels = kernels_of(own);
+    json_t *others = kernels_of(answer);
+    const char *key;
+    json_t *value;
+    int count = 0;
+    text[0] = '\0';
+    json_object_foreach (kernels, key, value) {
+        const json_t *other = json_object_get(others, key);
+        const bool idle = own->layout.cp == 1 && strncmp(key, "cp_", 3) == 0;
+        if (other != NULL && !idle && !json_equal(value, other) && count++ < MOST_NAMED) {
+            sp_append(text, DIFFERENCES, "%s", count > 1 ? ", " : "");
+            name_difference(key, value, other, text);
+        }
+    }
+    if (count > MOST_NAMED) {
+        sp_append(text, DIFFERENCES, " and %d more", count - MOST_NAMED);
+    }
+    json_decref(kernels);
+    json_decref(others);
+    return count;
+}
+
+// The current layout with the stack that the answer is for.
+static json_t *with_stack_of_answer(const tuning *t)
+{
+    json_t *document = json_deep_copy(t->current);
+    json_t *memory = json_object_get(document, "memory");
+    json_t *stack = json_object_get(t->base, "stack");
+    json_t *attention = json_object_get(json_object_get(t->base, "memory"), "attention");
+    json_object_del(document, "stack");
+    json_object_del(memory, "attention");
+    if (stack != NULL) {
+        sp_json_put(document, "stack", json_deep_copy(stack));
+    }
+    if (attention != NULL) {
+        sp_json_put(memory, "attention", json_incref(attention));
+    }
+    return document;
+}
+
+// Adds which kernels and exchanges of the current layout are not the answer's, and what they take
+// of its step.
+static void add_other_stack(const tuning *t, const cli_tuned *tuned, const sp_scenario *own,
+                            const sp_result *result, int threads, sp_warnings *warnings)
+{
+    char differences[DIFFERENCES];
+    sp_error err = {0};
+    sp_scenario scenario = {0};
+    sp_result same = {0};
+    if (name_differences(own, tuned->scenario, differences) == 0) {
+        return;
+    }
+    json_t *document = with_stack_of_answer(t);
+    sp_status status = evaluate(t, document, "--current", threads, &scenario, &same, &err);
+    const double ms = sp_result_iteration_ms(result);
+    const double same_ms = sp_result_iteration_ms(&same);
+    if (status != SP_OK || sp_result_is_oom(&same)) {
+        sp_warnings_add(warnings,
+                        "its stack is not the answer's (%s): what that costs is not timed, with "
+                        "the answer's it %s",
+                        differences,
+                        status == SP_OK ? "runs out of memory" : "has no plan at its layout");
+    } else if (sp_result_is_oom(result)) {
+        sp_warnings_add(warnings,
+                        "its stack is not the answer's (%s): with the answer's its layout fits and "
+                        "takes %.1f ms",
+                        differences, same_ms);
+    } else {
+        sp_warnings_add(warnings,
+                        "its stack is not the answer's (%s): with the answer's its layout takes "
+                        "%.1f ms, %.1f %% %s than the %.1f ms with its own",
+                        differences, same_ms, 100.0 * fabs(1.0 - same_ms / ms),
+                        same_ms <= ms ? "less" : "more", ms);
+    }
+    json_decref(document);
+    sp_result_fini(&same);
+    sp_scenario_fini(&scenario);
 }
 
 // What it warns of is said beside the answer, in a document among the answer's warnings. A layout
@@ -648,6 +783,9 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
         evaluate(t, t->current, "--current", cli_threads(args->jobs), &scenario, &result, err);
     sp_warnings told = {.count = 0};
     add_other_work(t, &told);
+    if (status == SP_OK) {
+        add_other_stack(t, tuned, &scenario, &result, cli_threads(args->jobs), &told);
+    }
     sp_warnings_add_all(&told, &result.warnings, "");
     for (int w = 0; status == SP_OK && w < told.count; w++) {
         cli_warn(args->common.quiet || args->common.json, "--current: %s", told.text[w]);

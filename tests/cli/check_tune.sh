@@ -171,6 +171,13 @@ for file in train.sh imported.json; do
     "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current $file >current.json
     expect "the time of $file" "$imported" "$(sed -n 's/^  "current_ms": \([0-9.]*\),*$/\1/p' current.json)"
 done
+# What of the file's kernels and exchanges is not the answer's is named, with the time of its layout on the answer's stack.
+stack=$(grep -o '"--current: its stack is not the answer.s ([^)]*no hide_forward_gather[^)]*no fused_cross_entropy[^)]*): with the answer.s its layout takes [0-9.]* ms, ' current.json)
+expect "stacks that are told to differ" 1 "$(grep -c '"--current: its stack is not' current.json)"
+sed -e '/^  "stack": {/,/^  },*$/d' -e '/^    "attention": /d' imported.json >restacked.json
+restacked=$("$program" simulate restacked.json --set model=model.json --json --quiet | sed -n 's/^  "iteration_ms": \([0-9.]*\),/\1/p')
+expect "the time of the layout on the answer's stack" "$(printf '%.1f' "$restacked")" "$(sed -n 's/.* takes \([0-9.]*\) ms, $/\1/p' <<<"$stack")"
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current parallel.tp=2 | grep -q 'its stack is not' && complain "the answer's stack is told to be another"
 # Of other work that the file states the layout is timed on the answer's, which is told: half the tokens take less time.
 other() { "$program" tune model.json --gpus 4 --context 8K "$@" --json --current train.sh 2>/dev/null >other.json; }
 grep -qE "\"--current: the file's (steps|context)" current.json && complain "the same work is told to be another: $(grep '"--current' current.json)"
