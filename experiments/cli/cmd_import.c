@@ -127,6 +127,8 @@ static int run(const void *given, const cli_operands *operands)
 
 // ---- --emit ----
 
+enum { MOST_LOST = 32 }; // of settings that are named
+
 // NAME or NAME=FILE; NULL: no such framework, which is an error.
 static const framework *framework_of(const char *emit, const char **file, sp_error *err)
 {
@@ -163,6 +165,21 @@ static sp_status write_text(FILE *file, const void *what, sp_error *err)
     return SP_OK;
 }
 
+// In one warning, so that none of it is left out where there are many others.
+static void tell_lost(bool quiet, const framework *of, const json_t *lost)
+{
+    char all[MOST_LOST * FRAMEWORK_LOST] = "";
+    size_t i;
+    json_t *item;
+    json_array_foreach ((json_t *)lost, i, item) {
+        char words[FRAMEWORK_LOST];
+        sp_append(all, sizeof all, "%s%s", i > 0 ? ", " : "", framework_lost_text(item, words));
+    }
+    if (all[0] != '\0') {
+        cli_warn(quiet, "%s has no argument for %s", of->name, all);
+    }
+}
+
 sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
                    sp_error *err)
 {
@@ -174,12 +191,7 @@ sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer
         return emit != NULL ? SP_ERR_USAGE : SP_OK;
     }
     sp_status status = framework_emit(of, scenario, &text, &lost, err);
-    size_t i;
-    json_t *item;
-    json_array_foreach (lost, i, item) {
-        char words[FRAMEWORK_LOST];
-        cli_warn(quiet, "%s has no argument for %s", of->name, framework_lost_text(item, words));
-    }
+    tell_lost(quiet, of, lost);
     if (status == SP_OK && file != NULL) {
         status = cli_write_file(file, write_text, text, err);
     } else if (status == SP_OK && answer == NULL) {

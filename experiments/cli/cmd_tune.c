@@ -813,10 +813,14 @@ static int print_tuned(const tune_args *args, const cli_tuned *tuned)
     json_t *answer = args->common.json ? cli_tuned_json(tuned) : NULL;
     if (answer == NULL) {
         cli_print_tuned(tuned);
-        cli_print_notes(args->common.quiet, tuned->result);
     }
     bool quiet = args->common.quiet || args->common.json;
-    if (cli_emit(args->emit, tuned->scenario, answer, quiet, &err) != SP_OK) {
+    sp_status status = cli_emit(args->emit, tuned->scenario, answer, quiet, &err);
+    // Behind what the framework cannot say: a screen cuts long lists of warnings.
+    if (answer == NULL) {
+        cli_print_notes(args->common.quiet, tuned->result);
+    }
+    if (status != SP_OK) {
         json_decref(answer);
         return cli_fail(&err);
     }
