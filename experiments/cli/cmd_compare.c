@@ -594,9 +594,9 @@ static void print_factors(const comparison *cmp)
                       ? base->best.stated_ms / sp_result_iteration_ms(&base->result)
                       : (double)NAN;
     if (best != base && isfinite(gain)) {
-        printf("%s over %s in the scenario's layout: %.2fx, of the layout %.2fx (%s's gain) times "
-               "of the strategy %.2fx\n",
-               best->name, base->name, gain * speedup(cmp, best), gain, base->name,
+        printf("%s at its best layout is %.2f times as fast as %s in the scenario's: %.2fx by the "
+               "layout (the gain of %s) times %.2fx by the strategy\n",
+               best->name, gain * speedup(cmp, best), base->name, gain, base->name,
                speedup(cmp, best));
     }
 }

@@ -848,6 +848,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     tuned->scenario = &scenario;
     tuned->result = &result;
     tuned->go_on = command;
+    tuned->written = args->output != NULL;
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
         if (status != SP_OK) {

@@ -358,6 +358,13 @@ static double gpu_hours_of(double tokens, const sp_result *result)
     return 24.0 * days_of(tokens, result) * (double)sp_layout_ranks(&result->layout);
 }
 
+// No error of a prediction is below a thousandth.
+static int64_t three_digits(double number)
+{
+    const double unit = pow(10.0, fmax(0.0, floor(log10(fmax(number, 1.0))) - 2.0));
+    return (int64_t)llround(round(number / unit) * unit);
+}
+
 const char *cli_training_text(double tokens, const sp_result *result, char text[CLI_TRAINING])
 {
     static const char *const units[] = {"", "K", "M", "B", "T"};
@@ -370,7 +377,7 @@ const char *cli_training_text(double tokens, const sp_result *result, char text[
     }
     snprintf(text, CLI_TRAINING, "%.6g%s tokens: %.*f days, %s GPU-hours", number, units[unit],
              days_of(tokens, result) < 100.0, days_of(tokens, result),
-             cli_grouped((int64_t)llround(gpu_hours_of(tokens, result)), hours));
+             cli_grouped(three_digits(gpu_hours_of(tokens, result)), hours));
     return text;
 }
 

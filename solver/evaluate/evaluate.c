@@ -247,7 +247,7 @@ void sp_warn_of_batches(const sp_batches *batches, sp_warnings *warnings)
                         (long long)batches->split);
     }
     if (batches->left_samples > 0) {
-        sp_warnings_add(warnings, "samples in no batch, or not to their end: %lld (%lld tokens)",
+        sp_warnings_add(warnings, "samples left over when all batches are full: %lld (%lld tokens)",
                         (long long)batches->left_samples, (long long)batches->left_tokens);
     }
     if (batches->wrapped) {
