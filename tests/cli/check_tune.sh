@@ -60,6 +60,46 @@ tr -d ' \n' <lossy.json | sed -n 's/.*"strategy":\[{\([^}]*\)},{\([^}]*\)}\].*/\
     if (!(of[2, "iteration_ms"] < of[1, "iteration_ms"] && of[1, "left_out_share"] == 0 && sprintf("+%.1f", 100 * whole) == substr(of[2, "cost"], 1, length(sprintf("+%.1f", 100 * whole))))) print "cost", of[2, "cost"], "for", 100 * whole }' >cost.txt
 [ -s cost.txt ] && complain "$(cat cost.txt)"
 
+# So it reads without --wide, on a screen of 100 columns and 40 lines.
+if compares_values; then
+    plain=$(dirname "$program")/plain
+    ln -s "$(sed -n 's/^exec "\([^"]*\)" "$command".*/\1/p' "$program")" "$plain"
+    (program=$plain && lossy) >plain.txt
+    head -n 1 plain.txt | grep -q ', packed: ' || complain "without --wide: $(head -n 1 plain.txt)"
+    grep -q '^what another choice costs' plain.txt && complain "choices are told without --wide"
+    tr -s '\n ' ' ' <plain.txt | grep -qE 'balanced that fits costs [0-9.]+ % for as many tokens \([0-9.]+ % of tokens left out\)' || complain "no share without --wide: $(cat plain.txt)"
+    awk 'length($0) > 100 { print "longer than 100 columns: " $0 } END { if (NR > 40) print NR " lines" }' plain.txt >wide.txt
+    [ -s wide.txt ] && complain "$(cat wide.txt)"
+fi
+
+# With lengths best fit is asked of stacks whose row lists it, and of no other.
+with_bfd=0
+for stack in trl-2025 internevo-2024 megatron-core-2025 fsdp-2024; do
+    runs=$("$program" help "$stack" | tr -s '\n ' ' ' | sed -n 's/.*; strategies: \([^;]*\);.*/ \1 /p')
+    asks=$("$program" tune model.json --gpus 2 --context 9000 --lengths lengths.txt --tokens-per-batch 32K --set stack=$stack --set memory.recompute=full --quiet --json |
+        awk '/"choices": / { on = 1 } on && /"strategy": / { here = 1 } here && /"value": "bfd"/ { print "bfd"; exit } here && /\]/ { exit }')
+    case $runs in *" bfd "*) expect "best fit of $stack" bfd "$asks" && with_bfd=$((with_bfd + 1)) ;; *) expect "best fit of $stack" "" "$asks" ;; esac
+done
+[ "$with_bfd" = 3 ] || complain "best fit is of $with_bfd stacks"
+
+# Where the answer hardly runs what another stack would add is a time, no percents; in a document both are by the time
+# that is to be expected (0.95 over the chance where that is less, of a hundredth at least).
+sed 's/"num_hidden_layers": 4/"num_hidden_layers": 8/' model.json >deep.json
+scarce() { "$program" tune deep.json --gpus 4 --context 8K --tokens-per-batch 128K --quiet --set parallel.pp=4 --set memory.recompute=none --set schedule.microbatch_samples=1 --set memory.limit_gib="$1" "${@:2}"; }
+if compares_values; then
+    scarce 1.2 | grep -qE '^the answer hardly runs; a stack with v-half would take [0-9.]+ ms \(--any-schedule\): tp 1, cp 1, pp 4, ' || complain "an answer that hardly runs: $(scarce 1.2 | grep 'a stack with')"
+    scarce 1.2 | grep -q 'would train .* faster' && complain "percents beside an answer that hardly runs"
+    for limit in 1.2 1.25 2; do
+        scarce $limit --json | awk 'function expected() { return ms * (chance == "" || chance >= 0.95 ? 1 : 0.95 / (chance > 0.01 ? chance : 0.01)) }
+            /"iteration_ms": / { gsub(/[^0-9.]/, ""); ms = $0 + 0; chance = "" }
+            /"fit_probability": / { gsub(/[^0-9.e-]/, ""); chance = $0 + 0; if (!answer) answer = expected() }
+            /"added_percent": / { sub(/.*: /, ""); n++; want = 100 * (answer / expected() - 1)
+                if ($0 - want > 1e-6 * (1 + want) || want - $0 > 1e-6 * (1 + want)) print "added_percent " $0 ", but " want }
+            END { if (!n) print "nothing beyond the stack" }' >added.txt
+        [ -s added.txt ] && complain "with $limit GiB: $(cat added.txt)"
+    done
+fi
+
 # The first line tells the error or that it is not known, and no number of other steps; the choices of --json are those that are printed; the
 # command to go on with leads to the answer.
 asked() { "$program" tune model.json --gpus "${gpus:-8}" --context 8K --tokens-per-batch 256K --quiet "$@"; }
