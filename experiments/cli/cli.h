@@ -288,6 +288,10 @@ void cli_abandon_outputs(void);
 // Ends the process by a signal whose handler this is, and leaves no part of an output behind.
 void cli_end(int signal_number);
 
+// Between true and false a reader of standard output that is gone (`slimpack ... | head`) ends
+// nothing: what is computed still has files to be written to. With false it ends the program then.
+void cli_outlive_pipe(bool outlives);
+
 // From now on the first SIGINT or SIGTERM is a stop (sp_stop_request), the second ends the program.
 void cli_catch_stop(void);
 

@@ -858,14 +858,14 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK && !args->memory_curve) {
         keep_shared_warnings(&cmp);
         json_t *answer = args->common.json ? comparison_json(&cmp) : NULL;
+        cli_outlive_pipe(true);
         if (answer == NULL) {
             print_comparison(&cmp);
         }
         status = emit_winner(args, &cmp, answer, &err);
-        exit_status = status != SP_OK  ? cli_fail(&err)
-                      : answer != NULL ? cli_print_json(json_incref(answer))
-                                       : 0;
-        json_decref(answer);
+        exit_status = answer != NULL ? cli_print_json(answer) : 0;
+        exit_status = status != SP_OK ? cli_fail(&err) : exit_status;
+        cli_outlive_pipe(false);
         bool any = false;
         for (int i = 0; i < cmp.count; i++) {
             any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;

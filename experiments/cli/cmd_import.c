@@ -46,6 +46,16 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
         status = framework_import_files(&path, 1, NULL, NULL, 0, &read, &unread, &notes, err);
         tell_unread(quiet, unread);
     }
+    bool states_layout = false;
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        states_layout = states_layout || json_object_get(read, sections[i]) != NULL;
+    }
+    if (status == SP_OK && !states_layout) {
+        status = sp_error_set(err, SP_ERR_CONTENT,
+                              "%s: states no layout (none of parallel, schedule, memory, strategy "
+                              "and stack): expected a launch file or a scenario with one",
+                              path);
+    }
     for (size_t i = 0; status == SP_OK && i < sizeof sections / sizeof sections[0]; i++) {
         json_t *section = json_object_get(read, sections[i]);
         json_t *into = json_object_get(document, sections[i]);
@@ -154,6 +164,9 @@ sp_status cli_emit_check(const char *emit, sp_error *err)
     }
     if (framework_of(emit, &file, err) == NULL) {
         return SP_ERR_USAGE;
+    }
+    if (file != NULL && file[0] == '\0') {
+        return sp_error_set(err, SP_ERR_USAGE, "--emit %s: the name of a file is missing", emit);
     }
     return file != NULL ? sp_output_check(file, err) : SP_OK;
 }

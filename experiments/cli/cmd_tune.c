@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
@@ -450,6 +451,9 @@ static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
         const char *item = args->current.items[i];
         if (strchr(item, '=') != NULL) {
             status = sp_scenario_override(t->current, item, err);
+        } else if (sp_setting_find(item) != NULL && access(item, F_OK) != 0) {
+            status = sp_error_set(err, SP_ERR_USAGE, "--current %s: expected %s=VALUE, or a file",
+                                  item, sp_setting_find(item)->key);
         } else {
             json_decref(t->of_file);
             status = cli_import_layout(item, args->common.quiet, t->current, &t->of_file, err);
@@ -820,11 +824,8 @@ static int print_tuned(const tune_args *args, const cli_tuned *tuned)
     if (answer == NULL) {
         cli_print_notes(args->common.quiet, tuned->result);
     }
-    if (status != SP_OK) {
-        json_decref(answer);
-        return cli_fail(&err);
-    }
-    return answer != NULL ? cli_print_json(answer) : 0;
+    const int printed = answer != NULL ? cli_print_json(answer) : 0;
+    return status != SP_OK ? cli_fail(&err) : printed;
 }
 
 // Prints the answer before a file is written that may turn out not to take it.
@@ -855,6 +856,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
             sp_error_set(err, status, "%s", of_current.message[0]);
         }
     }
+    cli_outlive_pipe(true);
     if (status == SP_OK) {
         *exit_status = print_tuned(args, tuned);
         fflush(stdout);
@@ -865,6 +867,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     if (status == SP_OK && args->output != NULL) {
         status = cli_write_json(args->output, json_incref(document), err);
     }
+    cli_outlive_pipe(false);
     json_decref(document);
     free(command);
     sp_result_fini(&result);

@@ -323,6 +323,27 @@ void cli_end(int signal_number)
     raise(signal_number);
 }
 
+static volatile sig_atomic_t pipe_closed;
+
+static void note_closed_pipe(int signal_number)
+{
+    (void)signal_number;
+    pipe_closed = 1;
+}
+
+void cli_outlive_pipe(bool outlives)
+{
+    struct sigaction action = {.sa_handler = outlives ? note_closed_pipe : cli_end,
+                               .sa_flags = outlives ? 0 : (int)SA_RESETHAND};
+    if (!outlives) {
+        fflush(stdout);
+    }
+    sigaction(SIGPIPE, &action, NULL);
+    if (!outlives && pipe_closed != 0) {
+        raise(SIGPIPE);
+    }
+}
+
 sp_status cli_read_train_tokens(const char *text, double *tokens, sp_error *err)
 {
     static const char units[] = "KMBT";

@@ -190,6 +190,18 @@ head -n 1 full.txt | grep -q '^fastest: ' || complain "no answer before the erro
 tail -n 1 full.txt | grep -q '^error: /dev/full: ' || complain "no error behind the answer: $(tail -n 1 full.txt)"
 sed '1,/^go on with: /d' full.txt | grep -q '^warning: ' || complain "warnings stand inside the answer: $(grep -n '^warning: \|^go on' full.txt)"
 
+# A reader that is gone takes no file with it, nor does a file that cannot be written take the document.
+two --quiet -o read.json --emit megatron=read.sh | true
+expect "exit without a reader" "141 0" "${PIPESTATUS[*]}"
+"$program" simulate read.json --quiet >/dev/null || complain "a reader that was gone took the scenario with it"
+grep -q '^torchrun ' read.sh || complain "a reader that was gone took the launch file with it"
+two --json --emit megatron=/dev/full >emitted.json 2>messages
+expect "exit of a launch file on a full disk" 3 "$?"
+grep -q '"iteration_ms": [0-9]' emitted.json && grep -q '^error: /dev/full: ' messages || complain "no document beside a full disk: $(head -c 200 emitted.json messages)"
+"$program" compare read.json --best-layout --strategies packed --json --emit megatron=/dev/full >emitted.json 2>messages
+expect "exit of a comparison's launch file on a full disk" 3 "$?"
+grep -q '"iteration_ms": [0-9]' emitted.json && grep -q '^error: /dev/full: ' messages || complain "no comparison beside a full disk: $(head -c 200 emitted.json messages)"
+
 # Progress tells the best so far, on a terminal.
 if command -v script >/dev/null; then
     script -qec "\"$program\" tune model.json --gpus 16 --context 8K --tokens-per-batch 1M --exhaustive" /dev/null >terminal.txt 2>&1 </dev/null
@@ -235,6 +247,14 @@ expect "exit of a layout that is none" 3 "$?"
 grep -q '^error: --current: parallel.pp: ' current.txt || complain "a layout that is none: $(cat current.txt)"
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --current missing.sh >/dev/null 2>&1
 expect "exit of a current file that is not there" 3 "$?"
+for current in parallel.tp tp; do
+    "$program" tune model.json --gpus 4 --context 8K --quiet --current $current 2>current.txt
+    expect "exit of a setting without a value" 2 "$?"
+    grep -q "^error: --current $current: expected parallel.tp=VALUE, or a file$" current.txt || complain "a setting without a value: $(cat current.txt)"
+done
+"$program" tune model.json --gpus 4 --context 8K --quiet --current model.json 2>current.txt
+expect "exit of a current file without a layout" 3 "$?"
+grep -q '^error: model.json: states no layout ' current.txt || complain "a file without a layout: $(cat current.txt)"
 
 # What --set states stays: the degrees make the GPUs all the same, and what is found is the best that a search of all
 # points finds there.
