@@ -288,6 +288,10 @@ void cli_abandon_outputs(void);
 // Ends the process by a signal whose handler this is, and leaves no part of an output behind.
 void cli_end(int signal_number);
 
+// Between true and false a reader of standard output that is gone (`slimpack ... | head`) ends
+// nothing: what is computed still has files to be written to. With false it ends the program then.
+void cli_outlive_pipe(bool outlives);
+
 // From now on the first SIGINT or SIGTERM is a stop (sp_stop_request), the second ends the program.
 void cli_catch_stop(void);
 
@@ -794,6 +798,7 @@ typedef struct cli_tuned {
     bool late;               // by a time limit
     double train_tokens;     // of a whole training; 0: not asked for
     const char *go_on;       // the command that makes something of the answer
+    bool written;            // to a file that the command names
 } cli_tuned;
 
 // The answer in a line, the fastest layouts, the front of time against memory, what limits the
@@ -810,8 +815,9 @@ json_t *cli_tuned_json(const cli_tuned *tuned);
 json_t *cli_tuned_json_empty(const cli_tuned *tuned);
 
 // This holds for models with experts.
-#define CLI_TUNE_EXPERTS \
-    "experts are split over parallel.tp ranks each; --set parallel.etp=1 searches whole ones"
+#define CLI_TUNE_EXPERTS                                                                      \
+    "experts are split over the tp ranks; --set parallel.etp=1 searches layouts that do not " \
+    "split them"
 
 enum { CLI_TUNE_VALUE = 24, CLI_TUNE_POINT = 200 };
 

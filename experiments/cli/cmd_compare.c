@@ -594,9 +594,9 @@ static void print_factors(const comparison *cmp)
                       ? base->best.stated_ms / sp_result_iteration_ms(&base->result)
                       : (double)NAN;
     if (best != base && isfinite(gain)) {
-        printf("%s over %s in the scenario's layout: %.2fx, of the layout %.2fx (%s's gain) times "
-               "of the strategy %.2fx\n",
-               best->name, base->name, gain * speedup(cmp, best), gain, base->name,
+        printf("%s at its best layout is %.2f times as fast as %s in the scenario's: %.2fx by the "
+               "layout (the gain of %s) times %.2fx by the strategy\n",
+               best->name, gain * speedup(cmp, best), base->name, gain, base->name,
                speedup(cmp, best));
     }
 }
@@ -923,6 +923,7 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK && !args->memory_curve) {
         keep_shared_warnings(&cmp);
         json_t *answer = args->common.json ? comparison_json(&cmp) : NULL;
+        cli_outlive_pipe(true);
         if (answer == NULL) {
             print_comparison(&cmp);
         }
@@ -930,10 +931,9 @@ static int run(const void *given, const cli_operands *operands)
         if (status == SP_OK && args->plot != NULL) {
             status = cli_plot("strategies.gp", args->plot, write_bars, &cmp, &err);
         }
-        exit_status = status != SP_OK  ? cli_fail(&err)
-                      : answer != NULL ? cli_print_json(json_incref(answer))
-                                       : 0;
-        json_decref(answer);
+        exit_status = answer != NULL ? cli_print_json(answer) : 0;
+        exit_status = status != SP_OK ? cli_fail(&err) : exit_status;
+        cli_outlive_pipe(false);
         bool any = false;
         for (int i = 0; i < cmp.count; i++) {
             any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;

@@ -46,6 +46,16 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
         status = framework_import_files(&path, 1, NULL, NULL, 0, &read, &unread, &notes, err);
         tell_unread(quiet, unread);
     }
+    bool states_layout = false;
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        states_layout = states_layout || json_object_get(read, sections[i]) != NULL;
+    }
+    if (status == SP_OK && !states_layout) {
+        status = sp_error_set(err, SP_ERR_CONTENT,
+                              "%s: states no layout (none of parallel, schedule, memory, strategy "
+                              "and stack): expected a launch file or a scenario with one",
+                              path);
+    }
     for (size_t i = 0; status == SP_OK && i < sizeof sections / sizeof sections[0]; i++) {
         json_t *section = json_object_get(read, sections[i]);
         json_t *into = json_object_get(document, sections[i]);
@@ -144,6 +154,8 @@ static int run(const void *given, const cli_operands *operands)
 
 // ---- --emit ----
 
+enum { MOST_LOST = 32 }; // of settings that are named
+
 // NAME or NAME=FILE; NULL: no such framework, which is an error.
 static const framework *framework_of(const char *emit, const char **file, sp_error *err)
 {
@@ -170,6 +182,9 @@ sp_status cli_emit_check(const char *emit, sp_error *err)
     if (framework_of(emit, &file, err) == NULL) {
         return SP_ERR_USAGE;
     }
+    if (file != NULL && file[0] == '\0') {
+        return sp_error_set(err, SP_ERR_USAGE, "--emit %s: the name of a file is missing", emit);
+    }
     return file != NULL ? sp_output_check(file, err) : SP_OK;
 }
 
@@ -178,6 +193,21 @@ static sp_status write_text(FILE *file, const void *what, sp_error *err)
     (void)err;
     fputs(what, file);
     return SP_OK;
+}
+
+// In one warning, so that none of it is left out where there are many others.
+static void tell_lost(bool quiet, const framework *of, const json_t *lost)
+{
+    char all[MOST_LOST * FRAMEWORK_LOST] = "";
+    size_t i;
+    json_t *item;
+    json_array_foreach ((json_t *)lost, i, item) {
+        char words[FRAMEWORK_LOST];
+        sp_append(all, sizeof all, "%s%s", i > 0 ? ", " : "", framework_lost_text(item, words));
+    }
+    if (all[0] != '\0') {
+        cli_warn(quiet, "%s has no argument for %s", of->name, all);
+    }
 }
 
 sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
@@ -191,12 +221,7 @@ sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer
         return emit != NULL ? SP_ERR_USAGE : SP_OK;
     }
     sp_status status = framework_emit(of, scenario, &text, &lost, err);
-    size_t i;
-    json_t *item;
-    json_array_foreach (lost, i, item) {
-        char words[FRAMEWORK_LOST];
-        cli_warn(quiet, "%s has no argument for %s", of->name, framework_lost_text(item, words));
-    }
+    tell_lost(quiet, of, lost);
     if (status == SP_OK && file != NULL) {
         status = cli_write_file(file, write_text, text, err);
     } else if (status == SP_OK && answer == NULL) {

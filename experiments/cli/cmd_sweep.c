@@ -16,7 +16,6 @@
 #include "sim/base/units.h"
 
 enum {
-    REASON_SHOWN = 200, // characters
     CELL = 64,
     TITLE = 512,
     GROUPS_SHOWN = 16,
@@ -267,11 +266,14 @@ static void print_sweep(const sweep_summary *summary, const char *output)
         if (summary->of_status[s] == 0) {
             continue;
         }
-        printf("  %-10s %10s", sweep_status_names[s], cli_grouped(summary->of_status[s], number));
+        int column = printf("  %-10s %10s", sweep_status_names[s],
+                            cli_grouped(summary->of_status[s], number));
         if (summary->reason[s][0] != '\0') {
-            printf("  first: %.*s", (int)REASON_SHOWN, summary->reason[s]);
+            column += printf("  first: ");
+            cli_print_wrapped(stdout, summary->reason[s], column, 21);
+        } else {
+            putchar('\n');
         }
-        putchar('\n');
     }
     if (summary->beyond > 0) {
         printf("%s of them are beyond their stacks (--any-schedule)\n",

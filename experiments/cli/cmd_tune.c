@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
@@ -11,6 +12,7 @@
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
+#include "solver/step/step.h"
 #include "solver/strategy.h"
 
 // The question, and what was found.
@@ -249,7 +251,8 @@ static void tell_of_stack(const shortage_of_memory *shortage, sp_error *err)
 static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err)
 {
     char layout[CLI_TUNE_POINT];
-    char gib[CLI_TUNE_VALUE];
+    char need[SP_WARNING_TEXT];
+    const int64_t limit_bytes = shortage->scenario->memory_limit_bytes;
     const sweep_layouts *all = shortage->layouts;
     const sweep_layout *nearest = all->nearest;
     if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
@@ -259,11 +262,12 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
         tell_of_stack(shortage, err);
         return SP_ERR_INFEASIBLE;
     }
-    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits; the nearest lacks %s: %s",
-                 (long long)all->count, sp_plural(all->count),
-                 cli_tune_gib(-nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB], gib),
+    const double lacks_gib = -nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB];
+    sp_oom_need_text(limit_bytes + (int64_t)(lacks_gib * SP_GIB), limit_bytes, "a GPU", need);
+    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits; the nearest needs %s: %s",
+                 (long long)all->count, sp_plural(all->count), need,
                  cli_tune_point(shortage->options, all, nearest, layout));
-    sp_error_set(err, SP_ERR_INFEASIBLE, "there %s", all->reason);
+    sp_error_set(err, SP_ERR_INFEASIBLE, "there, %s", all->reason);
     tell_of_stack(shortage, err);
     find_gpus(shortage, err);
     if (sp_model_most_experts(&shortage->scenario->model) > 0 &&
@@ -449,6 +453,9 @@ static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
         const char *item = args->current.items[i];
         if (strchr(item, '=') != NULL) {
             status = sp_scenario_override(t->current, item, err);
+        } else if (sp_setting_find(item) != NULL && access(item, F_OK) != 0) {
+            status = sp_error_set(err, SP_ERR_USAGE, "--current %s: expected %s=VALUE, or a file",
+                                  item, sp_setting_find(item)->key);
         } else {
             json_decref(t->of_file);
             status = cli_import_layout(item, args->common.quiet, t->current, &t->of_file, err);
@@ -590,6 +597,12 @@ static bool differ(double a, double b)
     return fabs(a - b) > 0.01 * b;
 }
 
+static const char *precision_of(const sp_scenario *scenario)
+{
+    const char *name = json_string_value(json_object_get(scenario->resolved, "precision"));
+    return name != NULL ? name : "bf16";
+}
+
 // The file's layout trains what the answer trains, for only steps of the same work can be compared.
 // Adds what of the file's own work is another.
 static void add_other_work(const tuning *t, sp_warnings *warnings)
@@ -631,9 +644,138 @@ static void add_other_work(const tuning *t, sp_warnings *warnings)
                             cli_short_number(tokens, number[0]), cli_short_number(asked, number[1]),
                             tokens);
         }
+        const char *precision = precision_of(&own);
+        if (strcmp(precision, precision_of(&t->scenario)) != 0) {
+            sp_warnings_add(warnings,
+                            "the file's steps are in %s, its layout is timed in %s as the answer "
+                            "is (--set precision=%s asks for its own)",
+                            precision, precision_of(&t->scenario), precision);
+        }
     }
     sp_scenario_fini(&own);
     json_decref(document);
+}
+
+// ---- what else than the layout makes the current one slower ----
+
+enum { DIFFERENCES = 320, MOST_NAMED = 8, VALUE = 64 };
+
+// The settings of kernels and exchanges, but for those that follow from the layout; owned by the
+// caller.
+static json_t *kernels_of(const sp_scenario *scenario)
+{
+    static const char section[] = "stack.";
+    const json_t *memory = json_object_get(scenario->resolved, "memory");
+    json_t *kernels =
+        sp_json_object(SP_JSON("attention", json_incref(json_object_get(memory, "attention"))));
+    json_object_update(kernels, json_object_get(scenario->resolved, "stack"));
+    const char *key;
+    json_t *value;
+    json_object_foreach (json_object_get(scenario->resolved, "chosen"), key, value) {
+        if (strncmp(key, section, sizeof section - 1) == 0) {
+            json_object_del(kernels, key + sizeof section - 1);
+        }
+    }
+    return kernels;
+}
+
+static void name_difference(const char *key, const json_t *own, const json_t *answer,
+                            char text[DIFFERENCES])
+{
+    char value[2][VALUE];
+    if (json_is_boolean(own)) {
+        sp_append(text, DIFFERENCES, "%s%s", json_is_true(own) ? "" : "no ", key);
+        return;
+    }
+    sp_json_quote(own, value[0], VALUE);
+    sp_json_quote(answer, value[1], VALUE);
+    sp_append(text, DIFFERENCES, "%s %s instead of %s", key,
+              json_is_string(own) ? json_string_value(own) : value[0],
+              json_is_string(answer) ? json_string_value(answer) : value[1]);
+}
+
+// Names the first of what differs; returns how many do. What only one of them states is no matter
+// where the layouts differ.
+static int name_differences(const sp_scenario *own, const sp_scenario *answer,
+                            char text[DIFFERENCES])
+{
+    json_t *kernels = kernels_of(own);
+    json_t *others = kernels_of(answer);
+    const char *key;
+    json_t *value;
+    int count = 0;
+    text[0] = '\0';
+    json_object_foreach (kernels, key, value) {
+        const json_t *other = json_object_get(others, key);
+        const bool idle = own->layout.cp == 1 && strncmp(key, "cp_", 3) == 0;
+        if (other != NULL && !idle && !json_equal(value, other) && count++ < MOST_NAMED) {
+            sp_append(text, DIFFERENCES, "%s", count > 1 ? ", " : "");
+            name_difference(key, value, other, text);
+        }
+    }
+    if (count > MOST_NAMED) {
+        sp_append(text, DIFFERENCES, " and %d more", count - MOST_NAMED);
+    }
+    json_decref(kernels);
+    json_decref(others);
+    return count;
+}
+
+// The current layout with the stack that the answer is for.
+static json_t *with_stack_of_answer(const tuning *t)
+{
+    json_t *document = json_deep_copy(t->current);
+    json_t *memory = json_object_get(document, "memory");
+    json_t *stack = json_object_get(t->base, "stack");
+    json_t *attention = json_object_get(json_object_get(t->base, "memory"), "attention");
+    json_object_del(document, "stack");
+    json_object_del(memory, "attention");
+    if (stack != NULL) {
+        sp_json_put(document, "stack", json_deep_copy(stack));
+    }
+    if (attention != NULL) {
+        sp_json_put(memory, "attention", json_incref(attention));
+    }
+    return document;
+}
+
+// Adds which kernels and exchanges of the current layout are not the answer's, and what they take
+// of its step.
+static void add_other_stack(const tuning *t, const cli_tuned *tuned, const sp_scenario *own,
+                            const sp_result *result, int threads, sp_warnings *warnings)
+{
+    char differences[DIFFERENCES];
+    sp_error err = {0};
+    sp_scenario scenario = {0};
+    sp_result same = {0};
+    if (name_differences(own, tuned->scenario, differences) == 0) {
+        return;
+    }
+    json_t *document = with_stack_of_answer(t);
+    sp_status status = evaluate(t, document, "--current", threads, &scenario, &same, &err);
+    const double ms = sp_result_iteration_ms(result);
+    const double same_ms = sp_result_iteration_ms(&same);
+    if (status != SP_OK || sp_result_is_oom(&same)) {
+        sp_warnings_add(warnings,
+                        "its stack is not the answer's (%s): what that costs is not timed, with "
+                        "the answer's it %s",
+                        differences,
+                        status == SP_OK ? "runs out of memory" : "has no plan at its layout");
+    } else if (sp_result_is_oom(result)) {
+        sp_warnings_add(warnings,
+                        "its stack is not the answer's (%s): with the answer's its layout fits and "
+                        "takes %.1f ms",
+                        differences, same_ms);
+    } else {
+        sp_warnings_add(warnings,
+                        "its stack is not the answer's (%s): with the answer's its layout takes "
+                        "%.1f ms, %.1f %% %s than the %.1f ms with its own",
+                        differences, same_ms, 100.0 * fabs(1.0 - same_ms / ms),
+                        same_ms <= ms ? "less" : "more", ms);
+    }
+    json_decref(document);
+    sp_result_fini(&same);
+    sp_scenario_fini(&scenario);
 }
 
 // What it warns of is said beside the answer, in a document among the answer's warnings. A layout
@@ -647,6 +789,9 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
         evaluate(t, t->current, "--current", cli_threads(args->jobs), &scenario, &result, err);
     sp_warnings told = {.count = 0};
     add_other_work(t, &told);
+    if (status == SP_OK) {
+        add_other_stack(t, tuned, &scenario, &result, cli_threads(args->jobs), &told);
+    }
     sp_warnings_add_all(&told, &result.warnings, "");
     for (int w = 0; status == SP_OK && w < told.count; w++) {
         cli_warn(args->common.quiet || args->common.json, "--current: %s", told.text[w]);
@@ -674,14 +819,15 @@ static int print_tuned(const tune_args *args, const cli_tuned *tuned)
     json_t *answer = args->common.json ? cli_tuned_json(tuned) : NULL;
     if (answer == NULL) {
         cli_print_tuned(tuned);
-        cli_print_notes(args->common.quiet, tuned->result);
     }
     bool quiet = args->common.quiet || args->common.json;
-    if (cli_emit(args->emit, tuned->scenario, answer, quiet, &err) != SP_OK) {
-        json_decref(answer);
-        return cli_fail(&err);
+    sp_status status = cli_emit(args->emit, tuned->scenario, answer, quiet, &err);
+    // Behind what the framework cannot say: a screen cuts long lists of warnings.
+    if (answer == NULL) {
+        cli_print_notes(args->common.quiet, tuned->result);
     }
-    return answer != NULL ? cli_print_json(answer) : 0;
+    const int printed = answer != NULL ? cli_print_json(answer) : 0;
+    return status != SP_OK ? cli_fail(&err) : printed;
 }
 
 // Prints the answer before a file is written that may turn out not to take it.
@@ -705,12 +851,14 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     tuned->scenario = &scenario;
     tuned->result = &result;
     tuned->go_on = command;
+    tuned->written = args->output != NULL;
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
         if (status != SP_OK) {
             sp_error_set(err, status, "%s", of_current.message[0]);
         }
     }
+    cli_outlive_pipe(true);
     if (status == SP_OK) {
         *exit_status = print_tuned(args, tuned);
         fflush(stdout);
@@ -721,6 +869,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     if (status == SP_OK && args->output != NULL) {
         status = cli_write_json(args->output, json_incref(document), err);
     }
+    cli_outlive_pipe(false);
     json_decref(document);
     free(command);
     sp_result_fini(&result);

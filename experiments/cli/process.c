@@ -116,7 +116,11 @@ cli_ended cli_run_child(const cli_child *child)
         snprintf(e.said, sizeof e.said, "ended after %.0f s", e.seconds);
     } else if (WIFEXITED(status)) {
         e.exit_status = WEXITSTATUS(status);
-        read_said(child->folder, e.said);
+        if (e.exit_status == CLI_NOT_PREPARED) {
+            snprintf(e.said, sizeof e.said, "cannot work in %s", child->folder);
+        } else {
+            read_said(child->folder, e.said);
+        }
     } else {
         snprintf(e.said, sizeof e.said, "ended by signal %d (%s)", WTERMSIG(status),
                  strsignal(WTERMSIG(status)));

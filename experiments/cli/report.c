@@ -329,6 +329,27 @@ void cli_end(int signal_number)
     raise(signal_number);
 }
 
+static volatile sig_atomic_t pipe_closed;
+
+static void note_closed_pipe(int signal_number)
+{
+    (void)signal_number;
+    pipe_closed = 1;
+}
+
+void cli_outlive_pipe(bool outlives)
+{
+    struct sigaction action = {.sa_handler = outlives ? note_closed_pipe : cli_end,
+                               .sa_flags = outlives ? 0 : (int)SA_RESETHAND};
+    if (!outlives) {
+        fflush(stdout);
+    }
+    sigaction(SIGPIPE, &action, NULL);
+    if (!outlives && pipe_closed != 0) {
+        raise(SIGPIPE);
+    }
+}
+
 sp_status cli_read_train_tokens(const char *text, double *tokens, sp_error *err)
 {
     static const char units[] = "KMBT";
@@ -364,6 +385,13 @@ static double gpu_hours_of(double tokens, const sp_result *result)
     return 24.0 * days_of(tokens, result) * (double)sp_layout_ranks(&result->layout);
 }
 
+// No error of a prediction is below a thousandth.
+static int64_t three_digits(double number)
+{
+    const double unit = pow(10.0, fmax(0.0, floor(log10(fmax(number, 1.0))) - 2.0));
+    return (int64_t)llround(round(number / unit) * unit);
+}
+
 const char *cli_training_text(double tokens, const sp_result *result, char text[CLI_TRAINING])
 {
     static const char *const units[] = {"", "K", "M", "B", "T"};
@@ -376,7 +404,7 @@ const char *cli_training_text(double tokens, const sp_result *result, char text[
     }
     snprintf(text, CLI_TRAINING, "%.6g%s tokens: %.*f days, %s GPU-hours", number, units[unit],
              days_of(tokens, result) < 100.0, days_of(tokens, result),
-             cli_grouped((int64_t)llround(gpu_hours_of(tokens, result)), hours));
+             cli_grouped(three_digits(gpu_hours_of(tokens, result)), hours));
     return text;
 }
 

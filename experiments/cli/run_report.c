@@ -395,8 +395,10 @@ void cli_print_limit(FILE *out, const sp_result *result, const char *label, int 
     if (!isfinite(share)) {
         return; // measured, or GPUs differ
     }
-    snprintf(text, sizeof text, "%.1f %% of the step (%.1f ms %s)", 100.0 * share,
-             sp_result_limit_ms(result),
+    double limit_ms = sp_result_limit_ms(result);
+    bool seconds = limit_ms >= 1e4;
+    snprintf(text, sizeof text, "%.1f %% of the step (%.1f %s %s)", 100.0 * share,
+             seconds ? limit_ms / 1e3 : limit_ms, seconds ? "s" : "ms",
              result->parameters > 0 ? "at the best rates" : "of work, were no rank idle");
     add_causes(result, text);
     cli_print_wrapped(out, text, fprintf(out, "%s", label), indent);

@@ -905,7 +905,7 @@ void cli_table_end(cli_table *table)
     if (rows > 0 && told) {
         cli_print(table->out, "... %d more with --wide\n", rows);
     } else if (rows > 0) {
-        cli_print(table->out, "... %d more with --wide, and of all %s\n", rows, names);
+        cli_print(table->out, "... %d more rows with --wide, and columns: %s\n", rows, names);
     } else if (!told) {
         cli_print(table->out, "with --wide also %s\n", names);
     }

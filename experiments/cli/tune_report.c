@@ -127,7 +127,7 @@ static const limit_kind part_kinds[SP_TIME_PARTS] = {
 
 // Parts of what the step takes over pure work that no part of the time shows.
 static const limit_kind pack_kind = {
-    "packs over pure work",
+    "what packs take over pure work",
     {{"strategy.kind", false}, {"schedule.microbatch_samples", false}, {"parallel.cp", true}}};
 static const limit_kind uneven_kind = {"data-parallel ranks with uneven work",
                                        {{"strategy.kind", false}, {"parallel.dp", true}}};
@@ -279,7 +279,7 @@ static void add_other(const cli_tuned *tuned, const remedy_axis *axis, char text
     if (saves) {
         sp_append(text, REMEDY, "%s", text[0] != '\0' ? "; " : "");
         name_choice(tuned, found.short_of, axis->path, text);
-        sp_append(text, REMEDY, " saves %.1f %% but lacks at least %s",
+        sp_append(text, REMEDY, " would save %.1f %% with at least %s more a GPU",
                   100.0 * (1.0 - time_of(found.short_of) / best_ms),
                   lacking_text(found.short_of, gib));
         add_loss(tuned, found.short_of, text);
@@ -288,7 +288,7 @@ static void add_other(const cli_tuned *tuned, const remedy_axis *axis, char text
         sp_append(text, REMEDY, "%s", text[0] != '\0' ? "; " : "");
         name_choice(tuned, found.fits, axis->path, text);
         // The answer is ranked by tokens a second: times may differ from it by rounding.
-        sp_append(text, REMEDY, " costs %.1f %% in all",
+        sp_append(text, REMEDY, " that fits costs %.1f %%",
                   fmax(0.0, cost_of(tuned, &found.fits->trial)));
         add_loss(tuned, found.fits, text);
     }
@@ -359,8 +359,8 @@ static void print_findings(const cli_tuned *tuned)
 {
     finding list[FINDINGS];
     int count = find_all(tuned, list);
-    puts("\nwhat limits it (communication that computing does not hide), and what others of the "
-         "points cost:");
+    puts("\nwhat limits it (traffic: what computing does not hide), and what other points save or "
+         "cost:");
     for (int i = 0; i < count; i++) {
         const finding *f = &list[i];
         printf("  %s", f->limit);
@@ -624,7 +624,13 @@ enum { TIME = 32 };
 
 static const char *time_text(double ms, char text[TIME])
 {
-    snprintf(text, TIME, ms < 1e3 ? "%.1f ms" : "%.2f s", ms < 1e3 ? ms : ms / 1e3);
+    // Three digits: no error of a prediction is below a thousandth.
+    const double number = ms < 1e3 ? ms : ms / 1e3;
+    snprintf(text, TIME, "%.*f %s",
+             number < 10.0    ? 2
+             : number < 100.0 ? 1
+                              : 0,
+             number, ms < 1e3 ? "ms" : "s");
     return text;
 }
 
@@ -682,11 +688,11 @@ static void print_answer(const cli_tuned *tuned)
     }
     if (isfinite(tuned->current_ms)) {
         double trained = 1.0 - sp_result_left_out_share(result);
-        printf("; %.2fx what you name as current (%s)",
+        printf("; %.2f times as fast as the current layout (%s)",
                tuned->current_ms / (1.0 - tuned->current_left_out) * trained / ms,
                time_text(tuned->current_ms, time[1]));
     } else if (tuned->current != NULL) {
-        printf("; the current one: %s", tuned->current);
+        printf("; no time of the current layout: %s", tuned->current);
     }
     putchar('\n');
 }
@@ -738,27 +744,26 @@ static void print_source(const cli_tuned *tuned)
 
 static void print_counts(const cli_tuned *tuned)
 {
-    static const char *const outcomes[SWEEP_STATUSES] = {"fit", "need more memory", "have no plan",
-                                                         "do not go together",
-                                                         "that the stack cannot run"};
     const sweep_layouts *all = tuned->layouts;
+    const struct {
+        int64_t count;
+        const char *text;
+    } parts[] = {{all->of_status[SWEEP_OK], "fit"},
+                 {all->of_status[SWEEP_OOM], "need more memory"},
+                 {all->of_status[SWEEP_INFEASIBLE], "have no plan"},
+                 {all->of_status[SWEEP_INVALID], "do not go together"},
+                 {all->of_status[SWEEP_CANNOT_RUN] + all->cannot_run, "are beyond the stack"},
+                 {all->left_out, "cannot be faster"},
+                 {all->dropped, "are of layouts that were slow"},
+                 {all->untried, "were not tried before it stopped"}};
     char number[CLI_GROUPED];
     printf("%s point%s:", cli_grouped(all->count, number), sp_plural(all->count));
-    for (int s = 0; s < SWEEP_STATUSES; s++) {
-        if (all->of_status[s] > 0) {
-            printf(" %s %s,", cli_grouped(all->of_status[s], number), outcomes[s]);
+    const char *separator = "";
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i].count > 0) {
+            printf("%s %s %s", separator, cli_grouped(parts[i].count, number), parts[i].text);
+            separator = ",";
         }
-    }
-    printf(" %s left out because they cannot be faster", cli_grouped(all->left_out, number));
-    if (all->dropped > 0) {
-        printf(", %s not tried because the other strategies are slow at their degrees",
-               cli_grouped(all->dropped, number));
-    }
-    if (all->cannot_run > 0) {
-        printf(", %s that the stack cannot run", cli_grouped(all->cannot_run, number));
-    }
-    if (all->untried > 0) {
-        printf(", %s not tried when it stopped", cli_grouped(all->untried, number));
     }
     putchar('\n');
 }
@@ -897,15 +902,17 @@ static void print_beyond(const cli_tuned *tuned)
     for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_STRATEGY; lack++) {
         const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, (sweep_lack)lack);
         char layout[CLI_TUNE_POINT];
+        char time[TIME];
         if (point == NULL || added_percent(tuned, point) < 0.05) {
             continue;
         }
         cli_tune_point(tuned->options, tuned->layouts, point, layout);
         fputs(adds ? "" : "\n", stdout);
         if (chance < LIKELY) {
-            printf("a stack with %s would take %.0f ms, where the answer hardly runs "
-                   "(to search among such: --any-schedule): %s\n",
-                   lacked_name(tuned, point), point->trial.figure[SWEEP_ITERATION_MS], layout);
+            printf("the answer hardly runs; a stack with %s would take %s (to search among such: "
+                   "--any-schedule): %s\n",
+                   lacked_name(tuned, point),
+                   time_text(point->trial.figure[SWEEP_ITERATION_MS], time), layout);
         } else {
             printf("a stack with %s would train %.1f %% faster (to search among such: "
                    "--any-schedule): %s\n",
@@ -914,7 +921,7 @@ static void print_beyond(const cli_tuned *tuned)
         adds = true;
     }
     if (!adds && tuned->layouts->beyond_count > 0) {
-        puts("\nno other schedule or strategy that was tried would be faster on another stack");
+        puts("\nno schedule or strategy of other stacks that was tried is faster");
     }
 }
 
@@ -984,10 +991,10 @@ void cli_print_tuned(const cli_tuned *tuned)
     }
     char to_do[TO_DO];
     printf("%s\n", to_do_text(tuned, to_do));
-    if (cli_is_wide()) {
+    if (cli_is_wide() || tuned->written) {
         printf("go on with: %s\n", tuned->go_on);
     } else {
-        puts("go on with: -o best.json beside the same, then slimpack simulate best.json "
+        puts("go on with: this command and -o best.json, then slimpack simulate best.json "
              "--timeline");
     }
     print_findings(tuned);

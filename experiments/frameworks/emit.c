@@ -227,6 +227,37 @@ static void write_rows(framework_output *output)
     }
 }
 
+// ---- rotary positions ----
+
+static bool is_rotary(const framework_output *output)
+{
+    const char *positions = json_string_value(framework_get(output->scenario, "model.positional"));
+    return positions != NULL && strcmp(positions, "rope") == 0;
+}
+
+// The base changes no time, so no scenario states it; those of built-in models are rope_theta of
+// their published config.json, and LLaMA's that of RoFormer, which it names (arXiv 2104.09864).
+static void say_rotary_base(framework_output *output)
+{
+    static const struct {
+        const char *models;
+        json_int_t base;
+    } known[] = {
+        {"llama-7b llama-13b llama-65b llama-70b llama-2-7b llama-2-13b llama-2-70b", 10000},
+        {"llama-3-8b llama-3-70b", 500000},
+        {"mixtral-8x7b mixtral-8x22b qwen3-30b-a3b qwen3-235b-a22b glm-4.5 glm-4.5-air", 1000000},
+        {"gpt-oss-20b gpt-oss-120b", 150000},
+    };
+    const char *model = json_string_value(framework_get(output->scenario, "model.name"));
+    const char *argument = output->of->rotary_base;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (argument != NULL && model != NULL && is_rotary(output) &&
+            sp_names_hold(known[i].models, model)) {
+            framework_say(output, argument, json_integer(known[i].base));
+        }
+    }
+}
+
 // ---- texts ----
 
 static void add_number(out_text *to, const json_t *value)
@@ -392,15 +423,21 @@ static void write_toml(const json_t *object, out_text *to)
 
 const char *framework_lost_text(const json_t *lost, char words[FRAMEWORK_LOST])
 {
-    char value[160];
+    char value[96];
     const json_t *said = json_object_get(lost, "value");
-    bool more = json_is_null(said);
-    sp_json_quote(more ? json_object_get(lost, "read") : said, value, sizeof value);
-    for (char *c = value; *c != '\0'; c++) {
+    const json_t *read = json_object_get(lost, "read");
+    snprintf(words, FRAMEWORK_LOST, "%s", json_string_value(json_object_get(lost, "key")));
+    if (!json_is_null(said)) {
+        sp_json_quote(said, value, sizeof value);
+        sp_append(words, FRAMEWORK_LOST, " %s", value);
+    }
+    if (!json_is_null(read)) {
+        sp_json_quote(read, value, sizeof value);
+        sp_append(words, FRAMEWORK_LOST, " (it becomes %s)", value);
+    }
+    for (char *c = words; *c != '\0'; c++) {
         *c = (char)((unsigned char)*c < ' ' ? ' ' : *c);
     }
-    snprintf(words, FRAMEWORK_LOST, more ? "%s (it becomes %s)" : "%s %s",
-             json_string_value(json_object_get(lost, "key")), value);
     return words;
 }
 
@@ -418,6 +455,8 @@ static void add_lost(out_text *to, const json_t *lost)
 static void add_comments(const framework_output *output, const json_t *lost, out_text *to)
 {
     char line[256];
+    size_t i;
+    json_t *item;
     const char *cluster = json_string_value(framework_get(output->scenario, "cluster.name"));
     json_int_t ranks =
         framework_replica(output->scenario) * framework_get_int(output->scenario, "parallel.dp", 1);
@@ -425,13 +464,26 @@ static void add_comments(const framework_output *output, const json_t *lost, out
              (long long)ranks, cluster != NULL ? cluster : "the cluster");
     add(to, line);
     if (json_array_size(lost) > 0) {
-        snprintf(line, sizeof line, "# Of the scenario %s has no argument for: ", output->of->name);
+        snprintf(line, sizeof line, "# Of the scenario %s has no argument for:\n",
+                 output->of->name);
         add(to, line);
-        add_lost(to, lost);
+    }
+    json_array_foreach ((json_t *)lost, i, item) {
+        char words[FRAMEWORK_LOST];
+        add(to, "#   ");
+        add(to, framework_lost_text(item, words));
         add(to, "\n");
     }
     add(to, "# No part of a scenario: data, tokenizer, learning rate, number of steps, and what "
-            "changes no time,\n# as the base of rotary positions and the epsilon of norms.\n");
+            "changes no time,\n# as the scaling of rotary positions and the epsilon of norms.\n");
+    if (output->of->rotary_base != NULL && is_rotary(output) &&
+        json_object_get(output->arguments, output->of->rotary_base) == NULL) {
+        snprintf(line, sizeof line,
+                 "# Fill in the base of rotary positions (rope_theta of the model's config.json): "
+                 "%s%s\n",
+                 output->of->syntax == FRAMEWORK_SHELL ? "--" : "", output->of->rotary_base);
+        add(to, line);
+    }
 }
 
 static char *text_of(const framework_output *output, const json_t *lost)
@@ -657,12 +709,18 @@ static bool has_argument(const framework_output *output, const char *key)
     return false;
 }
 
+static bool has_value(const json_t *document, const char *key, const char *value)
+{
+    const char *text = json_string_value(framework_get(document, key));
+    return text != NULL && strcmp(text, value) == 0;
+}
+
 // Another stack is told as one, beside the switches of it that the framework has arguments for.
 static void compare_all(const framework_output *output, const json_t *read, json_t *lost)
 {
     char skipped[4096] = "";
     size_t length = 0;
-    const json_t *stack = framework_get(output->scenario, "stack.name");
+    json_t *stack = framework_get(output->scenario, "stack.name");
     const char *name;
     json_t *value;
     bool differs = false;
@@ -679,11 +737,19 @@ static void compare_all(const framework_output *output, const json_t *read, json
         }
     }
     if (differs) {
-        lose(lost, "stack", stack);
+        json_array_append_new(
+            lost, sp_json_object(SP_JSON("key", "stack"), SP_JSON("value", json_incref(stack)),
+                                 SP_JSON("read", json_incref(framework_get(read, "stack.name")))));
     }
-    if (json_is_string(framework_get(output->scenario, "model.expert_imbalance")) &&
-        length + 40 < sizeof skipped) {
-        snprintf(skipped + length, sizeof skipped - length, "model.expert_imbalance_seed");
+    if (json_is_string(framework_get(output->scenario, "model.expert_imbalance"))) {
+        sp_append(skipped, sizeof skipped, "model.expert_imbalance_seed ");
+    }
+    // Of samples that are equally long best fit makes the rows that their order makes, and none is
+    // longer than the context.
+    if (framework_get(output->scenario, "workload.lengths") == NULL) {
+        bool same = has_value(output->scenario, "strategy.kind", "packed") &&
+                    has_value(read, "strategy.kind", "bfd");
+        sp_append(skipped, sizeof skipped, "workload.over_length %s", same ? "strategy.kind " : "");
     }
     compare(output->scenario, read, "", skipped, lost);
     compare_more(output->scenario, read, "", skipped, lost);
@@ -791,6 +857,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
                                .arguments = json_object(),
                                .launch = json_object()};
     write_rows(&output);
+    say_rotary_base(&output);
     of->write(&output);
     if (documents) { // rows are the framework's alone
         json_object_del(json_object_get(whole, "workload"), "samples_per_batch");

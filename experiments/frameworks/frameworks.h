@@ -111,8 +111,9 @@ typedef struct framework {
     // modelled, unless they state nothing (false, none, 0, empty).
     // `switches` are those of `own` that have no value in a script.
     const char *own, *free, *noted, *switches;
-    bool by_leaf;   // of a dotted path the last part is the name
-    bool overrides; // a file says what changes in a recipe: what it does not state is open
+    const char *rotary_base; // its argument for the base of rotary positions; NULL: it has none
+    bool by_leaf;            // of a dotted path the last part is the name
+    bool overrides;          // a file says what changes in a recipe: what it does not state is open
     // Reads what no row says, after the rows; writes it, after them. Without `write` it is read
     // alone.
     void (*read)(struct framework_import *import);
@@ -212,8 +213,8 @@ void framework_say_launch(framework_output *output, const char *name, json_t *va
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err);
 
-// What cannot be said, of an entry of *lost, in words: the key with its value, or with what the
-// framework has in its place.
+// What cannot be said, of an entry of *lost, in words: the key with its value, and with what the
+// framework has in its place where it has something.
 enum { FRAMEWORK_LOST = 256 };
 const char *framework_lost_text(const json_t *lost, char text[FRAMEWORK_LOST]);
 

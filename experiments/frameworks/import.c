@@ -10,6 +10,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 
 enum { MOST_BYTES = 16 << 20, PATH = 1024, MOST_NAMES = 1024, TEXT = 320 };
 
@@ -29,12 +30,14 @@ const framework *framework_find(const char *name)
 sp_status framework_unknown(const char *option, const char *name, sp_error *err)
 {
     char hint[SP_NAME_HINT];
+    char known[128] = "; known: ";
     int count = 0;
-    while (framework_names[count] != NULL) {
-        count++;
+    for (; framework_names[count] != NULL; count++) {
+        sp_append(known, sizeof known, "%s%s", count > 0 ? ", " : "", framework_names[count]);
     }
+    sp_name_hint(name, framework_names, count, hint);
     return sp_error_set(err, SP_ERR_USAGE, "%sno framework is called '%s'%s", option, name,
-                        sp_name_hint(name, framework_names, count, hint));
+                        hint[0] != '\0' ? hint : known);
 }
 
 static int folded(char c)

@@ -1356,6 +1356,7 @@ static const framework framework_megatron = {FRAMEWORK_CALLED(megatron),
                                              .reads = 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML,
                                              .dialect = MEGATRON,
                                              .switches = megatron_switches,
+                                             .rotary_base = "rotary-base",
                                              .by_leaf = true,
                                              .rows = megatron_rows,
                                              .read = read_megatron,
@@ -1364,12 +1365,12 @@ static const framework framework_megatron = {FRAMEWORK_CALLED(megatron),
 static const framework framework_bridge = {
     FRAMEWORK_CALLED(bridge), .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
     .dialect = BRIDGE,        .overrides = true,        .rows = megatron_rows,
-    .read = read_megatron,    .write = write_megatron};
+    .read = read_megatron,    .write = write_megatron,  .rotary_base = "model.rotary_base"};
 
 static const framework framework_nemo = {
     FRAMEWORK_CALLED(nemo), .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
     .dialect = NEMO,        .overrides = true,        .rows = megatron_rows,
-    .read = read_megatron,  .write = write_megatron};
+    .read = read_megatron,  .write = write_megatron,  .rotary_base = "model.rotary_base"};
 
 const framework *const framework_table[] = {
     &framework_megatron,   &framework_bridge,    &framework_nemo,

@@ -486,6 +486,10 @@ static void read_trl_packing(framework_import *import)
         framework_put(import, "strategy.kind", json_string(free_of_padding ? "packed" : "padded"));
         if (!free_of_padding) {
             framework_put(import, "strategy.pad_to", json_string("longest"));
+        } else {
+            framework_unread(import, framework_take(import, "padding_free"),
+                             "TRL's micro-batches have per_device_train_batch_size samples, here "
+                             "rows of max_length are filled: packed is taken");
         }
         return;
     }
@@ -652,16 +656,17 @@ static void write_trl(framework_output *output)
     }
     framework_say(output, "gradient_accumulation_steps", json_integer(count > 0 ? count : 1));
     framework_say(output, "bf16", json_true());
+    // Its rows of several samples are packed best fit first, whatever the scenario's strategy: what
+    // is read back says where that is another. Without packing it pads (padding_free leaves the
+    // number of samples of a micro-batch as it is, and makes no rows).
     bool wraps = kind != NULL && strcmp(kind, "concat") == 0;
-    bool packs = kind != NULL && (wraps || strcmp(kind, "bfd") == 0);
+    bool packs = kind != NULL && strcmp(kind, "padded") != 0;
     framework_say(output, "packing", json_boolean(packs));
     if (packs) {
         framework_say(output, "packing_strategy",
                       json_string(wraps                                        ? "wrapped"
                                   : over != NULL && strcmp(over, "split") == 0 ? "bfd_split"
                                                                                : "bfd"));
-    } else if (kind != NULL && strcmp(kind, "packed") == 0) {
-        framework_say(output, "padding_free", json_true());
     }
     if (zero > 1) {
         framework_say(output, "fsdp",
@@ -857,6 +862,10 @@ static void write_nanotron(framework_output *output)
                   json_incref(framework_get(s, "workload.context")));
 }
 
-const framework framework_nanotron = {FRAMEWORK_CALLED(nanotron),    .syntax = FRAMEWORK_YAML,
-                                      .reads = 1U << FRAMEWORK_YAML, .rows = nanotron_rows,
-                                      .read = read_nanotron,         .write = write_nanotron};
+const framework framework_nanotron = {FRAMEWORK_CALLED(nanotron),
+                                      .syntax = FRAMEWORK_YAML,
+                                      .reads = 1U << FRAMEWORK_YAML,
+                                      .rows = nanotron_rows,
+                                      .read = read_nanotron,
+                                      .write = write_nanotron,
+                                      .rotary_base = "model.model_config.rope_theta"};

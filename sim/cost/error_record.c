@@ -126,7 +126,10 @@ enum { MOST_TOLD = 5 }; // traits that are named
 static void add_figure(char text[SP_NOT_VALIDATED], double value)
 {
     bool billions = value >= 1e8;
-    sp_append(text, SP_NOT_VALIDATED, billions ? "%.4g billion" : "%.6g",
+    sp_append(text, SP_NOT_VALIDATED,
+              billions               ? "%.4g billion"
+              : value == rint(value) ? "%.6g"
+                                     : "%.3g",
               billions ? value / 1e9 : value);
 }
 

@@ -288,7 +288,8 @@ void sp_warn_of_batches(const sp_batches *batches, sp_warnings *warnings)
                         (long long)batches->split);
     }
     if (batches->left_samples > 0) {
-        sp_warnings_add(warnings, "samples in no batch, or not to their end: %lld (%lld token%s)",
+        sp_warnings_add(warnings,
+                        "samples left over when all batches are full: %lld (%lld token%s)",
                         (long long)batches->left_samples, (long long)batches->left_tokens,
                         sp_plural(batches->left_tokens));
     }

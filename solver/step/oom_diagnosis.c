@@ -233,15 +233,53 @@ static void look_wider(sp_i_steps *steps, const sp_packing *packing, candidate c
 
 const char *const sp_i_oom_degree_names[SP_OOM_DEGREES] = {"ep", "tp", "cp", "pp"};
 
-enum { FIGURE = 32, LARGEST = 2 };
+enum { FIGURE = 32, LARGEST = 2, PARTS = LARGEST + 2, MOST_PLACES = 9 };
+
+static int64_t needed_bytes(const sp_oom_diagnosis *s)
+{
+    return sp_oom_diagnosis_is_of_sample(s) ? sp_bytes_total(&s->need) : s->plan_bytes;
+}
+
+static double units_of(int64_t bytes, int places)
+{
+    return (double)bytes / SP_GIB * pow(10.0, places);
+}
 
 // Rounded up, so that a limit of the figure is enough.
-static const char *gib(int64_t bytes, char text[FIGURE])
+static int64_t units_above(int64_t bytes, int places)
 {
-    int digits = (double)bytes < SP_GIB ? 6 : 3;
-    double scale = digits == 6 ? 1e6 : 1e3;
-    snprintf(text, FIGURE, "%.*f", digits, ceil((double)bytes / SP_GIB * scale) / scale);
+    return (int64_t)ceil(units_of(bytes, places));
+}
+
+// All figures of a text have as many places, at least so many that what is needed is seen to be
+// more than the limit.
+static int places_of(int64_t needed_bytes, int64_t limit_bytes)
+{
+    const double least_gib =
+        sp_gib_from_bytes(needed_bytes < limit_bytes ? needed_bytes : limit_bytes);
+    int places = least_gib >= 10.0 ? 2 : least_gib >= 1.0 ? 3 : least_gib >= 0.099 ? 4 : 6;
+    while (places < MOST_PLACES && needed_bytes > limit_bytes &&
+           units_above(needed_bytes, places) <= llround(units_of(limit_bytes, places))) {
+        places++;
+    }
+    return places;
+}
+
+static int places_in(const sp_oom_diagnosis *s)
+{
+    return places_of(needed_bytes(s), s->limit_bytes);
+}
+
+static const char *figure(int64_t units, int places, char text[FIGURE])
+{
+    snprintf(text, FIGURE, "%.*f", places, (double)units * pow(10.0, -places));
     return text;
+}
+
+static const char *gib(const sp_oom_diagnosis *s, int64_t bytes, char text[FIGURE])
+{
+    const int places = places_in(s);
+    return figure(units_above(bytes, places), places, text);
 }
 
 static int64_t states_bytes(const sp_bytes *bytes)
@@ -249,31 +287,67 @@ static int64_t states_bytes(const sp_bytes *bytes)
     return bytes->of[SP_MEM_PARAMETERS] + bytes->of[SP_MEM_GRADIENTS] + bytes->of[SP_MEM_OPTIMIZER];
 }
 
-// Adds to a text, as far as it has room.
-
-// States, the largest of what else there is, and the rest.
-static void name_parts(const sp_bytes *bytes, char text[SP_WARNING_TEXT])
+// The figures add up as they are read.
+void sp_oom_need_text(int64_t needed_bytes, int64_t limit_bytes, const char *where,
+                      char text[SP_WARNING_TEXT])
 {
-    sp_bytes left = *bytes;
+    char number[FIGURE];
+    const int places = places_of(needed_bytes, limit_bytes);
+    const int64_t needed = units_above(needed_bytes, places);
+    const int64_t limit = llround(units_of(limit_bytes, places));
+    snprintf(text, SP_WARNING_TEXT, "%s GiB on %s", figure(needed, places, number), where);
+    sp_append(text, SP_WARNING_TEXT, ", %s more", figure(needed - limit, places, number));
+    sp_append(text, SP_WARNING_TEXT, " than the limit of %s", figure(limit, places, number));
+}
+
+static void say_need(const sp_oom_diagnosis *s, const char *where, char text[SP_WARNING_TEXT])
+{
+    char need[SP_WARNING_TEXT];
+    sp_oom_need_text(needed_bytes(s), s->limit_bytes, where, need);
+    sp_append(text, SP_WARNING_TEXT, "%s", need);
+}
+
+// States, the largest of what else there is, and the rest; what rounding leaves is of the largest.
+static void name_parts(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
+{
+    struct {
+        const char *name;
+        int64_t bytes, units;
+    } part[PARTS] = {{"states", states_bytes(&s->need), 0}};
+    char number[FIGURE];
+    const int places = places_in(s);
+    sp_bytes left = s->need;
+    int count = 1;
+    int most = 0;
     left.of[SP_MEM_PARAMETERS] = 0;
     left.of[SP_MEM_GRADIENTS] = 0;
     left.of[SP_MEM_OPTIMIZER] = 0;
     left.of[SP_MEM_OFFLOADED] = 0;
-    sp_append(text, SP_WARNING_TEXT, " (states %.2f", sp_gib_from_bytes(states_bytes(bytes)));
     for (int i = 0; i < LARGEST; i++) {
         int largest = 0;
         for (int c = 1; c < SP_MEM_CATEGORIES; c++) {
             largest = left.of[c] > left.of[largest] ? c : largest;
         }
         if (left.of[largest] > 0) {
-            sp_append(text, SP_WARNING_TEXT, ", %s %.2f", sp_memory_category_names[largest],
-                      sp_gib_from_bytes(left.of[largest]));
+            part[count].name = sp_memory_category_names[largest];
+            part[count++].bytes = left.of[largest];
             left.of[largest] = 0;
         }
     }
-    int64_t rest = sp_bytes_total(&left);
-    if (rest > 0) {
-        sp_append(text, SP_WARNING_TEXT, ", other %.2f", sp_gib_from_bytes(rest));
+    if (sp_bytes_total(&left) > 0) {
+        part[count].name = "other";
+        part[count++].bytes = sp_bytes_total(&left);
+    }
+    int64_t rest = units_above(sp_bytes_total(&s->need), places);
+    for (int i = 0; i < count; i++) {
+        part[i].units = llround(units_of(part[i].bytes, places));
+        rest -= part[i].units;
+        most = part[i].bytes > part[most].bytes ? i : most;
+    }
+    part[most].units += rest;
+    for (int i = 0; i < count; i++) {
+        sp_append(text, SP_WARNING_TEXT, "%s%s %s", i == 0 ? " (" : ", ", part[i].name,
+                  figure(part[i].units, places, number));
     }
     sp_append(text, SP_WARNING_TEXT, ")");
 }
@@ -307,7 +381,7 @@ static void say_tried(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 
 static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
-    char figure[FIGURE];
+    char number[FIGURE];
     const char *before = "; fits with ";
     if (s->settings != NULL) {
         sp_append(text, SP_WARNING_TEXT, "; %s", s->settings);
@@ -315,7 +389,7 @@ static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
     if (s->recompute_bytes > 0) {
         sp_append(text, SP_WARNING_TEXT, "%smemory.recompute full (%s)", before,
-                  gib(s->recompute_bytes, figure));
+                  gib(s, s->recompute_bytes, number));
         before = ", ";
     }
     for (int i = 0; i < SP_OOM_DEGREES; i++) {
@@ -323,7 +397,7 @@ static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
             sp_append(text, SP_WARNING_TEXT, "%s%sparallel.%s %d%s (%s)", before,
                       s->both ? "memory.recompute full and " : "", sp_i_oom_degree_names[i],
                       s->degree[i].degree, i > 0 ? " on more GPUs" : "",
-                      gib(s->degree[i].bytes, figure));
+                      gib(s, s->degree[i].bytes, number));
             before = ", ";
         }
     }
@@ -334,31 +408,29 @@ static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 
 static void say_of_plan(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
-    char figure[FIGURE];
-    sp_append(text, SP_WARNING_TEXT, "the plan needs %s GiB on a rank", gib(s->plan_bytes, figure));
-    sp_append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    char number[FIGURE];
+    sp_append(text, SP_WARNING_TEXT, "the plan needs ");
+    say_need(s, "a rank", text);
     say_settings(s, text);
     if (s->tokens > 0) {
         sp_append(text, SP_WARNING_TEXT, "; alone every sample fits: ");
         name_sample(s, text);
         sp_append(text, SP_WARNING_TEXT, " needs the most, %s",
-                  gib(sp_bytes_total(&s->need), figure));
+                  gib(s, sp_bytes_total(&s->need), number));
     }
 }
 
 static void say_of_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
-    char figure[FIGURE];
-    name_sample(s, text);
-    sp_append(text, SP_WARNING_TEXT, " alone needs %s GiB on ",
-              gib(sp_bytes_total(&s->need), figure));
+    char number[FIGURE];
+    char where[SP_WARNING_TEXT] = "a rank";
     if (s->dp_count > 1) {
-        sp_append(text, SP_WARNING_TEXT, "each of %d data-parallel ranks", s->dp_count);
-    } else {
-        sp_append(text, SP_WARNING_TEXT, "a rank");
+        snprintf(where, sizeof where, "each of %d data-parallel ranks", s->dp_count);
     }
-    name_parts(&s->need, text);
-    sp_append(text, SP_WARNING_TEXT, " where %s are there", gib(s->limit_bytes, figure));
+    name_parts(s, where);
+    name_sample(s, text);
+    sp_append(text, SP_WARNING_TEXT, " alone needs ");
+    say_need(s, where, text);
     say_settings(s, text);
     if (states_bytes(&s->need) > s->limit_bytes) {
         sp_append(text, SP_WARNING_TEXT,
@@ -366,7 +438,7 @@ static void say_of_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     } else if (s->wider > 0) {
         sp_append(text, SP_WARNING_TEXT,
                   "; context parallelism over %d data-parallel ranks would need %s", s->wider,
-                  gib(s->wider_bytes, figure));
+                  gib(s, s->wider_bytes, number));
     }
 }
 

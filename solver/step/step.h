@@ -277,6 +277,10 @@ bool sp_oom_diagnosis_is_worse(const sp_oom_diagnosis *a, const sp_oom_diagnosis
 // In one line; a limit (memory.limit_gib) of the figures in it holds what they are said of.
 void sp_oom_diagnosis_text(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT]);
 
+// Says "94.00 GiB on a GPU, 14.00 more than the limit of 80.00" of what is needed `where`.
+void sp_oom_need_text(int64_t needed_bytes, int64_t limit_bytes, const char *where,
+                      char text[SP_WARNING_TEXT]);
+
 // The part of that line on the settings that were tried; "" where none was.
 void sp_oom_diagnosis_settings(const sp_oom_diagnosis *oom, char text[SP_WARNING_TEXT]);
 

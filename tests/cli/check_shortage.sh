@@ -21,7 +21,7 @@ case $text in
 esac
 line=$(grep 'alone needs' notes)
 case $line in
-"warning: sample 1 of 65536 tokens alone needs "*" GiB on a rank (states "*") where 40.000 are there; fits with memory.recompute full ("*"); context parallelism over "*" data-parallel ranks would need "*) ;;
+"warning: sample 1 of 65536 tokens alone needs "*" GiB on a rank (states "*"), "*" more than the limit of 40.00; fits with memory.recompute full ("*"); context parallelism over "*" data-parallel ranks would need "*) ;;
 *) complain "the warning: $line" ;;
 esac
 need=$(echo "$line" | sed -E 's/.*alone needs ([0-9.]+) GiB.*/\1/')

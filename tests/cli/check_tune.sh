@@ -53,12 +53,52 @@ stated=$("$program" tune model.json --gpus 2 --context 9000 --set workload.lengt
 expect "lengths that --set states" "$(head -n 1 lossy.txt)" "$(head -n 1 <<<"$stated")"
 head -n 1 lossy.txt | grep -q ', packed: ' || complain "$(head -n 1 lossy.txt)"
 grep -qE '^  strategy +packed best, balanced \+[0-9.]+ % \([0-9.]+ % of tokens left out\)$' lossy.txt || complain "no share: $(grep '^  strategy ' lossy.txt)"
-grep -oE 'balanced costs -?[0-9.]+ % in all[^;]*' lossy.txt | grep -vE 'costs [0-9.]+ % in all for as many tokens \([0-9.]+ % of tokens left out\)' && complain "a finding compares unequal work"
+grep -oE 'balanced that fits costs -?[0-9.]+ %[^;]*' lossy.txt | grep -vE 'costs [0-9.]+ % for as many tokens \([0-9.]+ % of tokens left out\)' && complain "a finding compares unequal work"
 tr -d ' \n' <lossy.json | sed -n 's/.*"strategy":\[{\([^}]*\)},{\([^}]*\)}\].*/\1 \2/p' | tr -d '"' | awk '{
     for (i = 1; i <= 2; i++) { split($i, pair, ","); for (k in pair) { split(pair[k], part, ":"); of[i, part[1]] = part[2] } }
     whole = of[2, "iteration_ms"] / (1 - of[2, "left_out_share"]) / of[1, "iteration_ms"] - 1
     if (!(of[2, "iteration_ms"] < of[1, "iteration_ms"] && of[1, "left_out_share"] == 0 && sprintf("+%.1f", 100 * whole) == substr(of[2, "cost"], 1, length(sprintf("+%.1f", 100 * whole))))) print "cost", of[2, "cost"], "for", 100 * whole }' >cost.txt
 [ -s cost.txt ] && complain "$(cat cost.txt)"
+
+# So it reads without --wide, on a screen of 100 columns and 40 lines.
+if compares_values; then
+    plain=$(dirname "$program")/plain
+    ln -s "$(sed -n 's/^exec "\([^"]*\)" "$command".*/\1/p' "$program")" "$plain"
+    (program=$plain && lossy) >plain.txt
+    head -n 1 plain.txt | grep -q ', packed: ' || complain "without --wide: $(head -n 1 plain.txt)"
+    grep -q '^what another choice costs' plain.txt && complain "choices are told without --wide"
+    tr -s '\n ' ' ' <plain.txt | grep -qE 'balanced that fits costs [0-9.]+ % for as many tokens \([0-9.]+ % of tokens left out\)' || complain "no share without --wide: $(cat plain.txt)"
+    awk 'length($0) > 100 { print "longer than 100 columns: " $0 } END { if (NR > 40) print NR " lines" }' plain.txt >wide.txt
+    [ -s wide.txt ] && complain "$(cat wide.txt)"
+fi
+
+# With lengths best fit is asked of stacks whose row lists it, and of no other.
+with_bfd=0
+for stack in trl-2025 internevo-2024 megatron-core-2025 fsdp-2024; do
+    runs=$("$program" help "$stack" | tr -s '\n ' ' ' | sed -n 's/.*; strategies: \([^;]*\);.*/ \1 /p')
+    asks=$("$program" tune model.json --gpus 2 --context 9000 --lengths lengths.txt --tokens-per-batch 32K --set stack=$stack --set memory.recompute=full --quiet --json |
+        awk '/"choices": / { on = 1 } on && /"strategy": / { here = 1 } here && /"value": "bfd"/ { print "bfd"; exit } here && /\]/ { exit }')
+    case $runs in *" bfd "*) expect "best fit of $stack" bfd "$asks" && with_bfd=$((with_bfd + 1)) ;; *) expect "best fit of $stack" "" "$asks" ;; esac
+done
+[ "$with_bfd" = 3 ] || complain "best fit is of $with_bfd stacks"
+
+# Where the answer hardly runs what another stack would add is a time, no percents; in a document both are by the time
+# that is to be expected (0.95 over the chance where that is less, of a hundredth at least).
+sed 's/"num_hidden_layers": 4/"num_hidden_layers": 8/' model.json >deep.json
+scarce() { "$program" tune deep.json --gpus 4 --context 8K --tokens-per-batch 128K --quiet --set parallel.pp=4 --set memory.recompute=none --set schedule.microbatch_samples=1 --set memory.limit_gib="$1" "${@:2}"; }
+if compares_values; then
+    scarce 1.2 | grep -qE '^the answer hardly runs; a stack with v-half would take [0-9.]+ ms \(--any-schedule\): tp 1, cp 1, pp 4, ' || complain "an answer that hardly runs: $(scarce 1.2 | grep 'a stack with')"
+    scarce 1.2 | grep -q 'would train .* faster' && complain "percents beside an answer that hardly runs"
+    for limit in 1.2 1.25 2; do
+        scarce $limit --json | awk 'function expected() { return ms * (chance == "" || chance >= 0.95 ? 1 : 0.95 / (chance > 0.01 ? chance : 0.01)) }
+            /"iteration_ms": / { gsub(/[^0-9.]/, ""); ms = $0 + 0; chance = "" }
+            /"fit_probability": / { gsub(/[^0-9.e-]/, ""); chance = $0 + 0; if (!answer) answer = expected() }
+            /"added_percent": / { sub(/.*: /, ""); n++; want = 100 * (answer / expected() - 1)
+                if ($0 - want > 1e-6 * (1 + want) || want - $0 > 1e-6 * (1 + want)) print "added_percent " $0 ", but " want }
+            END { if (!n) print "nothing beyond the stack" }' >added.txt
+        [ -s added.txt ] && complain "with $limit GiB: $(cat added.txt)"
+    done
+fi
 
 # The first line tells the error or that it is not known, and no number of other steps; the choices of --json are those that are printed; the
 # command to go on with leads to the answer.
@@ -94,7 +134,7 @@ expect "time of its scenario" "$(value iteration_ms told.json)" "$(value iterati
 gpus=3 asked --any-schedule | grep -qE '^  pp +1 .*, 3 does not go together$' || complain "three stages of four layers: $(gpus=3 asked | grep '^  pp ')"
 
 sed -e 's/"llama"/"mixtral"/' -e 's/LlamaFor/MixtralFor/' -e 's/}$/, "num_local_experts": 4, "num_experts_per_tok": 2}/' model.json >experts.json
-"$program" tune experts.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet | grep -q '^experts are split over parallel.tp' || complain "experts are not told of"
+"$program" tune experts.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet | grep -q '^experts are split over the tp ranks' || complain "experts are not told of"
 
 # A remedy holds: with so much more memory some step is as much faster.
 expect_faster() { # MS SHARE MEMORY: tune lists a step of MS less SHARE % at most
@@ -109,7 +149,7 @@ remedy=$(sed -n 's/^  memory: at least \([0-9.]*\) GiB more a GPU would save \([
 [ -n "$remedy" ] || complain "no memory that would help: $(sed -n '/^what limits/,/^$/p' short.txt)"
 expect_faster "$(value iteration_ms short.json)" "${remedy#* }" "$(awk -v limit="$limit" -v more="${remedy% *}" 'BEGIN { print limit + more + 0.0006 }')"
 # A remedy that fits costs what the choice costs.
-remedy=$(sed -n 's/^  packs over pure work.*: rows 1 costs \([0-9.]*\) % in all$/\1/p' told.txt)
+remedy=$(sed -n 's/^  what packs take over pure work.*: rows 1 that fits costs \([0-9.]*\) %$/\1/p' told.txt)
 asked --json --set schedule.microbatch_samples=1 >one_row.json
 expect "what rows of one sample cost" "$remedy" "$(awk -v ms="$(value iteration_ms told.json)" -v other="$(value iteration_ms one_row.json)" 'BEGIN { printf "%.1f", 100 * (other / ms - 1) }')"
 
@@ -119,7 +159,7 @@ if compares_values; then
     risky >risky.txt
     risky --json >risky.json
     grep -q 'costs -' risky.txt risky.json && complain "a cost below zero: $(grep 'costs -' risky.txt)"
-    costs=$(sed -n 's/.*: rows 2 .*; rows 2 costs \([0-9.]*\) % in all$/\1/p' risky.txt)
+    costs=$(sed -n 's/.*: rows 2 .*; rows 2 that fits costs \([0-9.]*\) %$/\1/p' risky.txt)
     grep -qE "^  rows .*2 (.* to |[+])${costs:-none} %" risky.txt || complain "rows 2 cost ${costs:-nothing}: $(grep '^  rows ' risky.txt)"
     front=$(awk '/"top": / { on = 1 } /"front": / { print least; on = 0; front = 1 }
         (on || front) && /"iteration_ms"/ { gsub(/[^0-9.]/, ""); ms = $0 + 0; if (front) { print ms; exit } }
@@ -131,7 +171,7 @@ fi
 # Where nothing fits: what the nearest lacks makes it fit, and less does not; the GPUs are enough, and half as many not.
 asked --set memory.limit_gib=0.14 >nothing.txt 2>&1
 expect "exit where nothing fits" 1 "$?"
-lacks=$(sed -n 's/^error: none of .* points fits; the nearest lacks \([0-9.]*\) GiB: .*/\1/p' nothing.txt)
+lacks=$(sed -n 's/^error: none of .* points fits; the nearest needs [0-9.]* GiB on a GPU, \([0-9.]*\) more than the limit of 0.1400: .*/\1/p' nothing.txt)
 enough=$(sed -n 's/^error: \([0-9]*\) GPUs* [ai][rs]e* enough: .*/\1/p' nothing.txt)
 with() { # SIGN: with what is lacking and a little more, or less
     asked --set "memory.limit_gib=$(awk -v lacks="$lacks" -v sign="$1" 'BEGIN { print 0.14 + lacks + sign * 0.0006 }')" >/dev/null 2>&1
@@ -150,6 +190,18 @@ head -n 1 full.txt | grep -q '^fastest: ' || complain "no answer before the erro
 tail -n 1 full.txt | grep -q '^error: /dev/full: ' || complain "no error behind the answer: $(tail -n 1 full.txt)"
 sed '1,/^go on with: /d' full.txt | grep -q '^warning: ' || complain "warnings stand inside the answer: $(grep -n '^warning: \|^go on' full.txt)"
 
+# A reader that is gone takes no file with it, nor does a file that cannot be written take the document.
+two --quiet -o read.json --emit megatron=read.sh | true
+expect "exit without a reader" "141 0" "${PIPESTATUS[*]}"
+"$program" simulate read.json --quiet >/dev/null || complain "a reader that was gone took the scenario with it"
+grep -q '^torchrun ' read.sh || complain "a reader that was gone took the launch file with it"
+two --json --emit megatron=/dev/full >emitted.json 2>messages
+expect "exit of a launch file on a full disk" 3 "$?"
+grep -q '"iteration_ms": [0-9]' emitted.json && grep -q '^error: /dev/full: ' messages || complain "no document beside a full disk: $(head -c 200 emitted.json messages)"
+"$program" compare read.json --best-layout --strategies packed --json --emit megatron=/dev/full >emitted.json 2>messages
+expect "exit of a comparison's launch file on a full disk" 3 "$?"
+grep -q '"iteration_ms": [0-9]' emitted.json && grep -q '^error: /dev/full: ' messages || complain "no comparison beside a full disk: $(head -c 200 emitted.json messages)"
+
 # Progress tells the best so far, on a terminal.
 if command -v script >/dev/null; then
     script -qec "\"$program\" tune model.json --gpus 16 --context 8K --tokens-per-batch 1M --exhaustive" /dev/null >terminal.txt 2>&1 </dev/null
@@ -157,7 +209,7 @@ if command -v script >/dev/null; then
 fi
 
 "$program" tune model.json --gpus 2 --context 8K --tokens-per-batch 64K --quiet --current parallel.tp=2 | head -n 1 |
-    grep -q 'x what you name as current' || complain "the current layout is not compared with"
+    grep -qE '; [0-9.]+ times as fast as the current layout \([0-9.]+ m?s\)' || complain "the current layout is not compared with"
 
 # What the user runs is also taken from a launch file or a scenario: its time is that of the imported scenario.
 cat >train.sh <<'END'
@@ -171,6 +223,13 @@ for file in train.sh imported.json; do
     "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current $file >current.json
     expect "the time of $file" "$imported" "$(sed -n 's/^  "current_ms": \([0-9.]*\),*$/\1/p' current.json)"
 done
+# What of the file's kernels and exchanges is not the answer's is named, with the time of its layout on the answer's stack.
+stack=$(grep -o '"--current: its stack is not the answer.s ([^)]*no hide_forward_gather[^)]*no fused_cross_entropy[^)]*): with the answer.s its layout takes [0-9.]* ms, ' current.json)
+expect "stacks that are told to differ" 1 "$(grep -c '"--current: its stack is not' current.json)"
+sed -e '/^  "stack": {/,/^  },*$/d' -e '/^    "attention": /d' imported.json >restacked.json
+restacked=$("$program" simulate restacked.json --set model=model.json --json --quiet | sed -n 's/^  "iteration_ms": \([0-9.]*\),/\1/p')
+expect "the time of the layout on the answer's stack" "$(printf '%.1f' "$restacked")" "$(sed -n 's/.* takes \([0-9.]*\) ms, $/\1/p' <<<"$stack")"
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current parallel.tp=2 | grep -q 'its stack is not' && complain "the answer's stack is told to be another"
 # Of other work that the file states the layout is timed on the answer's, which is told: half the tokens take less time.
 other() { "$program" tune model.json --gpus 4 --context 8K "$@" --json --current train.sh 2>/dev/null >other.json; }
 grep -qE "\"--current: the file's (steps|context)" current.json && complain "the same work is told to be another: $(grep '"--current' current.json)"
@@ -182,12 +241,20 @@ expect "what is told of another model and context" 2 "$(grep -cE "\"--current: t
 # A layout that has no plan leaves the answer; one that is none is told before the search.
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --current parallel.pp=2 --current parallel.chunks_per_rank=2 \
     --current schedule.kind=interleaved --current schedule.microbatch_samples=8 >current.txt || complain "no answer beside a layout without a plan"
-grep -q '^fastest: .*the current one: --current: schedule' current.txt || complain "no reason: $(head -1 current.txt)"
+grep -q '^fastest: .*no time of the current layout: --current: schedule' current.txt || complain "no reason: $(head -1 current.txt)"
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --current parallel.pp=2 --current parallel.chunks_per_rank=3 >current.txt 2>&1
 expect "exit of a layout that is none" 3 "$?"
 grep -q '^error: --current: parallel.pp: ' current.txt || complain "a layout that is none: $(cat current.txt)"
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --current missing.sh >/dev/null 2>&1
 expect "exit of a current file that is not there" 3 "$?"
+for current in parallel.tp tp; do
+    "$program" tune model.json --gpus 4 --context 8K --quiet --current $current 2>current.txt
+    expect "exit of a setting without a value" 2 "$?"
+    grep -q "^error: --current $current: expected parallel.tp=VALUE, or a file$" current.txt || complain "a setting without a value: $(cat current.txt)"
+done
+"$program" tune model.json --gpus 4 --context 8K --quiet --current model.json 2>current.txt
+expect "exit of a current file without a layout" 3 "$?"
+grep -q '^error: model.json: states no layout ' current.txt || complain "a file without a layout: $(cat current.txt)"
 
 # What --set states stays: the degrees make the GPUs all the same, and what is found is the best that a search of all
 # points finds there.
@@ -231,7 +298,7 @@ refused "strategies and --set strategy.kind exclude" 2 --strategies packed --set
 
 # The answer's memory comes before what is said of the current layout, whose time that is null has a reason.
 wide --current memory.limit_gib=0.01 >current.txt
-head -n 1 current.txt | grep -q ' of 77 GiB; the current one: out of memory$' || complain "$(head -n 1 current.txt)"
+head -n 1 current.txt | grep -q ' of 77 GiB; no time of the current layout: out of memory$' || complain "$(head -n 1 current.txt)"
 wide --current memory.limit_gib=0.01 --json >current.json
 wide --current memory.offload_ratio=0.5 --json | grep -q '"--current: nothing is offloaded: ' || complain "a document does not hold what the current layout warns of"
 expect "a time that is null" null "$(value current_ms current.json)"

@@ -3,9 +3,11 @@
 import collections
 import json
 import random
+import re
 import sys
 import time
 import unittest
+import warnings
 
 import slimpack
 from slimpack.loading import Place, place_of, ranges_of
@@ -304,6 +306,53 @@ class BadSamples(unittest.TestCase):
             batch = next(iter(sampler))
         self.assertTrue(batch.reason)
         self.assertTrue(any(text.startswith("step 0 does not fit") for text in texts))
+
+    def test_no_memory_is_told_once(self):
+        """Of all steps and threads the first alone is told; samples are those of the data set."""
+        lengths = [100 + i for i in range(50)]
+        lengths[3::10] = [4000] * 5
+        for workers in (1, 4):
+            with told() as texts:
+                sampler = slimpack.PlannedBatchSampler(
+                    lengths,
+                    BASE,
+                    set={"memory.limit_gib": 20},
+                    rank=0,
+                    workers=workers,
+                    samples_per_batch=5,
+                    shuffle=False,
+                )
+                batches = list(sampler)
+            lacking = [batch for batch in batches if batch.reason]
+            self.assertGreater(len(lacking), 3)
+            self.assertIn("sample 23 of 4000 tokens", batches[4].reason)
+            for batch in lacking:
+                index = int(re.search(r"sample (\d+) of (\d+) tokens", batch.reason)[1])
+                self.assertIn(index, range(5 * batch.step, 5 * batch.step + 5))
+            self.assertEqual(sum("GiB" in text for text in texts), 1, texts)
+
+    def test_warnings_name_the_caller(self):
+        """The line that a warning names is of the program that uses the package."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            sampler = slimpack.PlannedBatchSampler(
+                [0, 4000, 40], BASE, set={"memory.limit_gib": 5}, rank=0
+            )
+            for packs in sampler:
+                for pack in packs:
+                    _ = slimpack.PackedDataset([None] * 3)[pack]
+        self.assertGreaterEqual(len(caught), 3)
+        self.assertEqual({warning.filename for warning in caught}, {__file__})
+
+    def test_a_document_in_slices_is_told_once(self):
+        sampler = sampler_of([5000], "chunkflow", rank=0, settings={"parallel.dp": 1})
+        packs = batches_of(sampler)[0]
+        self.assertGreater(len(packs), 1)
+        dataset = slimpack.PackedDataset([None])
+        with told() as texts:
+            skipped = [dataset[pack]["skipped"] for pack in packs]
+        self.assertEqual(skipped, [[0]] * len(packs))
+        self.assertEqual(len(texts), 1, texts)
 
 
 class Dataset(unittest.TestCase):

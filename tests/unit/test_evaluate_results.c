@@ -166,8 +166,8 @@ TEST(pieces_of_split_samples_are_counted)
              &run_verified, &r);
     assert_int_equal(r.result.batches[0].facts.tokens, 400);
     assert_close(sp_result_cut_share(&r.result), 0.75, 1e-12);
-    assert_true(
-        run_warned(&r.result.warnings, "samples in no batch, or not to their end: 3 (630 tokens)"));
+    assert_true(run_warned(&r.result.warnings,
+                           "samples left over when all batches are full: 3 (630 tokens)"));
     run_fini(&r);
     // "balanced" delays all pieces of the long sample here: no more is cut than is trained.
     run_good(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, "

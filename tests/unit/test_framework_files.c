@@ -415,6 +415,18 @@ TEST(trl_recipe)
           "use_liger_kernel:14");
 }
 
+// padding_free joins the samples of a micro-batch, however short: rows of max_length are others.
+TEST(trl_without_padding)
+{
+    check("sft.yaml",
+          "model_name_or_path: llama-3-8b\nmax_length: 4096\npacking: false\n"
+          "padding_free: true\nper_device_train_batch_size: 2\n",
+          "{\"strategy.kind\":\"packed\",\"schedule.microbatch_samples\":2}", "padding_free:4");
+    check("sft.yaml",
+          "model_name_or_path: llama-3-8b\nmax_length: 4096\npacking: true\npadding_free: true\n",
+          "{\"strategy.kind\":\"bfd\"}", "");
+}
+
 // Megatron-LM's optimizer on the host: all of it where no fraction is stated.
 TEST(megatron_states_on_the_host)
 {

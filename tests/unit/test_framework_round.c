@@ -137,6 +137,14 @@ static json_t *without_names(const json_t *resolved)
     json_object_del(copy, "nodes");
     json_object_del(json_object_get(copy, "model"), "name");
     json_object_del(json_object_get(copy, "stack"), "name");
+    // TRL packs best fit first, which makes the rows that samples of one length fill in order, and
+    // truncates, which no sample needs.
+    json_object_del(json_object_get(copy, "workload"), "over_length");
+    json_t *strategy = json_object_get(copy, "strategy");
+    const char *kind = json_string_value(json_object_get(strategy, "kind"));
+    if (kind != NULL && strcmp(kind, "bfd") == 0) {
+        sp_json_put(strategy, "kind", json_string("packed"));
+    }
     // Where it is not stated, models with GELU alone have dropout.
     json_t *model = json_object_get(copy, "model");
     if (json_object_get(model, "dropout") == NULL) {
@@ -318,6 +326,94 @@ TEST(states_on_the_host_are_said)
             json_decref(document);
             json_decref(lost);
         }
+    }
+}
+
+static bool names(const json_t *lost, const char *key)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach ((json_t *)lost, i, item) {
+        if (strcmp(json_string_value(json_object_get(item, "key")), key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// TRL packs best fit first, joins and cuts, or pads (trl/trainer/sft_config.py). What packs
+// otherwise is said to become best fit, but where all samples are equally long.
+TEST(trl_says_what_it_packs)
+{
+    fixture_begin();
+    static const char drawn[] = "'lengths': [100, 300, 200, 400], 'order': 'file', "
+                                "'samples_per_batch': 4";
+    static const struct {
+        const char *kind, *workload, *becomes;
+        bool lost;
+    } cases[] = {{"packed", drawn, "bfd", true},
+                 {"packed", "'uniform': 512", "bfd", false},
+                 {"packed", "'uniform': 100, 'samples_per_batch': 8", "bfd", false},
+                 {"sorted", drawn, "bfd", true},
+                 {"ffd", drawn, "bfd", true},
+                 {"bfd", drawn, "bfd", false},
+                 {"concat", drawn, "concat", false},
+                 {"padded", drawn, "padded", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *lost;
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'trl-2025', 'strategy': "
+                 "{'kind': '%s'}, 'workload': {%s, 'context': 512, 'over_length': 'truncate'}}",
+                 cases[i].kind, cases[i].workload);
+        json_t *document = read_back(framework_find("trl"), json_text("%s", text), &lost);
+        const char *kind = json_string_value(framework_get(document, "strategy.kind"));
+        assert_string_equal(kind, cases[i].becomes);
+        if (names(lost, "strategy.kind") != cases[i].lost) {
+            fail_msg("%s: %s", text, json_dumps(lost, JSON_COMPACT));
+        }
+        json_decref(document);
+        json_decref(lost);
+    }
+}
+
+// The base of rotary positions: rope_theta of the published config.json of built-in models; of
+// another model a comment asks for it, and of learned positions nothing is said.
+TEST(the_base_of_rotary_positions_is_said)
+{
+    fixture_begin();
+    static const char own[] =
+        "{'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1024, "
+        "'positional': 'rope'}";
+    static const struct {
+        const char *framework, *model, *said;
+    } cases[] = {{"megatron", "'llama-3-8b'", " --rotary-base 500000 "},
+                 {"megatron", "'llama-2-7b'", " --rotary-base 10000 "},
+                 {"bridge", "'mixtral-8x7b'", "  rotary_base: 1000000\n"},
+                 {"nemo", "'llama-3-70b'", "  rotary_base: 500000\n"},
+                 {"nanotron", "'llama-3-8b'", "    rope_theta: 500000\n"},
+                 {"megatron", own, "config.json): --rotary-base\n"},
+                 {"bridge", own, "config.json): model.rotary_base\n"},
+                 {"nanotron", own, "config.json): model.model_config.rope_theta\n"},
+                 {"megatron", "'gpt3-6.7b'", NULL},
+                 {"trl", "'llama-3-8b'", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(json_text("{'model': %s, 'cluster': 'h100-8', 'workload': {'uniform': 512, "
+                               "'context': 512}}",
+                               cases[i].model),
+                     &scenario);
+        char *text = write_text(framework_find(cases[i].framework), &scenario, &lost);
+        const char *said = cases[i].said;
+        if (said != NULL
+                ? strstr(text, said) == NULL
+                : strstr(text, "otary-base") != NULL || strstr(text, "rope_theta") != NULL) {
+            fail_msg("%s of %s: %s", cases[i].framework, cases[i].model, text);
+        }
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
     }
 }
 

@@ -16,6 +16,8 @@ import math
 import operator
 import os
 import random
+import re
+import sys
 import threading
 import time
 import warnings
@@ -98,7 +100,7 @@ class PlannedBatch(List[Pack]):
     dropped: list[int]  # never come again
     plan: dict[str, Any]  # the batch of the plan, over all ranks
     reason: Optional[str]  # why it needs more memory than there is
-    warnings: list[str]
+    warnings: list[str]  # of its plan, but for the reason
     planned_s: float  # seconds that the plan took
     waited_s: float  # seconds that the loader waited for it
 
@@ -180,6 +182,7 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
         self.place = place_of(self.rank, parallel)
         self.skipped: dict[int, str] = {}
         self._told: dict[str, None] = {}
+        self._lacked = False  # a step that does not fit was told
         self._context = self.scenario["workload"].get("context", 0) or _LONGEST
         self._lengths = [self._length(i, tokens) for i, tokens in enumerate(lengths)]
         self._samples, self._seed, self._shuffle = samples_per_batch, seed, shuffle
@@ -217,7 +220,7 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
     def _tell(self, text: str) -> None:
         if text not in self._told:
             self._told[text] = None
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            _warn(text)
 
     def _chunks(self) -> list[list[int]]:
         """Samples of each step of the epoch, but for delayed ones."""
@@ -316,8 +319,10 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
             del self._kept[old]
         for index in batch.dropped:
             self._skip(index, "the plan leaves it out")
-        if batch.reason:
-            self._tell(f"step {batch.step} does not fit: {batch.reason}")
+        if batch.reason and not self._lacked:
+            self._lacked = True
+            self._tell(f"step {batch.step} does not fit: {batch.reason} (of later steps `reason` "
+                       "of their batches tells)")
         for text in batch.warnings:
             self._tell(text)
 
@@ -325,11 +330,15 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
                   document: Answer, planned_s: float) -> PlannedBatch:
         """The batch of a plan for the samples `sent`, as this rank has it."""
         if not document["batches"]:
-            raise SlimpackError(f"step {step} has no plan: {document['reason']}", 1)
+            raise SlimpackError(f"step {step} has no plan: {_named(document['reason'], sent)}", 1)
         batch = PlannedBatch()
         batch.step, batch.planned_s, batch.waited_s = step, planned_s, 0.0
         batch.plan = plan = document["batches"][0]
-        batch.reason, batch.warnings = document.get("reason"), document.warnings
+        reason = document.get("reason")
+        batch.reason = _named(reason, sent) if reason else None
+        # What is lacking is a warning, too, without the settings that would help.
+        lack = reason.split(";")[0] if reason else None
+        batch.warnings = [text for text in document.warnings if text.split(";")[0] != lack]
         batch.delayed = [sent[i] for i in plan["delayed"]]
         left_out = {*plan["delayed"], *plan["dropped"]}
         trained = {sample["id"] for sample in plan["samples"]} - left_out
@@ -443,13 +452,14 @@ class PackedDataset:
         tokens [rows], labels [rows] (the next token of the sample; `ignore` at its end and in
         padding), position_ids [rows], cu_seqlens and cu_seqlens_k [slices + 1] (of the whole pack),
         pack (the Pack), skipped (samples that could not be read).
-    A sample that raises, or is shorter than was planned, is told as a warning; its rows stay, as
+    A sample that raises, or is shorter than was planned, is told once as a warning; its rows stay, as
     all ranks count on them, with `pad` tokens and ignored labels.
     """
 
     def __init__(self, documents: Any, *, pad: int = 0, ignore: int = -100):
         self.documents, self.pad, self.ignore = documents, pad, ignore
         self._open: dict[int, Any] = {}  # samples of which later slices may come
+        self._told: set[int] = set()  # samples that could not be read
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -469,8 +479,9 @@ class PackedDataset:
                 there = _listed(sample[part.begin + 1:min(end + 1, part.length)])
                 like = sample
             except Exception as error:
-                text = f"sample {part.sample} is skipped: {error}"
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
+                if part.sample not in self._told:
+                    self._told.add(part.sample)
+                    _warn(f"sample {part.sample} is skipped: {error}")
                 skipped.append(part.sample)
                 here, there = [self.pad] * part.tokens, []
             tokens += here + [self.pad] * (part.computed - part.tokens)
@@ -492,6 +503,19 @@ class PackedDataset:
         if part.begin + part.tokens < part.length:
             self._open[part.sample] = sample
         return sample
+
+
+def _named(reason: str, sent: list[int]) -> str:
+    """The reason with samples by their index in the data set, not in the batch."""
+    return re.sub(r"\bsample (\d+) of ", lambda found: f"sample {sent[int(found[1])]} of ", reason)
+
+
+def _warn(text: str) -> None:
+    """A warning at the line of the caller that is no line of this file."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
 def _listed(tokens: Any) -> list[int]:
