@@ -162,9 +162,8 @@ static figure_bar read_bar(reader *r, sp_object *object)
 
 static void read_values(reader *r, sp_object *object, figure_point *point)
 {
-    sp_object_require(object, "label");
+    sp_object_require_all(object, "label", "published");
     point->label = sp_object_string(object, "label", "");
-    sp_object_require(object, "published");
     point->published = sp_object_real(object, "published", 0.0, -1e18, 1e18);
     point->per = sp_object_real(object, "per", 1.0, 1e-9, 1e9);
     sp_object *at = holder(r, object, "key");
@@ -370,11 +369,9 @@ static void read_panels(reader *r)
 static void read_texts(reader *r)
 {
     figure_spec *spec = r->spec;
-    sp_object_require(&r->root, "title");
+    sp_object_require_all(&r->root, "title", "source", "assumptions");
     spec->title = sp_object_string(&r->root, "title", "");
-    sp_object_require(&r->root, "source");
     spec->source = sp_object_string(&r->root, "source", "");
-    sp_object_require(&r->root, "assumptions");
     spec->assumptions = sp_object_get(&r->root, "assumptions");
     size_t i;
     json_t *text;

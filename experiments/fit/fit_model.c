@@ -103,8 +103,7 @@ static void read_constant(sp_object *constants, const char *path, fit_constant *
         return;
     }
     constant->unit = sp_object_string(&object, "unit", "");
-    sp_object_require(&object, "least");
-    sp_object_require(&object, "most");
+    sp_object_require_all(&object, "least", "most");
     constant->least = sp_object_real(&object, "least", least_value, least_value, most_value);
     constant->most = sp_object_real(&object, "most", most_value, least_value, most_value);
     constant->start = sp_object_real(&object, "start", 0.0, least_value, most_value);
@@ -267,14 +266,11 @@ static void read_overrides(sp_object *object, fit_ablation *ablation)
     ablation->override_count = (int)count;
 }
 
-static void read_ablation(sp_object *root, size_t number, const json_t *json,
-                          fit_ablation *ablation)
+static void read_ablation(sp_object *root, size_t number, fit_ablation *ablation)
 {
-    char path[SP_JSON_PATH];
     sp_object object;
-    snprintf(path, sizeof path, "ablations[%zu]", number);
     *ablation = (fit_ablation){.name = ""};
-    sp_object_begin(&object, json, root->source, path, root->err);
+    sp_object_item(root, "ablations", number, &object);
     sp_object_require(&object, "name");
     ablation->name = sp_object_string(&object, "name", "");
     ablation->set = read_settings(&object, "set");
@@ -297,7 +293,7 @@ static void read_ablations(sp_object *root, fit_spec *spec)
         return;
     }
     for (size_t i = 0; i < count; i++) {
-        read_ablation(root, i, json_array_get(list, i), &spec->ablations[i]);
+        read_ablation(root, i, &spec->ablations[i]);
     }
     spec->ablation_count = (int)count;
 }
@@ -315,15 +311,11 @@ static void read_document(fit_spec *spec, sp_error *err)
                     "expected a fit's specification (" FIT_SCHEMA "), got %s", kind);
         return;
     }
-    sp_object_require(&root, "schema");
-    const char *schema = sp_object_string(&root, "schema", FIT_SCHEMA);
-    if (strcmp(schema, FIT_SCHEMA) != 0) {
-        sp_object_error(&root, "schema", "expected \"" FIT_SCHEMA "\", got \"%.64s\"", schema);
-    }
+    sp_object_require_all(&root, "schema", "profile");
+    sp_object_schema(&root, FIT_SCHEMA);
     read_name(&root, spec);
     spec->description = sp_object_string(&root, "description", "");
     spec->tried = read_texts(&root, "tried");
-    sp_object_require(&root, "profile");
     spec->profile = sp_object_string(&root, "profile", "");
     spec->extends = sp_object_bool(&root, "extends", false);
     spec->start = read_settings(&root, "start");
