@@ -372,16 +372,7 @@ static void read_texts(reader *r)
     sp_object_require_all(&r->root, "title", "source", "assumptions");
     spec->title = sp_object_string(&r->root, "title", "");
     spec->source = sp_object_string(&r->root, "source", "");
-    spec->assumptions = sp_object_get(&r->root, "assumptions");
-    size_t i;
-    json_t *text;
-    bool texts = spec->assumptions == NULL || json_is_array(spec->assumptions);
-    json_array_foreach (spec->assumptions, i, text) {
-        texts = texts && json_is_string(text);
-    }
-    if (!texts) {
-        sp_object_expected(&r->root, "assumptions", spec->assumptions, "an array of texts");
-    }
+    spec->assumptions = sp_object_texts(&r->root, "assumptions");
 }
 
 static sp_status read_points(reader *r)

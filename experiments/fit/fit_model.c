@@ -16,19 +16,6 @@ enum { DOCUMENT_LIMIT_BYTES = 16 << 20 };
 static const double least_value = 1e-12;
 static const double most_value = 1e18;
 
-static const json_t *read_texts(sp_object *object, const char *key)
-{
-    const json_t *texts = sp_object_get(object, key);
-    bool good = texts == NULL || json_is_array(texts);
-    for (size_t i = 0; i < json_array_size(texts); i++) {
-        good = good && json_is_string(json_array_get(texts, i));
-    }
-    if (!good) {
-        sp_object_error(object, key, "expected an array of texts");
-    }
-    return good ? texts : NULL;
-}
-
 void fit_spec_fini(fit_spec *spec)
 {
     json_decref(spec->document);
@@ -285,13 +272,7 @@ static void read_ablation(sp_object *root, size_t number, fit_ablation *ablation
 
 static void read_ablations(sp_object *root, fit_spec *spec)
 {
-    const json_t *list = sp_object_get(root, "ablations");
-    size_t count = json_array_size(list);
-    if (list != NULL && (!json_is_array(list) || count > FIT_ABLATIONS)) {
-        sp_object_error(root, "ablations", "expected an array of at most %d objects",
-                        (int)FIT_ABLATIONS);
-        return;
-    }
+    size_t count = json_array_size(sp_object_list(root, "ablations", FIT_ABLATIONS, "objects"));
     for (size_t i = 0; i < count; i++) {
         read_ablation(root, i, &spec->ablations[i]);
     }
@@ -315,7 +296,7 @@ static void read_document(fit_spec *spec, sp_error *err)
     sp_object_schema(&root, FIT_SCHEMA);
     read_name(&root, spec);
     spec->description = sp_object_string(&root, "description", "");
-    spec->tried = read_texts(&root, "tried");
+    spec->tried = sp_object_texts(&root, "tried");
     spec->profile = sp_object_string(&root, "profile", "");
     spec->extends = sp_object_bool(&root, "extends", false);
     spec->start = read_settings(&root, "start");

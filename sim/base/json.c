@@ -393,6 +393,29 @@ const json_t *sp_object_array(sp_object *object, const char *key)
     return json_is_array(value) ? value : NULL;
 }
 
+const json_t *sp_object_list(sp_object *object, const char *key, int most, const char *elements)
+{
+    const json_t *list = sp_object_get(object, key);
+    if (list != NULL && (!json_is_array(list) || json_array_size(list) > (size_t)most)) {
+        sp_object_error(object, key, "expected an array of at most %d %s", most, elements);
+        return NULL;
+    }
+    return list;
+}
+
+const json_t *sp_object_texts(sp_object *object, const char *key)
+{
+    const json_t *texts = sp_object_get(object, key);
+    bool good = texts == NULL || json_is_array(texts);
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        good = good && json_is_string(json_array_get(texts, i));
+    }
+    if (!good) {
+        sp_object_expected(object, key, texts, "an array of texts");
+    }
+    return good ? texts : NULL;
+}
+
 int64_t sp_object_int(sp_object *object, const char *key, int64_t fallback, int64_t min,
                       int64_t max)
 {
@@ -574,12 +597,9 @@ int sp_object_enum(sp_object *object, const char *key, const char *const *names,
     }
     const char *near = word != NULL ? sp_nearest_name(word, names, n) : NULL;
     sp_json_quote(value, found, sizeof found);
-    if (near != NULL) {
-        sp_object_error(object, key, "expected one of %s, got %s (did you mean \"%s\"?)", list,
-                        found, near);
-    } else {
-        sp_object_error(object, key, "expected one of %s, got %s", list, found);
-    }
+    sp_object_error(object, key, "expected one of %s, got %s%s%s%s", list, found,
+                    near != NULL ? " (did you mean \"" : "", near != NULL ? near : "",
+                    near != NULL ? "\"?)" : "");
     return fallback;
 }
 

@@ -116,8 +116,11 @@ void sp_object_schema(sp_object *root, const char *schema);
 // One of the names (NULL-terminated), whatever case, hyphens and underscores; returns its index.
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback);
 
-// The array `key`, which is a content error where it is anything else, with NULL.
+// The array `key`, which is a content error where it is anything else, with NULL. Of up to `most`
+// elements, in words what they are; of texts.
 const json_t *sp_object_array(sp_object *object, const char *key);
+const json_t *sp_object_list(sp_object *object, const char *key, int most, const char *elements);
+const json_t *sp_object_texts(sp_object *object, const char *key);
 
 // A required key that is missing is a content error.
 void sp_object_require(sp_object *object, const char *key);

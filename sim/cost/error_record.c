@@ -441,14 +441,8 @@ static void read_record(sp_object *object, sp_error_record *record)
 
 void sp_i_error_records_read(sp_object *root, sp_error_records *records)
 {
-    const json_t *list = sp_object_get(root, "errors");
-    size_t count = json_array_size(list);
-    if (list != NULL && (!json_is_array(list) || count > SP_ERROR_RECORDS)) {
-        sp_object_error(root, "errors", "expected an array of at most %d records",
-                        (int)SP_ERROR_RECORDS);
-        return;
-    }
-    allocate_records(records, (int)count);
+    const json_t *list = sp_object_list(root, "errors", SP_ERROR_RECORDS, "records");
+    allocate_records(records, (int)json_array_size(list));
     for (int i = 0; i < records->count; i++) {
         sp_object object;
         sp_object_item(root, "errors", (size_t)i, &object);

@@ -663,15 +663,7 @@ typedef void read_table(sp_object *object, sp_profile *profile);
 static void read_tables(sp_object *root, const char *key, int most, read_table *read,
                         sp_profile *profile)
 {
-    const json_t *tables = sp_object_get(root, key);
-    if (tables == NULL) {
-        return;
-    }
-    size_t count = json_array_size(tables);
-    if (!json_is_array(tables) || count > (size_t)most) {
-        sp_object_error(root, key, "expected an array of at most %d tables", most);
-        return;
-    }
+    size_t count = json_array_size(sp_object_list(root, key, most, "tables"));
     for (size_t i = 0; i < count; i++) {
         sp_object object;
         sp_object_item(root, key, i, &object);
