@@ -222,27 +222,18 @@ static sp_status load(sp_registry *registry, const char *path, const char *name,
 static sp_status unknown_name(const char *name, sp_error *err)
 {
     sp_backend_names names = {0};
-    char text[SP_ERROR_TEXT / 2] = "";
+    char choice[SP_NAME_CHOICE];
     sp_registry_names(&names);
     const char **known = sp_malloc(names.count * sizeof *known);
     for (size_t i = 0; i < names.count; i++) {
         known[i] = names.name[i];
-        size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", known[i]);
     }
-    const char *near = sp_nearest_name(name, known, (int)names.count);
-    sp_status status;
-    if (near != NULL) {
-        status = sp_error_set(err, SP_ERR_CONTENT,
-                              "unknown backend '%.64s' (did you mean '%s'? known: %s)", name, near,
-                              text);
-    } else {
-        // The plug-in that the documentation speaks of is not everywhere.
-        bool cuda = strcmp(name, "cuda") == 0;
-        status =
-            sp_error_set(err, SP_ERR_CONTENT, "unknown backend '%.64s' (known: %s%s)", name, text,
-                         cuda ? "; cuda is a plug-in that is built where CMake finds CUDA" : "");
-    }
+    // The plug-in that the documentation speaks of is not everywhere.
+    sp_status status = sp_error_set(err, SP_ERR_CONTENT, "unknown backend '%.64s'%s%s", name,
+                                    sp_name_choice(name, known, (int)names.count, choice),
+                                    strcmp(name, "cuda") == 0
+                                        ? "; cuda is a plug-in that is built where CMake finds CUDA"
+                                        : "");
     sp_free(known);
     sp_backend_names_fini(&names);
     return status;

@@ -397,13 +397,9 @@ static sp_status check_options(const sp_backend *backend, const sp_run_request *
             known = strcmp(names[i], key) == 0;
         }
         if (!known) {
-            const char *near = sp_nearest_name(key, names, count);
-            status = near != NULL
-                         ? sp_error_set(err, SP_ERR_USAGE,
-                                        "backend '%s': unknown option '%.64s' (did you mean '%s'?)",
-                                        backend->ops.name, key, near)
-                         : sp_error_set(err, SP_ERR_USAGE, "backend '%s': unknown option '%.64s'",
-                                        backend->ops.name, key);
+            char hint[SP_NAME_HINT];
+            status = sp_error_set(err, SP_ERR_USAGE, "backend '%s': unknown option '%.64s'%s",
+                                  backend->ops.name, key, sp_name_hint(key, names, count, hint));
         }
     }
     return status;
@@ -855,13 +851,12 @@ static sp_status unknown_tensor(const char *name, const char (*names)[SP_TENSOR_
                                 sp_error *err)
 {
     const char *known[HINTS];
+    char hint[SP_NAME_HINT];
     for (int i = 0; i < count; i++) {
         known[i] = names[i];
     }
-    const char *near = sp_nearest_name(name, known, count);
-    return near != NULL ? sp_error_set(err, SP_ERR_USAGE,
-                                       "unknown tensor '%.64s' (did you mean '%s'?)", name, near)
-                        : sp_error_set(err, SP_ERR_USAGE, "unknown tensor '%.64s'", name);
+    return sp_error_set(err, SP_ERR_USAGE, "unknown tensor '%.64s'%s", name,
+                        sp_name_hint(name, known, count, hint));
 }
 
 static sp_status find_tensor(const sp_run *run, const char *name, size_t *index,

@@ -213,8 +213,6 @@ sp_status sp_i_cuda_bench_time_loaded(sp_i_cuda_bench *bench, sp_i_cuda_work wor
     return time_work(bench, bench->neighbours > 0, work, contexts, budget_s, timing, err);
 }
 
-enum { DRAWN = 4 << 20 };
-
 int64_t sp_i_cuda_aligned_bytes(int64_t bytes)
 {
     enum { ALIGNMENT = 256 };
@@ -244,17 +242,18 @@ static void draw(sp_bf16 *values, int64_t count, double deviation, uint64_t seed
 }
 
 sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int64_t elements,
-                                double deviation, uint64_t seed, cudaStream_t stream, sp_error *err)
+                                int64_t drawn, double deviation, uint64_t seed, cudaStream_t stream,
+                                sp_error *err)
 {
-    int64_t drawn = elements < DRAWN ? elements : DRAWN;
+    drawn = drawn < elements ? drawn : elements;
     sp_bf16 *values = sp_malloc((size_t)drawn * sizeof *values);
     draw(values, drawn, deviation, seed);
     sp_status status = sp_i_cuda_upload(device, data, values, 2 * drawn, stream, err);
     sp_free(values);
-    for (int64_t done = drawn; status == SP_OK && done < elements; done += drawn) {
-        int64_t part = elements - done < drawn ? elements - done : drawn;
+    for (int64_t done = drawn; status == SP_OK && done < elements; done *= 2) {
+        const int64_t more = elements - done < done ? elements - done : done;
         status = SP_I_CUDA(device, err, MemcpyAsync, (char *)data + 2 * done, data,
-                           (size_t)(2 * part), cudaMemcpyDeviceToDevice, stream);
+                           (size_t)(2 * more), cudaMemcpyDeviceToDevice, stream);
     }
     return status == SP_OK ? SP_I_CUDA(device, err, StreamSynchronize, stream) : status;
 }
@@ -325,21 +324,6 @@ void sp_i_cuda_rooms_fini(const sp_i_cuda_calibration *c, sp_i_cuda_rooms *rooms
     *rooms = (sp_i_cuda_rooms){{0}};
 }
 
-static sp_status draw_room(const sp_i_cuda_calibration *c, char *data, int64_t elements,
-                           int64_t drawn, sp_error *err)
-{
-    cudaStream_t stream = c->bench.stream;
-    drawn = drawn < elements ? drawn : elements;
-    sp_status status = sp_i_cuda_fill_normal(&c->device, data, drawn, 1.0, c->seed, stream, err);
-    for (int64_t done = drawn; status == SP_OK && done < elements; done *= 2) {
-        const int64_t more = elements - done < done ? elements - done : done;
-        status = SP_I_CUDA(&c->device, err, MemcpyAsync, data + 2 * done, data, (size_t)(2 * more),
-                           cudaMemcpyDeviceToDevice, stream);
-    }
-    return status;
-}
-
-// Other streams read what this one has filled.
 sp_status sp_i_cuda_rooms_init(const sp_i_cuda_calibration *c, int64_t bytes, int64_t elements,
                                int64_t drawn, sp_i_cuda_rooms *rooms, sp_error *err)
 {
@@ -347,22 +331,16 @@ sp_status sp_i_cuda_rooms_init(const sp_i_cuda_calibration *c, int64_t bytes, in
     *rooms = (sp_i_cuda_rooms){{0}};
     for (int i = 0; status == SP_OK && i < c->places; i++) {
         status = SP_I_CUDA(&c->device, err, Malloc, &rooms->memory[i], (size_t)bytes);
-        status = status == SP_OK ? draw_room(c, rooms->memory[i], elements, drawn, err) : status;
+        status = status == SP_OK ? sp_i_cuda_fill_normal(&c->device, rooms->memory[i], elements,
+                                                         drawn, 1.0, c->seed, c->bench.stream, err)
+                                 : status;
     }
-    return status == SP_OK ? SP_I_CUDA(&c->device, err, StreamSynchronize, c->bench.stream)
-                           : status;
+    return status;
 }
 
 int sp_i_cuda_place_sms(const sp_i_cuda_calibration *c, int place)
 {
     return c->partitions != NULL ? sp_i_cuda_partition_sms(c->partitions, place) : 0;
-}
-
-sp_status sp_i_cuda_calibration_time(sp_i_cuda_calibration *c, sp_i_cuda_work work,
-                                     void *const *contexts, double budget_s, sp_i_cuda_timing *t,
-                                     sp_error *err)
-{
-    return sp_i_cuda_bench_time_loaded(&c->bench, work, contexts, budget_s, t, err);
 }
 
 static json_t *partition_notes(const sp_i_cuda_calibration *c)
@@ -390,7 +368,7 @@ sp_status sp_i_cuda_note_places(sp_i_cuda_calibration *c, const char *name, sp_i
         status = sp_i_cuda_bench_time(&c->bench, work, contexts[0], budget_s, &alone, err);
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_calibration_time(c, work, contexts, budget_s, &loaded, err);
+        status = sp_i_cuda_bench_time_loaded(&c->bench, work, contexts, budget_s, &loaded, err);
     }
     if (status != SP_OK) {
         return status;

@@ -6,6 +6,7 @@
 
 #include "backends/cuda/calibration.h"
 #include "backends/cuda/multi_process.h"
+#include "sim/base/json.h"
 #include "sim/cost/profile.h"
 
 // ---- Copies ----
@@ -49,10 +50,12 @@ static sp_status measure_copy(sp_i_cuda_calibration *c, void *const *contexts, s
     sp_i_cuda_timing small;
     sp_i_cuda_timing empty;
     double budget_s = 0.02 * c->limit_s;
-    sp_status status = sp_i_cuda_calibration_time(c, run_copy, contexts, budget_s, &copied, err);
+    sp_status status =
+        sp_i_cuda_bench_time_loaded(&c->bench, run_copy, contexts, budget_s, &copied, err);
     if (status == SP_OK) {
         c->bench.several = true;
-        status = sp_i_cuda_calibration_time(c, run_small, contexts, 0.1 * budget_s, &small, err);
+        status = sp_i_cuda_bench_time_loaded(&c->bench, run_small, contexts, 0.1 * budget_s, &small,
+                                             err);
         c->bench.several = false;
     }
     if (status == SP_OK) {
@@ -80,7 +83,7 @@ sp_status sp_i_cuda_calibrate_copies(sp_i_cuda_calibration *c, sp_error *err)
     sp_i_cuda_rooms rooms;
     sp_i_cuda_products beside = {0};
     sp_status status = sp_i_cuda_rooms_init(c, 2 * (int64_t)COPIED_BYTES, COPIED_BYTES / 2,
-                                            COPIED_BYTES / 2, &rooms, err);
+                                            SP_I_CUDA_DRAWN, &rooms, err);
     for (int i = 0; i < c->places; i++) {
         char *from = rooms.memory[i];
         copies[i] = (copy){.c = c, .from = from, .to = from + COPIED_BYTES};
@@ -95,40 +98,27 @@ sp_status sp_i_cuda_calibrate_copies(sp_i_cuda_calibration *c, sp_error *err)
 
 // ---- what one GPU cannot say ----
 
-static json_t *assumed_links(const sp_i_cuda_calibration *c)
+// Half the rate of copies, which read and write: between partitions, and where nothing is known. A
+// partition has no other node.
+static json_t *links_by_copies(const sp_i_cuda_calibration *c)
 {
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "level", "assumed", "source",
-                     "one GPU and no published figures: half the rate of copies inside it",
-                     "nvlink_gb_per_s", 0.5e-9 * c->copied_bytes_per_s, "nvlink_latency_us", 5.0,
-                     "nic_efficiency", 0.9, "nic_latency_us", 20.0);
-}
-
-// Between partitions: copies, read and written at once. There is no other node.
-static json_t *links_of_partitions(const sp_i_cuda_calibration *c)
-{
-    json_t *links = sp_i_cuda_measured(c, "copies of a partition", 0.0);
-    json_t *values = json_pack(
-        "{s:f, s:f, s:f, s:f}", "nvlink_gb_per_s", 0.5e-9 * c->copied_bytes_per_s,
-        "nvlink_latency_us", 1e6 * c->small_copy_s, "nic_efficiency", 0.9, "nic_latency_us", 20.0);
-    if (links != NULL && (values == NULL || json_object_update(links, values) != 0)) {
-        json_decref(links);
-        links = NULL;
-    }
-    json_decref(values);
-    return links;
+    const bool splits = c->partitions != NULL;
+    static const char source[] =
+        "one GPU and no published figures: half the rate of copies inside it";
+    json_t *links = splits ? sp_i_cuda_measured(c, "copies of a partition", 0.0)
+                           : sp_json_object(SP_JSON("level", "assumed"), SP_JSON("source", source));
+    return sp_json_add(links, SP_JSON("nvlink_gb_per_s", 0.5e-9 * c->copied_bytes_per_s),
+                       SP_JSON("nvlink_latency_us", splits ? 1e6 * c->small_copy_s : 5.0),
+                       SP_JSON("nic_efficiency", 0.9), SP_JSON("nic_latency_us", 20.0));
 }
 
 sp_status sp_i_cuda_calibrate_links(sp_i_cuda_calibration *c, sp_error *err)
 {
-    bool ok;
-    if (c->partitions != NULL) {
-        ok = json_object_set_new(c->document, "links", links_of_partitions(c)) == 0;
-        return ok ? SP_OK : sp_i_calibration_unwritable(err);
-    }
-    json_t *links = c->base != NULL ? json_object_get(c->base, "links") : NULL;
-    json_t *collectives = c->base != NULL ? json_object_get(c->base, "collectives") : NULL;
-    ok = links != NULL ? json_object_set(c->document, "links", links) == 0
-                       : json_object_set_new(c->document, "links", assumed_links(c)) == 0;
+    const json_t *known = c->partitions == NULL ? c->base : NULL;
+    json_t *links = json_object_get(known, "links");
+    json_t *collectives = json_object_get(known, "collectives");
+    bool ok = json_object_set_new(c->document, "links",
+                                  links != NULL ? json_incref(links) : links_by_copies(c)) == 0;
     ok = ok &&
          (collectives == NULL || json_object_set(c->document, "collectives", collectives) == 0);
     return ok ? SP_OK : sp_i_calibration_unwritable(err);
@@ -205,44 +195,26 @@ static calibrate_part *const parts[] = {sp_i_cuda_calibrate_copies, sp_i_cuda_ca
                                         sp_i_cuda_calibrate_products, sp_i_cuda_calibrate_attention,
                                         sp_i_cuda_calibrate_links};
 
-// The device's speed is looked at before, between and behind the parts.
-enum { PARTS = sizeof parts / sizeof *parts, LOOKS = PARTS + 1 };
-
-static sp_status add_reference(sp_i_cuda_calibration *c, double seconds[LOOKS], sp_error *err)
+static sp_status run_part(void *context, int part, sp_error *err)
 {
-    const double middle_s = sp_i_cuda_timing_of(seconds, LOOKS).median_s; // which sorts them
-    json_t *section =
-        json_pack("{s:f, s:f, s:s, s:s}", "us", 1e6 * middle_s, "drift",
-                  middle_s > 0.0 ? (seconds[LOOKS - 1] - seconds[0]) / middle_s : 0.0, "level",
-                  "measured", "source",
-                  "product of 2048 x 2048 matrices in bf16, median over the parts of the "
-                  "calibration");
-    return section != NULL && json_object_set_new(c->document, "reference", section) == 0
-               ? SP_OK
-               : sp_i_calibration_unwritable(err);
+    return parts[part](context, err);
+}
+
+static sp_status time_reference(void *context, double *seconds, sp_error *err)
+{
+    return sp_i_cuda_reference_in(context, seconds, err);
 }
 
 sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
 {
-    double reference_s[LOOKS];
     sp_status status = begin(c, err);
     if (status == SP_OK) {
         status = sp_i_cuda_warm_up(c, SP_I_CUDA_WARM_UP_S, err);
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_reference_in(c, &reference_s[0], err);
-    }
-    for (int i = 0; status == SP_OK && i < PARTS; i++) {
-        status = parts[i](c, err);
-        if (status == SP_OK) {
-            status = sp_i_cuda_reference_in(c, &reference_s[i + 1], err);
-        }
-        if (status == SP_OK && c->request != NULL && c->request->part != NULL) {
-            c->request->part(c->request->part_context, c->document);
-        }
-    }
-    if (status == SP_OK) {
-        status = add_reference(c, reference_s, err);
+        status = sp_i_calibrate_parts(c, sizeof parts / sizeof *parts, run_part, time_reference,
+                                      "product of 2048 x 2048 matrices in bf16", c->request,
+                                      c->document, err);
     }
     if (status == SP_OK && json_object_set_new(c->extra, "after", conditions(c)) != 0) {
         status = sp_i_calibration_unwritable(err);

@@ -96,7 +96,8 @@ static sp_status trial_init(const sp_i_cuda_collective_bench *b, sp_i_nccl *n, t
     }
     t->in = t->memory;
     t->out = t->in + each;
-    status = sp_i_cuda_fill_normal(&b->device, t->in, each, 1.0, b->seed, b->stream, err);
+    status = sp_i_cuda_fill_normal(&b->device, t->in, each, SP_I_CUDA_DRAWN, 1.0, b->seed,
+                                   b->stream, err);
     return status == SP_OK ? sp_i_cuda_events_init(&b->device, EVENTS, true, &t->events, err)
                            : status;
 }

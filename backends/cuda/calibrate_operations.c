@@ -62,7 +62,7 @@ sp_status sp_i_cuda_products_init(const sp_i_cuda_calibration *c, int64_t in, in
     const int64_t elements = (x + dy + weight) / 2;
     *p = (sp_i_cuda_products){.what = {.in = in, .out = out}};
     sp_status status = sp_i_cuda_rooms_init(c, 2 * elements + bytes[3] + SP_I_CUDA_GEMM_WORKSPACE,
-                                            elements, drawn > 0 ? drawn : elements, &p->rooms, err);
+                                            elements, drawn, &p->rooms, err);
     for (int i = 0; status == SP_OK && i < c->places; i++) {
         p->contexts[i] = &p->in[i];
         status = make_product(c, p, i, bytes, sp_i_cuda_place_sms(c, i), &p->in[i], err);
@@ -91,7 +91,7 @@ sp_status sp_i_cuda_products_time(sp_i_cuda_calibration *c, sp_i_cuda_products *
                                   sp_i_cuda_timing *t, sp_error *err)
 {
     set_product(p, kind, tokens);
-    return sp_i_cuda_calibration_time(c, run_product, p->contexts, budget_s, t, err);
+    return sp_i_cuda_bench_time_loaded(&c->bench, run_product, p->contexts, budget_s, t, err);
 }
 
 enum { REFERENCE_EDGE = SP_I_CUDA_REFERENCE_EDGE, REFERENCE_DRAWN = 1 << 18 };
@@ -106,7 +106,7 @@ static sp_status note_cube(sp_i_cuda_calibration *c, int64_t edge, sp_error *err
 {
     sp_i_cuda_products p;
     char name[48];
-    sp_status status = sp_i_cuda_products_init(c, edge, edge, edge, 0, &p, err);
+    sp_status status = sp_i_cuda_products_init(c, edge, edge, edge, SP_I_CUDA_DRAWN, &p, err);
     struct sp_i_cuda_product_in whole = p.in[0];
     whole.gemm = NULL;
     if (status == SP_OK) {
@@ -135,7 +135,7 @@ static sp_status begin_product(void *context, int64_t in, int64_t out, int64_t t
                                sp_error *err)
 {
     timed *t = context;
-    return sp_i_cuda_products_init(t->c, in, out, tokens, 0, &t->products, err);
+    return sp_i_cuda_products_init(t->c, in, out, tokens, SP_I_CUDA_DRAWN, &t->products, err);
 }
 
 static void end_product(void *context)
@@ -144,13 +144,11 @@ static void end_product(void *context)
     sp_i_cuda_products_fini(t->c, &t->products);
 }
 
-static sp_status time_product(void *context, sp_i_product kind, int64_t in, int64_t out,
-                              int64_t tokens, double budget_s, sp_i_timing *timing, sp_error *err)
+static sp_status time_product(void *context, sp_i_product kind, int64_t tokens, double budget_s,
+                              sp_i_timing *timing, sp_error *err)
 {
     timed *t = context;
     sp_i_cuda_timing found;
-    (void)in;
-    (void)out;
     sp_status status =
         sp_i_cuda_products_time(t->c, &t->products, kind, tokens, budget_s, &found, err);
     *timing = (sp_i_timing){found.median_s, found.spread};
@@ -465,7 +463,8 @@ static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_c
         status = set_shape(a, true, err);
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_calibration_time(c, run_attention, a->contexts, a->budget_s, t, err);
+        status =
+            sp_i_cuda_bench_time_loaded(&c->bench, run_attention, a->contexts, a->budget_s, t, err);
     }
     return status == SP_OK && name != NULL
                ? sp_i_cuda_note_places(c, name, run_attention, a->contexts, &a->whole, a->budget_s,
@@ -544,7 +543,7 @@ static sp_status make_rooms(attention *a, int64_t longest, sp_error *err)
     sp_status status = sp_i_cuda_rooms_init(a->c,
                                             4 * q + 2 * kv + 2 * rows + a->index_bytes +
                                                 sp_i_cuda_aligned_bytes(a->workspace_bytes),
-                                            drawn, drawn, &a->memory, err);
+                                            drawn, SP_I_CUDA_DRAWN, &a->memory, err);
     for (int i = 0; status == SP_OK && i < a->c->places; i++) {
         a->contexts[i] = &a->rooms[i];
         place_room(a, a->memory.memory[i], &a->rooms[i]);
@@ -981,7 +980,7 @@ static sp_status elements_init(sp_i_cuda_calibration *c, element_trial *e, sp_er
     e->shape = sp_i_cuda_element_shape_of(&c->model, most, most);
     e->drawn_bytes = sp_i_cuda_element_drawn(&e->shape);
     const int64_t bytes = sp_i_cuda_element_bytes(&e->shape);
-    sp_status status = sp_i_cuda_rooms_init(c, bytes, bytes / 2, bytes / 2, &e->memory, err);
+    sp_status status = sp_i_cuda_rooms_init(c, bytes, bytes / 2, SP_I_CUDA_DRAWN, &e->memory, err);
     for (int i = 0; status == SP_OK && i < c->places; i++) {
         e->rooms[i] = (element_room){.trial = e, .memory = e->memory.memory[i]};
         e->contexts[i] = &e->rooms[i];
@@ -1041,8 +1040,8 @@ static sp_status time_copy(element_trial *e, double moved_bytes, double *seconds
     int64_t most = e->drawn_bytes / 2;
     int64_t wanted = (int64_t)(0.5 * moved_bytes);
     e->copied_bytes = wanted < most ? wanted : most;
-    sp_status status =
-        sp_i_cuda_calibration_time(e->c, run_element_copy, e->contexts, e->budget_s, &t, err);
+    sp_status status = sp_i_cuda_bench_time_loaded(&e->c->bench, run_element_copy, e->contexts,
+                                                   e->budget_s, &t, err);
     *seconds = t.median_s * (double)wanted / (double)e->copied_bytes;
     return status;
 }
@@ -1059,7 +1058,8 @@ static sp_status time_element(element_trial *e, sp_i_cuda_element element, int s
         status = clear_moments(e, err);
     }
     if (status == SP_OK) {
-        status = sp_i_cuda_calibration_time(c, run_element, e->contexts, e->budget_s, &t, err);
+        status =
+            sp_i_cuda_bench_time_loaded(&c->bench, run_element, e->contexts, e->budget_s, &t, err);
     }
     if (status != SP_OK) {
         return status;

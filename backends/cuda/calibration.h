@@ -94,10 +94,11 @@ sp_i_cuda_timing sp_i_cuda_timing_of(double *seconds, int count);
 // Random numbers in device memory: what a product takes depends on its operands' bits (zeros draw
 // less power), so that nothing is timed on constant data.
 
-// Fills `elements` bf16 numbers at `data`: normal, mean 0, this standard deviation. A drawn block
-// of up to 8 MiB is repeated. Returns when it is done.
+// Fills `elements` bf16 numbers at `data`: normal, mean 0, this standard deviation. Up to `drawn`
+// of them are drawn, and repeated. Returns when it is done.
+enum { SP_I_CUDA_DRAWN = 4 << 20 };
 sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int64_t elements,
-                                double deviation, uint64_t seed, cudaStream_t stream,
+                                int64_t drawn, double deviation, uint64_t seed, cudaStream_t stream,
                                 sp_error *err);
 
 // Parts of one block of memory, one behind the other: what so many bytes take, and the next of
@@ -244,8 +245,8 @@ void sp_i_cuda_profile_name(const char *gpu, int places, char *name, size_t name
 typedef struct sp_i_cuda_rooms {
     void *memory[SP_I_CUDA_MOST_PLACES];
 } sp_i_cuda_rooms;
-// `bytes` in each place, of which the first `elements` bf16 are normal numbers, `drawn` of them and
-// then copies of these. To be ended on failure as well; frees NULL.
+// `bytes` in each place, of which the first `elements` bf16 are normal numbers, up to `drawn` of
+// them and then copies of these. To be ended on failure as well; frees NULL.
 sp_status sp_i_cuda_rooms_init(const sp_i_cuda_calibration *c, int64_t bytes, int64_t elements,
                                int64_t drawn, sp_i_cuda_rooms *rooms, sp_error *err);
 void sp_i_cuda_rooms_fini(const sp_i_cuda_calibration *c, sp_i_cuda_rooms *rooms);
@@ -271,10 +272,6 @@ sp_status sp_i_cuda_products_time(sp_i_cuda_calibration *c, sp_i_cuda_products *
                                   sp_i_product kind, int64_t tokens, double budget_s,
                                   sp_i_cuda_timing *t, sp_error *err);
 
-// Times work in the first place while the other places do such work too; contexts [c->places].
-sp_status sp_i_cuda_calibration_time(sp_i_cuda_calibration *c, sp_i_cuda_work work,
-                                     void *const *contexts, double budget_s, sp_i_cuda_timing *t,
-                                     sp_error *err);
 // With partitions: notes for people what the work takes on the whole device (its context there),
 // in one partition alone, and beside its busy neighbours.
 sp_status sp_i_cuda_note_places(sp_i_cuda_calibration *c, const char *name, sp_i_cuda_work work,

@@ -1,8 +1,10 @@
 #include "backends/executor/calibrate.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/model/layer.h"
 
 // ---- Sections of the document ----
@@ -39,6 +41,39 @@ sp_status sp_i_calibration_value(const sp_i_calibrator *c, const char *section, 
               json_object_set(c->document, section, made) == 0;
     json_decref(made);
     return ok ? SP_OK : sp_i_calibration_unwritable(err);
+}
+
+// ---- Parts ----
+
+sp_status sp_i_calibrate_parts(void *calibration, int count, sp_i_run_part *run,
+                               sp_i_time_reference *reference, const char *by,
+                               const sp_calibration_request *request, json_t *document,
+                               sp_error *err)
+{
+    double seconds[SP_I_CALIBRATION_PARTS + 1];
+    SP_ASSERT(count <= SP_I_CALIBRATION_PARTS);
+    sp_status status = reference(calibration, &seconds[0], err);
+    for (int i = 0; status == SP_OK && i < count; i++) {
+        status = run(calibration, i, err);
+        if (status == SP_OK) {
+            status = reference(calibration, &seconds[i + 1], err);
+        }
+        if (status == SP_OK && request != NULL && request->part != NULL) {
+            request->part(request->part_context, document);
+        }
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    qsort(seconds, (size_t)count + 1, sizeof *seconds, sp_ascending_doubles);
+    const double middle_s = seconds[(count + 1) / 2];
+    json_t *section = json_pack("{s:f, s:f, s:s, s:o}", "us", 1e6 * middle_s, "drift",
+                                middle_s > 0.0 ? (seconds[count] - seconds[0]) / middle_s : 0.0,
+                                "level", "measured", "source",
+                                json_sprintf("%s, median over the parts of the calibration", by));
+    return section != NULL && json_object_set_new(document, "reference", section) == 0
+               ? SP_OK
+               : sp_i_calibration_unwritable(err);
 }
 
 // ---- Products ----
@@ -109,36 +144,22 @@ static table *table_of(table *tables, int *count, const shape *s, sp_i_product k
     return &tables[(*count)++];
 }
 
-static sp_status begin_product(const sp_i_calibrator *c, int64_t in, int64_t out, int64_t tokens,
-                               sp_error *err)
-{
-    return c->begin_product != NULL ? c->begin_product(c->context, in, out, tokens, err) : SP_OK;
-}
-
-static void end_product(const sp_i_calibrator *c)
-{
-    if (c->end_product != NULL) {
-        c->end_product(c->context);
-    }
-}
-
 static sp_status time_shape(const sp_i_calibrator *c, const shape *s, table *tables, int *count,
                             sp_error *err)
 {
-    sp_status status = begin_product(c, s->in, s->out, c->most_tokens, err);
+    sp_status status = c->begin_product(c->context, s->in, s->out, c->most_tokens, err);
     for (int kind = 0; status == SP_OK && kind < SP_I_PRODUCTS; kind++) {
         table *t = table_of(tables, count, s, (sp_i_product)kind);
         int point = 0;
         for (int64_t m = c->least_tokens; status == SP_OK && m <= c->most_tokens; m *= 2) {
             sp_i_timing timing = {0};
-            status = c->time_product(c->context, (sp_i_product)kind, s->in, s->out, m, c->table_s,
-                                     &timing, err);
+            status = c->time_product(c->context, (sp_i_product)kind, m, c->table_s, &timing, err);
             t->us[point++] += 1e6 * timing.seconds;
             t->spread = fmax(t->spread, timing.spread);
         }
         t->products++;
     }
-    end_product(c);
+    c->end_product(c->context);
     return status;
 }
 
@@ -188,15 +209,14 @@ static sp_status time_cube(const sp_i_calibrator *c, int64_t edge, json_t *point
                            sp_error *err)
 {
     double seconds = 0.0;
-    sp_status status = begin_product(c, edge, edge, edge, err);
+    sp_status status = c->begin_product(c->context, edge, edge, edge, err);
     for (int kind = 0; status == SP_OK && kind < SP_I_PRODUCTS; kind++) {
         sp_i_timing timing = {0};
-        status = c->time_product(c->context, (sp_i_product)kind, edge, edge, edge, c->rate_s,
-                                 &timing, err);
+        status = c->time_product(c->context, (sp_i_product)kind, edge, c->rate_s, &timing, err);
         seconds += timing.seconds;
         *spread = fmax(*spread, timing.spread);
     }
-    end_product(c);
+    c->end_product(c->context);
     double flops = 2.0 * SP_I_PRODUCTS * (double)edge * (double)edge * (double)edge;
     return status == SP_OK && !append_point(points, edge, 1e-12 * flops / seconds)
                ? sp_i_calibration_unwritable(err)

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backends/api/backend.h"
 #include "sim/base/status.h"
 #include "sim/model/model.h"
 
@@ -40,13 +41,13 @@ typedef struct sp_i_calibrator {
     int most_tp;             // products of a rank in groups up to this size
     int64_t least_tokens, most_tokens, least_edge, most_edge;
     double table_s, rate_s; // for each measurement of a table, and of the rates
-    // Makes matrices for products of up to `tokens` tokens; end_product frees them, also after a
-    // failure. Either may be NULL.
+    // Makes matrices for products of up to `tokens` tokens, which time_product times; end_product
+    // frees them, also after a failure.
     sp_status (*begin_product)(void *context, int64_t in, int64_t out, int64_t tokens,
                                sp_error *err);
     void (*end_product)(void *context);
-    sp_status (*time_product)(void *context, sp_i_product kind, int64_t in, int64_t out,
-                              int64_t tokens, double budget_s, sp_i_timing *timing, sp_error *err);
+    sp_status (*time_product)(void *context, sp_i_product kind, int64_t tokens, double budget_s,
+                              sp_i_timing *timing, sp_error *err);
 
     // ---- attention of one sample ----
     const char *attention_by;
@@ -72,6 +73,19 @@ sp_status sp_i_calibrate_product_tables(const sp_i_calibrator *c, sp_error *err)
 // "attention" at the model's heads: causal; the rectangle of a slice over as much context as it has
 // tokens, which is what it takes beyond a sample of its own length; and the rectangle as a block.
 sp_status sp_i_calibrate_attention(const sp_i_calibrator *c, sp_error *err);
+
+// Runs a part of a calibration, which leaves a profile in the document.
+typedef sp_status sp_i_run_part(void *calibration, int part, sp_error *err);
+// Seconds of the reference work, of which `by` says in words what it is.
+typedef sp_status sp_i_time_reference(void *calibration, double *seconds, sp_error *err);
+
+// Runs all parts, up to SP_I_CALIBRATION_PARTS, looks before, between and behind them at the
+// machine's speed, which makes the section "reference", and calls the request's `part` after each.
+enum { SP_I_CALIBRATION_PARTS = 8 };
+sp_status sp_i_calibrate_parts(void *calibration, int count, sp_i_run_part *run,
+                               sp_i_time_reference *reference, const char *by,
+                               const sp_calibration_request *request, json_t *document,
+                               sp_error *err);
 
 // Puts {"level", "source", key: value} into the document as `section`.
 sp_status sp_i_calibration_value(const sp_i_calibrator *c, const char *section, const char *key,

@@ -19,18 +19,14 @@
 #include "sim/cost/cost_model.h"
 #include "sim/cost/profile.h"
 
-enum { REFERENCES = 5 };
-
 typedef struct calibration {
     sp_model model;
     const sp_i_host_probe *probe;
     sp_precision precision;
     uint64_t seed;
     double limit_s;
-    int64_t most_tokens;            // of a measurement
-    json_t *document;               // owned by the caller of the parts below
-    double reference_s[REFERENCES]; // before, between and behind the parts
-    int references;
+    int64_t most_tokens; // of a measurement
+    json_t *document;    // owned by the caller of the parts below
 } calibration;
 
 enum { LEAST_REPEATS = 5, MOST_REPEATS = 1001 };
@@ -305,12 +301,10 @@ static void run_product(void *context)
     p->c->probe->product(p->kind, p->tokens, p->in, p->out, p->x, weight, p->y);
 }
 
-static sp_status time_product(void *context, sp_i_product kind, int64_t in, int64_t out,
-                              int64_t tokens, double budget_s, sp_i_timing *timing, sp_error *err)
+static sp_status time_product(void *context, sp_i_product kind, int64_t tokens, double budget_s,
+                              sp_i_timing *timing, sp_error *err)
 {
     product *p = context;
-    (void)in;
-    (void)out;
     (void)err;
     p->kind = kind;
     p->tokens = tokens;
@@ -583,9 +577,8 @@ static sp_status add_table(calibration *c, sp_comm_world *world, trial *t, int64
         bytes *= GROWTH;
     }
     json_t *table = level_and_source(c, "collectives on the virtual clock", spread);
-    sp_json_put(table, "kind", json_string(sp_collective_names[t->kind]));
-    sp_json_put(table, "ranks", json_integer(t->ranks));
-    sp_json_put(table, "points", points);
+    sp_json_add(table, SP_JSON("kind", sp_collective_names[t->kind]), SP_JSON("ranks", t->ranks),
+                SP_JSON("points", points));
     json_array_append_new(tables, table);
     return SP_OK;
 }
@@ -1009,25 +1002,11 @@ static void fit_optimizer(const step_times *times, int count, step_fit *r)
     r->optimizer_bytes_per_parameter = sum / count / r->s_per_byte;
 }
 
-static void put(json_t *section, const char *key, double value)
-{
-    sp_json_put(section, key, json_real(value));
-}
-
 static void add_one(const calibration *c, const char *name, const char *key, double value,
                     const char *what, double spread)
 {
-    json_t *section = level_and_source(c, what, spread);
-    put(section, key, value);
-    sp_json_put(c->document, name, section);
-}
-
-static void add_host(const calibration *c, const step_fit *r)
-{
-    json_t *host = level_and_source(c, "actions of packs of 16 tokens and more", r->spread);
-    put(host, "layer_us", 1e6 * r->layer_s);
-    put(host, "overlap_power", 1.0);
-    sp_json_put(c->document, "host", host);
+    sp_json_put(c->document, name,
+                sp_json_add(level_and_source(c, what, spread), SP_JSON(key, value)));
 }
 
 // A pack is handed to the next stage as it lies; copies between ranks remain for gradients and
@@ -1036,12 +1015,10 @@ static void add_links(const calibration *c, double copy_bytes_per_s)
 {
     double counted = copy_bytes_per_s * 2.0 / (double)c->probe->real_bytes;
     json_t *links = level_and_source(c, "copies of 64 MiB; virtual clock", 0.0);
-    put(links, "nvlink_gb_per_s", 1e-9 * counted);
-    put(links, "nvlink_latency_us", 0.0);
-    put(links, "nic_efficiency", 1.0);
-    put(links, "nic_latency_us", 0.0);
-    put(links, "p2p_gb_per_s", 1e9);
-    put(links, "p2p_latency_us", 0.0);
+    sp_json_add(links, SP_JSON("nvlink_gb_per_s", 1e-9 * counted),
+                SP_JSON("nvlink_latency_us", 0.0), SP_JSON("nic_efficiency", 1.0),
+                SP_JSON("nic_latency_us", 0.0), SP_JSON("p2p_gb_per_s", 1e9),
+                SP_JSON("p2p_latency_us", 0.0));
     sp_json_put(c->document, "links", links);
 }
 
@@ -1050,7 +1027,9 @@ static void write_fit(const calibration *c, const step_fit *r)
     add_one(c, "memory", "gb_per_s", 1e-9 / r->s_per_byte,
             "actions less products and attention, an element counted as 2 bytes", r->spread);
     add_one(c, "kernel", "us", 0.0, "part of host.layer_us", 0.0);
-    add_host(c, r);
+    add_one(c, "host", "layer_us", 1e6 * r->layer_s, "actions of packs of 16 tokens and more",
+            r->spread);
+    sp_json_put(json_object_get(c->document, "host"), "overlap_power", json_real(1.0));
     add_one(c, "loss", "bytes_per_logit", r->loss_bytes_per_logit,
             "actions of the head at the rate of memory", r->spread);
     add_one(c, "optimizer", "bytes_per_parameter", r->optimizer_bytes_per_parameter,
@@ -1168,31 +1147,23 @@ static void choose_sizes(const sp_calibration_request *request, calibration *c)
     }
 }
 
-// The machine's speed between the parts.
-
-static void time_reference(calibration *c)
-{
-    SP_ASSERT(c->references < REFERENCES);
-    c->reference_s[c->references++] = sp_i_host_reference_s();
-}
-
-static void write_reference(calibration *c)
-{
-    double *s = c->reference_s;
-    int count = c->references;
-    qsort(s, (size_t)count, sizeof *s, sp_ascending_doubles);
-    double middle_s = s[count / 2];
-    json_t *section = json_pack("{s:f, s:f, s:s, s:s}", "us", 1e6 * middle_s, "drift",
-                                (s[count - 1] - s[0]) / middle_s, "level", "measured", "source",
-                                "product of 256 x 256 matrices in fp32 and copy of 2 MiB, median "
-                                "over the parts of the calibration");
-    sp_json_put(c->document, "reference", section);
-}
-
 typedef sp_status calibrate_part(calibration *c, sp_error *err);
 
-static calibrate_part *const parts[REFERENCES - 1] = {calibrate_products, calibrate_attention,
-                                                      calibrate_collectives, calibrate_steps};
+static calibrate_part *const parts[] = {calibrate_products, calibrate_attention,
+                                        calibrate_collectives, calibrate_steps};
+
+static sp_status run_part(void *context, int part, sp_error *err)
+{
+    return parts[part](context, err);
+}
+
+static sp_status time_reference(void *context, double *seconds, sp_error *err)
+{
+    (void)context;
+    (void)err;
+    *seconds = sp_i_host_reference_s();
+    return SP_OK;
+}
 
 sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request, json_t **profile,
                               sp_error *err)
@@ -1215,21 +1186,13 @@ sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request,
         return status;
     }
     c.document = begin_document(&c);
-    time_reference(&c);
-    for (size_t i = 0; status == SP_OK && i < sizeof parts / sizeof parts[0]; i++) {
-        status = parts[i](&c, err);
-        if (status == SP_OK) {
-            time_reference(&c);
-        }
-        if (status == SP_OK && request->part != NULL) {
-            request->part(request->part_context, c.document);
-        }
-    }
+    status = sp_i_calibrate_parts(&c, sizeof parts / sizeof parts[0], run_part, time_reference,
+                                  "product of 256 x 256 matrices in fp32 and copy of 2 MiB",
+                                  request, c.document, err);
     if (status != SP_OK) {
         json_decref(c.document);
         return status;
     }
-    write_reference(&c);
     *profile = c.document;
     return SP_OK;
 }

@@ -243,7 +243,7 @@ int sp_execution_median_step(const sp_executed_step *steps, int count)
 
 // ---- one rank ----
 
-enum { NAME = 32, FOUND = 80 };
+enum { NAME = 32, FORM = 80 };
 
 // Sums of what is read stay within 64 bits.
 #define MOST (INT64_C(1) << 53)
@@ -271,11 +271,7 @@ static const json_t *array_of(sp_object *object, const char *key, size_t count)
 static void wrong(rank_reader *r, const char *key, size_t i, const char *expected,
                   const json_t *value)
 {
-    char place[NAME + 32];
-    char found[FOUND];
-    snprintf(place, sizeof place, "%s[%zu]", key, i);
-    sp_json_quote(value, found, sizeof found);
-    sp_object_error(&r->object, place, "expected %s, got %s", expected, found);
+    sp_object_expected_item(&r->object, key, i, value, expected);
 }
 
 // `count` times or numbers of bytes from element `first` of an array on.
@@ -450,25 +446,19 @@ static void read_peak(rank_reader *r, sp_object *object, sp_rank_memory *memory)
 static void read_points(sp_object *object, sp_rank_memory *memory)
 {
     sp_object_require(object, "points");
-    const json_t *array = sp_object_get(object, "points");
+    const json_t *array = sp_object_array(object, "points");
     size_t count = json_array_size(array);
     memory->points = sp_calloc(count + 1, sizeof *memory->points);
     memory->point_capacity = count + 1;
-    if (array != NULL && !json_is_array(array)) {
-        sp_object_error(object, "points", "expected an array");
-    }
     for (size_t i = 0; i < count; i++) {
         const json_t *json = json_array_get(array, i);
         int64_t numbers[1 + SP_MEM_CATEGORIES];
         sp_memory_point *point = &memory->points[memory->point_count++];
         if (json_array_size(json) != 1 + SP_MEM_CATEGORIES ||
             !read_numbers(json, 0, 1 + SP_MEM_CATEGORIES, numbers)) {
-            char key[NAME];
-            char found[FOUND];
-            snprintf(key, sizeof key, "points[%zu]", i);
-            sp_json_quote(json, found, sizeof found);
-            sp_object_error(object, key, "expected a time and the bytes of %d categories, got %s",
-                            SP_MEM_CATEGORIES, found);
+            char form[FORM];
+            snprintf(form, sizeof form, "a time and the bytes of %d categories", SP_MEM_CATEGORIES);
+            sp_object_expected_item(object, "points", i, json, form);
             continue;
         }
         point->time_ns = numbers[0];
@@ -484,33 +474,30 @@ static void read_memory(rank_reader *r, sp_rank_memory *memory)
     if (object.json == NULL) {
         return;
     }
+    sp_object_require_all(&object, "peak_ns", "units_peak");
     read_peak(r, &object, memory);
-    sp_object_require(&object, "peak_ns");
     memory->peak_ns = sp_object_int(&object, "peak_ns", 0, 0, MOST);
-    sp_object_require(&object, "units_peak");
     memory->units_peak = sp_object_real(&object, "units_peak", 0.0, 0.0, HUGE_VAL);
     read_points(&object, memory);
     sp_object_end(&object);
 }
 
-// Fills a rank of a timeline that sp_timeline_init made and its memory from `json`, the value at
-// `path`. `shares` are the `share_count` of this rank. What does not fit the plan is an error in
-// err, with the value.
-static void read_rank(const json_t *json, const char *source, const char *path, const sp_plan *plan,
-                      const sp_share *shares, size_t share_count, sp_rank_timeline *rank,
-                      sp_rank_memory *memory, sp_error *err)
+// Fills a rank of a timeline that sp_timeline_init made and its memory from that rank of the batch.
+// `shares` are the `share_count` of this rank. What does not fit the plan is an error with the
+// value.
+static void read_rank(sp_object *batch, size_t index, const sp_plan *plan, const sp_share *shares,
+                      size_t share_count, sp_rank_timeline *rank, sp_rank_memory *memory)
 {
     rank_reader r = {.plan = plan, .stage = sp_plan_stage(plan, rank->dp, rank->pp)};
     size_t copies = 0;
     for (size_t a = 0; a < r.stage->count; a++) {
         copies += is_copy(r.stage->actions[a]);
     }
-    sp_object_begin(&r.object, json, source, path, err);
+    sp_object_item(batch, "ranks", index, &r.object);
     if (r.object.json == NULL) {
         return;
     }
-    sp_object_require(&r.object, "dp");
-    sp_object_require(&r.object, "pp");
+    sp_object_require_all(&r.object, "dp", "pp");
     sp_object_int(&r.object, "dp", rank->dp, rank->dp, rank->dp);
     sp_object_int(&r.object, "pp", rank->pp, rank->pp, rank->pp);
     read_actions(&r, copies, rank);
@@ -547,17 +534,14 @@ static void read_device(sp_object *root, sp_device_info *device)
 
 static void read_settings(const result_reader *reader, sp_object *root)
 {
-    static const char *const needed[] = {"backend", "clock", "precision",     "seed",
-                                         "steps",   "plan",  "memory_points", "options"};
     sp_object object;
     sp_object options;
     sp_result_file *file = reader->file;
     if (!sp_object_member(root, "request", &object)) {
         return;
     }
-    for (size_t k = 0; k < sizeof needed / sizeof needed[0]; k++) {
-        sp_object_require(&object, needed[k]);
-    }
+    sp_object_require_all(&object, "backend", "clock", "precision", "seed", "steps", "plan",
+                          "memory_points", "options");
     file->backend = sp_object_string(&object, "backend", "");
     file->run.clock = (sp_clock)sp_object_enum(&object, "clock", sp_clock_names, 0);
     file->run.precision = (sp_precision)sp_object_enum(&object, "precision", sp_precision_names, 0);
@@ -582,9 +566,7 @@ static void read_steps(result_reader *reader, sp_object *object, sp_executed_run
     batch->step_count = count;
     for (int i = 0; i < count; i++) {
         sp_object step;
-        char path[SP_JSON_PATH];
-        snprintf(path, sizeof path, "%.100s.steps[%d]", object->path, i);
-        sp_object_begin(&step, json_array_get(array, (size_t)i), reader->source, path, reader->err);
+        sp_object_item(object, "steps", (size_t)i, &step);
         if (step.json == NULL) {
             continue;
         }
@@ -617,13 +599,10 @@ static sp_status read_ranks(result_reader *reader, sp_object *object, const sp_p
     }
     const json_t *array = array_of(object, "ranks", timeline->rank_count);
     for (size_t r = 0; array != NULL && r < timeline->rank_count; r++) {
-        char path[SP_JSON_PATH];
         size_t count = 0;
         sp_rank_timeline *rank = &timeline->ranks[r];
         const sp_share *own = sp_shares_of(&shares, &plan->layout, rank->dp, rank->pp, &count);
-        snprintf(path, sizeof path, "%.100s.ranks[%zu]", object->path, r);
-        read_rank(json_array_get(array, r), reader->source, path, plan, own, count, rank,
-                  &memory->ranks[r], reader->err);
+        read_rank(object, r, plan, own, count, rank, &memory->ranks[r]);
     }
     sp_shares_fini(&shares);
     return reader->err->status;
@@ -648,14 +627,12 @@ static sp_status check_step(result_reader *reader, const char *path, const sp_pl
     return SP_OK;
 }
 
-static sp_status read_batch(result_reader *reader, size_t index, const json_t *json)
+static sp_status read_batch(result_reader *reader, sp_object *root, size_t index)
 {
     sp_object object;
-    char path[SP_JSON_PATH];
     sp_executed_run *batch = &reader->file->batches[index];
     const sp_plan *plan = &reader->file->plans.plans[index];
-    snprintf(path, sizeof path, "batches[%zu]", index);
-    sp_object_begin(&object, json, reader->source, path, reader->err);
+    sp_object_item(root, "batches", index, &object);
     if (object.json == NULL) {
         return reader->err->status;
     }
@@ -668,18 +645,17 @@ static sp_status read_batch(result_reader *reader, size_t index, const json_t *j
     sp_timeline_finish(&batch->step.timeline);
     batch->step.has_loss = batch->steps[batch->shown].has_loss;
     batch->step.loss = batch->steps[batch->shown].loss;
-    return check_step(reader, path, plan, batch);
+    return check_step(reader, object.path, plan, batch);
 }
 
 // ---- the document ----
 
-static sp_status read_batches(result_reader *reader, const json_t *array)
+static sp_status read_batches(result_reader *reader, sp_object *root, size_t count)
 {
-    size_t count = json_array_size(array);
     reader->file->batches = sp_calloc(count + 1, sizeof *reader->file->batches);
     sp_status status = SP_OK;
     for (size_t b = 0; status == SP_OK && b < count; b++) {
-        status = read_batch(reader, b, json_array_get(array, b));
+        status = read_batch(reader, root, b);
     }
     return status;
 }
@@ -694,9 +670,7 @@ static sp_status read(result_reader *reader, const json_t *document)
     if (root.json == NULL) {
         return reader->err->status;
     }
-    sp_object_require(&root, "schema");
-    sp_object_require(&root, "status");
-    sp_object_require(&root, "request");
+    sp_object_require_all(&root, "schema", "status", "request");
     sp_object_enum(&root, "schema", schemas, 0);
     file->status = (sp_status)sp_object_enum(&root, "status", status_names, SP_ERR_INTERNAL);
     snprintf(file->reason, sizeof file->reason, "%s", sp_object_string(&root, "reason", ""));
@@ -712,12 +686,12 @@ static sp_status read(result_reader *reader, const json_t *document)
         return status;
     }
     size_t expected = file->status == SP_OK ? (size_t)file->plans.count : 0;
-    const json_t *batches = array_of(&root, "batches", expected);
+    (void)array_of(&root, "batches", expected);
     sp_object_end(&root);
     if (reader->err->status != SP_OK) {
         return reader->err->status;
     }
-    return file->status == SP_OK ? read_batches(reader, batches) : SP_OK;
+    return expected > 0 ? read_batches(reader, &root, expected) : SP_OK;
 }
 
 sp_status sp_result_json_read(json_t *root, const char *source, const sp_layout *layout,

@@ -14,8 +14,6 @@
 #include "sim/base/units.h"
 #include "solver/strategy.h"
 
-enum { PATH = 64 };
-
 typedef struct set_reader {
     sp_scenario_set *set;
     const char *source;
@@ -102,15 +100,13 @@ typedef struct group_settings {
     const json_t *settings;
 } group_settings;
 
-static sp_status read_case(set_reader *reader, const sp_object *group, const group_settings *shared,
-                           size_t index, const json_t *json)
+static sp_status read_case(set_reader *reader, sp_object *group, const group_settings *shared,
+                           size_t index)
 {
     sp_object object;
     sp_object settings;
-    char path[SP_JSON_PATH];
     sp_scenario_case *scenario_case = &reader->set->cases[reader->set->count];
-    snprintf(path, sizeof path, "%.*s.cases[%zu]", PATH, group->path, index);
-    sp_object_begin(&object, json, reader->source, path, reader->err);
+    sp_object_item(group, "cases", index, &object);
     sp_object_require(&object, "name");
     scenario_case->group = shared->name;
     scenario_case->name = sp_object_string(&object, "name", "");
@@ -132,13 +128,11 @@ static const json_t *filled_array(sp_object *object, const char *key)
     return array;
 }
 
-static sp_status read_group(set_reader *reader, size_t index, const json_t *json)
+static sp_status read_group(set_reader *reader, sp_object *root, size_t index)
 {
     sp_object group;
     sp_object settings;
-    char path[SP_JSON_PATH];
-    snprintf(path, sizeof path, "groups[%zu]", index);
-    sp_object_begin(&group, json, reader->source, path, reader->err);
+    sp_object_item(root, "groups", index, &group);
     sp_object_require(&group, "name");
     group_settings shared = {.name = sp_object_string(&group, "name", "")};
     shared.clock = clock_of(&group, NULL);
@@ -148,7 +142,7 @@ static sp_status read_group(set_reader *reader, size_t index, const json_t *json
     sp_object_end(&group);
     sp_status status = reader->err->status;
     for (size_t i = 0; status == SP_OK && i < json_array_size(cases); i++) {
-        status = read_case(reader, &group, &shared, i, json_array_get(cases, i));
+        status = read_case(reader, &group, &shared, i);
     }
     return status;
 }
@@ -177,9 +171,8 @@ static sp_status read_set(set_reader *reader)
     sp_scenario_set *set = reader->set;
     sp_object root;
     sp_object_begin(&root, set->document, reader->source, "", reader->err);
-    sp_object_require(&root, "schema");
+    sp_object_require_all(&root, "schema", "base");
     sp_object_string(&root, "schema", "");
-    sp_object_require(&root, "base");
     reader->base = sp_object_get(&root, "base");
     read_bounds(&root, &set->bounds);
     const json_t *groups = filled_array(&root, "groups");
@@ -191,7 +184,7 @@ static sp_status read_set(set_reader *reader)
     set->cases = sp_calloc(count_cases(groups) + 1, sizeof *set->cases);
     sp_status status = SP_OK;
     for (size_t i = 0; status == SP_OK && i < json_array_size(groups); i++) {
-        status = read_group(reader, i, json_array_get(groups, i));
+        status = read_group(reader, &root, i);
     }
     return status;
 }

@@ -162,9 +162,8 @@ static figure_bar read_bar(reader *r, sp_object *object)
 
 static void read_values(reader *r, sp_object *object, figure_point *point)
 {
-    sp_object_require(object, "label");
+    sp_object_require_all(object, "label", "published");
     point->label = sp_object_string(object, "label", "");
-    sp_object_require(object, "published");
     point->published = sp_object_real(object, "published", 0.0, -1e18, 1e18);
     point->per = sp_object_real(object, "per", 1.0, 1e-9, 1e9);
     sp_object *at = holder(r, object, "key");
@@ -370,21 +369,10 @@ static void read_panels(reader *r)
 static void read_texts(reader *r)
 {
     figure_spec *spec = r->spec;
-    sp_object_require(&r->root, "title");
+    sp_object_require_all(&r->root, "title", "source", "assumptions");
     spec->title = sp_object_string(&r->root, "title", "");
-    sp_object_require(&r->root, "source");
     spec->source = sp_object_string(&r->root, "source", "");
-    sp_object_require(&r->root, "assumptions");
-    spec->assumptions = sp_object_get(&r->root, "assumptions");
-    size_t i;
-    json_t *text;
-    bool texts = spec->assumptions == NULL || json_is_array(spec->assumptions);
-    json_array_foreach (spec->assumptions, i, text) {
-        texts = texts && json_is_string(text);
-    }
-    if (!texts) {
-        sp_object_expected(&r->root, "assumptions", spec->assumptions, "an array of texts");
-    }
+    spec->assumptions = sp_object_texts(&r->root, "assumptions");
 }
 
 static sp_status read_points(reader *r)

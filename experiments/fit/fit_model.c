@@ -16,19 +16,6 @@ enum { DOCUMENT_LIMIT_BYTES = 16 << 20 };
 static const double least_value = 1e-12;
 static const double most_value = 1e18;
 
-static const json_t *read_texts(sp_object *object, const char *key)
-{
-    const json_t *texts = sp_object_get(object, key);
-    bool good = texts == NULL || json_is_array(texts);
-    for (size_t i = 0; i < json_array_size(texts); i++) {
-        good = good && json_is_string(json_array_get(texts, i));
-    }
-    if (!good) {
-        sp_object_error(object, key, "expected an array of texts");
-    }
-    return good ? texts : NULL;
-}
-
 void fit_spec_fini(fit_spec *spec)
 {
     json_decref(spec->document);
@@ -103,8 +90,7 @@ static void read_constant(sp_object *constants, const char *path, fit_constant *
         return;
     }
     constant->unit = sp_object_string(&object, "unit", "");
-    sp_object_require(&object, "least");
-    sp_object_require(&object, "most");
+    sp_object_require_all(&object, "least", "most");
     constant->least = sp_object_real(&object, "least", least_value, least_value, most_value);
     constant->most = sp_object_real(&object, "most", most_value, least_value, most_value);
     constant->start = sp_object_real(&object, "start", 0.0, least_value, most_value);
@@ -267,14 +253,11 @@ static void read_overrides(sp_object *object, fit_ablation *ablation)
     ablation->override_count = (int)count;
 }
 
-static void read_ablation(sp_object *root, size_t number, const json_t *json,
-                          fit_ablation *ablation)
+static void read_ablation(sp_object *root, size_t number, fit_ablation *ablation)
 {
-    char path[SP_JSON_PATH];
     sp_object object;
-    snprintf(path, sizeof path, "ablations[%zu]", number);
     *ablation = (fit_ablation){.name = ""};
-    sp_object_begin(&object, json, root->source, path, root->err);
+    sp_object_item(root, "ablations", number, &object);
     sp_object_require(&object, "name");
     ablation->name = sp_object_string(&object, "name", "");
     ablation->set = read_settings(&object, "set");
@@ -289,15 +272,9 @@ static void read_ablation(sp_object *root, size_t number, const json_t *json,
 
 static void read_ablations(sp_object *root, fit_spec *spec)
 {
-    const json_t *list = sp_object_get(root, "ablations");
-    size_t count = json_array_size(list);
-    if (list != NULL && (!json_is_array(list) || count > FIT_ABLATIONS)) {
-        sp_object_error(root, "ablations", "expected an array of at most %d objects",
-                        (int)FIT_ABLATIONS);
-        return;
-    }
+    size_t count = json_array_size(sp_object_list(root, "ablations", FIT_ABLATIONS, "objects"));
     for (size_t i = 0; i < count; i++) {
-        read_ablation(root, i, json_array_get(list, i), &spec->ablations[i]);
+        read_ablation(root, i, &spec->ablations[i]);
     }
     spec->ablation_count = (int)count;
 }
@@ -315,15 +292,11 @@ static void read_document(fit_spec *spec, sp_error *err)
                     "expected a fit's specification (" FIT_SCHEMA "), got %s", kind);
         return;
     }
-    sp_object_require(&root, "schema");
-    const char *schema = sp_object_string(&root, "schema", FIT_SCHEMA);
-    if (strcmp(schema, FIT_SCHEMA) != 0) {
-        sp_object_error(&root, "schema", "expected \"" FIT_SCHEMA "\", got \"%.64s\"", schema);
-    }
+    sp_object_require_all(&root, "schema", "profile");
+    sp_object_schema(&root, FIT_SCHEMA);
     read_name(&root, spec);
     spec->description = sp_object_string(&root, "description", "");
-    spec->tried = read_texts(&root, "tried");
-    sp_object_require(&root, "profile");
+    spec->tried = sp_object_texts(&root, "tried");
     spec->profile = sp_object_string(&root, "profile", "");
     spec->extends = sp_object_bool(&root, "extends", false);
     spec->start = read_settings(&root, "start");

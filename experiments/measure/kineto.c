@@ -1,6 +1,5 @@
 // Reads traces of PyTorch's profiler in one pass. A document of some hundred MB is never held: of
-// each event its few members that count are picked from the text as it goes by, and every other
-// value is skipped by its brackets and quotation marks.
+// each event its few members that count are picked from the text as it goes by.
 #include "experiments/measure/kineto.h"
 
 #include <errno.h>
@@ -11,317 +10,15 @@
 
 #include "experiments/measure/traced_op.h"
 #include "sim/base/alloc.h"
+#include "sim/base/scan.h"
 #include "sim/base/unpack.h"
 
-enum {
-    BUFFER = 1 << 20,
-    MOST_DEPTH = 64, // of brackets in brackets
-    MOST_WORD = 64,  // bytes of a key, a category or a bare number
-};
+enum { MOST_WORD = SP_SCAN_WORD }; // bytes of a key, a category or a bare number
 
 // Of a moment (the year 2065) and of a span (nearly three hours), in microseconds: so differences
 // of nanoseconds, and sums over 900,000 of the longest spans, fit int64_t.
 static const double most_us = 3e15;
 static const int64_t most_span_ns = INT64_C(10000000000000);
-
-// ---- text as it goes by ----
-
-typedef enum text_state { TEXT_GOES_ON, TEXT_CUT, TEXT_WRONG } text_state;
-
-typedef struct text {
-    FILE *file; // NULL: all of it is in the buffer
-    const char *path;
-    sp_error *err;
-    char *own; // the buffer of a file
-    const char *buffer;
-    size_t next, count;
-    long line, column; // of the buffer's first byte, both from 1
-    text_state state;
-} text;
-
-static void find_place(const text *t, long *line, long *column)
-{
-    const char *from = t->buffer;
-    const char *here = t->buffer + t->next;
-    *line = t->line;
-    *column = t->column;
-    for (const char *end; (end = memchr(from, '\n', (size_t)(here - from))) != NULL;) {
-        (*line)++;
-        *column = 1;
-        from = end + 1;
-    }
-    *column += (long)(here - from);
-}
-
-// The first fault counts.
-static bool fail(text *t, const char *what)
-{
-    long line, column;
-    if (t->state == TEXT_GOES_ON) {
-        find_place(t, &line, &column);
-        t->state = TEXT_WRONG;
-        (void)sp_error_at(t->err, SP_ERR_SYNTAX, t->path, line, column, "%s", what);
-    }
-    return false;
-}
-
-static bool fail_content(text *t, const char *what)
-{
-    if (t->state == TEXT_GOES_ON) {
-        t->state = TEXT_WRONG;
-        (void)sp_error_set(t->err, SP_ERR_CONTENT, "%s: %s", t->path, what);
-    }
-    return false;
-}
-
-static bool refill(text *t)
-{
-    if (t->file == NULL || t->state != TEXT_GOES_ON) {
-        return false;
-    }
-    find_place(t, &t->line, &t->column);
-    t->next = 0;
-    t->count = fread(t->own, 1, BUFFER, t->file);
-    // What a cut file has comes before its end, and so does that of a damaged one.
-    if (t->count == 0 && ferror(t->file) != 0 && errno != ENODATA) {
-        t->state = TEXT_WRONG;
-        if (errno != EBADMSG) {
-            (void)sp_error_system(t->err, t->path, errno);
-        } else {
-            (void)sp_error_set(t->err, SP_ERR_CONTENT,
-                               "%s: damaged gzip file, from line %ld of what it holds on", t->path,
-                               t->line);
-        }
-    }
-    return t->count > 0;
-}
-
-static bool at_end(text *t)
-{
-    return t->next == t->count && !refill(t);
-}
-
-static bool cut(text *t)
-{
-    t->state = t->state == TEXT_GOES_ON ? TEXT_CUT : t->state;
-    return false;
-}
-
-// The next byte that is no blank, which stays; negative: there is none.
-static int peek(text *t)
-{
-    for (;;) {
-        while (t->next < t->count) {
-            char c = t->buffer[t->next];
-            if (c != ' ' && c != '\n' && c != '\t' && c != '\r') {
-                return (unsigned char)c;
-            }
-            t->next++;
-        }
-        if (!refill(t)) {
-            return -1;
-        }
-    }
-}
-
-static bool expect(text *t, char c, const char *what)
-{
-    int found = peek(t);
-    if (found < 0) {
-        return cut(t);
-    }
-    if (found != c) {
-        return fail(t, what);
-    }
-    t->next++;
-    return true;
-}
-
-// A text into to[bytes], cut short; NULL: skipped. Escapes stand for themselves but for \" and \\.
-static bool read_string(text *t, char *to, size_t bytes, size_t *length)
-{
-    size_t count = 0;
-    bool escaped = false;
-    if (!expect(t, '"', "expected a text in quotation marks")) {
-        return false;
-    }
-    for (;;) {
-        if (at_end(t)) {
-            return cut(t);
-        }
-        const char *from = t->buffer + t->next;
-        size_t left = t->count - t->next;
-        size_t plain = 0;
-        while (plain < left && (escaped || (from[plain] != '"' && from[plain] != '\\'))) {
-            escaped = false;
-            plain++;
-        }
-        if (to != NULL && count < bytes - 1) {
-            size_t taken = plain < bytes - 1 - count ? plain : bytes - 1 - count;
-            memcpy(to + count, from, taken);
-            count += taken;
-        }
-        t->next += plain;
-        if (plain < left) {
-            t->next++;
-            if (from[plain] == '"') {
-                break;
-            }
-            escaped = true;
-        }
-    }
-    if (to != NULL) {
-        to[count] = '\0';
-        *length = count;
-    }
-    return true;
-}
-
-// Numbers, and the names that stand in their place: true, null, NaN, -Infinity.
-static bool is_bare(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-           c == '+' || c == '.';
-}
-
-static bool read_bare(text *t, char *to, size_t bytes)
-{
-    size_t count = 0;
-    while (!at_end(t) && is_bare(t->buffer[t->next])) {
-        if (count < bytes - 1) {
-            to[count++] = t->buffer[t->next];
-        }
-        t->next++;
-    }
-    to[count] = '\0';
-    if (t->state != TEXT_GOES_ON) {
-        return false;
-    }
-    return count > 0 || fail(t, "expected a value");
-}
-
-// Skips a value, or with `to` takes what stands in its brackets as it is, without blanks: "" where
-// it is longer than bytes - 1.
-static bool read_raw(text *t, char *to, size_t bytes)
-{
-    char open[MOST_DEPTH];
-    char word[MOST_WORD];
-    int depth = 0;
-    size_t count = 0;
-    size_t length;
-    bool long_value = false;
-    do {
-        int c = peek(t);
-        if (c < 0) {
-            return cut(t);
-        }
-        if (to != NULL && depth == 0 && is_bare((char)c)) {
-            return read_bare(t, to, bytes);
-        }
-        if (to != NULL && count < bytes - 1 && c != '"') {
-            to[count++] = (char)c;
-        } else if (to != NULL && c != '"') {
-            long_value = true;
-        }
-        if (c == '"') {
-            size_t room = to != NULL && count + 3 < bytes ? bytes - count - 2 : 0;
-            if (!read_string(t, room > 0 ? to + count + 1 : NULL, room, &length)) {
-                return false;
-            }
-            if (room > 0) {
-                to[count] = '"';
-                count += length + 1;
-                to[count++] = '"';
-            }
-            long_value = long_value || (to != NULL && (room <= 1 || length + 1 == room));
-        } else if (c == '{' || c == '[') {
-            if (depth == MOST_DEPTH) {
-                return fail(t, "more than 64 brackets in brackets");
-            }
-            open[depth++] = (char)c;
-            t->next++;
-        } else if (c == '}' || c == ']') {
-            if (depth == 0 || open[depth - 1] != (c == '}' ? '{' : '[')) {
-                return fail(t, "a bracket closes what is not open");
-            }
-            depth--;
-            t->next++;
-        } else if (c == ',' || c == ':') {
-            if (depth == 0) {
-                return fail(t, "expected a value");
-            }
-            t->next++;
-        } else if (to != NULL && is_bare((char)c)) {
-            t->next++; // one character of a number
-        } else if (!read_bare(t, word, sizeof word)) {
-            return false;
-        }
-    } while (depth > 0);
-    if (to != NULL) {
-        to[long_value ? 0 : count] = '\0';
-    }
-    return true;
-}
-
-static bool skip(text *t)
-{
-    return read_raw(t, NULL, 0);
-}
-
-// A text or a bare value; others are skipped and leave "".
-static bool read_word(text *t, char *to, size_t bytes)
-{
-    size_t length;
-    int c = peek(t);
-    if (c == '"') {
-        return read_string(t, to, bytes, &length);
-    }
-    if (c == '{' || c == '[') {
-        to[0] = '\0';
-        return skip(t);
-    }
-    return c < 0 ? cut(t) : read_bare(t, to, bytes);
-}
-
-// The next key of an object, whose bracket is behind. False at its end, and after a fault.
-static bool next_key(text *t, bool *first, char key[MOST_WORD])
-{
-    size_t length;
-    int c = peek(t);
-    if (c == '}' && *first) {
-        t->next++;
-        return false;
-    }
-    if (!*first) {
-        if (c == '}') {
-            t->next++;
-            return false;
-        }
-        if (!expect(t, ',', "expected ',' or '}'")) {
-            return false;
-        }
-    }
-    *first = false;
-    return read_string(t, key, MOST_WORD, &length) && expect(t, ':', "expected ':'");
-}
-
-// Is there another item of an array, whose bracket is behind?
-static bool next_item(text *t, bool *first)
-{
-    int c = peek(t);
-    if (c < 0) {
-        return cut(t);
-    }
-    if (c == ']') {
-        t->next++;
-        return false;
-    }
-    if (!*first && !expect(t, ',', "expected ',' or ']'")) {
-        return false;
-    }
-    *first = false;
-    return true;
-}
 
 // ---- numbers ----
 
@@ -466,7 +163,7 @@ typedef struct launch {
 } launch;
 
 typedef struct reader {
-    text text;
+    sp_scan text;
     sp_kineto *trace;
     event event;
     launch *launches;
@@ -543,15 +240,15 @@ static int32_t thread_of(const event *e)
 
 static bool read_args(reader *r)
 {
-    text *t = &r->text;
+    sp_scan *t = &r->text;
     event *e = &r->event;
     char key[MOST_WORD], word[MOST_WORD];
     bool first = true;
-    if (peek(t) != '{') {
-        return skip(t);
+    if (sp_scan_peek(t) != '{') {
+        return sp_scan_skip(t);
     }
     t->next++;
-    while (next_key(t, &first, key)) {
+    while (sp_scan_next_key(t, &first, key)) {
         int64_t *number = strcmp(key, "correlation") == 0   ? &e->correlation
                           : strcmp(key, "External id") == 0 ? &e->external_id
                           : strcmp(key, "external id") == 0 ? &e->external_id
@@ -560,9 +257,9 @@ static bool read_args(reader *r)
                           : strcmp(key, "bytes") == 0       ? &e->bytes
                                                             : NULL;
         char *raw = sp_traced_args_slot(&e->args, key);
-        bool going = number != NULL ? read_word(t, word, sizeof word)
-                     : raw != NULL  ? read_raw(t, raw, SP_TRACED_ARG)
-                                    : skip(t);
+        bool going = number != NULL ? sp_scan_word(t, word, sizeof word)
+                     : raw != NULL  ? sp_scan_raw(t, raw, SP_TRACED_ARG)
+                                    : sp_scan_skip(t);
         if (!going) {
             return false;
         }
@@ -570,7 +267,7 @@ static bool read_args(reader *r)
             *number = integer_of(word, -1);
         }
     }
-    return t->state == TEXT_GOES_ON;
+    return sp_scan_goes_on(t);
 }
 
 static void clear_event(event *e)
@@ -583,29 +280,29 @@ static void clear_event(event *e)
 
 static bool read_event(reader *r)
 {
-    text *t = &r->text;
+    sp_scan *t = &r->text;
     event *e = &r->event;
     char key[MOST_WORD];
     bool first = true;
     clear_event(e);
-    if (!expect(t, '{', "expected an event, '{'")) {
+    if (!sp_scan_expect(t, '{', "an event, '{'")) {
         return false;
     }
-    while (next_key(t, &first, key)) {
-        bool going = strcmp(key, "ph") == 0     ? read_word(t, e->phase, sizeof e->phase)
-                     : strcmp(key, "cat") == 0  ? read_word(t, e->category, sizeof e->category)
-                     : strcmp(key, "name") == 0 ? read_word(t, e->name, sizeof e->name)
-                     : strcmp(key, "pid") == 0  ? read_word(t, e->pid, sizeof e->pid)
-                     : strcmp(key, "tid") == 0  ? read_word(t, e->tid, sizeof e->tid)
-                     : strcmp(key, "ts") == 0   ? read_word(t, e->ts, sizeof e->ts)
-                     : strcmp(key, "dur") == 0  ? read_word(t, e->dur, sizeof e->dur)
+    while (sp_scan_next_key(t, &first, key)) {
+        bool going = strcmp(key, "ph") == 0     ? sp_scan_word(t, e->phase, sizeof e->phase)
+                     : strcmp(key, "cat") == 0  ? sp_scan_word(t, e->category, sizeof e->category)
+                     : strcmp(key, "name") == 0 ? sp_scan_word(t, e->name, sizeof e->name)
+                     : strcmp(key, "pid") == 0  ? sp_scan_word(t, e->pid, sizeof e->pid)
+                     : strcmp(key, "tid") == 0  ? sp_scan_word(t, e->tid, sizeof e->tid)
+                     : strcmp(key, "ts") == 0   ? sp_scan_word(t, e->ts, sizeof e->ts)
+                     : strcmp(key, "dur") == 0  ? sp_scan_word(t, e->dur, sizeof e->dur)
                      : strcmp(key, "args") == 0 ? read_args(r)
-                                                : skip(t);
+                                                : sp_scan_skip(t);
         if (!going) {
             return false;
         }
     }
-    return t->state == TEXT_GOES_ON;
+    return sp_scan_goes_on(t);
 }
 
 // ---- what an event adds ----
@@ -714,11 +411,11 @@ static bool add_event(reader *r)
         return true;
     }
     if (!ns_of(e->ts, &start_ns, &whole[0])) {
-        return fail(&r->text, "the event before this has no 'ts' in microseconds");
+        return sp_scan_fail(&r->text, "the event before this has no 'ts' in microseconds");
     }
     bool dated = e->dur[0] != '\0';
     if (dated && (!ns_of(e->dur, &duration_ns, &whole[1]) || duration_ns > most_span_ns)) {
-        return fail(&r->text, "the event before this has no 'dur' in microseconds");
+        return sp_scan_fail(&r->text, "the event before this has no 'dur' in microseconds");
     }
     // A duration below zero is that of a clock that was set back.
     dated = dated && duration_ns >= 0;
@@ -753,28 +450,28 @@ static bool add_event(reader *r)
 static bool read_events(reader *r)
 {
     bool first = true;
-    if (!expect(&r->text, '[', "expected '[' of the events")) {
+    if (!sp_scan_expect(&r->text, '[', "'[' of the events")) {
         return false;
     }
     r->has_events = true;
-    while (next_item(&r->text, &first)) {
+    while (sp_scan_next_item(&r->text, &first, ']')) {
         if (!read_event(r) || !add_event(r)) {
             return false;
         }
     }
-    return r->text.state == TEXT_GOES_ON;
+    return sp_scan_goes_on(&r->text);
 }
 
 static bool read_run(reader *r)
 {
     char key[MOST_WORD], word[MOST_WORD];
     bool first = true;
-    if (peek(&r->text) != '{') {
-        return skip(&r->text);
+    if (sp_scan_peek(&r->text) != '{') {
+        return sp_scan_skip(&r->text);
     }
     r->text.next++;
-    while (next_key(&r->text, &first, key)) {
-        if (!read_word(&r->text, word, sizeof word)) {
+    while (sp_scan_next_key(&r->text, &first, key)) {
+        if (!sp_scan_word(&r->text, word, sizeof word)) {
             return false;
         }
         int64_t *to = strcmp(key, "rank") == 0         ? &r->trace->rank
@@ -784,7 +481,7 @@ static bool read_run(reader *r)
             *to = integer_of(word, -1);
         }
     }
-    return r->text.state == TEXT_GOES_ON;
+    return sp_scan_goes_on(&r->text);
 }
 
 // All devices that the process sees; a node's are of one kind.
@@ -792,18 +489,18 @@ static bool read_devices(reader *r)
 {
     char key[MOST_WORD], word[SP_TRACED_GPU];
     bool first = true;
-    if (peek(&r->text) != '[') {
-        return skip(&r->text);
+    if (sp_scan_peek(&r->text) != '[') {
+        return sp_scan_skip(&r->text);
     }
     r->text.next++;
-    while (next_item(&r->text, &first)) {
+    while (sp_scan_next_item(&r->text, &first, ']')) {
         bool first_key = true;
-        if (!expect(&r->text, '{', "expected a device, '{'")) {
+        if (!sp_scan_expect(&r->text, '{', "a device, '{'")) {
             return false;
         }
         r->trace->node_gpus++;
-        while (next_key(&r->text, &first_key, key)) {
-            if (!read_word(&r->text, word, sizeof word)) {
+        while (sp_scan_next_key(&r->text, &first_key, key)) {
+            if (!sp_scan_word(&r->text, word, sizeof word)) {
                 return false;
             }
             if (strcmp(key, "name") == 0) {
@@ -813,43 +510,46 @@ static bool read_devices(reader *r)
                 r->trace->sms = sms > 0 && sms < 100000 ? (int)sms : 0;
             }
         }
-        if (r->text.state != TEXT_GOES_ON) {
+        if (!sp_scan_goes_on(&r->text)) {
             return false;
         }
     }
-    return r->text.state == TEXT_GOES_ON;
+    return sp_scan_goes_on(&r->text);
 }
 
 static bool read_document(reader *r)
 {
-    text *t = &r->text;
+    sp_scan *t = &r->text;
     char key[MOST_WORD];
     bool first = true;
-    if (peek(t) == 0xef) { // the mark of UTF-8
+    if (sp_scan_peek(t) == 0xef) { // the mark of UTF-8
         t->next += t->count - t->next >= 3 ? 3 : 0;
     }
-    int c = peek(t);
+    int c = sp_scan_peek(t);
     if (c < 0) {
-        return t->state != TEXT_GOES_ON ? false : fail_content(t, "is empty");
+        t->status = t->status != SP_OK
+                        ? t->status
+                        : sp_error_set(t->err, SP_ERR_CONTENT, "%s: is empty", t->source);
+        return false;
     }
     if (c == '[') {
         return read_events(r);
     }
     if (c != '{') {
-        return fail(t, "expected '{' or '[' of a trace of PyTorch's profiler");
+        return sp_scan_unexpected(t, "'{' or '[' of a trace of PyTorch's profiler");
     }
     t->next++;
-    while (next_key(t, &first, key)) {
+    while (sp_scan_next_key(t, &first, key)) {
         bool going = strcmp(key, "traceEvents") == 0        ? read_events(r)
                      : strcmp(key, "distributedInfo") == 0  ? read_run(r)
                      : strcmp(key, "deviceProperties") == 0 ? read_devices(r)
-                     : strcmp(key, "schema") == 0 ? read_word(t, r->schema, sizeof r->schema)
-                                                  : skip(t);
+                     : strcmp(key, "schema") == 0 ? sp_scan_word(t, r->schema, sizeof r->schema)
+                                                  : sp_scan_skip(t);
         if (!going) {
             return false;
         }
     }
-    return t->state == TEXT_GOES_ON;
+    return sp_scan_goes_on(t);
 }
 
 // ---- kernels and their operators ----
@@ -964,10 +664,10 @@ static int by_start(const void *a, const void *b)
 static sp_status refuse(const reader *r, sp_error *err)
 {
     const sp_kineto *trace = r->trace;
-    const char *path = r->text.path;
+    const char *path = r->text.source;
     static const char record[] = "record it with activities=[ProfilerActivity.CPU, "
                                  "ProfilerActivity.CUDA]";
-    if (r->text.state == TEXT_CUT) {
+    if (r->text.wanted != NULL) {
         return sp_error_at(err, SP_ERR_CONTENT, path, trace->cut_line, trace->cut_column,
                            "the file ends in the middle, and no span of a GPU stands before that");
     }
@@ -996,15 +696,13 @@ static sp_status read_trace(reader *r, const char *path, sp_kineto *trace, sp_er
     *trace = (sp_kineto){.rank = -1, .world = -1, .is_whole_us = true};
     r->trace = trace;
     bool whole = read_document(r);
-    if (whole && peek(&r->text) >= 0) {
-        (void)fail(&r->text, "more text behind the end of the trace");
+    if (whole && sp_scan_peek(&r->text) >= 0) {
+        (void)sp_scan_fail(&r->text, "more text behind the end of the trace");
     }
-    sp_status status = SP_OK;
-    trace->is_cut = r->text.state == TEXT_CUT;
-    if (r->text.state == TEXT_WRONG) {
-        status = err->status;
-    } else if (trace->is_cut) {
-        find_place(&r->text, &trace->cut_line, &trace->cut_column);
+    sp_status status = r->text.status;
+    trace->is_cut = r->text.wanted != NULL;
+    if (trace->is_cut) {
+        sp_scan_place(&r->text, &trace->cut_line, &trace->cut_column);
     }
     if (status == SP_OK && trace->span_count == 0) {
         status = refuse(r, err);
@@ -1029,41 +727,31 @@ static sp_status read_trace(reader *r, const char *path, sp_kineto *trace, sp_er
     return status;
 }
 
+static sp_status read_scan(FILE *file, const char *bytes, size_t count, const char *source,
+                           sp_kineto *trace, sp_error *err)
+{
+    reader *r = sp_calloc(1, sizeof *r);
+    sp_scan_init(&r->text, file, bytes, count, source, err);
+    sp_status status = read_trace(r, source, trace, err);
+    sp_scan_fini(&r->text);
+    sp_free(r);
+    return status;
+}
+
 sp_status sp_kineto_from_text(const char *bytes, size_t count, const char *source, sp_kineto *trace,
                               sp_error *err)
 {
-    sp_error own = {0};
-    err = err != NULL ? err : &own;
-    reader *r = sp_calloc(1, sizeof *r);
-    r->text =
-        (text){.path = source, .err = err, .buffer = bytes, .count = count, .line = 1, .column = 1};
-    sp_status status = read_trace(r, source, trace, err);
-    sp_free(r);
-    return status;
+    return read_scan(NULL, bytes, count, source, trace, err);
 }
 
 sp_status sp_kineto_read(const char *path, sp_kineto *trace, sp_error *err)
 {
     FILE *file;
-    sp_error own = {0};
-    err = err != NULL ? err : &own;
     sp_status status = sp_unpacked_open(path, &file, err);
-    if (status != SP_OK) {
-        return status;
+    if (status == SP_OK) {
+        status = read_scan(file, NULL, 0, path, trace, err);
+        (void)fclose(file);
     }
-    reader *r = sp_calloc(1, sizeof *r);
-    char *buffer = sp_malloc(BUFFER);
-    r->text = (text){.file = file,
-                     .path = path,
-                     .err = err,
-                     .own = buffer,
-                     .buffer = buffer,
-                     .line = 1,
-                     .column = 1};
-    status = read_trace(r, path, trace, err);
-    sp_free(r);
-    sp_free(buffer);
-    (void)fclose(file);
     return status;
 }
 

@@ -37,21 +37,12 @@ void sp_map_fini(sp_map *map)
 
 // ---- what the table is ----
 
-static void read_text(sp_object *object, const char *key, char *text, size_t bytes)
-{
-    const char *given = sp_object_string(object, key, "");
-    if (strlen(given) >= bytes) {
-        sp_object_error(object, key, "is longer than %zu bytes", bytes - 1);
-    }
-    snprintf(text, bytes, "%s", given);
-}
-
 static void read_description(sp_object *root, sp_measurements *measurements)
 {
     sp_object published;
     measurements->published_error = -1.0;
-    read_text(root, "source", measurements->source, sizeof measurements->source);
-    read_text(root, "licence", measurements->licence, sizeof measurements->licence);
+    sp_object_text(root, "source", "", measurements->source, sizeof measurements->source);
+    sp_object_text(root, "licence", "", measurements->licence, sizeof measurements->licence);
     bool in_percent = sp_object_has(root, "bound_percent");
     if (in_percent && sp_object_has(root, "bound")) {
         sp_object_error(root, "bound", "give bound or bound_percent, not both");
@@ -65,7 +56,8 @@ static void read_description(sp_object *root, sp_measurements *measurements)
         sp_object_require(&published, "error_percent");
         measurements->published_error =
             sp_object_real(&published, "error_percent", 0.0, 0.0, 1e6) / 100.0;
-        read_text(&published, "by", measurements->published_by, sizeof measurements->published_by);
+        sp_object_text(&published, "by", "", measurements->published_by,
+                       sizeof measurements->published_by);
         sp_object_end(&published);
     }
 }
@@ -366,15 +358,12 @@ static void read_measured(map_reader *reader, sp_object *root)
 static void unknown_column(const map_reader *reader, int c, const char *const *known, int count)
 {
     const sp_csv_cell *cell = sp_csv_header(reader->csv, c);
-    const char *near = sp_nearest_name(cell->text, known, count);
-    if (near != NULL) {
-        sp_error_at(reader->err, SP_ERR_CONTENT, reader->csv_source, cell->line, cell->column,
-                    "unknown column '%.64s' (did you mean '%.64s'?)", cell->text, near);
-    } else {
-        sp_error_at(reader->err, SP_ERR_CONTENT, reader->csv_source, cell->line, cell->column,
-                    "unknown column '%.64s': %s says nothing of it (null there ignores it)",
-                    cell->text, reader->map->source);
-    }
+    char hint[SP_NAME_HINT];
+    bool near = sp_name_hint(cell->text, known, count, hint)[0] != '\0';
+    sp_error_at(reader->err, SP_ERR_CONTENT, reader->csv_source, cell->line, cell->column,
+                "unknown column '%.64s'%s%s%s", cell->text, near ? hint : ": ",
+                near ? "" : reader->map->source,
+                near ? "" : " says nothing of it (null there ignores it)");
 }
 
 static void read_columns(map_reader *reader, sp_object *root)

@@ -8,6 +8,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/base/scan.h"
 #include "sim/base/unpack.h"
 
 enum {
@@ -167,55 +168,19 @@ static sp_status recognise(report_input *input, sp_error *err)
 // ---- a document read member by member, so that the events of a trace are never all in memory ----
 
 typedef struct stream {
-    FILE *file;
-    size_t given; // bytes, to the parser of one value
-    int last;     // of them
+    sp_scan scan;
     report_input *input;
     sp_status status; // of what the document says
     sp_error *err;
 } stream;
 
-// One byte at a time: the parser then takes none that belongs to what follows but for numbers and
-// words, behind whose end it looks.
-static size_t give(void *buffer, size_t room, void *context)
-{
-    stream *s = context;
-    int byte = room > 0 ? getc_unlocked(s->file) : EOF;
-    if (byte == EOF) {
-        return 0;
-    }
-    *(char *)buffer = (char)byte;
-    s->last = byte;
-    s->given++;
-    return 1;
-}
-
 // NULL where no value follows.
 static json_t *next_value(stream *s)
 {
-    json_error_t at;
-    s->given = 0;
-    json_t *value = json_load_callback(give, s, FLAGS | JSON_DISABLE_EOF_CHECK, &at);
-    bool closed = json_is_object(value) || json_is_array(value) || json_is_string(value);
-    size_t behind = value != NULL && !closed ? s->given - (size_t)at.position : 0;
-    if (behind > 1) { // a character of several bytes, which may not stand there
-        json_decref(value);
-        return NULL;
-    }
-    if (behind == 1) {
-        ungetc(s->last, s->file);
-    }
-    return value;
-}
-
-// The next byte that is no blank, or EOF.
-static int next_byte(stream *s)
-{
-    int byte;
-    do {
-        byte = getc_unlocked(s->file);
-    } while (byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r');
-    return byte;
+    const char *text;
+    size_t bytes;
+    return sp_scan_text(&s->scan, SIZE_MAX, &text, &bytes) ? json_loadb(text, bytes, FLAGS, NULL)
+                                                           : NULL;
 }
 
 static bool take_event(stream *s, size_t number)
@@ -234,28 +199,17 @@ static bool take_event(stream *s, size_t number)
     return good;
 }
 
-// The byte that begins the next item behind `byte`, or `end` where none follows; EOF: neither may
-// stand here.
-static int next_item(stream *s, int byte, int end)
-{
-    if (byte == ',') {
-        byte = next_byte(s);
-        return byte == end ? EOF : byte;
-    }
-    return byte == end ? end : EOF;
-}
-
 // The rest of an array, whose bracket has been read.
 static bool take_events(stream *s)
 {
     s->input->timeline = report_timeline_new();
     size_t number = 0;
+    bool first = true;
     bool good = true;
-    for (int byte = next_byte(s); good && byte != ']'; byte = next_item(s, next_byte(s), ']')) {
-        ungetc(byte, s->file);
-        good = byte != EOF && take_event(s, number++);
+    while (good && sp_scan_next_item(&s->scan, &first, ']')) {
+        good = take_event(s, number++);
     }
-    return good;
+    return good && sp_scan_goes_on(&s->scan);
 }
 
 static bool take_member(stream *s, const char *key)
@@ -265,36 +219,26 @@ static bool take_member(stream *s, const char *key)
     if (json_object_get(members, key) != NULL || (events && s->input->timeline != NULL)) {
         return false; // a duplicate
     }
-    if (events && json_object_get(members, "schema") == NULL) {
-        int byte = next_byte(s);
-        if (byte == '[') {
-            return take_events(s);
-        }
-        ungetc(byte, s->file);
+    if (events && json_object_get(members, "schema") == NULL && sp_scan_peek(&s->scan) == '[') {
+        return sp_scan_expect(&s->scan, '[', "'['") && take_events(s);
     }
     json_t *value = next_value(s);
     return value != NULL && json_object_set_new(members, key, value) == 0;
 }
 
-static bool take_pair(stream *s)
-{
-    json_t *key = next_value(s);
-    bool good =
-        json_is_string(key) && next_byte(s) == ':' && take_member(s, json_string_value(key));
-    json_decref(key);
-    return good;
-}
-
 // False: the text is no object as JSON has it, or s->status tells what is wrong.
 static bool take_object(stream *s)
 {
-    bool good = next_byte(s) == '{';
-    for (int byte = good ? next_byte(s) : '}'; good && byte != '}';
-         byte = next_item(s, next_byte(s), '}')) {
-        ungetc(byte, s->file);
-        good = byte != EOF && take_pair(s);
+    bool first = true;
+    bool good = sp_scan_expect(&s->scan, '{', "'{'");
+    while (good && sp_scan_next_item(&s->scan, &first, '}')) {
+        json_t *key = next_value(s);
+        good = json_is_string(key) && sp_scan_expect(&s->scan, ':', "':'") &&
+               take_member(s, json_string_value(key));
+        json_decref(key);
     }
-    return good && next_byte(s) == EOF;
+    return good && sp_scan_goes_on(&s->scan) && sp_scan_peek(&s->scan) < 0 &&
+           s->scan.status == SP_OK;
 }
 
 static void drop(report_input *input)
@@ -323,9 +267,11 @@ static sp_status read_whole(report_input *input, FILE *file, sp_error *err)
 // "traceEvents", and no "schema" before it, the events go to input->timeline instead.
 static sp_status read_document(report_input *input, FILE *file, sp_error *err)
 {
-    stream s = {.file = file, .input = input, .err = err};
+    stream s = {.input = input, .err = err};
     input->json = json_object();
+    sp_scan_init(&s.scan, file, NULL, 0, input->path, NULL);
     bool good = take_object(&s);
+    sp_scan_fini(&s.scan);
     if (good) {
         return SP_OK;
     }

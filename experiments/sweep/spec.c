@@ -174,11 +174,10 @@ static void read_document(sweep_spec *spec, sp_error *err)
         return;
     }
     sp_object_schema(&root, SWEEP_SCHEMA);
-    sp_object_require(&root, "base");
+    sp_object_require_all(&root, "base", "grid");
     sp_object_member(&root, "base", &base);
     spec->base = base.json;
     spec->combinations = 1;
-    sp_object_require(&root, "grid");
     sp_object_member(&root, "grid", &grid);
     sp_object_string(&root, "where", NULL);
     sp_object_end(&root);

@@ -312,6 +312,14 @@ void sp_object_expected(sp_object *object, const char *key, const json_t *value,
     sp_object_error(object, key, "expected %s, got %s", what, found);
 }
 
+void sp_object_expected_item(sp_object *object, const char *key, size_t index, const json_t *value,
+                             const char *expected)
+{
+    char item[SP_JSON_PATH];
+    snprintf(item, sizeof item, "%.120s[%zu]", key, index);
+    sp_object_expected(object, item, value, "%s", expected);
+}
+
 static void begin(sp_object *object, const json_t *json, const char *source, const char *path,
                   const sp_key_watch *watch, sp_error *err)
 {
@@ -364,6 +372,48 @@ bool sp_object_member(sp_object *parent, const char *key, sp_object *child)
     member_path(parent, key, path);
     begin(child, json, parent->source, path, parent->watch, parent->err);
     return json != NULL;
+}
+
+void sp_object_item(sp_object *parent, const char *key, size_t index, sp_object *child)
+{
+    char item[SP_JSON_PATH];
+    char path[SP_JSON_PATH];
+    snprintf(item, sizeof item, "%.120s[%zu]", key, index);
+    member_path(parent, item, path);
+    begin(child, json_array_get(json_object_get(parent->json, key), index), parent->source, path,
+          parent->watch, parent->err);
+}
+
+const json_t *sp_object_array(sp_object *object, const char *key)
+{
+    const json_t *value = sp_object_get(object, key);
+    if (value != NULL && !json_is_array(value)) {
+        sp_object_expected(object, key, value, "an array");
+    }
+    return json_is_array(value) ? value : NULL;
+}
+
+const json_t *sp_object_list(sp_object *object, const char *key, int most, const char *elements)
+{
+    const json_t *list = sp_object_get(object, key);
+    if (list != NULL && (!json_is_array(list) || json_array_size(list) > (size_t)most)) {
+        sp_object_error(object, key, "expected an array of at most %d %s", most, elements);
+        return NULL;
+    }
+    return list;
+}
+
+const json_t *sp_object_texts(sp_object *object, const char *key)
+{
+    const json_t *texts = sp_object_get(object, key);
+    bool good = texts == NULL || json_is_array(texts);
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        good = good && json_is_string(json_array_get(texts, i));
+    }
+    if (!good) {
+        sp_object_expected(object, key, texts, "an array of texts");
+    }
+    return good ? texts : NULL;
 }
 
 int64_t sp_object_int(sp_object *object, const char *key, int64_t fallback, int64_t min,
@@ -547,12 +597,9 @@ int sp_object_enum(sp_object *object, const char *key, const char *const *names,
     }
     const char *near = word != NULL ? sp_nearest_name(word, names, n) : NULL;
     sp_json_quote(value, found, sizeof found);
-    if (near != NULL) {
-        sp_object_error(object, key, "expected one of %s, got %s (did you mean \"%s\"?)", list,
-                        found, near);
-    } else {
-        sp_object_error(object, key, "expected one of %s, got %s", list, found);
-    }
+    sp_object_error(object, key, "expected one of %s, got %s%s%s%s", list, found,
+                    near != NULL ? " (did you mean \"" : "", near != NULL ? near : "",
+                    near != NULL ? "\"?)" : "");
     return fallback;
 }
 
@@ -561,6 +608,13 @@ void sp_object_require(sp_object *object, const char *key)
     if (!sp_object_has(object, key)) {
         sp_error_in(object->err, SP_ERR_CONTENT, object->source, object->path,
                     "key '%s' is missing", key);
+    }
+}
+
+void sp_object_require_keys(sp_object *object, const char *const *keys)
+{
+    for (; *keys != NULL; keys++) {
+        sp_object_require(object, *keys);
     }
 }
 

@@ -80,6 +80,9 @@ void sp_object_begin(sp_object *object, const json_t *json, const char *source, 
 // and usable all the same).
 bool sp_object_member(sp_object *parent, const char *key, sp_object *child);
 
+// Begins the element `index` of the array `key` of parent as an object, at "path.key[index]".
+void sp_object_item(sp_object *parent, const char *key, size_t index, sp_object *child);
+
 // How the text of a message begins that tells of a key that nobody reads.
 #define SP_UNKNOWN_KEY "unknown key '"
 
@@ -113,8 +116,18 @@ void sp_object_schema(sp_object *root, const char *schema);
 // One of the names (NULL-terminated), whatever case, hyphens and underscores; returns its index.
 int sp_object_enum(sp_object *object, const char *key, const char *const *names, int fallback);
 
+// The array `key`, which is a content error where it is anything else, with NULL. Of up to `most`
+// elements, in words what they are; of texts.
+const json_t *sp_object_array(sp_object *object, const char *key);
+const json_t *sp_object_list(sp_object *object, const char *key, int most, const char *elements);
+const json_t *sp_object_texts(sp_object *object, const char *key);
+
 // A required key that is missing is a content error.
 void sp_object_require(sp_object *object, const char *key);
+// Requires every key: sp_object_require_all(object, "n", "k").
+#define sp_object_require_all(object_, ...) \
+    sp_object_require_keys((object_), (const char *const[]){__VA_ARGS__, NULL})
+void sp_object_require_keys(sp_object *object, const char *const *keys);
 
 // Notes a content error at `key` of the object: "source: path.key: text".
 void sp_object_error(sp_object *object, const char *key, const char *format, ...) SP_PRINTF(3, 4);
@@ -122,6 +135,10 @@ void sp_object_error(sp_object *object, const char *key, const char *format, ...
 // Notes that a value at `key` is not what was expected: "... expected <text>, got <value>".
 void sp_object_expected(sp_object *object, const char *key, const json_t *value, const char *format,
                         ...) SP_PRINTF(4, 5);
+
+// Notes likewise of the element `index` of the array `key`.
+void sp_object_expected_item(sp_object *object, const char *key, size_t index, const json_t *value,
+                             const char *expected);
 
 // A number of tokens as people write it: digits, and after them K (or k) for 1024 or M (or m) for
 // 1048576. False where the text is none.
@@ -148,6 +165,10 @@ bool sp_names_hold(const char *names, const char *name);
 enum { SP_NAME_HINT = 96 };
 const char *sp_name_hint(const char *word, const char *const *names, int n,
                          char text[SP_NAME_HINT]);
+// " (did you mean 'NAME'? known: NAMES)", without the nearest where none is near enough.
+enum { SP_NAME_CHOICE = SP_ERROR_TEXT / 2 + SP_NAME_HINT };
+const char *sp_name_choice(const char *word, const char *const *names, int n,
+                           char text[SP_NAME_CHOICE]);
 
 // Dotted paths such as "parallel.tp". A valid one has no empty part and fewer than `bytes` bytes.
 bool sp_json_path_is_valid(const char *path, size_t bytes);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 
 enum { WORD = 64 };
 
@@ -203,5 +204,18 @@ const char *sp_name_hint(const char *word, const char *const *names, int n, char
     const char *near = sp_nearest_name(word, names, n);
     snprintf(text, SP_NAME_HINT, near != NULL ? " (did you mean '%s'?)" : "%s",
              near != NULL ? near : "");
+    return text;
+}
+
+const char *sp_name_choice(const char *word, const char *const *names, int n,
+                           char text[SP_NAME_CHOICE])
+{
+    const char *near = sp_nearest_name(word, names, n);
+    snprintf(text, SP_NAME_HINT, near != NULL ? " (did you mean '%s'? known: " : " (known: %s",
+             near != NULL ? near : "");
+    for (int i = 0; i < n; i++) {
+        sp_append(text, SP_NAME_CHOICE - 1, "%s%.40s", i > 0 ? ", " : "", names[i]);
+    }
+    sp_append(text, SP_NAME_CHOICE, ")");
     return text;
 }

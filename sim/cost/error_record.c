@@ -418,11 +418,9 @@ static void read_words(sp_object *when, int word, sp_error_record *record)
 static void read_record(sp_object *object, sp_error_record *record)
 {
     sp_object when;
-    sp_object_require(object, "scope");
+    sp_object_require_all(object, "scope", "source", "when");
     sp_object_text(object, "scope", "", record->scope, sizeof record->scope);
-    sp_object_require(object, "source");
     sp_object_text(object, "source", "", record->source, sizeof record->source);
-    sp_object_require(object, "when");
     sp_object_member(object, "when", &when);
     for (int f = 0; f < SP_STEP_FIGURES; f++) {
         read_figure(&when, f, record);
@@ -431,10 +429,7 @@ static void read_record(sp_object *object, sp_error_record *record)
         read_words(&when, w, record);
     }
     sp_object_end(&when);
-    static const char *const required[] = {"steps", "median", "p90", "bias"};
-    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
-        sp_object_require(object, required[i]);
-    }
+    sp_object_require_all(object, "steps", "median", "p90", "bias");
     record->steps = sp_object_int(object, "steps", 1, 1, most_steps);
     record->folds = (int)sp_object_int(object, "folds", 1, 1, SP_ERROR_FOLDS);
     record->median = sp_object_real(object, "median", 0.0, 0.0, most_error);
@@ -449,19 +444,11 @@ static void read_record(sp_object *object, sp_error_record *record)
 
 void sp_i_error_records_read(sp_object *root, sp_error_records *records)
 {
-    const json_t *list = sp_object_get(root, "errors");
-    size_t count = json_array_size(list);
-    if (list != NULL && (!json_is_array(list) || count > SP_ERROR_RECORDS)) {
-        sp_object_error(root, "errors", "expected an array of at most %d records",
-                        (int)SP_ERROR_RECORDS);
-        return;
-    }
-    allocate_records(records, (int)count);
+    const json_t *list = sp_object_list(root, "errors", SP_ERROR_RECORDS, "records");
+    allocate_records(records, (int)json_array_size(list));
     for (int i = 0; i < records->count; i++) {
-        char path[32];
         sp_object object;
-        snprintf(path, sizeof path, "errors[%d]", i);
-        sp_object_begin(&object, json_array_get(list, (size_t)i), root->source, path, root->err);
+        sp_object_item(root, "errors", (size_t)i, &object);
         read_record(&object, &records->record[i]);
     }
 }

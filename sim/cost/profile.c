@@ -130,8 +130,7 @@ enum { POINTS = 4096 }; // of one table
 // NULL.
 static sp_level provenance(sp_object *object, char *source)
 {
-    sp_object_require(object, "level");
-    sp_object_require(object, "source");
+    sp_object_require_all(object, "level", "source");
     char unused[SOURCE_BYTES];
     sp_object_text(object, "source", "", source != NULL ? source : unused, SOURCE_BYTES);
     return (sp_level)sp_object_enum(object, "level", sp_level_names, SP_LEVEL_ASSUMED);
@@ -149,14 +148,6 @@ static bool point_number(const json_t *point, size_t index, double *number)
     const json_t *value = json_array_get(point, index);
     *number = json_is_number(value) ? json_number_value(value) : 0.0;
     return *number >= LEAST_NUMBER && *number <= MOST_NUMBER;
-}
-
-static void point_error(sp_object *object, const char *table, size_t index, const char *expected,
-                        const json_t *found)
-{
-    char key[48];
-    snprintf(key, sizeof key, "%s[%zu]", table, index);
-    sp_object_expected(object, key, found, "%s", expected);
 }
 
 // Fills the curve from `key` [[x, y], ...], y multiplied by y_unit. Content errors go to
@@ -179,11 +170,12 @@ static void points(sp_object *object, const char *key, double y_unit, sp_curve *
         double y = 0.0;
         if (json_array_size(point) != 2 || !point_number(point, 0, &curve->x[i]) ||
             !point_number(point, 1, &y)) {
-            point_error(object, key, i, "[x, y], two numbers from 1e-9 to 1e+18", point);
+            sp_object_expected_item(object, key, i, point,
+                                    "[x, y], two numbers from 1e-9 to 1e+18");
             return;
         }
         if (i > 0 && curve->x[i] <= curve->x[i - 1]) {
-            point_error(object, key, i, "a larger x than the point before", point);
+            sp_object_expected_item(object, key, i, point, "a larger x than the point before");
             return;
         }
         curve->y[i] = y * y_unit;
@@ -295,29 +287,14 @@ sp_status sp_profile_each_name(void (*visit)(void *context, const char *name), v
 static sp_status unknown_name(const char *name, const name_list *list, sp_error *err)
 {
     const char *names[NAMES];
-    char text[SP_ERROR_TEXT / 2] = "";
-    size_t used = 0;
+    char choice[SP_NAME_CHOICE];
     for (int i = 0; i < list->count; i++) {
         names[i] = list->name[i];
-        int more = snprintf(text + used, sizeof text - used, "%s%s", i > 0 ? ", " : "", names[i]);
-        used = used + (size_t)more < sizeof text ? used + (size_t)more : sizeof text - 1;
     }
-    const char *near = sp_nearest_name(name, names, list->count);
-    sp_status status;
-    if (list->count == 0) {
-        status = sp_error_set(err, SP_ERR_CONTENT,
-                              "unknown profile '%.64s' (no profiles found; "
-                              "SLIMPACK_PROFILE_PATH may name their folder)",
-                              name);
-    } else if (near != NULL) {
-        status = sp_error_set(err, SP_ERR_CONTENT,
-                              "unknown profile '%.64s' (did you mean '%s'? known: %s)", name, near,
-                              text);
-    } else {
-        status =
-            sp_error_set(err, SP_ERR_CONTENT, "unknown profile '%.64s' (known: %s)", name, text);
-    }
-    return status;
+    return sp_error_set(err, SP_ERR_CONTENT, "unknown profile '%.64s'%s", name,
+                        list->count > 0 ? sp_name_choice(name, names, list->count, choice)
+                                        : " (no profiles found; SLIMPACK_PROFILE_PATH may name "
+                                          "their folder)");
 }
 
 bool sp_profile_is_path(const char *name)
@@ -686,20 +663,10 @@ typedef void read_table(sp_object *object, sp_profile *profile);
 static void read_tables(sp_object *root, const char *key, int most, read_table *read,
                         sp_profile *profile)
 {
-    const json_t *tables = sp_object_get(root, key);
-    if (tables == NULL) {
-        return;
-    }
-    size_t count = json_array_size(tables);
-    if (!json_is_array(tables) || count > (size_t)most) {
-        sp_object_error(root, key, "expected an array of at most %d tables", most);
-        return;
-    }
+    size_t count = json_array_size(sp_object_list(root, key, most, "tables"));
     for (size_t i = 0; i < count; i++) {
-        char path[40];
         sp_object object;
-        snprintf(path, sizeof path, "%s[%zu]", key, i);
-        sp_object_begin(&object, json_array_get(tables, i), root->source, path, root->err);
+        sp_object_item(root, key, i, &object);
         read(&object, profile);
         sp_object_end(&object);
     }
@@ -708,8 +675,7 @@ static void read_tables(sp_object *root, const char *key, int most, read_table *
 static void read_gemm_table(sp_object *object, sp_profile *profile)
 {
     static const char *const passes[] = {"any", "weight", NULL};
-    sp_object_require(object, "n");
-    sp_object_require(object, "k");
+    sp_object_require_all(object, "n", "k");
     sp_gemm_table *table = &profile->gemm[profile->gemm_tables++];
     table->n = sp_object_int(object, "n", 1, 1, INT32_MAX);
     table->k = sp_object_int(object, "k", 1, 1, INT32_MAX);
@@ -726,8 +692,7 @@ static void read_gemm_table(sp_object *object, sp_profile *profile)
 
 static void read_collective_table(sp_object *object, sp_profile *profile)
 {
-    sp_object_require(object, "kind");
-    sp_object_require(object, "ranks");
+    sp_object_require_all(object, "kind", "ranks");
     sp_collective_table *table = &profile->collective_times[profile->collective_tables++];
     table->kind = (sp_collective)sp_object_enum(object, "kind", sp_collective_names, 0);
     table->ranks = (int)sp_object_int(object, "ranks", 2, 2, MOST_RANKS);

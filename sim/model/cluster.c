@@ -309,6 +309,15 @@ static const sp_cluster *find(const char *name)
     return NULL;
 }
 
+static const char *hint_of(const char *name, char hint[SP_NAME_HINT])
+{
+    const char *names[BUILTINS];
+    for (int i = 0; i < BUILTINS; i++) {
+        names[i] = builtin[i].name;
+    }
+    return sp_name_hint(name, names, BUILTINS, hint);
+}
+
 sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *err)
 {
     const sp_cluster *found = find(name);
@@ -316,33 +325,22 @@ sp_status sp_cluster_builtin(const char *name, sp_cluster *cluster, sp_error *er
         *cluster = *found;
         return SP_OK;
     }
-    const char *names[BUILTINS];
-    for (int i = 0; i < BUILTINS; i++) {
-        names[i] = builtin[i].name;
-    }
-    const char *near = sp_nearest_name(name, names, BUILTINS);
-    if (near != NULL) {
-        return sp_error_set(err, SP_ERR_CONTENT, "unknown cluster '%.64s' (did you mean '%s'?)",
-                            name, near);
-    }
-    return sp_error_set(err, SP_ERR_CONTENT, "unknown cluster '%.64s'", name);
+    char hint[SP_NAME_HINT];
+    return sp_error_set(err, SP_ERR_CONTENT, "unknown cluster '%.64s'%s", name,
+                        hint_of(name, hint));
 }
 
 // A cluster of another name states its figures; where it states none a built-in one is meant.
 static void refuse_unknown_name(sp_object *object)
 {
-    const char *names[BUILTINS];
     char hint[SP_NAME_HINT];
     const char *name = sp_object_string(object, "name", NULL);
     if (name == NULL || sp_object_has(object, "peak_tflops") ||
         sp_object_has(object, "memory_gib")) {
         return;
     }
-    for (int i = 0; i < BUILTINS; i++) {
-        names[i] = builtin[i].name;
-    }
     sp_object_error(object, "name", "is '%.64s', no built-in cluster%s, and no figures are stated",
-                    name, sp_name_hint(name, names, BUILTINS, hint));
+                    name, hint_of(name, hint));
 }
 
 // The name of a GPU brings none of its rates.

@@ -447,12 +447,9 @@ static void read_dbrx(sp_object *object, const sp_i_hf_family *family, sp_model 
     model->norm = SP_RMSNORM;
     model->positional = SP_ROPE;
     sp_i_hf_read_sizes(object, family, model);
-    sp_object_require(object, "attn_config");
-    sp_object_require(object, "ffn_config");
-    sp_object_begin(&attention, sp_object_get(object, "attn_config"), object->source, "attn_config",
-                    object->err);
-    sp_object_begin(&experts, sp_object_get(object, "ffn_config"), object->source, "ffn_config",
-                    object->err);
+    sp_object_require_all(object, "attn_config", "ffn_config");
+    sp_object_member(object, "attn_config", &attention);
+    sp_object_member(object, "ffn_config", &experts);
     model->kv_heads = (int)sp_object_int(&attention, "kv_n_heads", 1, 1, SP_I_MAX_HEADS);
     model->head_dim = sp_i_hf_head_dim(object, family, model);
     model->ffn = sp_object_int(&experts, "ffn_hidden_size", 3584, 1, SP_I_MAX_FFN);
@@ -460,8 +457,7 @@ static void read_dbrx(sp_object *object, const sp_i_hf_family *family, sp_model 
     model->experts_per_token = (int)sp_object_int(&experts, "moe_top_k", 1, 1, SP_I_MAX_EXPERTS);
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
     sp_object activation;
-    sp_object_begin(&activation, sp_object_get(&experts, "ffn_act_fn"), object->source,
-                    "ffn_config.ffn_act_fn", object->err);
+    sp_object_member(&experts, "ffn_act_fn", &activation);
     const json_t *name = json_object_get(activation.json, "name");
     if (name != NULL && !sp_i_hf_is_text(name, "silu")) {
         sp_object_expected(&activation, "name", name, "\"silu\"");

@@ -151,10 +151,7 @@ static void read_layer_kinds(sp_object *section, const sp_setting *row, void *ow
     }
     for (size_t i = 0; i < json_array_size(array); i++) {
         sp_object run;
-        char path[SP_JSON_PATH + 64];
-        snprintf(path, sizeof path, "%s%slayer_kinds[%zu]", section->path,
-                 section->path[0] != '\0' ? "." : "", i);
-        sp_object_begin(&run, json_array_get(array, i), section->source, path, section->err);
+        sp_object_item(section, "layer_kinds", i, &run);
         if (!read_run(&run, model)) {
             sp_object_error(section, "layer_kinds", "more than %d kinds of layers", SP_LAYER_KINDS);
         }
@@ -1331,6 +1328,7 @@ const char *sp_model_builtin_meant(const char *word)
 sp_status sp_model_builtin(const char *name, sp_model *model, sp_error *err)
 {
     const char *names[BUILTINS];
+    char hint[SP_NAME_HINT];
     for (int i = 0; i < BUILTINS; i++) {
         names[i] = builtin[i].name;
         if (strcmp(names[i], name) == 0) {
@@ -1338,10 +1336,6 @@ sp_status sp_model_builtin(const char *name, sp_model *model, sp_error *err)
             return SP_OK;
         }
     }
-    const char *near = sp_nearest_name(name, names, BUILTINS);
-    if (near != NULL) {
-        return sp_error_set(err, SP_ERR_CONTENT, "unknown model '%.64s' (did you mean '%s'?)", name,
-                            near);
-    }
-    return sp_error_set(err, SP_ERR_CONTENT, "unknown model '%.64s'", name);
+    return sp_error_set(err, SP_ERR_CONTENT, "unknown model '%.64s'%s", name,
+                        sp_name_hint(name, names, BUILTINS, hint));
 }

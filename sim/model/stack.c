@@ -829,19 +829,12 @@ static void take_builtin(sp_object *object, const char *key, const char *name, s
         return;
     }
     const char *names[BUILTIN];
-    char known[SP_ERROR_TEXT / 2] = "";
+    char choice[SP_NAME_CHOICE];
     for (int i = 0; i < BUILTIN; i++) {
         names[i] = builtin[i].stack.name;
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%.40s", i > 0 ? ", " : "", names[i]);
     }
-    const char *near = sp_nearest_name(name, names, BUILTIN);
-    if (near != NULL) {
-        sp_object_error(object, key, "unknown stack '%.64s' (did you mean '%s'? known: %s)", name,
-                        near, known);
-    } else {
-        sp_object_error(object, key, "unknown stack '%.64s' (known: %s)", name, known);
-    }
+    sp_object_error(object, key, "unknown stack '%.64s'%s", name,
+                    sp_name_choice(name, names, BUILTIN, choice));
 }
 
 void sp_stack_from_member(sp_object *parent, const char *key, sp_stack *stack)

@@ -17,7 +17,6 @@ typedef struct reader {
     const char *source;
     const sp_layout *layout;
     sp_error *err;
-    int index; // of the batch
     sp_batch *batch;
     sp_packing *packing;
     sp_plan *plan;
@@ -28,7 +27,7 @@ static const json_t *array_member(sp_object *object, const char *key);
 
 static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max);
 
-static void read_batch(reader *r, const json_t *json);
+static void read_batch(reader *r, sp_object *root, size_t index);
 
 bool sp_plan_json_is_plan(const json_t *root)
 {
@@ -73,33 +72,29 @@ static void read_formed(sp_object *root, sp_batches *formed)
 }
 
 // The document around the batches; its batches array.
-static const json_t *read_head(const json_t *root, const char *source, sp_plan_file *file,
-                               sp_error *err)
+static const json_t *read_head(sp_object *root, sp_plan_file *file)
 {
-    sp_object object;
-    sp_object_begin(&object, root, source, "", err);
-    if (object.json == NULL) {
+    if (root->json == NULL) {
         return NULL;
     }
     const char *const schemas[] = {schema, NULL};
-    sp_object_require(&object, "schema");
-    sp_object_enum(&object, "schema", schemas, 0);
-    sp_object_require(&object, "scenario");
-    const json_t *stored = sp_object_get(&object, "scenario");
+    sp_object_require_all(root, "schema", "scenario");
+    sp_object_enum(root, "schema", schemas, 0);
+    const json_t *stored = sp_object_get(root, "scenario");
     if (stored != NULL && !json_is_object(stored)) {
-        sp_object_error(&object, "scenario", "expected an object");
+        sp_object_error(root, "scenario", "expected an object");
     }
-    const json_t *batches = array_member(&object, "batches");
+    const json_t *batches = array_member(root, "batches");
     if (batches != NULL && json_array_size(batches) == 0) {
-        sp_object_error(&object, "batches", "expected at least one batch");
+        sp_object_error(root, "batches", "expected at least one batch");
     }
-    read_formed(&object, &file->formed);
-    file->curtailed = sp_object_bool(&object, "curtailed", false);
-    sp_object_string(&object, "reason", ""); // is found again where the plan is simulated
-    if (sp_object_string(&object, "settings", NULL) != NULL) {
-        file->settings = json_incref(json_object_get(root, "settings"));
+    read_formed(root, &file->formed);
+    file->curtailed = sp_object_bool(root, "curtailed", false);
+    sp_object_string(root, "reason", ""); // is found again where the plan is simulated
+    if (sp_object_string(root, "settings", NULL) != NULL) {
+        file->settings = json_incref(json_object_get(root->json, "settings"));
     }
-    sp_object_end(&object);
+    sp_object_end(root);
     file->scenario = json_incref((json_t *)stored);
     return batches;
 }
@@ -113,7 +108,9 @@ sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_lay
         err = &own;
     }
     *file = (sp_plan_file){0};
-    const json_t *batches = read_head(root, source, file, err);
+    sp_object object;
+    sp_object_begin(&object, root, source, "", err);
+    const json_t *batches = read_head(&object, file);
     if (err->status != SP_OK) {
         goto out;
     }
@@ -131,12 +128,11 @@ sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_lay
             .source = source,
             .layout = layout,
             .err = err,
-            .index = i,
             .batch = &file->batches[i],
             .packing = &file->packings[i],
             .plan = &file->plans[i],
         };
-        read_batch(&r, json_array_get(batches, (size_t)i));
+        read_batch(&r, &object, (size_t)i);
     }
 out:
     if (err->status != SP_OK) {
@@ -163,12 +159,7 @@ void sp_plan_file_fini(sp_plan_file *file)
 static const json_t *array_member(sp_object *object, const char *key)
 {
     sp_object_require(object, key);
-    const json_t *value = sp_object_get(object, key);
-    if (value != NULL && !json_is_array(value)) {
-        sp_object_expected(object, key, value, "an array");
-        return NULL;
-    }
-    return value;
+    return sp_object_array(object, key);
 }
 
 static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max)
@@ -177,34 +168,27 @@ static int64_t required_int(sp_object *object, const char *key, int64_t min, int
     return sp_object_int(object, key, min, min, max);
 }
 
-static void wrong_value(reader *r, const char *path, const char *expected, const json_t *found)
+static void read_samples(reader *r, sp_object *batch, const json_t *array);
+
+static void read_packs(reader *r, sp_object *batch, const json_t *array, const char *side,
+                       sp_pack_list *list);
+
+static void merge_sides(reader *r, sp_object *batch, const json_t *backward, bool regrouped);
+
+static void read_left_out(reader *r, sp_object *batch, const json_t *dropped,
+                          const json_t *delayed);
+
+static void read_stages(reader *r, sp_object *batch, const json_t *array);
+
+static void read_batch(reader *r, sp_object *root, size_t index)
 {
-    char text[80];
-    sp_json_quote(found, text, sizeof text);
-    sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "expected %s, got %s", expected, text);
-}
-
-static void read_samples(reader *r, const json_t *array);
-
-static void read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list);
-
-static void merge_sides(reader *r, const json_t *backward, bool regrouped);
-
-static void read_left_out(reader *r, const json_t *dropped, const json_t *delayed);
-
-static void read_stages(reader *r, const json_t *array);
-
-static void read_batch(reader *r, const json_t *json)
-{
-    char path[SP_JSON_PATH];
-    snprintf(path, sizeof path, "batches[%d]", r->index);
     sp_object object;
-    sp_object_begin(&object, json, r->source, path, r->err);
+    sp_object_item(root, "batches", index, &object);
     if (object.json == NULL) {
         return;
     }
     const json_t *samples = array_member(&object, "samples");
-    read_samples(r, samples);
+    read_samples(r, &object, samples);
     r->batch->documents = (size_t)sp_object_int(&object, "documents", 0, 1, r->batch->total_tokens);
     r->batch->cut_tokens = sp_object_int(&object, "cut_tokens", 0, 0, r->batch->total_tokens);
     bool whole_backwards = sp_object_bool(&object, "whole_backwards", false);
@@ -221,30 +205,28 @@ static void read_batch(reader *r, const json_t *json)
 
     sp_packing *packing = r->packing;
     sp_packing_init(packing, json_array_size(samples) > 0 ? r->batch : NULL, r->layout->dp);
-    read_packs(r, forward, "forward_packs", &packing->forward);
-    read_packs(r, backward, "backward_packs", &packing->backward);
+    read_packs(r, &object, forward, "forward_packs", &packing->forward);
+    read_packs(r, &object, backward, "backward_packs", &packing->backward);
     packing->whole_backwards = whole_backwards;
     packing->row_tokens = row_tokens;
-    merge_sides(r, backward, regrouped);
-    read_left_out(r, dropped, delayed);
+    merge_sides(r, &object, backward, regrouped);
+    read_left_out(r, &object, dropped, delayed);
     sp_plan_init(r->plan, r->layout, packing);
-    read_stages(r, stages);
+    read_stages(r, &object, stages);
     if (r->err->status == SP_OK) {
-        sp_i_plan_check_at(r->plan, r->source, path, r->err);
+        sp_i_plan_check_at(r->plan, r->source, object.path, r->err);
     }
 }
 
-static void read_samples(reader *r, const json_t *array)
+static void read_samples(reader *r, sp_object *batch, const json_t *array)
 {
     size_t count = json_array_size(array);
     r->batch->ids = sp_calloc(count, sizeof *r->batch->ids);
     r->batch->tokens = sp_calloc(count, sizeof *r->batch->tokens);
     r->batch->count = count;
     for (size_t i = 0; i < count; i++) {
-        char path[SP_JSON_PATH];
-        snprintf(path, sizeof path, "batches[%d].samples[%zu]", r->index, i);
         sp_object object;
-        sp_object_begin(&object, json_array_get(array, i), r->source, path, r->err);
+        sp_object_item(batch, "samples", i, &object);
         if (object.json != NULL) {
             r->batch->ids[i] = required_int(&object, "id", 0, INT64_MAX);
             r->batch->tokens[i] = required_int(&object, "tokens", 1, SP_MAX_LENGTH_TOKENS);
@@ -255,8 +237,7 @@ static void read_samples(reader *r, const json_t *array)
 }
 
 // The data-parallel ranks of a pack: consecutive ones, in order.
-static void read_ranks(reader *r, const json_t *array, const char *pack_path, int *first,
-                       int *count)
+static void read_ranks(reader *r, sp_object *pack, const json_t *array, int *first, int *count)
 {
     size_t size = json_array_size(array);
     json_int_t begin = json_integer_value(json_array_get(array, 0));
@@ -269,12 +250,8 @@ static void read_ranks(reader *r, const json_t *array, const char *pack_path, in
     *first = good ? (int)begin : 0;
     *count = good ? (int)size : 1;
     if (!good && array != NULL) {
-        char path[SP_JSON_PATH + 4];
-        char expected[80];
-        snprintf(path, sizeof path, "%s.dp", pack_path);
-        snprintf(expected, sizeof expected, "consecutive data-parallel ranks from 0 to %d",
-                 r->layout->dp - 1);
-        wrong_value(r, path, expected, array);
+        sp_object_expected(pack, "dp", array, "consecutive data-parallel ranks from 0 to %d",
+                           r->layout->dp - 1);
     }
 }
 
@@ -319,14 +296,13 @@ static void read_slice(reader *r, sp_object *object, sp_pack_list *list)
     sp_pack_list_add(list, slice, last);
 }
 
-static void read_packs(reader *r, const json_t *array, const char *side, sp_pack_list *list)
+static void read_packs(reader *r, sp_object *batch, const json_t *array, const char *side,
+                       sp_pack_list *list)
 {
     size_t count = json_array_size(array);
     for (size_t p = 0; p < count; p++) {
-        char path[SP_JSON_PATH];
-        snprintf(path, sizeof path, "batches[%d].%s[%zu]", r->index, side, p);
         sp_object pack;
-        sp_object_begin(&pack, json_array_get(array, p), r->source, path, r->err);
+        sp_object_item(batch, side, p, &pack);
         const json_t *ranks = NULL;
         const json_t *slices = NULL;
         int64_t microbatch = (int64_t)p;
@@ -340,15 +316,14 @@ static void read_packs(reader *r, const json_t *array, const char *side, sp_pack
         }
         int dp_first;
         int dp_count;
-        read_ranks(r, ranks, path, &dp_first, &dp_count);
+        read_ranks(r, &pack, ranks, &dp_first, &dp_count);
         sp_pack_list_begin(list, dp_first, dp_count);
         list->packs[list->count - 1].microbatch = (int32_t)microbatch;
         list->packs[list->count - 1].gathers = gathers;
         size_t slice_count = json_array_size(slices);
         for (size_t i = 0; i < slice_count; i++) {
             sp_object object;
-            snprintf(path, sizeof path, "batches[%d].%s[%zu].slices[%zu]", r->index, side, p, i);
-            sp_object_begin(&object, json_array_get(slices, i), r->source, path, r->err);
+            sp_object_item(&pack, "slices", i, &object);
             if (object.json != NULL) {
                 read_slice(r, &object, list);
             }
@@ -356,14 +331,12 @@ static void read_packs(reader *r, const json_t *array, const char *side, sp_pack
     }
 }
 
-static void merge_sides(reader *r, const json_t *backward, bool regrouped)
+static void merge_sides(reader *r, sp_object *batch, const json_t *backward, bool regrouped)
 {
     sp_packing *packing = r->packing;
     if (backward != NULL && packing->backward.count == 0 && packing->forward.count > 0) {
-        char path[SP_JSON_PATH];
-        snprintf(path, sizeof path, "batches[%d].backward_packs", r->index);
-        sp_error_in(r->err, SP_ERR_CONTENT, r->source, path,
-                    "there are none, but %zu forward packs", packing->forward.count);
+        sp_object_error(batch, "backward_packs", "there are none, but %zu forward packs",
+                        packing->forward.count);
     } else if (!regrouped) {
         sp_packing_merge_sides(packing);
     }
@@ -385,7 +358,8 @@ static int64_t sample_of(const reader *r, const json_t *id)
     return found;
 }
 
-static void read_ids(reader *r, const json_t *array, const char *key, int64_t **list, size_t *count)
+static void read_ids(reader *r, sp_object *batch, const json_t *array, const char *key,
+                     int64_t **list, size_t *count)
 {
     size_t size = json_array_size(array);
     if (size == 0) {
@@ -397,12 +371,10 @@ static void read_ids(reader *r, const json_t *array, const char *key, int64_t **
         const json_t *value = json_array_get(array, i);
         int64_t sample = sample_of(r, value);
         if (sample < 0) {
-            char path[SP_JSON_PATH];
             char expected[64];
-            snprintf(path, sizeof path, "batches[%d].%s[%zu]", r->index, key, i);
             snprintf(expected, sizeof expected, "the id of one of the %zu samples",
                      r->batch->count);
-            wrong_value(r, path, expected, value);
+            sp_object_expected_item(batch, key, i, value, expected);
         } else {
             (*list)[i] = sample;
             r->accounted[sample] = true;
@@ -410,15 +382,15 @@ static void read_ids(reader *r, const json_t *array, const char *key, int64_t **
     }
 }
 
-static void read_left_out(reader *r, const json_t *dropped, const json_t *delayed)
+static void read_left_out(reader *r, sp_object *batch, const json_t *dropped, const json_t *delayed)
 {
     sp_packing *packing = r->packing;
     r->accounted = sp_calloc(r->batch->count + 1, sizeof *r->accounted);
     for (size_t i = 0; i < packing->forward.slice_count; i++) {
         r->accounted[packing->forward.slices[i].sample] = true;
     }
-    read_ids(r, dropped, "dropped", &packing->dropped, &packing->dropped_count);
-    read_ids(r, delayed, "delayed", &packing->delayed, &packing->delayed_count);
+    read_ids(r, batch, dropped, "dropped", &packing->dropped, &packing->dropped_count);
+    read_ids(r, batch, delayed, "delayed", &packing->delayed, &packing->delayed_count);
     sp_free(r->accounted);
 }
 
@@ -465,21 +437,17 @@ static bool parse_action(const json_t *json, int chunks, sp_action *action)
     return (dot || chunks == 1) && text == json_string_value(json) + json_string_length(json);
 }
 
-static void read_actions(reader *r, const json_t *array, size_t number, sp_stage_plan *stage)
+static void read_actions(reader *r, sp_object *object, const json_t *array, sp_stage_plan *stage)
 {
     size_t count = json_array_size(array);
     for (size_t i = 0; i < count; i++) {
         const json_t *json = json_array_get(array, i);
         sp_action action;
         if (!parse_action(json, r->layout->chunks, &action)) {
-            char path[SP_JSON_PATH];
-            snprintf(path, sizeof path, "batches[%d].stages[%zu].actions[%zu]", r->index, number,
-                     i);
-            wrong_value(r, path,
-                        r->layout->chunks > 1
-                            ? "one of F, B, I, W, R, O, L with pack and chunk (\"F3.1\")"
-                            : "one of F, B, I, W, R, O, L with a pack (\"F3\")",
-                        json);
+            sp_object_expected_item(
+                object, "actions", i, json,
+                r->layout->chunks > 1 ? "one of F, B, I, W, R, O, L with pack and chunk (\"F3.1\")"
+                                      : "one of F, B, I, W, R, O, L with a pack (\"F3\")");
         } else {
             sp_stage_plan_add(stage, (sp_action_kind)action.kind, action.chunk, action.pack);
             stage->actions[stage->count - 1].with_next = action.with_next;
@@ -487,13 +455,11 @@ static void read_actions(reader *r, const json_t *array, size_t number, sp_stage
     }
 }
 
-static void read_stage(reader *r, const json_t *json, size_t number, char *seen)
+static void read_stage(reader *r, sp_object *batch, size_t number, char *seen)
 {
     const sp_layout *layout = r->layout;
-    char path[SP_JSON_PATH];
-    snprintf(path, sizeof path, "batches[%d].stages[%zu]", r->index, number);
     sp_object object;
-    sp_object_begin(&object, json, r->source, path, r->err);
+    sp_object_item(batch, "stages", number, &object);
     if (object.json == NULL) {
         return;
     }
@@ -507,29 +473,26 @@ static void read_stage(reader *r, const json_t *json, size_t number, char *seen)
     }
     char *mark = &seen[(size_t)dp * (size_t)layout->pp + (size_t)pp];
     if (*mark != 0) {
-        sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "dp %d pp %d stands twice", (int)dp,
-                    (int)pp);
+        sp_error_in(r->err, SP_ERR_CONTENT, r->source, object.path, "dp %d pp %d stands twice",
+                    (int)dp, (int)pp);
         return;
     }
     *mark = 1;
-    read_actions(r, actions, number, sp_plan_stage(r->plan, (int)dp, (int)pp));
+    read_actions(r, &object, actions, sp_plan_stage(r->plan, (int)dp, (int)pp));
 }
 
-static void read_stages(reader *r, const json_t *array)
+static void read_stages(reader *r, sp_object *batch, const json_t *array)
 {
     size_t pp = (size_t)r->layout->pp;
     size_t stages = (size_t)r->layout->dp * pp;
     char *seen = sp_calloc(stages, 1);
     size_t count = json_array_size(array);
     for (size_t i = 0; i < count; i++) {
-        read_stage(r, json_array_get(array, i), i, seen);
+        read_stage(r, batch, i, seen);
     }
     for (size_t i = 0; i < stages && r->err->status == SP_OK; i++) {
         if (seen[i] == 0) {
-            char path[SP_JSON_PATH];
-            snprintf(path, sizeof path, "batches[%d].stages", r->index);
-            sp_error_in(r->err, SP_ERR_CONTENT, r->source, path, "dp %zu pp %zu is missing", i / pp,
-                        i % pp);
+            sp_object_error(batch, "stages", "dp %zu pp %zu is missing", i / pp, i % pp);
         }
     }
     sp_free(seen);

@@ -1,6 +1,6 @@
 // JSON lines (an object with the length under one key, or a bare number, per line) and a JSON array
-// of numbers or of such objects, which is scanned by hand so that the whole of it never stands in
-// memory. Of a document's token ids (input_ids) the number is its length, without those that
+// of numbers or of such objects, which is read as it goes by, so that the whole of it never stands
+// in memory. Of a document's token ids (input_ids) the number is its length, without those that
 // an attention_mask of as many entries leaves out.
 #include <errno.h>
 #include <jansson.h>
@@ -9,12 +9,12 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/base/scan.h"
 #include "sim/workload/length_reader.h"
 
 enum {
     KEYS = 64,      // keys of the first object that are looked at
     KEY_BYTES = 64, // longest key chosen when none is given
-    NUMBER = 64,    // longest number
 };
 
 // Of a file.
@@ -208,194 +208,94 @@ sp_status sp_i_lengths_read_jsonl(sp_i_reader *reader)
     }
 }
 
-typedef struct array_scanner {
+typedef struct array_reader {
     sp_i_reader *reader;
-    sp_status status; // of the last read from the stream
-    long line, column;
+    sp_scan scan;
     const char *key; // of objects; NULL until the first
     char chosen[KEY_BYTES];
-    char *text; // of an object; owned
-} array_scanner;
+} array_reader;
 
-enum { END = -1 };
-
-// The byte at the position; END behind the last one and after a read error.
-static int peek(array_scanner *scanner)
+static sp_status take_number(array_reader *a, const char *text, size_t bytes, const char *where)
 {
-    sp_i_reader *reader = scanner->reader;
-    if (reader->begin == reader->end && scanner->status == SP_OK) {
-        scanner->status = sp_i_reader_fill(reader);
-    }
-    if (scanner->status != SP_OK || reader->begin == reader->end) {
-        return END;
-    }
-    return (unsigned char)reader->buffer[reader->begin];
-}
-
-static void skip(array_scanner *scanner)
-{
-    if (scanner->reader->buffer[scanner->reader->begin++] == '\n') {
-        scanner->line++;
-        scanner->column = 1;
-    } else {
-        scanner->column++;
-    }
-}
-
-static int peek_past_space(array_scanner *scanner)
-{
-    int c = peek(scanner);
-    while (sp_i_is_space(c)) {
-        skip(scanner);
-        c = peek(scanner);
-    }
-    return c;
-}
-
-static sp_status unexpected(array_scanner *scanner, const char *expected)
-{
-    if (scanner->status != SP_OK) {
-        return scanner->status;
-    }
-    sp_i_reader *reader = scanner->reader;
-    int c = peek(scanner);
-    if (c == END) {
-        return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, scanner->line,
-                           scanner->column, "expected %s, got the end of the file", expected);
-    }
-    char quoted[SP_I_QUOTE];
-    sp_quote(&(char){(char)c}, 1, quoted);
-    return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, scanner->line, scanner->column,
-                       "expected %s, got '%s'", expected, quoted);
-}
-
-// Takes the element that begins at the position.
-static sp_status take_element(array_scanner *scanner, int64_t index)
-{
-    char text[NUMBER];
-    size_t n = 0;
-    int c = peek(scanner);
-    char where[32];
-    snprintf(where, sizeof where, "[%lld]", (long long)index);
-    if (c == '[') {
-        return wrong_item(scanner->reader, &(list_item){.where = where}, "got an array: " FORMS);
-    }
-    bool nested = c == '"';
-    while (c != END && c != ',' && c != ']' && !sp_i_is_space(c) && n < sizeof text) {
-        text[n++] = (char)c;
-        skip(scanner);
-        c = peek(scanner);
-    }
-    if (scanner->status != SP_OK) {
-        return scanner->status;
-    }
-    if (n == 0) {
-        return unexpected(scanner, "a number");
-    }
     int64_t tokens = 0;
-    if (n < sizeof text && sp_parse_length(text, n, &tokens)) {
-        sp_status good = sp_i_refuse_column(scanner->reader, bare);
+    if (sp_parse_length(text, bytes, &tokens)) {
+        sp_status good = sp_i_refuse_column(a->reader, bare);
         if (good == SP_OK) {
-            sp_lengths_append(scanner->reader->lengths, tokens);
+            sp_lengths_append(a->reader->lengths, tokens);
         }
         return good;
     }
     char found[SP_I_QUOTE];
-    sp_quote(text, n, found);
-    sp_status status = sp_i_refuse(scanner->reader, where, found);
-    // The end of a string or a nested value is not looked for, so the next element is not known.
-    return nested || n == sizeof text ? SP_ERR_CONTENT : status;
+    sp_quote(text, bytes, found);
+    return sp_i_refuse(a->reader, where, found);
 }
 
-// The text of the object that begins at the position; *bytes is 0 after an error.
-static sp_status take_object_text(array_scanner *scanner, size_t *bytes)
+static sp_status take_object(array_reader *a, const char *text, size_t bytes, const char *where)
 {
-    sp_i_reader *reader = scanner->reader;
-    size_t n = 0;
-    int depth = 0;
-    bool quoted = false;
-    bool escaped = false;
-    *bytes = 0;
-    if (scanner->text == NULL) {
-        scanner->text = sp_malloc(SP_I_LINE_BYTES);
-    }
-    do {
-        int c = peek(scanner);
-        if (c == END) {
-            return unexpected(scanner, "'}'");
-        }
-        if (n == SP_I_LINE_BYTES) {
-            return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, scanner->line, 0,
-                               "the object is longer than %d bytes", (int)SP_I_LINE_BYTES);
-        }
-        scanner->text[n++] = (char)c;
-        skip(scanner);
-        quoted = quoted != (c == '"' && !escaped);
-        escaped = quoted && c == '\\' && !escaped;
-        depth += quoted ? 0 : (c == '{' || c == '[') - (c == '}' || c == ']');
-    } while (depth > 0);
-    *bytes = n;
-    return SP_OK;
-}
-
-static sp_status take_object(array_scanner *scanner, int64_t index)
-{
-    sp_i_reader *reader = scanner->reader;
-    char where[32];
-    size_t bytes = 0;
-    long line = scanner->line;
-    sp_status status = take_object_text(scanner, &bytes);
-    if (status != SP_OK) {
-        return status;
-    }
     json_error_t error;
-    json_t *object = load(scanner->text, bytes, &error);
+    json_t *object = load(text, bytes, &error);
     if (object == NULL) {
-        return sp_error_at(reader->err, SP_ERR_SYNTAX, reader->source, line + error.line - 1,
+        long line, column;
+        sp_scan_place(&a->scan, &line, &column);
+        for (const char *c = text; (c = memchr(c, '\n', bytes - (size_t)(c - text))) != NULL; c++) {
+            line--;
+        }
+        return sp_error_at(a->reader->err, SP_ERR_SYNTAX, a->reader->source, line + error.line - 1,
                            error.line > 1 ? error.column : 0, "%s", error.text);
     }
-    snprintf(where, sizeof where, "[%lld]", (long long)index);
-    status = take_item(reader, &(list_item){.json = object, .where = where}, &scanner->key,
-                       scanner->chosen);
+    sp_status status =
+        take_item(a->reader, &(list_item){.json = object, .where = where}, &a->key, a->chosen);
     json_decref(object);
     return status;
 }
 
-static sp_status scan_array(array_scanner *scanner);
+static sp_status take_element(array_reader *a, int64_t index)
+{
+    const char *text;
+    char where[32];
+    size_t bytes = 0;
+    snprintf(where, sizeof where, "[%lld]", (long long)index);
+    if (sp_scan_peek(&a->scan) == '[') {
+        return wrong_item(a->reader, &(list_item){.where = where}, "got an array: " FORMS);
+    }
+    if (!sp_scan_text(&a->scan, SP_I_LINE_BYTES, &text, &bytes)) {
+        return a->scan.status;
+    }
+    if (bytes == 0) {
+        (void)sp_scan_unexpected(&a->scan, "a number");
+        return a->scan.status;
+    }
+    return text[0] == '{' ? take_object(a, text, bytes, where) : take_number(a, text, bytes, where);
+}
+
+static sp_status read_array(array_reader *a)
+{
+    bool first = true;
+    sp_status status = SP_OK;
+    (void)sp_scan_expect(&a->scan, '[', "'['");
+    for (int64_t index = 0;
+         status == SP_OK && sp_scan_goes_on(&a->scan) && sp_scan_next_item(&a->scan, &first, ']');
+         index++) {
+        status = take_element(a, index);
+    }
+    if (status == SP_OK && sp_scan_goes_on(&a->scan) && sp_scan_peek(&a->scan) >= 0) {
+        (void)sp_scan_unexpected(&a->scan, "the end of the file");
+    }
+    if (status == SP_OK && a->scan.wanted != NULL) {
+        long line, column;
+        sp_scan_place(&a->scan, &line, &column);
+        status = sp_error_at(a->reader->err, SP_ERR_SYNTAX, a->reader->source, line, column,
+                             "expected %s, got the end of the file", a->scan.wanted);
+    }
+    return status != SP_OK ? status : a->scan.status;
+}
 
 sp_status sp_i_lengths_read_json(sp_i_reader *reader)
 {
-    array_scanner scanner = {.reader = reader, .line = 1, .column = 1};
-    sp_status status = scan_array(&scanner);
-    sp_free(scanner.text);
+    array_reader a = {.reader = reader};
+    sp_scan_init(&a.scan, reader->ended ? NULL : reader->stream, reader->buffer + reader->begin,
+                 reader->end - reader->begin, reader->source, reader->err);
+    sp_status status = read_array(&a);
+    sp_scan_fini(&a.scan);
     return status;
-}
-
-static sp_status scan_array(array_scanner *scanner)
-{
-    if (peek_past_space(scanner) != '[') {
-        return unexpected(scanner, "'['");
-    }
-    skip(scanner);
-    int c = peek_past_space(scanner);
-    for (int64_t index = 0; c != ']' || index > 0; index++) {
-        sp_status status = c == '{' ? take_object(scanner, index) : take_element(scanner, index);
-        if (status != SP_OK) {
-            return status;
-        }
-        c = peek_past_space(scanner);
-        if (c == ']') {
-            break;
-        }
-        if (c != ',') {
-            return unexpected(scanner, "',' or ']'");
-        }
-        skip(scanner);
-        c = peek_past_space(scanner);
-    }
-    skip(scanner);
-    if (peek_past_space(scanner) != END || scanner->status != SP_OK) {
-        return unexpected(scanner, "the end of the file");
-    }
-    return SP_OK;
 }

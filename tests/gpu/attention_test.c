@@ -153,7 +153,8 @@ static sp_status make_buffers(gpu_test *t, const attention_case *c,
         b->tensors[id] = sp_i_cuda_take_part(&next, 8 * (MOST + 1));
     }
     b->workspace = next;
-    GPU_TRY(sp_i_cuda_fill_normal(&t->device, b->memory, drawn, 1.0, 3, NULL, err));
+    GPU_TRY(
+        sp_i_cuda_fill_normal(&t->device, b->memory, drawn, SP_I_CUDA_DRAWN, 1.0, 3, NULL, err));
     GPU_TRY(c->stale ? spoil(t, s, b, wide, next + workspace, err) : SP_OK);
     return upload_tables(t, c, s, b, err);
 }

@@ -286,7 +286,8 @@ sp_status check_copies(checklist *c, sp_error *err)
     void *data = NULL;
     GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &data, 2 * (size_t)MOST_COPIED));
     m.data = data;
-    GPU_TRY(sp_i_cuda_fill_normal(&c->device, data, MOST_COPIED, 1.0, 1, NULL, err));
+    GPU_TRY(
+        sp_i_cuda_fill_normal(&c->device, data, MOST_COPIED, SP_I_CUDA_DRAWN, 1.0, 1, NULL, err));
     for (int partitions = 1; partitions <= 16; partitions *= 4) {
         GPU_TRY(time_copies(&m, partitions, partitions == 1 ? 1 << 12 : 1 << 27, err));
     }
@@ -310,7 +311,8 @@ sp_status square_product_init(const checklist *c, int64_t edge, int sms, square_
     p->w = p->x + bytes;
     p->y = p->w + bytes;
     const sp_i_cuda_gemm_place place = {p->y + bytes, SP_I_CUDA_GEMM_WORKSPACE, sms};
-    GPU_TRY(sp_i_cuda_fill_normal(&c->device, p->x, 2 * edge * edge, 1.0, 3, NULL, err));
+    GPU_TRY(sp_i_cuda_fill_normal(&c->device, p->x, 2 * edge * edge, SP_I_CUDA_DRAWN, 1.0, 3, NULL,
+                                  err));
     return sp_i_cuda_gemm_new(&c->device, &c->cublas, &place, &p->gemm, err);
 }
 

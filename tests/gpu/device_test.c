@@ -26,7 +26,7 @@ static sp_status random_numbers_are_normal(gpu_test *t, sp_error *err)
     void *data = NULL;
     sp_status status = SP_I_CUDA(&t->device, err, Malloc, &data, (size_t)(2 * count));
     if (status == SP_OK) {
-        status = sp_i_cuda_fill_normal(&t->device, data, count, 2.0, 5, NULL, err);
+        status = sp_i_cuda_fill_normal(&t->device, data, count, SP_I_CUDA_DRAWN, 2.0, 5, NULL, err);
     }
     double *values = status == SP_OK ? gpu_read(t, data, count, false, err) : NULL;
     (void)t->api.Free(data);
@@ -185,8 +185,8 @@ static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices
     const int64_t columns = forward ? OUT : IN;
     const sp_i_cuda_operands operands = {forward ? m->x : m->dy, weight ? m->x : m->weight,
                                          m->result};
-    GPU_TRY(sp_i_cuda_fill_normal(&t->device, m->result, (what.fp32 ? 2 : 1) * rows * columns, 1.0,
-                                  9, NULL, err));
+    GPU_TRY(sp_i_cuda_fill_normal(&t->device, m->result, (what.fp32 ? 2 : 1) * rows * columns,
+                                  SP_I_CUDA_DRAWN, 1.0, 9, NULL, err));
     if (what.fp32) {
         GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, m->result, 0, (size_t)(4 * rows * columns),
                           NULL));
@@ -238,7 +238,8 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
     GPU_TRY(SP_I_CUDA(&t->device, err, Malloc, &memory, 4 * part + SP_I_CUDA_GEMM_WORKSPACE));
     char *base = memory;
     const matrices m = {base, base + part, base + 2 * part, base + 3 * part, base + 4 * part};
-    GPU_TRY(sp_i_cuda_fill_normal(&t->device, base, (int64_t)(3 * part / 2), 1.0, 1, NULL, err));
+    GPU_TRY(sp_i_cuda_fill_normal(&t->device, base, (int64_t)(3 * part / 2), SP_I_CUDA_DRAWN, 1.0,
+                                  1, NULL, err));
     const sp_i_cuda_gemm_place place = {m.workspace, SP_I_CUDA_GEMM_WORKSPACE, 0};
     GPU_TRY(sp_i_cuda_gemm_new(&t->device, &cublas, &place, &gemm, err));
     for (int kind = 0; kind < SP_I_PRODUCTS; kind++) {
@@ -251,7 +252,8 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
     // As large as the sums, so that it is seen; at any even place.
     const sp_i_cuda_product forward = {SP_I_PRODUCT_FORWARD, TOKENS, IN, OUT, false, false};
     for (int shift = 0; shift < 4; shift += 2) {
-        GPU_TRY(sp_i_cuda_fill_normal(&t->device, m.dy, OUT + 1, 10.0, 2, NULL, err));
+        GPU_TRY(
+            sp_i_cuda_fill_normal(&t->device, m.dy, OUT + 1, SP_I_CUDA_DRAWN, 10.0, 2, NULL, err));
         GPU_TRY(check_product(t, gemm, &m, forward, m.dy + shift, err));
     }
     sp_i_cuda_gemm_free(gemm);

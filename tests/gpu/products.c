@@ -230,7 +230,7 @@ sp_status products_alone(const sp_i_cuda_device *device, const sp_i_cublas_api *
     GPU_TRY(SP_I_CUDA(device, err, Malloc, &memory, (size_t)(3 * room + SP_I_CUDA_GEMM_WORKSPACE)));
     const sp_i_cuda_gemm_place place = {.workspace = (char *)memory + 3 * room,
                                         .workspace_bytes = SP_I_CUDA_GEMM_WORKSPACE};
-    GPU_TRY(sp_i_cuda_fill_normal(device, memory, room, 1.0, 1, NULL, err));
+    GPU_TRY(sp_i_cuda_fill_normal(device, memory, room, SP_I_CUDA_DRAWN, 1.0, 1, NULL, err));
     GPU_TRY(SP_I_CUDA(device, err, MemsetAsync, (char *)memory + 2 * room, 0, (size_t)room,
                       (cudaStream_t)NULL));
     GPU_TRY(sp_i_cuda_gemm_new(device, cublas, &place, &a.gemm, err));
