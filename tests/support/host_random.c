@@ -97,7 +97,7 @@ sp_recompute host_random_mode(sp_prng *prng, const sp_model *model)
     sp_recompute modes[SP_RECOMPUTE_MODES];
     int count = 0;
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
-        if (sp_recompute_lacks((sp_recompute)m, model) == NULL) {
+        if (sp_recompute_lacks((sp_recompute)m, model, NULL) == NULL) {
             modes[count++] = (sp_recompute)m;
         }
     }
