@@ -877,9 +877,9 @@ static layer_values rebuild_part(program_builder *b, unsigned operations)
         }
     }
     b->runs_again = false;
-    // What stayed is not made twice.
+    // What stayed is not made twice: the input of a norm behind the MLP, which has been read.
     for (int t = 0; t < SP_LAYER_TENSORS; t++) {
-        if (before[t] != SP_NO_TENSOR && b->now[t] != before[t]) {
+        if (b->now[t] != before[t] && (sp_layer_tensors[t].kept_by & operations) == 0) {
             free_tensor(b, b->now[t]);
             b->now[t] = before[t];
         }
@@ -923,8 +923,10 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
         return;
     }
     const mlp *m = mlp_of(step);
-    bool rebuilds =
-        !has(b, m->fc2_input) && (repeated(b) & sp_layer_tensors[m->fc2_input].kept_by) != 0;
+    // Unless all of the MLP has been.
+    bool rebuilds = !has(b, m->fc2_input) &&
+                    (repeated(b) & sp_layer_tensors[m->fc2_input].kept_by) != 0 &&
+                    (repeated(b) & sp_layer_steps[step].operation) == 0;
     g->rebuilds = rebuilds && (repeated(b) & SP_LAYER_JOINED) != 0;
     if (rebuilds && !has(b, m->fc1)) {
         rebuild(b, SP_TENSOR_NORM2);
@@ -1126,7 +1128,8 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         break;
     case SP_LAYER_KIND_REDUCE:
         if (place == SP_STEP_SHARED_REDUCE) {
-            if ((repeated(b) & SP_LAYER_SHARED_FC2) != 0 && !has(b, SP_TENSOR_SHARED_FC1)) {
+            // Unless all of the MLP has been rebuilt, with the experts.
+            if ((repeated(b) & (SP_LAYER_SHARED_FC2 | SP_LAYER_FC2)) == SP_LAYER_SHARED_FC2) {
                 g->shared_again = rebuild_part(b, SP_LAYER_SHARED).shared;
             }
             if (has_row(b, SP_TENSOR_SHARED_OUTPUT)) {
