@@ -745,7 +745,7 @@ static const sp_setting memory_rows[] = {
              "of Megatron-LM's --recompute-modules, [\"layernorm\", \"mlp\"] or by --set "
              "\"layernorm,mlp\": core_attn, layernorm (of latent attention, and in front of "
              "experts), mla_up_proj, mlp (dense), moe, moe_act, shared_experts.",
-     .aliases = "recompute_granularity activation_checkpointing activation_checkpoint "
+     .aliases = "recompute_granularity recompute_modules activation_checkpointing activation_checkpoint "
                 "gradient_checkpointing recompute_activations"},
     {.key = "memory.offload_ratio", SP_REAL(0, 1), SP_FIELD(sp_scenario, memory.offload_ratio),
      .text = "Share of the activations that is copied to the host after the forward and back "
