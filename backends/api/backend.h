@@ -54,7 +54,10 @@
     X(CLOCK_WALL, "the wall clock")                                         \
     X(STEPS, "several steps")                                               \
     X(MEMORY_POINTS, "the course of memory over time")                      \
-    X(ZONES, "attention on some of a pack's ranks (zones)")
+    X(ZONES, "attention on some of a pack's ranks (zones)")                 \
+    X(RECOMPUTE_MLP, "recomputed dense MLPs")                               \
+    X(RECOMPUTE_MOE, "recomputed layers of experts")                        \
+    X(RECOMPUTE_SHARED_EXPERTS, "recomputed shared experts")
 
 typedef enum sp_capability {
 #define X(name, text) SP_CAP_##name,

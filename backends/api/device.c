@@ -341,11 +341,34 @@ static void find_in_plan(const sp_plan *plan, sp_requirements *r)
     }
 }
 
-void sp_requirements_find(const sp_run_request *request, sp_requirements *requirements)
+// Of a mode, or of each module of a set.
+static void find_in_recompute(sp_recompute recompute, sp_requirements *r)
 {
 #define OF_MODE(identifier, ...) SP_CAP_RECOMPUTE_##identifier,
-    static const int of_recompute[] = {SP_RECOMPUTE_ROWS(OF_MODE)};
+    static const int of_mode[] = {SP_RECOMPUTE_ROWS(OF_MODE)};
 #undef OF_MODE
+#define OF_MODULE(identifier, name, needed, capability, ...) \
+    {SP_MODULE_##identifier, SP_CAP_RECOMPUTE_##capability},
+    static const struct {
+        unsigned module;
+        sp_capability capability;
+    } of_module[] = {SP_MODULE_ROWS(OF_MODULE)};
+#undef OF_MODULE
+    if (recompute == SP_RECOMPUTE_NONE) {
+        return;
+    }
+    if ((unsigned)recompute < SP_RECOMPUTE_MODES) {
+        need(r, (sp_capability)of_mode[recompute], true);
+        return;
+    }
+    for (int m = 0; m < SP_MODULES; m++) {
+        need(r, of_module[m].capability,
+             (sp_recompute_modules(recompute) & of_module[m].module) != 0);
+    }
+}
+
+void sp_requirements_find(const sp_run_request *request, sp_requirements *requirements)
+{
     static const sp_capability of_precision[SP_PRECISIONS] = {
         [SP_FP64] = SP_CAP_FP64, [SP_FP32] = SP_CAP_FP32, [SP_BF16] = SP_CAP_BF16};
     sp_requirements *r = requirements;
@@ -353,10 +376,7 @@ void sp_requirements_find(const sp_run_request *request, sp_requirements *requir
     find_in_layout(&request->plan->layout, r);
     find_in_packing(request->plan->packing, r);
     find_in_plan(request->plan, r);
-    sp_recompute mode = request->memory != NULL ? request->memory->recompute : SP_RECOMPUTE_NONE;
-    if (mode != SP_RECOMPUTE_NONE) {
-        need(r, (sp_capability)of_recompute[mode], true);
-    }
+    find_in_recompute(request->memory != NULL ? request->memory->recompute : SP_RECOMPUTE_NONE, r);
     need(r, of_precision[request->precision], true);
     need(r, SP_CAP_CLOCK_VIRTUAL, request->clock == SP_CLOCK_VIRTUAL);
     need(r, SP_CAP_CLOCK_WALL, request->clock == SP_CLOCK_WALL);

@@ -49,23 +49,29 @@
         "fault_step", "in which of the three above happen, from 1 (default 1)"                     \
     }
 
-// The operations that it runs again. A recompute mode of these alone, of `more` that a backend
-// adds, or of whole layers is a bit of its capabilities.
-#define SP_I_EXEC_REPEATS \
-    (SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_FC1 | SP_LAYER_ACTIVATION | SP_LAYER_CORE)
+// The operations that it runs again. A recompute mode, or a module of a set, of these alone, of
+// `more` that a backend adds, or of whole layers is a bit of its capabilities.
+#define SP_I_EXEC_REPEATS                                                                      \
+    (SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_ROUTER | SP_LAYER_PERMUTATION | SP_LAYER_FC1 | \
+     SP_LAYER_ACTIVATION | SP_LAYER_FC2 | SP_LAYER_SHARED | SP_LAYER_JOINED | SP_LAYER_CORE)
 #define SP_I_EXEC_MODE(identifier, operations, more)                                       \
     | (((operations) & ~(SP_I_EXEC_REPEATS | (more))) == 0 || (operations) == SP_LAYER_ALL \
            ? SP_CAN(RECOMPUTE_##identifier) & SP_CAN_EVERYTHING                            \
            : 0)
 #define SP_I_EXEC_OWN_MODE(identifier, name, operations, ...) \
     SP_I_EXEC_MODE(identifier, operations, 0)
+#define SP_I_EXEC_OWN_MODULE(identifier, name, needed, capability, first, needs, lacks, second, \
+                             others)                                                            \
+    SP_I_EXEC_MODE(capability, (first) | (second), 0)
 // Its capabilities (backends/api/backend.h), but for precisions.
 #define SP_I_EXEC_CAPABILITIES                                                              \
     (SP_CAN(PIPELINE) | SP_CAN(DATA_PARALLEL) | SP_CAN(TENSOR_PARALLEL) |                   \
      SP_CAN(SEQUENCE_PARALLEL) | SP_CAN(CONTEXT_PARALLEL) | SP_CAN(VOCAB_PARALLEL) |        \
      SP_CAN(DP_MERGE) | SP_CAN(ZERO_1) | SP_CAN(ZERO_2) | SP_CAN(ZERO_3) | SP_CAN(CHUNKS) | \
      SP_CAN(SLICES) | SP_CAN(REGROUPED) | SP_CAN(SPLIT_BACKWARD) | SP_CAN(PAIRS) |          \
-     SP_CAN(OFFLOAD) | SP_CAN(RECOMPUTE_ACTION) SP_RECOMPUTE_ROWS(SP_I_EXEC_OWN_MODE) |     \
+     SP_CAN(OFFLOAD) |                                                                      \
+     SP_CAN(RECOMPUTE_ACTION) SP_RECOMPUTE_ROWS(SP_I_EXEC_OWN_MODE)                         \
+         SP_MODULE_ROWS(SP_I_EXEC_OWN_MODULE) |                                             \
      SP_CAN(CLOCK_VIRTUAL) | SP_CAN(CLOCK_WALL) | SP_CAN(STEPS) | SP_CAN(MEMORY_POINTS))
 
 // Where a run works: for the backend of this name, on a device, with numbers of one precision.

@@ -213,8 +213,8 @@ typedef struct sp_i_exec_spec {
 
 typedef struct sp_i_exec_specs {
     sp_i_exec_spec of[SP_ALL_TENSORS];
-    sp_recompute recompute;
-    bool drops; // the model trains with dropout
+    unsigned repeated; // operations, in a backward
+    bool drops;        // the model trains with dropout
 } sp_i_exec_specs;
 
 // Widths of elements of a run.

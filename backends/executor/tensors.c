@@ -30,7 +30,7 @@ static void add_specs(const sp_saved_tensor *rows, int count, int cp,
             .arrays = sp_layer_tensors[row->id].width == SP_WIDTH_TWO ? 2 : 1,
             .width = {.real_bytes = real_bytes_of(widths, row), .table_bytes = row->element_bytes},
             .category = sp_saved_category(row),
-            .kept = sp_saved_is_kept(row, specs->recompute),
+            .kept = sp_saved_is_kept(row, specs->repeated),
             .own = row->shard != cp && !row->of_experts,
             .routed = row->of_experts};
     }
@@ -68,7 +68,8 @@ void sp_i_exec_kind_make(const sp_model *model, int number, const sp_layout *lay
     const sp_model *alike = sp_model_of_kind(model, number, &space);
     *kind = (sp_i_exec_kind){.model = *alike, .shard = sp_shard_of(alike, layout)};
     place_expert(kind);
-    kind->specs = (sp_i_exec_specs){.recompute = recompute, .drops = kind->shard.dropout};
+    kind->specs = (sp_i_exec_specs){.repeated = sp_recompute_operations(recompute, alike),
+                                    .drops = kind->shard.dropout};
     for (int part = 0; part < SP_PARTS; part++) {
         add_specs(rows, sp_saved_part(alike, layout, &options, (sp_part)part, rows), layout->cp,
                   widths, &kind->specs);

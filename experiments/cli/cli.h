@@ -819,7 +819,7 @@ json_t *cli_tuned_json_empty(const cli_tuned *tuned);
     "experts are split over the tp ranks; --set parallel.etp=1 searches layouts that do not " \
     "split them"
 
-enum { CLI_TUNE_VALUE = 24, CLI_TUNE_POINT = 200 };
+enum { CLI_TUNE_VALUE = SP_RECOMPUTE_TEXT, CLI_TUNE_POINT = 200 + SP_RECOMPUTE_TEXT };
 
 // "tp 8, cp 4, ..., packed"; returns text.
 const char *cli_tune_point(const sweep_layouts_options *options, const sweep_layouts *layouts,

@@ -193,7 +193,6 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
                             char text[CLI_LAYOUT])
 {
     const sp_layout *layout = &result->layout;
-    const json_t *memory = json_object_get(scenario->resolved, "memory");
     const json_t *strategy = json_object_get(scenario->resolved, "strategy");
     snprintf(text, CLI_LAYOUT, "tp %d, cp %d, pp %d, dp %d", layout->tp, layout->cp, layout->pp,
              layout->dp);
@@ -206,8 +205,9 @@ const char *cli_layout_text(const sp_result *result, const sp_scenario *scenario
     if (layout->zero != 1 && sp_layout_ranks(layout) > layout->tp * layout->pp) {
         sp_append(text, CLI_LAYOUT, ", zero %d", layout->zero);
     }
+    char recompute[SP_RECOMPUTE_TEXT];
     sp_append(text, CLI_LAYOUT, ", recompute %s",
-              json_string_value(json_object_get(memory, "recompute")));
+              sp_recompute_text(scenario->memory.recompute, recompute));
     const sp_stack *stack = &scenario->memory.stack;
     sp_stack usual;
     if (sp_stack_builtin(stack->name, &usual) && usual.cp_overlap != stack->cp_overlap) {

@@ -39,7 +39,18 @@ static bool has_column(const cli_tuned *tuned, int axis)
     return axis != EP_AXIS || sp_model_most_experts(&tuned->scenario->model) > 0;
 }
 
-// An integer or a text, "-" where there is neither; returns text.
+// Modules with commas between them.
+static sp_recompute recompute_of(const json_t *value, char text[CLI_TUNE_VALUE])
+{
+    sp_recompute recompute = SP_RECOMPUTE_NONE;
+    char names[SP_RECOMPUTE_TEXT];
+    if (sp_recompute_read(value, &recompute, names)) {
+        snprintf(text, CLI_TUNE_VALUE, "%s", sp_recompute_text(recompute, names));
+    }
+    return recompute;
+}
+
+// An integer, a text or modules of a recomputation, "-" where there is none of them; returns text.
 static const char *value_text(const json_t *value, char text[CLI_TUNE_VALUE])
 {
     snprintf(text, CLI_TUNE_VALUE, "-");
@@ -47,6 +58,8 @@ static const char *value_text(const json_t *value, char text[CLI_TUNE_VALUE])
         snprintf(text, CLI_TUNE_VALUE, "%lld", (long long)json_integer_value(value));
     } else if (json_is_string(value)) {
         snprintf(text, CLI_TUNE_VALUE, "%s", json_string_value(value));
+    } else if (json_is_array(value)) {
+        recompute_of(value, text);
     }
     return text;
 }
@@ -180,15 +193,16 @@ static json_t *value_of(const cli_tuned *tuned, const sweep_layout *point, const
     return json_incref(json_array_get(spec->axes[a].values, (size_t)digit[a]));
 }
 
-// Place among the values of recomputation, or an integer.
+// Place among the values of recomputation, where sets of modules stand before whole layers, or an
+// integer.
 static int64_t order_of(const json_t *value)
 {
-    const char *text = json_string_value(value);
-    int64_t order = json_integer_value(value);
-    for (int i = 0; text != NULL && sp_recompute_names[i] != NULL; i++) {
-        order = strcmp(text, sp_recompute_names[i]) == 0 ? i : order;
+    char text[CLI_TUNE_VALUE];
+    if (json_is_integer(value)) {
+        return json_integer_value(value);
     }
-    return order;
+    int64_t recompute = (int64_t)recompute_of(value, text);
+    return recompute < SP_RECOMPUTE_MODES ? recompute : SP_RECOMPUTE_FULL - 1;
 }
 
 static bool is_other(const remedy_axis *axis, const json_t *value, const json_t *answer)

@@ -862,23 +862,16 @@ static void read_recompute(framework_import *import)
         framework_wrong(import, kind, "expected full or selective, got \"%s\"", said);
         return;
     }
-    const char *module = modules == NULL ? sp_recompute_module(SP_RECOMPUTE_ATTENTION)
-                         : json_is_string(modules->value) ? json_string_value(modules->value)
-                         : json_array_size(modules->value) == 1
-                             ? json_string_value(json_array_get(modules->value, 0))
-                             : NULL;
-    char known[160] = "memory.recompute has ";
-    size_t before = strlen(known);
-    for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
-        const char *own = sp_recompute_module((sp_recompute)m);
-        if (own[0] != '\0' && module != NULL && sp_names_hold(own, module)) {
-            framework_put(import, "memory.recompute", json_string(sp_recompute_names[m]));
-            return;
-        }
-        sp_append(known, sizeof known, "%s%s",
-                  own[0] != '\0' && known[before] != '\0' ? " or " : "", own);
+    sp_recompute recompute = SP_RECOMPUTE_ATTENTION;
+    char wrong[SP_RECOMPUTE_TEXT];
+    if (modules == NULL || sp_recompute_read(modules->value, &recompute, wrong)) {
+        framework_put(import, "memory.recompute", sp_recompute_json(recompute));
+        return;
     }
-    sp_append(known, sizeof known, ", each alone");
+    char known[160] = "memory.recompute has";
+    for (int m = 0; sp_module_name(m) != NULL; m++) {
+        sp_append(known, sizeof known, "%s %s", m > 0 ? "," : "", sp_module_name(m));
+    }
     framework_unread(import, modules, known);
 }
 
@@ -1170,16 +1163,18 @@ static void write_latents(framework_output *output)
 
 static void write_recompute(framework_output *output)
 {
-    const char *mode = json_string_value(framework_get(output->scenario, "memory.recompute"));
+    sp_recompute recompute = SP_RECOMPUTE_NONE;
+    char wrong[SP_RECOMPUTE_TEXT];
     bool nemo = output->of->dialect == NEMO;
     const char *granularity = nemo ? "activations-checkpoint-granularity" : "recompute-granularity";
-    if (mode == NULL || strcmp(mode, "none") == 0) {
+    sp_recompute_read(framework_get(output->scenario, "memory.recompute"), &recompute, wrong);
+    if (recompute == SP_RECOMPUTE_NONE) {
         if (output->of->overrides) {
             say(output, "model", granularity, json_null());
         }
         return;
     }
-    if (strcmp(mode, "full") == 0) {
+    if (recompute == SP_RECOMPUTE_FULL) {
         say(output, "model", granularity, json_string("full"));
         say(output, "model", nemo ? "activations-checkpoint-method" : "recompute-method",
             json_string("uniform"));
@@ -1187,19 +1182,19 @@ static void write_recompute(framework_output *output)
             json_integer(1));
         return;
     }
-    int m = 0;
-    while (m < SP_RECOMPUTE_MODES - 1 && strcmp(sp_recompute_names[m], mode) != 0) {
-        m++;
-    }
-    const char *module = sp_recompute_module((sp_recompute)m);
-    if (module[0] == '\0' || (nemo && m != SP_RECOMPUTE_ATTENTION)) {
+    unsigned modules = sp_recompute_modules(recompute);
+    if (modules == 0 || (nemo && recompute != SP_RECOMPUTE_ATTENTION)) {
         return;
     }
     say(output, "model", granularity, json_string("selective"));
     if (!nemo) {
-        json_t *modules = json_array();
-        json_array_append_new(modules, json_string(module));
-        say(output, "model", "recompute-modules", modules);
+        json_t *names = json_array();
+        for (int m = 0; sp_module_name(m) != NULL; m++) {
+            if ((modules & sp_module_find(sp_module_name(m))) != 0) {
+                json_array_append_new(names, json_string(sp_module_name(m)));
+            }
+        }
+        say(output, "model", "recompute-modules", names);
     }
 }
 

@@ -64,8 +64,9 @@ typedef struct position {
 struct report_sliders {
     report_slider_options options;
     sp_scenario scenario;
-    const char *nodes;            // the key by which the scenario states its nodes; NULL: none
-    const char *const *recompute; // names
+    const char *nodes; // the key by which the scenario states its nodes; NULL: none
+    const char *recompute[SP_RECOMPUTE_MODES + 1]; // names, and the scenario's own set of modules
+    char modules[SP_RECOMPUTE_TEXT];
     axis axes[AXES];
     int count; // positions
     int turns; // positions that may be evaluated
@@ -223,18 +224,22 @@ static const char *nodes_key(const report_sliders *sliders)
     return NULL;
 }
 
+// The modes that the model can have, and what the scenario states.
 static void add_recomputations(report_sliders *sliders, axis *a)
 {
-    const json_t *base =
-        json_object_get(json_object_get(sliders->scenario.resolved, "memory"), "recompute");
-    sliders->recompute = sp_setting_find("memory.recompute")->names;
-    for (int i = 0; sliders->recompute[i] != NULL; i++) {
-        bool has = sp_recompute_lacks((sp_recompute)i, &sliders->scenario.model) == NULL;
-        bool is_base =
-            json_is_string(base) && strcmp(json_string_value(base), sliders->recompute[i]) == 0;
-        if (has || is_base) {
+    sp_recompute stated = sliders->scenario.memory.recompute;
+    bool is_mode = (unsigned)stated < SP_RECOMPUTE_MODES;
+    int base = is_mode ? (int)stated : SP_RECOMPUTE_MODES;
+    for (int i = 0; i < SP_RECOMPUTE_MODES; i++) {
+        sliders->recompute[i] = sp_recompute_names[i];
+    }
+    sliders->recompute[SP_RECOMPUTE_MODES] = sp_recompute_text(stated, sliders->modules);
+    for (int i = 0; i <= SP_RECOMPUTE_MODES; i++) {
+        bool has = i < SP_RECOMPUTE_MODES &&
+                   sp_recompute_lacks((sp_recompute)i, &sliders->scenario.model, NULL) == NULL;
+        if (has || i == base) {
             a->value[a->count] = i;
-            a->base = is_base ? a->count : a->base;
+            a->base = i == base ? a->count : a->base;
             a->count++;
         }
     }

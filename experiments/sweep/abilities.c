@@ -27,6 +27,15 @@ static bool lacks_zero(const sp_stack_abilities *can, int stage, char lacks[SWEE
     return stage >= 0 && lacks_name(can->zero, "zero", number, lacks);
 }
 
+// Sets of modules have no name in the list.
+static bool lacks_recompute(const sp_stack_abilities *can, const char *name,
+                            char lacks[SWEEP_LACKED])
+{
+    bool is_set = name != NULL && sp_listed_name(name, sp_recompute_names) == NULL;
+    bool runs = is_set && (can->source == NULL || can->recomputes_modules);
+    return !runs && lacks_name(can->recomputes, "recompute", name, lacks);
+}
+
 static bool lacks_axis(const sp_stack_abilities *can, const sweep_asked *asked,
                        char lacks[SWEEP_LACKED])
 {
@@ -68,8 +77,8 @@ sweep_lack sweep_lack_of(const sp_stack *stack, const sweep_asked *asked, char l
     const sp_stack_abilities can = sp_stack_abilities_of(stack);
     lacks[0] = '\0';
     if (lacks_axis(&can, asked, lacks) || lacks_exchange(&can, asked, lacks) ||
-        lacks_name(can.recomputes, "recompute", asked->recompute, lacks) ||
-        lacks_zero(&can, asked->zero, lacks) || lacks_batch(&can, asked, lacks)) {
+        lacks_recompute(&can, asked->recompute, lacks) || lacks_zero(&can, asked->zero, lacks) ||
+        lacks_batch(&can, asked, lacks)) {
         return SWEEP_LACKS_OTHER;
     }
     if (lacks_name(can.strategies, "strategy", asked->strategy, lacks)) {
@@ -118,6 +127,7 @@ sweep_lack sweep_point_lack(const sweep_spec *spec, const sp_scenario *scenario,
     const sp_layout *layout = &scenario->layout;
     const sp_stack *stack = &scenario->memory.stack;
     const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    char recompute[SP_RECOMPUTE_TEXT];
     sweep_asked asked = {
         .zero = -1, .dp = layout->dp, .rows = scenario->strategy.microbatch_samples};
     bool own_order = strategy != NULL && strategy->brings_order;
@@ -133,7 +143,7 @@ sweep_lack sweep_point_lack(const sweep_spec *spec, const sp_scenario *scenario,
         asked.exchange = sp_cp_overlap_names[stack->cp_overlap];
     }
     if (sweep_spec_chooses(spec, "memory.recompute")) {
-        asked.recompute = sp_recompute_names[scenario->memory.recompute];
+        asked.recompute = sp_recompute_text(scenario->memory.recompute, recompute);
     }
     if (sweep_spec_chooses(spec, "parallel.zero")) {
         asked.zero = layout->zero;

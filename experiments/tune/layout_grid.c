@@ -160,7 +160,7 @@ static json_t *recomputations(const sp_model *model)
     json_t *names = json_array();
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
         if (sp_recompute_is_tried((sp_recompute)m) &&
-            sp_recompute_lacks((sp_recompute)m, model) == NULL) {
+            sp_recompute_lacks((sp_recompute)m, model, NULL) == NULL) {
             json_array_append_new(names, json_string(sp_recompute_names[m]));
         }
     }
@@ -261,14 +261,13 @@ static json_t *grid_around(const json_t *base, const sp_scenario *scenario, int6
                            const sp_strategy *strategy, const sweep_layouts_options *options)
 {
     const sp_layout *layout = &scenario->layout;
-    const char *recompute =
-        json_string_value(json_object_get(json_object_get(base, "memory"), "recompute"));
+    json_t *recompute = json_object_get(json_object_get(base, "memory"), "recompute");
     bool slimpipe = strategy->schedule == SP_SCHEDULE_SLIMPIPE;
     json_t *grid = sp_json_object(SP_JSON("parallel.tp", json_pack("[i]", layout->tp)),
                                   SP_JSON("parallel.cp", json_pack("[i]", layout->cp)),
                                   SP_JSON("parallel.pp", json_pack("[i]", layout->pp)),
                                   SP_JSON("parallel.dp", json_pack("[i]", layout->dp)),
-                                  SP_JSON("memory.recompute", json_pack("[s]", recompute)));
+                                  SP_JSON("memory.recompute", json_pack("[O]", recompute)));
     if (sp_model_most_experts(&scenario->model) > 0) {
         sp_json_put(grid, "parallel.ep", json_pack("[i]", sp_layout_ep(layout)));
     }

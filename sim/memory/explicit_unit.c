@@ -15,7 +15,7 @@ static int64_t cut(const sp_stage *stage, int64_t bytes)
 }
 
 static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_layout *layout,
-                            sp_recompute mode, const sp_unit_load *load, sp_i_explicit *x)
+                            unsigned repeated, const sp_unit_load *load, sp_i_explicit *x)
 {
     for (int r = 0; r < count; r++) {
         const sp_saved_tensor *row = &rows[r];
@@ -33,7 +33,7 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
             x->kinds[x->kind].read_back[tensor->read_back] |= SP_LAYER_SET(t);
         }
         x->kinds[x->kind].bytes[t] = cut(x->stage, bytes);
-        x->kinds[x->kind].kept[t] = sp_saved_is_kept(row, mode);
+        x->kinds[x->kind].kept[t] = sp_saved_is_kept(row, repeated);
         x->kinds[x->kind].category[t] = sp_saved_category(row);
     }
 }
@@ -61,7 +61,8 @@ static void measure_steps(const sp_model *alike, const sp_unit_sizes *sizes, sp_
     kind->latent = sp_model_is_latent(alike);
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         const sp_layer_step *step = &sp_layer_steps[s];
-        bool routes = step->operation == SP_LAYER_ROUTER || step->kind == SP_LAYER_KIND_PERMUTATION;
+        bool routes = (step->operation & (SP_LAYER_ROUTER | SP_LAYER_SHARED_GATE)) != 0 ||
+                      step->kind == SP_LAYER_KIND_PERMUTATION;
         kind->runs[s] = sp_layer_has_step(alike, step) && (kind->routed || !routes);
     }
     if (sizes->shard.dispatches) {
@@ -169,10 +170,11 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
         x->kind = k;
         sp_model space;
         const sp_model *alike = sp_model_of_kind(model, x->kind, &space);
+        unsigned repeated = sp_recompute_operations(options->recompute, alike);
         sp_saved_tensor rows[SP_SAVED_TENSORS];
         for (int part = 0; part < SP_PARTS; part++) {
             int count = sp_saved_part(alike, layout, options, (sp_part)part, rows);
-            measure_tensors(rows, count, layout, options->recompute, load, x);
+            measure_tensors(rows, count, layout, repeated, load, x);
         }
         sp_unit_sizes_of(alike, layout, options, load, &sizes);
         for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
@@ -771,7 +773,7 @@ static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         latent_attention_backward(x);
         return;
     }
-    if ((step->conditions & SP_IF_SHARED) != 0 && step->operation != SP_LAYER_ROUTER) {
+    if ((step->conditions & SP_IF_SHARED) != 0 && step->operation != SP_LAYER_SHARED_GATE) {
         shared_backward(x, place, b);
         return;
     }

@@ -17,8 +17,8 @@ typedef struct unit {
     sp_model space;
     const sp_layout *layout;
     const sp_stage *stage;
-    int layers; // of the kind
-    sp_recompute mode;
+    int layers;          // of the kind
+    unsigned repeated;   // operations
     bool unread_product; // no weight gradient reads the second projection's input
     bool split_swiglu;   // SwiGLU as a kernel for each of its steps
     bool keeps_experts;  // outputs, for the gradient of the router
@@ -29,9 +29,10 @@ typedef struct unit {
     uint64_t conditions;    // of the layer
     int64_t input;          // of a column-parallel layer, as it is kept
     int64_t score_buffer;   // kept from step to step
-    int64_t dropped_scores; // score tensors that the mode rebuilds
+    int64_t dropped_scores; // score tensors that are rebuilt
     int64_t all_scores;     // those that full recomputation does
     int64_t dropped_layer;  // what a layer keeps without recomputation less what it keeps with it
+    int64_t dropped_mlp;    // of that its MLP
     int64_t softmax;        // of the loss: held, but there only while the head is at work
     int64_t fresh_logits;   // of the head's forward, beyond what is held
     int64_t logit_gradient; // of its backward, in bf16; 0 where it takes the place of the logits
@@ -111,7 +112,7 @@ static void measure_layer(unit *u, const sp_saved_rows *saved, const sp_unit_loa
 static void measure(unit *u, const sp_saved_rows *saved, const sp_memory_options *options,
                     const sp_unit_load *load)
 {
-    u->mode = options->recompute;
+    u->repeated = saved->repeated;
     sp_unit_sizes_of(u->alike, u->layout, options, load, &u->size);
     u->split_swiglu = sp_model_is_gated(u->alike) && !options->stack.fused_swiglu;
     u->keeps_experts = !options->stack.memory_efficient_permutation;
@@ -157,10 +158,10 @@ static void measure_layer(unit *u, const sp_saved_rows *saved, const sp_unit_loa
 {
     const sp_saved_tensor *layer = saved->row;
     for (int i = 0; i < saved->count; i++) {
-        bool plain = sp_saved_is_kept(&layer[i], SP_RECOMPUTE_NONE);
+        bool plain = sp_saved_is_kept(&layer[i], 0);
         bool scores = layer[i].pair_bytes > 0;
-        int dropped = plain - sp_saved_is_kept(&layer[i], u->mode);
-        int all = scores ? plain - sp_saved_is_kept(&layer[i], SP_RECOMPUTE_FULL) : 0;
+        int dropped = plain - sp_saved_is_kept(&layer[i], u->repeated);
+        int all = scores ? plain - sp_saved_is_kept(&layer[i], SP_LAYER_ALL) : 0;
         if (dropped == 0 && all == 0) {
             continue;
         }
@@ -169,6 +170,7 @@ static void measure_layer(unit *u, const sp_saved_rows *saved, const sp_unit_loa
             bytes -= sp_saved_bytes(&layer[i], u->layout, load->kv_tokens, 0);
         }
         u->dropped_layer += dropped * bytes;
+        u->dropped_mlp += sp_layer_tensors[layer[i].id].made >= SP_STEP_NORM2 ? dropped * bytes : 0;
         u->dropped_scores += scores ? dropped * bytes : 0;
         u->all_scores += all * bytes;
     }
@@ -279,15 +281,21 @@ static int64_t beside_copy(const unit *u, sp_layer_place step, int64_t bytes)
 static int64_t mlp_forward(const unit *u, sp_layer_width ffn, sp_layer_width fc1, int64_t output)
 {
     const sp_unit_sizes *s = &u->size;
-    bool drops_fc1 = sp_recompute_repeats(u->mode, SP_LAYER_FC1);
-    bool drops_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
+    bool shared = ffn == SP_WIDTH_SHARED_FFN;
+    bool drops_fc1 = (u->repeated & (shared ? SP_LAYER_SHARED_FC1 : SP_LAYER_FC1)) != 0;
+    bool drops_product =
+        (u->repeated & (shared ? SP_LAYER_SHARED_ACTIVATION : SP_LAYER_ACTIVATION)) != 0;
     int64_t product = drops_product || u->unread_product ? s->width[ffn] : 0;
     int64_t silu = u->split_swiglu && drops_product ? s->width[ffn] : 0;
+    // What experts read, where all of them runs again.
+    bool rebuilds_experts = !shared && (u->repeated & SP_LAYER_PERMUTATION) != 0 &&
+                            u->repeated != SP_LAYER_ALL && u->alike->experts > 0;
+    int64_t input = rebuilds_experts ? s->width[SP_WIDTH_ROUTED] : 0;
     int64_t activation = s->hidden + (drops_fc1 ? s->width[fc1] : 0) + silu + product;
     int64_t second = sp_larger(s->hidden + output, adapters_forward(u, SP_STEP_FC2));
     second = sp_larger(second, beside_copy(u, SP_STEP_FC2, s->hidden + output));
     int64_t first = beside_copy(u, SP_STEP_FC1, s->hidden + (drops_fc1 ? s->width[fc1] : 0));
-    return sp_larger(sp_larger(activation, first), s->hidden + product + second);
+    return input + sp_larger(sp_larger(activation, first), s->hidden + product + second);
 }
 
 static sp_bytes layer_forward(const unit *u)
@@ -357,7 +365,7 @@ static void first_transients(const units u, sp_bytes *bytes)
     units first;
     for (int k = 0; k < sp_model_kinds(u->model); k++) {
         first[k] = u[k];
-        first[k].mode = SP_RECOMPUTE_FULL;
+        first[k].repeated = SP_LAYER_ALL;
         first[k].dropped_scores = u[k].all_scores;
     }
     forward_transients(first, bytes);
@@ -370,8 +378,8 @@ static void first_transients(const units u, sp_bytes *bytes)
 static sp_bytes mlp_backward(const unit *u, sp_layer_width ffn, sp_layer_width fc1)
 {
     const sp_unit_sizes *s = &u->size;
-    bool full = sp_recompute_is_whole(u->mode);
-    bool rebuilds_product = sp_recompute_repeats(u->mode, SP_LAYER_ACTIVATION);
+    bool full = u->repeated == SP_LAYER_ALL;
+    bool rebuilds_product = (u->repeated & SP_LAYER_ACTIVATION) != 0;
     sp_bytes mlp = {{0}};
     int64_t halves = u->split_swiglu ? s->width[fc1] : 0;
     mlp.of[SP_MEM_WORKSPACE] = s->kv_gathered + s->width[ffn] + s->width[fc1] + halves;
@@ -388,8 +396,14 @@ static sp_bytes mlp_backward(const unit *u, sp_layer_width ffn, sp_layer_width f
         mlp.of[SP_MEM_WORKSPACE] =
             sp_larger(mlp.of[SP_MEM_WORKSPACE], s->kv_gathered + sp_larger(first, second));
     }
+    if (!full && (u->repeated & SP_LAYER_JOINED) == 0) {
+        // Modules that are functions of their own, with what they give where they run whole.
+        unsigned given = u->repeated & (SP_LAYER_FC2 | SP_LAYER_SHARED_FC2);
+        mlp.of[SP_MEM_RECOMPUTE] = u->dropped_mlp + (given != 0 ? s->hidden : 0);
+        return mlp;
+    }
     mlp.of[SP_MEM_RECOMPUTE] = full ? u->dropped_layer : rebuilds_product ? s->width[ffn] : 0;
-    if (!full && sp_recompute_repeats(u->mode, SP_LAYER_FC1)) {
+    if (!full && (u->repeated & SP_LAYER_FC1) != 0) {
         mlp.of[SP_MEM_RECOMPUTE] += s->width[fc1];
     }
     return mlp;
@@ -426,10 +440,11 @@ static sp_bytes layer_backward(const unit *u)
                                                    s->width[SP_WIDTH_STATE_CONV] +
                                                    s->width[SP_WIDTH_STATE_IN]
                                              : 0;
-        attention.of[SP_MEM_RECOMPUTE] = sp_recompute_is_whole(u->mode) ? u->dropped_layer : 0;
-    } else if (sp_recompute_repeats(u->mode, SP_LAYER_CORE) ||
-               sp_recompute_repeats(u->mode, SP_LAYER_QKV)) {
+        attention.of[SP_MEM_RECOMPUTE] = u->repeated == SP_LAYER_ALL ? u->dropped_layer : 0;
+    } else if (u->repeated == SP_LAYER_ALL) {
         attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer;
+    } else if ((u->repeated & SP_LAYER_JOINED) == 0) {
+        attention.of[SP_MEM_RECOMPUTE] = u->dropped_layer - u->dropped_mlp;
     }
 
     return sp_bytes_total(&attention) > sp_bytes_total(&mlp) ? attention : mlp;

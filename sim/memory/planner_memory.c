@@ -92,9 +92,10 @@ sp_status sp_planner_memory_check(const sp_model *model, const sp_layout *layout
     }
     if (recompute != SP_RECOMPUTE_NONE && recompute != SP_RECOMPUTE_FULL &&
         recompute != SP_RECOMPUTE_PARTIAL_FC1) {
+        char text[SP_RECOMPUTE_TEXT];
         return sp_error_in(err, SP_ERR_CONTENT, source, "memory.recompute",
                            "%s knows \"none\", \"partial-fc1\" and \"full\", got \"%s\"", planner,
-                           sp_recompute_names[recompute]);
+                           sp_recompute_text(recompute, text));
     }
     if (options->memory.attention != SP_ATTENTION_FLASH) {
         return sp_error_in(err, SP_ERR_CONTENT, source, "memory.attention",

@@ -38,21 +38,19 @@ static bool has_row(sp_layer_tensor_id id, uint64_t conditions)
            !(id == SP_TENSOR_FINAL_NORM && unread);
 }
 
-// Recomputation covers layers only, so embedding and head keep theirs in every mode, and so does a
-// layer its input. Autograd keeps the halves of a SwiGLU in several kernels as views of one tensor;
-// only a fused recomputing MLP keeps it whole.
-static unsigned modes_keeping(sp_layer_tensor_id id, uint64_t conditions, const sp_stack *stack)
+enum { NEVER = ~SP_LAYER_ALL }; // no operation
+
+// Recomputation covers layers only, so embedding and head keep theirs whatever runs again, and so
+// does a layer its input. Autograd keeps the halves of a SwiGLU in several kernels as views of one
+// tensor; only an MLP whose activation runs again keeps it whole.
+static unsigned kept_with(sp_layer_tensor_id id, uint64_t conditions, const sp_stack *stack)
 {
-    unsigned modes = sp_recompute_keeping((sp_layer_operation)sp_layer_tensors[id].kept_by);
-    if (id == SP_TENSOR_EXPERT_OUTPUT && stack->memory_efficient_permutation) {
-        return 0;
-    }
-    if (!is_read(id, conditions)) {
-        return 0;
-    }
-    bool fc1 = id == SP_TENSOR_FC1 || id == SP_TENSOR_SHARED_FC1;
-    bool halves = fc1 && (conditions & SP_IF_SPLIT_SWIGLU) != 0;
-    return halves ? modes & ~sp_recompute_keeping(SP_LAYER_ACTIVATION) : modes;
+    bool split = (conditions & SP_IF_SPLIT_SWIGLU) != 0;
+    bool weighted = id == SP_TENSOR_EXPERT_OUTPUT && stack->memory_efficient_permutation;
+    return weighted || !is_read(id, conditions)  ? (unsigned)NEVER
+           : split && id == SP_TENSOR_FC1        ? SP_LAYER_ACTIVATION
+           : split && id == SP_TENSOR_SHARED_FC1 ? SP_LAYER_SHARED_ACTIVATION
+                                                 : 0;
 }
 
 // Logits of the loss: a share of the vocabulary, or all of it.
@@ -103,7 +101,8 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
                               .is_logits = id == SP_TENSOR_LOGITS,
                               .is_statistic = (tensor->conditions & SP_IF_EXPLICIT) != 0,
                               .contiguous = !view,
-                              .kept = modes_keeping(id, conditions, &options->stack)};
+                              .dropped_by = tensor->kept_by,
+                              .kept_with = kept_with(id, conditions, &options->stack)};
     }
     return count;
 }
@@ -196,7 +195,7 @@ static void add(list *to, const sp_saved_tensor *saved, sp_memory_category categ
 }
 
 // The tensors of a part of the model, or else their statistics. Keys and values that later slices
-// read stay in every mode; the rest follows the mode.
+// read stay whatever runs again.
 static void add_part(list *to, const sp_saved_rows *rows, const sp_layout *layout,
                      const sp_memory_options *options, bool statistics, int times,
                      const sp_unit_load *load)
@@ -213,7 +212,7 @@ static void add_part(list *to, const sp_saved_rows *rows, const sp_layout *layou
             add(to, row, SP_MEM_KV_CACHE, times, cached);
             bytes -= cached;
         }
-        if (sp_saved_is_kept(row, options->recompute)) {
+        if (sp_saved_is_kept(row, rows->repeated)) {
             add(to, row, sp_saved_category(row), times, bytes);
         }
     }
@@ -235,12 +234,15 @@ void sp_saved_parts_find(const sp_model *model, const sp_layout *layout,
 {
     sp_saved_rows *embedding = &parts->embedding;
     sp_saved_rows *head = &parts->head;
+    embedding->repeated = head->repeated = 0;
     embedding->count = sp_saved_part(model, layout, options, SP_PART_EMBEDDING, embedding->row);
     head->count = sp_saved_part(model, layout, options, SP_PART_HEAD, head->row);
     for (int k = 0; k < sp_model_kinds(model); k++) {
         sp_model space;
-        parts->layer[k].count = sp_saved_part(sp_model_of_kind(model, k, &space), layout, options,
-                                              SP_PART_LAYER, parts->layer[k].row);
+        const sp_model *alike = sp_model_of_kind(model, k, &space);
+        parts->layer[k].repeated = sp_recompute_operations(options->recompute, alike);
+        parts->layer[k].count =
+            sp_saved_part(alike, layout, options, SP_PART_LAYER, parts->layer[k].row);
     }
 }
 

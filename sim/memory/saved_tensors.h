@@ -22,12 +22,16 @@ typedef struct sp_saved_tensor {
     bool is_logits;    // softmax of the loss: counted as logits
     bool is_statistic; // counted as workspace
     bool contiguous;   // false: a strided view of a larger tensor (offload order)
-    unsigned kept;     // bit 1<<m: kept under recompute mode m
+    // Operations of a layer: kept unless one of these runs again, and, where there are any, if one
+    // of those does.
+    unsigned dropped_by, kept_with;
 } sp_saved_tensor;
 
-static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, sp_recompute mode)
+// Under a set of operations that run again (sp_recompute_operations()).
+static inline bool sp_saved_is_kept(const sp_saved_tensor *tensor, unsigned repeated)
 {
-    return (tensor->kept >> mode & 1u) != 0;
+    return (tensor->dropped_by & repeated) == 0 &&
+           (tensor->kept_with == 0 || (tensor->kept_with & repeated) != 0);
 }
 
 enum { SP_SAVED_TENSORS = 56 };
@@ -39,6 +43,7 @@ int sp_saved_part(const sp_model *model, const sp_layout *layout, const sp_memor
 typedef struct sp_saved_rows {
     sp_saved_tensor row[SP_SAVED_TENSORS]; // [count]
     int count;
+    unsigned repeated; // operations, of layers of the kind
 } sp_saved_rows;
 
 // The tensors of all parts of a model, with its layers by kind: what a unit saves of them is a

@@ -1,5 +1,7 @@
 #include "sim/memory/tensor_program.h"
 
+#include <string.h>
+
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/memory/saved_tensors.h"
@@ -22,6 +24,7 @@ typedef struct layer_kind {
     // Sets of these tensors as bits: those that the layer has; by step, which it makes and which
     // the function leaves that returns at its end.
     sp_layer_set exist, made[SP_LAYER_STEPS + 1], scope[SP_LAYER_STEPS + 1];
+    unsigned repeated; // operations, in a backward
 } layer_kind;
 
 // A tensor program being written: its state, and single tensors that come and go.
@@ -34,8 +37,8 @@ typedef struct program_builder {
     layer_kind kinds[SP_LAYER_KINDS];
     const layer_kind *of; // that of the layer at hand
     bool frozen;          // weights: adapters alone are trained
-    sp_recompute mode;    // of the layer at hand: none while a whole layer is rebuilt
     bool recomputes_layers;
+    bool runs_again;       // a layer, or a part of it, that is rebuilt and keeps all
     bool splits;           // the backward being written leaves the weight gradients
     bool fused_loss;       // keeps the bf16 logits, and puts their gradient in their place
     int logit_ranks;       // whose logits a rank has
@@ -125,9 +128,15 @@ static bool has_row(const program_builder *b, sp_layer_tensor_id t)
     return (b->of->exist & SP_LAYER_SET(t)) != 0;
 }
 
+// The operations whose tensors the pass at hand does not keep.
+static unsigned repeated(const program_builder *b)
+{
+    return b->runs_again ? 0 : b->of->repeated;
+}
+
 static bool keeps(const program_builder *b, sp_layer_tensor_id t)
 {
-    return has_row(b, t) && sp_saved_is_kept(&b->of->rows[t], b->mode);
+    return has_row(b, t) && sp_saved_is_kept(&b->of->rows[t], repeated(b));
 }
 
 static int64_t row_bytes(const program_builder *b, const sp_saved_tensor *row)
@@ -170,7 +179,7 @@ static void leave_all(program_builder *b, sp_layer_set tensors)
 {
     for (; tensors != 0; tensors &= tensors - 1) {
         sp_layer_tensor_id t = sp_layer_set_first(tensors);
-        if (!sp_saved_is_kept(&b->of->rows[t], b->mode)) {
+        if (!keeps(b, t)) {
             free_tensor(b, b->now[t]);
             b->now[t] = SP_NO_TENSOR;
         }
@@ -413,19 +422,35 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
     free_tensor(b, copy);
 }
 
-// The forward of one layer from its input to its output. A projection rebuilds the output of the
-// norm before it in its own backward, and so lets go of it; where whole layers are rebuilt they
-// stay as functions of their own leave them.
+static layer_values no_values(const char *output_name)
+{
+    return (layer_values){.mixed = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR},
+                          .gathered = SP_NO_TENSOR,
+                          .attention = SP_NO_TENSOR,
+                          .mlp = SP_NO_TENSOR,
+                          .shared = SP_NO_TENSOR,
+                          .output_name = output_name};
+}
+
+// Is a norm a function of its own that runs again? Where the MLP is one it is a part of that, or
+// of the projection behind it.
+static bool repeats_norm(const program_builder *b, sp_layer_operation norm)
+{
+    unsigned again = repeated(b);
+    bool in_mlp =
+        norm == SP_LAYER_NORM2 && (again & SP_LAYER_FC2) != 0 && !has_row(b, SP_TENSOR_ROUTER);
+    return (again & norm) != 0 &&
+           (b->recomputes_layers || ((again & SP_LAYER_JOINED) == 0 && !in_mlp));
+}
+
+// The forward of one layer from its input to its output. Where a projection or the MLP rebuilds the
+// output of the norm before it in its own backward, it lets go of it; where norms or whole layers
+// are rebuilt it stays as functions of their own leave it.
 static int32_t layer_forward(program_builder *b, int32_t input, const char *output_name)
 {
-    layer_values v = {.mixed = {SP_NO_TENSOR, SP_NO_TENSOR, SP_NO_TENSOR},
-                      .gathered = SP_NO_TENSOR,
-                      .attention = SP_NO_TENSOR,
-                      .mlp = SP_NO_TENSOR,
-                      .shared = SP_NO_TENSOR,
-                      .output_name = output_name};
-    const sp_layer_set norms = SP_LAYER_SET(SP_TENSOR_NORM1) | SP_LAYER_SET(SP_TENSOR_NORM2);
-    sp_layer_set staying = sp_recompute_is_whole(b->mode) ? norms : 0;
+    layer_values v = no_values(output_name);
+    sp_layer_set staying = (repeats_norm(b, SP_LAYER_NORM1) ? SP_LAYER_SET(SP_TENSOR_NORM1) : 0) |
+                           (repeats_norm(b, SP_LAYER_NORM2) ? SP_LAYER_SET(SP_TENSOR_NORM2) : 0);
     for (int t = 0; t < SP_LAYER_TENSORS; t++) {
         b->now[t] = SP_NO_TENSOR;
     }
@@ -752,13 +777,13 @@ static void core_attention_backward(program_builder *b, int32_t gathered, int32_
 {
     bool parallel = gathered != SP_NO_TENSOR;
     int32_t rebuilt_output = SP_NO_TENSOR;
-    if (sp_recompute_repeats(b->mode, SP_LAYER_QKV)) {
+    if ((repeated(b) & SP_LAYER_QKV) != 0) {
         rebuild(b, SP_TENSOR_Q_NORM);
         rebuild(b, SP_TENSOR_KV_NORM);
         rebuild(b, SP_TENSOR_QUERIES);
         rebuild(b, SP_TENSOR_KEYS_VALUES);
     }
-    if (sp_recompute_repeats(b->mode, SP_LAYER_CORE)) {
+    if ((repeated(b) & SP_LAYER_CORE) != 0) {
         rebuilt_output = allocate_wide(b, "attention output", SP_WIDTH_CONTEXT);
         for (sp_layer_set made = b->of->made[SP_STEP_CORE]; made != 0; made &= made - 1) {
             rebuild(b, sp_layer_set_first(made));
@@ -836,10 +861,56 @@ typedef struct layer_gradients {
     int32_t shared;     // of the output of the shared experts behind which a gate is
     int32_t gate;       // of the gate of the attention's output
     bool rebuilds;      // the second projection of the MLP its input
+    // What the MLP, or its shared experts, gave once more where they are rebuilt as one function.
+    int32_t again, shared_again;
 } layer_gradients;
 
+// A part of the layer runs again as one function, which holds what it gives to the end of its
+// backward (PyTorch's checkpoint).
+static layer_values rebuild_part(program_builder *b, unsigned operations)
+{
+    layer_values v = no_values(NULL);
+    int32_t before[SP_LAYER_TENSORS];
+    memcpy(before, b->now, sizeof before);
+    b->runs_again = true;
+    for (int step = 0; step < SP_LAYER_STEPS; step++) {
+        if ((sp_layer_steps[step].operation & operations) != 0) {
+            run_step(b, &v, (sp_layer_place)step);
+            run_adapters(b, (sp_layer_place)step);
+            leave_all(b, b->of->scope[step]);
+        }
+    }
+    b->runs_again = false;
+    // What stayed is not made twice: the input of a norm behind the MLP, which has been read.
+    for (int t = 0; t < SP_LAYER_TENSORS; t++) {
+        if (b->now[t] != before[t] && (sp_layer_tensors[t].kept_by & operations) == 0) {
+            free_tensor(b, b->now[t]);
+            b->now[t] = before[t];
+        }
+    }
+    return v;
+}
+
+// As the backward of attention or of the MLP begins.
+static void rebuild_block(program_builder *b, layer_gradients *g, sp_layer_place reduction)
+{
+    const unsigned block = SP_LAYER_NORM2 | SP_LAYER_ROUTER | SP_LAYER_PERMUTATION | SP_LAYER_FC1 |
+                           SP_LAYER_ACTIVATION | SP_LAYER_FC2 | SP_LAYER_SHARED;
+    const unsigned again = repeated(b);
+    bool is_mlp = reduction == SP_STEP_FC2_REDUCE;
+    sp_layer_operation norm = is_mlp ? SP_LAYER_NORM2 : SP_LAYER_NORM1;
+    bool own_norm = repeats_norm(b, norm);
+    if (own_norm) {
+        rebuild(b, is_mlp ? SP_TENSOR_NORM2 : SP_TENSOR_NORM1);
+    }
+    if (is_mlp && (again & SP_LAYER_FC2) != 0) {
+        g->again = rebuild_part(b, again & block & (own_norm ? ~(unsigned)norm : ~0u)).mlp;
+    }
+}
+
 // Where the second projection of the MLP is one function with the activation, it rebuilds its
-// input.
+// input and holds it to the end of both. An activation that is a module by itself is rebuilt for
+// the projection, which frees it.
 static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place step)
 {
     int32_t copy = turn_back(b, step);
@@ -856,12 +927,16 @@ static void row_backward(program_builder *b, layer_gradients *g, sp_layer_place 
         return;
     }
     const mlp *m = mlp_of(step);
-    g->rebuilds = !has(b, m->fc2_input) && sp_recompute_repeats(b->mode, SP_LAYER_ACTIVATION);
-    if (g->rebuilds && !has(b, m->fc1)) {
+    // Unless all of the MLP has been.
+    bool rebuilds = !has(b, m->fc2_input) &&
+                    (repeated(b) & sp_layer_tensors[m->fc2_input].kept_by) != 0 &&
+                    (repeated(b) & sp_layer_steps[step].operation) == 0;
+    g->rebuilds = rebuilds && (repeated(b) & SP_LAYER_JOINED) != 0;
+    if (rebuilds && !has(b, m->fc1)) {
         rebuild(b, SP_TENSOR_NORM2);
         make(b, m->fc1);
     }
-    if (g->rebuilds) {
+    if (rebuilds) {
         make(b, m->silu);
         if (step == SP_STEP_FC2) {
             make(b, SP_TENSOR_UNWEIGHTED);
@@ -953,6 +1028,7 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
     if (shared) {
         drop_for_weights(b, SP_TENSOR_SHARED_INPUT_COPY);
         free_tensor(b, g->beside); // added to the other
+        free_tensor(b, g->shared_again);
     }
 }
 
@@ -1056,6 +1132,10 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         break;
     case SP_LAYER_KIND_REDUCE:
         if (place == SP_STEP_SHARED_REDUCE) {
+            // Unless all of the MLP has been rebuilt, with the experts.
+            if ((repeated(b) & (SP_LAYER_SHARED_FC2 | SP_LAYER_FC2)) == SP_LAYER_SHARED_FC2) {
+                g->shared_again = rebuild_part(b, SP_LAYER_SHARED).shared;
+            }
             if (has_row(b, SP_TENSOR_SHARED_OUTPUT)) {
                 g->shared = allocate_hidden(b, "gradient of the shared experts' output");
             }
@@ -1073,6 +1153,7 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
             drop(b, place == SP_STEP_FC2_REDUCE ? SP_TENSOR_POST_NORM2 : SP_TENSOR_POST_NORM1);
             drop_unfused_norm(b, place);
         }
+        rebuild_block(b, g, place);
         break;
     case SP_LAYER_KIND_PERMUTATION:
         if (has_row(b, SP_TENSOR_ROUTER) && place == SP_STEP_UNPERMUTATION) {
@@ -1118,6 +1199,8 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
         g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
         drop_unfused_norm(b, place);
         drop(b, has_row(b, step->reads) ? step->reads : SP_TENSOR_INPUT);
+        free_tensor(b, g->again);
+        g->again = SP_NO_TENSOR;
         break;
     default:
         break;
@@ -1132,7 +1215,7 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
     }
     int32_t output = SP_NO_TENSOR;
     if (b->recomputes_layers) {
-        b->mode = SP_RECOMPUTE_NONE;
+        b->runs_again = true;
         output = layer_forward(b, take(b, SP_TENSOR_INPUT), "rebuilt layer output");
     }
     layer_gradients g = {.gradient = gradient,
@@ -1140,7 +1223,9 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
                          .gathered = SP_NO_TENSOR,
                          .beside = SP_NO_TENSOR,
                          .shared = SP_NO_TENSOR,
-                         .gate = SP_NO_TENSOR};
+                         .gate = SP_NO_TENSOR,
+                         .again = SP_NO_TENSOR,
+                         .shared_again = SP_NO_TENSOR};
     if (b->of->size.kv_gathered > 0) {
         g.gathered = allocate(b, "gathered keys and values", b->of->size.kv_gathered);
     }
@@ -1241,7 +1326,6 @@ static void embedding_backward(program_builder *b, int32_t gradient)
 static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
 {
     const sp_tensor_program *program = b->program;
-    sp_recompute mode = b->mode;
     b->deferred_count = 0;
     b->outer_read = false;
     // bf16, like the keys and values that they are gradients of.
@@ -1268,7 +1352,7 @@ static int32_t write_backward(program_builder *b, sp_tensor_events *weights)
         gradient = SP_NO_TENSOR;
     }
     free_tensor(b, cached);
-    b->mode = mode;
+    b->runs_again = false;
     if (b->outer_read) {
         release_gradient(b, program->output_gradient);
     } else {
@@ -1300,7 +1384,6 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .layout = layout,
                          .stage = stage,
                          .frozen = sp_model_is_frozen(model),
-                         .mode = options->recompute,
                          .recomputes_layers = sp_recompute_is_whole(options->recompute),
                          .splits_qkv = layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
                          .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
@@ -1369,6 +1452,7 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
         (adapted ? kind->adapted : kind->made)[tensor->made] |= SP_LAYER_SET(rows[r].id);
         kind->scope[tensor->scope] |= SP_LAYER_SET(rows[r].id);
     }
+    kind->repeated = sp_recompute_operations(options->recompute, alike);
     sp_unit_sizes_of(alike, layout, options, load, &kind->size);
     for (int s = 0; s < SP_LAYER_STEPS; s++) {
         kind->adapters[s] = sp_layer_adapters_of(alike, &kind->size.shard, (sp_layer_place)s);

@@ -17,7 +17,7 @@ typedef struct builder {
     sp_inventory *out;
 } builder;
 
-static void layer_forward(builder *b, sp_recompute repeated);
+static void layer_forward(builder *b, unsigned repeated);
 static void layer_input_gradient(builder *b);
 static void layer_weight_gradient(builder *b);
 static void embedding_pass(builder *b, sp_pass pass);
@@ -40,13 +40,13 @@ void sp_inventory_build(const sp_model *model, const sp_layout *layout, const sp
     } else if (part == SP_PART_HEAD) {
         head_pass(&b, pass);
     } else if (pass == SP_PASS_F) {
-        layer_forward(&b, SP_RECOMPUTE_FULL);
+        layer_forward(&b, SP_LAYER_ALL);
     } else if (pass == SP_PASS_I) {
         layer_input_gradient(&b);
     } else if (pass == SP_PASS_W) {
         layer_weight_gradient(&b);
     } else {
-        layer_forward(&b, recompute);
+        layer_forward(&b, sp_recompute_operations(recompute, model));
     }
 }
 
@@ -744,12 +744,12 @@ static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
     }
 }
 
-// The operations that a mode repeats; full recompute repeats the whole forward. Keys and values of
-// other CP ranks come again with the attention: only this rank's share was kept.
-static void layer_forward(builder *b, sp_recompute repeated)
+// A set of operations: all of them, or those that run again. Keys and values of other CP ranks come
+// again with the attention: only this rank's share was kept.
+static void layer_forward(builder *b, unsigned repeated)
 {
     for (int i = 0; i < SP_LAYER_STEPS; i++) {
-        if (sp_recompute_repeats(repeated, sp_layer_steps[i].operation)) {
+        if ((repeated & sp_layer_steps[i].operation) != 0) {
             run_step(b, (sp_layer_place)i, SP_PASS_F);
         }
     }

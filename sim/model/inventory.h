@@ -10,6 +10,7 @@
 #include "sim/model/layer.h"
 #include "sim/model/layout.h"
 #include "sim/model/model.h"
+#include "sim/model/recompute.h"
 #include "sim/model/stack.h"
 
 extern const char *const sp_attention_names[]; // NULL-terminated

@@ -6,59 +6,6 @@
 
 #include "sim/base/units.h"
 
-#define NAME(identifier, name, ...) name,
-const char *const sp_recompute_names[] = {SP_RECOMPUTE_ROWS(NAME) NULL};
-#undef NAME
-
-typedef enum needed { NEEDS_ANY, NEEDS_LATENT } needed;
-
-static const struct {
-    unsigned repeated; // operations
-    needed of_model;
-    bool is_tried;
-    const char *module;
-} modes[] = {
-#define MODE(identifier, name, operations, needs, tried, module) \
-    {operations, NEEDS_##needs, tried, module},
-    SP_RECOMPUTE_ROWS(MODE)
-#undef MODE
-};
-
-const char *sp_recompute_lacks(sp_recompute mode, const sp_model *model)
-{
-    bool lacks = modes[mode].of_model == NEEDS_LATENT && !sp_model_is_latent(model);
-    return lacks ? "latent attention (model.kv_lora_rank)" : NULL;
-}
-
-bool sp_recompute_is_tried(sp_recompute mode)
-{
-    return modes[mode].is_tried;
-}
-
-const char *sp_recompute_module(sp_recompute mode)
-{
-    return modes[mode].module;
-}
-
-bool sp_recompute_repeats(sp_recompute mode, sp_layer_operation operation)
-{
-    return (modes[mode].repeated & operation) != 0;
-}
-
-bool sp_recompute_is_whole(sp_recompute mode)
-{
-    return modes[mode].repeated == SP_LAYER_ALL;
-}
-
-unsigned sp_recompute_keeping(sp_layer_operation operation)
-{
-    unsigned keeping = 0;
-    for (unsigned m = 0; m < SP_RECOMPUTE_MODES; m++) {
-        keeping |= sp_recompute_repeats((sp_recompute)m, operation) ? 0 : 1u << m;
-    }
-    return keeping;
-}
-
 #define STEP(identifier, of_operation, of_kind, forward_name, backward_name, ...) \
     [SP_STEP_##identifier] = {.operation = SP_LAYER_##of_operation,               \
                               .kind = SP_LAYER_KIND_##of_kind,                    \
@@ -109,9 +56,14 @@ static uint64_t mlp_conditions(const sp_model *model)
            (model->shared_gate ? SP_IF_SHARED_GATE : 0);
 }
 
+uint64_t sp_layer_model_conditions(const sp_model *model)
+{
+    return attention_conditions(model) | mlp_conditions(model);
+}
+
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
 {
-    return (step->conditions & ~(attention_conditions(model) | mlp_conditions(model))) == 0;
+    return (step->conditions & ~sp_layer_model_conditions(model)) == 0;
 }
 
 // The condition under which a projection has adapters; 0: none may.
@@ -156,7 +108,7 @@ uint64_t sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
     bool weighted = stack->memory_efficient_permutation && !is_explicit &&
                     !(sp_model_is_gated(model) && stack->fused_swiglu);
     bool reorders = sp_stack_head_ranks(stack, layout) > 1 || stack->transposed_output;
-    return attention_conditions(model) | mlp_conditions(model) |
+    return sp_layer_model_conditions(model) |
            (attention == SP_ATTENTION_FLASH ? SP_IF_FLASH : SP_IF_UNFUSED) |
            (sp_shard_of(model, layout).dropout ? SP_IF_DROPOUT : 0) |
            (is_explicit ? SP_IF_EXPLICIT : 0) |

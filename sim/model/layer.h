@@ -1,6 +1,6 @@
-// A transformer layer as one list of operations and one table of the tensors that they write, and
-// the recompute modes as sets of operations. The forward runs the list in order, the input gradient
-// in reverse, a recompute mode the operations that it repeats. FLOPs and operators (inventory.h),
+// A transformer layer as one list of operations and one table of the tensors that they write. The
+// forward runs the list in order, the input gradient in reverse, a recomputation the operations
+// that it repeats (recompute.h). FLOPs and operators (inventory.h),
 // saved tensors (saved_tensors.h), the allocator's program (tensor_program.h) and peaks of
 // hand-written passes (explicit_unit.h) follow from it.
 #ifndef SLIMPACK_SIM_MODEL_LAYER_H
@@ -18,7 +18,7 @@ typedef enum sp_attention { SP_ATTENTION_FLASH, SP_ATTENTION_UNFUSED } sp_attent
 typedef enum sp_part { SP_PART_LAYER, SP_PART_EMBEDDING, SP_PART_HEAD } sp_part;
 enum { SP_PARTS = SP_PART_HEAD + 1 };
 
-// Bits, so that a recompute mode is a set of them.
+// Bits, so that what a backward repeats is a set of them.
 typedef enum sp_layer_operation {
     SP_LAYER_NORM1 = 1 << 0,
     // From hidden states, or from their latents with the norms of these; with the element-wise work
@@ -36,44 +36,17 @@ typedef enum sp_layer_operation {
     SP_LAYER_RESIDUAL2 = 1 << 11,
     SP_LAYER_LATENT = 1 << 12, // hidden states to the latents of queries, and of keys and values
     SP_LAYER_STATE = 1 << 13,  // a state in place of attention, with its projections
-    SP_LAYER_ALL = (1 << 14) - 1
+    SP_LAYER_SHARED_GATE = 1 << 14, // of shared experts
+    SP_LAYER_SHARED_FC1 = 1 << 15,
+    SP_LAYER_SHARED_ACTIVATION = 1 << 16,
+    SP_LAYER_SHARED_FC2 = 1 << 17,
+    SP_LAYER_SHARED = SP_LAYER_SHARED_GATE | SP_LAYER_SHARED_FC1 | SP_LAYER_SHARED_ACTIVATION |
+                      SP_LAYER_SHARED_FC2,
+    // No operation: the MLP is one function that makes again what it reads and holds that to its
+    // end (kwai/Megatron-Kwai).
+    SP_LAYER_JOINED = 1 << 18,
+    SP_LAYER_ALL = (1 << 19) - 1
 } sp_layer_operation;
-
-// The recompute modes: identifier, name, the operations that run again before the backward, what a
-// model must have for them (ANY: nothing), whether `tune` tries them by itself, and the module of
-// Megatron-LM's --recompute-modules ("": none). A new mode is a new row, before FULL, and one of
-// SP_CAPABILITY_LIST (backend.h). Megatron-LM's mla_up_proj drops queries, keys and values and the
-// normed latents that they are made from.
-#define SP_RECOMPUTE_ROWS(ROW)                                                                \
-    ROW(NONE, "none", 0, ANY, true, "")                                                       \
-    ROW(ACTIVATION, "activation", SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_ACTIVATION, ANY, \
-        false, "")                                                                            \
-    ROW(PARTIAL_FC1, "partial-fc1",                                                           \
-        SP_LAYER_NORM1 | SP_LAYER_NORM2 | SP_LAYER_FC1 | SP_LAYER_ACTIVATION, ANY, false, "") \
-    ROW(ATTENTION, "attention", SP_LAYER_CORE, ANY, true, "core_attn")                        \
-    ROW(MLA_UP_PROJ, "mla-up-proj", SP_LAYER_QKV, LATENT, true, "mla_up_proj")                \
-    ROW(FULL, "full", SP_LAYER_ALL, ANY, true, "")
-
-#define SP_RECOMPUTE_IDENTIFIER(identifier, ...) SP_RECOMPUTE_##identifier,
-typedef enum sp_recompute {
-    SP_RECOMPUTE_ROWS(SP_RECOMPUTE_IDENTIFIER) SP_RECOMPUTE_MODES
-} sp_recompute;
-#undef SP_RECOMPUTE_IDENTIFIER
-
-extern const char *const sp_recompute_names[]; // NULL-terminated, in the order of the enum
-
-// Does the mode run the operation again?
-bool sp_recompute_repeats(sp_recompute mode, sp_layer_operation operation);
-// Does it rebuild whole layers from their input?
-bool sp_recompute_is_whole(sp_recompute mode);
-// The name of what the mode repeats and the model has not; NULL: it has all of it.
-const char *sp_recompute_lacks(sp_recompute mode, const sp_model *model);
-bool sp_recompute_is_tried(sp_recompute mode); // by `tune`
-// Megatron-LM's name of what it repeats, a module of a layer; "": it has none.
-const char *sp_recompute_module(sp_recompute mode);
-// The modes in which the forward keeps a tensor that is there again when `operation` has run again:
-// bit 1<<m stands for mode m.
-unsigned sp_recompute_keeping(sp_layer_operation operation);
 
 // How one step of the list works, forward and backward.
 typedef enum sp_layer_kind {
@@ -188,27 +161,27 @@ typedef enum sp_layer_kind {
         .writes = SP_TENSOR_ROUTER, .weight = SP_PARAMETER_ROUTER_WEIGHT,                          \
         .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_EXPERTS, .duplicated = true,                \
         .conditions = SP_IF_MLP)                                                                   \
-    ROW(SHARED_GATE, ROUTER, LINEAR, "shared experts' gate", "shared experts' gate",               \
+    ROW(SHARED_GATE, SHARED_GATE, LINEAR, "shared experts' gate", "shared experts' gate",          \
         .reads = SP_TENSOR_NORM2, .writes = SP_TENSOR_SHARED_SCORE,                                \
         .weight = SP_PARAMETER_SHARED_GATE_WEIGHT, .inputs = SP_WIDTH_HIDDEN,                      \
         .outputs = SP_WIDTH_ONE, .duplicated = true,                                               \
         .conditions = SP_IF_SHARED | SP_IF_SHARED_GATE)                                            \
-    ROW(SHARED_GATHER, FC1, GATHER, "gather of the shared experts' input",                         \
+    ROW(SHARED_GATHER, SHARED_FC1, GATHER, "gather of the shared experts' input",                  \
         "reduction of the shared experts' input gradient", .reads = SP_TENSOR_NORM2,               \
         .inputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_SHARED)                                     \
-    ROW(SHARED_FC1, FC1, LINEAR, "first projection of the shared experts",                         \
+    ROW(SHARED_FC1, SHARED_FC1, LINEAR, "first projection of the shared experts",                  \
         "first projection of the shared experts", .reads = SP_TENSOR_NORM2,                        \
         .writes = SP_TENSOR_SHARED_FC1, .weight = SP_PARAMETER_SHARED_FC1_WEIGHT,                  \
         .inputs = SP_WIDTH_HIDDEN, .outputs = SP_WIDTH_SHARED_FC1, .conditions = SP_IF_SHARED)     \
-    ROW(SHARED_ACTIVATION, ACTIVATION, ACTIVATION, "activation function of the shared experts",    \
-        "activation function of the shared experts", .reads = SP_TENSOR_SHARED_FC1,                \
-        .writes = SP_TENSOR_SHARED_FC2_INPUT, .outputs = SP_WIDTH_SHARED_FFN,                      \
-        .conditions = SP_IF_SHARED)                                                                \
-    ROW(SHARED_FC2, FC2, LINEAR, "second projection of the shared experts",                        \
+    ROW(SHARED_ACTIVATION, SHARED_ACTIVATION, ACTIVATION,                                          \
+        "activation function of the shared experts", "activation function of the shared experts",  \
+        .reads = SP_TENSOR_SHARED_FC1, .writes = SP_TENSOR_SHARED_FC2_INPUT,                       \
+        .outputs = SP_WIDTH_SHARED_FFN, .conditions = SP_IF_SHARED)                                \
+    ROW(SHARED_FC2, SHARED_FC2, LINEAR, "second projection of the shared experts",                 \
         "second projection of the shared experts", .reads = SP_TENSOR_SHARED_FC2_INPUT,            \
         .writes = SP_TENSOR_SHARED_OUTPUT, .weight = SP_PARAMETER_SHARED_FC2_WEIGHT,               \
         .inputs = SP_WIDTH_SHARED_FFN, .outputs = SP_WIDTH_HIDDEN, .conditions = SP_IF_SHARED)     \
-    ROW(SHARED_REDUCE, FC2, REDUCE, "reduction of the shared experts' output",                     \
+    ROW(SHARED_REDUCE, SHARED_FC2, REDUCE, "reduction of the shared experts' output",              \
         "gather of the shared experts' output gradient", .reads = SP_LAYER_TENSORS,                \
         .writes = SP_TENSOR_SHARED_OUTPUT, .conditions = SP_IF_SHARED)                             \
     ROW(FC1_GATHER, FC1, GATHER, "gather of the MLP input",                                        \
@@ -358,12 +331,13 @@ typedef enum sp_layer_type {
 // layer with a state what the projection, the convolution and the state give stays; kernels make
 // the states of chunks again.
 // Columns: identifier, name, part; width, rows and type; the operation whose repetition makes it
-// needless to keep the tensor (the one that writes it, or else the one that keeps it as its input;
-// 0: kept in every mode); the step that writes it (SP_LAYER_STEPS: none of the layer's); the last
-// step of the forward that it outlives with hand-written passes (SP_LAYER_STEPS: it stays to the
-// end of the layer); the same with autograd, whose tensors live to the end of the function that
-// makes them; the last step of the backward of hand-written passes that reads it, where products
-// read their inputs for weight gradients at the norm of their block; and its condition.
+// needless to keep the tensor, or several of them (the one that writes it, or else the one that
+// keeps it as its input; 0: always kept); the step that writes it (SP_LAYER_STEPS: none of the
+// layer's); the last step of the forward that it outlives with hand-written passes (SP_LAYER_STEPS:
+// it stays to the end of the layer); the same with autograd, whose tensors live to the end of the
+// function that makes them; the last step of the backward of hand-written passes that reads it,
+// where products read their inputs for weight gradients at the norm of their block; and its
+// condition.
 #define SP_LAYER_TENSOR_ROWS(ROW)                                                                  \
     ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,          \
         LAYER_STEPS, STEP_NORM1, 0)                                                                \
@@ -468,28 +442,28 @@ typedef enum sp_layer_type {
     ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
         LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)                            \
     ROW(SHARED_INPUT_COPY, "shared experts' input in FP8", LAYER, HIDDEN, INPUT, PRODUCT,          \
-        SP_LAYER_NORM2, STEP_SHARED_FC1, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2,              \
-        SP_IF_SHARED | SP_IF_FP8_COPIES)                                                           \
-    ROW(SHARED_SCORE, "shared experts' gate", LAYER, ONE, RESIDUAL, BF16, SP_LAYER_ROUTER,         \
+        SP_LAYER_SHARED_FC1 | SP_LAYER_JOINED, STEP_SHARED_FC1, LAYER_STEPS, STEP_SHARED_REDUCE,   \
+        STEP_NORM2, SP_IF_SHARED | SP_IF_FP8_COPIES)                                               \
+    ROW(SHARED_SCORE, "shared experts' gate", LAYER, ONE, RESIDUAL, BF16, SP_LAYER_SHARED_GATE,    \
         STEP_SHARED_GATE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_GATE,                          \
         SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
     ROW(SHARED_HALF, "shared experts' fc1 output, gate half", LAYER, SHARED_FFN, BLOCK, BF16,      \
-        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,    \
-        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                         \
+        SP_LAYER_SHARED_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS,                     \
+        STEP_SHARED_ACTIVATION, SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                 \
     ROW(SHARED_UP, "shared experts' fc1 output, up half", LAYER, SHARED_FFN, BLOCK, BF16,          \
-        SP_LAYER_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS, STEP_SHARED_ACTIVATION,    \
-        SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                                         \
-    ROW(SHARED_FC1, "shared experts' fc1 output", LAYER, SHARED_FC1, BLOCK, BF16, SP_LAYER_FC1,    \
-        STEP_SHARED_FC1, STEP_SHARED_ACTIVATION, STEP_SHARED_REDUCE, STEP_SHARED_ACTIVATION,       \
-        SP_IF_SHARED)                                                                              \
+        SP_LAYER_SHARED_ACTIVATION, STEP_SHARED_FC1, LAYER_STEPS, LAYER_STEPS,                     \
+        STEP_SHARED_ACTIVATION, SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                 \
+    ROW(SHARED_FC1, "shared experts' fc1 output", LAYER, SHARED_FC1, BLOCK, BF16,                  \
+        SP_LAYER_SHARED_FC1, STEP_SHARED_FC1, STEP_SHARED_ACTIVATION, STEP_SHARED_REDUCE,          \
+        STEP_SHARED_ACTIVATION, SP_IF_SHARED)                                                      \
     ROW(SHARED_SILU, "shared experts' SiLU output", LAYER, SHARED_FFN, BLOCK, BF16,                \
-        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_ACTIVATION,          \
+        SP_LAYER_SHARED_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_ACTIVATION,   \
         STEP_SHARED_ACTIVATION, SP_IF_SHARED | SP_IF_SPLIT_SWIGLU)                                 \
     ROW(SHARED_FC2_INPUT, "shared experts' fc2 input", LAYER, SHARED_FFN, BLOCK, PRODUCT,          \
-        SP_LAYER_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_REDUCE, STEP_NORM2,  \
-        SP_IF_SHARED)                                                                              \
+        SP_LAYER_SHARED_ACTIVATION, STEP_SHARED_ACTIVATION, LAYER_STEPS, STEP_SHARED_REDUCE,       \
+        STEP_NORM2, SP_IF_SHARED)                                                                  \
     ROW(SHARED_OUTPUT, "shared experts' output before their gate", LAYER, HIDDEN, RESIDUAL, BF16,  \
-        SP_LAYER_FC2, STEP_SHARED_REDUCE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_SUM,           \
+        SP_LAYER_SHARED_FC2, STEP_SHARED_REDUCE, LAYER_STEPS, STEP_SHARED_SUM, STEP_SHARED_SUM,    \
         SP_IF_SHARED | SP_IF_SHARED_GATE)                                                          \
     ROW(ROUTES, "probabilities and places of expert rows", LAYER, ROUTES, EXPERTS, FP32,           \
         SP_LAYER_PERMUTATION, STEP_PERMUTATION, LAYER_STEPS, STEP_FC2_REDUCE, STEP_NORM2,          \
@@ -528,14 +502,14 @@ typedef enum sp_layer_type {
     ROW(LOW_FC2, "first products of the fc2 adapters", LAYER, LOW_FC2, BLOCK, BF16, SP_LAYER_FC2,  \
         STEP_FC2, LAYER_STEPS, STEP_FC2, STEP_FC2, SP_IF_MLP_ADAPTERS)                             \
     ROW(POST_NORM2, "input of the norm behind the MLP", LAYER, HIDDEN, RESIDUAL, BF16,             \
-        SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,           \
+        SP_LAYER_RESIDUAL2, STEP_FC2_REDUCE, STEP_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE,     \
         SP_IF_POST_NORMS | SP_IF_MLP)                                                              \
     ROW(POST_NORM2_INPUT, "input of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,     \
-        FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
-        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                        \
+        FP32, SP_LAYER_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,               \
+        STEP_FC2_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP)                       \
     ROW(POST_NORM2_RESULT, "result of the norm behind the MLP in fp32", LAYER, HIDDEN, RESIDUAL,   \
-        FP32, SP_LAYER_FC2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,    \
-        SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP | SP_IF_TRAINED)                        \
+        FP32, SP_LAYER_RESIDUAL2, STEP_FC2_REDUCE, STEP_FC2_REDUCE, STEP_FC2_REDUCE,               \
+        STEP_FC2_REDUCE, SP_IF_POST_NORMS | SP_IF_UNFUSED_NORMS | SP_IF_MLP | SP_IF_TRAINED)       \
     ROW(MLP_MASK, "MLP dropout mask", LAYER, HIDDEN, RESIDUAL, BYTE, SP_LAYER_RESIDUAL2,           \
         STEP_RESIDUAL2, LAYER_STEPS, STEP_RESIDUAL2, STEP_FC2_REDUCE, SP_IF_DROPOUT | SP_IF_MLP)   \
     ROW(KEYS_VALUES, "keys and values", LAYER, KV, BLOCK, BF16, SP_LAYER_QKV,                      \
@@ -581,7 +555,7 @@ typedef struct sp_layer_tensor {
     sp_layer_width width;
     sp_layer_rows rows;
     sp_layer_type type;
-    unsigned kept_by; // an operation, or 0
+    unsigned kept_by; // operations
     sp_layer_place made;
     sp_layer_place last_read; // by the forward of hand-written passes
     sp_layer_place scope;     // the step at whose end the function that made it returns
@@ -620,7 +594,8 @@ extern const sp_layer_step sp_layer_steps[SP_LAYER_STEPS];
 // counted again for their weights, which every TP rank has whole, and the executor has none.
 static inline bool sp_layer_is_product(const sp_layer_step *step)
 {
-    return step->kind == SP_LAYER_KIND_LINEAR && step->operation != SP_LAYER_ROUTER;
+    return step->kind == SP_LAYER_KIND_LINEAR && step->operation != SP_LAYER_ROUTER &&
+           step->operation != SP_LAYER_SHARED_GATE;
 }
 
 // Does it run in FP8 where the step computes so? All products of hidden states do; head and
@@ -633,7 +608,8 @@ static inline bool sp_layer_is_fp8(const sp_layer_step *step, const sp_stack *st
 // Does a layer of the model, whose layers are alike, run the step?
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step);
 
-// The conditions that hold: a set of SP_IF_.
+// The conditions that hold: a set of SP_IF_, of the model's alone first.
+uint64_t sp_layer_model_conditions(const sp_model *model);
 uint64_t sp_layer_conditions(const sp_model *model, const sp_layout *layout, const sp_stack *stack,
                              sp_attention attention);
 // Is there such a tensor under these conditions?

@@ -329,20 +329,22 @@ typedef enum framework {
 // (core/num_microbatches_calculator.py), and of interleaved schedules micro-batches one of pp
 // (schedules.py), which the simulation asks for itself. Its samples are joined and cut
 // (core/datasets/gpt_dataset.py), padded, or packed before training (NeMo, Bridge: packed SFT).
-#define OF_MEGATRON(packs, exchanged, recomputed, stages)                                 \
+#define OF_MEGATRON(packs, exchanged, recomputed, modules, stages)                        \
     .abilities = {.schedules = "1f1b interleaved",                                        \
                   .strategies = "padded packed concat sorted ffd bfd" packs,              \
                   .exchanges = exchanged,                                                 \
                   .row_setting = "--seq-length",                                          \
                   .recomputes = recomputed,                                               \
+                  .recomputes_modules = modules,                                          \
                   .zero = stages,                                                         \
                   .whole_batches = true,                                                  \
                   .source = "Megatron-LM, megatron/core/pipeline_parallel/schedules.py, " \
                             "num_microbatches_calculator.py, training/arguments.py"}
-// hybrid_cp_schedule.py, data_schedule.py; recompute_modules; custom_fsdp (ZeRO 2 and 3).
+// hybrid_cp_schedule.py, data_schedule.py; recompute_modules (since core 0.12); custom_fsdp (ZeRO 2
+// and 3).
 #define OF_MEGATRON_2025                                                    \
     OF_MEGATRON(" dp-balanced hybrid-cp", "attention blocking a2a a2a+p2p", \
-                "none activation attention mla-up-proj full", "0 1 2 3")
+                "none activation attention mla-up-proj full", true, "0 1 2 3")
 
 static const struct {
     framework framework;
@@ -379,7 +381,7 @@ static const struct {
       .cp_overlap = SP_CP_QKV,
       .copied_logits = true,
       .router_kernels = SP_ROUTER_KERNELS},
-     OF_MEGATRON("", "attention qkv blocking a2a a2a+p2p", "none attention full", "0 1")},
+     OF_MEGATRON("", "attention qkv blocking a2a a2a+p2p", "none attention full", false, "0 1")},
     {MEGATRON,
      "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
      {.name = "megatron-core-2025",
@@ -403,7 +405,7 @@ static const struct {
       .blocking_transfers = true,
       .copied_logits = true,
       .router_kernels = SP_ROUTER_KERNELS},
-     OF_MEGATRON("", "", "none attention full", "0 1")},
+     OF_MEGATRON("", "", "none attention full", false, "0 1")},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
     // numbers each, the mean of the 7B's matrices. Its loader joins samples and cuts them, pads

@@ -230,10 +230,11 @@ const char *sp_stack_builtin_summary(int index);
 // The software behind a named stack can run this much; names are separated by spaces, NULL: all
 // that there are. This program's own stacks run everything.
 typedef struct sp_stack_abilities {
-    const char *schedules;  // "": it has no pipeline
-    const char *strategies; // of packing, in its data pipeline
-    const char *exchanges;  // of keys and values; "": it has no context parallelism
-    const char *recomputes;
+    const char *schedules;   // "": it has no pipeline
+    const char *strategies;  // of packing, in its data pipeline
+    const char *exchanges;   // of keys and values; "": it has no context parallelism
+    const char *recomputes;  // modes
+    bool recomputes_modules; // sets of modules beside them
     const char *zero;        // stages
     bool lacks_tp;           // it has no tensor parallelism
     bool pads_batches;       // its data collator pads each micro-batch to its longest sample

@@ -444,18 +444,43 @@ sp_planner_options sp_scenario_planner_options(const sp_scenario *scenario)
                                 .memory = scenario->memory};
 }
 
-// Latent attention, and what does not know it or is for it alone.
+// What runs again must be there, and sets of modules are of few stacks.
+static sp_status check_recompute(const sp_scenario *scenario, sp_error *err)
+{
+    sp_recompute recompute = scenario->memory.recompute;
+    unsigned modules = sp_recompute_modules(recompute);
+    const sp_stack_abilities can = sp_stack_abilities_of(&scenario->memory.stack);
+    const char *module = NULL;
+    if ((unsigned)recompute >= SP_RECOMPUTE_MODES && can.source != NULL &&
+        !can.recomputes_modules) {
+        char text[SP_RECOMPUTE_TEXT];
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.recompute",
+                           "the software of stack \"%s\" has no sets of modules, got \"%s\": "
+                           "expected one of its modes (%s), or a stack of Megatron-Core of 2025",
+                           scenario->memory.stack.name, sp_recompute_text(recompute, text),
+                           can.recomputes);
+    }
+    const char *lacks = sp_recompute_lacks(recompute, &scenario->model, &module);
+    if (lacks != NULL) {
+        const char *name =
+            (unsigned)recompute < SP_RECOMPUTE_MODES ? sp_recompute_names[recompute] : module;
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.recompute",
+                           "\"%s\" is of %s, which the model has not", name, lacks);
+    }
+    if ((modules & SP_MODULE_SHARED_EXPERTS) != 0 && scenario->memory.stack.shared_expert_overlap) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "memory.recompute",
+                           "\"shared_experts\" does not go with stack.shared_expert_overlap, as in "
+                           "Megatron-Core: turn that off, or leave the module out");
+    }
+    return SP_OK;
+}
+
+// Latent attention, and what does not know it.
 static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
 {
     static const char key[] = "model.kv_lora_rank";
     const sp_stack *stack = &scenario->memory.stack;
     const char *source = scenario->source;
-    const char *lacks = sp_recompute_lacks(scenario->memory.recompute, &scenario->model);
-    if (lacks != NULL) {
-        return sp_error_in(err, SP_ERR_CONTENT, source, "memory.recompute",
-                           "\"%s\" is of %s, which the model has not",
-                           sp_recompute_names[scenario->memory.recompute], lacks);
-    }
     if (!sp_model_is_latent(&scenario->model)) {
         return SP_OK;
     }
@@ -547,8 +572,12 @@ static sp_status check_fp8(const sp_scenario *scenario, sp_error *err)
     if (!sp_precision_is_fp8(precision)) {
         return SP_OK;
     }
-    bool rebuilds = sp_recompute_repeats(scenario->memory.recompute, SP_LAYER_NORM2) &&
-                    !sp_recompute_is_whole(scenario->memory.recompute);
+    // Modules that run whole keep the scales that they ran with.
+    unsigned modules = sp_recompute_modules(scenario->memory.recompute);
+    bool rebuilds =
+        (modules & (SP_MODULE_LAYERNORM | SP_MODULE_MOE_ACT)) != 0 ||
+        (modules == 0 && sp_recompute_repeats(scenario->memory.recompute, SP_LAYER_JOINED) &&
+         !sp_recompute_is_whole(scenario->memory.recompute));
     if (rates->flops_per_s <= 0.0) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, key,
                            "\"fp8\" needs the rate of FP8 products, which profile %s (%s) does not "
@@ -702,11 +731,12 @@ static sp_status check_overlap(const sp_scenario *scenario, sp_error *err)
         return SP_OK;
     }
     if (sp_recompute_repeats(scenario->memory.recompute, SP_LAYER_PERMUTATION)) {
+        char text[SP_RECOMPUTE_TEXT];
         return sp_error_in(err, SP_ERR_CONTENT, source, key,
                            "does not go with memory.recompute \"%s\", whose repeated exchanges "
                            "have nothing to hide behind: expected a mode that keeps what experts "
                            "get",
-                           sp_recompute_names[scenario->memory.recompute]);
+                           sp_recompute_text(scenario->memory.recompute, text));
     }
     if (scenario->memory.offload_ratio > 0.0) {
         return sp_error_in(err, SP_ERR_CONTENT, source, key,
@@ -736,18 +766,31 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
-    static check *const checks[] = {check_chunks,        check_layout,
-                                    check_layers,        check_exchange,
-                                    check_cp_sharding,   check_head_groups,
-                                    check_zero,          check_zero_group,
-                                    check_experts,       check_flows,
-                                    check_nvls,          check_planner,
-                                    check_offload,       check_shared_experts,
-                                    check_capacity,      check_mixers,
-                                    check_latent,        check_mtp,
-                                    check_overlap,       check_fp8,
-                                    check_one_sided,     check_blocks,
-                                    check_adapters,      check_gathered_logits,
+    static check *const checks[] = {check_chunks,
+                                    check_layout,
+                                    check_layers,
+                                    check_exchange,
+                                    check_cp_sharding,
+                                    check_head_groups,
+                                    check_zero,
+                                    check_zero_group,
+                                    check_experts,
+                                    check_flows,
+                                    check_nvls,
+                                    check_planner,
+                                    check_offload,
+                                    check_shared_experts,
+                                    check_capacity,
+                                    check_mixers,
+                                    check_recompute,
+                                    check_latent,
+                                    check_mtp,
+                                    check_overlap,
+                                    check_fp8,
+                                    check_one_sided,
+                                    check_blocks,
+                                    check_adapters,
+                                    check_gathered_logits,
                                     check_offload_states};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;

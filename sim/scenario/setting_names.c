@@ -52,7 +52,7 @@ static const struct {
     {"loss_parallel enable_loss_parallel",
      "it is the opposite of stack.gathered_logits; parallel.vocab_parallel is over pipeline ranks",
      "true"},
-    {"recompute_num_layers recompute_method recompute_modules selective_ac_option",
+    {"recompute_num_layers recompute_method selective_ac_option",
      "memory.recompute holds for all layers", "none"},
     {"reset_attention_mask", "with strategy concat it is the opposite of strategy.attention_across",
      ""},

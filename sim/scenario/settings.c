@@ -9,6 +9,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "sim/inference/decode.h"
 #include "sim/model/settings.h"
 #include "sim/scenario/scenario_private.h"
@@ -39,11 +40,8 @@ static const char *const schedule_hints[] = {
     "schedule.memory_limit_microbatches of 2 x pp, or \"zb-h2\", which is laid by hand",
     NULL,
 };
-#define MODULE(identifier, name, operations, needs, tried, module) \
-    {sizeof module > 1 ? module : name, SP_RECOMPUTE_##identifier},
-static const sp_setting_word megatron_recompute_names[] = {{"selective", SP_RECOMPUTE_ATTENTION},
-                                                           SP_RECOMPUTE_ROWS(MODULE){NULL, 0}};
-#undef MODULE
+static const sp_setting_word recompute_words[] = {
+    {"selective", SP_RECOMPUTE_ATTENTION}, {"core_attn", SP_RECOMPUTE_ATTENTION}, {NULL, 0}};
 static const char *const over_length_names[] = {"drop", "truncate", "error", "split", NULL};
 static const char *const order_names[] = {"shuffled", "file", NULL};
 _Static_assert(SP_OVER_DROP == 0 && SP_OVER_TRUNCATE == 1 && SP_OVER_ERROR == 2 &&
@@ -103,6 +101,35 @@ static double usual_pad_to(const void *owner)
     return sp_stack_abilities_of(&((const sp_scenario *)owner)->memory.stack).pads_batches
                ? SP_PAD_LONGEST
                : SP_PAD_CONTEXT;
+}
+
+// A mode, or modules: an array of their names, the names with commas between them, or one of them.
+static void read_recompute(sp_object *memory, const sp_setting *row, void *owner, void *context)
+{
+    sp_scenario *scenario = owner;
+    const char *key = sp_setting_leaf(row->key);
+    const json_t *value = sp_object_get(memory, key);
+    const char *name = json_string_value(value);
+    char wrong[SP_RECOMPUTE_TEXT];
+    char known[256] = "";
+    (void)context;
+    if (value != NULL && sp_recompute_read(value, &scenario->memory.recompute, wrong)) {
+        return;
+    }
+    if (!json_is_array(value) && (name == NULL || strchr(name, ',') == NULL)) {
+        sp_setting_read_key(memory, sp_i_memory_settings, key, owner);
+        return;
+    }
+    for (int m = 0; sp_module_name(m) != NULL; m++) {
+        sp_append(known, sizeof known, "%s\"%s\"", m > 0 ? ", " : "", sp_module_name(m));
+    }
+    sp_object_error(memory, key, "expected modules of %s, or a mode alone, got %s", known, wrong);
+}
+
+static json_t *write_recompute(const void *owner, const void *context)
+{
+    (void)context;
+    return sp_recompute_json(((const sp_scenario *)owner)->memory.recompute);
 }
 
 static double splits_by_tokens(const void *owner)
@@ -716,12 +743,16 @@ static const sp_setting memory_rows[] = {
              "SlimPipe's planner, which know ZeRO 1, fp32 gradients and sequence parallelism "
              "alone."},
     {.key = "memory.recompute", SP_ONE_OF(sp_recompute_names),
-     SP_FIELD(sp_scenario, memory.recompute), .also = megatron_recompute_names,
-     .derive = usual_recompute, .fallback = "\"none\", with stack trl-2025 \"full\"",
+     SP_FIELD(sp_scenario, memory.recompute), .also = recompute_words, .read = read_recompute,
+     .write = write_recompute, .derive = usual_recompute,
+     .fallback = "\"none\", with stack trl-2025 \"full\"",
      .text = "What the backward computes again in place of keeping it: activation functions and "
              "norms, also the first MLP projection, the attention core (Megatron's \"selective\"), "
-             "what latent attention makes from its latents, or whole layers.",
-     .aliases = "recompute_granularity activation_checkpointing activation_checkpoint "
+             "what latent attention makes from its latents, or whole layers. Or a list of modules "
+             "of Megatron-LM's --recompute-modules, [\"layernorm\", \"mlp\"] or by --set "
+             "\"layernorm,mlp\": core_attn, layernorm (of latent attention, and in front of "
+             "experts), mla_up_proj, mlp (dense), moe, moe_act, shared_experts.",
+     .aliases = "recompute_granularity recompute_modules activation_checkpointing activation_checkpoint "
                 "gradient_checkpointing recompute_activations"},
     {.key = "memory.offload_ratio", SP_REAL(0, 1), SP_FIELD(sp_scenario, memory.offload_ratio),
      .text = "Share of the activations that is copied to the host after the forward and back "
@@ -1135,7 +1166,7 @@ static json_t *derived_default(const defaults *d, const sp_setting *setting)
         return json_boolean(setting->derive(scenario) != 0.0);
     }
     if (strcmp(key, "memory.recompute") == 0) {
-        return json_string(sp_recompute_names[(int)setting->derive(scenario)]);
+        return sp_recompute_json((sp_recompute)setting->derive(scenario));
     }
     if (strcmp(key, "strategy.pad_to") == 0) {
         return json_string(pad_to_names[(int)setting->derive(scenario)]);

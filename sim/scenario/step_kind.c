@@ -36,6 +36,7 @@ void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, dou
     figure[SP_STEP_MICROBATCHES_PER_STAGE] = microbatches / layout->dp / layout->pp;
     figure[SP_STEP_BUBBLE] = bubble;
     add_cluster(&scenario->cluster, figure);
+    char recompute[SP_RECOMPUTE_TEXT];
     const char *words[SP_STEP_WORDS] = {
         [SP_STEP_CLUSTER] = cluster_name(&scenario->cluster),
         [SP_STEP_STACK] = "",
@@ -44,7 +45,7 @@ void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, dou
         [SP_STEP_ATTENTION] = sp_model_has_state(&scenario->model)
                                   ? "with states"
                                   : sp_attention_names[memory->attention],
-        [SP_STEP_RECOMPUTE] = sp_recompute_names[memory->recompute],
+        [SP_STEP_RECOMPUTE] = sp_recompute_text(memory->recompute, recompute),
         [SP_STEP_LENGTHS] = fills_rows(&scenario->workload) ? "uniform" : "mixed",
         [SP_STEP_SCHEDULE] = sp_schedule_names[scenario->schedule.kind],
     };

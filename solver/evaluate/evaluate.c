@@ -659,11 +659,12 @@ static bool should_copy(const sp_i_evaluation *ev)
 static void say_why_none_copies(const sp_i_evaluation *ev, char text[SP_WARNING_TEXT])
 {
     const sp_scenario *scenario = ev->steps.scenario;
+    char kept[SP_RECOMPUTE_TEXT];
     if (ev->offloads) {
         snprintf(text, SP_WARNING_TEXT,
                  "nothing is offloaded: what recomputation \"%s\" keeps of a pack are tensors of "
                  "less than 1 MiB, which are not worth a copy",
-                 sp_recompute_names[scenario->memory.recompute]);
+                 sp_recompute_text(scenario->memory.recompute, kept));
     } else {
         snprintf(text, SP_WARNING_TEXT,
                  "nothing is offloaded: no action of the plan copies. Behind a forward whose "

@@ -87,7 +87,7 @@ done
 sed 's/"num_hidden_layers": 4/"num_hidden_layers": 8/' model.json >deep.json
 scarce() { "$program" tune deep.json --gpus 4 --context 8K --tokens-per-batch 128K --quiet --set parallel.pp=4 --set memory.recompute=none --set schedule.microbatch_samples=1 --set memory.limit_gib="$1" "${@:2}"; }
 if compares_values; then
-    scarce 1.2 | grep -qE '^the answer hardly runs; a stack with v-half would take [0-9.]+ ms \(--any-schedule\): tp 1, cp 1, pp 4, ' || complain "an answer that hardly runs: $(scarce 1.2 | grep 'a stack with')"
+    scarce 1.2 | grep -qE '^the answer hardly runs; a stack with v-half would take [0-9.]+ ms \(to search among such: --any-schedule\): tp 1, cp 1, pp 4, ' || complain "an answer that hardly runs: $(scarce 1.2 | grep 'a stack with')"
     scarce 1.2 | grep -q 'would train .* faster' && complain "percents beside an answer that hardly runs"
     for limit in 1.2 1.25 2; do
         scarce $limit --json | awk 'function expected() { return ms * (chance == "" || chance >= 0.95 ? 1 : 0.95 / (chance > 0.01 ? chance : 0.01)) }

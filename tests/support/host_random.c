@@ -5,6 +5,7 @@
 #include "tests/support/plan_sample.h"
 #include "tests/support/random_plan.h"
 #include "tests/support/test_main.h"
+#include "tests/support/unit_draw.h"
 
 // A layout of at most four stages and its four layers in shares that need not be equal. Stages
 // between the first and the last may be left without one where `empty`.
@@ -92,16 +93,17 @@ static bool is_wanted(bool merges, const random_plan *r)
     return r->batch.count > 0 && packs->slice_count > 0 && (!merged || merges);
 }
 
+// A mode, or some modules.
 sp_recompute host_random_mode(sp_prng *prng, const sp_model *model)
 {
     sp_recompute modes[SP_RECOMPUTE_MODES];
     int count = 0;
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
-        if (sp_recompute_lacks((sp_recompute)m, model) == NULL) {
+        if (sp_recompute_lacks((sp_recompute)m, model, NULL) == NULL) {
             modes[count++] = (sp_recompute)m;
         }
     }
-    return modes[prng_below(prng, count)];
+    return prng_below(prng, 2) == 0 ? modes[prng_below(prng, count)] : random_modules(prng, model);
 }
 
 bool host_random_plan(sp_prng *prng, int layers, int stage_layers[HOST_STAGES], random_plan *r)

@@ -68,6 +68,15 @@ static void set_options(sp_capability capability, plan_sample *sample)
     case SP_CAP_RECOMPUTE_FULL:
         sample->memory.recompute = SP_RECOMPUTE_FULL;
         break;
+    case SP_CAP_RECOMPUTE_MLP:
+        sample->memory.recompute = sp_recompute_of_modules(SP_MODULE_MLP);
+        break;
+    case SP_CAP_RECOMPUTE_MOE:
+        sample->memory.recompute = sp_recompute_of_modules(SP_MODULE_MOE);
+        break;
+    case SP_CAP_RECOMPUTE_SHARED_EXPERTS:
+        sample->memory.recompute = sp_recompute_of_modules(SP_MODULE_SHARED_EXPERTS);
+        break;
     case SP_CAP_NO_MODEL:
         request->model = NULL;
         break;

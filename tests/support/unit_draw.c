@@ -185,5 +185,19 @@ unit_draw draw_unit(sp_prng *prng)
         draw_adapters(prng, &d);
     }
     sp_model_count_kinds(&d.model, d.stage.first, d.stage.layers, d.stage.count);
+    if (prng_below(prng, 2) == 0) {
+        d.options.recompute = random_modules(prng, &d.model);
+    }
     return d;
+}
+
+sp_recompute random_modules(sp_prng *prng, const sp_model *model)
+{
+    unsigned set = 0;
+    for (int m = 0; sp_module_name(m) != NULL; m++) {
+        unsigned module = sp_module_find(sp_module_name(m));
+        bool has = sp_recompute_lacks((sp_recompute)module, model, NULL) == NULL;
+        set |= prng_below(prng, 2) == 0 && has ? module : 0;
+    }
+    return sp_recompute_of_modules(set);
 }

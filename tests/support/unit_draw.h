@@ -14,6 +14,8 @@ typedef struct unit_draw {
 } unit_draw;
 
 unit_draw draw_unit(sp_prng *prng);
+// Some of the modules that the model has; none may be.
+sp_recompute random_modules(sp_prng *prng, const sp_model *model);
 // Takes latents, states, missing blocks, gates, further predicted tokens and adapters away too, as
 // hand-written passes ask for.
 void make_usual(unit_draw *draw);

@@ -676,6 +676,27 @@ TEST(errors_say_where)
                 "layers, 3");
 }
 
+// A list of one that has a name of its own is that; what is no module is said, and nothing is read.
+TEST(modules_of_recomputation)
+{
+    check("a.sh",
+          "torchrun p.py --num-layers 2 --bf16 --recompute-granularity selective "
+          "--recompute-modules mlp layernorm",
+          "{\"memory.recompute\":[\"layernorm\",\"mlp\"]}", "");
+    check("a.sh",
+          "torchrun p.py --num-layers 2 --bf16 --recompute-granularity selective "
+          "--recompute-modules core_attn",
+          "{\"memory.recompute\":\"attention\"}", "");
+    check("a.yaml",
+          "model:\n  _target_: megatron.bridge.GPTModelProvider\n  num_layers: 2\n"
+          "  recompute_granularity: selective\n  recompute_modules: [moe_act, shared_experts]\n",
+          "{\"memory.recompute\":[\"moe_act\",\"shared_experts\"]}", "");
+    check("a.sh",
+          "torchrun p.py --num-layers 2 --bf16 --recompute-granularity selective "
+          "--recompute-modules mlp gdn",
+          "{\"memory.recompute\":null}", "recompute-modules:1");
+}
+
 // Numbers that no job has are refused by name later; until then nothing is divided by them, and no
 // product of them is more than an integer holds.
 TEST(numbers_of_no_job)

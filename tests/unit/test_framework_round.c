@@ -22,6 +22,26 @@ static bool coin(sp_prng *prng)
     return prng_below(prng, 2) == 1;
 }
 
+// A mode that Megatron-LM has, or modules that the model may have.
+static json_t *recomputed(sp_prng *prng, bool experts)
+{
+    static const char *const modes[] = {"none", "attention", "full"};
+    static const char *const dense[] = {"core_attn", "mlp"};
+    static const char *const routed[] = {"core_attn", "layernorm", "mlp",
+                                         "moe",       "moe_act",   "shared_experts"};
+    json_t *modules = json_array();
+    for (int m = 0; m < (experts ? 6 : 2); m++) {
+        if (coin(prng)) {
+            json_array_append_new(modules, json_string(experts ? routed[m] : dense[m]));
+        }
+    }
+    if (json_array_size(modules) > 0 && coin(prng)) {
+        return modules;
+    }
+    json_decref(modules);
+    return json_string(word_of(prng, modes, 3));
+}
+
 // A model, ranks and a stack of Megatron-LM's; perhaps not a possible scenario.
 static json_t *draw(sp_prng *prng)
 {
@@ -29,7 +49,6 @@ static json_t *draw(sp_prng *prng)
     static const char *const activations[] = {"swiglu", "gelu", "squared-relu", "geglu"};
     static const char *const norms[] = {"rmsnorm", "layernorm"};
     static const char *const positions[] = {"rope", "learned", "none"};
-    static const char *const recompute[] = {"none", "attention", "full"};
     static const char *const exchanges[] = {"attention", "a2a", "blocking"};
     static const char *const dispatchers[] = {"alltoall", "allgather", "deepep"};
     int tp = one_of(prng, few, 3);
@@ -109,7 +128,7 @@ static json_t *draw(sp_prng *prng)
     }
     return sp_json_object(
         SP_JSON("model", model), SP_JSON("stack", stack), SP_JSON("parallel", parallel),
-        SP_JSON("memory", sp_json_object(SP_JSON("recompute", word_of(prng, recompute, 3)))),
+        SP_JSON("memory", sp_json_object(SP_JSON("recompute", recomputed(prng, experts > 0)))),
         SP_JSON("schedule", sp_json_object(SP_JSON("microbatch_samples", rows))),
         SP_JSON("workload", sp_json_object(SP_JSON("uniform", context), SP_JSON("context", context),
                                            SP_JSON("samples_per_batch", rows * dp * pp * 2))));

@@ -5,6 +5,7 @@
 #include "backends/host/host.h"
 #include "sim/memory/saved_tensors.h"
 #include "tests/support/host_memory.h"
+#include "tests/support/host_random.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
@@ -242,8 +243,9 @@ TEST(random_plans)
             ranks[s] = prng_below(&prng, dp - counts[s] + 1);
             tokens[s] = 1 + prng_below(&prng, 40);
         }
+        const sp_model model = host_routed();
         uneven_make(&u, ranks, counts, tokens, samples, pp, dp, schedule,
-                    (sp_recompute)prng_below(&prng, SP_RECOMPUTE_MLA_UP_PROJ));
+                    host_random_mode(&prng, &model));
         run_some_again(&prng, &u);
         host_must_agree(&device, &u.request);
         uneven_fini(&u);

@@ -761,11 +761,12 @@ static run_step *const backwards[] = {[SP_LAYER_KIND_NORM] = norm_backward,
 // NULL where the layer has no such step, or there is nothing to be done.
 static run_step *step_of(const layer *l, bool backward, const sp_layer_step *step)
 {
-    bool routes = step->operation == SP_LAYER_ROUTER || step->kind == SP_LAYER_KIND_PERMUTATION;
+    bool chooses = (step->operation & (SP_LAYER_ROUTER | SP_LAYER_SHARED_GATE)) != 0;
+    bool routes = chooses || step->kind == SP_LAYER_KIND_PERMUTATION;
     if (!sp_layer_has_step(model_of(l), step) || (routes && model_of(l)->experts == 0)) {
         return NULL;
     }
-    if (step->operation == SP_LAYER_ROUTER) {
+    if (chooses) {
         return backward ? choose_backward : choose;
     }
     if ((step->conditions & (SP_IF_LATENT | SP_IF_QUERY_LATENT)) != 0) {
@@ -777,15 +778,16 @@ static run_step *step_of(const layer *l, bool backward, const sp_layer_step *ste
     return (backward ? backwards : forwards)[step->kind];
 }
 
-// A backward repeats what the recompute mode says. It does not need the layer's output, but what
+// A backward repeats what the recomputation says. It does not need the layer's output, but what
 // experts and shared experts behind a gate give.
 static bool runs(const layer *l, const sp_layer_step *step)
 {
     bool is_read =
         is_routed(l, step) || (step->writes == SP_TENSOR_SHARED_OUTPUT && model_of(l)->shared_gate);
-    bool is_end = step->operation == SP_LAYER_FC2 || step->operation == SP_LAYER_RESIDUAL2;
-    return !l->rebuilds || (sp_recompute_repeats(l->kind->specs.recompute, step->operation) &&
-                            (!is_end || is_read));
+    const unsigned ends = SP_LAYER_FC2 | SP_LAYER_SHARED_FC2 | SP_LAYER_RESIDUAL2;
+    bool is_end = (step->operation & ends) != 0;
+    return !l->rebuilds ||
+           ((l->kind->specs.repeated & step->operation) != 0 && (!is_end || is_read));
 }
 
 // Gives back what the forward has read for the last time and does not keep.
