@@ -263,6 +263,49 @@ void sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing)
     *packing = ordered;
 }
 
+// ---- keys and values gathered pack by pack ----
+
+bool sp_i_may_gather(const sp_scenario *scenario)
+{
+    return scenario->strategy.gathers && scenario->memory.stack.cp_overlap == SP_CP_ATTENTION;
+}
+
+static bool has_zone(const sp_pack_list *list, const sp_pack *pack)
+{
+    bool zone = false;
+    for (size_t s = 0; !zone && s < pack->slice_count; s++) {
+        zone = list->slices[pack->first_slice + s].zone != 0;
+    }
+    return zone;
+}
+
+static bool is_faster_gathered(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
+{
+    sp_pack ring = *pack;
+    sp_pack gathered = *pack;
+    ring.gathers = false;
+    gathered.gathers = true;
+    return sp_cost_model_pack_s(cost, list, &gathered) < sp_cost_model_pack_s(cost, list, &ring);
+}
+
+static size_t gather_in_list(const sp_strategy_input *input, bool all, sp_pack_list *list)
+{
+    size_t gathers = 0;
+    for (size_t k = 0; k < list->count; k++) {
+        sp_pack *pack = &list->packs[k];
+        pack->gathers = pack->dp_count * input->scenario->layout.cp > 1 && !has_zone(list, pack) &&
+                        (all || is_faster_gathered(input->cost, list, pack));
+        gathers += pack->gathers;
+    }
+    return gathers;
+}
+
+size_t sp_i_gather_packs(const sp_strategy_input *input, bool all, sp_packing *packing)
+{
+    return gather_in_list(input, all, &packing->forward) +
+           gather_in_list(input, all, &packing->backward);
+}
+
 // ---- the work of samples ----
 
 // The three packs: { samples of equal length, tokens of each, context of each }.

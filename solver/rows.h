@@ -102,6 +102,17 @@ sp_status sp_i_merged_check(const sp_strategy_input *input, sp_error *err);
 // blocks are nested. Within a degree the packs stay in order.
 void sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing);
 
+// ---- keys and values gathered pack by pack ----
+
+// May packs gather keys and values while the job exchanges them in rings? Where another exchange is
+// stated or chosen, it is that of all packs.
+bool sp_i_may_gather(const sp_scenario *scenario);
+
+// Lets packs of several ranks gather keys and values before the attention, as llama-cp's do: `all`
+// of them, or those that take less time so; the attention of zones stays as it is. Packs of the two
+// sides with equal slices come out alike. Returns how many gather. O(slices) prices.
+size_t sp_i_gather_packs(const sp_strategy_input *input, bool all, sp_packing *packing);
+
 // ---- the work of samples ----
 
 // The planner weighs samples by three numbers a pass before anything is simulated.

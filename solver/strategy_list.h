@@ -72,7 +72,7 @@
       .without_pipeline = "slimpack")                                                             \
     X("slimpack-zones", slimpack_zones, SEARCH,                                                   \
       "slimpack's packs, those of all ranks with zones, or zeppelin's, as is fastest",            \
-      SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap, gathers", SP_SEARCHES_PACKS,       \
+      SP_OF_SLIMPACK ", asymmetric, rank_tokens, zones, remap", SP_SEARCHES_PACKS,                \
       .zones = true)                                                                              \
     X("dynapipe", dynapipe, SEARCH,                                                               \
       "micro-batches by dynamic programme, padded to their longest (arXiv 2311.10418)",           \
@@ -86,7 +86,8 @@
       "pack_tokens, outlier_queues, outlier_tokens", .outlier_queues = true)
 // clang-format on
 
-#define SP_OF_SLIMPACK "slice_tokens, time_limit_ms, mip_gap, slices, taper, dp_merge, milp"
+#define SP_OF_SLIMPACK \
+    "slice_tokens, time_limit_ms, mip_gap, slices, taper, dp_merge, gathers, milp"
 #define SP_SHARES_RANKS .shares_ranks = true, .own_microbatches = true
 #define SP_SEARCHES_PACKS \
     SP_SHARES_RANKS, .sliced = true, SP_BRINGS(PACKFLOW), .by_effort = true, .chooses_chunks = true

@@ -64,7 +64,7 @@ typedef struct sp_strategy_spec {
     bool slices, asymmetric, taper, dp_merge, milp;
     bool zones;   // zeppelin: off, every sample goes over all ranks
     bool remap;   // zeppelin: off, all modules run where the attention does
-    bool gathers; // zeppelin: off, its packs exchange keys and values in rings alone
+    bool gathers; // zeppelin, slimpack: off, packs of a job in rings exchange in them alone
 } sp_strategy_spec;
 
 // How prompts are read (sim/prefill/prefill.h).

@@ -916,9 +916,9 @@ static const sp_setting strategy_rows[] = {
              "sent to the ranks of their attention and back, where that is faster."},
     {.key = "strategy.gathers", SP_SWITCH, SP_FIELD(sp_scenario, strategy.gathers),
      .if_changed = true, .usual = true,
-     .text = "Zeppelin: packs gather keys and values before the attention, as llama-cp's do, where "
-             "that is faster than a ring. Off: rings alone, as published; llama-cp may then be "
-             "faster."},
+     .text = "Zeppelin and slimpack in rings (stack.cp_overlap): packs gather keys and values "
+             "before the attention, as llama-cp's do, where that is faster. Off: rings alone, as "
+             "zeppelin is published; llama-cp may then be faster."},
 };
 
 static const sp_setting prefill_rows[] = {

@@ -320,6 +320,44 @@ static sp_status try_all_ranks(const sp_strategy_input *input, bool asymmetric, 
                : status;
 }
 
+static size_t gathering(const sp_pack_list *list)
+{
+    size_t count = 0;
+    for (size_t k = 0; k < list->count; k++) {
+        count += list->packs[k].gathers;
+    }
+    return count;
+}
+
+static void gather_nothing(sp_pack_list *list)
+{
+    for (size_t k = 0; k < list->count; k++) {
+        list->packs[k].gathers = false;
+    }
+}
+
+// Packs gather keys and values where their rings take longer, and all stay in rings where the whole
+// step is no better for it. Zeppelin's packs have made that choice, and packs that are made for all
+// ranks as one get zones.
+static sp_status try_gathers(const sp_strategy_input *input, sp_packing *packing,
+                             sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_packflow_outcome tried;
+    if (!sp_i_may_gather(input->scenario) || input->zoned || gathering(&packing->forward) > 0 ||
+        sp_i_is_late(input->scenario, input->deadline_s) ||
+        sp_i_gather_packs(input, false, packing) == 0) {
+        return SP_OK;
+    }
+    sp_status status = sp_step_judge_blocks(input, packing, outcome, &tried, err);
+    if (status == SP_OK && sp_packflow_is_better(&tried, outcome)) {
+        *outcome = tried;
+    } else {
+        gather_nothing(&packing->forward);
+        gather_nothing(&packing->backward);
+    }
+    return status;
+}
+
 static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_packing *packing,
                         sp_error *err)
 {
@@ -338,6 +376,9 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
         }
         if (status == SP_OK) {
             status = try_all_ranks(input, asymmetric, packing, &outcome, err);
+        }
+        if (status == SP_OK) {
+            status = try_gathers(input, packing, &outcome, err);
         }
         if (status != SP_OK) {
             sp_packing_fini(packing);
@@ -443,6 +484,9 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     }
     if (status == SP_OK) {
         status = try_all_ranks(input, true, packing, &outcome, err);
+    }
+    if (status == SP_OK) {
+        status = try_gathers(input, packing, &outcome, err);
     }
     if (status != SP_OK) {
         sp_packing_fini(packing);

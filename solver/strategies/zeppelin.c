@@ -59,7 +59,6 @@ typedef struct zones {
     double *held;      // [dp] tokens
 } zones;
 
-static bool may_gather(const sp_scenario *scenario);
 static int count_baselines(const sp_scenario *scenario);
 static int count_partitions(const sp_scenario *scenario);
 static sp_status pack(const sp_strategy_input *input, const way *taken, sp_packing *packing,
@@ -91,7 +90,7 @@ static way nth_way(const sp_strategy_input *input, int i)
     way tried = partitions[(i - first) % each];
     tried.rank_tokens = sp_i_merged_rank_tokens(input) << (i - first) / each;
     tried.gathers =
-        !tried.remapped && may_gather(input->scenario) ? GATHERS_WHERE_FASTER : GATHERS_NONE;
+        !tried.remapped && sp_i_may_gather(input->scenario) ? GATHERS_WHERE_FASTER : GATHERS_NONE;
     return tried;
 }
 
@@ -141,15 +140,9 @@ sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing
     return status;
 }
 
-// Where another exchange than a ring is stated, it is that of all packs.
-static bool may_gather(const sp_scenario *scenario)
-{
-    return scenario->strategy.gathers && scenario->memory.stack.cp_overlap == SP_CP_ATTENTION;
-}
-
 static int count_baselines(const sp_scenario *scenario)
 {
-    return may_gather(scenario) ? 4 : 2;
+    return sp_i_may_gather(scenario) ? 4 : 2;
 }
 
 // GPUs run no packs with zones yet, and cuts other than even ones know none.
@@ -162,15 +155,8 @@ static int count_partitions(const sp_scenario *scenario)
 
 static void choose_exchange(const sp_strategy_input *input, gathers which, sp_packing *packing)
 {
-    sp_pack_list *list = &packing->forward;
-    for (size_t k = 0; which != GATHERS_NONE && k < list->count; k++) {
-        sp_pack *pack = &list->packs[k];
-        sp_pack gathered = *pack;
-        gathered.gathers = true;
-        pack->gathers =
-            pack->dp_count * input->scenario->layout.cp > 1 &&
-            (which == GATHERS_ALL || sp_cost_model_pack_s(input->cost, list, &gathered) <
-                                         sp_cost_model_pack_s(input->cost, list, pack));
+    if (which != GATHERS_NONE) {
+        sp_i_gather_packs(input, which == GATHERS_ALL, packing);
     }
 }
 
