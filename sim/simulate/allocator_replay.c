@@ -33,8 +33,9 @@ typedef struct rank_replay {
     int32_t sent, sent_gradient;         // by the last ones
     // Copies under way, by unit, or NULL.
     sp_i_unit *leaving, *coming;
-    int64_t events; // replayed so far
-    sp_arena work;  // holds the arrays
+    int64_t events;       // replayed so far
+    int64_t enough_bytes; // reserved beyond them end a step: no more is asked
+    sp_arena work;        // holds the arrays
 } rank_replay;
 
 enum { NONE = -1 };
@@ -284,6 +285,11 @@ static bool first_gradient_comes(const rank_replay *l, size_t a)
     return l->next_backward[a] == (int32_t)a || l->next_backward[a] == (int32_t)next;
 }
 
+static bool is_enough(const rank_replay *l)
+{
+    return sp_block_allocator_reserved(l->memory.blocks) > l->enough_bytes;
+}
+
 // All but the load buffers, which come with the first step and stay.
 static int64_t held_between_steps(const rank_replay *l)
 {
@@ -296,7 +302,8 @@ static int64_t held_between_steps(const rank_replay *l)
 }
 
 // One step on l->memory, which afterwards holds what it held before, and the load buffers; nothing
-// where that failed before.
+// where that failed before. Where it reserves more than enough, it ends there, and holds what it
+// held then.
 static sp_status rank_replay_step(rank_replay *l)
 {
     sp_i_unit_memory *memory = &l->memory;
@@ -309,6 +316,9 @@ static sp_status rank_replay_step(rank_replay *l)
     int64_t before = held_between_steps(l);
     receive(l, l->next_forward[0]);
     for (size_t a = 0; memory->status == SP_OK && a < l->action_count; a++) {
+        if (is_enough(l)) {
+            return SP_OK;
+        }
         if (!asked && !sp_action_is_copy(l->actions[a]) && first_gradient_comes(l, a)) {
             asked = true;
             receive(l, l->next_backward[a]);
@@ -593,8 +603,9 @@ static bool same_pieces(const sp_i_pieces *a, const sp_i_pieces *b)
 
 // The first step of a data-parallel rank with these pieces; makes l->memory.blocks.
 static void first_step(rank_replay *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
-                       sp_error *err)
+                       int64_t enough_bytes, sp_error *err)
 {
+    l->enough_bytes = enough_bytes;
     const sp_stack *stack = &l->options->stack;
     l->memory =
         (sp_i_unit_memory){.blocks = sp_block_allocator_new(stack->split_limit_bytes), .err = err};
@@ -609,11 +620,14 @@ static void free_blocks(rank_replay *l)
 }
 
 static sp_status two_steps(rank_replay *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
-                           sp_allocator_peak *peak, sp_error *err)
+                           int64_t enough_bytes, sp_allocator_peak *peak, sp_error *err)
 {
-    first_step(l, pieces, largest, err);
-    sp_i_allocate_moments(&l->memory, pieces, &l->options->stack);
-    if (rank_replay_step(l) == SP_OK) {
+    first_step(l, pieces, largest, enough_bytes, err);
+    if (!is_enough(l)) {
+        sp_i_allocate_moments(&l->memory, pieces, &l->options->stack);
+        rank_replay_step(l);
+    }
+    if (l->memory.status == SP_OK) {
         int64_t allocated = sp_block_allocator_peak(l->memory.blocks);
         int64_t reserved = sp_block_allocator_reserved(l->memory.blocks);
         peak->allocated_bytes =
@@ -674,7 +688,7 @@ static sp_status replay_alike(rank_replay *l, candidate *ranks, size_t count, in
     sp_i_largest largest = largest_of(l);
     sp_status status = SP_OK;
     if (count > 1) {
-        first_step(l, &ranks[0].pieces, &largest, err);
+        first_step(l, &ranks[0].pieces, &largest, INT64_MAX, err);
         status = weigh(l, ranks, count);
         free_blocks(l);
     }
@@ -688,7 +702,7 @@ static sp_status replay_alike(rank_replay *l, candidate *ranks, size_t count, in
         if (next == NULL || peak->reserved_bytes > enough_bytes) {
             break;
         }
-        status = two_steps(l, &next->pieces, &largest, peak, err);
+        status = two_steps(l, &next->pieces, &largest, enough_bytes, peak, err);
         next->done = true;
     }
     return status;
@@ -774,7 +788,7 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
         sp_i_optimizer_pieces(model, layout, l.stages, share, &pieces);
         sp_i_pieces_leave(&pieces, options->stack.offload_states);
         sp_i_largest largest = largest_of(&l);
-        status = two_steps(&l, &pieces, &largest, peak, err);
+        status = two_steps(&l, &pieces, &largest, INT64_MAX, peak, err);
     }
     sp_free(pieces.elements);
     rank_replay_fini(&l);
