@@ -397,7 +397,7 @@ typedef struct priced_packs {
     const sp_layout *layout;
     bool split;           // weight gradients may come after the last backward of an input
     int64_t *f_ns, *b_ns; // [classes] a pack's forward and whole backward
-    int64_t *w_ns;        // [classes] unused
+    int64_t *w_ns;        // [classes] of no use
     int64_t *work_ns;     // [dp * pp] of each rank
     int64_t *ways_ns;     // [2 * dp] the least forward and backward on all ranks but the last
     int64_t most_ns;      // the largest work of a rank
