@@ -335,9 +335,9 @@ static void memory_bound_s(const memory_bound *bound, sp_cost_model *cost, int s
             least->i_pack_s = least->b_pack_s;
         }
     }
-    *endless_s = sp_bound_memory_s(&memory, batch);
-    memory.room_bytes = bound->room_bytes;
-    *room_s = bound->limited ? sp_bound_memory_s(&memory, batch) : *endless_s;
+    memory.endless_s = endless_s;
+    memory.room_bytes = bound->limited ? bound->room_bytes : NULL;
+    *room_s = sp_bound_memory_s(&memory, batch);
 }
 
 // Bytes of a pack of so many tokens and what later slices read of it.
