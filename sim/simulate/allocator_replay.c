@@ -17,6 +17,7 @@ typedef struct rank_replay {
     // The rank's actions; backward packs by the number of their forward pack.
     sp_action *actions;
     size_t action_count;
+    bool splits;       // some backwards, into gradients apart
     sp_stage *vstages; // [pp * chunks]
     sp_stage *stages;  // [chunks]: of this rank
     // Shapes of units, at [row * chunks + chunk], made when first asked for: packs of one row of
@@ -89,6 +90,7 @@ static sp_status rank_replay_init(rank_replay *l, const sp_plan *plan, const sp_
         bool of_backward = is_backward(action) || action.kind == SP_ACTION_W;
         action.pack = of_backward && forward_pack != NULL ? forward_pack[action.pack] : action.pack;
         l->actions[a] = action;
+        l->splits = l->splits || (is_backward(action) && sp_depends_splits(action));
     }
     l->next_forward[l->action_count] = NONE;
     l->next_backward[l->action_count] = NONE;
@@ -130,7 +132,8 @@ static sp_i_unit_shape *make_shape(rank_replay *l, int32_t index, int chunk)
     const sp_unit_load load = {.tokens = pack->computed,
                                .kv_tokens = pack->kv_tokens,
                                .pairs = pack->full_pairs,
-                               .expert_tokens = l->costs->forward[index].expert_tokens};
+                               .expert_tokens = l->costs->forward[index].expert_tokens,
+                               .whole = !l->splits};
     sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, &load,
                             &shape->program);
     sp_i_unit_shape_init(shape, l->options->offload_ratio);
