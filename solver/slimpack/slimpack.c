@@ -27,8 +27,8 @@
 // Wikipedia come to 1.1 to 1.4.
 #define FAR_FROM_WORK 1.6
 
-// With the margin of memory left free a step takes at least so many times what it took without:
-// 0.989 to 1.26 times in 31 steps of 33 jobs. Twice as far from 1 (0.9) changes no plan of them.
+// With the margin of memory left free a step takes at least so many times what it took without: in
+// 21 steps of 30 random jobs no less than 0.989 times.
 #define SPARED 0.95
 
 static bool may_share(const sp_scenario *scenario);
@@ -175,7 +175,8 @@ static const rule rules[] = {{sp_i_pack_kk_flops, false}, {sp_i_pack_dp_balanced
                              {sp_i_pack_hybrid_dp, true}, {sp_i_pack_te_cp, true},
                              {sp_i_pack_bytescale, true}, {sp_i_pack_hybrid_cp, true}};
 
-// Gains of less than half a percent are not looked for.
+// Gains of less than half a percent are not looked for: a quarter changed no plan of 16 random
+// jobs, one percent none of 15.
 #define AT_WORK 1.005
 
 // A search with a part of its effort is a first look, which rules would make half as dear again.
