@@ -22,6 +22,9 @@ typedef struct sp_strategy_input {
     const struct sp_i_group_starts *starts;
     // Takes the best of the steps that are judged (solver/step/step.h); NULL: none is kept.
     struct sp_i_best_step *best_step;
+    // Packs that are no better in the whole step are of no use: a strategy that tries whole steps
+    // may leave them out, and has no packing where all of them are; NULL: the best are asked for.
+    const struct sp_packflow_outcome *beaten;
     // Filled beside SP_ERR_INFEASIBLE where the batch lacks memory (solver/step/step.h); NULL:
     // nobody asks.
     struct sp_oom_diagnosis *refused;

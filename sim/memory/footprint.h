@@ -120,6 +120,7 @@ typedef struct sp_unit_load {
     // packs whose sums this backward begins, and of own slices whose sums others began.
     int64_t begun_tokens, found_tokens;
     bool collects; // a backward pack that is no forward pack: its rows come from several
+    bool whole;    // its backward is: a program of tensors has none with gradients apart
 } sp_unit_load;
 
 // The bytes that one unit holds and needs. As sp_footprint_unit gives them, the offloaded part of

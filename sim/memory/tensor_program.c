@@ -1425,7 +1425,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
         b.to = NULL;
         allocate(&b, "output gradient", b.of->size.hidden);
     }
-    for (int split = 0; split < 2; split++) {
+    for (int split = 0; split < (load->whole ? 1 : 2); split++) {
         b.splits = split == 1;
         b.to = &program->pass[split == 0 ? SP_PROGRAM_BACKWARD : SP_PROGRAM_INPUT_GRADIENT];
         program->input_gradient[split] =

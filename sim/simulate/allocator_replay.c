@@ -17,6 +17,7 @@ typedef struct rank_replay {
     // The rank's actions; backward packs by the number of their forward pack.
     sp_action *actions;
     size_t action_count;
+    bool splits;       // some backwards, into gradients apart
     sp_stage *vstages; // [pp * chunks]
     sp_stage *stages;  // [chunks]: of this rank
     // Shapes of units, at [row * chunks + chunk], made when first asked for: packs of one row of
@@ -33,8 +34,9 @@ typedef struct rank_replay {
     int32_t sent, sent_gradient;         // by the last ones
     // Copies under way, by unit, or NULL.
     sp_i_unit *leaving, *coming;
-    int64_t events; // replayed so far
-    sp_arena work;  // holds the arrays
+    int64_t events;       // replayed so far
+    int64_t enough_bytes; // reserved beyond them end a step: no more is asked
+    sp_arena work;        // holds the arrays
 } rank_replay;
 
 enum { NONE = -1 };
@@ -88,6 +90,7 @@ static sp_status rank_replay_init(rank_replay *l, const sp_plan *plan, const sp_
         bool of_backward = is_backward(action) || action.kind == SP_ACTION_W;
         action.pack = of_backward && forward_pack != NULL ? forward_pack[action.pack] : action.pack;
         l->actions[a] = action;
+        l->splits = l->splits || (is_backward(action) && sp_depends_splits(action));
     }
     l->next_forward[l->action_count] = NONE;
     l->next_backward[l->action_count] = NONE;
@@ -129,7 +132,8 @@ static sp_i_unit_shape *make_shape(rank_replay *l, int32_t index, int chunk)
     const sp_unit_load load = {.tokens = pack->computed,
                                .kv_tokens = pack->kv_tokens,
                                .pairs = pack->full_pairs,
-                               .expert_tokens = l->costs->forward[index].expert_tokens};
+                               .expert_tokens = l->costs->forward[index].expert_tokens,
+                               .whole = !l->splits};
     sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, &load,
                             &shape->program);
     sp_i_unit_shape_init(shape, l->options->offload_ratio);
@@ -284,6 +288,11 @@ static bool first_gradient_comes(const rank_replay *l, size_t a)
     return l->next_backward[a] == (int32_t)a || l->next_backward[a] == (int32_t)next;
 }
 
+static bool is_enough(const rank_replay *l)
+{
+    return sp_block_allocator_reserved(l->memory.blocks) > l->enough_bytes;
+}
+
 // All but the load buffers, which come with the first step and stay.
 static int64_t held_between_steps(const rank_replay *l)
 {
@@ -296,7 +305,8 @@ static int64_t held_between_steps(const rank_replay *l)
 }
 
 // One step on l->memory, which afterwards holds what it held before, and the load buffers; nothing
-// where that failed before.
+// where that failed before. Where it reserves more than enough, it ends there, and holds what it
+// held then.
 static sp_status rank_replay_step(rank_replay *l)
 {
     sp_i_unit_memory *memory = &l->memory;
@@ -309,6 +319,9 @@ static sp_status rank_replay_step(rank_replay *l)
     int64_t before = held_between_steps(l);
     receive(l, l->next_forward[0]);
     for (size_t a = 0; memory->status == SP_OK && a < l->action_count; a++) {
+        if (is_enough(l)) {
+            return SP_OK;
+        }
         if (!asked && !sp_action_is_copy(l->actions[a]) && first_gradient_comes(l, a)) {
             asked = true;
             receive(l, l->next_backward[a]);
@@ -593,8 +606,9 @@ static bool same_pieces(const sp_i_pieces *a, const sp_i_pieces *b)
 
 // The first step of a data-parallel rank with these pieces; makes l->memory.blocks.
 static void first_step(rank_replay *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
-                       sp_error *err)
+                       int64_t enough_bytes, sp_error *err)
 {
+    l->enough_bytes = enough_bytes;
     const sp_stack *stack = &l->options->stack;
     l->memory =
         (sp_i_unit_memory){.blocks = sp_block_allocator_new(stack->split_limit_bytes), .err = err};
@@ -609,11 +623,14 @@ static void free_blocks(rank_replay *l)
 }
 
 static sp_status two_steps(rank_replay *l, const sp_i_pieces *pieces, const sp_i_largest *largest,
-                           sp_allocator_peak *peak, sp_error *err)
+                           int64_t enough_bytes, sp_allocator_peak *peak, sp_error *err)
 {
-    first_step(l, pieces, largest, err);
-    sp_i_allocate_moments(&l->memory, pieces, &l->options->stack);
-    if (rank_replay_step(l) == SP_OK) {
+    first_step(l, pieces, largest, enough_bytes, err);
+    if (!is_enough(l)) {
+        sp_i_allocate_moments(&l->memory, pieces, &l->options->stack);
+        rank_replay_step(l);
+    }
+    if (l->memory.status == SP_OK) {
         int64_t allocated = sp_block_allocator_peak(l->memory.blocks);
         int64_t reserved = sp_block_allocator_reserved(l->memory.blocks);
         peak->allocated_bytes =
@@ -674,7 +691,7 @@ static sp_status replay_alike(rank_replay *l, candidate *ranks, size_t count, in
     sp_i_largest largest = largest_of(l);
     sp_status status = SP_OK;
     if (count > 1) {
-        first_step(l, &ranks[0].pieces, &largest, err);
+        first_step(l, &ranks[0].pieces, &largest, INT64_MAX, err);
         status = weigh(l, ranks, count);
         free_blocks(l);
     }
@@ -688,7 +705,7 @@ static sp_status replay_alike(rank_replay *l, candidate *ranks, size_t count, in
         if (next == NULL || peak->reserved_bytes > enough_bytes) {
             break;
         }
-        status = two_steps(l, &next->pieces, &largest, peak, err);
+        status = two_steps(l, &next->pieces, &largest, enough_bytes, peak, err);
         next->done = true;
     }
     return status;
@@ -774,7 +791,7 @@ static sp_status replay_one(const sp_timeline *timeline, const sp_model *model,
         sp_i_optimizer_pieces(model, layout, l.stages, share, &pieces);
         sp_i_pieces_leave(&pieces, options->stack.offload_states);
         sp_i_largest largest = largest_of(&l);
-        status = two_steps(&l, &pieces, &largest, peak, err);
+        status = two_steps(&l, &pieces, &largest, INT64_MAX, peak, err);
     }
     sp_free(pieces.elements);
     rank_replay_fini(&l);

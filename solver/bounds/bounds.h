@@ -188,6 +188,7 @@ typedef struct sp_bound_memory {
     double p2p_s;
     bool split, whole; // weight gradients apart; samples are not cut
     bool repeats;      // forwards may run again
+    double *endless_s; // takes the bound without limits; NULL: nobody asks
 } sp_bound_memory;
 
 // Without limits A alone: of the rank with the most of work, way to it and way back. Falls with

@@ -73,6 +73,7 @@ double sp_bound_memory_s(const sp_bound_memory *memory, const sp_bound_batch *ba
               .sharers = batch->merged ? batch->ranks : 1.0,
               .ways = memory->whole ? WAYS : WHOLE};
     double bound_s = 0.0;
+    double endless_s = 0.0;
     if (batch->count > 0) {
         for (size_t i = 0; i < batch->count; i++) {
             a.tokens += (double)batch->tokens[i];
@@ -97,7 +98,11 @@ double sp_bound_memory_s(const sp_bound_memory *memory, const sp_bound_batch *ba
         }
         for (int r = 0; r < memory->ranks; r++) {
             bound_s = fmax(bound_s, least_s(&a, r));
+            endless_s = fmax(endless_s, ranks[r].alone_s);
         }
+    }
+    if (memory->endless_s != NULL) {
+        *memory->endless_s = endless_s;
     }
     sp_free(of);
     sp_free(ranks);

@@ -39,6 +39,25 @@ sp_layout sp_i_layout_in_chunks(const sp_scenario *scenario, int chunks, const i
 sp_status sp_i_trial_input(const sp_scenario *scenario, const sp_batches *batches,
                            sp_cost_model *cost, sp_strategy_input *input, sp_error *err);
 
+// One way to run a job; zeros change nothing.
+typedef struct sp_i_job_way {
+    const sp_cp_overlap *overlap; // exchange of keys and values
+    int chunks;                   // of each rank
+    const int *layers;            // of each virtual stage then; NULL: equal shares
+    int64_t time_limit_ms;
+    sp_status (*choose)(sp_scenario *scenario, sp_error *err); // makes choices in that way
+} sp_i_job_way;
+
+// The job in that way; freed by sp_scenario_fini(). Its choices are not made.
+sp_status sp_i_job_copy(const sp_scenario *scenario, const sp_i_job_way *way, sp_scenario *with,
+                        sp_error *err);
+
+// What sp_i_job_run() finds of the job in that way; SP_PACKFLOW_WORST where the job does not run in
+// it.
+sp_status sp_i_job_plan(const sp_scenario *scenario, const sp_i_job_way *way,
+                        const sp_batches *batches, double deadline_s, sp_packflow_outcome *total,
+                        sp_error *err);
+
 // Adds up these batches, each planned in its turn as the resolved scenario asks, before the
 // deadline (0: none), and timed as a whole step; SP_PACKFLOW_WORST where one has no plan. Only
 // fatal errors are returned.

@@ -61,11 +61,9 @@ static void alternate_layers(const sp_scenario *scenario, int *layers)
     }
 }
 
-static sp_status copy_with_cut(const sp_scenario *scenario, const cut *tried, sp_scenario *with,
-                               sp_error *err)
+static sp_i_job_way way_of(const cut *tried)
 {
-    const sp_layout layout = sp_i_layout_in_chunks(scenario, tried->chunks, tried->layers);
-    return sp_scenario_copy_with(scenario, &(sp_scenario_changes){.cut = &layout}, with, err);
+    return (sp_i_job_way){.chunks = tried->chunks, .layers = tried->layers};
 }
 
 // Plans the first batch of the workload in a cut, as it would be reported. Only fatal errors are
@@ -73,16 +71,8 @@ static sp_status copy_with_cut(const sp_scenario *scenario, const cut *tried, sp
 static sp_status plan_cut(const sp_scenario *scenario, const sp_batches *batches, const cut *tried,
                           double deadline_s, sp_packflow_outcome *outcome, sp_error *err)
 {
-    sp_error own;
-    sp_scenario with;
-    sp_error_clear(&own);
-    *outcome = SP_PACKFLOW_WORST;
-    sp_status status = copy_with_cut(scenario, tried, &with, &own);
-    if (status == SP_OK) {
-        status = sp_i_job_run(&with, batches, deadline_s, outcome, &own);
-    }
-    sp_scenario_fini(&with);
-    return sp_i_only_fatal(status, &own, err);
+    const sp_i_job_way way = way_of(tried);
+    return sp_i_job_plan(scenario, &way, batches, deadline_s, outcome, err);
 }
 
 // The choice among cuts.
@@ -157,11 +147,12 @@ static sp_status predict_job(const chunk_choice *c, const sp_scenario *with, cut
 // A cut that the layout does not know has no plan.
 static sp_status predict(const chunk_choice *c, cut *tried, sp_error *err)
 {
+    const sp_i_job_way way = way_of(tried);
     sp_error own;
     sp_scenario with;
     sp_error_clear(&own);
     tried->outcome = SP_PACKFLOW_WORST;
-    sp_status status = copy_with_cut(c->scenario, tried, &with, &own);
+    sp_status status = sp_i_job_copy(c->scenario, &way, &with, &own);
     if (status != SP_OK) {
         return sp_i_only_fatal(status, &own, err);
     }

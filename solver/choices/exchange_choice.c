@@ -167,6 +167,12 @@ static sp_status look_at_all(choice *c, sp_error *err)
     return status == SP_OK ? search_others(c, judge_look, err) : status;
 }
 
+static sp_status choose_chunks(sp_scenario *scenario, sp_error *err)
+{
+    sp_status status = sp_i_choose_chunks(scenario, err);
+    return status == SP_OK ? sp_scenario_resolve_layout(scenario, err) : status; // their placement
+}
+
 // Plans the job's first batch in an exchange, with model chunks of its own, in that share of
 // what is left.
 static sp_status plan(const choice *c, sp_cp_overlap overlap, double share,
@@ -174,26 +180,13 @@ static sp_status plan(const choice *c, sp_cp_overlap overlap, double share,
 {
     const double deadline_s = sp_i_deadline_part_s(c->deadline_s, share);
     const int64_t limit = sp_i_begin_part(c->scenario, share);
-    sp_error own;
-    sp_scenario tried;
-    const sp_scenario_changes changes = {
-        .cp_overlap = &overlap,
-        .time_limit_ms = deadline_s > 0.0 ? sp_i_deadline_left_ms(deadline_s) + 1 : 0};
-    sp_error_clear(&own);
-    *outcome = SP_PACKFLOW_WORST;
-    sp_status status = sp_scenario_copy_with(c->scenario, &changes, &tried, &own);
-    if (status == SP_OK) {
-        status = sp_i_choose_chunks(&tried, &own);
-    }
-    if (status == SP_OK) {
-        status = sp_scenario_resolve_layout(&tried, &own); // placement of the chunks
-    }
-    if (status == SP_OK) {
-        status = sp_i_job_run(&tried, &c->batches, deadline_s, outcome, &own);
-    }
-    sp_scenario_fini(&tried);
+    const sp_i_job_way way = {.overlap = &overlap,
+                              .time_limit_ms =
+                                  deadline_s > 0.0 ? sp_i_deadline_left_ms(deadline_s) + 1 : 0,
+                              .choose = choose_chunks};
+    sp_status status = sp_i_job_plan(c->scenario, &way, &c->batches, deadline_s, outcome, err);
     sp_i_end_part(c->scenario, limit);
-    return sp_i_only_fatal(status, &own, err);
+    return status;
 }
 
 // An exchange that was faster by time alone may need too much memory, and one that fits tightly in

@@ -160,3 +160,34 @@ sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, d
     sp_i_trial_job_fini(&j);
     return status;
 }
+
+// ---- a job in another way ----
+
+sp_status sp_i_job_copy(const sp_scenario *scenario, const sp_i_job_way *way, sp_scenario *with,
+                        sp_error *err)
+{
+    const sp_layout layout = sp_i_layout_in_chunks(scenario, way->chunks, way->layers);
+    const sp_scenario_changes changes = {.cp_overlap = way->overlap,
+                                         .cut = way->chunks > 0 ? &layout : NULL,
+                                         .time_limit_ms = way->time_limit_ms};
+    return sp_scenario_copy_with(scenario, &changes, with, err);
+}
+
+sp_status sp_i_job_plan(const sp_scenario *scenario, const sp_i_job_way *way,
+                        const sp_batches *batches, double deadline_s, sp_packflow_outcome *total,
+                        sp_error *err)
+{
+    sp_error own;
+    sp_scenario with;
+    sp_error_clear(&own);
+    *total = SP_PACKFLOW_WORST;
+    sp_status status = sp_i_job_copy(scenario, way, &with, &own);
+    if (status == SP_OK && way->choose != NULL) {
+        status = way->choose(&with, &own);
+    }
+    if (status == SP_OK) {
+        status = sp_i_job_run(&with, batches, deadline_s, total, &own);
+    }
+    sp_scenario_fini(&with);
+    return sp_i_only_fatal(status, &own, err);
+}

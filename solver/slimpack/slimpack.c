@@ -27,6 +27,10 @@
 // Wikipedia come to 1.1 to 1.4.
 #define FAR_FROM_WORK 1.6
 
+// With the margin of memory left free a step takes at least so many times what it took without: in
+// 21 steps of 30 random jobs no less than 0.989 times.
+#define SPARED 0.95
+
 static bool may_share(const sp_scenario *scenario);
 static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_pack_function pack,
                                     sp_packing *packing, sp_error *err);
@@ -42,8 +46,10 @@ static sp_status judge_packs(const sp_strategy_input *input, bool counts_blocks,
     sp_packflow_outcome spared;
     sp_status status = counts_blocks ? sp_step_judge_blocks(input, packing, best, tried, err)
                                      : sp_step_judge(input, packing, tried, err);
+    const sp_packflow_outcome least = {.makespan_ns =
+                                           sp_whole(SPARED * (double)tried->makespan_ns)};
     if (status != SP_OK || !tried->tight || input->scenario->layout.pp == 1 ||
-        packing->spare_bytes > 0) {
+        packing->spare_bytes > 0 || !sp_packflow_is_better(&least, best)) {
         return status;
     }
     packing->spare_bytes = sp_whole(SP_MEMORY_TIGHT * (double)input->scenario->memory_limit_bytes);
@@ -88,7 +94,9 @@ static sp_status try_packs(const sp_strategy_input *input, const sp_strategy_inp
         return SP_OK;
     }
     sp_error_clear(&own);
-    sp_status status = pack(with, &packing, &own);
+    sp_strategy_input than = *with;
+    than.beaten = outcome;
+    sp_status status = pack(&than, &packing, &own);
     return status == SP_OK
                ? keep_packs(input, with, counts_blocks, &packing, best, outcome, tried, err)
                : sp_i_only_fatal(status, &own, err);
@@ -167,7 +175,8 @@ static const rule rules[] = {{sp_i_pack_kk_flops, false}, {sp_i_pack_dp_balanced
                              {sp_i_pack_hybrid_dp, true}, {sp_i_pack_te_cp, true},
                              {sp_i_pack_bytescale, true}, {sp_i_pack_hybrid_cp, true}};
 
-// Gains of less than half a percent are not looked for.
+// Gains of less than half a percent are not looked for: a quarter changed no plan of 16 random
+// jobs, one percent none of 15.
 #define AT_WORK 1.005
 
 // A search with a part of its effort is a first look, which rules would make half as dear again.
@@ -253,7 +262,8 @@ static sp_status try_rule(const sp_strategy_input *input, const sp_i_work *work,
     if (status != SP_OK) {
         return sp_i_only_fatal(status, &own, err);
     }
-    if (!is_in_reach(outcome, guessed_step_s(input, work, &packing))) {
+    if (!is_in_reach(outcome, guessed_step_s(input, work, &packing)) ||
+        sp_step_is_beaten(input, &packing, outcome)) {
         sp_packing_fini(&packing);
         return SP_OK;
     }
@@ -597,6 +607,7 @@ static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_
     with.scenario = &pool;
     with.cost = &cost;
     with.best_step = NULL; // its steps are of another layout
+    with.beaten = NULL;    // as are they
     with.zoned = true;
     status = pack(&with, packing, err);
     sp_cost_model_fini(&cost);
@@ -722,9 +733,10 @@ static sp_status judge_excess(void *context, int i, const sp_packflow_outcome *b
                               sp_packflow_outcome *outcome, sp_error *err)
 {
     zoning *z = context;
-    (void)best;
     zone_all(z, nth_excess(i));
-    return sp_step_judge(z->input, z->packing, outcome, err);
+    return sp_step_is_beaten(z->input, z->packing, best)
+               ? SP_OK
+               : sp_step_judge(z->input, z->packing, outcome, err);
 }
 
 static bool is_zoning_late(const void *context)
@@ -738,14 +750,17 @@ static bool is_zoning_late(const void *context)
 static sp_status choose_excess(zoning *z, sp_error *err)
 {
     sp_packflow_outcome least = SP_PACKFLOW_WORST;
-    int best = 0;
+    int best = -1;
     sp_i_candidates candidates = {
         .always_tried = 1, .judge = judge_excess, .is_over = is_zoning_late, .context = z};
     while (nth_excess(candidates.count) < 2 * z->dp) {
         candidates.count++;
     }
     sp_status status = sp_i_search(&candidates, &best, &least, err);
-    zone_all(z, nth_excess(best));
+    if (status == SP_OK && best < 0 && z->input->beaten != NULL) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "no zones are faster than the packs before");
+    }
+    zone_all(z, nth_excess(best < 0 ? 0 : best));
     return status;
 }
 

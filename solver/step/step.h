@@ -221,6 +221,13 @@ sp_status sp_step_judge_blocks(const sp_strategy_input *input, const sp_packing 
                                const sp_packflow_outcome *best, sp_packflow_outcome *outcome,
                                sp_error *err);
 
+// Do the packs surely come to a step that is no better than *best, or than input->beaten, in
+// whatever memory? Their exact prices add up to more on some rank. False where that is not known,
+// as of packs whose backwards do not mirror their forwards (step_bounds.c). Spends what the step
+// would. O(slices), and less where it is true.
+bool sp_step_is_beaten(const sp_strategy_input *input, const sp_packing *packing,
+                       const sp_packflow_outcome *best);
+
 // What follows the last backward of a step: reductions of gradients and the optimizer, as behind
 // the first sample alone, where they hide least; 0 where that is no step. O(virtual stages).
 sp_status sp_step_tail(const sp_strategy_input *input, int64_t *tail_ns, sp_error *err);

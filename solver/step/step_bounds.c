@@ -5,6 +5,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/bounds/bounds.h"
+#include "solver/search.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
@@ -334,9 +335,9 @@ static void memory_bound_s(const memory_bound *bound, sp_cost_model *cost, int s
             least->i_pack_s = least->b_pack_s;
         }
     }
-    *endless_s = sp_bound_memory_s(&memory, batch);
-    memory.room_bytes = bound->room_bytes;
-    *room_s = bound->limited ? sp_bound_memory_s(&memory, batch) : *endless_s;
+    memory.endless_s = endless_s;
+    memory.room_bytes = bound->limited ? bound->room_bytes : NULL;
+    *room_s = sp_bound_memory_s(&memory, batch);
 }
 
 // Bytes of a pack of so many tokens and what later slices read of it.
@@ -386,4 +387,127 @@ static void count_bytes(const sp_cost_model *cost, int vstage, sp_bound_stage *s
     int64_t i_bytes = sp_bytes_total(&two.input_gradient) - sp_bytes_total(&one.input_gradient);
     stage->f_bytes = (double)f_bytes / (double)tokens;
     stage->i_bytes = (double)i_bytes / (double)tokens;
+}
+
+// ---- packs that are beaten ----
+
+// What packs that are priced one after the other add up to, in nanoseconds. Gradients of inputs and
+// of weights apart take as long as a whole backward, or longer.
+typedef struct priced_packs {
+    const sp_layout *layout;
+    bool split;           // weight gradients may come after the last backward of an input
+    int64_t *f_ns, *b_ns; // [classes] a pack's forward and whole backward
+    int64_t *w_ns;        // [classes] of no use
+    int64_t *work_ns;     // [dp * pp] of each rank
+    int64_t *ways_ns;     // [2 * dp] the least forward and backward on all ranks but the last
+    int64_t most_ns;      // the largest work of a rank
+} priced_packs;
+
+// A step's actions take what packs cost by themselves, or longer, unless they run beside each
+// other, attention moves between pipeline ranks, or GPUs differ. Experts in a round have the rows
+// of all its packs.
+static bool prices_are_least(const sp_strategy_input *input)
+{
+    const sp_scenario *scenario = input->scenario;
+    const sp_stack *stack = &scenario->memory.stack;
+    return !scenario->uniform && !stack->expert_overlap && stack->cp_overlap != SP_CP_TASKS &&
+           scenario->schedule.kind == SP_SCHEDULE_PACKFLOW && !(scenario->jitter.gpu_cv > 0.0) &&
+           input->cost->load == NULL && sp_layout_expert_ranks(&scenario->layout) == 1;
+}
+
+static int64_t least_way_ns(int64_t least_ns, int64_t way_ns)
+{
+    return least_ns == 0 || way_ns < least_ns ? way_ns : least_ns;
+}
+
+static void add_pack(priced_packs *p, const sp_cost_model *cost, const sp_pack *pack)
+{
+    const sp_layout *layout = p->layout;
+    int64_t forward_ns = 0;
+    int64_t backward_ns = 0;
+    for (int r = 0; r < layout->pp; r++) {
+        int64_t work_ns = 0;
+        for (int chunk = 0; chunk < layout->chunks; chunk++) {
+            const int c = cost->class_of_vstage[sp_layout_vstage(layout, r, chunk)];
+            work_ns += p->f_ns[c] + p->b_ns[c];
+        }
+        for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
+            int64_t *of_rank = &p->work_ns[d * layout->pp + r];
+            *of_rank += work_ns;
+            p->most_ns = sp_larger(p->most_ns, *of_rank);
+        }
+        if (r + 1 < layout->pp) {
+            forward_ns += p->f_ns[cost->class_of_vstage[r]];
+            backward_ns += p->split ? 0 : p->b_ns[cost->class_of_vstage[r]];
+        }
+    }
+    for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
+        p->ways_ns[2 * d] = least_way_ns(p->ways_ns[2 * d], forward_ns);
+        p->ways_ns[2 * d + 1] = least_way_ns(p->ways_ns[2 * d + 1], backward_ns);
+    }
+}
+
+// The last pipeline rank begins with a pack that has come up all others, and ends, where backwards
+// are whole, with one that goes down all others.
+static int64_t last_rank_ns(const priced_packs *p)
+{
+    int64_t most_ns = p->most_ns;
+    for (int d = 0; d < p->layout->dp; d++) {
+        int64_t work_ns = p->work_ns[(d + 1) * p->layout->pp - 1];
+        most_ns = sp_larger(most_ns, work_ns + p->ways_ns[2 * d] + p->ways_ns[2 * d + 1]);
+    }
+    return most_ns;
+}
+
+// The outcomes of which packs have to be better than each: NULL none.
+typedef struct beaten_by {
+    const sp_packflow_outcome *best, *before;
+} beaten_by;
+
+static bool is_no_better(int64_t least_ns, const sp_packflow_outcome *than)
+{
+    const sp_packflow_outcome least = {.makespan_ns = least_ns};
+    return than != NULL && !sp_packflow_is_better(&least, than);
+}
+
+static bool is_beaten(int64_t least_ns, const beaten_by *than)
+{
+    return is_no_better(least_ns, than->best) || is_no_better(least_ns, than->before);
+}
+
+static bool price_until_beaten(const sp_strategy_input *input, const sp_pack_list *list,
+                               const beaten_by *than)
+{
+    const size_t classes = (size_t)input->cost->stage_classes;
+    const sp_layout *layout = &input->scenario->layout;
+    const size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
+    int64_t *tables = sp_calloc(3 * classes + ranks + 2 * (size_t)layout->dp, sizeof *tables);
+    priced_packs p = {.layout = layout,
+                      .split = input->scenario->schedule.split_backward,
+                      .f_ns = tables,
+                      .b_ns = tables + classes,
+                      .w_ns = tables + 2 * classes,
+                      .work_ns = tables + 3 * classes,
+                      .ways_ns = tables + 3 * classes + ranks};
+    bool beaten = false;
+    for (size_t k = 0; k < list->count && !beaten; k++) {
+        sp_cost_model_both_ns(input->cost, list, &list->packs[k], false, p.f_ns, p.b_ns, p.w_ns);
+        add_pack(&p, input->cost, &list->packs[k]);
+        beaten = is_beaten(p.most_ns, than);
+    }
+    beaten = beaten || is_beaten(last_rank_ns(&p), than);
+    sp_free(tables);
+    return beaten;
+}
+
+bool sp_step_is_beaten(const sp_strategy_input *input, const sp_packing *packing,
+                       const sp_packflow_outcome *best)
+{
+    const beaten_by than = {best, input->beaten};
+    bool beaten = packing->backward.count == 0 && is_beaten(INT64_MAX - 1, &than) &&
+                  prices_are_least(input) && price_until_beaten(input, &packing->forward, &than);
+    if (beaten) {
+        sp_i_spend_step(input->scenario, packing); // as if it were judged
+    }
+    return beaten;
 }

@@ -100,10 +100,11 @@ static sp_status judge_way(void *context, int i, const sp_packflow_outcome *best
     const sp_strategy_input *input = context;
     const way tried = nth_way(input, i);
     sp_packing packing;
-    (void)best;
     sp_status status = pack(input, &tried, &packing, err);
     if (status == SP_OK) {
-        status = sp_step_judge_rows(input, &packing, outcome, err);
+        if (!sp_step_is_beaten(input, &packing, best)) {
+            status = sp_step_judge_rows(input, &packing, outcome, err);
+        }
         sp_packing_fini(&packing);
     }
     return status;
@@ -130,7 +131,12 @@ sp_status sp_i_pack_zeppelin(const sp_strategy_input *input, sp_packing *packing
         for (int64_t tokens = first; tokens <= most; tokens *= 2) {
             ways.count += count_partitions(scenario);
         }
+        best = -1;
         status = sp_i_search(&ways, &best, &outcome, err);
+        if (status == SP_OK && best < 0 && input->beaten != NULL) {
+            return sp_error_set(err, SP_ERR_INFEASIBLE, "no packs are faster than those before");
+        }
+        best = best < 0 ? 0 : best;
     }
     const way taken = nth_way(input, best);
     status = status == SP_OK ? pack(input, &taken, packing, err) : status;

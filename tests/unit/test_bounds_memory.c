@@ -18,6 +18,7 @@ typedef struct tiny {
 
 static double bound_of(const tiny *t, const double *room_bytes)
 {
+    double endless_s = -1.0;
     const sp_bound_memory memory = {.stage = t->stage,
                                     .stages = t->stages,
                                     .ranks = t->stages,
@@ -25,9 +26,12 @@ static double bound_of(const tiny *t, const double *room_bytes)
                                     .tail_s = t->tail_s,
                                     .p2p_s = t->p2p_s,
                                     .whole = t->whole,
-                                    .repeats = t->repeats};
+                                    .repeats = t->repeats,
+                                    .endless_s = &endless_s};
     const sp_bound_batch batch = {.tokens = t->samples, .count = (size_t)t->count, .ranks = 1};
-    return sp_bound_memory_s(&memory, &batch);
+    const double bound_s = sp_bound_memory_s(&memory, &batch);
+    assert_true(room_bytes != NULL ? endless_s == bound_of(t, NULL) : endless_s == bound_s);
+    return bound_s;
 }
 
 // ---- every packing, every order ----

@@ -5,6 +5,7 @@
 #include "sim/base/progress.h"
 #include "solver/search.h"
 #include "solver/slimpack/slimpack_search.h"
+#include "solver/step/step.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -274,6 +275,84 @@ TEST(time_limits_hold_for_both_searches)
     sp_cost_model_fini(&cost);
     sp_batches_fini(&batches);
     sp_scenario_fini(&scenario);
+}
+
+// ---- packs that are beaten ----
+
+// Packs of every rule, with and without a pipeline, gradients apart, ZeRO and short memory.
+static const char *draw_job(sp_prng *prng)
+{
+    static const int pps[] = {1, 2, 4};
+    static const char *const kinds[] = {"slimpack", "slimpack-zb"};
+    static const char *const details[] = {"closed", "flows", "auto"};
+    static const char *const exchanges[] = {"attention", "a2a", "blocking"};
+    const int pp = pps[sp_prng_below(prng, 3)];
+    const char *kind = kinds[sp_prng_below(prng, 2)];
+    const int zero = pp == 1 ? (int)sp_prng_below(prng, 4) : (int)sp_prng_below(prng, 2);
+    return json_text(
+        "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d, "
+        "'cp': %d, 'zero': %d, 'chunks_per_rank': %d}, 'memory': {'limit_gib': 80, 'recompute': "
+        "'%s'}, 'stack': {'cp_overlap': '%s'}, 'network': {'detail': '%s'}, 'workload': "
+        "{'lengths': 'wikipedia', 'context': 65536, 'samples_per_batch': %d, 'seed': %d}, "
+        "'strategy': {'kind': '%s'}}",
+        1 << sp_prng_below(prng, 4), pp, 1 << sp_prng_below(prng, 4), 1 << sp_prng_below(prng, 3),
+        zero, pp == 1 ? 1 : 1 + (int)sp_prng_below(prng, 2),
+        sp_prng_below(prng, 2) == 0 ? "none" : "full", exchanges[sp_prng_below(prng, 3)],
+        details[sp_prng_below(prng, 3)], 4 + (int)sp_prng_below(prng, 60),
+        1 + (int)sp_prng_below(prng, 1000), kind);
+}
+
+// No step is shorter than what its packs are said to take at least, and the tenth of a step is.
+static void check_beaten(const sp_strategy_input *input, const char *text, const char *kind)
+{
+    sp_packing packing;
+    sp_packflow_outcome outcome;
+    if (sp_strategy_pack(sp_strategy_find(kind), input, &packing, NULL) != SP_OK) {
+        sp_packing_fini(&packing);
+        return;
+    }
+    must_succeed(sp_step_judge(input, &packing, &outcome, ERR));
+    if (outcome.makespan_ns < INT64_MAX) {
+        const sp_packflow_outcome longer = {.makespan_ns = outcome.makespan_ns + 1};
+        const sp_packflow_outcome shorter = {.makespan_ns = outcome.makespan_ns / 10};
+        sp_strategy_input with = *input;
+        if (sp_step_is_beaten(input, &packing, &longer)) {
+            fail_msg("%s: packs of %s take less than they are said to", text, kind);
+        }
+        assert_true(sp_step_is_beaten(input, &packing, &shorter));
+        with.beaten = &longer;
+        assert_false(sp_step_is_beaten(&with, &packing, &SP_PACKFLOW_WORST));
+        with.beaten = &shorter;
+        assert_true(sp_step_is_beaten(&with, &packing, &SP_PACKFLOW_WORST));
+    }
+    sp_packing_fini(&packing);
+}
+
+TEST(packs_are_beaten_by_no_longer_step)
+{
+    static const char *const kinds[] = {"kk-flops", "dp-balanced", "hybrid-dp",
+                                        "te-cp",    "bytescale",   "hybrid-cp"};
+    sp_prng prng = prng_seeded(21);
+    for (int round = 0; round < test_rounds(40); round++) {
+        planned p;
+        const char *text = draw_job(&prng);
+        must_succeed_for(text, run_read(text, &p.scenario, ERR));
+        p.scenario.schedule.kind = SP_SCHEDULE_PACKFLOW;
+        p.scenario.schedule.split_backward =
+            sp_strategy_find(p.scenario.strategy.kind)->split_backward;
+        must_succeed_for(text, sp_scenario_resolve_layout(&p.scenario, ERR));
+        must_succeed_for(text, sp_evaluate_batches(&p.scenario, &p.batches, ERR));
+        must_succeed(sp_scenario_cost_model(&p.scenario, &p.cost, ERR));
+        const sp_strategy_input input = {.scenario = &p.scenario,
+                                         .batch = &p.batches.batch[0],
+                                         .context = p.batches.context,
+                                         .cost = &p.cost};
+        for (int i = 0; i < COUNT_OF(kinds); i++) {
+            check_beaten(&input, text, kinds[i]);
+        }
+        sp_packing_init(&p.packing, input.batch, 1);
+        planned_fini(&p);
+    }
 }
 
 // ---- bounds of work ----
