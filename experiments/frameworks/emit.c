@@ -7,6 +7,7 @@
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 
 enum { PATH = 512, NUMBER = 40 };
 
