@@ -267,7 +267,10 @@ void sp_i_merged_order(const sp_strategy_input *input, sp_packing *packing)
 
 bool sp_i_may_gather(const sp_scenario *scenario)
 {
-    return scenario->strategy.gathers && scenario->memory.stack.cp_overlap == SP_CP_ATTENTION;
+    const sp_cp_overlap overlap = scenario->memory.stack.cp_overlap;
+    bool ring = overlap == SP_CP_ATTENTION ||
+                (overlap == SP_CP_A2A_P2P && scenario->layout.cp_a2a <= 1); // a ring alone
+    return scenario->strategy.gathers && ring;
 }
 
 static bool has_zone(const sp_pack_list *list, const sp_pack *pack)

@@ -132,7 +132,9 @@ void host_random_agree(host_random draw)
         int layers[HOST_STAGES];
         random_plan_make(&prng, 3, 2, &r);
         random_agreed_actions(&prng, &r);
-        draw_layers(&prng, &r.plan.layout, layers, model->layers, draw.agrees == NULL);
+        bool empty = draw.agrees == NULL;
+        bool fills = empty || sp_layout_vstages(&r.plan.layout) - 2 <= model->layers;
+        draw_layers(&prng, &r.plan.layout, layers, model->layers, empty);
         draw_members(&prng, &draw, &r.plan.layout);
         r.plan.layout.zero = draw.zero > 0 ? draw.zero : 1;
         const sp_memory_options memory = {
@@ -145,7 +147,7 @@ void host_random_agree(host_random draw)
                                                   draw.seed, 1),
                                         RUN_OPTIONS(options, 2), .memory_points = true};
         bool zoned = draw.zones && r.batch.count > 0 && draw_zones(&prng, &r.packing);
-        bool wanted = is_wanted(draw.merges, &r) && zoned == draw.zones &&
+        bool wanted = fills && is_wanted(draw.merges, &r) && zoned == draw.zones &&
                       (draw.most_tokens == 0 || r.batch.total_tokens <= draw.most_tokens);
         if (wanted && draw.agrees != NULL) {
             draw.agrees(&request);

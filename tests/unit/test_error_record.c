@@ -206,7 +206,7 @@ TEST(unlike_figures_are_named)
         found.not_validated,
         "no logged step has chunks 2 (logged: 1), microbatch 2 (logged: 1), "
         "microbatches_per_stage 1.9 (logged: 4 to 8), bubble 0.48 (logged: 0 to "
-        "0.1), peak_tflops 300 (logged: 989.4) and 4 more; the nearest logged: some steps");
+        "0.1), peak_tflops 300 (logged: 989) and 4 more; the nearest logged: some steps");
     sp_profile_fini(&profile);
 }
 

@@ -467,7 +467,7 @@ static int idle_ranks_told(int rank_tokens)
              rank_tokens);
     run_good(text, &run_verified, &r);
     for (int w = 0; w < r.result.warnings.count; w++) {
-        sscanf(r.result.warnings.text[w], "1 micro-batches leave %d of 4 data-parallel ranks idle",
+        sscanf(r.result.warnings.text[w], "1 micro-batch leaves %d of 4 data-parallel ranks idle",
                &idle);
     }
     run_fini(&r);

@@ -1,4 +1,4 @@
-// Packs by the rules of other strategies, and the exchange and the chunks that they ask for: a plan
+// Packs by the rules of other strategies, and the exchange that they ask for: a plan
 // is no worse than without them. A search at 100 % of its effort is the same search, but tries no
 // rules: a part of the effort leaves them out (slimpack.c, rule_choice.c).
 #include "solver/strategy.h"
@@ -11,7 +11,6 @@ static const double tight_share = 1.05;
 typedef struct outcome {
     double counted_ms; // a tight step's is longer
     bool fits;
-    int chunks;
     char exchange[32];
 } outcome;
 
@@ -23,8 +22,7 @@ static outcome outcome_of(const char *text, int effort_percent)
     const double margin = (double)sp_result_margin_bytes(&r.result);
     const bool tight = margin < SP_MEMORY_TIGHT * (double)r.scenario.memory_limit_bytes;
     outcome found = {.counted_ms = sp_result_iteration_ms(&r.result) * (tight ? tight_share : 1.0),
-                     .fits = !sp_result_is_oom(&r.result),
-                     .chunks = r.result.layout.chunks};
+                     .fits = !sp_result_is_oom(&r.result)};
     snprintf(found.exchange, sizeof found.exchange, "%s", r.result.cp_overlap);
     run_fini(&r);
     return found;
@@ -74,19 +72,4 @@ TEST(an_exchange_that_rules_ask_for)
         &without);
     assert_true(with.counted_ms < without.counted_ms);
     assert_string_not_equal(with.exchange, without.exchange);
-}
-
-// Fewer chunks, and at most two as rules run (rule_choice.c).
-TEST(chunks_that_rules_ask_for)
-{
-    outcome without;
-    const outcome with = assert_rules_are_no_worse(
-        "{'model': 'gpt3-6.7b', 'memory': {'limit_gib': 60, 'recompute': 'activation'}, "
-        "'parallel': {'pp': 4, 'dp': 2, 'cp': 2, 'zero': 3}, 'stack': 'fsdp-2024', 'workload': "
-        "{'context': 4096, 'lengths': [551, 2000, 8, 4096, 1000, 100, 3, 8, 20000, 3]}, "
-        "'strategy': {'kind': 'slimpack'}}",
-        &without);
-    assert_true(with.counted_ms < without.counted_ms);
-    assert_int_not_equal(with.chunks, without.chunks);
-    assert_in_range(with.chunks, 1, 2);
 }
