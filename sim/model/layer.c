@@ -118,8 +118,9 @@ uint64_t sp_layer_conditions(const sp_model *model, const sp_layout *layout, con
                                                                              : 0) |
            (reorders ? SP_IF_REORDERED : 0) |
            (stack->unfused_norms && !is_explicit ? SP_IF_UNFUSED_NORMS : 0) |
-           (sp_stack_loss_chunks(stack) == 0 ? SP_IF_WHOLE_LOSS : 0) | (weighted ? SP_IF_WEIGHTED : 0) |
-           (model->post_norms ? SP_IF_POST_NORMS : 0) | (model->mtp_layers > 0 ? SP_IF_MTP : 0) |
+           (sp_stack_loss_chunks(stack) == 0 ? SP_IF_WHOLE_LOSS : 0) |
+           (weighted ? SP_IF_WEIGHTED : 0) | (model->post_norms ? SP_IF_POST_NORMS : 0) |
+           (model->mtp_layers > 0 ? SP_IF_MTP : 0) |
            (copies_inputs(&stack->precision) ? SP_IF_FP8_COPIES : 0) | adapter_conditions(model);
 }
 
