@@ -448,11 +448,12 @@ static void add_pack(priced_packs *p, const sp_cost_model *cost, const sp_pack *
 }
 
 // The last pipeline rank begins with a pack that has come up all others, and ends, where backwards
-// are whole, with one that goes down all others.
+// are whole, with one that goes down all others. Prices of a shared vocabulary hold each rank's
+// share of the head, which is not on that way.
 static int64_t last_rank_ns(const priced_packs *p)
 {
     int64_t most_ns = p->most_ns;
-    for (int d = 0; d < p->layout->dp; d++) {
+    for (int d = 0; d < p->layout->dp && !p->layout->vocab_parallel; d++) {
         int64_t work_ns = p->work_ns[(d + 1) * p->layout->pp - 1];
         most_ns = sp_larger(most_ns, work_ns + p->ways_ns[2 * d] + p->ways_ns[2 * d + 1]);
     }

@@ -328,30 +328,47 @@ static void check_beaten(const sp_strategy_input *input, const char *text, const
     sp_packing_fini(&packing);
 }
 
-TEST(packs_are_beaten_by_no_longer_step)
+static void check_beaten_job(const char *text)
 {
     static const char *const kinds[] = {"kk-flops", "dp-balanced", "hybrid-dp",
                                         "te-cp",    "bytescale",   "hybrid-cp"};
+    planned p;
+    must_succeed_for(text, run_read(text, &p.scenario, ERR));
+    p.scenario.schedule.kind = SP_SCHEDULE_PACKFLOW;
+    p.scenario.schedule.split_backward = sp_strategy_find(p.scenario.strategy.kind)->split_backward;
+    must_succeed_for(text, sp_scenario_resolve_layout(&p.scenario, ERR));
+    must_succeed_for(text, sp_evaluate_batches(&p.scenario, &p.batches, ERR));
+    must_succeed(sp_scenario_cost_model(&p.scenario, &p.cost, ERR));
+    const sp_strategy_input input = {.scenario = &p.scenario,
+                                     .batch = &p.batches.batch[0],
+                                     .context = p.batches.context,
+                                     .cost = &p.cost};
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        check_beaten(&input, text, kinds[i]);
+    }
+    sp_packing_init(&p.packing, input.batch, 1);
+    planned_fini(&p);
+}
+
+TEST(packs_are_beaten_by_no_longer_step)
+{
     sp_prng prng = prng_seeded(21);
     for (int round = 0; round < test_rounds(40); round++) {
-        planned p;
-        const char *text = draw_job(&prng);
-        must_succeed_for(text, run_read(text, &p.scenario, ERR));
-        p.scenario.schedule.kind = SP_SCHEDULE_PACKFLOW;
-        p.scenario.schedule.split_backward =
-            sp_strategy_find(p.scenario.strategy.kind)->split_backward;
-        must_succeed_for(text, sp_scenario_resolve_layout(&p.scenario, ERR));
-        must_succeed_for(text, sp_evaluate_batches(&p.scenario, &p.batches, ERR));
-        must_succeed(sp_scenario_cost_model(&p.scenario, &p.cost, ERR));
-        const sp_strategy_input input = {.scenario = &p.scenario,
-                                         .batch = &p.batches.batch[0],
-                                         .context = p.batches.context,
-                                         .cost = &p.cost};
-        for (int i = 0; i < COUNT_OF(kinds); i++) {
-            check_beaten(&input, text, kinds[i]);
-        }
-        sp_packing_init(&p.packing, input.batch, 1);
-        planned_fini(&p);
+        check_beaten_job(draw_job(&prng));
+    }
+}
+
+// A head that pipeline ranks share is behind the last of them, not on the way there.
+TEST(packs_are_beaten_by_no_longer_step_with_a_shared_vocabulary)
+{
+    static const char *const kinds[] = {"slimpack", "slimpack-zb"};
+    for (int i = 0; i < 2 * COUNT_OF(kinds); i++) {
+        check_beaten_job(json_text(
+            "{'model': {'layers': 8, 'hidden': 2048, 'heads': 16, 'ffn': 5504, 'vocab': 262144}, "
+            "'cluster': 'h800-8', 'parallel': {'pp': 4, 'dp': 1, 'chunks_per_rank': %d, "
+            "'vocab_parallel': true}, 'memory': {'limit_gib': 80}, 'workload': {'lengths': "
+            "[32768], 'context': 32768}, 'strategy': {'kind': '%s'}}",
+            1 + i / COUNT_OF(kinds), kinds[i % COUNT_OF(kinds)]));
     }
 }
 
