@@ -371,6 +371,9 @@ cli_ended cli_run_child(const cli_child *child);
 
 // How wide it is: as COLUMNS or the terminal says, 100 where there is none.
 int cli_columns(FILE *out);
+// Before the words of a command are read: with --wide or --json among them errors are one line
+// each.
+void cli_errors_begin(int argc, char **argv);
 // Before a command prints: whether lines, rows and warnings are held to the screen.
 void cli_screen_begin(const cli_common *common, bool page);
 // What was printed up to here stands before what comes on standard error.
