@@ -396,6 +396,24 @@ TEST(trl_says_what_it_packs)
     }
 }
 
+// TRL pads to the longest of a micro-batch, which is no matter of rows that are not padded.
+TEST(what_rows_are_padded_to_is_lost_where_they_are)
+{
+    static const char *const kinds[] = {"packed", "bfd", "padded"};
+    fixture_begin();
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        json_t *lost;
+        json_decref(read_back(framework_find("trl"),
+                              json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': "
+                                        "'megatron-core-2025', 'strategy': {'kind': '%s'}, "
+                                        "'workload': {'uniform': 512, 'context': 512}}",
+                                        kinds[i]),
+                              &lost));
+        assert_int_equal(names(lost, "strategy.pad_to"), strcmp(kinds[i], "padded") == 0);
+        json_decref(lost);
+    }
+}
+
 // The base of rotary positions: rope_theta of the published config.json of built-in models; of
 // another model a comment asks for it, and of learned positions nothing is said.
 TEST(the_base_of_rotary_positions_is_said)
