@@ -30,8 +30,9 @@ static int fail(const char *command, const char *what, const sp_error *err)
 // side by side (the wall clock, two ranks or more, no other parallelism): how long ranks were idle
 // between two of their own actions although what the second reads was there (idle_time.h), by the
 // stamps around their kernels. Prints a line for each; `share` is that of the idlest rank in the
-// time of the step. What is idle inside an action is part of its time. Exit status: 0 some were looked at, 1 a result cannot be read or a share of a step in four
-// stages is above MOST_GAPS, 2 wrong usage, 77 there are none.
+// time of the step. What is idle inside an action is part of its time. Exit status: 0 some were
+// looked at, 1 a result cannot be read or a share of a step in four stages is above MOST_GAPS, 2
+// wrong usage, 77 there are none.
 #define MOST_GAPS 0.02
 
 // Looks at a case; false: there is nothing to look at in it. `missed`: it is beyond its bound.
