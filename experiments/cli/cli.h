@@ -335,6 +335,11 @@ sp_status cli_plot_check(const char *path, sp_error *err);
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
                    sp_error *err);
 
+// Of that data: a text between double quotes, of which it holds none, behind `before`; and a blank
+// and a number, of which gnuplot reads what is none in its own spelling alone.
+void cli_plot_text(FILE *file, const char *before, const char *text);
+void cli_plot_number(FILE *file, double value);
+
 // Draws two timelines of one plan, what was predicted over what was measured, on one axis of time.
 sp_status cli_plot_comparison(const char *path, const sp_timeline *predicted,
                               const sp_timeline *measured, sp_error *err);
@@ -366,6 +371,9 @@ cli_ended cli_run_child(const cli_child *child);
 
 // How wide it is: as COLUMNS or the terminal says, 100 where there is none.
 int cli_columns(FILE *out);
+// Before the words of a command are read: with --wide or --json among them errors are one line
+// each.
+void cli_errors_begin(int argc, char **argv);
 // Before a command prints: whether lines, rows and warnings are held to the screen.
 void cli_screen_begin(const cli_common *common, bool page);
 // What was printed up to here stands before what comes on standard error.

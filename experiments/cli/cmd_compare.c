@@ -742,16 +742,6 @@ static void print_comparison(const comparison *cmp)
 
 // ---- the figure ----
 
-// A text between double quotes, of which it holds none.
-static void put_quoted(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        fputc(*text == '"' ? '\'' : *text == '\n' ? ' ' : *text, out);
-    }
-    fputc('"', out);
-}
-
 // A row that has a plan has a bar, as long as its step; one that has none has its word alone.
 static sp_status write_bars(FILE *out, const void *given, sp_error *err)
 {
@@ -765,7 +755,7 @@ static sp_status write_bars(FILE *out, const void *given, sp_error *err)
     cli_print_place(memory, &cmp->scenario);
     fclose(memory);
     fputs("# what is compared\n", out);
-    put_quoted(out, place);
+    cli_plot_text(out, "", place);
     free(place);
     fputs("\n\n\n# number, name, milliseconds of a step, state, label\n", out);
     for (int i = 0; i < cmp->count; i++) {
@@ -787,13 +777,10 @@ static sp_status write_bars(FILE *out, const void *given, sp_error *err)
             }
         }
         fprintf(out, "%d ", i);
-        put_quoted(out, r->name);
-        if (planned) {
-            fprintf(out, " %.10g %s ", sp_result_iteration_ms(&r->result), state);
-        } else {
-            fprintf(out, " NaN %s ", state);
-        }
-        put_quoted(out, label);
+        cli_plot_text(out, "", r->name);
+        cli_plot_number(out, planned ? sp_result_iteration_ms(&r->result) : (double)NAN);
+        fprintf(out, " %s ", state);
+        cli_plot_text(out, "", label);
         fputc('\n', out);
     }
     return SP_OK;

@@ -185,40 +185,20 @@ static sp_status write_text(FILE *file, const void *what, sp_error *err)
     return SP_OK;
 }
 
-// A text between double quotes, of which it holds none.
-static void put_quoted(FILE *file, const char *before, const char *text)
-{
-    fprintf(file, "\"%s", before);
-    for (; *text != '\0'; text++) {
-        fputc(*text == '"' ? '\'' : *text == '\n' ? ' ' : *text, file);
-    }
-    fputc('"', file);
-}
-
-// gnuplot reads what is no number in its own spelling alone.
-static void put_number(FILE *file, double value)
-{
-    if (isfinite(value)) {
-        fprintf(file, " %.15g", value);
-    } else {
-        fputs(" NaN", file);
-    }
-}
-
 static void put_point(FILE *file, const figure_outcome *o)
 {
     static const char *const claims[] = {
         [FIGURE_EQUAL] = "=", [FIGURE_AT_LEAST] = ">=", [FIGURE_AT_MOST] = "<="};
     char error[CLI_PERCENT];
-    put_quoted(file, o->headline ? HEADLINE : "", o->label);
-    put_number(file, o->published);
-    put_number(file, o->computed);
+    cli_plot_text(file, o->headline ? HEADLINE : "", o->label);
+    cli_plot_number(file, o->published);
+    cli_plot_number(file, o->computed);
     fprintf(file, " \"%s\" %s %d", claims[o->claim],
             !o->has_bar ? "-"
             : o->within ? "within"
                         : "outside",
             o->fitted);
-    put_number(file, o->limit);
+    cli_plot_number(file, o->limit);
     // How far from a bound that holds says nothing.
     bool tells = o->claim == FIGURE_EQUAL || !o->within;
     if (!tells || !isfinite(o->error)) {
@@ -229,7 +209,7 @@ static void put_point(FILE *file, const figure_outcome *o)
         snprintf(error, sizeof error, "%+.3g", o->error);
     }
     fprintf(file, " \"%s\" ", error);
-    put_quoted(file, "", o->panel);
+    cli_plot_text(file, "", o->panel);
     fputc('\n', file);
 }
 
@@ -240,11 +220,11 @@ static sp_status write_data(FILE *file, const void *what, sp_error *err)
     char verdict[VERDICT];
     (void)err;
     fputs("# name, title, verdict\n", file);
-    put_quoted(file, "", r->spec->name);
+    cli_plot_text(file, "", r->spec->name);
     fputc(' ', file);
-    put_quoted(file, "", r->spec->title);
+    cli_plot_text(file, "", r->spec->title);
     fputc(' ', file);
-    put_quoted(file, "", verdict_text(r, verdict));
+    cli_plot_text(file, "", verdict_text(r, verdict));
     fputc('\n', file);
     for (size_t first = 0; first < r->count; first++) {
         const char *panel = r->outcomes[first].panel;
@@ -395,7 +375,6 @@ static void print_headlines(const figure_reproduction *r, int figures)
     }
 }
 
-// Of a few figures people see some rows, of many the verdicts and the headlines.
 // By which command its rows are found again.
 static void print_again(const figure_reproduction *r, const char *name)
 {
@@ -407,6 +386,7 @@ static void print_again(const figure_reproduction *r, const char *name)
     }
 }
 
+// Of a few figures people see some rows, of many the verdicts and the headlines.
 static void print_for_people(const figure_reproduction *r, const char *name, int figures)
 {
     if (cli_is_wide() || figures <= FEW) {

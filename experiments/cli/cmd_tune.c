@@ -679,6 +679,18 @@ static json_t *kernels_of(const sp_scenario *scenario)
     return kernels;
 }
 
+static const char *stated_text(const json_t *value, char text[VALUE])
+{
+    if (json_is_real(value)) {
+        snprintf(text, VALUE, "%.6g", json_real_value(value));
+    } else if (json_is_string(value)) {
+        snprintf(text, VALUE, "%s", json_string_value(value));
+    } else {
+        sp_json_quote(value, text, VALUE);
+    }
+    return text;
+}
+
 static void name_difference(const char *key, const json_t *own, const json_t *answer,
                             char text[DIFFERENCES])
 {
@@ -687,11 +699,8 @@ static void name_difference(const char *key, const json_t *own, const json_t *an
         sp_append(text, DIFFERENCES, "%s%s", json_is_true(own) ? "" : "no ", key);
         return;
     }
-    sp_json_quote(own, value[0], VALUE);
-    sp_json_quote(answer, value[1], VALUE);
-    sp_append(text, DIFFERENCES, "%s %s instead of %s", key,
-              json_is_string(own) ? json_string_value(own) : value[0],
-              json_is_string(answer) ? json_string_value(answer) : value[1]);
+    sp_append(text, DIFFERENCES, "%s %s instead of %s", key, stated_text(own, value[0]),
+              stated_text(answer, value[1]));
 }
 
 // Names the first of what differs; returns how many do. What only one of them states is no matter

@@ -626,6 +626,7 @@ int cli_run(const cli_command *command, int argc, char **argv)
     }
     parser in = {.command = command, .argc = argc, .argv = argv, .next = 1, .args = args};
     cli_operands operands = {.items = argv, .count = 0};
+    cli_errors_begin(argc, argv);
     int result = parse_words(&in, &operands);
     if (result == CLI_PROCEED) {
         result = check_operands(command, &operands);

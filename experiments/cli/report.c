@@ -280,6 +280,24 @@ sp_status cli_plot_check(const char *path, sp_error *err)
     return sp_output_check(path, err);
 }
 
+void cli_plot_text(FILE *file, const char *before, const char *text)
+{
+    fprintf(file, "\"%s", before);
+    for (; *text != '\0'; text++) {
+        fputc(*text == '"' ? '\'' : *text == '\n' ? ' ' : *text, file);
+    }
+    fputc('"', file);
+}
+
+void cli_plot_number(FILE *file, double value)
+{
+    if (isfinite(value)) {
+        fprintf(file, " %.15g", value);
+    } else {
+        fputs(" NaN", file);
+    }
+}
+
 sp_status cli_plot(const char *script, const char *path, cli_writer write, const void *what,
                    sp_error *err)
 {

@@ -303,6 +303,14 @@ bool cli_is_wide(void)
 
 // ---- errors ----
 
+void cli_errors_begin(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        bool whole = strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "--wide") == 0;
+        screen.whole = screen.whole || whole;
+    }
+}
+
 // A word, or what is copied as a whole: a quoted name or command ('slimpack help lengths'), and an
 // option with its value.
 static size_t whole_bytes(const char *text)

@@ -720,7 +720,6 @@ static bool has_value(const json_t *document, const char *key, const char *value
 static void compare_all(const framework_output *output, const json_t *read, json_t *lost)
 {
     char skipped[4096] = "";
-    size_t length = 0;
     json_t *stack = framework_get(output->scenario, "stack.name");
     const char *name;
     json_t *value;
@@ -729,13 +728,13 @@ static void compare_all(const framework_output *output, const json_t *read, json
     json_object_foreach (json_object_get(output->scenario, "stack"), name, value) {
         char key[PATH];
         snprintf(key, sizeof key, "stack.%s", name);
-        if (!has_effect(output, key) && length + strlen(key) + 2 < sizeof skipped) {
-            length += (size_t)snprintf(skipped + length, sizeof skipped - length, "%s ", key);
-        } else if (renamed && strcmp(name, "name") != 0 && !has_argument(output, key) &&
-                   length + strlen(key) + 2 < sizeof skipped) {
-            length += (size_t)snprintf(skipped + length, sizeof skipped - length, "%s ", key);
-            differs = differs || !json_equal(value, framework_get(read, key));
+        const bool idle = !has_effect(output, key);
+        const bool of_stack =
+            !idle && renamed && strcmp(name, "name") != 0 && !has_argument(output, key);
+        if (idle || of_stack) {
+            sp_append(skipped, sizeof skipped, "%s ", key);
         }
+        differs = differs || (of_stack && !json_equal(value, framework_get(read, key)));
     }
     if (differs) {
         json_array_append_new(
@@ -744,6 +743,9 @@ static void compare_all(const framework_output *output, const json_t *read, json
     }
     if (json_is_string(framework_get(output->scenario, "model.expert_imbalance"))) {
         sp_append(skipped, sizeof skipped, "model.expert_imbalance_seed ");
+    }
+    if (!has_value(output->scenario, "strategy.kind", "padded")) {
+        sp_append(skipped, sizeof skipped, "strategy.pad_to ");
     }
     // Of samples that are equally long best fit makes the rows that their order makes, and none is
     // longer than the context.

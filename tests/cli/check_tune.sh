@@ -230,6 +230,9 @@ sed -e '/^  "stack": {/,/^  },*$/d' -e '/^    "attention": /d' imported.json >re
 restacked=$("$program" simulate restacked.json --set model=model.json --json --quiet | sed -n 's/^  "iteration_ms": \([0-9.]*\),/\1/p')
 expect "the time of the layout on the answer's stack" "$(printf '%.1f' "$restacked")" "$(sed -n 's/.* takes \([0-9.]*\) ms, $/\1/p' <<<"$stack")"
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current parallel.tp=2 | grep -q 'its stack is not' && complain "the answer's stack is told to be another"
+# Numbers have six digits: a bucket of DeepSpeed's 5e8 numbers of two bytes is 1e9 / 2^20 MiB.
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --set stack=trl-2025 --current stack=fsdp-2024 |
+    grep -q ', bucket_mib 0 instead of 953.674)' || complain "the sizes of buckets are told otherwise"
 # Of other work that the file states the layout is timed on the answer's, which is told: half the tokens take less time.
 other() { "$program" tune model.json --gpus 4 --context 8K "$@" --json --current train.sh 2>/dev/null >other.json; }
 grep -qE "\"--current: the file's (steps|context)" current.json && complain "the same work is told to be another: $(grep '"--current' current.json)"

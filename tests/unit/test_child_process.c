@@ -40,6 +40,19 @@ TEST(a_program_that_is_none)
     assert_int_equal(e.exit_status, CLI_NOT_STARTED);
 }
 
+// The lines into which an error is wrapped belong to it, what else follows does not.
+TEST(a_program_whose_error_is_wrapped)
+{
+    cli_ended e =
+        ended_in(".", "sh",
+                 "echo 'error: 3 GiB are needed,' >&2; echo '       2 are free; run less' "
+                 ">&2; echo '       of it' >&2; echo 'error: no file' >&2; exit 4");
+    assert_int_equal(e.exit_status, 4);
+    assert_string_equal(e.said, "3 GiB are needed, 2 are free; run less of it");
+    e = ended_in(".", "sh", "echo 'error: no file' >&2; echo 'run help' >&2; exit 2");
+    assert_string_equal(e.said, "no file");
+}
+
 // Nothing is started in another folder, and no message of an earlier program is taken for its own.
 TEST(a_folder_that_cannot_be_used)
 {

@@ -396,6 +396,24 @@ TEST(trl_says_what_it_packs)
     }
 }
 
+// TRL pads to the longest of a micro-batch, which is no matter of rows that are not padded.
+TEST(what_rows_are_padded_to_is_lost_where_they_are)
+{
+    static const char *const kinds[] = {"packed", "bfd", "padded"};
+    fixture_begin();
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        json_t *lost;
+        json_decref(read_back(framework_find("trl"),
+                              json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': "
+                                        "'megatron-core-2025', 'strategy': {'kind': '%s'}, "
+                                        "'workload': {'uniform': 512, 'context': 512}}",
+                                        kinds[i]),
+                              &lost));
+        assert_int_equal(names(lost, "strategy.pad_to"), strcmp(kinds[i], "padded") == 0);
+        json_decref(lost);
+    }
+}
+
 // The base of rotary positions: rope_theta of the published config.json of built-in models; of
 // another model a comment asks for it, and of learned positions nothing is said.
 TEST(the_base_of_rotary_positions_is_said)
@@ -458,14 +476,7 @@ TEST(trl_says_frozen_weights)
             } else {
                 assert_null(read);
             }
-            size_t n;
-            json_t *item;
-            bool is_lost = false;
-            json_array_foreach (lost, n, item) {
-                const char *key = json_string_value(json_object_get(item, "key"));
-                is_lost = is_lost || strcmp(key, "model.frozen_weights") == 0 ||
-                          strcmp(key, "model") == 0;
-            }
+            bool is_lost = names(lost, "model.frozen_weights") || names(lost, "model");
             assert_true(is_lost || i == 0 || strcmp(of->name, "trl") == 0);
             json_decref(document);
             json_decref(lost);
@@ -542,34 +553,27 @@ TEST(a_batch_of_documents_is_written_as_rows)
     static const struct {
         const char *batch;
         int rows; // 0: not said
-    } cases[] = {{"\"tokens_per_batch\": 65536", 16},
-                 {"\"tokens_per_batch\": 61440", 16}, // 15 rows for 2 replicas
-                 {"\"tokens_per_batch\": 100", 2},
-                 {"\"samples_per_batch\": 64", 0}};
+    } cases[] = {{"'tokens_per_batch': 65536", 16},
+                 {"'tokens_per_batch': 61440", 16}, // 15 rows for 2 replicas
+                 {"'tokens_per_batch': 100", 2},
+                 {"'samples_per_batch': 64", 0}};
     fixture_begin();
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        char text[512];
         char said[64];
-        snprintf(text, sizeof text,
-                 "{\"model\": {\"layers\": 4, \"hidden\": 512, \"ffn\": 1024, \"heads\": 8, "
-                 "\"vocab\": 1024}, \"cluster\": \"h100-8\", \"parallel\": {\"dp\": 2}, "
-                 "\"workload\": {\"lengths\": \"wikipedia\", \"context\": 4096, %s}}",
-                 cases[i].batch);
         sp_scenario scenario = {0};
-        char *written = NULL;
-        json_t *lost = NULL;
-        must_succeed(fixture_read(text, &scenario, ERR));
-        must_succeed(framework_emit(framework_find("megatron"), &scenario, &written, &lost, ERR));
+        json_t *lost;
+        fixture_good(
+            json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
+                      "1024}, 'cluster': 'h100-8', 'parallel': {'dp': 2}, 'workload': {'lengths': "
+                      "'wikipedia', 'context': 4096, %s}}",
+                      cases[i].batch),
+            &scenario);
+        char *written = write_text(framework_find("megatron"), &scenario, &lost);
         snprintf(said, sizeof said, "--global-batch-size %d ", cases[i].rows);
         assert_int_equal(strstr(written, "--global-batch-size") != NULL, cases[i].rows > 0);
         assert_int_equal(strstr(written, said) != NULL, cases[i].rows > 0);
-        size_t k;
-        json_t *item;
-        json_array_foreach (lost, k, item) {
-            const char *key = json_string_value(json_object_get(item, "key"));
-            // Rows are nothing that the scenario says.
-            assert_true(cases[i].rows == 0 || strcmp(key, "workload.samples_per_batch") != 0);
-        }
+        // Rows are nothing that the scenario says.
+        assert_true(cases[i].rows == 0 || !names(lost, "workload.samples_per_batch"));
         sp_free(written);
         json_decref(lost);
         sp_scenario_fini(&scenario);

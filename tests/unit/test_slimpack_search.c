@@ -303,16 +303,18 @@ static const char *draw_job(sp_prng *prng)
 }
 
 // No step is shorter than what its packs are said to take at least, and the tenth of a step is.
-static void check_beaten(const sp_strategy_input *input, const char *text, const char *kind)
+// False: there is no such step.
+static bool check_beaten(const sp_strategy_input *input, const char *text, const char *kind)
 {
     sp_packing packing;
     sp_packflow_outcome outcome;
     if (sp_strategy_pack(sp_strategy_find(kind), input, &packing, NULL) != SP_OK) {
         sp_packing_fini(&packing);
-        return;
+        return false;
     }
     must_succeed(sp_step_judge(input, &packing, &outcome, ERR));
-    if (outcome.makespan_ns < INT64_MAX) {
+    const bool runs = outcome.makespan_ns < INT64_MAX;
+    if (runs) {
         const sp_packflow_outcome longer = {.makespan_ns = outcome.makespan_ns + 1};
         const sp_packflow_outcome shorter = {.makespan_ns = outcome.makespan_ns / 10};
         sp_strategy_input with = *input;
@@ -326,9 +328,11 @@ static void check_beaten(const sp_strategy_input *input, const char *text, const
         assert_true(sp_step_is_beaten(&with, &packing, &SP_PACKFLOW_WORST));
     }
     sp_packing_fini(&packing);
+    return runs;
 }
 
-static void check_beaten_job(const char *text)
+// The strategies of which there was a step.
+static int check_beaten_job(const char *text)
 {
     static const char *const kinds[] = {"kk-flops", "dp-balanced", "hybrid-dp",
                                         "te-cp",    "bytescale",   "hybrid-cp"};
@@ -343,19 +347,23 @@ static void check_beaten_job(const char *text)
                                      .batch = &p.batches.batch[0],
                                      .context = p.batches.context,
                                      .cost = &p.cost};
+    int checked = 0;
     for (int i = 0; i < COUNT_OF(kinds); i++) {
-        check_beaten(&input, text, kinds[i]);
+        checked += check_beaten(&input, text, kinds[i]);
     }
     sp_packing_init(&p.packing, input.batch, 1);
     planned_fini(&p);
+    return checked;
 }
 
 TEST(packs_are_beaten_by_no_longer_step)
 {
     sp_prng prng = prng_seeded(21);
+    int checked = 0;
     for (int round = 0; round < test_rounds(40); round++) {
-        check_beaten_job(draw_job(&prng));
+        checked += check_beaten_job(draw_job(&prng));
     }
+    assert_true(checked >= 3 * test_rounds(40)); // of six a round
 }
 
 // A head that pipeline ranks share is behind the last of them, not on the way there.
@@ -363,12 +371,13 @@ TEST(packs_are_beaten_by_no_longer_step_with_a_shared_vocabulary)
 {
     static const char *const kinds[] = {"slimpack", "slimpack-zb"};
     for (int i = 0; i < 2 * COUNT_OF(kinds); i++) {
-        check_beaten_job(json_text(
+        const int checked = check_beaten_job(json_text(
             "{'model': {'layers': 8, 'hidden': 2048, 'heads': 16, 'ffn': 5504, 'vocab': 262144}, "
             "'cluster': 'h800-8', 'parallel': {'pp': 4, 'dp': 1, 'chunks_per_rank': %d, "
             "'vocab_parallel': true}, 'memory': {'limit_gib': 80}, 'workload': {'lengths': "
             "[32768], 'context': 32768}, 'strategy': {'kind': '%s'}}",
             1 + i / COUNT_OF(kinds), kinds[i % COUNT_OF(kinds)]));
+        assert_true(checked > 0);
     }
 }
 
