@@ -575,7 +575,8 @@ static void name_changed(const char *name, const char *path, char changed[SP_MOD
         told = strstr(told + 1, key);
     }
     bool is_told = told != NULL;
-    snprintf(changed, SP_MODEL_NAME, "%s", is_told || strlen(all) >= SP_MODEL_NAME ? name : all);
+    snprintf(changed, SP_MODEL_NAME, "%.*s", SP_MODEL_NAME - 1,
+             is_told || strlen(all) >= SP_MODEL_NAME ? name : all);
 }
 
 // Models have no object form that takes its numbers from a name: all of them are written out.
