@@ -404,18 +404,23 @@ static const compared *fastest_of(const comparison *cmp)
     return best;
 }
 
-// The state of the memory, which row is the fastest, what the strategy loses, and that it may not
-// run: "tight, fastest, 12.3 % of tokens left out, runs with probability 0.72".
-static const char *status_text(const comparison *cmp, const compared *r, char text[STATUS])
+// What a row leaves out, and the chance that it runs.
+static void notes_of(const sp_result *result, char notes[CLI_NOTES])
 {
-    const sp_result *result = &r->result;
-    char notes[CLI_NOTES];
     const cli_loss loss = {.left_out = sp_result_left_out_share(result),
                            .cut = sp_result_cut_share(result),
                            .lossy = !result->lossless};
     double probability = sp_result_fit_probability(result);
     cli_row_notes(loss, sp_result_is_oom(result) ? (double)NAN : probability, notes);
-    snprintf(text, STATUS, "%s%s%s%s", cli_memory_word(result),
+}
+
+// The state of the memory, which row is the fastest, what the strategy loses, and that it may not
+// run: "tight, fastest, 12.3 % of tokens left out, runs with probability 0.72".
+static const char *status_text(const comparison *cmp, const compared *r, char text[STATUS])
+{
+    char notes[CLI_NOTES];
+    notes_of(&r->result, notes);
+    snprintf(text, STATUS, "%s%s%s%s", cli_memory_word(&r->result),
              fastest_of(cmp) == r ? ", fastest" : "", notes[0] != '\0' ? ", " : "", notes);
     return text;
 }
@@ -775,6 +780,9 @@ static sp_status write_bars(FILE *out, const void *given, sp_error *err)
             if (strcmp(state, "oom") == 0) {
                 sp_append(label, sizeof label, ", out of memory");
             }
+            char notes[CLI_NOTES];
+            notes_of(&r->result, notes);
+            sp_append(label, sizeof label, "%s%s", notes[0] != '\0' ? ", " : "", notes);
         }
         fprintf(out, "%d ", i);
         cli_plot_text(out, "", r->name);
