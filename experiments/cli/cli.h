@@ -260,6 +260,8 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
 
 // What --emit asks for, NAME or NAME=FILE (NULL: nothing): can it be written?
 sp_status cli_emit_check(const char *emit, sp_error *err);
+// The stack of that framework, where it is another than the cluster's own; NULL: none.
+const char *cli_emit_stack(const char *emit);
 // Writes the scenario as that framework's arguments, to the file, else into `answer` under "emit"
 // or, where that is NULL, to stdout. A warning names each setting that the framework cannot say.
 sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
@@ -824,8 +826,8 @@ json_t *cli_tuned_json_empty(const cli_tuned *tuned);
 
 // This holds for models with experts.
 #define CLI_TUNE_EXPERTS                                                                      \
-    "experts are split over the tp ranks; --set parallel.etp=1 searches layouts that do not " \
-    "split them"
+    "experts are split over the tp ranks where tp is above 1; --set parallel.etp=1 searches " \
+    "layouts that do not split them"
 
 enum { CLI_TUNE_VALUE = SP_RECOMPUTE_TEXT, CLI_TUNE_POINT = 200 + SP_RECOMPUTE_TEXT };
 

@@ -188,6 +188,14 @@ sp_status cli_emit_check(const char *emit, sp_error *err)
     return file != NULL ? sp_output_check(file, err) : SP_OK;
 }
 
+const char *cli_emit_stack(const char *emit)
+{
+    sp_error own = {0};
+    const char *file = NULL;
+    const framework *of = emit != NULL ? framework_of(emit, &file, &own) : NULL;
+    return of != NULL ? of->stack : NULL;
+}
+
 static sp_status write_text(FILE *file, const void *what, sp_error *err)
 {
     (void)err;

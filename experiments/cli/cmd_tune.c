@@ -197,6 +197,8 @@ static void find_gpus(const shortage_of_memory *shortage, sp_error *err)
                                      .stated = stated,
                                      .stated_count = count,
                                      .gpus = asked->gpus,
+                                     .within_stack = asked->within_stack,
+                                     .strategies_stated = asked->strategies_stated,
                                      .threads = asked->threads,
                                      .quiet = asked->quiet};
     sp_status status = SP_OK;
@@ -412,6 +414,10 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
                              SP_JSON("cluster", args->cluster), SP_JSON("parallel", json_object()),
                              SP_JSON("workload", workload_of(args)));
     sp_status status = override_all(t->base, &args->set, err);
+    const char *stack = cli_emit_stack(args->emit);
+    if (status == SP_OK && stack != NULL && json_object_get(t->base, "stack") == NULL) {
+        sp_json_put(t->base, "stack", json_string(stack));
+    }
     if (status == SP_OK) {
         status = divide(t->base, args->gpus, "--set", &left, err);
     }

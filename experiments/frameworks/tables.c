@@ -1358,9 +1358,11 @@ static const framework framework_megatron = {FRAMEWORK_CALLED(megatron),
                                              .write = write_megatron};
 
 static const framework framework_bridge = {
-    FRAMEWORK_CALLED(bridge), .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
-    .dialect = BRIDGE,        .overrides = true,        .rows = megatron_rows,
-    .read = read_megatron,    .write = write_megatron,  .rotary_base = "model.rotary_base"};
+    FRAMEWORK_CALLED(bridge), .stack = "megatron-bridge-2025",
+    .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
+    .dialect = BRIDGE,        .overrides = true,
+    .rows = megatron_rows,    .read = read_megatron,
+    .write = write_megatron,  .rotary_base = "model.rotary_base"};
 
 static const framework framework_nemo = {
     FRAMEWORK_CALLED(nemo), .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,

@@ -305,12 +305,11 @@ static void write_torchtitan(framework_output *output)
                   json_boolean(json_is_true(framework_get(s, "stack.fused_swiglu"))));
 }
 
-const framework framework_torchtitan = {FRAMEWORK_CALLED(torchtitan),
-                                        .syntax = FRAMEWORK_TOML,
-                                        .reads = 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL,
-                                        .rows = torchtitan_rows,
-                                        .read = read_torchtitan,
-                                        .write = write_torchtitan};
+const framework framework_torchtitan = {
+    FRAMEWORK_CALLED(torchtitan), .stack = "fsdp2-2025",
+    .syntax = FRAMEWORK_TOML,     .reads = 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL,
+    .rows = torchtitan_rows,      .read = read_torchtitan,
+    .write = write_torchtitan};
 
 // ---- DeepSpeed (deepspeed/runtime/constants.py, deepspeed/runtime/zero/config.py) ----
 
@@ -433,9 +432,10 @@ static void write_deepspeed(framework_output *output)
     }
 }
 
-const framework framework_deepspeed = {FRAMEWORK_CALLED(deepspeed),   .syntax = FRAMEWORK_JSON,
-                                       .reads = 1U << FRAMEWORK_JSON, .rows = deepspeed_rows,
-                                       .read = read_deepspeed,        .write = write_deepspeed};
+const framework framework_deepspeed = {FRAMEWORK_CALLED(deepspeed), .stack = "hf-trainer",
+                                       .syntax = FRAMEWORK_JSON,    .reads = 1U << FRAMEWORK_JSON,
+                                       .rows = deepspeed_rows,      .read = read_deepspeed,
+                                       .write = write_deepspeed};
 
 // ---- TRL (trl/trainer/sft_config.py, transformers' TrainingArguments) ----
 
@@ -698,6 +698,7 @@ static void write_trl(framework_output *output)
 }
 
 const framework framework_trl = {FRAMEWORK_CALLED(trl),
+                                 .stack = "trl-2025",
                                  .syntax = FRAMEWORK_YAML,
                                  .reads = 1U << FRAMEWORK_YAML | 1U << FRAMEWORK_SHELL |
                                           1U << FRAMEWORK_JSON,
@@ -862,10 +863,8 @@ static void write_nanotron(framework_output *output)
                   json_incref(framework_get(s, "workload.context")));
 }
 
-const framework framework_nanotron = {FRAMEWORK_CALLED(nanotron),
-                                      .syntax = FRAMEWORK_YAML,
-                                      .reads = 1U << FRAMEWORK_YAML,
-                                      .rows = nanotron_rows,
-                                      .read = read_nanotron,
-                                      .write = write_nanotron,
-                                      .rotary_base = "model.model_config.rope_theta"};
+const framework framework_nanotron = {
+    FRAMEWORK_CALLED(nanotron), .stack = "nanotron-2025",
+    .syntax = FRAMEWORK_YAML,   .reads = 1U << FRAMEWORK_YAML,
+    .rows = nanotron_rows,      .read = read_nanotron,
+    .write = write_nanotron,    .rotary_base = "model.model_config.rope_theta"};

@@ -178,6 +178,15 @@ with() { # SIGN: with what is lacking and a little more, or less
 }
 with 1 || complain "does not fit with what was lacking: $(cat nothing.txt)"
 with -1 && complain "fits with less than was lacking: $(cat nothing.txt)"
+# Of a stack without tensor parallelism the GPUs that are enough have none either.
+asked --set memory.limit_gib=0.14 --set stack=trl-2025 2>&1 | tr '\n' ' ' | tr -s ' ' | grep -qE 'GPUs? (are|is) enough: tp 1, cp [0-9]+, pp 1, |nor does any on up to' ||
+    complain "GPUs enough for a layout that TRL does not run: $(asked --set memory.limit_gib=0.14 --set stack=trl-2025 2>&1)"
+# What is written for a framework is searched within its stack, where none is stated.
+for written in deepspeed:hf-trainer trl:trl-2025 torchtitan:fsdp2-2025 bridge:megatron-bridge-2025; do
+    asked --emit "${written%:*}" --json --strategies packed | grep -q "\"stack\": \"${written#*:}\"" ||
+        complain "--emit ${written%:*}: not within ${written#*:}"
+done
+asked --emit trl --set stack=fsdp2-2025 --strategies packed | tr '\n' ' ' | tr -s ' ' | grep -q 'stack fsdp2-2025' || complain "--emit took the place of a stated stack"
 on_gpus() { gpus=$1 asked --set memory.limit_gib=0.14 >/dev/null 2>&1; }
 on_gpus "${enough:-1}" || complain "so many GPUs are not enough: $(cat nothing.txt)"
 on_gpus $((enough / 2)) && complain "half as many GPUs are enough: $(cat nothing.txt)"
