@@ -293,9 +293,10 @@ static int check_usage(const plan_args *args, const cli_operands *operands)
 {
     int modes = (args->output != NULL) + (args->check != NULL) + args->stream;
     if (modes != 1) {
-        return cli_usage_error(&cli_cmd_plan, modes == 0
-                                                  ? "'plan' needs -o FILE, --stream or --check PLAN"
-                                                  : "-o, --stream and --check exclude each other");
+        return cli_usage_error(
+            &cli_cmd_plan,
+            modes == 0 ? "'plan' needs -o FILE (-o - is standard output), --stream or --check PLAN"
+                       : "-o, --stream and --check exclude each other");
     }
     if (args->check != NULL && operands->count > 0) {
         return cli_usage_error(&cli_cmd_plan, "--check has no use for the argument '%s'",
@@ -380,7 +381,9 @@ const cli_command cli_cmd_plan = {
     .description =
         "Packs the workload of a scenario and schedules it, and writes the plan for a training "
         "job's loader: samples, forward and backward packs, the actions of each pipeline rank, the "
-        "predicted time and a lower bound under it.\n\nWith --stream the batches come from "
+        "predicted time and a lower bound under it. The \"sample\" of a slice is a position in "
+        "the batch's \"samples\", where \"id\" is the sample's place among the lengths.\n\nWith "
+        "--stream the batches come from "
         "standard input: a line holds the lengths of one batch as a JSON array, and its plan is "
         "answered as one line, a plan document of its own. A sample's id is its position in the "
         "array; samples over the context are treated as workload.over_length says. Samples that a "

@@ -861,9 +861,11 @@ static const cli_option options[] = {
     CLI_INT_OPTION("search", "N", sweep_args, search, 1, 1000000,
                    "evaluate N points that a search looks for along the Pareto front (default "
                    "tokens_per_s,peak_memory_gib)"),
-    CLI_TEXT_OPTION(CLI_STRING, 0, "shard", "I/N|auto", sweep_args, shard,
-                    "evaluate every Nth point from number I on, into a file of its own; 'slimpack "
-                    "merge' puts the files together. auto: I and N are what mpirun or srun says"),
+    CLI_TEXT_OPTION(
+        CLI_STRING, 0, "shard", "I/N|auto", sweep_args, shard,
+        "evaluate every Nth point from number I on, each I into another file (-o); 'slimpack "
+        "merge' puts the files together. auto: I and N are what mpirun or srun says, "
+        "and the files' names follow"),
     CLI_JOBS_OPTION(sweep_args),
     CLI_COMMON_OPTIONS(sweep_args),
     {0},

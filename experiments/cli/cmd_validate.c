@@ -245,7 +245,8 @@ static const char *wrong_usage(const validate_args *args, int operands)
         return "--skip goes with --log";
     }
     if (operands > 1) {
-        return "behind SCENARIO only logs and traces may stand, after --log and --trace";
+        return "behind SCENARIO only logs and traces may stand, after --log and --trace (--log "
+               "FILE)";
     }
     if (args->execute.backend != NULL) {
         return wrong_backend_usage(args, operands);

@@ -142,7 +142,9 @@ static sp_status not_json(const char *text, size_t bytes, const char *source, sp
     bool table = strpbrk(start, ",;") != NULL || (i < bytes && text[i] == '\t');
     return sp_error_at(err, SP_ERR_SYNTAX, source, 1, 0,
                        "expected JSON, which begins with '{', got \"%s\"%s", start,
-                       table ? ": is it a table (CSV)?" : "");
+                       table             ? ": is it a table (CSV)?"
+                       : start[0] == '#' ? ": is it a launch file ('slimpack import FILE')?"
+                                         : "");
 }
 
 sp_status sp_json_read_text(const char *text, size_t bytes, const char *source, json_t **root,

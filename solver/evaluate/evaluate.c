@@ -345,10 +345,11 @@ static void warn_of_padding(sp_i_evaluation *ev)
         sp_warnings_add(
             &ev->steps.result->warnings,
             "not modelled: Transformer Engine's packed rows (THD) pad each document to a "
-            "multiple of 2 x cp tokens under context parallelism%s, here %lld tokens "
+            "multiple of 2 x cp tokens under context parallelism%s, here %lld token%s "
             "(%.1f %%) more",
             pads_for_tensors(ev) ? " (and of cp x tp with sequence parallelism)" : "",
-            (long long)ev->padding_tokens, 100.0 * (double)ev->padding_tokens / (double)ev->tokens);
+            (long long)ev->padding_tokens, sp_plural(ev->padding_tokens),
+            100.0 * (double)ev->padding_tokens / (double)ev->tokens);
     }
 }
 
