@@ -65,6 +65,8 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
             sp_json_put(document, sections[i], json_incref(section));
         }
     }
+    // The work is the document's: so many micro-batches as it makes.
+    json_object_del(json_object_get(document, "schedule"), "microbatches");
     *whole = read;
     json_decref(unread);
     json_decref(notes);

@@ -11,6 +11,8 @@
 #include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/writer.h"
+#include "sim/model/recompute.h"
+#include "sim/scenario/scenario.h"
 
 enum { MOST_BYTES = 16 << 20, PATH = 1024, MOST_NAMES = 1024, TEXT = 320 };
 
@@ -836,6 +838,41 @@ static void tell_assumed(framework_import *import)
     }
 }
 
+// Megatron-Core passes over modules that no layer has, as over norms that a product holds
+// (transformer_layer.py: an IdentityOp is not run again), where a scenario refuses them.
+static void settle_modules(framework_import *import)
+{
+    char wrong[SP_RECOMPUTE_TEXT];
+    sp_recompute recompute = SP_RECOMPUTE_NONE;
+    sp_scenario scenario = {0};
+    sp_error own = {0};
+    const json_t *stated = framework_get(import->scenario, "memory.recompute");
+    if (stated == NULL || !sp_recompute_read(stated, &recompute, wrong)) {
+        return;
+    }
+    unsigned modules = sp_recompute_modules(recompute);
+    json_t *without = json_deep_copy(import->scenario);
+    if (sp_scenario_override(without, "memory.recompute=none", &own) == SP_OK &&
+        sp_scenario_from_json(without, "import", NULL, 0, &scenario, &own) == SP_OK) {
+        const char *module = NULL;
+        const char *lacks;
+        while ((lacks = sp_recompute_lacks(sp_recompute_of_modules(modules), &scenario.model,
+                                           &module)) != NULL) {
+            framework_note(import,
+                           "recompute module \"%s\" is of %s, which the model has not: it runs "
+                           "nothing again, and is left out",
+                           module, lacks);
+            modules &= ~sp_module_find(module);
+        }
+        if (module != NULL) {
+            sp_json_put(json_object_get(import->scenario, "memory"), "recompute",
+                        sp_recompute_json(sp_recompute_of_modules(modules)));
+        }
+    }
+    sp_scenario_fini(&scenario);
+    json_decref(without);
+}
+
 // ---- all files ----
 
 static sp_status read_whole(const char *path, char **text, size_t *bytes, sp_error *err)
@@ -947,6 +984,7 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
     if (status == SP_OK) {
         settle_replicas(&import);
         settle_workload(&import);
+        settle_modules(&import);
     }
     return end(&import, status, scenario, unread, notes);
 }
@@ -972,6 +1010,7 @@ sp_status framework_import_files(const char *const *files, int count, const char
     }
     if (status == SP_OK) {
         settle_workload(&import); // lengths and context may be stated by an override
+        settle_modules(&import);
         tell_assumed(&import);
     }
     return end(&import, status, scenario, unread, notes);

@@ -243,6 +243,10 @@ expect "the time of the layout on the answer's stack" "$(printf '%.1f' "$restack
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --set stack=trl-2025 --current stack=fsdp-2024 |
     grep -q ', bucket_mib 0 instead of 953.674)' || complain "the sizes of buckets are told otherwise"
 # Of other work that the file states the layout is timed on the answer's, which is told: half the tokens take less time.
+# So many micro-batches as the work makes, whatever a file accumulates.
+echo '{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3, "zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}' >accumulates.json
+"$program" tune model.json --gpus 2 --context 8K --tokens-per-batch 64K --lengths wikipedia --set stack=hf-trainer --quiet --current accumulates.json | tr '\n' ' ' | grep -qE 'as the *current *layout' ||
+    complain "a file that accumulates: $("$program" tune model.json --gpus 2 --context 8K --tokens-per-batch 64K --lengths wikipedia --set stack=hf-trainer --quiet --current accumulates.json 2>&1 | head -n 4)"
 other() { "$program" tune model.json --gpus 4 --context 8K "$@" --json --current train.sh 2>/dev/null >other.json; }
 grep -qE "\"--current: the file's (steps|context)" current.json && complain "the same work is told to be another: $(grep '"--current' current.json)"
 other --tokens-per-batch 128K

@@ -2,6 +2,7 @@
 // The expected values are what the frameworks' own sources say the arguments do.
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/json.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 // Reads `text` under a file name and checks settings ({key: value}) and the names of what is listed
@@ -695,6 +696,22 @@ TEST(modules_of_recomputation)
           "torchrun p.py --num-layers 2 --bf16 --recompute-granularity selective "
           "--recompute-modules mlp gdn",
           "{\"memory.recompute\":null}", "recompute-modules:1");
+}
+
+// Modules that no layer of a dense model has run nothing again: they go where the whole model is
+// known.
+TEST(modules_that_no_layer_has)
+{
+    static const char script[] =
+        "torchrun --nproc_per_node 8 p.py --num-layers 2 --hidden-size 512 --ffn-hidden-size 1024 "
+        "--num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 --bf16 "
+        "--swiglu --micro-batch-size 1 --global-batch-size 8 --vocab-size 1024 "
+        "--make-vocab-size-divisible-by 1 --recompute-granularity selective --recompute-modules ";
+    check("a.sh", json_text("%s%s", script, "core_attn mlp layernorm moe_act"),
+          "{\"memory.recompute\":[\"core_attn\",\"mlp\"]}", "");
+    check("a.sh", json_text("%s%s", script, "core_attn layernorm"),
+          "{\"memory.recompute\":\"attention\"}", "");
+    check("a.sh", json_text("%s%s", script, "layernorm"), "{\"memory.recompute\":\"none\"}", "");
 }
 
 // Numbers that no job has are refused by name later; until then nothing is divided by them, and no
