@@ -847,7 +847,8 @@ static void settle_modules(framework_import *import)
     sp_scenario scenario = {0};
     sp_error own = {0};
     const json_t *stated = framework_get(import->scenario, "memory.recompute");
-    if (stated == NULL || !sp_recompute_read(stated, &recompute, wrong)) {
+    if (stated == NULL || !sp_recompute_read(stated, &recompute, wrong) ||
+        sp_recompute_modules(recompute) == 0) {
         return;
     }
     unsigned modules = sp_recompute_modules(recompute);

@@ -824,7 +824,8 @@ static double trained_of_layer(const sp_model *alike)
 
 int64_t sp_model_layer_parameters(const sp_model *model)
 {
-    return (int64_t)(sum_layers(model, parameters_of_layer) / sp_model_all_layers(model));
+    const int layers = sp_model_all_layers(model);
+    return layers > 0 ? (int64_t)(sum_layers(model, parameters_of_layer) / layers) : 0;
 }
 
 int64_t sp_model_embedding_parameters(const sp_model *model)
