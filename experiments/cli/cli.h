@@ -260,7 +260,7 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
 
 // What --emit asks for, NAME or NAME=FILE (NULL: nothing): can it be written?
 sp_status cli_emit_check(const char *emit, sp_error *err);
-// The stack of that framework, where it is another than the cluster's own; NULL: none.
+// The stack that runs what is launched so; NULL: none is asked for.
 const char *cli_emit_stack(const char *emit);
 // Writes the scenario as that framework's arguments, to the file, else into `answer` under "emit"
 // or, where that is NULL, to stdout. A warning names each setting that the framework cannot say.

@@ -111,7 +111,7 @@ typedef struct framework {
     // modelled, unless they state nothing (false, none, 0, empty).
     // `switches` are those of `own` that have no value in a script.
     const char *own, *free, *noted, *switches;
-    const char *stack;       // that runs what it launches (sim/model/stack.h)
+    const char *stack;       // that runs what it launches (sim/model/stack.h); NULL: as others say
     const char *rotary_base; // its argument for the base of rotary positions; NULL: it has none
     bool by_leaf;            // of a dotted path the last part is the name
     bool overrides;          // a file says what changes in a recipe: what it does not state is open

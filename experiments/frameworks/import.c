@@ -647,6 +647,9 @@ static void read_entries(framework_import *import)
     json_object_clear(import->stated);
     part_switches(import);
     apply_rows(import);
+    if (import->of->stack != NULL && framework_get(import->scenario, "stack.name") == NULL) {
+        framework_put(import, "stack.name", json_string(import->of->stack));
+    }
     if (!import->of->overrides) {
         apply_absent(import);
     }

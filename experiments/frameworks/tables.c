@@ -122,7 +122,6 @@ static const framework_row megatron_rows[] = {
      "auto=flash flash=flash fused=flash unfused=unfused local=unfused", "\"flash\"",
      {"attention-backend", "model.attention_backend", NULL}, NULL},
     // what is fused and hidden
-    {"stack.name", FRAMEWORK_IMPLIED, NULL, "\"megatron-core-2025\"", {NULL}, NULL},
     {"stack.hide_forward_gather", FRAMEWORK_SWITCH, NULL, "false",
      {"tp-comm-overlap", "model.tp_comm_overlap", NULL}, "comm_overlap.tp_comm_overlap"},
     {"stack.hide_forward_reduce", FRAMEWORK_SWITCH, NULL, "false",
@@ -1050,7 +1049,6 @@ static void read_megatron(framework_import *import)
             framework_put(import, "stack.gradient_reduce_dtype",
                           json_string(json_is_true(reduce->value) ? "fp32" : "bf16"));
         }
-        framework_put(import, "stack.name", json_string("megatron-bridge-2025"));
         read_host_states(import);
     }
     json_int_t each =
@@ -1346,16 +1344,13 @@ static void write_megatron(framework_output *output)
 
 // ---- the list ----
 
-static const framework framework_megatron = {FRAMEWORK_CALLED(megatron),
-                                             .syntax = FRAMEWORK_SHELL,
-                                             .reads = 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML,
-                                             .dialect = MEGATRON,
-                                             .switches = megatron_switches,
-                                             .rotary_base = "rotary-base",
-                                             .by_leaf = true,
-                                             .rows = megatron_rows,
-                                             .read = read_megatron,
-                                             .write = write_megatron};
+static const framework framework_megatron = {
+    FRAMEWORK_CALLED(megatron),   .stack = "megatron-core-2025",
+    .syntax = FRAMEWORK_SHELL,    .reads = 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML,
+    .dialect = MEGATRON,          .switches = megatron_switches,
+    .rotary_base = "rotary-base", .by_leaf = true,
+    .rows = megatron_rows,        .read = read_megatron,
+    .write = write_megatron};
 
 static const framework framework_bridge = {
     FRAMEWORK_CALLED(bridge), .stack = "megatron-bridge-2025",

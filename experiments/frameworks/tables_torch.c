@@ -62,7 +62,6 @@ static const framework_row torchtitan_rows[] = {
     {"schedule.kind", FRAMEWORK_NAME,
      "1F1B=1f1b Interleaved1F1B=interleaved GPipe=gpipe ZBVZeroBubble=zb-v DualPipeV=dualpipe-v",
      "\"1f1b\"", {"parallelism.pipeline_parallel_schedule"}, NULL},
-    {"stack.name", FRAMEWORK_IMPLIED, NULL, "\"fsdp2-2025\"", {NULL}, NULL},
     {"stack.cp_overlap", FRAMEWORK_NAME, "allgather=blocking alltoall=attention", "\"blocking\"",
      {"parallelism.context_parallel_rotate_method"}, NULL},
     {"stack.hide_forward_gather", FRAMEWORK_SWITCH, NULL, "false",
@@ -319,7 +318,6 @@ static const framework_row deepspeed_rows[] = {
     {"workload.samples_per_batch", FRAMEWORK_INT, NULL, NULL, {"train_batch_size"}, NULL},
     {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, NULL, {"train_micro_batch_size_per_gpu"},
      NULL},
-    {"stack.name", FRAMEWORK_IMPLIED, NULL, "\"hf-trainer\"", {NULL}, NULL},
     {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "bf16=bf16 bfp16=bf16 fp32=fp32", "\"bf16\"",
      {"communication_data_type"}, NULL},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
@@ -531,9 +529,12 @@ static void read_trl_shards(framework_import *import)
     const char *fsdp = framework_take_text(import, "fsdp");
     if (fsdp != NULL && fsdp[0] != '\0') {
         put_shards(import, entry, false);
-    } else if (framework_get(import->scenario, "parallel.zero") == NULL) {
-        framework_put(import, "parallel.zero", json_integer(0));
-        framework_put(import, "stack.name", json_string("hf-trainer"));
+    } else {
+        if (framework_get(import->scenario, "parallel.zero") == NULL) {
+            framework_put(import, "parallel.zero", json_integer(0));
+        }
+        framework_put(import, "stack.name",
+                      json_string(import->of->stack)); // also over DeepSpeed's
     }
     const framework_entry *file = framework_take(import, "deepspeed");
     if (file != NULL && json_is_string(file->value)) {
@@ -814,7 +815,6 @@ static const framework_row nanotron_rows[] = {
     {"workload.context", FRAMEWORK_INT, NULL, NULL, {"tokens.sequence_length"}, NULL},
     {"memory.recompute", FRAMEWORK_NAME, "true=full false=none", "\"none\"",
      {"parallelism.recompute_layer"}, NULL},
-    {"stack.name", FRAMEWORK_IMPLIED, NULL, "\"nanotron-2025\"", {NULL}, NULL},
     {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "true=fp32 false=bf16", "\"fp32\"",
      {"optimizer.accumulate_grad_in_fp32"}, NULL},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
