@@ -767,7 +767,8 @@ static sp_status search_finish(search *s, sp_packing *best, sp_packflow_outcome 
 // twice: packs that have room enough mostly stay below.
 #define REPEATS_LOSS 1.1
 
-// Of the memory: packs that lack less of it nearly fit.
+// Of the memory: packs that lack less of it nearly fit. Of 236 random jobs (tests/bench/rivals.c)
+// one needed other draws: 0.02 % lacked, and the third fitted.
 #define NEARLY 0.01
 
 enum {
@@ -931,8 +932,9 @@ static sp_status search_with_repeats(search *s, sp_packing *best, sp_packflow_ou
     return status;
 }
 
-// Of packs that nearly fit other random ways may lead to some that do. A first look at a part of
-// the effort does without.
+// Of packs that nearly fit other random ways may lead to some that do. Each begins with first
+// shapes of its own, for the draw before may have moved samples to other ranks. A first look at a
+// part of the effort does without.
 static sp_status search_other_draws(search *s, sp_packing *best, sp_packflow_outcome *judged,
                                     sp_error *err)
 {
