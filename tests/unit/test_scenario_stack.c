@@ -670,57 +670,60 @@ TEST(trl_is_hf_trainer)
     assert_false(sp_stack_lacks_adapters(&trl));
 }
 
+// The stack that a scenario of 8 data-parallel ranks with that stage of ZeRO resolves.
+static sp_stack stack_with_zero(int zero, const char *stack)
+{
+    sp_scenario s;
+    char text[256];
+    snprintf(text, sizeof text,
+             "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %d}, 'stack': %s}", zero, stack);
+    fixture_good(text, &s);
+    const sp_stack resolved = s.memory.stack;
+    sp_scenario_fini(&s);
+    return resolved;
+}
+
 // DeepSpeed's overlap_comm is on with ZeRO 3 unless it is stated, and off below; other stacks say
 // so themselves.
 TEST(zero_3_overlaps_in_deepspeed)
 {
     static const struct {
-        const char *zero, *stack;
+        int zero;
+        const char *stack;
         bool hides;
-    } cases[] = {{"1", "'hf-trainer'", false},
-                 {"2", "'hf-trainer'", false},
-                 {"3", "'hf-trainer'", true},
-                 {"3", "'trl-2025'", true},
-                 {"2", "{'name': 'hf-trainer', 'hide_gradient_reduce': true}", true},
-                 {"3", "{'name': 'hf-trainer', 'hide_gradient_reduce': false}", false},
-                 {"3", "'ours'", false},
-                 {"3", "'fsdp2-2025'", false}};
+    } cases[] = {{1, "'hf-trainer'", false},
+                 {2, "'hf-trainer'", false},
+                 {3, "'hf-trainer'", true},
+                 {3, "'trl-2025'", true},
+                 {2, "{'name': 'hf-trainer', 'hide_gradient_reduce': true}", true},
+                 {3, "{'name': 'hf-trainer', 'hide_gradient_reduce': false}", false},
+                 {3, "'ours'", false},
+                 {3, "'fsdp2-2025'", false}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario s;
-        char text[256];
-        snprintf(text, sizeof text,
-                 "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %s}, 'stack': %s}",
-                 cases[i].zero, cases[i].stack);
-        fixture_good(text, &s);
-        assert_true(s.memory.stack.hide_gradient_reduce == cases[i].hides);
-        sp_scenario_fini(&s);
+        const sp_stack stack = stack_with_zero(cases[i].zero, cases[i].stack);
+        assert_true(stack.hide_gradient_reduce == cases[i].hides);
     }
 }
 
 TEST(zero_2_has_buckets)
 {
     static const struct {
-        const char *zero, *stack;
+        int zero;
+        const char *stack;
         bool buckets;
-    } cases[] = {{"2", "'ours'", true},
-                 {"1", "'ours'", false},
-                 {"3", "'ours'", false},
-                 {"2", "'megatron-core-2025'", true},
-                 {"2", "{'name': 'ours', 'gradient_buckets': false}", false},
-                 {"2", "'hf-trainer'", true},
-                 {"2", "'trl-2025'", true},
-                 {"2", "'internevo-2024'", true},
-                 {"2", "'fsdp-2024'", false},
-                 {"2", "'fsdp2-2025'", false},
-                 {"2", "'cuda'", false}};
+    } cases[] = {{2, "'ours'", true},
+                 {1, "'ours'", false},
+                 {3, "'ours'", false},
+                 {2, "'megatron-core-2025'", true},
+                 {2, "{'name': 'ours', 'gradient_buckets': false}", false},
+                 {2, "'hf-trainer'", true},
+                 {2, "'trl-2025'", true},
+                 {2, "'internevo-2024'", true},
+                 {2, "'fsdp-2024'", false},
+                 {2, "'fsdp2-2025'", false},
+                 {2, "'cuda'", false}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario s;
-        char text[256];
-        snprintf(text, sizeof text,
-                 "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %s}, 'stack': %s}",
-                 cases[i].zero, cases[i].stack);
-        fixture_good(text, &s);
-        assert_true(s.memory.stack.gradient_buckets == cases[i].buckets);
-        sp_scenario_fini(&s);
+        const sp_stack stack = stack_with_zero(cases[i].zero, cases[i].stack);
+        assert_true(stack.gradient_buckets == cases[i].buckets);
     }
 }
