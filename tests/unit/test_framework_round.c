@@ -454,6 +454,30 @@ TEST(the_base_of_rotary_positions_is_said)
     }
 }
 
+// All but two shapes that SlimPipe's authors made, of which no config.json is published.
+TEST(built_in_models_have_a_base)
+{
+    fixture_begin();
+    for (int i = 0; i < sp_model_builtin_count(); i++) {
+        const char *name = sp_model_builtin_name(i);
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(json_text("{'model': '%s', 'cluster': 'h100-8', 'workload': {'uniform': 512, "
+                               "'context': 512}}",
+                               name),
+                     &scenario);
+        const bool has =
+            scenario.model.positional == SP_ROPE && !sp_names_hold("llama-149b llama-175b", name);
+        char *text = write_text(framework_find("megatron"), &scenario, &lost);
+        if (has != (strstr(text, " --rotary-base ") != NULL)) {
+            fail_msg("%s: %s", name, text);
+        }
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 // TRL has arguments for adapters beside weights in 4 bits; others name what they have none for.
 TEST(trl_says_frozen_weights)
 {
