@@ -407,6 +407,17 @@ static sp_status override_all(json_t *document, const cli_list *list, sp_error *
     return status;
 }
 
+// Where none is stated, by its name or beside settings of its own. NULL: nothing.
+static void put_stack(json_t *document, const char *name)
+{
+    json_t *stated = json_object_get(document, "stack");
+    if (name != NULL && stated == NULL) {
+        sp_json_put(document, "stack", json_string(name));
+    } else if (name != NULL && json_is_object(stated) && json_object_get(stated, "name") == NULL) {
+        sp_json_put(stated, "name", json_string(name));
+    }
+}
+
 static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
 {
     int64_t left = 0;
@@ -414,11 +425,8 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
                              SP_JSON("cluster", args->cluster), SP_JSON("parallel", json_object()),
                              SP_JSON("workload", workload_of(args)));
     sp_status status = override_all(t->base, &args->set, err);
-    const char *stack = cli_emit_stack(args->emit);
-    if (status == SP_OK && stack != NULL && json_object_get(t->base, "stack") == NULL) {
-        sp_json_put(t->base, "stack", json_string(stack));
-    }
     if (status == SP_OK) {
+        put_stack(t->base, cli_emit_stack(args->emit));
         status = divide(t->base, args->gpus, "--set", &left, err);
     }
     if (status == SP_OK) {

@@ -186,6 +186,7 @@ for written in deepspeed:hf-trainer trl:trl-2025 torchtitan:fsdp2-2025 bridge:me
     asked --emit "${written%:*}" --json --strategies packed | grep -q "\"stack\": \"${written#*:}\"" ||
         complain "--emit ${written%:*}: not within ${written#*:}"
 done
+asked --emit trl --set stack.loss_chunks=8 --json --strategies packed | grep -q '"stack": "trl-2025"' || complain "--emit trl beside a setting of the stack"
 asked --emit trl --set stack=fsdp2-2025 --strategies packed | tr '\n' ' ' | tr -s ' ' | grep -q 'stack fsdp2-2025' || complain "--emit took the place of a stated stack"
 on_gpus() { gpus=$1 asked --set memory.limit_gib=0.14 >/dev/null 2>&1; }
 on_gpus "${enough:-1}" || complain "so many GPUs are not enough: $(cat nothing.txt)"
