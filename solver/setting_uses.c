@@ -708,7 +708,8 @@ static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
      "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_block_tokens "
      "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
-     "stack.flash_attention_2 schedule.microbatches schedule.microbatch_samples", NULL, "steps of training"},
+     "stack.flash_attention_2 schedule.microbatches schedule.microbatch_samples", NULL,
+     "steps of training"},
     {"schedule.kind", has_chunks, "steps of training and several chunks (parallel.chunks_per_rank)"},
     OF_LINKS,
     {"stack.blocking_launches", hides_forward_sums,

@@ -209,7 +209,7 @@ TEST(wrong_ones_get_a_hint)
             "'hide_forward_gather'?)");
     refuses(
         "stack.flash_attention_2=true",
-        "scenario.json: stack.flash_attention_2: is on, but the profile \"h800\" does not state "
+        "scenario.json: stack.flash_attention_2: is on, but the profile \"h100\" does not state "
         "what share of its rates FlashAttention-2 reaches (flash_attention_2)");
 }
 
