@@ -285,6 +285,11 @@ static bool keeps_scores(const question *q)
     return q->scenario->memory.attention == SP_ATTENTION_UNFUSED;
 }
 
+static bool runs_flash_attention(const question *q)
+{
+    return !keeps_scores(q);
+}
+
 static bool limit_follows(const question *q)
 {
     const sp_scenario *s = q->scenario;
@@ -619,6 +624,7 @@ static const use of_steps[] = {
      "parallel.zero 0 and parallel.dp or parallel.cp above 1"},
     {"stack.fused_softmax_limited stack.unfused_softmax stack.score_buffer", keeps_scores,
      "memory.attention \"unfused\""},
+    {"stack.flash_attention_2", runs_flash_attention, "memory.attention \"flash\""},
     {"stack.cp_overlap", exchanges_keys,
      "parallel.cp above 1, or strategies whose packs several data-parallel ranks share"},
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
@@ -685,6 +691,7 @@ static const use of_prompts[] = {
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a prompt (stack.cp_overlap)"},
     {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" or \"tasks\" and parallel.cp above 1"},
     {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
+    {"stack.flash_attention_2", runs_flash_attention, "memory.attention \"flash\""},
     {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
     {"stack.blocking_launches", blocks_prompts, OF_BLOCKING},
     {"network.collectives", has_collectives, "several tensor-parallel or context-parallel ranks"},
@@ -701,7 +708,8 @@ static const use of_text[] = {
     {OF_STEPS "memory.attention parallel.order parallel.sequence_parallel strategy.cp_sharding "
      "stack.cp_overlap stack.cp_a2a_ranks stack.cp_ring_nics stack.cp_block_tokens "
      "stack.fused_softmax_limited stack.unfused_softmax stack.blocking_transfers "
-     "schedule.microbatches schedule.microbatch_samples", NULL, "steps of training"},
+     "stack.flash_attention_2 schedule.microbatches schedule.microbatch_samples", NULL,
+     "steps of training"},
     {"schedule.kind", has_chunks, "steps of training and several chunks (parallel.chunks_per_rank)"},
     OF_LINKS,
     {"stack.blocking_launches", hides_forward_sums,

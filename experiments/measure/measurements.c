@@ -601,6 +601,7 @@ static sp_status evaluate_with(const sp_measured_case *measured, const sp_profil
     memcpy(scenario, &measured->scenario, sizeof *scenario);
     sp_profile_copy(profile, &scenario->profile);
     scenario->profile.algorithm = measured->scenario.profile.algorithm;
+    scenario->profile.flash_2.is_used = measured->scenario.profile.flash_2.is_used;
     sp_profile_join(&scenario->profile, &scenario->cluster);
     sp_status status = sp_evaluate(scenario, &measured->batches, options, result, err);
     sp_profile_fini(&scenario->profile);

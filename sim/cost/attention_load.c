@@ -264,15 +264,18 @@ static double run_s(const sp_i_attention *attention, bool backward, const run *r
                                                : slice_s(attention, backward, r));
 }
 
-// Of a head, over the products of a pass of flash attention; more where heads that are wider in
-// keys than in values run at a share of the rate.
+// Of a head, over the products of a pass of flash attention; more where kernels run at a share of
+// the rate.
 static double mean_features(const sp_op_timer *timer, const sp_model *model, bool backward)
 {
     int products = backward ? FLASH_BACKWARD_PRODUCTS : FORWARD_PRODUCTS;
     double mean = (double)sp_model_pair_features(model, products) / products;
-    const sp_latent_model *latent = &timer->profile->latent;
-    double share = backward ? latent->backward_share : latent->forward_share;
-    return sp_model_is_latent(model) && share > 0.0 ? mean / share : mean;
+    const sp_profile *profile = timer->profile;
+    const sp_attention_shares *shares = sp_model_is_latent(model)  ? &profile->latent
+                                        : profile->flash_2.is_used ? &profile->flash_2
+                                                                   : NULL;
+    double share = shares == NULL ? 0.0 : backward ? shares->backward_share : shares->forward_share;
+    return share > 0.0 ? mean / share : mean;
 }
 
 typedef double slice_timer(const sp_op_timer *timer, int backward, double l, double o, double heads,

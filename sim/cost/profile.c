@@ -99,6 +99,7 @@ sp_level sp_profile_level(const sp_profile *profile)
     weakest = weaker(weakest, profile->fp8.level, profile->fp8.is_used);
     weakest = weaker(weakest, profile->latent.level,
                      profile->latent.forward_share + profile->latent.backward_share > 0.0);
+    weakest = weaker(weakest, profile->flash_2.level, profile->flash_2.is_used);
     weakest = weaker(weakest, profile->host.level, true);
     weakest = weaker(weakest, profile->interference.level, true);
     weakest = weaker(weakest, profile->scores.level, profile->scores.factor > 0.0);
@@ -481,6 +482,10 @@ static const sp_setting latent_rows[] = {
     NUMBER("latent_attention.forward_share", 0, 10, latent.forward_share),
     NUMBER("latent_attention.backward_share", 0, 10, latent.backward_share),
 };
+static const sp_setting flash_2_rows[] = {
+    NUMBER("flash_attention_2.forward_share", LEAST_NUMBER, 10, flash_2.forward_share),
+    NUMBER("flash_attention_2.backward_share", LEAST_NUMBER, 10, flash_2.backward_share),
+};
 static const sp_setting host_rows[] = {
     TIME_US("host.layer_us", host.layer_s),
     NUMBER("host.tp_growth", 0, MOST_GROWTH, host.tp_growth),
@@ -589,6 +594,7 @@ static void read_models(sp_object *root, sp_profile *profile)
         {SP_SETTING_TABLE("grouped_gemm", grouped_rows), &profile->grouped.level, NULL},
         {SP_SETTING_TABLE("fp8_gemm", fp8_rows), &profile->fp8.level, NULL},
         {SP_SETTING_TABLE("latent_attention", latent_rows), &profile->latent.level, NULL},
+        {SP_SETTING_TABLE("flash_attention_2", flash_2_rows), &profile->flash_2.level, NULL},
         {SP_SETTING_TABLE("host", host_rows), &profile->host.level, NULL},
         {SP_SETTING_TABLE("interference", interference_rows), &profile->interference.level, NULL},
         {SP_SETTING_TABLE("decode", decode_rows), &profile->decode.level, profile->decode.source},

@@ -93,11 +93,12 @@ typedef struct sp_fp8_model {
     sp_level level;
 } sp_fp8_model;
 
-// Attention of heads that are wider in keys than in values, beside the curves of attention.
-typedef struct sp_latent_model {
-    double forward_share, backward_share; // of the curves' rates; 0: all of them
+// Attention that runs at a share of the curves of attention.
+typedef struct sp_attention_shares {
+    double forward_share, backward_share; // 0: not stated
+    bool is_used;                         // by the scenario
     sp_level level;
-} sp_latent_model;
+} sp_attention_shares;
 
 // The launching process beside the GPU: a pass takes (gpu^q + host^q)^(1/q) of the two sums.
 typedef struct sp_host_model {
@@ -181,7 +182,9 @@ typedef struct sp_profile {
     sp_gemm_model gemm_model;
     sp_grouped_model grouped;
     sp_fp8_model fp8;
-    sp_latent_model latent;
+    sp_attention_shares
+        latent; // heads that are wider in keys than in values; not stated: all of it
+    sp_attention_shares flash_2; // FlashAttention-2's kernels (stack.flash_attention_2)
     sp_gemm_table gemm[SP_GEMM_TABLES];
     int gemm_tables;
     // Attention rates in FLOP/s (causal counts half the square) over the sequence length.

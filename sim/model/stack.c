@@ -92,6 +92,12 @@ static const sp_setting stack_rows[] = {
               "PyTorch; 0: none are counted.", .is_written = states_router),
     STACK_SWITCH(unfused_norms,
                  "Norms are separate element-wise kernels in fp32, which keep input and result in it."),
+    STACK_SWITCH(flash_attention_2,
+                 "Attention runs FlashAttention-2's kernels, as PyTorch's own attention does by "
+                 "default; off: those of the profile's rates, on Hopper the twice as fast ones of "
+                 "FlashAttention-3 and cuDNN. The profile states the share of its rates that they "
+                 "reach (flash_attention_2).", .if_changed = true,
+                 .aliases = "use_flash_attention_2"),
     STACK_SWITCH(fused_softmax_limited,
                  "Softmax of unfused attention is one kernel only up to 2048 keys (Megatron-LM of "
                  "2022)."),

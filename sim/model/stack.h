@@ -86,7 +86,8 @@ typedef struct sp_stack {
     // By which a router chooses experts in a forward and counts their rows, beside its product;
     // flex dispatchers run SP_FLEX_SAVES_KERNELS fewer.
     int64_t router_kernels;
-    bool unfused_norms; // norms as separate element-wise kernels in fp32
+    bool unfused_norms;     // norms as separate element-wise kernels in fp32
+    bool flash_attention_2; // attention by FlashAttention-2's kernels, where the profile has others
     // Softmax of unfused attention in one kernel only where heads * sequences of a rank are a
     // multiple of 4 and at most 2048 keys are attended to (Megatron-LM, fused_softmax.py, 2022).
     bool fused_softmax_limited;

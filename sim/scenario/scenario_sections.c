@@ -259,6 +259,25 @@ static void default_profile(sp_i_scenario_reader *reader)
     load_profile(reader, cluster->profile);
 }
 
+static void take_flash_2(sp_i_scenario_reader *reader)
+{
+    const sp_scenario *scenario = reader->scenario;
+    sp_attention_shares *shares = &reader->scenario->profile.flash_2;
+    shares->is_used = scenario->memory.stack.flash_attention_2;
+    if (!shares->is_used) {
+        return;
+    }
+    if (shares->forward_share == 0.0 || shares->backward_share == 0.0) {
+        sp_object_error(&reader->root, "stack.flash_attention_2",
+                        "is on, but the profile \"%s\" does not state what share of its rates "
+                        "FlashAttention-2 reaches (flash_attention_2)",
+                        scenario->profile.name);
+    } else if (sp_model_is_latent(&scenario->model)) {
+        sp_object_error(&reader->root, "stack.flash_attention_2",
+                        "is on, but nobody has timed FlashAttention-2 on latent attention here");
+    }
+}
+
 // A stated stack beats the profile's, which beats the default.
 static void read_stack(sp_i_scenario_reader *reader)
 {
@@ -274,6 +293,7 @@ static void read_stack(sp_i_scenario_reader *reader)
     reader->scenario->one_sided_given = json_object_get(stated, "one_sided") != NULL;
     sp_stack_from_member(&reader->root, "stack", stack);
     sp_stack_drop_idle(&reader->root, "stack", stack);
+    take_flash_2(reader);
 }
 
 // Takes FP8 rates and errors of steps in FP8 from the profile that this one names for them, which

@@ -124,6 +124,7 @@ sp_status sp_i_idle_switches_try(sp_i_evaluation *ev, const sp_plan *plan, sp_er
         }
         sp_scenario without = *scenario;
         without.memory.stack = stack_without(scenario, setting);
+        without.profile.flash_2.is_used = without.memory.stack.flash_attention_2;
         json_t *figures = NULL;
         status = stated == NULL ? figures_of(ev, scenario, plan, &stated, err) : SP_OK;
         if (status == SP_OK) {

@@ -258,14 +258,18 @@ TEST(steps_run)
     }
 }
 
-// Heads of 192 in keys and 128 in values at a share of the rates; usual heads keep them.
+// Heads of 192 in keys and 128 in values at a share of the rates; usual heads keep them, unless
+// FlashAttention-2 runs them.
 TEST(rates_have_shares)
 {
     sp_profile profile;
-    flat_profile_load((const char *[]){"latent_attention={\"forward_share\":0.8,\"backward_share\":"
-                                       "0.5,\"level\":\"fitted\",\"source\":\"s\"}",
-                                       NULL},
-                      &profile);
+    flat_profile_load(
+        (const char *[]){"latent_attention={\"forward_share\":0.8,\"backward_share\":"
+                         "0.5,\"level\":\"fitted\",\"source\":\"s\"}",
+                         "flash_attention_2={\"forward_share\":0.6,"
+                         "\"backward_share\":0.4,\"level\":\"fitted\",\"source\":\"s\"}",
+                         NULL},
+        &profile);
     const sp_op_timer timer = {.profile = &profile};
     const sp_memory_options memory = {.stack = plain};
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1};
@@ -276,15 +280,20 @@ TEST(rates_have_shares)
     double forward_s[] = {2.0 * 128 * 320, 2.0 * 128 * (192 + 128)};
     double backward_s[] = {2.0 * 128 * 5 * 160, 2.0 * 128 * (3 * 192 + 2 * 128)};
     const sp_model *models[] = {&usual, &latent};
-    for (int i = 0; i < 2; i++) {
-        sp_i_attention attention = {
-            .model = models[i], .layout = &layout, .memory = &memory, .timer = &timer};
-        double least_s[2];
-        sp_i_attention_least_s(&attention, &least_s[0], &least_s[1]);
-        assert_close(least_s[0],
-                     0.5 * forward_s[i] / FLAT_FORWARD_FLOPS_PER_S / (i == 1 ? 0.8 : 1.0), 1e-12);
-        assert_close(least_s[1],
-                     0.5 * backward_s[i] / FLAT_BACKWARD_FLOPS_PER_S / (i == 1 ? 0.5 : 1.0), 1e-12);
+    for (int flash_2 = 0; flash_2 < 2; flash_2++) {
+        for (int i = 0; i < 2; i++) {
+            double forward_share = i == 1 ? 0.8 : flash_2 ? 0.6 : 1.0;
+            double backward_share = i == 1 ? 0.5 : flash_2 ? 0.4 : 1.0;
+            profile.flash_2.is_used = flash_2;
+            sp_i_attention attention = {
+                .model = models[i], .layout = &layout, .memory = &memory, .timer = &timer};
+            double least_s[2];
+            sp_i_attention_least_s(&attention, &least_s[0], &least_s[1]);
+            assert_close(least_s[0], 0.5 * forward_s[i] / FLAT_FORWARD_FLOPS_PER_S / forward_share,
+                         1e-12);
+            assert_close(least_s[1],
+                         0.5 * backward_s[i] / FLAT_BACKWARD_FLOPS_PER_S / backward_share, 1e-12);
+        }
     }
     sp_profile_fini(&profile);
 }

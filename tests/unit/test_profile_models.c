@@ -73,6 +73,8 @@ TEST(units_and_defaults)
         NUMBER("fp8_gemm", "half_rate_k", "770", fp8.half_rate_k, 770, 0),
         NUMBER("latent_attention", "forward_share", "0.9", latent.forward_share, 0.9, 0),
         NUMBER("latent_attention", "backward_share", "0.8", latent.backward_share, 0.8, 0),
+        NUMBER("flash_attention_2", "forward_share", "0.55", flash_2.forward_share, 0.55, 0),
+        NUMBER("flash_attention_2", "backward_share", "0.57", flash_2.backward_share, 0.57, 0),
         NUMBER("decode", "call_us", "630", decode.call_s, 0.63e-3, 0),
         NUMBER("decode", "graph_miss_us", "1500", decode.graph_miss_s, 1.5e-3, 0),
         NUMBER("host", "layer_us", "3160", host.layer_s, 3.16e-3, 0),
@@ -204,6 +206,7 @@ TEST(wrong_sections)
         {"fp8_gemm={\"half_rate_k\":770" SOURCE, "fp8_gemm"},
         {"fp8_gemm={\"tflops\":1310,\"transposes\":2" SOURCE, "fp8_gemm.transposes"},
         {"latent_attention={\"forward_share\":11" SOURCE, "latent_attention.forward_share"},
+        {"flash_attention_2={\"forward_share\":0" SOURCE, "flash_attention_2.forward_share"},
         // Below one the "norm" would be longer than the sum of the two.
         {"host={\"overlap_power\":0.5" SOURCE, "host.overlap_power"},
         {"host={\"level\":\"fitted\"}", "host"},

@@ -207,6 +207,10 @@ TEST(wrong_ones_get_a_hint)
     refuses("stack.hide_forward_gathers=true",
             "scenario.json: stack: unknown key 'hide_forward_gathers' (did you mean "
             "'hide_forward_gather'?)");
+    refuses(
+        "stack.flash_attention_2=true",
+        "scenario.json: stack.flash_attention_2: is on, but the profile \"h100\" does not state "
+        "what share of its rates FlashAttention-2 reaches (flash_attention_2)");
 }
 
 // Four heads over two ranks of TP and four of CP.
