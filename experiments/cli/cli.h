@@ -158,6 +158,11 @@ enum { CLI_MOST_THREADS = 1024 };
 #define CLI_SET_OPTION(type)                                                                      \
     {.kind = CLI_LIST, .name = "set", .value = "KEY=VALUE", .at = offsetof(type, set),            \
      .help = "override a scalar of the scenario, such as parallel.pp=8; may be repeated"}
+
+// A member `const char *lengths` of the argument struct; `otherwise`: what holds without it.
+#define CLI_LENGTHS_OPTION(type, otherwise)                                                       \
+    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", type, lengths,                           \
+                    "document lengths: a built-in distribution or a file (default: " otherwise ")")
 // clang-format on
 
 // ---- commands ----
@@ -245,6 +250,17 @@ int cli_run(const cli_command *command, int argc, char **argv);
 
 // Does the value of such an option name a file?
 bool cli_is_file(cli_kind kind);
+
+// Does a PATH=VALUE state what is at the dotted path, by itself or as part of an object?
+bool cli_states(const char *const *assignments, int count, const char *path);
+
+// Changes a scenario's document as --set and --lengths (NULL: not given) say. Documents of other
+// lengths take the place of equal samples: as many tokens a batch, in the context that was theirs.
+sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
+                              sp_error *err);
+// Reads it from its file, and does that. The caller owns *document, after an error as well.
+sp_status cli_read_document(const char *path, const cli_list *set, const char *lengths,
+                            json_t **document, sp_error *err);
 
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);

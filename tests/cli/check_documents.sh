@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # check_documents.sh PROGRAM SOURCE: samples as long as the context follow it in every command, a
-# stated length that does not follow is told.
+# stated length that does not follow is told, and --lengths puts documents of other lengths in their
+# place.
 set -u
 program=$1
 . "$(dirname "$0")/prelude.sh"
@@ -64,4 +65,56 @@ case $(told sweep stated_spec.json -o stated.jsonl) in
 *) complain "sweep: samples shorter than the context are not told" ;;
 esac
 
+# --lengths: documents of the file, as many tokens a step as the rows were, in their context.
+seq 10 7 2000 >lengths.txt
+for scenario in imported.json stated.json; do
+    for option in lengths.txt "- "; do
+        "$program" plan "$scenario" --lengths ${option% } -o lengths.json --quiet --json <lengths.txt >plan.out ||
+            complain "plan --lengths $option"
+        got=$(sed -n 's/^ *"tokens": \([0-9]*\),$/\1/p' plan.out)
+        # At most the rows' tokens, and one more document would not have fitted.
+        if [ "$got" -gt $((rows * 2048)) ] || [ "$got" -le $(((rows - 1) * 2048)) ]; then
+            complain "$scenario --lengths: $got tokens of $((rows * 2048))"
+        fi
+    done
+done
+"$program" simulate imported.json --lengths lengths.txt --set workload.samples_per_batch=5 --explain --quiet >explained
+grep -q '"samples_per_batch": 5' explained || complain "--lengths with a stated number of samples"
+grep -q '"context": 2048' explained || complain "--lengths leaves the context"
+# A scenario of documents keeps its number of them.
+sed 's/"workload": {/&"lengths": [100, 200], /; s/"samples_per_batch": 8/"samples_per_batch": 3/' imported.json >documents.json
+"$program" simulate documents.json --lengths lengths.txt --explain --quiet >explained
+grep -q '"samples_per_batch": 3' explained || complain "--lengths changes a number of documents"
+"$program" compare imported.json --lengths lengths.txt --schedules 1f1b,gpipe --quiet --json >compared
+expect "--lengths in compare as in simulate" \
+    "$("$program" simulate imported.json --lengths lengths.txt --quiet --csv | sed -n 's/^iteration_ms,//p' | xargs printf '%.9g')" \
+    "$(sed -n 's/^ *"iteration_ms": \([0-9.]*\),$/\1/p' compared | head -n 1 | xargs printf '%.9g')"
+
+refused() { # TEXT EXIT OPTION...
+    local text=$1 exit=$2 said
+    shift 2
+    said=$("$program" "$@" 2>&1 >/dev/null)
+    expect "exit status of $*" "$exit" "$?"
+    case $(tr -s '\n ' ' ' <<<"$said") in
+    *"$text"*) ;;
+    *) complain "$*: no '$text' in: $said" ;;
+    esac
+}
+for command in simulate compare "plan -o never.json"; do
+    refused "--lengths and --set workload.lengths exclude each other" 2 \
+        $command imported.json --lengths lengths.txt --set workload.lengths=longmix
+    refused "--lengths and --set workload.uniform exclude each other" 2 \
+        $command imported.json --lengths lengths.txt --set workload.uniform=1K
+    refused '"nowhere" is neither a built-in length distribution nor a file' 3 $command imported.json --lengths nowhere
+done
+refused "the plan fixes workload" 2 simulate lengths.json --lengths lengths.txt
+refused "--lengths has no use with --stream" 2 plan imported.json --stream --lengths lengths.txt
+refused "--lengths has no use with --check" 2 plan --check lengths.json --lengths lengths.txt
+echo '[1]' >list.json
+refused "expected an object" 3 simulate list.json --lengths lengths.txt
+
+# The plan itself is JSON: --json alone says how it comes to standard output.
+refused "the plan itself is JSON, which -o - prints" 2 plan imported.json --json
+"$program" plan imported.json -o - --quiet >printed.json
+"$program" plan --check printed.json >/dev/null || complain "plan -o - prints no plan"
 exit "$failed"
