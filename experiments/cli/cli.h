@@ -423,8 +423,8 @@ void cli_print_command(FILE *out, const char *command, int column, int indent);
 //                                  shown and, unless they are given, its rank and what stands above
 // Cells are right-aligned, with a negative width left-aligned, and with width 0, of the last
 // column, as long as they are: RANK columns are kept for it. Where the screen has no place for all,
-// the columns with the largest rank go, from the right; those of rank 0 stay. --wide, --csv and
-// --markdown have them all.
+// the columns with the largest rank go, from the right; those of rank 0 stay. --markdown has the
+// same columns, --wide (beside it, too) and --csv have them all.
 typedef struct cli_table {
     const char *columns, *title;
     int most;
