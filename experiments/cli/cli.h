@@ -254,6 +254,9 @@ bool cli_is_file(cli_kind kind);
 // Does a PATH=VALUE state what is at the dotted path, by itself or as part of an object?
 bool cli_states(const char *const *assignments, int count, const char *path);
 
+// Tokens that a document states, as a number or such as "32K"; 0: none.
+int64_t cli_tokens_in(const json_t *value);
+
 // Changes a scenario's document as --set and --lengths (NULL: not given) say. Documents of other
 // lengths take the place of equal samples: as many tokens a batch, in the context that was theirs.
 sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
@@ -661,6 +664,8 @@ extern const char *const cli_time_part_names[];
 // Forms the batches, and warns beforehand of a workload that takes long.
 sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *batches,
                            sp_error *err);
+// Warns of a context so short that a K behind it was forgotten; 0: none is stated.
+void cli_hint_context(bool quiet, int64_t tokens);
 // On standard error, and into `warnings` of a result's JSON (NULL stays).
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);

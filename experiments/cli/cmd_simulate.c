@@ -322,7 +322,8 @@ static void print_short(FILE *out, char *text)
         if (row <= TIMELINE_ROWS || row > rows) {
             put_row(out, text);
         } else if (row == rows) {
-            fprintf(out, "... %d more ranks with --wide\n", rows - TIMELINE_ROWS);
+            fprintf(out, "... %d more rank%s with --wide\n", rows - TIMELINE_ROWS,
+                    sp_plural(rows - TIMELINE_ROWS));
         }
     }
 }

@@ -782,11 +782,32 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
     return print_answer(args, summary, &rows);
 }
 
+// The shortest context of the grid, or of its base, tells of all.
+static void hint_context(bool quiet, const sweep_spec *spec)
+{
+    int64_t least = 0;
+    for (int a = 0; a < spec->axis_count; a++) {
+        size_t i;
+        json_t *value;
+        if (strcmp(spec->axes[a].path, "workload.context") != 0) {
+            continue;
+        }
+        json_array_foreach (spec->axes[a].values, i, value) {
+            int64_t tokens = cli_tokens_in(value);
+            least = tokens > 0 && (least == 0 || tokens < least) ? tokens : least;
+        }
+    }
+    const json_t *workload = json_object_get(json_object_get(spec->document, "base"), "workload");
+    cli_hint_context(quiet,
+                     least > 0 ? least : cli_tokens_in(json_object_get(workload, "context")));
+}
+
 static int run_spec(const sweep_args *args, const sweep_spec *spec,
                     const sweep_summary_options *options, const sweep_choice_options *choice)
 {
     sp_error err = {0};
     sweep_summary summary;
+    hint_context(args->common.quiet, spec);
     int exit_status = sweep_summary_begin(&summary, spec, options, &err) != SP_OK ? cli_fail(&err)
                       : args->dry_run ? dry_run(args, spec, choice)
                                       : sweep(args, &summary, choice);

@@ -619,10 +619,8 @@ bool cli_states(const char *const *assignments, int count, const char *path)
     return false;
 }
 
-// Tokens that a document states; 0: none.
-static int64_t tokens_in(const json_t *object, const char *key)
+int64_t cli_tokens_in(const json_t *value)
 {
-    const json_t *value = json_object_get(object, key);
     int64_t tokens = json_integer_value(value);
     if (json_is_string(value) && !sp_tokens_from_text(json_string_value(value), &tokens)) {
         tokens = 0;
@@ -634,8 +632,8 @@ static int64_t tokens_in(const json_t *object, const char *key)
 static void keep_tokens(json_t *workload)
 {
     enum { MOST_ROWS = 1 << 30 };
-    int64_t uniform = tokens_in(workload, "uniform");
-    int64_t context = tokens_in(workload, "context");
+    int64_t uniform = cli_tokens_in(json_object_get(workload, "uniform"));
+    int64_t context = cli_tokens_in(json_object_get(workload, "context"));
     json_int_t rows = json_integer_value(json_object_get(workload, "samples_per_batch"));
     int64_t row = uniform > 0 ? uniform : context;
     if (row > 0 && rows > 0 && rows < MOST_ROWS) {

@@ -923,7 +923,8 @@ void cli_table_end(cli_table *table)
     if (rows > 0 && told) {
         cli_print(table->out, "... %d more with --wide\n", rows);
     } else if (rows > 0) {
-        cli_print(table->out, "... %d more rows with --wide, and columns: %s\n", rows, names);
+        cli_print(table->out, "... %d more row%s with --wide, and columns: %s\n", rows,
+                  sp_plural(rows), names);
     } else if (!told) {
         cli_print(table->out, "with --wide also %s\n", names);
     }

@@ -117,4 +117,29 @@ refused "expected an object" 3 simulate list.json --lengths lengths.txt
 refused "the plan itself is JSON, which -o - prints" 2 plan imported.json --json
 "$program" plan imported.json -o - --quiet >printed.json
 "$program" plan --check printed.json >/dev/null || complain "plan -o - prints no plan"
+
+# A context whose K was forgotten.
+hint="the context is 8 tokens; did you mean 8K?"
+for command in simulate "compare --strategies packed" "plan -o told.json"; do
+    case $(told $command imported.json --set workload.context=8) in
+    *"$hint"*) ;;
+    *) complain "$command: no hint at a context of 8" ;;
+    esac
+    case $(told $command imported.json --set workload.context=64) in
+    *"did you mean"*) complain "$command: a hint at a context of 64" ;;
+    esac
+done
+sed 's/"1K"/8/' spec.json >short_spec.json
+case $(told sweep short_spec.json -o short.jsonl) in
+*"$hint"*) ;;
+*) complain "sweep: no hint at a context of 8" ;;
+esac
+case $(told sweep spec.json -o again.jsonl) in
+*"did you mean"*) complain "sweep: a hint at contexts of 1K and more" ;;
+esac
+
+# One point of one.
+"$program" tune llama-7b --gpus 8 --context 2K --schedules 1f1b --set parallel.tp=8 --set memory.recompute=none \
+    --set parallel.zero=1 --set schedule.microbatch_samples=1 --quiet >one.txt
+grep -q '^1 point: 1 fits$' one.txt || complain "one point that fits: $(grep point: one.txt)"
 exit "$failed"
