@@ -322,6 +322,7 @@ static json_t *summary_json(const sweep_summary *summary)
     const sweep_summary_options *options = &summary->options;
     json_t *json = sp_json_object(
         SP_JSON("schema", "slimpack/sweep-summary/1"),
+        SP_JSON("settings", json_incref(summary->spec->settings)),
         SP_JSON("combinations", summary->spec->combinations), SP_JSON("points", summary->points),
         SP_JSON("resumed", summary->resumed), SP_JSON("written", summary->written),
         SP_JSON("status", cli_statuses_json(summary->of_status)),
