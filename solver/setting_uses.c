@@ -895,6 +895,20 @@ static void warn_of_files(const sp_scenario *scenario, sp_run_kind run, sp_warni
     }
 }
 
+// Samples of a stated length do not follow a context that is changed.
+static void warn_of_rows(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
+{
+    const sp_workload_spec *workload = &scenario->workload;
+    if (run == SP_RUN_STEP && workload->uniform_tokens > 0 &&
+        workload->uniform_tokens < workload->context) {
+        sp_warnings_add(warnings,
+                        "samples are shorter than the context of %lld: workload.uniform says %lld "
+                        "tokens; without workload.uniform (or with null) they are as long as the "
+                        "context",
+                        (long long)workload->context, (long long)workload->uniform_tokens);
+    }
+}
+
 static question question_of(const sp_scenario *scenario, sp_run_kind run)
 {
     const sp_strategy_spec *spec = &scenario->strategy;
@@ -920,6 +934,7 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     warn_of_files(scenario, run, warnings);
     warn_of_model(scenario, run, warnings);
     warn_of_adapters(scenario, warnings);
+    warn_of_rows(scenario, run, warnings);
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;
         const use *unmet = sp_scenario_states(scenario, i) ? find_unmet(&q, run) : NULL;

@@ -158,6 +158,11 @@ enum { CLI_MOST_THREADS = 1024 };
 #define CLI_SET_OPTION(type)                                                                      \
     {.kind = CLI_LIST, .name = "set", .value = "KEY=VALUE", .at = offsetof(type, set),            \
      .help = "override a scalar of the scenario, such as parallel.pp=8; may be repeated"}
+
+// A member `const char *lengths` of the argument struct; `otherwise`: what holds without it.
+#define CLI_LENGTHS_OPTION(type, otherwise)                                                       \
+    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", type, lengths,                           \
+                    "document lengths: a built-in distribution or a file (default: " otherwise ")")
 // clang-format on
 
 // ---- commands ----
@@ -245,6 +250,20 @@ int cli_run(const cli_command *command, int argc, char **argv);
 
 // Does the value of such an option name a file?
 bool cli_is_file(cli_kind kind);
+
+// Does a PATH=VALUE state what is at the dotted path, by itself or as part of an object?
+bool cli_states(const char *const *assignments, int count, const char *path);
+
+// Tokens that a document states, as a number or such as "32K"; 0: none.
+int64_t cli_tokens_in(const json_t *value);
+
+// Changes a scenario's document as --set and --lengths (NULL: not given) say. Documents of other
+// lengths take the place of equal samples: as many tokens a batch, in the context that was theirs.
+sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
+                              sp_error *err);
+// Reads it from its file, and does that. The caller owns *document, after an error as well.
+sp_status cli_read_document(const char *path, const cli_list *set, const char *lengths,
+                            json_t **document, sp_error *err);
 
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);
@@ -407,8 +426,8 @@ void cli_print_command(FILE *out, const char *command, int column, int indent);
 //                                  shown and, unless they are given, its rank and what stands above
 // Cells are right-aligned, with a negative width left-aligned, and with width 0, of the last
 // column, as long as they are: RANK columns are kept for it. Where the screen has no place for all,
-// the columns with the largest rank go, from the right; those of rank 0 stay. --wide, --csv and
-// --markdown have them all.
+// the columns with the largest rank go, from the right; those of rank 0 stay. --markdown has the
+// same columns, --wide (beside it, too) and --csv have them all.
 typedef struct cli_table {
     const char *columns, *title;
     int most;
@@ -645,6 +664,8 @@ extern const char *const cli_time_part_names[];
 // Forms the batches, and warns beforehand of a workload that takes long.
 sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *batches,
                            sp_error *err);
+// Warns of a context so short that a K behind it was forgotten; 0: none is stated.
+void cli_hint_context(bool quiet, int64_t tokens);
 // On standard error, and into `warnings` of a result's JSON (NULL stays).
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);

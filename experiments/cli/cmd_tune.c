@@ -37,22 +37,9 @@ typedef struct tune_args {
     bool exhaustive, any_schedule;
 } tune_args;
 
-// Does an override state what is at the dotted path, by itself or as part of an object?
-static bool states(const char *const *overrides, int count, const char *path)
-{
-    for (int i = 0; i < count; i++) {
-        size_t bytes = strcspn(overrides[i], "=");
-        if (strncmp(overrides[i], path, bytes) == 0 &&
-            (path[bytes] == '\0' || path[bytes] == '.')) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool is_set(const tune_args *args, const char *path)
 {
-    return states(args->set.items, args->set.count, path);
+    return cli_states(args->set.items, args->set.count, path);
 }
 
 // As one word of a shell.
@@ -176,7 +163,7 @@ static const char **spare_memory(const sweep_layouts_options *options, json_t *b
     }
     for (int i = 0; i < SPARE; i++) {
         if ((i != ROWS_AT || rows) &&
-            !states(options->stated, options->stated_count, spare[i][0]) &&
+            !cli_states(options->stated, options->stated_count, spare[i][0]) &&
             sp_scenario_override(base, spare[i][1], &own) == SP_OK) {
             stated[(*count)++] = spare[i][1];
         }
@@ -314,7 +301,6 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
         {"MODEL", "model", true},
         {"--cluster", "cluster", args->cluster != default_cluster},
         {"--context", "workload.context", true},
-        {"--lengths", "workload.lengths", args->lengths != NULL},
         {"--tokens-per-batch", "workload.samples_per_batch", args->tokens_per_batch > 0},
         {"--tokens-per-batch", "workload.tokens_per_batch", args->tokens_per_batch > 0},
         {"--strategies", "strategy.kind", args->strategies != NULL},
@@ -351,11 +337,9 @@ static json_t *workload_of(const tune_args *args)
     samples = args->tokens_per_batch > 0 ? samples : (samples + odd - 1) / odd * odd;
     bool sized =
         is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
-    // What --set states comes later.
+    // What --set states comes later. Without lengths samples are as long as the context.
     bool drawn = args->lengths != NULL || is_set(args, "workload.lengths");
-    json_t *workload = args->lengths != NULL ? sp_json_object(SP_JSON("lengths", args->lengths))
-                       : drawn               ? json_object()
-                                             : sp_json_object(SP_JSON("uniform", args->context));
+    json_t *workload = json_object();
     if (!sized && drawn) {
         sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
     } else if (!sized) {
@@ -398,15 +382,6 @@ static void put_dp(json_t *document, int64_t left)
     }
 }
 
-static sp_status override_all(json_t *document, const cli_list *list, sp_error *err)
-{
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < list->count; i++) {
-        status = sp_scenario_override(document, list->items[i], err);
-    }
-    return status;
-}
-
 // Where none is stated, by its name or beside settings of its own. NULL: nothing.
 static void put_stack(json_t *document, const char *name)
 {
@@ -424,7 +399,7 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
     t->base = sp_json_object(SP_JSON("schema", "slimpack/scenario/1"), SP_JSON("model", t->model),
                              SP_JSON("cluster", args->cluster), SP_JSON("parallel", json_object()),
                              SP_JSON("workload", workload_of(args)));
-    sp_status status = override_all(t->base, &args->set, err);
+    sp_status status = cli_change_document(t->base, &args->set, args->lengths, err);
     if (status == SP_OK) {
         put_stack(t->base, cli_emit_stack(args->emit));
         status = divide(t->base, args->gpus, "--set", &left, err);
@@ -1022,9 +997,7 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", tune_args, cluster,
                     "cluster preset (default: h100-8)"),
     CLI_TOKENS_OPTION("context", tune_args, context, "longest sample in tokens, such as 32K"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", tune_args, lengths,
-                    "document lengths: a built-in distribution or a file (default: every sample as "
-                    "long as the context)"),
+    CLI_LENGTHS_OPTION(tune_args, "every sample as long as the context"),
     CLI_TOKENS_OPTION("tokens-per-batch", tune_args, tokens_per_batch,
                       "tokens of a step (default: 4M, or 16 samples of the context)"),
     CLI_NAMES_OPTION("strategies", "LIST", tune_args, strategies, sp_strategy_names,

@@ -740,6 +740,7 @@ sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *
         {"tokens_per_batch", workload->tokens_per_batch, 1000000000},
         {"batches", workload->batches, 10000},
     };
+    cli_hint_context(quiet, workload->context);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && !scenario->uniform; i++) {
         char number[CLI_GROUPED];
         if (sizes[i].stated > sizes[i].usual) {
@@ -750,6 +751,15 @@ sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *
         }
     }
     return sp_evaluate_batches(scenario, batches, err);
+}
+
+void cli_hint_context(bool quiet, int64_t tokens)
+{
+    enum { USUAL_LEAST = 64 }; // assumed: nobody trains on shorter rows
+    if (tokens > 0 && tokens < USUAL_LEAST) {
+        cli_warn(quiet, "the context is %lld token%s; did you mean %lldK?", (long long)tokens,
+                 sp_plural(tokens), (long long)tokens);
+    }
 }
 
 void cli_print_warnings(bool quiet, const sp_warnings *warnings)

@@ -761,21 +761,24 @@ static void print_counts(const cli_tuned *tuned)
     const sweep_layouts *all = tuned->layouts;
     const struct {
         int64_t count;
-        const char *text;
-    } parts[] = {{all->of_status[SWEEP_OK], "fit"},
-                 {all->of_status[SWEEP_OOM], "need more memory"},
-                 {all->of_status[SWEEP_INFEASIBLE], "have no plan"},
-                 {all->of_status[SWEEP_INVALID], "do not go together"},
-                 {all->of_status[SWEEP_CANNOT_RUN] + all->cannot_run, "are beyond the stack"},
-                 {all->left_out, "cannot be faster"},
-                 {all->dropped, "are of layouts that were slow"},
-                 {all->untried, "were not tried before it stopped"}};
+        const char *one, *many;
+    } parts[] = {
+        {all->of_status[SWEEP_OK], "fits", "fit"},
+        {all->of_status[SWEEP_OOM], "needs more memory", "need more memory"},
+        {all->of_status[SWEEP_INFEASIBLE], "has no plan", "have no plan"},
+        {all->of_status[SWEEP_INVALID], "does not go together", "do not go together"},
+        {all->of_status[SWEEP_CANNOT_RUN] + all->cannot_run, "is beyond the stack",
+         "are beyond the stack"},
+        {all->left_out, "cannot be faster", "cannot be faster"},
+        {all->dropped, "is of a layout that was slow", "are of layouts that were slow"},
+        {all->untried, "was not tried before it stopped", "were not tried before it stopped"}};
     char number[CLI_GROUPED];
     printf("%s point%s:", cli_grouped(all->count, number), sp_plural(all->count));
     const char *separator = "";
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (parts[i].count > 0) {
-            printf("%s %s %s", separator, cli_grouped(parts[i].count, number), parts[i].text);
+            printf("%s %s %s", separator, cli_grouped(parts[i].count, number),
+                   parts[i].count == 1 ? parts[i].one : parts[i].many);
             separator = ",";
         }
     }

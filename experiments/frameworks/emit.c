@@ -692,9 +692,6 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
     if (json_object_get(workload, "context") == NULL && context != NULL) {
         lose(lost, "workload.context", context);
         sp_json_put(workload, "context", json_incref((json_t *)context));
-        if (lengths == NULL) {
-            sp_json_put(workload, "uniform", json_incref(framework_get(from, "workload.uniform")));
-        }
     }
 }
 

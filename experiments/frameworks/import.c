@@ -807,18 +807,12 @@ static void settle_replicas(framework_import *import)
     }
 }
 
-// Rows as long as the context, where no lengths are known.
-static void settle_workload(framework_import *import)
+static void settle_precision(framework_import *import)
 {
     const char *precision = json_string_value(json_object_get(import->scenario, "precision"));
     if (precision == NULL || strcmp(precision, "fp8") != 0) {
         json_object_del(import->scenario, "fp8_recipe");
         json_object_del(import->scenario, "fp8_params");
-    }
-    const json_t *context = framework_get(import->scenario, "workload.context");
-    if (context != NULL && framework_get(import->scenario, "workload.lengths") == NULL &&
-        framework_get(import->scenario, "workload.uniform") == NULL) {
-        framework_put(import, "workload.uniform", json_incref((json_t *)context));
     }
 }
 
@@ -987,7 +981,7 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
     sp_status status = read_text(&import, of, text, bytes);
     if (status == SP_OK) {
         settle_replicas(&import);
-        settle_workload(&import);
+        settle_precision(&import);
         settle_modules(&import);
     }
     return end(&import, status, scenario, unread, notes);
@@ -1013,7 +1007,7 @@ sp_status framework_import_files(const char *const *files, int count, const char
         status = sp_scenario_override(import.scenario, overrides[i], err);
     }
     if (status == SP_OK) {
-        settle_workload(&import); // lengths and context may be stated by an override
+        settle_precision(&import); // which an override may state
         settle_modules(&import);
         tell_assumed(&import);
     }

@@ -278,7 +278,10 @@ static sp_status check_context(const sp_workload_spec *spec, int64_t *dropped, s
         return check_distribution(spec, err);
     }
     if (!takes_any_length(spec) && spec->uniform_tokens > spec->context) {
-        return too_long(spec, "workload.uniform", spec->uniform_tokens, err);
+        return sp_error_in(err, SP_ERR_CONTENT, source_of(spec), "workload.uniform",
+                           "%lld tokens are more than the context of %lld; without "
+                           "workload.uniform (or with null) samples are as long as the context",
+                           (long long)spec->uniform_tokens, (long long)spec->context);
     }
     return SP_OK;
 }

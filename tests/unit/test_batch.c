@@ -277,7 +277,8 @@ TEST(errors_are_named)
     spec.lengths = NULL;
     spec.uniform_tokens = 6;
     expect_error(&spec, SP_ERR_CONTENT,
-                 "a.txt: workload.uniform: 6 tokens are more than the context of 5");
+                 "a.txt: workload.uniform: 6 tokens are more than the context of 5; without "
+                 "workload.uniform (or with null) samples are as long as the context");
     spec.uniform_tokens = 0;
     spec.source = NULL;
     expect_error(&spec, SP_ERR_USAGE, "workload: expected one source of lengths, got 0");

@@ -90,7 +90,7 @@ TEST(megatron_script_with_arrays)
           "\"model.bias\":false,\"model.tied_embeddings\":false,\"model.positional\":\"rope\","
           "\"model.vocab\":128000,\"model.dropout\":true,\"parallel.tp\":4,\"parallel.pp\":2,"
           "\"parallel.dp\":4,\"parallel.zero\":1,\"parallel.sequence_parallel\":true,"
-          "\"workload.context\":8192,\"workload.uniform\":8192,\"workload.samples_per_batch\":64,"
+          "\"workload.context\":8192,\"workload.samples_per_batch\":64,"
           "\"schedule.microbatch_samples\":1,\"memory.recompute\":\"attention\","
           "\"stack.hide_gradient_reduce\":false}",
           "");

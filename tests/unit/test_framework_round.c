@@ -231,10 +231,6 @@ static void check_same(const framework *of, const sp_scenario *scenario, const c
         framework_put_at(document, "workload.samples_per_batch",
                          json_deep_copy(framework_get(from, "workload.samples_per_batch")));
     }
-    if (framework_get(document, "workload.uniform") == NULL) {
-        framework_put_at(document, "workload.uniform",
-                         json_deep_copy(framework_get(from, "workload.uniform")));
-    }
     sp_error err = {0};
     sp_scenario again = {0};
     if (sp_scenario_from_json(document, "again", NULL, 0, &again, &err) != SP_OK) {
