@@ -787,11 +787,9 @@ static void settle_replicas(framework_import *import)
         framework_put(import, "parallel.dp", json_integer(batch / each));
     }
     json_int_t dp = framework_get_int(scenario, "parallel.dp", 0);
-    if (batch == 0 && dp > 0 && rows > 0) {
-        framework_put(import, "workload.samples_per_batch",
-                      json_integer(framework_product(dp, rows, count > 0 ? count : 1)));
-    } else if (batch == 0 && count > 0) {
-        framework_put(import, "schedule.microbatches", json_integer(count));
+    // The batch is what these hold, by the lengths and the strategy that the scenario then has.
+    if (batch == 0 && (count > 0 || dp > 0)) {
+        framework_put(import, "schedule.microbatches", json_integer(count > 0 ? count : 1));
     }
     json_int_t per_node = fact(import, "gpus_per_node");
     if (per_node > 0 && per_node != 8 && framework_get(scenario, "cluster") == NULL &&
@@ -807,18 +805,36 @@ static void settle_replicas(framework_import *import)
     }
 }
 
-// Rows as long as the context, where no lengths are known.
-static void settle_workload(framework_import *import)
+// A batch that a file states is one of rows, which hold several documents where lengths are known
+// and nothing pads: it is so many micro-batches, or where these do not divide it so many tokens.
+static void settle_rows(framework_import *import)
+{
+    const json_t *scenario = import->scenario;
+    const char *kind = json_string_value(framework_get(scenario, "strategy.kind"));
+    const json_int_t batch = framework_get_int(scenario, "workload.samples_per_batch", 0);
+    const json_int_t each =
+        framework_product(framework_get_int(scenario, "parallel.dp", 1),
+                          framework_get_int(scenario, "schedule.microbatch_samples", 1), 1);
+    const json_int_t tokens =
+        framework_product(batch, framework_get_int(scenario, "workload.context", 0), 1);
+    if (batch == 0 || framework_get(scenario, "workload.lengths") == NULL ||
+        (kind != NULL && strcmp(kind, "padded") == 0)) {
+        return;
+    }
+    json_object_del(json_object_get(scenario, "workload"), "samples_per_batch");
+    if (each > 0 && batch % each == 0) {
+        framework_put(import, "schedule.microbatches", json_integer(batch / each));
+    } else if (tokens > 0) {
+        framework_put(import, "workload.tokens_per_batch", json_integer(tokens));
+    }
+}
+
+static void settle_precision(framework_import *import)
 {
     const char *precision = json_string_value(json_object_get(import->scenario, "precision"));
     if (precision == NULL || strcmp(precision, "fp8") != 0) {
         json_object_del(import->scenario, "fp8_recipe");
         json_object_del(import->scenario, "fp8_params");
-    }
-    const json_t *context = framework_get(import->scenario, "workload.context");
-    if (context != NULL && framework_get(import->scenario, "workload.lengths") == NULL &&
-        framework_get(import->scenario, "workload.uniform") == NULL) {
-        framework_put(import, "workload.uniform", json_incref((json_t *)context));
     }
 }
 
@@ -987,10 +1003,23 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
     sp_status status = read_text(&import, of, text, bytes);
     if (status == SP_OK) {
         settle_replicas(&import);
-        settle_workload(&import);
+        settle_precision(&import);
         settle_modules(&import);
     }
     return end(&import, status, scenario, unread, notes);
+}
+
+// Is how large a batch is stated beside the files, in samples or tokens?
+static bool state_batch(const char *const *overrides, int count)
+{
+    static const char keys[] = "workload workload.samples_per_batch workload.tokens_per_batch";
+    bool is = false;
+    for (int i = 0; i < count; i++) {
+        char key[SP_JSON_PATH];
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(overrides[i], "="), overrides[i]);
+        is = is || sp_names_hold(keys, key);
+    }
+    return is;
 }
 
 sp_status framework_import_files(const char *const *files, int count, const char *from,
@@ -1013,7 +1042,10 @@ sp_status framework_import_files(const char *const *files, int count, const char
         status = sp_scenario_override(import.scenario, overrides[i], err);
     }
     if (status == SP_OK) {
-        settle_workload(&import); // lengths and context may be stated by an override
+        if (!state_batch(overrides, override_count)) {
+            settle_rows(&import);
+        }
+        settle_precision(&import);
         settle_modules(&import);
         tell_assumed(&import);
     }

@@ -90,7 +90,7 @@ TEST(megatron_script_with_arrays)
           "\"model.bias\":false,\"model.tied_embeddings\":false,\"model.positional\":\"rope\","
           "\"model.vocab\":128000,\"model.dropout\":true,\"parallel.tp\":4,\"parallel.pp\":2,"
           "\"parallel.dp\":4,\"parallel.zero\":1,\"parallel.sequence_parallel\":true,"
-          "\"workload.context\":8192,\"workload.uniform\":8192,\"workload.samples_per_batch\":64,"
+          "\"workload.context\":8192,\"workload.samples_per_batch\":64,"
           "\"schedule.microbatch_samples\":1,\"memory.recompute\":\"attention\","
           "\"stack.hide_gradient_reduce\":false}",
           "");
@@ -107,7 +107,7 @@ TEST(megatron_defaults)
         "{\"model.activation\":\"gelu\",\"model.norm\":\"layernorm\",\"model.bias\":true,"
         "\"model.tied_embeddings\":true,\"model.vocab\":1024,\"model.ffn\":256,"
         "\"model.kv_heads\":4,\"model.positional\":\"learned\",\"parallel.zero\":0,"
-        "\"parallel.dp\":2,\"workload.samples_per_batch\":6,\"memory.recompute\":\"none\"}",
+        "\"parallel.dp\":2,\"schedule.microbatches\":1,\"memory.recompute\":\"none\"}",
         "");
 }
 
@@ -330,7 +330,7 @@ TEST(torchtitan_recipe)
           "[float8]\nrecipe_name = \"tensorwise\"\n",
           "{\"model\":\"llama-3-70b\",\"precision\":\"fp8\",\"fp8_recipe\":\"current\","
           "\"parallel.tp\":8,\"parallel.dp\":16,\"parallel.zero\":3,"
-          "\"schedule.microbatch_samples\":8,\"workload.samples_per_batch\":128,"
+          "\"schedule.microbatch_samples\":8,\"schedule.microbatches\":1,"
           "\"workload.context\":8192,\"memory.recompute\":\"full\","
           "\"stack.hide_forward_gather\":true,\"stack.name\":\"fsdp2-2025\"}",
           "parallelism.pipeline_parallel_split_points:19");
@@ -495,7 +495,7 @@ TEST(accelerate_and_trl_script)
           "--max_length 2048 --per_device_train_batch_size 1 --fsdp 'full_shard auto_wrap' "
           "--bf16 True --packing True --packing_strategy wrapped --report_to none",
           "{\"parallel.dp\":8,\"parallel.zero\":3,\"strategy.kind\":\"concat\","
-          "\"memory.recompute\":\"full\",\"workload.samples_per_batch\":8,"
+          "\"memory.recompute\":\"full\",\"schedule.microbatches\":1,"
           "\"stack.name\":\"fsdp-2024\"}",
           "");
 }
@@ -559,7 +559,7 @@ TEST(nanotron_recipe)
           "{\"model.layers\":4,\"model.kv_heads\":2,\"model.tied_embeddings\":true,"
           "\"parallel.dp\":2,\"parallel.pp\":2,\"parallel.tp\":2,\"parallel.zero\":1,"
           "\"parallel.sequence_parallel\":true,\"schedule.kind\":\"1f1b\","
-          "\"workload.samples_per_batch\":16,\"memory.recompute\":\"full\","
+          "\"schedule.microbatches\":4,\"memory.recompute\":\"full\","
           "\"stack.gradient_reduce_dtype\":\"fp32\",\"parallel.stage_layers\":\"nanotron\"}",
           "model.model_config.sliding_window_size:15");
 }
@@ -626,7 +626,7 @@ TEST(several_files_in_any_order)
         assert_int_equal(framework_get_int(scenario, "parallel.zero", 0), 3);
         assert_int_equal(framework_get_int(scenario, "parallel.dp", 0), 16);
         assert_int_equal(framework_get_int(scenario, "workload.context", 0), 2048);
-        assert_int_equal(framework_get_int(scenario, "workload.samples_per_batch", 0), 128);
+        assert_int_equal(framework_get_int(scenario, "schedule.microbatches", 0), 4);
         assert_int_equal(framework_get_int(scenario, "schedule.microbatch_samples", 0), 2);
         assert_string_equal(json_string_value(framework_get(scenario, "strategy.kind")), "bfd");
         assert_string_equal(json_string_value(json_object_get(scenario, "model")), "config.json");

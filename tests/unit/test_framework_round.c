@@ -226,6 +226,14 @@ static void check_same(const framework *of, const sp_scenario *scenario, const c
         framework_put_at(document, "parallel.dp",
                          json_deep_copy(framework_get(from, "parallel.dp")));
     }
+    const json_int_t count = framework_get_int(document, "schedule.microbatches", 0);
+    if (count > 0) {
+        framework_put_at(
+            document, "workload.samples_per_batch",
+            json_integer(count * framework_get_int(document, "parallel.dp", 1) *
+                         framework_get_int(document, "schedule.microbatch_samples", 1)));
+        json_object_del(json_object_get(document, "schedule"), "microbatches");
+    }
     if (framework_get(document, "workload.samples_per_batch") == NULL) {
         json_object_del(json_object_get(document, "schedule"), "microbatches");
         framework_put_at(document, "workload.samples_per_batch",
