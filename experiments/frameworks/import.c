@@ -7,9 +7,11 @@
 #include <strings.h>
 
 #include "experiments/frameworks/frameworks.h"
+#include "experiments/frameworks/private.h"
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 #include "sim/base/writer.h"
 #include "sim/model/recompute.h"
 #include "sim/scenario/scenario.h"
@@ -838,6 +840,42 @@ static void settle_precision(framework_import *import)
     }
 }
 
+// The vocabulary is the tokenizer's, which a script names by a path or a variable. What is assumed
+// changes an answer by little, which is told.
+static void assume_vocabulary(framework_import *import)
+{
+    enum { MORE = 10000 };
+    char whose[FRAMEWORK_WHOSE];
+    char matters[128] = "";
+    sp_scenario scenario = {0};
+    sp_error own = {0};
+    const json_t *model = json_object_get(import->scenario, "model");
+    if (json_object_get(model, "layers") == NULL || json_object_get(model, "vocab") != NULL) {
+        return;
+    }
+    const json_int_t multiple = sp_larger(fact(import, "vocabulary_multiple"), 1);
+    const json_int_t entries =
+        sp_ceil_div(framework_assumed_entries(import->scenario, whose), multiple) * multiple;
+    framework_put(import, "model.vocab", json_integer(entries));
+    json_t *copy = json_deep_copy(import->scenario);
+    if (sp_scenario_from_json(copy, "import", NULL, 0, &scenario, &own) == SP_OK) {
+        const double tokens = (double)sp_larger(scenario.workload.context, 1);
+        const double more = (double)scenario.model.hidden * MORE;
+        const double flops = sp_model_forward_flops(&scenario.model, tokens,
+                                                    sp_model_pairs2(&scenario.model, 0.0, tokens));
+        snprintf(matters, sizeof matters,
+                 "; each %d more are %.0f MiB of weights in BF16 and %.2g %% of a step's FLOPs",
+                 MORE, (scenario.model.tied_embeddings ? 2.0 : 4.0) * more / SP_MIB,
+                 100.0 * 2.0 * more * tokens / flops);
+    }
+    sp_scenario_fini(&scenario);
+    json_decref(copy);
+    framework_note(import,
+                   "no file says the vocabulary, which is the tokenizer's: %lld entries are "
+                   "assumed, as of %s (--set model.vocab=N)%s",
+                   (long long)entries, whose, matters);
+}
+
 static void tell_assumed(framework_import *import)
 {
     const json_t *scenario = import->scenario;
@@ -1046,6 +1084,7 @@ sp_status framework_import_files(const char *const *files, int count, const char
             settle_rows(&import);
         }
         settle_precision(&import);
+        assume_vocabulary(&import);
         settle_modules(&import);
         tell_assumed(&import);
     }

@@ -757,6 +757,70 @@ TEST(tokenizers_that_are_known_by_name_state_the_vocabulary)
     check("a.sh", LAUNCHED "--tokenizer-model /m/t.model", "{\"model.vocab\": null}", "");
 }
 
+static const char *note_of(const json_t *notes, const char *begin)
+{
+    size_t i;
+    json_t *note;
+    json_array_foreach ((json_t *)notes, i, note) {
+        if (strncmp(json_string_value(note), begin, strlen(begin)) == 0) {
+            return json_string_value(note);
+        }
+    }
+    return NULL;
+}
+
+// A script without a vocabulary is read all the same: that of a built-in model of the shape, of
+// GPT-2 (GELU) or of Llama 3, padded once to a multiple of 128 x tp, is assumed and told with the
+// weights of 10,000 entries: embedding and head of hidden x 2 bytes each.
+TEST(a_vocabulary_that_no_file_states_is_assumed)
+{
+#define SHAPED(layers, hidden, heads, ffn, more)                                     \
+    "torchrun --nproc_per_node 8 p.py --bf16 --seq-length 4096 --num-layers " layers \
+    " --hidden-size " hidden " --num-attention-heads " heads " --ffn-hidden-size " ffn " " more
+    static const char gated[] = "--swiglu --untie-embeddings-and-output-weights "
+                                "--tokenizer-type HuggingFaceTokenizer --tokenizer-model $T";
+    static const struct {
+        const char *text, *more, *set, *told;
+        int vocab;
+    } cases[] = {
+        {SHAPED("32", "4096", "32", "14336", "--group-query-attention --num-query-groups 8 "),
+         gated, NULL, "128256 entries are assumed, as of llama-3-8b, which has this shape", 128256},
+        {SHAPED("32", "4096", "32", "14336",
+                "--group-query-attention --num-query-groups 8 --tensor-model-parallel-size 4 "),
+         gated, NULL, "each 10000 more are 156 MiB", 128512},
+        {SHAPED("96", "12288", "96", "49152", ""), "", NULL, "50304 entries are assumed", 50304},
+        {SHAPED("4", "1024", "8", "4096", ""), "", NULL, "as of GPT-2 (", 50304},
+        {SHAPED("4", "1024", "8", "4096", ""), gated, NULL, "as of Llama 3 (", 128256},
+        {SHAPED("4", "1024", "8", "4096", ""), gated, "model.vocab=777", NULL, 777},
+        {SHAPED("4", "1024", "8", "4096", ""), "--tokenizer-type NullTokenizer --vocab-size 512",
+         NULL, NULL, 640},
+        {SHAPED("4", "1024", "8", "4096", ""), "--tokenizer-model /gpt-175b/merges", NULL, NULL,
+         50304},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        static const char *const files[] = {"a.sh"};
+        char text[512];
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        snprintf(text, sizeof text, "%s%s\n", cases[i].text, cases[i].more);
+        write_file("a.sh", text);
+        assert_int_equal(framework_import_files(files, 1, NULL, &cases[i].set, cases[i].set != NULL,
+                                                &scenario, &unread, &notes, &err),
+                         SP_OK);
+        assert_int_equal(framework_get_int(scenario, "model.vocab", 0), cases[i].vocab);
+        const char *note = note_of(notes, "no file says the vocabulary");
+        assert_int_equal(note != NULL, cases[i].told != NULL);
+        if (note != NULL && strstr(note, cases[i].told) == NULL) {
+            fail_msg("%s: %s", cases[i].told, note);
+        }
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
+}
+
 // A text that grows by itself ends.
 TEST(bounds_what_files_make)
 {
