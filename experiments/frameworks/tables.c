@@ -1324,6 +1324,11 @@ static void write_megatron(framework_output *output)
             framework_say(output, "group-query-attention", json_true());
         }
         framework_say(output, "padded-vocab-size", json_incref(framework_get(s, "model.vocab")));
+        // As it is anyway beside BF16 (training/arguments.py), where --grad-reduce-in-bf16 is not.
+        const char *sums = json_string_value(framework_get(s, "stack.gradient_reduce_dtype"));
+        if (sums != NULL && strcmp(sums, "fp32") == 0) {
+            framework_say(output, "accumulate-allreduce-grads-in-fp32", json_true());
+        }
         write_host_states(output);
     } else if (of->dialect == BRIDGE) {
         framework_say(output, "model.vocab_size", json_incref(framework_get(s, "model.vocab")));

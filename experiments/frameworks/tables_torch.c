@@ -320,6 +320,7 @@ static const framework_row deepspeed_rows[] = {
      NULL},
     {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "bf16=bf16 bfp16=bf16 fp32=fp32", "\"bf16\"",
      {"communication_data_type"}, NULL},
+    {"stack.gradient_reduce_dtype", FRAMEWORK_FLAG, "\"fp32\"", NULL, {NULL}, "fp32_allreduce"},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
@@ -345,7 +346,7 @@ static const char deepspeed_free[] =
 static const char deepspeed_noted[] =
     "amp.* sparse_attention.* compression_training.* curriculum_learning.* progressive_layer_drop.* "
     "eigenvalue.* activation_checkpointing.* zero_optimization.cpu_offload* sparse_gradients "
-    "fp32_allreduce data_types.* zero_optimization.zero_quantized_* "
+    "data_types.* zero_optimization.zero_quantized_* "
     "zero_optimization.zeropp_loco_param.* autotuning.* elasticity.* hybrid_engine.* pipeline.* "
     "tensor_parallel.* sequence_parallel_size aio.*";
 // clang-format on
