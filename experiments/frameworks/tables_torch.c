@@ -716,6 +716,8 @@ static const framework_row accelerate_rows[] = {
      {"parallelism_config.parallelism_config_tp_size"}, NULL},
     {"parallel.cp", FRAMEWORK_INT, NULL, NULL,
      {"parallelism_config.parallelism_config_cp_size"}, NULL},
+    {"stack.cp_overlap", FRAMEWORK_NAME, "allgather=blocking alltoall=attention", "\"blocking\"",
+     {"parallelism_config.parallelism_config_cp_comm_strategy"}, NULL},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
@@ -724,7 +726,8 @@ static const char accelerate_own[] =
     "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward "
     "fsdp_config.fsdp_activation_checkpointing deepspeed_config.zero_stage "
     "deepspeed_config.gradient_accumulation_steps deepspeed_config.offload_optimizer_device "
-    "deepspeed_config.offload_param_device parallelism_config.parallelism_config_dp_replicate_size";
+    "deepspeed_config.offload_param_device parallelism_config.parallelism_config_dp_replicate_size "
+    "parallelism_config.parallelism_config_sp_size";
 static const char accelerate_free[] =
     "compute_environment debug downcast_bf16 main_training_function main_process_ip "
     "main_process_port machine_rank rdzv_* same_network tpu_* use_cpu enable_cpu_affinity gpu_ids "
@@ -733,12 +736,11 @@ static const char accelerate_free[] =
     "fsdp_config.fsdp_use_orig_params fsdp_config.fsdp_transformer_layer_cls_to_wrap "
     "deepspeed_config.deepspeed_multinode_launcher deepspeed_config.gradient_clipping "
     "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model "
-    "parallelism_config.parallelism_config_dp_shard_size use_parallelism_config";
+    "parallelism_config.parallelism_config_dp_shard_size "
+    "parallelism_config.parallelism_config_sp_* use_parallelism_config";
 static const char accelerate_noted[] =
     "dynamo_config.* fsdp_config.fsdp_offload_params fsdp_config.fsdp_backward_prefetch "
-    "fsdp_config.fsdp_forward_prefetch fp8_config.* "
-    "parallelism_config.parallelism_config_cp_comm_strategy "
-    "parallelism_config.parallelism_config_sp_size";
+    "fsdp_config.fsdp_forward_prefetch fp8_config.*";
 // clang-format on
 
 static void read_accelerate(framework_import *import)
@@ -762,6 +764,16 @@ static void read_accelerate(framework_import *import)
     }
     if (framework_take_switch(import, "fsdp_config.fsdp_activation_checkpointing", false)) {
         framework_put(import, "memory.recompute", json_string("full"));
+    }
+    // DeepSpeed's Ulysses: ranks exchange heads (accelerate, utils/dataclasses.py: sp_backend).
+    json_int_t heads_ranks =
+        framework_take_int(import, "parallelism_config.parallelism_config_sp_size", 1, 1);
+    if (heads_ranks > 1) {
+        framework_put(import, "parallel.cp", json_integer(heads_ranks));
+        framework_put(import, "stack.cp_overlap", json_string("a2a"));
+    }
+    if (framework_get_int(import->scenario, "parallel.cp", 1) == 1) {
+        json_object_del(json_object_get(import->scenario, "stack"), "cp_overlap");
     }
     tell_offload(import, "deepspeed_config.offload_optimizer_device");
     tell_offload(import, "deepspeed_config.offload_param_device");

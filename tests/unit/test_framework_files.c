@@ -509,8 +509,19 @@ TEST(accelerate_file)
           "  fsdp_backward_prefetch: BACKWARD_PRE\n"
           "parallelism_config:\n  parallelism_config_cp_size: 2\n",
           "{\"parallel.zero\":2,\"parallel.cp\":2,\"parallel.dp\":8,\"workload.context\":null,"
-          "\"strategy\":null}",
+          "\"stack.cp_overlap\":\"blocking\",\"strategy\":null}",
           "fsdp_config.fsdp_backward_prefetch:10");
+    // Ranks that exchange heads (DeepSpeed's Ulysses); without ranks that share a sequence there is
+    // no exchange.
+    check("acc.yaml",
+          "distributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n"
+          "deepspeed_config:\n  zero_stage: 3\n"
+          "parallelism_config:\n  parallelism_config_sp_size: 4\n"
+          "  parallelism_config_sp_backend: deepspeed\n",
+          "{\"parallel.zero\":3,\"parallel.cp\":4,\"parallel.dp\":2,\"stack.cp_overlap\":\"a2a\"}",
+          "");
+    check("acc.yaml", "distributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n",
+          "{\"parallel.dp\":8,\"stack.cp_overlap\":null}", "");
 }
 
 // torch.distributed.fsdp.ShardingStrategy: what is cut by which, and what each node has whole.
