@@ -432,9 +432,13 @@ const char *framework_lost_text(const json_t *lost, char words[FRAMEWORK_LOST])
         sp_json_quote(said, value, sizeof value);
         sp_append(words, FRAMEWORK_LOST, " %s", value);
     }
+    const char *where = json_string_value(json_object_get(lost, "elsewhere"));
     if (!json_is_null(read)) {
         sp_json_quote(read, value, sizeof value);
-        sp_append(words, FRAMEWORK_LOST, " (it becomes %s)", value);
+        sp_append(words, FRAMEWORK_LOST, " (it becomes %s%s%s)", value,
+                  where != NULL ? "; it is set by " : "", where != NULL ? where : "");
+    } else if (where != NULL) {
+        sp_append(words, FRAMEWORK_LOST, " (set by %s)", where);
     }
     for (char *c = words; *c != '\0'; c++) {
         *c = (char)((unsigned char)*c < ' ' ? ' ' : *c);
@@ -562,7 +566,7 @@ static void compare(const json_t *said, const json_t *read, const char *path, co
     }
 }
 
-static bool is_lost(const json_t *lost, const char *key)
+bool framework_is_lost(const json_t *lost, const char *key)
 {
     size_t i;
     json_t *item;
@@ -590,7 +594,7 @@ static void compare_more(const json_t *said, const json_t *read, const char *pat
         }
         if (json_is_object(value) && json_is_object(other)) {
             compare_more(other, value, key, skipped, lost);
-        } else if (other == NULL && !is_lost(lost, key)) {
+        } else if (other == NULL && !framework_is_lost(lost, key)) {
             json_array_append_new(lost, sp_json_object(SP_JSON("key", (const char *)key),
                                                        SP_JSON("value", json_null()),
                                                        SP_JSON("read", json_incref(value))));
@@ -873,6 +877,23 @@ static void count_rows(json_t *scenario)
     }
 }
 
+// Names where else of the job a setting is, which this file cannot say.
+static void tell_elsewhere(const framework *of, json_t *lost)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach (lost, i, item) {
+        const char *key = json_string_value(json_object_get(item, "key"));
+        const framework_elsewhere *row = of->elsewhere;
+        while (row != NULL && row->key != NULL && strcmp(row->key, key) != 0) {
+            row++;
+        }
+        if (row != NULL && row->key != NULL) {
+            sp_json_put(item, "elsewhere", json_string(row->where));
+        }
+    }
+}
+
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err)
 {
@@ -900,6 +921,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
     char *first = text_of(&output, NULL);
     sp_status status = read_back(&output, scenario, first, *lost, err);
     sp_free(first);
+    tell_elsewhere(of, *lost);
     if (status == SP_OK) {
         *text = text_of(&output, *lost);
     }

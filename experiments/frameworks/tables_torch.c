@@ -431,10 +431,22 @@ static void write_deepspeed(framework_output *output)
     }
 }
 
-const framework framework_deepspeed = {FRAMEWORK_CALLED(deepspeed), .stack = "hf-trainer",
-                                       .syntax = FRAMEWORK_JSON,    .reads = 1U << FRAMEWORK_JSON,
-                                       .rows = deepspeed_rows,      .read = read_deepspeed,
-                                       .write = write_deepspeed};
+// Its own activation_checkpointing configures calls of deepspeed.checkpointing, which transformers'
+// models do not make (deepspeed/runtime/activation_checkpointing).
+static const framework_elsewhere deepspeed_elsewhere[] = {
+    {"model", "model_name_or_path of the trainer's arguments"},
+    {"memory.recompute", "gradient_checkpointing of the trainer's arguments"},
+    {"workload.context", "max_length of the trainer's arguments"},
+    {"strategy.kind", "packing and packing_strategy of TRL's arguments"},
+    {"stack.moment_bytes", "optim of the trainer's arguments"},
+    {"parallel.cp", "parallelism_config_sp_size of accelerate's file"},
+    {NULL, NULL},
+};
+
+const framework framework_deepspeed = {
+    FRAMEWORK_CALLED(deepspeed),   .stack = "hf-trainer",           .syntax = FRAMEWORK_JSON,
+    .reads = 1U << FRAMEWORK_JSON, .rows = deepspeed_rows,          .read = read_deepspeed,
+    .write = write_deepspeed,      .elsewhere = deepspeed_elsewhere};
 
 // ---- TRL (trl/trainer/sft_config.py, transformers' TrainingArguments) ----
 
@@ -670,7 +682,11 @@ static void write_trl(framework_output *output)
                                   : over != NULL && strcmp(over, "split") == 0 ? "bfd_split"
                                                                                : "bfd"));
     }
-    if (zero > 1) {
+    // Ranks that exchange heads are DeepSpeed's, whose file has the stage.
+    const char *exchange = json_string_value(framework_get(s, "stack.cp_overlap"));
+    bool ulysses = framework_get_int(s, "parallel.cp", 1) > 1 && exchange != NULL &&
+                   strcmp(exchange, "a2a") == 0;
+    if (zero > 1 && !ulysses) {
         framework_say(output, "fsdp",
                       json_string(zero == 2 ? "shard_grad_op auto_wrap" : "full_shard auto_wrap"));
     }
@@ -699,7 +715,16 @@ static void write_trl(framework_output *output)
     }
 }
 
+static const framework_elsewhere trl_elsewhere[] = {
+    {"parallel.tp", "parallelism_config_tp_size of accelerate's file"},
+    {"parallel.cp", "parallelism_config_sp_size (DeepSpeed) or _cp_size (FSDP2) of accelerate's "
+                    "file"},
+    {"parallel.zero", "zero_optimization.stage of DeepSpeed's file"},
+    {NULL, NULL},
+};
+
 const framework framework_trl = {FRAMEWORK_CALLED(trl),
+                                 .elsewhere = trl_elsewhere,
                                  .stack = "trl-2025",
                                  .syntax = FRAMEWORK_YAML,
                                  .reads = 1U << FRAMEWORK_YAML | 1U << FRAMEWORK_SHELL |
