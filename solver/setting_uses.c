@@ -340,11 +340,11 @@ static bool is_zb_auto(const question *q)
     return q->scenario->schedule.kind == SP_SCHEDULE_ZB_AUTO;
 }
 
-// Uniform samples fill what the micro-batches hold where the batch is not stated.
+// Samples fill what the micro-batches hold where the batch is not stated.
 static bool has_rows(const question *q)
 {
     return q->strategy == NULL || !q->strategy->own_microbatches ||
-           q->scenario->workload.uniform_tokens > 0;
+           q->scenario->workload.uniform_tokens > 0 || q->scenario->fills_microbatches;
 }
 
 // ---- data ----

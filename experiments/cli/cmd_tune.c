@@ -37,6 +37,29 @@ typedef struct tune_args {
     bool exhaustive, any_schedule;
 } tune_args;
 
+enum {
+    MOST_STRATEGIES = 32,
+    TOP = 10,
+    SURVIVORS = 24,
+    TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
+    LEAST_SAMPLES = 16, // ... or so many of the context
+};
+
+typedef struct tuning {
+    const char *model;
+    json_t *base;    // with the overrides; owned
+    json_t *current; // the base with what --current states; owned, NULL: not asked for
+    json_t *of_file; // all that the last file of --current says; owned, NULL: there is none
+    json_t *kept;    // object, owned: numerics of --current that are not the stack's, by their keys
+    sp_scenario scenario;
+    sp_batches batches;
+    char names[MOST_STRATEGIES][SP_STRATEGY_NAME];
+    const char *strategies[MOST_STRATEGIES];
+    int count;
+    const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
+    int schedule_count;                       // 0: those that are searched without it
+} tuning;
+
 static bool is_set(const tune_args *args, const char *path)
 {
     return cli_states(args->set.items, args->set.count, path);
@@ -87,14 +110,10 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     }
 }
 
-static void add_point(FILE *out, const tune_args *args, const json_t *settings,
-                      const char *strategy)
+static void add_settings(FILE *out, const tune_args *args, const json_t *settings)
 {
     const char *path;
     json_t *value;
-    if (!is_set(args, "strategy.kind")) {
-        fprintf(out, " --strategies %s", strategy);
-    }
     json_object_foreach ((json_t *)settings, path, value) {
         if (is_set(args, path)) {
             continue;
@@ -110,7 +129,7 @@ static void add_point(FILE *out, const tune_args *args, const json_t *settings,
 // The command for a shell that simulates a point: that of the file that holds it, else the same
 // question with every setting of the point stated, which evaluates this one alone, and then that.
 // The caller frees it with free().
-static char *command_for(const tune_args *args, const char *model, const sweep_layouts *layouts,
+static char *command_for(const tune_args *args, const tuning *t, const sweep_layouts *layouts,
                          const sweep_layout *point, const char *strategy)
 {
     char *text = NULL;
@@ -122,8 +141,12 @@ static char *command_for(const tune_args *args, const char *model, const sweep_l
         sp_out_of_memory(bytes);
     }
     if (args->output == NULL) {
-        add_question(out, args, model);
-        add_point(out, args, settings, strategy);
+        add_question(out, args, t->model);
+        add_settings(out, args, t->kept);
+        if (!is_set(args, "strategy.kind")) {
+            fprintf(out, " --strategies %s", strategy);
+        }
+        add_settings(out, args, settings);
         fprintf(out, " -o %s && ", file);
     }
     fputs("slimpack simulate", out);
@@ -266,29 +289,7 @@ static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err
     return SP_ERR_INFEASIBLE;
 }
 
-enum {
-    MOST_STRATEGIES = 32,
-    TOP = 10,
-    SURVIVORS = 24,
-    TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
-    LEAST_SAMPLES = 16, // ... or so many of the context
-};
-
 static const char default_cluster[] = "h100-8";
-
-typedef struct tuning {
-    const char *model;
-    json_t *base;    // with the overrides; owned
-    json_t *current; // the base with what --current states; owned, NULL: not asked for
-    json_t *of_file; // all that the last file of --current says; owned, NULL: there is none
-    sp_scenario scenario;
-    sp_batches batches;
-    char names[MOST_STRATEGIES][SP_STRATEGY_NAME];
-    const char *strategies[MOST_STRATEGIES];
-    int count;
-    const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
-    int schedule_count;                       // 0: those that are searched without it
-} tuning;
 
 // ---- what is asked ----
 
@@ -471,6 +472,48 @@ static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
     return status;
 }
 
+enum { VALUE = 64 };
+
+static const char *stated_text(const json_t *value, char text[VALUE])
+{
+    if (json_is_real(value)) {
+        snprintf(text, VALUE, "%.6g", json_real_value(value));
+    } else if (json_is_string(value)) {
+        snprintf(text, VALUE, "%s", json_string_value(value));
+    } else {
+        sp_json_quote(value, text, VALUE);
+    }
+    return text;
+}
+
+// In which numbers gradients and optimizer states are is no choice of speed: the answer keeps those
+// that --current states, but where --set states others.
+static void keep_numerics(const tune_args *args, tuning *t)
+{
+    static const char *const keys[] = {"stack.gradient_reduce_dtype", "stack.moment_bytes",
+                                       "stack.no_master_weights"};
+    const json_t *current = json_object_get(t->current, "stack");
+    sp_scenario own = {0};
+    sp_error err = {0};
+    json_t *document = json_deep_copy(t->base);
+    if (sp_scenario_from_json(document, "tune", NULL, 0, &own, &err) == SP_OK) {
+        const json_t *stack = json_object_get(own.resolved, "stack");
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+            json_t *value = json_object_get(current, sp_setting_leaf(keys[i]));
+            const json_t *usual = json_object_get(stack, sp_setting_leaf(keys[i]));
+            if (value != NULL && !json_equal(value, usual) && !is_set(args, keys[i])) {
+                char assignment[VALUE * 2];
+                char text[VALUE];
+                snprintf(assignment, sizeof assignment, "%s=%s", keys[i], stated_text(value, text));
+                sp_json_put(t->kept, keys[i], json_incref(value));
+                sp_scenario_override(t->base, assignment, &err);
+            }
+        }
+    }
+    sp_scenario_fini(&own);
+    json_decref(document);
+}
+
 static sp_status add_strategies(tuning *t, const char *list, const char *option, sp_error *err)
 {
     while (list != NULL) {
@@ -548,6 +591,9 @@ static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
     }
     if (status == SP_OK && args->current.count > 0) {
         status = make_current(args, t, err);
+    }
+    if (status == SP_OK && args->current.count > 0) {
+        keep_numerics(args, t);
     }
     if (status == SP_OK) {
         status = read_base(t, err);
@@ -647,7 +693,7 @@ static void add_other_work(const tuning *t, sp_warnings *warnings)
 
 // ---- what else than the layout makes the current one slower ----
 
-enum { DIFFERENCES = 320, MOST_NAMED = 8, VALUE = 64 };
+enum { DIFFERENCES = 320, MOST_NAMED = 8 };
 
 // The settings of kernels and exchanges, but for those that follow from the layout; owned by the
 // caller.
@@ -666,18 +712,6 @@ static json_t *kernels_of(const sp_scenario *scenario)
         }
     }
     return kernels;
-}
-
-static const char *stated_text(const json_t *value, char text[VALUE])
-{
-    if (json_is_real(value)) {
-        snprintf(text, VALUE, "%.6g", json_real_value(value));
-    } else if (json_is_string(value)) {
-        snprintf(text, VALUE, "%s", json_string_value(value));
-    } else {
-        sp_json_quote(value, text, VALUE);
-    }
-    return text;
 }
 
 static void name_difference(const char *key, const json_t *own, const json_t *answer,
@@ -737,6 +771,20 @@ static json_t *with_stack_of_answer(const tuning *t)
     return document;
 }
 
+// Adds the numerics that the answer has from --current.
+static void add_kept(const tuning *t, sp_warnings *warnings)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach (t->kept, key, value) {
+        char text[VALUE];
+        sp_warnings_add(warnings,
+                        "the answer keeps its %s %s, where the stack's is another (--set %s=VALUE "
+                        "asks for it)",
+                        key, stated_text(value, text), key);
+    }
+}
+
 // Adds which kernels and exchanges of the current layout are not the answer's, and what they take
 // of its step.
 static void add_other_stack(const tuning *t, const cli_tuned *tuned, const sp_scenario *own,
@@ -787,6 +835,7 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
         evaluate(t, t->current, "--current", cli_threads(args->jobs), &scenario, &result, err);
     sp_warnings told = {.count = 0};
     add_other_work(t, &told);
+    add_kept(t, &told);
     if (status == SP_OK) {
         add_other_stack(t, tuned, &scenario, &result, cli_threads(args->jobs), &told);
     }
@@ -837,8 +886,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     sp_result result = {0};
     const sweep_layout *first = tuned->layouts->ranked[0];
     json_t *document = sweep_layouts_document(tuned->layouts, first);
-    char *command =
-        command_for(args, t->model, tuned->layouts, first, t->strategies[first->strategy]);
+    char *command = command_for(args, t, tuned->layouts, first, t->strategies[first->strategy]);
     sp_status status =
         evaluate(t, document, "tune", cli_threads(args->jobs), &scenario, &result, err);
     // For people it stands beside the answer.
@@ -903,7 +951,7 @@ static int run(const void *given, const cli_operands *operands)
 {
     const tune_args *args = given;
     sp_error err = {0};
-    tuning t = {.model = operands->items[0]};
+    tuning t = {.model = operands->items[0], .kept = json_object()};
     sweep_layouts layouts = {0};
     int exit_status = 0;
     if (args->gpus == 0 || args->context == 0) {
@@ -984,6 +1032,7 @@ static int run(const void *given, const cli_operands *operands)
     sp_scenario_fini(&t.scenario);
     json_decref(t.current);
     json_decref(t.of_file);
+    json_decref(t.kept);
     json_decref(t.base);
     return exit_status;
 }

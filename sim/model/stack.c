@@ -297,11 +297,12 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
 
 // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
 // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
-// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm on with ZeRO 3 alone).
+// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm on with ZeRO 3 alone),
+// and its exchange of heads (sequence/layer.py, Ulysses; of rings it has none).
 #define HF_TRAINER                                                                           \
     .unfused_norms = true, .unfused_weight_gradient = true,                                  \
     .gradient_reduce_dtype = SP_REDUCE_BF16, .bucketed_epilogue = true, .bucket_bytes = 1e9, \
-    .copied_logits = true
+    .copied_logits = true, .cp_overlap = SP_CP_A2A
 
 // What it and TRL's SFTTrainer run.
 #define HF_ABILITIES                                                                             \

@@ -726,8 +726,10 @@ static const sp_setting schedule_rows[] = {
     {.key = "schedule.microbatches", SP_INT(1, SP_I_MAX_MICROBATCHES),
      SP_FIELD(sp_scenario, microbatches), .if_changed = true,
      .fallback = "what the batch makes; 2 x pp where there is no batch",
-     .text = "Micro-batches of each data-parallel rank in a step. Beside a workload it must be "
-             "what comes of it.",
+     .text = "Micro-batches of each data-parallel rank in a step, of schedule.microbatch_samples "
+             "rows each. Where no batch is stated (workload.samples_per_batch, tokens_per_batch) "
+             "one has the documents that fill these rows in their order, of which other strategies "
+             "than packed may make more or fewer. A stated batch must make as many.",
      .aliases = "num_microbatches gradient_accumulation_steps grad_accum "
                 "batch_accumulation_per_replica"},
     {.key = "schedule.microbatch_samples", SP_INT(1, SP_I_MAX_SAMPLES),
@@ -805,8 +807,8 @@ static const sp_setting workload_rows[] = {
              "sample."},
     {.key = "workload.samples_per_batch", SP_INT(1, SP_I_MAX_SAMPLES),
      SP_FIELD(sp_scenario, workload.samples_per_batch), .read_elsewhere = true, .if_changed = true,
-     .fallback = "512; an array's samples or their pieces; of uniform ones what fills the "
-                 "micro-batches, or one prompt",
+     .fallback = "what fills schedule.microbatches; else 512, an array's samples or their pieces; "
+                 "of uniform ones what fills the micro-batches, or one prompt",
      .text = "Samples of a batch, over all data-parallel ranks.",
      .aliases = "gbs global_batch_size batch_size train_batch_size"},
     {.key = "workload.tokens_per_batch", SP_TOKENS(1, SP_I_MAX_BATCH_TOKENS),

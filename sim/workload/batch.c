@@ -178,9 +178,11 @@ static sp_status check_spec(const sp_workload_spec *spec, sp_error *err)
         return sp_error_set(err, SP_ERR_USAGE, "%s: expected one source of lengths, got %d",
                             source_of(spec), sources);
     }
-    if ((spec->samples_per_batch > 0) == (spec->tokens_per_batch > 0)) {
+    if ((spec->samples_per_batch > 0) + (spec->tokens_per_batch > 0) + (spec->rows_per_batch > 0) !=
+        1) {
         return sp_error_set(err, SP_ERR_USAGE,
-                            "%s: expected either samples_per_batch or tokens_per_batch",
+                            "%s: expected one of samples_per_batch, tokens_per_batch and "
+                            "rows_per_batch",
                             source_of(spec));
     }
     if (spec->batches < 1) {
@@ -388,10 +390,42 @@ static void reserve(sp_batch *batch, bool in_pieces, size_t *capacity, size_t ne
     *capacity = tokens_capacity;
 }
 
-static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const sample *next)
+// Rows that a batch has begun, each as long as the context at most.
+typedef struct filled_rows {
+    int64_t length; // of a row
+    int64_t begun;
+    int64_t used; // tokens of the last
+} filled_rows;
+
+static bool needs_row(const filled_rows *rows, const sample *next)
+{
+    return rows->begun == 0 || next->tokens > rows->length - rows->used;
+}
+
+static void put_in_row(filled_rows *rows, const sample *next)
+{
+    const bool begins = needs_row(rows, next);
+    rows->begun += begins;
+    rows->used = next->tokens + (begins ? 0 : rows->used);
+}
+
+static int64_t row_length(const sp_workload_spec *spec)
+{
+    int64_t longest = spec->uniform_tokens;
+    for (size_t i = 0; spec->lengths != NULL && i < spec->lengths->count; i++) {
+        longest = spec->lengths->tokens[i] > longest ? spec->lengths->tokens[i] : longest;
+    }
+    return spec->context > 0 ? spec->context : longest;
+}
+
+static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const filled_rows *rows,
+                     const sample *next)
 {
     if (spec->samples_per_batch > 0) {
         return batch->count < (uint64_t)spec->samples_per_batch;
+    }
+    if (spec->rows_per_batch > 0) {
+        return !needs_row(rows, next) || rows->begun < spec->rows_per_batch;
     }
     return batch->count == 0 || next->tokens <= spec->tokens_per_batch - batch->total_tokens;
 }
@@ -476,7 +510,8 @@ static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_b
     // The list's dropped samples are counted once, those of a distribution as they are drawn.
     bool count_dropped = spec->distribution != NULL;
     bool in_pieces = spec->context > 0 && spec->over_length == SP_OVER_SPLIT;
-    while (has_room(spec, batch, pending)) {
+    filled_rows rows = {.length = spec->rows_per_batch > 0 ? row_length(spec) : 0};
+    while (has_room(spec, batch, &rows, pending)) {
         size_t wanted =
             spec->samples_per_batch > 0 ? (size_t)spec->samples_per_batch : batch->count + 1;
         if (batch->count == capacity) {
@@ -489,6 +524,7 @@ static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_b
         batch->ids[batch->count] = pending->id;
         batch->tokens[batch->count++] = pending->tokens;
         batch->total_tokens += pending->tokens;
+        put_in_row(&rows, pending);
         batches->context = pending->tokens > batches->context ? pending->tokens : batches->context;
         batches->truncated += pending->truncated;
         batches->split += pending->split;

@@ -237,7 +237,7 @@ done
 stack=$(grep -o '"--current: its stack is not the answer.s ([^)]*no hide_forward_gather[^)]*no fused_cross_entropy[^)]*): with the answer.s its layout takes [0-9.]* ms, ' current.json)
 expect "stacks that are told to differ" 1 "$(grep -c '"--current: its stack is not' current.json)"
 sed -e '/^  "stack": {/,/^  },*$/d' -e '/^    "attention": /d' imported.json >restacked.json
-restacked=$("$program" simulate restacked.json --set model=model.json --json --quiet | sed -n 's/^  "iteration_ms": \([0-9.]*\),/\1/p')
+restacked=$("$program" simulate restacked.json --set model=model.json --set stack.gradient_reduce_dtype=fp32 --json --quiet | sed -n 's/^  "iteration_ms": \([0-9.]*\),/\1/p')
 expect "the time of the layout on the answer's stack" "$(printf '%.1f' "$restacked")" "$(sed -n 's/.* takes \([0-9.]*\) ms, $/\1/p' <<<"$stack")"
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current parallel.tp=2 | grep -q 'its stack is not' && complain "the answer's stack is told to be another"
 # Numbers have six digits: a bucket of DeepSpeed's 5e8 numbers of two bytes is 1e9 / 2^20 MiB.
@@ -248,6 +248,17 @@ expect "the time of the layout on the answer's stack" "$(printf '%.1f' "$restack
 echo '{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3, "zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}' >accumulates.json
 "$program" tune model.json --gpus 2 --context 8K --tokens-per-batch 64K --lengths wikipedia --set stack=hf-trainer --quiet --current accumulates.json | tr '\n' ' ' | grep -qE 'as the *current *layout' ||
     complain "a file that accumulates: $("$program" tune model.json --gpus 2 --context 8K --tokens-per-batch 64K --lengths wikipedia --set stack=hf-trainer --quiet --current accumulates.json 2>&1 | head -n 4)"
+# The numerics of a file are the answer's: Megatron-LM sums gradients in FP32 unless it is told otherwise. The
+# command to go on with and the arguments that are written state them, and --set asks for others.
+kept='the answer keeps its stack.gradient_reduce_dtype fp32'
+grep -q -- "--current: $kept" current.json || complain "numerics that are kept are not told"
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --current train.sh -o kept.json --emit megatron=kept.sh >/dev/null 2>&1
+grep -q '"gradient_reduce_dtype": "fp32"' kept.json || complain "the answer has other sums of gradients than the file"
+grep -q -- '--accumulate-allreduce-grads-in-fp32' kept.sh && ! grep -q -- '--grad-reduce-in-bf16' kept.sh || complain "written: $(grep -- grad kept.sh)"
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --current train.sh --set stack.gradient_reduce_dtype=bf16 --json >stated.json 2>/dev/null
+grep -q "$kept" stated.json && complain "numerics that --set states are not kept"
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current train.sh 2>/dev/null |
+    grep -q 'slimpack tune .*--set stack.gradient_reduce_dtype=fp32' || complain "the command to go on with has other numerics"
 other() { "$program" tune model.json --gpus 4 --context 8K "$@" --json --current train.sh 2>/dev/null >other.json; }
 grep -qE "\"--current: the file's (steps|context)" current.json && complain "the same work is told to be another: $(grep '"--current' current.json)"
 other --tokens-per-batch 128K

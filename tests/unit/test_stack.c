@@ -1,3 +1,4 @@
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 #include "sim/base/json.h"
@@ -97,6 +98,42 @@ static void message_is(const char *value, const char *message)
     assert_false(read(value, &stack));
     assert_int_equal(ERR->count, 1);
     assert_string_equal(ERR->message[0], message);
+}
+
+static void lies_within(const char *stack, const char *setting, const char *list, const char *value)
+{
+    if (list != NULL && !sp_stack_lists(list, value)) {
+        fail_msg("%s: %s is %s by default, of %s", stack, setting, value, list);
+    }
+}
+
+// A scenario that states a stack alone has, by default, what its software runs: the exchange of
+// keys and values, the schedule, the strategy, the recomputation and the stage of ZeRO.
+TEST(defaults_of_stacks_lie_within_their_abilities)
+{
+    const char *name = NULL;
+    for (int i = 0; (name = sp_stack_builtin_name(i)) != NULL; i++) {
+        sp_scenario scenario;
+        char recompute[SP_RECOMPUTE_TEXT];
+        read_good(json_text(TINY_MODEL "'stack': '%s', 'parallel': {'cp': 2, 'dp': 2}, 'workload': "
+                                       "{'uniform': 512}}",
+                            name),
+                  &scenario);
+        const sp_stack *stack = &scenario.memory.stack;
+        const sp_stack_abilities can = sp_stack_abilities_of(stack);
+        const char zero[] = {(char)('0' + scenario.layout.zero), '\0'};
+        if (can.exchanges != NULL && can.exchanges[0] != '\0') {
+            lies_within(name, "cp_overlap", can.exchanges, sp_cp_overlap_names[stack->cp_overlap]);
+        }
+        if (can.schedules != NULL && can.schedules[0] != '\0') {
+            lies_within(name, "schedule", can.schedules, sp_schedule_names[scenario.schedule.kind]);
+        }
+        lies_within(name, "strategy", can.strategies, scenario.strategy.kind);
+        lies_within(name, "recompute", can.recomputes,
+                    sp_recompute_text(scenario.memory.recompute, recompute));
+        lies_within(name, "zero", can.zero, zero);
+        sp_scenario_fini(&scenario);
+    }
 }
 
 TEST(every_name_is_a_stack)
