@@ -838,4 +838,32 @@ const char *cli_tune_point(const sweep_layouts_options *options, const sweep_lay
 // "12.3 GiB", of less than one "0.123 GiB"; returns text.
 const char *cli_tune_gib(double gib, char text[CLI_TUNE_VALUE]);
 
+enum { CLI_TUNE_MOST_GPUS = 1 << 20 };
+
+// Does an override ("parallel.tp=2") state what is at the dotted path, by itself or as part of an
+// object?
+bool cli_tune_states(const char *const *overrides, int count, const char *path);
+
+// A question of `tune` for which nothing fits.
+typedef struct cli_shortage {
+    const void *asked;
+    // The question on so many GPUs, with more overrides: the base of its points, and what that
+    // reads as. The caller frees both, also after an error.
+    sp_status (*base_of)(const void *asked, int64_t gpus, const char *const *more, int more_count,
+                         json_t **base, sp_scenario *scenario, sp_error *err);
+    const sp_scenario *scenario; // that of the question
+    const sweep_layouts_options *options;
+    const sweep_layouts *layouts; // none of them fits
+    bool stack_stated;
+} cli_shortage;
+
+// Tells the point that lacks the least memory and what it lacks; the switches that the stack has
+// and that spare memory on these GPUs, each alone and, where none is enough, the first two that
+// are; and the fewest GPUs (1, 2, 4, ... in a node, or whole nodes) at which a layout of the first
+// strategy fits with full recomputation, or what is stated and the stack runs.
+// *remedies:
+// {"fewest_gpus", "fewest_gpus_point", "switches": [{"set": ["KEY=VALUE"], "saves_gib",
+// "lacks_gib", "fits"}]}, the caller owns it, or NULL. SP_ERR_INFEASIBLE, or what went wrong.
+sp_status cli_tune_shortage(const cli_shortage *shortage, json_t **remedies, sp_error *err);
+
 #endif

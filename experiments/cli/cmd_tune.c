@@ -15,16 +15,6 @@
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
-// The question, and what was found.
-typedef struct shortage_of_memory {
-    const json_t *base;
-    const sp_scenario *scenario;
-    const sweep_layouts_options *options;
-    const sweep_layouts *layouts; // none of them fits
-} shortage_of_memory;
-
-enum { MOST_GPUS = 1 << 20 };
-
 typedef struct tune_args {
     cli_common common;
     cli_list set, current;
@@ -37,22 +27,9 @@ typedef struct tune_args {
     bool exhaustive, any_schedule;
 } tune_args;
 
-// Does an override state what is at the dotted path, by itself or as part of an object?
-static bool states(const char *const *overrides, int count, const char *path)
-{
-    for (int i = 0; i < count; i++) {
-        size_t bytes = strcspn(overrides[i], "=");
-        if (strncmp(overrides[i], path, bytes) == 0 &&
-            (path[bytes] == '\0' || path[bytes] == '.')) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool is_set(const tune_args *args, const char *path)
 {
-    return states(args->set.items, args->set.count, path);
+    return cli_tune_states(args->set.items, args->set.count, path);
 }
 
 // As one word of a shell.
@@ -147,136 +124,6 @@ static char *command_for(const tune_args *args, const char *model, const sweep_l
         sp_out_of_memory(bytes);
     }
     return text;
-}
-
-enum { DOUBLINGS = 8 };
-
-// A point that is to fit states these beside what --set states: they take the least memory, and
-// leave no choice that spares none.
-static const char *const spare[][2] = {
-    {"memory.recompute", "memory.recompute=full"},
-    {"parallel.zero", "parallel.zero=3"},
-    {"schedule.kind", "schedule.kind=1f1b"},
-    {"parallel.chunks_per_rank", "parallel.chunks_per_rank=1"},
-    {"schedule.microbatch_samples", "schedule.microbatch_samples=1"}, // of strategies of rows
-};
-
-enum { SPARE = sizeof spare / sizeof spare[0], ROWS_AT = SPARE - 1 };
-
-// Takes what spares memory into the base and among what is stated; the caller frees the list.
-static const char **spare_memory(const sweep_layouts_options *options, json_t *base, int *count)
-{
-    sp_error own = {0};
-    const char **stated =
-        (const char **)sp_calloc((size_t)options->stated_count + SPARE, sizeof *stated);
-    bool rows = sp_strategy_find(options->strategies[0])->kind == SP_STRATEGY_ROWS;
-    *count = 0;
-    for (int i = 0; i < options->stated_count; i++) {
-        stated[(*count)++] = options->stated[i];
-    }
-    for (int i = 0; i < SPARE; i++) {
-        if ((i != ROWS_AT || rows) &&
-            !states(options->stated, options->stated_count, spare[i][0]) &&
-            sp_scenario_override(base, spare[i][1], &own) == SP_OK) {
-            stated[(*count)++] = spare[i][1];
-        }
-    }
-    return stated;
-}
-
-// Adds the message of the fewest GPUs at which something fits, or that none was found.
-static void find_gpus(const shortage_of_memory *shortage, sp_error *err)
-{
-    const sweep_layouts_options *asked = shortage->options;
-    json_t *base = json_deep_copy(shortage->base);
-    int count = 0;
-    const char **stated = spare_memory(asked, base, &count);
-    sweep_layouts_options options = {.strategies = asked->strategies,
-                                     .strategy_count = 1,
-                                     .wide = true,
-                                     .stated = stated,
-                                     .stated_count = count,
-                                     .gpus = asked->gpus,
-                                     .within_stack = asked->within_stack,
-                                     .strategies_stated = asked->strategies_stated,
-                                     .threads = asked->threads,
-                                     .quiet = asked->quiet};
-    sp_status status = SP_OK;
-    bool found = false;
-    for (int i = 0; status == SP_OK && !found && i < DOUBLINGS && options.gpus <= MOST_GPUS / 2;
-         i++) {
-        char layout[CLI_TUNE_POINT];
-        sweep_layouts layouts;
-        sp_error own = {0};
-        options.gpus *= 2;
-        status = sweep_layouts_find(base, shortage->scenario, &options, &layouts, &own);
-        found = status == SP_OK && layouts.ranked_count > 0;
-        status = status == SP_OK && layouts.stopped ? SP_ERR_STOPPED : status;
-        if (found) {
-            sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPU%s enough: %s", (long long)options.gpus,
-                         options.gpus == 1 ? " is" : "s are",
-                         cli_tune_point(&options, &layouts, layouts.ranked[0], layout));
-        }
-        if (status != SP_OK && status != SP_ERR_STOPPED) {
-            sp_error_set(err, status, "%s", own.message[0]);
-        }
-        sweep_layouts_fini(&layouts);
-    }
-    if (status == SP_ERR_STOPPED) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "more GPUs were not tried: stopped by a signal");
-    } else if (status == SP_OK && !found) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "nor does any on up to %lld GPUs",
-                     (long long)options.gpus);
-    }
-    sp_free((void *)stated);
-    json_decref(base);
-}
-
-// Says of points that the stack cannot run, or lacks, that there are some.
-static void tell_of_stack(const shortage_of_memory *shortage, sp_error *err)
-{
-    const sweep_layouts *all = shortage->layouts;
-    if (all->beyond_count > 0 || all->cannot_run > 0) {
-        sp_error_set(
-            err, SP_ERR_INFEASIBLE,
-            "stack %s does not run %lld point%s ('slimpack help %s'); --any-schedule tries "
-            "%s",
-            shortage->scenario->memory.stack.name, (long long)(all->cannot_run + all->beyond_count),
-            sp_plural(all->cannot_run + all->beyond_count), shortage->scenario->memory.stack.name,
-            all->cannot_run + all->beyond_count == 1 ? "it" : "them");
-    }
-}
-
-// Tells the point that lacks the least memory and what it lacks, then the fewest GPUs, doubling
-// them, at which a layout of the first strategy with full recomputation and ZeRO 3 (or what is
-// stated) fits. SP_ERR_INFEASIBLE, or what went wrong.
-static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err)
-{
-    char layout[CLI_TUNE_POINT];
-    char need[SP_WARNING_TEXT];
-    const int64_t limit_bytes = shortage->scenario->memory_limit_bytes;
-    const sweep_layouts *all = shortage->layouts;
-    const sweep_layout *nearest = all->nearest;
-    if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits: %s", (long long)all->count,
-                     sp_plural(all->count),
-                     nearest != NULL ? all->reason : "the stack runs none of them");
-        tell_of_stack(shortage, err);
-        return SP_ERR_INFEASIBLE;
-    }
-    const double lacks_gib = -nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB];
-    sp_oom_need_text(limit_bytes + (int64_t)(lacks_gib * SP_GIB), limit_bytes, "a GPU", need);
-    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits; the nearest needs %s: %s",
-                 (long long)all->count, sp_plural(all->count), need,
-                 cli_tune_point(shortage->options, all, nearest, layout));
-    sp_error_set(err, SP_ERR_INFEASIBLE, "there, %s", all->reason);
-    tell_of_stack(shortage, err);
-    find_gpus(shortage, err);
-    if (sp_model_most_experts(&shortage->scenario->model) > 0 &&
-        shortage->scenario->layout.etp == 0) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "%s", CLI_TUNE_EXPERTS);
-    }
-    return SP_ERR_INFEASIBLE;
 }
 
 enum {
@@ -376,7 +223,7 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
         // The reader of the scenario tells of what is no degree.
         double number = json_number_value(json_object_get(parallel, degrees[i]));
-        int64_t degree = number >= 1.0 && number <= MOST_GPUS ? (int64_t)number : 0;
+        int64_t degree = number >= 1.0 && number <= CLI_TUNE_MOST_GPUS ? (int64_t)number : 0;
         if (degree > 0 && *left % degree != 0) {
             return sp_error_set(
                 err, SP_ERR_USAGE,
@@ -919,6 +766,35 @@ static sp_status add_schedules(tuning *t, const char *list, sp_error *err)
     return SP_OK;
 }
 
+typedef struct asked_question {
+    const tuning *tuning;
+    const tune_args *args;
+} asked_question;
+
+// What would be asked if somebody typed the question with so many GPUs and more --set.
+static sp_status base_of(const void *asked, int64_t gpus, const char *const *more, int more_count,
+                         json_t **base, sp_scenario *scenario, sp_error *err)
+{
+    const asked_question *q = asked;
+    const int own = q->args->set.count;
+    tune_args args = *q->args;
+    tuning other = {.model = q->tuning->model};
+    args.gpus = gpus;
+    args.set.count = own + more_count;
+    args.set.items = (const char **)sp_calloc((size_t)args.set.count + 1, sizeof *args.set.items);
+    for (int i = 0; i < args.set.count; i++) {
+        args.set.items[i] = i < own ? q->args->set.items[i] : more[i - own];
+    }
+    sp_status status = make_base(&args, &other, err);
+    if (status == SP_OK) {
+        status = read_base(&other, err);
+    }
+    sp_free((void *)args.set.items);
+    *base = other.base;
+    *scenario = other.scenario;
+    return status;
+}
+
 static bool states_strategies(const tune_args *args)
 {
     return args->strategies != NULL || is_set(args, "strategy.kind");
@@ -930,6 +806,7 @@ static int run(const void *given, const cli_operands *operands)
     sp_error err = {0};
     tuning t = {.model = operands->items[0]};
     sweep_layouts layouts = {0};
+    json_t *remedies = NULL;
     int exit_status = 0;
     if (args->gpus == 0 || args->context == 0) {
         return cli_usage_error(&cli_cmd_tune, "'tune' needs --gpus N and --context N");
@@ -990,9 +867,14 @@ static int run(const void *given, const cli_operands *operands)
                               "no layout of %lld GPU%s that is searched has what --set states",
                               (long long)args->gpus, sp_plural(args->gpus));
     } else if (status == SP_OK && layouts.ranked_count == 0) {
-        const shortage_of_memory shortage = {
-            .base = t.base, .scenario = &t.scenario, .options = &options, .layouts = &layouts};
-        status = tell_shortage(&shortage, &err);
+        const asked_question asked = {&t, args};
+        const cli_shortage shortage = {.asked = &asked,
+                                       .base_of = base_of,
+                                       .scenario = &t.scenario,
+                                       .options = &options,
+                                       .layouts = &layouts,
+                                       .stack_stated = json_object_get(t.base, "stack") != NULL};
+        status = cli_tune_shortage(&shortage, &remedies, &err);
     }
     if (status == SP_OK) {
         status = answer(args, &t, &tuned, &exit_status, &err);
@@ -1000,6 +882,9 @@ static int run(const void *given, const cli_operands *operands)
     if (status != SP_OK) {
         tuned.scenario = &t.scenario;
         json_t *nothing = t.batches.count > 0 ? cli_tuned_json_empty(&tuned) : NULL;
+        if (nothing != NULL && remedies != NULL) {
+            json_object_update(nothing, remedies);
+        }
         exit_status = cli_fail_json(args->common.json, "slimpack/tune/1", nothing, 0, &err);
     } else if (exit_status == 0 && layouts.stopped && !tuned.late) {
         exit_status = cli_exit_of_stop();
@@ -1007,6 +892,7 @@ static int run(const void *given, const cli_operands *operands)
     sweep_layouts_fini(&layouts);
     sp_batches_fini(&t.batches);
     sp_scenario_fini(&t.scenario);
+    json_decref(remedies);
     json_decref(t.current);
     json_decref(t.of_file);
     json_decref(t.base);
@@ -1018,7 +904,7 @@ static int run(const void *given, const cli_operands *operands)
 static const tune_args defaults = {.cluster = default_cluster, .top = TOP};
 
 static const cli_option options[] = {
-    CLI_INT_OPTION("gpus", "N", tune_args, gpus, 1, MOST_GPUS, "GPUs to train on"),
+    CLI_INT_OPTION("gpus", "N", tune_args, gpus, 1, CLI_TUNE_MOST_GPUS, "GPUs to train on"),
     CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", tune_args, cluster,
                     "cluster preset (default: h100-8)"),
     CLI_TOKENS_OPTION("context", tune_args, context, "longest sample in tokens, such as 32K"),
@@ -1116,8 +1002,10 @@ const cli_command cli_cmd_tune = {
         "-j.\n\nWhat the stack cannot run ('slimpack help stacks') is no answer; what another "
         "schedule or SlimPack would add is told behind it. --any-schedule, --schedules, "
         "--strategies and --set leave the stack's limits aside.\n\nThe exit status is 1 when no "
-        "point fits; the point that lacks the least memory is told then, and how many GPUs, "
-        "doubled until something fits, are enough.",
+        "point fits; the point that lacks the least memory is told then, which switches that the "
+        "stack has spare how much of it on these GPUs and whether one or two are enough (--json: "
+        "switches), and the fewest GPUs of 1, 2, 4 and so on in a node, and of whole nodes, that "
+        "are (fewest_gpus).",
     .defaults = &defaults,
     CLI_RUNS(run, tune_args, options, examples),
 };

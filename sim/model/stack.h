@@ -240,7 +240,8 @@ typedef struct sp_stack_abilities {
     bool pads_batches;       // its data collator pads each micro-batch to its longest sample
     const char *row_setting; // what it calls the length of a row; NULL: not known
     bool whole_batches;      // samples of a step divide by rows of a micro-batch times dp
-    const char *source;      // NULL: its own stacks
+    const char *spares; // switches that spare memory: loss_chunks, offload_states, moment_bytes
+    const char *source; // NULL: its own stacks
 } sp_stack_abilities;
 
 // Those of the stack with this one's name.
