@@ -414,11 +414,12 @@ typedef struct cli_table {
     int most;
     // Of cli_table_*() alone.
     FILE *out;
-    const char *next; // columns to come
-    int at, rows;     // the next column's number; rows that were begun
-    uint64_t hidden;  // a bit for each column
-    bool passes;      // the row is not shown
-    bool begun;       // it has a cell that is
+    const char *next;   // columns to come
+    int at, rows;       // the next column's number; rows that were begun
+    uint64_t hidden;    // a bit for each column
+    bool passes;        // the row is not shown
+    bool begun;         // it has a cell that is
+    int cut, cut_width; // column of names that are cut to the screen, and to what; 0: none
 } cli_table;
 
 // The headings. `title` (NULL: none) tells tables of one command apart in CSV and Markdown; people
