@@ -801,6 +801,7 @@ typedef struct cli_tuned {
     const sp_scenario *scenario; // at the fastest layout
     const sp_result *result;     // there
     const sp_batches *batches;   // that all were evaluated on
+    const char *step;            // why a step has so many tokens; NULL: that is stated
     double current_ms;       // of the layout that is compared with; NAN: none, or it does not fit
     double current_left_out; // share of tokens that its strategy leaves out
     const char *current;     // why not, else NULL

@@ -132,6 +132,11 @@ enum {
     SURVIVORS = 24,
     TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
     LEAST_SAMPLES = 16, // ... or so many of the context
+    // Rows of a step of fine-tuning, taken to be full: as many as the samples of a batch of Tulu 3
+    // (arXiv 2411.15124, supervised fine-tuning) and, with adapters, of QLoRA up to 33B (arXiv
+    // 2305.14314, appendix B).
+    TUNED_ROWS = 128,
+    ADAPTED_ROWS = 16,
 };
 
 static const char default_cluster[] = "h100-8";
@@ -148,6 +153,7 @@ typedef struct tuning {
     int count;
     const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
     int schedule_count;                       // 0: those that are searched without it
+    const char *step;                         // why it has so many tokens; NULL: it is stated
 } tuning;
 
 // ---- what is asked ----
@@ -183,33 +189,98 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
     return SP_OK;
 }
 
+// Without what need not go together with the degrees before these are searched: points tell.
+static sp_status read_base(tuning *t, sp_error *err)
+{
+    json_t *document = json_deep_copy(t->base);
+    json_t *parallel = json_object_get(document, "parallel");
+    json_object_del(parallel, "chunks_per_rank");
+    json_object_del(parallel, "layers_per_chunk");
+    json_object_del(parallel, "stage_layers");
+    json_object_del(json_object_get(document, "schedule"), "kind");
+    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err);
+    json_decref(document);
+    return status;
+}
+
+static bool states_step(const tune_args *args)
+{
+    return args->tokens_per_batch > 0 || is_set(args, "workload.samples_per_batch") ||
+           is_set(args, "workload.tokens_per_batch");
+}
+
+// Without its step where nobody states it. What --set states comes later.
 static json_t *workload_of(const tune_args *args)
 {
-    int64_t least = LEAST_SAMPLES * args->context;
-    int64_t tokens = args->tokens_per_batch > 0 ? args->tokens_per_batch
-                     : least > TOKENS           ? least
-                                                : TOKENS;
-    int64_t samples = tokens / args->context;
-    // So many that ranks of any number that divides the GPUs have as many.
-    int64_t odd = args->gpus;
-    while (odd % 2 == 0) {
-        odd /= 2;
-    }
-    samples = args->tokens_per_batch > 0 ? samples : (samples + odd - 1) / odd * odd;
-    bool sized =
-        is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
-    // What --set states comes later.
     bool drawn = args->lengths != NULL || is_set(args, "workload.lengths");
     json_t *workload = args->lengths != NULL ? sp_json_object(SP_JSON("lengths", args->lengths))
                        : drawn               ? json_object()
                                              : sp_json_object(SP_JSON("uniform", args->context));
-    if (!sized && drawn) {
-        sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
-    } else if (!sized) {
-        sp_json_put(workload, "samples_per_batch", json_integer(samples));
+    if (drawn && args->tokens_per_batch > 0) {
+        sp_json_put(workload, "tokens_per_batch", json_integer(args->tokens_per_batch));
+    } else if (args->tokens_per_batch > 0) {
+        sp_json_put(workload, "samples_per_batch",
+                    json_integer(args->tokens_per_batch / args->context));
     }
     sp_json_put(workload, "context", json_integer(args->context));
     return workload;
+}
+
+// The step that is taken where nobody states it: what the work mostly takes, as far as a list of
+// lengths goes, but a row for each GPU at least where that is no more than pretraining takes.
+// Fine-tuning is what a stack for it does, what trains adapters, and what has so few lengths.
+static int64_t choose_step(const tune_args *args, const sp_scenario *scenario, const char **reason)
+{
+    const int64_t context = args->context;
+    const int64_t pretrained = LEAST_SAMPLES * context > TOKENS ? LEAST_SAMPLES * context : TOKENS;
+    const int64_t listed = sp_workload_tokens(&scenario->workload); // 0: no list
+    const bool adapts = scenario->model.lora_rank > 0;
+    const int64_t rows = adapts ? ADAPTED_ROWS : TUNED_ROWS;
+    const bool few = listed > 0 && listed < pretrained;
+    int64_t tokens = rows * context;
+    *reason = "assumed";
+    if (!adapts && !few && !sp_stack_fine_tunes(&scenario->memory.stack)) {
+        return pretrained;
+    }
+    *reason = adapts ? "assumed for adapters: 16 rows" : "assumed for fine-tuning: 128 rows";
+    if (listed > 0 && listed < tokens) {
+        tokens = listed;
+        *reason = "all lengths once";
+    }
+    if (tokens < args->gpus * context) {
+        tokens = args->gpus * context;
+        *reason = "assumed: a row for each GPU";
+    }
+    if (tokens > pretrained) {
+        tokens = pretrained;
+        *reason = "assumed";
+    }
+    return tokens;
+}
+
+// Puts it into the base, which is read for it.
+static void put_step(const tune_args *args, tuning *t)
+{
+    sp_error own = {0};
+    tuning other = {.base = t->base};
+    t->step = NULL;
+    // The reader of the base tells of what it cannot read.
+    if (!states_step(args) && read_base(&other, &own) == SP_OK) {
+        json_t *workload = json_object_get(t->base, "workload");
+        const int64_t tokens = choose_step(args, &other.scenario, &t->step);
+        if (json_object_get(workload, "uniform") == NULL) {
+            sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
+        } else {
+            // So many that ranks of any number that divides the GPUs have as many.
+            int64_t odd = args->gpus;
+            while (odd % 2 == 0) {
+                odd /= 2;
+            }
+            const int64_t samples = (tokens / args->context + odd - 1) / odd * odd;
+            sp_json_put(workload, "samples_per_batch", json_integer(samples));
+        }
+    }
+    sp_scenario_fini(&other.scenario);
 }
 
 // Degrees that are stated must divide the GPUs. *left: those that the stated ones leave to the
@@ -278,6 +349,7 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
     }
     if (status == SP_OK) {
         put_dp(t->base, left);
+        put_step(args, t);
     }
     return status;
 }
@@ -396,20 +468,6 @@ static sp_status choose_strategies(const tune_args *args, tuning *t, sp_error *e
     }
     add_usual_strategies(args, t);
     return SP_OK;
-}
-
-// Without what need not go together with the degrees before these are searched: points tell.
-static sp_status read_base(tuning *t, sp_error *err)
-{
-    json_t *document = json_deep_copy(t->base);
-    json_t *parallel = json_object_get(document, "parallel");
-    json_object_del(parallel, "chunks_per_rank");
-    json_object_del(parallel, "layers_per_chunk");
-    json_object_del(parallel, "stage_layers");
-    json_object_del(json_object_get(document, "schedule"), "kind");
-    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err);
-    json_decref(document);
-    return status;
 }
 
 static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
@@ -852,6 +910,7 @@ static int run(const void *given, const cli_operands *operands)
                        .current_ms = (double)NAN,
                        .scenario = &t.scenario,
                        .batches = &t.batches,
+                       .step = t.step,
                        .stopped = layouts.stopped,
                        .late = layouts.stopped && late,
                        .train_tokens = train_tokens,
@@ -912,7 +971,8 @@ static const cli_option options[] = {
                     "document lengths: a built-in distribution or a file (default: every sample as "
                     "long as the context)"),
     CLI_TOKENS_OPTION("tokens-per-batch", tune_args, tokens_per_batch,
-                      "tokens of a step (default: 4M, or 16 samples of the context)"),
+                      "tokens of a step (default: 4M, or 16 samples of the context; of fine-tuning "
+                      "128 rows of the context, with adapters 16, of own lengths all once)"),
     CLI_NAMES_OPTION("strategies", "LIST", tune_args, strategies, sp_strategy_names,
                      "packing strategies to choose from, as if the stack had them (default: "
                      "packed; with --lengths what else the stack runs, and what SlimPack adds)"),

@@ -787,6 +787,12 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
            strcmp(stack->name, "megatron-deepspeed-2022") == 0;
 }
 
+bool sp_stack_fine_tunes(const sp_stack *stack)
+{
+    framework of = framework_of(stack);
+    return of == BRIDGE || (of == DEEPSPEED && !sp_stack_lacks_adapters(stack));
+}
+
 bool sp_stack_lacks_4bit(const sp_stack *stack)
 {
     return sp_stack_lacks_adapters(stack) || framework_of(stack) == BRIDGE;
