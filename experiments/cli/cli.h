@@ -810,6 +810,7 @@ typedef struct cli_tuned {
     bool late;               // by a time limit
     double train_tokens;     // of a whole training; 0: not asked for
     const char *go_on;       // the command that makes something of the answer
+    const char *again;       // that of a short screen, which searches again
     bool written;            // to a file that the command names
 } cli_tuned;
 

@@ -27,6 +27,8 @@ typedef struct tune_args {
     bool exhaustive, any_schedule;
 } tune_args;
 
+static const char default_cluster[] = "h100-8";
+
 static bool is_set(const tune_args *args, const char *path)
 {
     return cli_tune_states(args->set.items, args->set.count, path);
@@ -57,7 +59,7 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     fputs("slimpack tune", out);
     add_word(out, model);
     fprintf(out, " --gpus %lld --context %lld", (long long)args->gpus, (long long)args->context);
-    if (!is_set(args, "cluster")) {
+    if (!is_set(args, "cluster") && args->cluster != default_cluster) {
         fputs(" --cluster", out);
         add_word(out, args->cluster);
     }
@@ -70,6 +72,11 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     }
     if (args->any_schedule) {
         fputs(" --any-schedule", out);
+    }
+    // What is written for a framework is searched within its stack (put_stack).
+    if (cli_emit_stack(args->emit) != NULL && !is_set(args, "stack") &&
+        !is_set(args, "stack.name")) {
+        fprintf(out, " --set stack.name=%s", cli_emit_stack(args->emit));
     }
     for (int i = 0; i < args->set.count; i++) {
         fputs(" --set", out);
@@ -95,6 +102,36 @@ static void add_point(FILE *out, const tune_args *args, const json_t *settings,
             fprintf(out, " --set %s=%lld", path, (long long)json_integer_value(value));
         }
     }
+}
+
+// The same search again, which writes its answer, and then the simulation of that. The caller frees
+// it with free().
+static char *search_again(const tune_args *args, const char *model)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) {
+        sp_out_of_memory(bytes);
+    }
+    add_question(out, args, model);
+    if (args->strategies != NULL) {
+        fprintf(out, " --strategies %s", args->strategies);
+    }
+    if (args->schedules != NULL) {
+        fprintf(out, " --schedules %s", args->schedules);
+    }
+    if (args->exhaustive) {
+        fputs(" --exhaustive", out);
+    }
+    if (args->time_limit_s > 0) {
+        fprintf(out, " --time-limit %lld", (long long)args->time_limit_s);
+    }
+    fputs(" -o best.json && slimpack simulate best.json --timeline", out);
+    if (fclose(out) != 0) {
+        sp_out_of_memory(bytes);
+    }
+    return text;
 }
 
 // The command for a shell that simulates a point: that of the file that holds it, else the same
@@ -138,8 +175,6 @@ enum {
     TUNED_ROWS = 128,
     ADAPTED_ROWS = 16,
 };
-
-static const char default_cluster[] = "h100-8";
 
 typedef struct tuning {
     const char *model;
@@ -778,7 +813,9 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     }
     tuned->scenario = &scenario;
     tuned->result = &result;
+    char *again = search_again(args, t->model);
     tuned->go_on = command;
+    tuned->again = again;
     tuned->written = args->output != NULL;
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
@@ -800,6 +837,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     cli_outlive_pipe(false);
     json_decref(document);
     free(command);
+    free(again);
     sp_result_fini(&result);
     sp_scenario_fini(&scenario);
     return status;

@@ -1008,6 +1008,40 @@ static const char *to_do_text(const cli_tuned *tuned, char text[TO_DO])
     return text;
 }
 
+enum { COMMAND_COLUMNS = 96 };
+
+// Behind the next blank before which a command may be broken: an option or a second command
+// follows; a blank in quotes is part of a word.
+static const char *next_part(const char *text)
+{
+    bool quoted = false;
+    for (; *text != '\0'; text++) {
+        quoted = *text == '\'' ? !quoted : quoted;
+        text += *text == '\\' && !quoted && text[1] != '\0';
+        if (*text == ' ' && !quoted && (text[1] == '-' || text[1] == '&' || text[-1] == '&')) {
+            return text + 1;
+        }
+    }
+    return text;
+}
+
+// Says what to go on with, on lines that a shell takes as one.
+static void print_command(const char *command)
+{
+    int column = printf("go on with:");
+    for (const char *from = command; *from != '\0';) {
+        const char *end = next_part(from);
+        int length = (int)(end - from) - (*end != '\0');
+        if (column + 1 + length > COMMAND_COLUMNS) {
+            printf("%s\n   ", from - command > 2 && from[-2] == '&' ? "" : " \\");
+            column = 3;
+        }
+        column += printf(" %.*s", length, from);
+        from = end;
+    }
+    putchar('\n');
+}
+
 void cli_print_tuned(const cli_tuned *tuned)
 {
     if (tuned->stopped) {
@@ -1036,8 +1070,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     if (cli_is_wide() || tuned->written) {
         printf("go on with: %s\n", tuned->go_on);
     } else {
-        puts("go on with: this command and -o best.json, then slimpack simulate best.json "
-             "--timeline");
+        print_command(tuned->again);
     }
     print_findings(tuned);
     print_choices(tuned);
