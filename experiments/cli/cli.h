@@ -860,6 +860,12 @@ typedef struct cli_shortage {
     bool stack_stated;
 } cli_shortage;
 
+enum { CLI_TUNE_NEED = 2 * CLI_TUNE_POINT + 160 };
+
+// "needs 94.00 GiB on a GPU, 14.00 more than the limit of 80.00: tp 8, ..." of the nearest point;
+// "" where none is known. Returns text.
+const char *cli_tune_need(const cli_shortage *shortage, char text[CLI_TUNE_NEED]);
+
 // Tells the point that lacks the least memory and what it lacks; the switches that the stack has
 // and that spare memory on these GPUs, each alone and, where none is enough, the first two that
 // are; and the fewest GPUs (1, 2, 4, ... in a node, or whole nodes) at which a layout of the first

@@ -953,24 +953,28 @@ static int run(const void *given, const cli_operands *operands)
                        .late = layouts.stopped && late,
                        .train_tokens = train_tokens,
                        .top = (int)args->top};
+    const asked_question asked = {&t, args};
+    const cli_shortage shortage = {.asked = &asked,
+                                   .base_of = base_of,
+                                   .scenario = &t.scenario,
+                                   .options = &options,
+                                   .layouts = &layouts,
+                                   .stack_stated = json_object_get(t.base, "stack") != NULL};
     if (status == SP_OK && layouts.stopped && layouts.ranked_count == 0) {
+        char need[CLI_TUNE_NEED];
         status = sp_error_set(
             &err, SP_ERR_STOPPED,
             "%s before a point that fits was found; %lld of %lld point%s were not tried",
             tuned.late ? "the time of --time-limit is up" : "stopped by a signal",
             (long long)layouts.untried, (long long)layouts.count, sp_plural(layouts.count));
+        if (cli_tune_need(&shortage, need)[0] != '\0') {
+            sp_error_set(&err, SP_ERR_STOPPED, "the nearest that was tried %s", need);
+        }
     } else if (status == SP_OK && layouts.count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE,
                               "no layout of %lld GPU%s that is searched has what --set states",
                               (long long)args->gpus, sp_plural(args->gpus));
     } else if (status == SP_OK && layouts.ranked_count == 0) {
-        const asked_question asked = {&t, args};
-        const cli_shortage shortage = {.asked = &asked,
-                                       .base_of = base_of,
-                                       .scenario = &t.scenario,
-                                       .options = &options,
-                                       .layouts = &layouts,
-                                       .stack_stated = json_object_get(t.base, "stack") != NULL};
         status = cli_tune_shortage(&shortage, &remedies, &err);
     }
     if (status == SP_OK) {

@@ -124,7 +124,11 @@ static sp_status find_least(const cli_shortage *shortage, int64_t gpus, const ch
     }
     sp_scenario_fini(&scenario);
     json_decref(base);
-    return sp_status_is_fatal(status) ? sp_error_set(err, status, "%s", own.message[0]) : SP_OK;
+    found->stopped = found->stopped || status == SP_ERR_STOPPED;
+    if (found->stopped || !sp_status_is_fatal(status)) {
+        return SP_OK; // what is known by then is told
+    }
+    return sp_error_set(err, status, "%s", own.message[0]);
 }
 
 // ---- the fewest GPUs ----
@@ -448,11 +452,26 @@ static void tell_of_stack(const cli_shortage *shortage, sp_error *err)
     }
 }
 
-sp_status cli_tune_shortage(const cli_shortage *shortage, json_t **remedies, sp_error *err)
+const char *cli_tune_need(const cli_shortage *shortage, char text[CLI_TUNE_NEED])
 {
     char layout[CLI_TUNE_POINT];
     char need[SP_WARNING_TEXT];
     const int64_t limit_bytes = shortage->scenario->memory_limit_bytes;
+    const sweep_layout *nearest = shortage->layouts->nearest;
+    text[0] = '\0';
+    if (nearest != NULL && nearest->trial.status == SWEEP_OOM &&
+        isfinite(nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB])) {
+        const double lacks_gib = -nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB];
+        sp_oom_need_text(limit_bytes + (int64_t)(lacks_gib * SP_GIB), limit_bytes, "a GPU", need);
+        snprintf(text, CLI_TUNE_NEED, "needs %s: %s", need,
+                 cli_tune_point(shortage->options, shortage->layouts, nearest, layout));
+    }
+    return text;
+}
+
+sp_status cli_tune_shortage(const cli_shortage *shortage, json_t **remedies, sp_error *err)
+{
+    char need[CLI_TUNE_NEED];
     const sweep_layouts *all = shortage->layouts;
     const sweep_layout *nearest = all->nearest;
     remedy list[MOST_REMEDIES];
@@ -468,11 +487,8 @@ sp_status cli_tune_shortage(const cli_shortage *shortage, json_t **remedies, sp_
         tell_of_stack(shortage, err);
         return SP_ERR_INFEASIBLE;
     }
-    const double lacks_gib = -nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB];
-    sp_oom_need_text(limit_bytes + (int64_t)(lacks_gib * SP_GIB), limit_bytes, "a GPU", need);
-    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits; the nearest needs %s: %s",
-                 (long long)all->count, sp_plural(all->count), need,
-                 cli_tune_point(shortage->options, all, nearest, layout));
+    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits; the nearest %s",
+                 (long long)all->count, sp_plural(all->count), cli_tune_need(shortage, need));
     sp_error_set(err, SP_ERR_INFEASIBLE, "there, %s", all->reason);
     tell_of_stack(shortage, err);
     sp_status status = find_remedies(shortage, list, &count, &own);

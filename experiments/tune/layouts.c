@@ -980,10 +980,13 @@ static sp_status find_reason(finder *f, sp_error *err)
         bool better = nearest == NULL || is_nearer(point, nearest);
         nearest = point->evaluated && point->lacks == SWEEP_RUNS && better ? point : nearest;
     }
-    sp_status status = evaluate_big(f, &nearest, err);
+    sp_status status = SP_OK;
+    if (!all->stopped) {
+        status = unless_stopped(all, evaluate_big(f, &nearest, err), err);
+    }
     rank_points(all);
     all->nearest = nearest;
-    if (nearest == NULL || status != SP_OK) {
+    if (nearest == NULL || status != SP_OK || all->stopped) {
         return status;
     }
     sweep_trial trial;
@@ -991,6 +994,9 @@ static sp_status find_reason(finder *f, sp_error *err)
     evaluator->options.no_causes = false;
     evaluator->options.effort_percent = nearest->hurried ? HURRY_PERCENT : 0;
     status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, NULL, err);
+    if (status != SP_OK) {
+        return unless_stopped(all, status, err);
+    }
     snprintf(all->reason, sizeof all->reason, "%s", trial.reason);
     return status;
 }
@@ -1027,7 +1033,7 @@ static sp_status find(finder *f, sp_error *err)
     if (status == SP_OK) {
         status = unless_stopped(all, rank_all(f, err), err);
     }
-    return status == SP_OK && !all->stopped ? find_reason(f, err) : status;
+    return status == SP_OK ? find_reason(f, err) : status;
 }
 
 // Where all strategies search and survivors are wanted, none would choose them.

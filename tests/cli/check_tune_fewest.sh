@@ -66,4 +66,12 @@ expect "what TRL has" "stack.loss_chunks=8 memory.offload_states=1 stack.moment_
 question 1 --context 4K --set stack=trl-2025 --set model.lora_rank=16 --set memory.recompute=none --set memory.limit_gib=5
 values set | grep -q 'memory.recompute=full' || complain "recomputation is no switch: $(values set)"
 values set | grep -q 'lora_rank' && complain "LoRA is named beside LoRA"
+
+# A stop before the end of what is tried keeps the nearest so far.
+"$program" tune llama-3-70b --gpus 256 --context 8K --set memory.limit_gib=0.2 --time-limit 1 --quiet 2>messages
+tr -s '\n ' ' ' <messages >message
+grep -q 'error: the time of --time-limit is up' message && grep -q '; 0 of [0-9]* points were not tried' message &&
+    ! grep -qE 'error: the nearest that was tried needs [0-9.]+ GiB on a GPU, [0-9.]+ more than the limit of 0.2000: tp ' message &&
+    complain "a stop loses the nearest: $(cat message)"
+grep -qE 'error: (the time of --time-limit is up|none of)' message || complain "a stop where nothing fits: $(cat message)"
 exit "$failed"
