@@ -433,11 +433,12 @@ typedef struct cli_table {
     int most;
     // Of cli_table_*() alone.
     FILE *out;
-    const char *next; // columns to come
-    int at, rows;     // the next column's number; rows that were begun
-    uint64_t hidden;  // a bit for each column
-    bool passes;      // the row is not shown
-    bool begun;       // it has a cell that is
+    const char *next;   // columns to come
+    int at, rows;       // the next column's number; rows that were begun
+    uint64_t hidden;    // a bit for each column
+    bool passes;        // the row is not shown
+    bool begun;         // it has a cell that is
+    int cut, cut_width; // column of names that are cut to the screen, and to what; 0: none
 } cli_table;
 
 // The headings. `title` (NULL: none) tells tables of one command apart in CSV and Markdown; people
@@ -821,6 +822,7 @@ typedef struct cli_tuned {
     const sp_scenario *scenario; // at the fastest layout
     const sp_result *result;     // there
     const sp_batches *batches;   // that all were evaluated on
+    const char *step;            // why a step has so many tokens; NULL: that is stated
     double current_ms;       // of the layout that is compared with; NAN: none, or it does not fit
     double current_left_out; // share of tokens that its strategy leaves out
     const char *current;     // why not, else NULL
@@ -829,6 +831,7 @@ typedef struct cli_tuned {
     bool late;               // by a time limit
     double train_tokens;     // of a whole training; 0: not asked for
     const char *go_on;       // the command that makes something of the answer
+    const char *again;       // that of a short screen, which searches again
     bool written;            // to a file that the command names
 } cli_tuned;
 
@@ -858,5 +861,35 @@ const char *cli_tune_point(const sweep_layouts_options *options, const sweep_lay
 
 // "12.3 GiB", of less than one "0.123 GiB"; returns text.
 const char *cli_tune_gib(double gib, char text[CLI_TUNE_VALUE]);
+
+enum { CLI_TUNE_MOST_GPUS = 1 << 20 };
+
+// A question of `tune` for which nothing fits.
+typedef struct cli_shortage {
+    const void *asked;
+    // The question on so many GPUs, with more overrides: the base of its points, and what that
+    // reads as. The caller frees both, also after an error.
+    sp_status (*base_of)(const void *asked, int64_t gpus, const char *const *more, int more_count,
+                         json_t **base, sp_scenario *scenario, sp_error *err);
+    const sp_scenario *scenario; // that of the question
+    const sweep_layouts_options *options;
+    const sweep_layouts *layouts; // none of them fits
+    bool stack_stated;
+} cli_shortage;
+
+enum { CLI_TUNE_NEED = 2 * CLI_TUNE_POINT + 160 };
+
+// "needs 94.00 GiB on a GPU, 14.00 more than the limit of 80.00: tp 8, ..." of the nearest point;
+// "" where none is known. Returns text.
+const char *cli_tune_need(const cli_shortage *shortage, char text[CLI_TUNE_NEED]);
+
+// Tells the point that lacks the least memory and what it lacks; the switches that the stack has
+// and that spare memory on these GPUs, each alone and, where none is enough, the first two that
+// are; and the fewest GPUs (1, 2, 4, ... in a node, or whole nodes) at which a layout of the first
+// strategy fits with full recomputation, or what is stated and the stack runs.
+// *remedies:
+// {"fewest_gpus", "fewest_gpus_point", "switches": [{"set": ["KEY=VALUE"], "saves_gib",
+// "lacks_gib", "fits"}]}, the caller owns it, or NULL. SP_ERR_INFEASIBLE, or what went wrong.
+sp_status cli_tune_shortage(const cli_shortage *shortage, json_t **remedies, sp_error *err);
 
 #endif

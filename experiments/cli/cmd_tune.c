@@ -15,16 +15,6 @@
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
-// The question, and what was found.
-typedef struct shortage_of_memory {
-    const json_t *base;
-    const sp_scenario *scenario;
-    const sweep_layouts_options *options;
-    const sweep_layouts *layouts; // none of them fits
-} shortage_of_memory;
-
-enum { MOST_GPUS = 1 << 20 };
-
 typedef struct tune_args {
     cli_common common;
     cli_list set, current;
@@ -43,6 +33,11 @@ enum {
     SURVIVORS = 24,
     TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
     LEAST_SAMPLES = 16, // ... or so many of the context
+    // Rows of a step of fine-tuning, taken to be full: as many as the samples of a batch of Tulu 3
+    // (arXiv 2411.15124, supervised fine-tuning) and, with adapters, of QLoRA up to 33B (arXiv
+    // 2305.14314, appendix B).
+    TUNED_ROWS = 128,
+    ADAPTED_ROWS = 16,
 };
 
 typedef struct tuning {
@@ -58,7 +53,10 @@ typedef struct tuning {
     int count;
     const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
     int schedule_count;                       // 0: those that are searched without it
+    const char *step;                         // why it has so many tokens; NULL: it is stated
 } tuning;
+
+static const char default_cluster[] = "h100-8";
 
 static bool is_set(const tune_args *args, const char *path)
 {
@@ -90,7 +88,7 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     fputs("slimpack tune", out);
     add_word(out, model);
     fprintf(out, " --gpus %lld --context %lld", (long long)args->gpus, (long long)args->context);
-    if (!is_set(args, "cluster")) {
+    if (!is_set(args, "cluster") && args->cluster != default_cluster) {
         fputs(" --cluster", out);
         add_word(out, args->cluster);
     }
@@ -103,6 +101,11 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     }
     if (args->any_schedule) {
         fputs(" --any-schedule", out);
+    }
+    // What is written for a framework is searched within its stack (put_stack).
+    if (cli_emit_stack(args->emit) != NULL && !is_set(args, "stack") &&
+        !is_set(args, "stack.name")) {
+        fprintf(out, " --set stack.name=%s", cli_emit_stack(args->emit));
     }
     for (int i = 0; i < args->set.count; i++) {
         fputs(" --set", out);
@@ -124,6 +127,36 @@ static void add_settings(FILE *out, const tune_args *args, const json_t *setting
             fprintf(out, " --set %s=%lld", path, (long long)json_integer_value(value));
         }
     }
+}
+
+// The same search again, which writes its answer, and then the simulation of that. The caller frees
+// it with free().
+static char *search_again(const tune_args *args, const char *model)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) {
+        sp_out_of_memory(bytes);
+    }
+    add_question(out, args, model);
+    if (args->strategies != NULL) {
+        fprintf(out, " --strategies %s", args->strategies);
+    }
+    if (args->schedules != NULL) {
+        fprintf(out, " --schedules %s", args->schedules);
+    }
+    if (args->exhaustive) {
+        fputs(" --exhaustive", out);
+    }
+    if (args->time_limit_s > 0) {
+        fprintf(out, " --time-limit %lld", (long long)args->time_limit_s);
+    }
+    fputs(" -o best.json && slimpack simulate best.json --timeline", out);
+    if (fclose(out) != 0) {
+        sp_out_of_memory(bytes);
+    }
+    return text;
 }
 
 // The command for a shell that simulates a point: that of the file that holds it, else the same
@@ -159,138 +192,6 @@ static char *command_for(const tune_args *args, const tuning *t, const sweep_lay
     return text;
 }
 
-enum { DOUBLINGS = 8 };
-
-// A point that is to fit states these beside what --set states: they take the least memory, and
-// leave no choice that spares none.
-static const char *const spare[][2] = {
-    {"memory.recompute", "memory.recompute=full"},
-    {"parallel.zero", "parallel.zero=3"},
-    {"schedule.kind", "schedule.kind=1f1b"},
-    {"parallel.chunks_per_rank", "parallel.chunks_per_rank=1"},
-    {"schedule.microbatch_samples", "schedule.microbatch_samples=1"}, // of strategies of rows
-};
-
-enum { SPARE = sizeof spare / sizeof spare[0], ROWS_AT = SPARE - 1 };
-
-// Takes what spares memory into the base and among what is stated; the caller frees the list.
-static const char **spare_memory(const sweep_layouts_options *options, json_t *base, int *count)
-{
-    sp_error own = {0};
-    const char **stated =
-        (const char **)sp_calloc((size_t)options->stated_count + SPARE, sizeof *stated);
-    bool rows = sp_strategy_find(options->strategies[0])->kind == SP_STRATEGY_ROWS;
-    *count = 0;
-    for (int i = 0; i < options->stated_count; i++) {
-        stated[(*count)++] = options->stated[i];
-    }
-    for (int i = 0; i < SPARE; i++) {
-        if ((i != ROWS_AT || rows) &&
-            !cli_states(options->stated, options->stated_count, spare[i][0]) &&
-            sp_scenario_override(base, spare[i][1], &own) == SP_OK) {
-            stated[(*count)++] = spare[i][1];
-        }
-    }
-    return stated;
-}
-
-// Adds the message of the fewest GPUs at which something fits, or that none was found.
-static void find_gpus(const shortage_of_memory *shortage, sp_error *err)
-{
-    const sweep_layouts_options *asked = shortage->options;
-    json_t *base = json_deep_copy(shortage->base);
-    int count = 0;
-    const char **stated = spare_memory(asked, base, &count);
-    sweep_layouts_options options = {.strategies = asked->strategies,
-                                     .strategy_count = 1,
-                                     .wide = true,
-                                     .stated = stated,
-                                     .stated_count = count,
-                                     .gpus = asked->gpus,
-                                     .within_stack = asked->within_stack,
-                                     .strategies_stated = asked->strategies_stated,
-                                     .threads = asked->threads,
-                                     .quiet = asked->quiet};
-    sp_status status = SP_OK;
-    bool found = false;
-    for (int i = 0; status == SP_OK && !found && i < DOUBLINGS && options.gpus <= MOST_GPUS / 2;
-         i++) {
-        char layout[CLI_TUNE_POINT];
-        sweep_layouts layouts;
-        sp_error own = {0};
-        options.gpus *= 2;
-        status = sweep_layouts_find(base, shortage->scenario, &options, &layouts, &own);
-        found = status == SP_OK && layouts.ranked_count > 0;
-        status = status == SP_OK && layouts.stopped ? SP_ERR_STOPPED : status;
-        if (found) {
-            sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPU%s enough: %s", (long long)options.gpus,
-                         options.gpus == 1 ? " is" : "s are",
-                         cli_tune_point(&options, &layouts, layouts.ranked[0], layout));
-        }
-        if (status != SP_OK && status != SP_ERR_STOPPED) {
-            sp_error_set(err, status, "%s", own.message[0]);
-        }
-        sweep_layouts_fini(&layouts);
-    }
-    if (status == SP_ERR_STOPPED) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "more GPUs were not tried: stopped by a signal");
-    } else if (status == SP_OK && !found) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "nor does any on up to %lld GPUs",
-                     (long long)options.gpus);
-    }
-    sp_free((void *)stated);
-    json_decref(base);
-}
-
-// Says of points that the stack cannot run, or lacks, that there are some.
-static void tell_of_stack(const shortage_of_memory *shortage, sp_error *err)
-{
-    const sweep_layouts *all = shortage->layouts;
-    if (all->beyond_count > 0 || all->cannot_run > 0) {
-        sp_error_set(
-            err, SP_ERR_INFEASIBLE,
-            "stack %s does not run %lld point%s ('slimpack help %s'); --any-schedule tries "
-            "%s",
-            shortage->scenario->memory.stack.name, (long long)(all->cannot_run + all->beyond_count),
-            sp_plural(all->cannot_run + all->beyond_count), shortage->scenario->memory.stack.name,
-            all->cannot_run + all->beyond_count == 1 ? "it" : "them");
-    }
-}
-
-// Tells the point that lacks the least memory and what it lacks, then the fewest GPUs, doubling
-// them, at which a layout of the first strategy with full recomputation and ZeRO 3 (or what is
-// stated) fits. SP_ERR_INFEASIBLE, or what went wrong.
-static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err)
-{
-    char layout[CLI_TUNE_POINT];
-    char need[SP_WARNING_TEXT];
-    const int64_t limit_bytes = shortage->scenario->memory_limit_bytes;
-    const sweep_layouts *all = shortage->layouts;
-    const sweep_layout *nearest = all->nearest;
-    if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits: %s", (long long)all->count,
-                     sp_plural(all->count),
-                     nearest != NULL ? all->reason : "the stack runs none of them");
-        tell_of_stack(shortage, err);
-        return SP_ERR_INFEASIBLE;
-    }
-    const double lacks_gib = -nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB];
-    sp_oom_need_text(limit_bytes + (int64_t)(lacks_gib * SP_GIB), limit_bytes, "a GPU", need);
-    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits; the nearest needs %s: %s",
-                 (long long)all->count, sp_plural(all->count), need,
-                 cli_tune_point(shortage->options, all, nearest, layout));
-    sp_error_set(err, SP_ERR_INFEASIBLE, "there, %s", all->reason);
-    tell_of_stack(shortage, err);
-    find_gpus(shortage, err);
-    if (sp_model_most_experts(&shortage->scenario->model) > 0 &&
-        shortage->scenario->layout.etp == 0) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "%s", CLI_TUNE_EXPERTS);
-    }
-    return SP_ERR_INFEASIBLE;
-}
-
-static const char default_cluster[] = "h100-8";
-
 // ---- what is asked ----
 
 static sp_status check_conflicts(const tune_args *args, sp_error *err)
@@ -323,31 +224,97 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
     return SP_OK;
 }
 
+// Without what need not go together with the degrees before these are searched: points tell.
+static sp_status read_base(tuning *t, sp_error *err)
+{
+    json_t *document = json_deep_copy(t->base);
+    json_t *parallel = json_object_get(document, "parallel");
+    json_object_del(parallel, "chunks_per_rank");
+    json_object_del(parallel, "layers_per_chunk");
+    json_object_del(parallel, "stage_layers");
+    json_object_del(json_object_get(document, "schedule"), "kind");
+    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err);
+    json_decref(document);
+    return status;
+}
+
+static bool states_step(const tune_args *args)
+{
+    return args->tokens_per_batch > 0 || is_set(args, "workload.samples_per_batch") ||
+           is_set(args, "workload.tokens_per_batch");
+}
+
+// Without its step where nobody states it. What --set states comes later.
 static json_t *workload_of(const tune_args *args)
 {
-    int64_t least = LEAST_SAMPLES * args->context;
-    int64_t tokens = args->tokens_per_batch > 0 ? args->tokens_per_batch
-                     : least > TOKENS           ? least
-                                                : TOKENS;
-    int64_t samples = tokens / args->context;
-    // So many that ranks of any number that divides the GPUs have as many.
-    int64_t odd = args->gpus;
-    while (odd % 2 == 0) {
-        odd /= 2;
-    }
-    samples = args->tokens_per_batch > 0 ? samples : (samples + odd - 1) / odd * odd;
-    bool sized =
-        is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
-    // What --set states comes later. Without lengths samples are as long as the context.
+    // Without lengths samples are as long as the context.
     bool drawn = args->lengths != NULL || is_set(args, "workload.lengths");
     json_t *workload = json_object();
-    if (!sized && drawn) {
-        sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
-    } else if (!sized) {
-        sp_json_put(workload, "samples_per_batch", json_integer(samples));
+    if (drawn && args->tokens_per_batch > 0) {
+        sp_json_put(workload, "tokens_per_batch", json_integer(args->tokens_per_batch));
+    } else if (args->tokens_per_batch > 0) {
+        sp_json_put(workload, "samples_per_batch",
+                    json_integer(args->tokens_per_batch / args->context));
     }
     sp_json_put(workload, "context", json_integer(args->context));
     return workload;
+}
+
+// The step that is taken where nobody states it: what the work mostly takes, as far as a list of
+// lengths goes, but a row for each GPU at least where that is no more than pretraining takes.
+// Fine-tuning is what a stack for it does, what trains adapters, and what has so few lengths.
+static int64_t choose_step(const tune_args *args, const sp_scenario *scenario, const char **reason)
+{
+    const int64_t context = args->context;
+    const int64_t pretrained = LEAST_SAMPLES * context > TOKENS ? LEAST_SAMPLES * context : TOKENS;
+    const int64_t listed = sp_workload_tokens(&scenario->workload); // 0: no list
+    const bool adapts = scenario->model.lora_rank > 0;
+    const int64_t rows = adapts ? ADAPTED_ROWS : TUNED_ROWS;
+    const bool few = listed > 0 && listed < pretrained;
+    int64_t tokens = rows * context;
+    *reason = "assumed";
+    if (!adapts && !few && !sp_stack_fine_tunes(&scenario->memory.stack)) {
+        return pretrained;
+    }
+    *reason = adapts ? "assumed for adapters: 16 rows" : "assumed for fine-tuning: 128 rows";
+    if (listed > 0 && listed < tokens) {
+        tokens = listed;
+        *reason = "all lengths once";
+    }
+    if (tokens < args->gpus * context) {
+        tokens = args->gpus * context;
+        *reason = "assumed: a row for each GPU";
+    }
+    if (tokens > pretrained) {
+        tokens = pretrained;
+        *reason = "assumed";
+    }
+    return tokens;
+}
+
+// Puts it into the base, which is read for it.
+static void put_step(const tune_args *args, tuning *t)
+{
+    sp_error own = {0};
+    tuning other = {.base = t->base};
+    t->step = NULL;
+    // The reader of the base tells of what it cannot read.
+    if (!states_step(args) && read_base(&other, &own) == SP_OK) {
+        json_t *workload = json_object_get(t->base, "workload");
+        const int64_t tokens = choose_step(args, &other.scenario, &t->step);
+        if (json_object_get(workload, "lengths") != NULL) {
+            sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
+        } else {
+            // So many that ranks of any number that divides the GPUs have as many.
+            int64_t odd = args->gpus;
+            while (odd % 2 == 0) {
+                odd /= 2;
+            }
+            const int64_t samples = (tokens / args->context + odd - 1) / odd * odd;
+            sp_json_put(workload, "samples_per_batch", json_integer(samples));
+        }
+    }
+    sp_scenario_fini(&other.scenario);
 }
 
 // Degrees that are stated must divide the GPUs. *left: those that the stated ones leave to the
@@ -361,7 +328,7 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
         // The reader of the scenario tells of what is no degree.
         double number = json_number_value(json_object_get(parallel, degrees[i]));
-        int64_t degree = number >= 1.0 && number <= MOST_GPUS ? (int64_t)number : 0;
+        int64_t degree = number >= 1.0 && number <= CLI_TUNE_MOST_GPUS ? (int64_t)number : 0;
         if (degree > 0 && *left % degree != 0) {
             return sp_error_set(
                 err, SP_ERR_USAGE,
@@ -407,6 +374,7 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
     }
     if (status == SP_OK) {
         put_dp(t->base, left);
+        put_step(args, t);
     }
     return status;
 }
@@ -567,20 +535,6 @@ static sp_status choose_strategies(const tune_args *args, tuning *t, sp_error *e
     }
     add_usual_strategies(args, t);
     return SP_OK;
-}
-
-// Without what need not go together with the degrees before these are searched: points tell.
-static sp_status read_base(tuning *t, sp_error *err)
-{
-    json_t *document = json_deep_copy(t->base);
-    json_t *parallel = json_object_get(document, "parallel");
-    json_object_del(parallel, "chunks_per_rank");
-    json_object_del(parallel, "layers_per_chunk");
-    json_object_del(parallel, "stage_layers");
-    json_object_del(json_object_get(document, "schedule"), "kind");
-    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err);
-    json_decref(document);
-    return status;
 }
 
 static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
@@ -896,7 +850,9 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     }
     tuned->scenario = &scenario;
     tuned->result = &result;
+    char *again = search_again(args, t->model);
     tuned->go_on = command;
+    tuned->again = again;
     tuned->written = args->output != NULL;
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
@@ -918,6 +874,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     cli_outlive_pipe(false);
     json_decref(document);
     free(command);
+    free(again);
     sp_result_fini(&result);
     sp_scenario_fini(&scenario);
     return status;
@@ -942,6 +899,35 @@ static sp_status add_schedules(tuning *t, const char *list, sp_error *err)
     return SP_OK;
 }
 
+typedef struct asked_question {
+    const tuning *tuning;
+    const tune_args *args;
+} asked_question;
+
+// What would be asked if somebody typed the question with so many GPUs and more --set.
+static sp_status base_of(const void *asked, int64_t gpus, const char *const *more, int more_count,
+                         json_t **base, sp_scenario *scenario, sp_error *err)
+{
+    const asked_question *q = asked;
+    const int own = q->args->set.count;
+    tune_args args = *q->args;
+    tuning other = {.model = q->tuning->model};
+    args.gpus = gpus;
+    args.set.count = own + more_count;
+    args.set.items = (const char **)sp_calloc((size_t)args.set.count + 1, sizeof *args.set.items);
+    for (int i = 0; i < args.set.count; i++) {
+        args.set.items[i] = i < own ? q->args->set.items[i] : more[i - own];
+    }
+    sp_status status = make_base(&args, &other, err);
+    if (status == SP_OK) {
+        status = read_base(&other, err);
+    }
+    sp_free((void *)args.set.items);
+    *base = other.base;
+    *scenario = other.scenario;
+    return status;
+}
+
 static bool states_strategies(const tune_args *args)
 {
     return args->strategies != NULL || is_set(args, "strategy.kind");
@@ -953,6 +939,7 @@ static int run(const void *given, const cli_operands *operands)
     sp_error err = {0};
     tuning t = {.model = operands->items[0], .kept = json_object()};
     sweep_layouts layouts = {0};
+    json_t *remedies = NULL;
     int exit_status = 0;
     if (args->gpus == 0 || args->context == 0) {
         return cli_usage_error(&cli_cmd_tune, "'tune' needs --gpus N and --context N");
@@ -998,24 +985,34 @@ static int run(const void *given, const cli_operands *operands)
                        .current_ms = (double)NAN,
                        .scenario = &t.scenario,
                        .batches = &t.batches,
+                       .step = t.step,
                        .stopped = layouts.stopped,
                        .late = layouts.stopped && late,
                        .train_tokens = train_tokens,
                        .top = (int)args->top};
+    const asked_question asked = {&t, args};
+    const cli_shortage shortage = {.asked = &asked,
+                                   .base_of = base_of,
+                                   .scenario = &t.scenario,
+                                   .options = &options,
+                                   .layouts = &layouts,
+                                   .stack_stated = json_object_get(t.base, "stack") != NULL};
     if (status == SP_OK && layouts.stopped && layouts.ranked_count == 0) {
+        char need[CLI_TUNE_NEED];
         status = sp_error_set(
             &err, SP_ERR_STOPPED,
             "%s before a point that fits was found; %lld of %lld point%s were not tried",
             tuned.late ? "the time of --time-limit is up" : "stopped by a signal",
             (long long)layouts.untried, (long long)layouts.count, sp_plural(layouts.count));
+        if (cli_tune_need(&shortage, need)[0] != '\0') {
+            sp_error_set(&err, SP_ERR_STOPPED, "the nearest that was tried %s", need);
+        }
     } else if (status == SP_OK && layouts.count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE,
                               "no layout of %lld GPU%s that is searched has what --set states",
                               (long long)args->gpus, sp_plural(args->gpus));
     } else if (status == SP_OK && layouts.ranked_count == 0) {
-        const shortage_of_memory shortage = {
-            .base = t.base, .scenario = &t.scenario, .options = &options, .layouts = &layouts};
-        status = tell_shortage(&shortage, &err);
+        status = cli_tune_shortage(&shortage, &remedies, &err);
     }
     if (status == SP_OK) {
         status = answer(args, &t, &tuned, &exit_status, &err);
@@ -1023,6 +1020,9 @@ static int run(const void *given, const cli_operands *operands)
     if (status != SP_OK) {
         tuned.scenario = &t.scenario;
         json_t *nothing = t.batches.count > 0 ? cli_tuned_json_empty(&tuned) : NULL;
+        if (nothing != NULL && remedies != NULL) {
+            json_object_update(nothing, remedies);
+        }
         exit_status = cli_fail_json(args->common.json, "slimpack/tune/1", nothing, 0, &err);
     } else if (exit_status == 0 && layouts.stopped && !tuned.late) {
         exit_status = cli_exit_of_stop();
@@ -1030,6 +1030,7 @@ static int run(const void *given, const cli_operands *operands)
     sweep_layouts_fini(&layouts);
     sp_batches_fini(&t.batches);
     sp_scenario_fini(&t.scenario);
+    json_decref(remedies);
     json_decref(t.current);
     json_decref(t.of_file);
     json_decref(t.kept);
@@ -1042,13 +1043,14 @@ static int run(const void *given, const cli_operands *operands)
 static const tune_args defaults = {.cluster = default_cluster, .top = TOP};
 
 static const cli_option options[] = {
-    CLI_INT_OPTION("gpus", "N", tune_args, gpus, 1, MOST_GPUS, "GPUs to train on"),
+    CLI_INT_OPTION("gpus", "N", tune_args, gpus, 1, CLI_TUNE_MOST_GPUS, "GPUs to train on"),
     CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", tune_args, cluster,
                     "cluster preset (default: h100-8)"),
     CLI_TOKENS_OPTION("context", tune_args, context, "longest sample in tokens, such as 32K"),
     CLI_LENGTHS_OPTION(tune_args, "every sample as long as the context"),
     CLI_TOKENS_OPTION("tokens-per-batch", tune_args, tokens_per_batch,
-                      "tokens of a step (default: 4M, or 16 samples of the context)"),
+                      "tokens of a step (default: 4M, or 16 samples of the context; of fine-tuning "
+                      "128 rows of the context, with adapters 16, of own lengths all once)"),
     CLI_NAMES_OPTION("strategies", "LIST", tune_args, strategies, sp_strategy_names,
                      "packing strategies to choose from, as if the stack had them (default: "
                      "packed; with --lengths what else the stack runs, and what SlimPack adds)"),
@@ -1138,8 +1140,10 @@ const cli_command cli_cmd_tune = {
         "-j.\n\nWhat the stack cannot run ('slimpack help stacks') is no answer; what another "
         "schedule or SlimPack would add is told behind it. --any-schedule, --schedules, "
         "--strategies and --set leave the stack's limits aside.\n\nThe exit status is 1 when no "
-        "point fits; the point that lacks the least memory is told then, and how many GPUs, "
-        "doubled until something fits, are enough.",
+        "point fits; the point that lacks the least memory is told then, which switches that the "
+        "stack has spare how much of it on these GPUs and whether one or two are enough (--json: "
+        "switches), and the fewest GPUs of 1, 2, 4 and so on in a node, and of whole nodes, that "
+        "are (fewest_gpus).",
     .defaults = &defaults,
     CLI_RUNS(run, tune_args, options, examples),
 };

@@ -513,6 +513,42 @@ static bool is_hidden(const cli_table *table, int at)
     return at < MOST_HIDDEN && (table->hidden >> at & 1u) != 0;
 }
 
+static const char cut_mark[] = "...";
+enum { LEAST_NAME = 16 };
+
+// Columns that the rows take; the first of names (left-justified), -1: none.
+static int columns_used(const cli_table *table, int *names)
+{
+    int used = 0;
+    column c;
+    const char *text = table->columns;
+    *names = -1;
+    for (int i = 0; *text != '\0' && i < MOST_HIDDEN; i++) {
+        text = read_column(text, &c);
+        if (!is_hidden(table, i)) {
+            used += columns_of(&c, i == 0);
+            *names = *names < 0 && c.width < 0 ? i : *names;
+        }
+    }
+    return used;
+}
+
+// Names are cut where rows would be broken.
+static void choose_cut(cli_table *table)
+{
+    column c = {0};
+    int names = -1;
+    const int over = columns_used(table, &names) - screen.columns;
+    const char *text = table->columns;
+    for (int i = 0; i <= names; i++) {
+        text = read_column(text, &c);
+    }
+    if (over > 0 && names >= 0 && abs(c.width) - over >= LEAST_NAME) {
+        table->cut = names;
+        table->cut_width = abs(c.width) - over;
+    }
+}
+
 // Leaves out the column with the largest rank, of those the last, until the rest has place.
 static void choose_columns(cli_table *table)
 {
@@ -586,14 +622,23 @@ static void put_cell(cli_table *table, const column *c, const char *text)
     } else if (c->width == 0 && text[0] == '\0') {
         // No blanks at the end of a line.
     } else {
+        const int width =
+            table->cut_width > 0 && table->at == table->cut ? table->cut_width : abs(c->width);
         int columns = characters(text, strlen(text));
-        int blanks = abs(c->width) > columns ? abs(c->width) - columns : 0;
+        size_t bytes = strlen(text);
+        const char *mark = "";
+        if (table->cut_width > 0 && table->at == table->cut && columns > width) {
+            mark = cut_mark;
+            bytes = bytes_that_fit(text, width - (int)strlen(cut_mark));
+            columns = characters(text, bytes) + (int)strlen(cut_mark);
+        }
+        int blanks = width > columns ? width - columns : 0;
         bool left = c->width < 0;
-        cli_print(table->out, "%s%*s%s%*s",
+        cli_print(table->out, "%s%*s%.*s%s%*s",
                   !table->begun   ? ""
                   : c->width == 0 ? "  "
                                   : " ",
-                  left ? 0 : blanks, "", text, left ? blanks : 0, "");
+                  left ? 0 : blanks, "", (int)bytes, text, mark, left ? blanks : 0, "");
         table->begun = true;
     }
     table->at++;
@@ -649,6 +694,9 @@ void cli_table_begin_in(cli_table *table, FILE *out, const char *columns, const 
     }
     if (screen.active || (screen.markdown && !screen.wide)) {
         choose_columns(table);
+    }
+    if (screen.active) {
+        choose_cut(table);
     }
     if (screen.markdown) {
         table->title = NULL;

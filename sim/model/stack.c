@@ -304,13 +304,15 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
     .gradient_reduce_dtype = SP_REDUCE_BF16, .bucketed_epilogue = true, .bucket_bytes = 1e9, \
     .copied_logits = true, .cp_overlap = SP_CP_A2A
 
-// What it and TRL's SFTTrainer run.
+// What it and TRL's SFTTrainer run; what spares memory by use_liger_kernel, DeepSpeed's
+// offload_optimizer and the optimizer adamw_8bit.
 #define HF_ABILITIES                                                                             \
     {                                                                                            \
         .schedules = "", .strategies = "padded packed concat sorted ffd bfd", .lacks_tp = true,  \
         .pads_batches = true, /* DataCollatorWithPadding, padding "longest" */                   \
             .row_setting = "max_length of TRL's SFTConfig, with packing on", .exchanges = "a2a", \
         .recomputes = "none full", .zero = "0 1 2 3", .whole_batches = true,                     \
+        .spares = "loss_chunks offload_states moment_bytes",                                     \
         .source =                                                                                \
             "transformers, integrations/deepspeed.py (no pipeline); TRL, "                       \
             "trainer/sft_config.py (packing_strategy); DeepSpeed, sequence/layer.py (Ulysses)"   \
@@ -336,7 +338,7 @@ typedef enum framework {
 // (core/num_microbatches_calculator.py), and of interleaved schedules micro-batches one of pp
 // (schedules.py), which the simulation asks for itself. Its samples are joined and cut
 // (core/datasets/gpt_dataset.py), padded, or packed before training (NeMo, Bridge: packed SFT).
-#define OF_MEGATRON(packs, exchanged, recomputed, modules, stages)                        \
+#define OF_MEGATRON(packs, exchanged, recomputed, modules, stages, spared)                \
     .abilities = {.schedules = "1f1b interleaved",                                        \
                   .strategies = "padded packed concat sorted ffd bfd" packs,              \
                   .exchanges = exchanged,                                                 \
@@ -345,13 +347,15 @@ typedef enum framework {
                   .recomputes_modules = modules,                                          \
                   .zero = stages,                                                         \
                   .whole_batches = true,                                                  \
+                  .spares = spared,                                                       \
                   .source = "Megatron-LM, megatron/core/pipeline_parallel/schedules.py, " \
                             "num_microbatches_calculator.py, training/arguments.py"}
 // hybrid_cp_schedule.py, data_schedule.py; recompute_modules (since core 0.12); custom_fsdp (ZeRO 2
-// and 3).
-#define OF_MEGATRON_2025                                                    \
-    OF_MEGATRON(" dp-balanced hybrid-cp", "attention blocking a2a a2a+p2p", \
-                "none activation attention mla-up-proj full", true, "0 1 2 3")
+// and 3); optimizer_cpu_offload, exp_avg_dtype of the precision-aware optimizer.
+#define OF_MEGATRON_2025                                                       \
+    OF_MEGATRON(" dp-balanced hybrid-cp", "attention blocking a2a a2a+p2p",    \
+                "none activation attention mla-up-proj full", true, "0 1 2 3", \
+                "offload_states moment_bytes")
 
 static const struct {
     framework framework;
@@ -376,6 +380,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "0 1 2 3",
                    .whole_batches = true,
+                   .spares = "offload_states", // ZeRO-Offload
                    .source = "DeepSpeed, runtime/pipe/schedule.py (TrainSchedule), pipe/engine.py "
                              "(no ZeRO 2 and 3 with a pipeline); Megatron-DeepSpeed, "
                              "--no-pipeline-parallel"}},
@@ -388,7 +393,8 @@ static const struct {
       .cp_overlap = SP_CP_QKV,
       .copied_logits = true,
       .router_kernels = SP_ROUTER_KERNELS},
-     OF_MEGATRON("", "attention qkv blocking a2a a2a+p2p", "none attention full", false, "0 1")},
+     OF_MEGATRON("", "attention qkv blocking a2a a2a+p2p", "none attention full", false, "0 1",
+                 "")},
     {MEGATRON,
      "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
      {.name = "megatron-core-2025",
@@ -412,7 +418,7 @@ static const struct {
       .blocking_transfers = true,
       .copied_logits = true,
       .router_kernels = SP_ROUTER_KERNELS},
-     OF_MEGATRON("", "", "none attention full", false, "0 1")},
+     OF_MEGATRON("", "", "none attention full", false, "0 1", "")},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
     // numbers each, the mean of the 7B's matrices. Its loader joins samples and cuts them, pads
@@ -433,6 +439,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "0 1",
                    .whole_batches = true,
+                   .spares = "",
                    .source = "InternEvo, internlm/initialize/initialize_trainer.py (pipeline "
                              "mode), launch.py (checkpoint, zero1), core/parallel/shard.py "
                              "(sequence_2D), core/scheduler/pipeline_scheduler.py (micro_num), "
@@ -454,6 +461,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "0 1",
                    .whole_batches = true,
+                   .spares = "",
                    .source = "nanotron, parallel/pipeline_parallel/engine.py (afab, 1f1b), "
                              "config/config.py (zero_stage, recompute_layer)"}},
     // Its loss is cross_entropy(pred.float(), labels): the copy, and the softmax beside it (github
@@ -471,6 +479,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "2 3",
                    .whole_batches = true,
+                   .spares = "loss_chunks moment_bytes", // torchtune's losses and optimizers
                    .source = "PyTorch, torch/distributed/fsdp (ShardingStrategy); data of "
                              "torchtune and verl"}},
     {DEEPSPEED,
@@ -499,6 +508,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "2 3",
                    .whole_batches = true,
+                   .spares = "",
                    .source = "torchtitan, torchtitan/config (pipeline_parallel_schedule, "
                              "activation_checkpoint), torch/distributed/pipelining/schedules.py"}},
     {OWN,
@@ -782,6 +792,12 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
     framework of = framework_of(stack);
     return of == MEGATRON || of == INTERNEVO || of == NANOTRON ||
            strcmp(stack->name, "megatron-deepspeed-2022") == 0;
+}
+
+bool sp_stack_fine_tunes(const sp_stack *stack)
+{
+    framework of = framework_of(stack);
+    return of == BRIDGE || (of == DEEPSPEED && !sp_stack_lacks_adapters(stack));
 }
 
 bool sp_stack_lacks_4bit(const sp_stack *stack)

@@ -241,7 +241,8 @@ typedef struct sp_stack_abilities {
     bool pads_batches;       // its data collator pads each micro-batch to its longest sample
     const char *row_setting; // what it calls the length of a row; NULL: not known
     bool whole_batches;      // samples of a step divide by rows of a micro-batch times dp
-    const char *source;      // NULL: its own stacks
+    const char *spares; // switches that spare memory: loss_chunks, offload_states, moment_bytes
+    const char *source; // NULL: its own stacks
 } sp_stack_abilities;
 
 // Those of the stack with this one's name.
@@ -286,6 +287,9 @@ bool sp_stack_is_fsdp(const sp_stack *stack);
 // Is it of a framework that is not known to train adapters? Those of Hugging Face, Megatron-Bridge
 // and FSDP (torchtune, PEFT) do, and none is named by this program's own stacks.
 bool sp_stack_lacks_adapters(const sp_stack *stack);
+// Is it of a framework, or its recipes, that fine-tunes: Hugging Face's Trainer, TRL's, or
+// Megatron-Bridge's recipes of fine-tuning?
+bool sp_stack_fine_tunes(const sp_stack *stack);
 // Is it of a framework without frozen weights in 4 bits beside them? Hugging Face's (PEFT with
 // bitsandbytes, with DeepSpeed or FSDP) has them; Megatron-Bridge has adapters beside bf16 alone.
 bool sp_stack_lacks_4bit(const sp_stack *stack);

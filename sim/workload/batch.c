@@ -492,6 +492,19 @@ int64_t sp_workload_samples(const sp_workload_spec *spec)
     return samples;
 }
 
+int64_t sp_workload_tokens(const sp_workload_spec *spec)
+{
+    int64_t total = 0;
+    for (size_t i = 0; spec->lengths != NULL && i < spec->lengths->count; i++) {
+        int64_t tokens = spec->lengths->tokens[i];
+        bool over = spec->context > 0 && tokens > spec->context;
+        total += over && spec->over_length == SP_OVER_DROP       ? 0
+                 : over && spec->over_length == SP_OVER_TRUNCATE ? spec->context
+                                                                 : tokens;
+    }
+    return total;
+}
+
 double sp_batches_over_length_share(const sp_batches *batches)
 {
     if (batches->dropped + batches->truncated == 0) {

@@ -85,6 +85,9 @@ double sp_batches_over_length_share(const sp_batches *batches);
 // Samples that one pass over the list makes: what is not dropped, and every piece of what is split.
 int64_t sp_workload_samples(const sp_workload_spec *spec);
 
+// Tokens of one pass over the list: what is not dropped or truncated; 0: there is no list.
+int64_t sp_workload_tokens(const sp_workload_spec *spec);
+
 // Forms spec->batches batches. A list is shuffled by the seed (each further pass over it again) and
 // cut into consecutive pieces; over_length "error" names the first sample that is too long. A list
 // in which nothing is left after dropping is a content error.
