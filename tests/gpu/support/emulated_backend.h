@@ -21,6 +21,8 @@ void emulated_backend_memory(size_t bytes);
 void emulated_backend_free(sp_backend *backend);
 void emulated_nothing_lives(void);
 extern const sp_backend_ops emulated_backend_ops;
+// What its runs record kernels by; NULL: this machine's.
+extern const struct sp_i_cupti_api *emulated_cupti;
 
 // A GPU as a machine on fresh fakes, whose first rank the calling thread enters. The end fails the
 // test case as that of the backend does.
