@@ -1,7 +1,7 @@
 // Kernels as CUPTI records them while a run's steps are executed: how many, how long each context's
 // SMs had one, how long those of any had, and which took longest. A partition is a context of its
 // own, so that this says on how many SMs ranks ran and whether they ran side by side. CUPTI is
-// loaded when it is first needed; its records cost a kernel a few microseconds of the host.
+// loaded when it is first needed.
 #ifndef SLIMPACK_BACKENDS_CUDA_KERNEL_RECORD_H
 #define SLIMPACK_BACKENDS_CUDA_KERNEL_RECORD_H
 
