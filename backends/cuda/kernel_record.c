@@ -267,6 +267,18 @@ static int by_ns(const void *a, const void *b)
     return x->ns > y->ns ? -1 : x->ns < y->ns ? 1 : strcmp(x->name, y->name);
 }
 
+// A copy in order, the caller's.
+static void *sorted(const void *items, size_t count, size_t bytes,
+                    int (*compare)(const void *a, const void *b))
+{
+    void *made = sp_malloc((count + 1) * bytes);
+    if (count > 0) {
+        memcpy(made, items, count * bytes);
+        qsort(made, count, bytes, compare);
+    }
+    return made;
+}
+
 // Of one context, or of all.
 typedef struct spread {
     int64_t kernels, busy_ns, span_ns;
@@ -332,9 +344,7 @@ static json_t *report_contexts(const sp_i_kernel_records *r, const kernel *kerne
 static json_t *report_longest(const sp_i_kernel_records *r)
 {
     json_t *list = json_array();
-    named *names = sp_malloc((r->name_count + 1) * sizeof *names);
-    memcpy(names, r->names, r->name_count * sizeof *names);
-    qsort(names, r->name_count, sizeof *names, by_ns);
+    named *names = sorted(r->names, r->name_count, sizeof *names, by_ns);
     for (size_t i = 0; i < r->name_count && i < LONGEST; i++) {
         json_array_append_new(list,
                               json_pack("{s:s, s:I, s:I}", "name", names[i].name, "kernels",
@@ -346,9 +356,7 @@ static json_t *report_longest(const sp_i_kernel_records *r)
 
 json_t *sp_i_kernel_records_report(const sp_i_kernel_records *r)
 {
-    kernel *kernels = sp_malloc((r->kernel_count + 1) * sizeof *kernels);
-    memcpy(kernels, r->kernels, r->kernel_count * sizeof *kernels);
-    qsort(kernels, r->kernel_count, sizeof *kernels, by_start);
+    kernel *kernels = sorted(r->kernels, r->kernel_count, sizeof *kernels, by_start);
     const spread all = spread_of(kernels, r->kernel_count, NULL);
     json_t *report =
         json_pack("{s:I, s:I, s:I, s:o, s:o}", "recorded", (json_int_t)all.kernels, "dropped",
