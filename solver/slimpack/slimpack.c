@@ -453,15 +453,87 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
     return status;
 }
 
-sp_status sp_i_pack_slimpack_symmetric(const sp_strategy_input *input, sp_packing *packing,
-                                       sp_error *err)
+// ---- within what PyTorch's allocator loses to gaps ----
+
+// Rooms that are tried, each so much smaller than the one before: of seven random jobs whose packs
+// lost 3 to 32 GiB too much to gaps between blocks four fitted in the first and three in the
+// second, and took 0.1 to 2 % longer than without gaps.
+enum { MOST_ROOMS = 4 };
+#define LESS_ROOM 0.85
+
+// Packs in the room of with->scenario, of the limit of the input, where they are better.
+static sp_status try_room(const sp_strategy_input *input, const sp_strategy_input *with,
+                          sp_strategy_pack_function pack, sp_packing *best,
+                          sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_error own;
+    sp_packing packing;
+    sp_packflow_outcome judged;
+    sp_error_clear(&own);
+    sp_status status = pack(with, &packing, &own);
+    if (status != SP_OK) {
+        return sp_i_only_fatal(status, &own, err);
+    }
+    packing.spare_bytes += input->scenario->memory_limit_bytes - with->scenario->memory_limit_bytes;
+    status = sp_step_judge_gaps(input, &packing, &judged, err);
+    if (status == SP_OK) {
+        sp_i_keep_better(best, outcome, &packing, &judged);
+    } else {
+        sp_packing_fini(&packing);
+    }
+    return status;
+}
+
+// With a pipeline packs of many sizes are in flight, and blocks of one fit another badly: where the
+// gaps between blocks are more than the device has room for, packs are searched for in less room.
+// That is seen of whole plans alone, for it takes as long as several steps.
+static sp_status pack_within_gaps(const sp_strategy_input *input, sp_strategy_pack_function pack,
+                                  sp_packing *packing, sp_error *err)
+{
+    const sp_scenario *scenario = input->scenario;
+    sp_scenario less = *scenario;
+    sp_strategy_input with = *input;
+    sp_packflow_outcome outcome;
+    sp_status status = pack(input, packing, err);
+    if (status != SP_OK || scenario->layout.pp == 1 || input->zoned ||
+        scenario->memory_limit_bytes <= 0) {
+        return status;
+    }
+    with.scenario = &less;
+    with.best_step = NULL; // its steps are of another limit
+    status = sp_step_judge_gaps(input, packing, &outcome, err);
+    bool gaps = outcome.overfull && outcome.lacking_bytes > 0;
+    for (int i = 0; status == SP_OK && gaps && i < MOST_ROOMS && outcome.lacking_bytes > 0 &&
+                    !sp_i_is_late(scenario, input->deadline_s);
+         i++) {
+        less.memory_limit_bytes = sp_whole(LESS_ROOM * (double)less.memory_limit_bytes);
+        status = try_room(input, &with, pack, packing, &outcome, err);
+    }
+    if (status != SP_OK) {
+        sp_packing_fini(packing);
+    }
+    return status;
+}
+
+static sp_status search_mirrored(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     return search(input, false, packing, err);
 }
 
-sp_status sp_i_pack_slimpack(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+static sp_status search_any(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     return search(input, true, packing, err);
+}
+
+sp_status sp_i_pack_slimpack_symmetric(const sp_strategy_input *input, sp_packing *packing,
+                                       sp_error *err)
+{
+    return pack_within_gaps(input, search_mirrored, packing, err);
+}
+
+sp_status sp_i_pack_slimpack(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return pack_within_gaps(input, search_any, packing, err);
 }
 
 // Actions timed to see whether gradients should run apart.
@@ -519,7 +591,7 @@ static bool leaves_much(const sp_scenario *scenario, const sp_packing *packing)
 // packs either way, as it is faster (packflow.h), but reckons memory less closely than the whole
 // step: where that is short of memory, or packs leave far more of it, the plan of slimpack is there
 // as well. Without a pipeline nothing is idle that weight gradients could fill.
-sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+static sp_status search_split(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
     sp_i_slimpack_options options = sp_i_slimpack_options_of(input, true, true);
@@ -560,6 +632,11 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     return status;
 }
 
+sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return pack_within_gaps(input, search_split, packing, err);
+}
+
 // ---- slimpack-zones ----
 
 // slimpack-zones: SlimPack's packs within pipelines with Zeppelin's zones for the attention (arXiv
@@ -572,15 +649,14 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 #define ALONE 0.45
 #define SHARED 0.75
 
-sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *packing,
-                                   sp_error *err)
+static sp_status search_zones(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     sp_strategy_input with = *input;
     sp_packflow_outcome outcome, tried;
     bool shares = may_share(input->scenario);
     with.deadline_s = sp_i_deadline_part_s(input->deadline_s, shares ? ALONE : SHARED);
     const int64_t limit = sp_i_begin_part(input->scenario, ALONE);
-    sp_status status = sp_i_pack_slimpack(&with, packing, err);
+    sp_status status = search_any(&with, packing, err);
     sp_i_end_part(input->scenario, limit);
     if (status == SP_OK && !sp_i_is_late(input->scenario, input->deadline_s)) {
         status = sp_step_judge_blocks(input, packing, &SP_PACKFLOW_WORST, &outcome, err);
@@ -600,6 +676,12 @@ sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *p
         }
     }
     return status;
+}
+
+sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *packing,
+                                   sp_error *err)
+{
+    return pack_within_gaps(input, search_zones, packing, err);
 }
 
 // ---- packs of all data-parallel ranks together ----
