@@ -115,6 +115,11 @@ typedef struct sp_stack {
     // With zones in a pack (sim/plan/packing.h) a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
+    // Samples of packed rows, and slices of them, are padded to a multiple of two tokens for each
+    // GPU of their context-parallel group, which has two chunks of each (Transformer Engine's THD:
+    // github NVIDIA/TransformerEngine, issue 1368), and where sequences are split over TP ranks of
+    // as many as these (lcm(2 cp, cp tp): Megatron-Bridge, skills/perf-sequence-packing).
+    bool padded_documents;
     sp_dispatcher dispatcher;
     int64_t dispatcher_sms; // that its kernels hold; 0: the dispatcher's own (expert_dispatch.c)
     bool shared_expert_overlap; // shared experts run beside the all-to-alls of the routed ones

@@ -609,6 +609,7 @@ static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_
     with.best_step = NULL; // its steps are of another layout
     with.beaten = NULL;    // as are they
     with.zoned = true;
+    with.batch = sp_batch_unpadded(input->batch); // zones need none
     status = pack(&with, packing, err);
     sp_cost_model_fini(&cost);
     if (status == SP_OK) {
