@@ -763,6 +763,11 @@ bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
     return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack);
 }
 
+bool sp_stack_runs_transformer_engine(const sp_stack *stack)
+{
+    return named_for(stack).padded_documents;
+}
+
 bool sp_stack_is_deepspeed(const sp_stack *stack)
 {
     return framework_of(stack) == DEEPSPEED;

@@ -274,6 +274,9 @@ bool sp_stack_counts_device(const sp_stack *stack);
 // tensors.
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout);
 bool sp_stack_is_deepspeed(const sp_stack *stack);
+
+// Attention is Transformer Engine's, which cuDNN may compute: stacks of Megatron-LM since 2024.
+bool sp_stack_runs_transformer_engine(const sp_stack *stack);
 // Does it hide reductions of gradients with the layout's ZeRO unless a switch says otherwise?
 // DeepSpeed's overlap_comm is on with ZeRO 3 and off below (deepspeed/runtime/zero/config.py).
 bool sp_stack_hides_gradients(const sp_stack *stack, const sp_layout *layout);

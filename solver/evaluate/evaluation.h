@@ -26,6 +26,9 @@ typedef struct sp_i_evaluation {
     sp_batch carried;         // what the batches so far delayed; it stands in front of the next one
     double spent_s;           // of the time limit of the next batch
     int64_t positions;        // of the longest sample, in tokens
+    // Shapes that attention plans are built for: lengths of padded rows, and numbers of samples in
+    // packs of many, the most of a batch.
+    size_t row_lengths, sample_counts;
     bool moves[64 * SP_STATED_WORDS]; // of switches of the stack: it changes some batch so far
 } sp_i_evaluation;
 
