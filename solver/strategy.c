@@ -67,7 +67,7 @@ sp_status sp_strategy_check_shares(const sp_scenario *scenario, sp_error *err)
 }
 
 // A row that is cut as a whole needs none, nor do ranks that are dealt what does not divide
-// (WLB-LLM, arXiv 2503.17924, section 5.1), blocks that go to any rank, and zones: Zeppelin's own
+// (WLB-LLM, arXiv 2503.17924), blocks that go to any rank, and zones: Zeppelin's own
 // engine cuts their samples, of which nothing is published (assumed).
 sp_padding sp_strategy_padding(const sp_scenario *scenario)
 {

@@ -220,3 +220,79 @@ TEST(padding_takes_rows_time_and_memory)
     assert_int_equal(with.result.batches[0].facts.computed_tokens, 8 * 128);
     run_fini(&with);
 }
+
+typedef struct padded_slices {
+    bool fills_rows; // slices may be padded further, to a row
+    int64_t forward, backward;
+} padded_slices;
+
+// The computed tokens of a side; each slice is a multiple of 8 tokens (cp 2, tp 4) for each
+// data-parallel rank of its pack, by less than one multiple more than it has.
+static int64_t count_padded(const sp_pack_list *list, const padded_slices *found)
+{
+    int64_t computed = 0;
+    for (size_t k = 0; k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        const int64_t multiple = 8 * (int64_t)pack->dp_count;
+        int64_t sum = 0;
+        for (size_t i = pack->first_slice; i < pack->first_slice + pack->slice_count; i++) {
+            const sp_slice *slice = &list->slices[i];
+            assert_int_equal(slice->computed_tokens % multiple, 0);
+            assert_true(found->fills_rows || slice->computed_tokens - slice->tokens < multiple);
+            sum += slice->computed_tokens;
+        }
+        assert_int_equal(pack->computed, sum);
+        computed += sum;
+    }
+    return computed;
+}
+
+static sp_status look_at_slices(void *context, const sp_step_view *view, sp_error *err)
+{
+    padded_slices *found = context;
+    (void)err;
+    found->forward = count_padded(&view->plan->packing->forward, found);
+    found->backward = count_padded(sp_packing_backward(view->plan->packing), found);
+    return SP_OK;
+}
+
+// Both passes compute the padded tokens, slice by slice, whoever packs; the engine's checks of the
+// plan, of its memory and of its times hold for them.
+TEST(every_strategy_pads_what_its_ranks_share)
+{
+    static const char *const kinds[] = {"padded",       "packed",
+                                        "packed-tuned", "sorted",
+                                        "ffd",          "bfd",
+                                        "lpfhp",        "kk-flops",
+                                        "dp-balanced",  "hybrid-cp",
+                                        "flexsp",       "bytescale",
+                                        "te-cp",        "llama-cp",
+                                        "hybrid-dp",    "slimpack",
+                                        "dynapipe",     "chunkflow",
+                                        "slimpipe",     "balanced",
+                                        "slimpack-zb",  "slimpack-symmetric"};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        padded_slices found = {.fills_rows = strcmp(kinds[k], "padded") == 0 ||
+                                             strcmp(kinds[k], "dynapipe") == 0};
+        const sp_evaluate_options options = {
+            .engine = {.verify = true}, .observer = look_at_slices, .observer_context = &found};
+        char text[RUN_TEXT];
+        scenario_run r;
+        text[0] = '\0';
+        put_json(text,
+                 TINY_MODEL
+                 "'cluster': 'h100-8', 'parallel': {'cp': 2, 'dp': 2, 'tp': 4, 'pp': 2}, "
+                 "'workload': {'lengths': [235, 17, 2047, 4001, 8191, 100, 511, 3000, "
+                 "77, 5, 901, 1203], 'context': 8192, 'samples_per_batch': 12}, "
+                 "'strategy': {'kind': '%s'}}",
+                 kinds[k]);
+        run_good(text, &options, &r);
+        const sp_batch_facts *facts = &r.result.batches[0].facts;
+        assert_int_equal(found.forward, facts->computed_tokens);
+        assert_int_equal(found.backward, found.forward);
+        assert_true(found.fills_rows ||
+                    facts->computed_tokens == facts->tokens + facts->padding_tokens);
+        assert_true(found.forward > facts->tokens);
+        run_fini(&r);
+    }
+}
