@@ -256,6 +256,13 @@ static bool has_zones(const question *q)
     return may_share_packs(q) && q->asked->zones;
 }
 
+static bool cuts_documents(const question *q)
+{
+    sp_scenario padded = *q->scenario;
+    padded.memory.stack.padded_documents = true;
+    return splits_packs(q) && sp_strategy_padding(&padded).each > 0;
+}
+
 // The steps of rings behind an all-to-all are not followed.
 static bool has_uneven_rings(const question *q)
 {
@@ -630,6 +637,9 @@ static const use of_steps[] = {
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a pack (stack.cp_overlap)"},
     {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" or \"tasks\" and ranks that share a pack"},
+    {"stack.padded_documents", cuts_documents,
+     "ranks that share packs whose documents are cut one by one (not concat, "
+     "strategy.cp_sharding, stack.cp_overlap blocks and tasks)"},
     {"stack.cp_lone_rings", has_zones,
      "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
     {"cluster.nvlink_latency_us", waits_for_nvlink,
@@ -669,7 +679,7 @@ static const use of_steps[] = {
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
     "stack.rooted_shares stack.one_sided stack.dispatcher stack.dispatcher_sms stack.shared_expert_overlap "       \
-    "stack.expert_overlap stack.delay_wgrad model.expert_groups model.expert_group_top_k " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
+    "stack.expert_overlap stack.delay_wgrad stack.padded_documents model.expert_groups model.expert_group_top_k " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \

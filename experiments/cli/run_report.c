@@ -634,6 +634,11 @@ void cli_print_padding(FILE *out, const sp_scenario *scenario, const char *strat
             scenario->strategy.pad_to == SP_PAD_LONGEST ? "longest" : "context");
 }
 
+static bool splits_sequences(const sp_scenario *scenario)
+{
+    return scenario->layout.sequence_parallel && scenario->layout.tp > 2;
+}
+
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result,
                       bool with_ranks)
 {
@@ -656,6 +661,13 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
         }
         fputs(" (mean)\n", out);
         cli_print_padding(out, scenario, result->strategy);
+        if (sp_result_padding_share(result) > 0.0) {
+            fprintf(out,
+                    "padding of samples to a multiple of %s for the GPUs that share them: "
+                    "%.1f %%\n",
+                    splits_sequences(scenario) ? "lcm(2 cp, cp tp)" : "2 cp",
+                    100.0 * sp_result_padding_share(result));
+        }
     }
     fputc('\n', out);
     print_speed(out, result);

@@ -57,6 +57,11 @@ static bool states_router(const void *stack)
     return named_for(stack).router_kernels != ((const sp_stack *)stack)->router_kernels;
 }
 
+static bool states_padding(const void *stack)
+{
+    return named_for(stack).padded_documents != ((const sp_stack *)stack)->padded_documents;
+}
+
 static void read_moment_bytes(sp_object *object, const sp_setting *row, void *owner, void *context)
 {
     sp_stack *stack = owner;
@@ -234,6 +239,13 @@ static const sp_setting stack_rows[] = {
      .text = "Of a pack whose samples have their attention in zones of its ranks: a ring hides "
              "behind the attention of its own zone alone, not of all (off: Zeppelin's attention "
              "engine)."},
+    STACK_SWITCH(padded_documents,
+                 "Under context parallelism samples of packed rows, and slices of them, are padded "
+                 "to a multiple of 2 x cp tokens, with parallel.sequence_parallel of cp x tp, too "
+                 "(Transformer Engine's packed rows, THD). A pack of merged data-parallel ranks "
+                 "has as many times the multiple. Samples that are joined and cut (concat), zones, "
+                 "stack.cp_overlap blocks and tasks, and strategy.cp_sharding sequence, document "
+                 "and adaptive need none.", .is_written = states_padding),
     {.key = "stack.dispatcher", SP_ONE_OF(sp_dispatcher_names),
      SP_FIELD(sp_stack, dispatcher), .if_changed = true,
      .also = megatron_dispatcher_names,
@@ -293,7 +305,8 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
     .fused_swiglu = true, .hide_gradient_reduce = true, .hide_parameter_gather = true, \
     .bucketed_epilogue = true, .gradient_reduce_dtype = SP_REDUCE_BF16,                \
     .fused_cross_entropy = true, .dummy_weight_gradients = true,                       \
-    .memory_efficient_permutation = true, .router_kernels = SP_ROUTER_KERNELS
+    .memory_efficient_permutation = true, .router_kernels = SP_ROUTER_KERNELS,         \
+    .padded_documents = true
 
 // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
 // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
@@ -392,7 +405,8 @@ static const struct {
       .hide_backward_reduce = true,
       .cp_overlap = SP_CP_QKV,
       .copied_logits = true,
-      .router_kernels = SP_ROUTER_KERNELS},
+      .router_kernels = SP_ROUTER_KERNELS,
+      .padded_documents = true},
      OF_MEGATRON("", "attention qkv blocking a2a a2a+p2p", "none attention full", false, "0 1",
                  "")},
     {MEGATRON,
@@ -627,6 +641,7 @@ static const struct {
      "stack.loss_chunks is 0, and the loss takes all rows at once"},
     {"gathered_logits", has_explicit_tensors, EXPLICIT "its ranks have shares of the logits"},
     {"moment_bytes", has_explicit_tensors, EXPLICIT "its Adam has fp32 moments"},
+    {"padded_documents", has_explicit_tensors, EXPLICIT "its ranks take shares of any size"},
     {"split_limit_mib", has_explicit_tensors, EXPLICIT "its blocks are not PyTorch's"},
     {"device_bytes", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", has_autograd_tensors, "stack.tensors is \"autograd\""},
@@ -763,6 +778,11 @@ bool sp_stack_shares_framework(const sp_stack *stack, const sp_stack *other)
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
 {
     return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack);
+}
+
+bool sp_stack_runs_transformer_engine(const sp_stack *stack)
+{
+    return named_for(stack).padded_documents;
 }
 
 bool sp_stack_is_deepspeed(const sp_stack *stack)

@@ -5,6 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "sim/base/units.h"
 
 // At least this share of the samples drawn from a distribution must fit into the context.
 #define LEAST_SHARE_KEPT 1e-4
@@ -47,6 +48,26 @@ void sp_batch_fini(sp_batch *batch)
     sp_free(batch->tokens);
     sp_free(batch->goes_on);
     *batch = (sp_batch){0};
+}
+
+int64_t sp_padded_tokens(const sp_padding *padding, int64_t tokens, int dp_count)
+{
+    int64_t gpus = (int64_t)padding->cp * dp_count;
+    int64_t multiple = gpus * padding->each;
+    return gpus > 1 && multiple > 0 ? sp_ceil_div(tokens, multiple) * multiple : tokens;
+}
+
+sp_batch sp_batch_view(const sp_batch *batch, sp_padding padding)
+{
+    sp_batch view = *batch;
+    view.padding = padding;
+    view.unpadded = batch;
+    return view;
+}
+
+const sp_batch *sp_batch_unpadded(const sp_batch *batch)
+{
+    return batch->unpadded != NULL ? batch->unpadded : batch;
 }
 
 int64_t sp_batch_longest(const sp_batch *batch)

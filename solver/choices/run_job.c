@@ -117,8 +117,9 @@ static sp_status run_batch(sp_i_trial_job *j, const sp_batch *batch, double dead
                            sp_error *err)
 {
     const sp_strategy *strategy = sp_strategy_find(j->scenario.strategy.kind);
+    const sp_batch padded = sp_batch_view(batch, sp_strategy_padding(&j->scenario));
     const sp_strategy_input input = {.scenario = &j->scenario,
-                                     .batch = batch,
+                                     .batch = &padded,
                                      .context = j->context,
                                      .cost = &j->cost,
                                      .starts = &j->starts,

@@ -738,6 +738,7 @@ static sp_status pool_init(all_ranks_pool *pool, const sp_strategy_input *input,
     pool->input.best_step = NULL; // its steps are of another layout
     pool->input.beaten = NULL;    // as are they
     pool->input.zoned = true;
+    pool->input.batch = sp_batch_unpadded(input->batch); // zones need none
     return sp_scenario_cost_model(&pool->scenario, &pool->cost, err);
 }
 

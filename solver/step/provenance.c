@@ -442,6 +442,24 @@ static int64_t tokens_of(const sp_batch *batch, const int64_t *samples, size_t c
     return tokens;
 }
 
+// Slices that are padded to a length are rows of it, and no packed rows.
+static int64_t padding_of(const sp_scenario *scenario, const sp_packing *packing,
+                          const sp_pack *pack)
+{
+    const sp_padding padding = sp_strategy_padding(scenario);
+    int64_t tokens = 0;
+    if (padding.each == 0 || sp_strategy_find(scenario->strategy.kind)->pads) {
+        return 0;
+    }
+    for (size_t i = pack->first_slice; i < pack->first_slice + pack->slice_count; i++) {
+        const sp_slice *slice = &packing->forward.slices[i];
+        bool padded =
+            slice->computed_tokens == sp_padded_tokens(&padding, slice->tokens, pack->dp_count);
+        tokens += padded ? slice->computed_tokens - slice->tokens : 0;
+    }
+    return tokens;
+}
+
 void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batch_facts *facts)
 {
     const sp_model *model = &steps->scenario->model;
@@ -455,6 +473,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     for (size_t k = 0; k < packing->forward.count; k++) {
         facts->tokens += packing->forward.packs[k].tokens;
         facts->computed_tokens += packing->forward.packs[k].computed;
+        facts->padding_tokens += padding_of(steps->scenario, packing, &packing->forward.packs[k]);
     }
     for (size_t s = 0; s < packing->forward.slice_count; s++) {
         const sp_slice *slice = &packing->forward.slices[s];

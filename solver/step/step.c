@@ -298,7 +298,8 @@ static sp_pack_list copy_of(const sp_pack_list *from)
                        .capacity = from->count,
                        .slices = sp_malloc(from->slice_count * sizeof *to.slices),
                        .slice_count = from->slice_count,
-                       .slice_capacity = from->slice_count};
+                       .slice_capacity = from->slice_count,
+                       .padding = from->padding};
     if (from->count > 0) {
         memcpy(to.packs, from->packs, from->count * sizeof *to.packs);
         memcpy(to.slices, from->slices, from->slice_count * sizeof *to.slices);

@@ -43,7 +43,8 @@ static const struct {
                 {"device_bytes", offsetof(sp_stack, device_bytes)},
                 {"cudnn_attention", offsetof(sp_stack, cudnn_attention)},
                 {"no_master_weights", offsetof(sp_stack, no_master_weights)},
-                {"gathered_logits", offsetof(sp_stack, gathered_logits)}};
+                {"gathered_logits", offsetof(sp_stack, gathered_logits)},
+                {"padded_documents", offsetof(sp_stack, padded_documents)}};
 
 enum { SWITCHES = sizeof switches / sizeof switches[0] };
 
@@ -180,7 +181,8 @@ TEST(named_stacks)
     assert_false(stack.hide_forward_reduce);
     assert_true(stack.hide_backward_gather && stack.hide_backward_reduce);
     assert_int_equal(stack.cp_overlap, SP_CP_QKV);
-    assert_int_equal(switches_on(&stack), 4);
+    assert_true(stack.padded_documents); // packed rows of Transformer Engine
+    assert_int_equal(switches_on(&stack), 5);
     assert_int_equal(stack.tensors, SP_TENSORS_AUTOGRAD);
     // NVIDIA's recipes of 2025 with Transformer Engine; gradients are summed in bf16.
     assert_true(sp_stack_builtin("megatron-core-2025", &stack));
@@ -340,9 +342,10 @@ TEST(document_reads_back)
         assert_true(sp_stack_builtin(stack.name, &named));
         int stated = (stack.cp_ring_nics > 0) +
                      (named.blocking_launches != stack.blocking_launches) +
-                     (named.rooted_shares != stack.rooted_shares) + stack.no_master_weights +
+                     (named.rooted_shares != stack.rooted_shares) +
+                     (named.padded_documents != stack.padded_documents) + stack.no_master_weights +
                      stack.gathered_logits;
-        assert_int_equal(json_object_size(json), SWITCHES - 4 + 8 + stated);
+        assert_int_equal(json_object_size(json), SWITCHES - 5 + 8 + stated);
         char *text = json_dumps(json, 0);
         assert_non_null(text);
         sp_stack back = random_stack(&prng);
