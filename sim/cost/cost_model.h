@@ -68,6 +68,7 @@ typedef struct sp_cost_model {
     struct sp_least_work *least;    // [slope * classes + class], and whole work behind; owned
     struct sp_least_size *sizes;    // [class * SP_LEAST_SIZES + size], owned
     struct sp_i_size_times *tried;  // times of packs of many sizes, owned (least_work.c)
+    struct sp_expert_exchange *experts; // of virtual stages (step_costs.h), owned; NULL: none
     struct sp_i_spine_lines *spine; // of data-parallel ranks, owned; NULL: nothing can slow them
     bool pipeline_crosses_nodes;
     double maxima_s; // in which all replicas agree on scales of FP8, after a forward and a backward

@@ -339,7 +339,8 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
     if (falls_back(scenario)) {
         sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with %s",
                         scenario->layout.vocab_parallel ? "vocab_parallel"
-                                                        : "experts over several ranks");
+                                                        : "zero 2 or 3 beside experts over several "
+                                                          "ranks");
     }
     if (scenario->layout.vocab_parallel && scenario->layout.pp > 1) {
         sp_warnings_add(warnings,
@@ -353,7 +354,7 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
 static bool falls_back(const sp_scenario *scenario)
 {
     return scenario->network == SP_NETWORK_AUTO &&
-           (scenario->layout.vocab_parallel || sp_layout_dispatches(&scenario->layout));
+           (scenario->layout.vocab_parallel || sp_layout_shards_experts(&scenario->layout));
 }
 
 static void warn_of_fp8(const sp_scenario *scenario, sp_warnings *warnings)
