@@ -151,9 +151,8 @@ static void find_expert_exchanges(sp_cost_model *cost)
     int count = sp_layout_vstages(cost->layout) * SP_EXPERT_PASSES;
     cost->experts = sp_calloc((size_t)count, sizeof *cost->experts);
     for (int i = 0; i < count; i++) {
-        cost->experts[i] =
-            sp_i_expert_exchange_of(cost->packs, &timer, &cost->stages[i / SP_EXPERT_PASSES],
-                                    passes[i % SP_EXPERT_PASSES]);
+        cost->experts[i] = sp_i_expert_exchange_of(
+            cost->packs, &timer, &cost->stages[i / SP_EXPERT_PASSES], passes[i % SP_EXPERT_PASSES]);
     }
 }
 
@@ -423,8 +422,8 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
     fill_share_classes(cost, costs);
     if (cost->experts != NULL) {
-        size_t bytes = (size_t)sp_layout_vstages(cost->layout) * SP_EXPERT_PASSES *
-                       sizeof *costs->experts;
+        size_t bytes =
+            (size_t)sp_layout_vstages(cost->layout) * SP_EXPERT_PASSES * sizeof *costs->experts;
         costs->experts = memcpy(sp_malloc(bytes), cost->experts, bytes);
     }
     if (cost->memory.stack.expert_overlap && sp_layout_dispatches(cost->layout)) {
@@ -678,9 +677,12 @@ static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_c
 
 static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
 {
-    return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
-                       a.cp_s + times * b.cp_s,           a.ep_s + times * b.ep_s,
-                       a.ep_wait_s + times * b.ep_wait_s, a.ep_beside_s + times * b.ep_beside_s,
+    return (sp_i_time){a.compute_s + times * b.compute_s,
+                       a.tp_s + times * b.tp_s,
+                       a.cp_s + times * b.cp_s,
+                       a.ep_s + times * b.ep_s,
+                       a.ep_wait_s + times * b.ep_wait_s,
+                       a.ep_beside_s + times * b.ep_beside_s,
                        a.attention_s + times * b.attention_s};
 }
 

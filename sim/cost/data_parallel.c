@@ -211,10 +211,9 @@ static double expert_reduction_s(const sp_cost_model *cost, const sp_op_timer *t
                                  const replicas *of, held parameters, bucket_counts counts)
 {
     double bytes = parameters.experts * sp_stack_gradient_bytes(&cost->memory.stack);
-    return parameters.experts > 0.0
-               ? counts.experts *
-                     group_reduction_s(cost, timer, &of->experts, bytes / counts.experts)
-               : 0.0;
+    return parameters.experts > 0.0 ? counts.experts * group_reduction_s(cost, timer, &of->experts,
+                                                                         bytes / counts.experts)
+                                    : 0.0;
 }
 
 // Of all buckets together, one group's after the other's.
@@ -249,8 +248,7 @@ static double gather_s(const sp_cost_model *cost, const sp_op_timer *timer, cons
                        held parameters, bucket_counts counts)
 {
     double common = gathered_bytes(cost, parameters.common, parameters.products);
-    return counts.common *
-               group_gather_s(cost, timer, of->common.inner, common / counts.common) +
+    return counts.common * group_gather_s(cost, timer, of->common.inner, common / counts.common) +
            expert_gather_s(cost, timer, of, parameters, counts);
 }
 

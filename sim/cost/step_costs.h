@@ -201,8 +201,8 @@ typedef struct sp_step_costs {
     // [pack]. The walk reads the times for every action, so that they lie together.
     sp_p2p_times *forward_p2p, *backward_p2p;
     sp_pack_costs *forward, *backward;
-    bool has_bytes;            // of transfers and exchanges; false: uniform costs
-    bool zoned;                // some pack has zones
+    bool has_bytes; // of transfers and exchanges; false: uniform costs
+    bool zoned;     // some pack has zones
     // [virtual stage * SP_EXPERT_PASSES + pass]; NULL: each rank has experts for itself.
     sp_expert_exchange *experts;
     sp_arena zone_work;        // holds the zones of packs

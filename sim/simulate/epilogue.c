@@ -354,14 +354,13 @@ static collective bucket_collective(const sp_i_reductions *all, int pp_rank, int
     int64_t all_ns = is_last ? bucket->bucket_ns : bucket->total_ns - bucket->bucket_ns;
     int64_t experts_ns = llround((double)all_ns * (double)bucket->expert_ns /
                                  (double)sp_larger(1, bucket->total_ns));
-    return (collective){.at_ns = sp_larger(r->free_ns, ready_ns),
-                        .alone_ns = all_ns - experts_ns,
-                        .bytes = is_last ? last_bytes : common - last_bytes,
-                        .kind = reduces(all),
-                        .algorithm = bucket->reduces_by,
-                        .experts = {experts_ns,
-                                    is_last ? experts_last : bucket->expert_bytes - experts_last,
-                                    0.0}};
+    return (collective){
+        .at_ns = sp_larger(r->free_ns, ready_ns),
+        .alone_ns = all_ns - experts_ns,
+        .bytes = is_last ? last_bytes : common - last_bytes,
+        .kind = reduces(all),
+        .algorithm = bucket->reduces_by,
+        .experts = {experts_ns, is_last ? experts_last : bucket->expert_bytes - experts_last, 0.0}};
 }
 
 // Takes what is hidden of bytes and of their time; returns what is left to hide.
@@ -415,8 +414,8 @@ static sp_status start_next(sp_i_reductions *all, int pp_rank, bool *starts, sp_
     case REDUCTION:
         return start(all, pp_rank,
                      (collective){.at_ns = sp_larger(r->free_ns, r->ready_ns),
-                                  .alone_ns = epilogue->grad_reduce_ns -
-                                              epilogue->tied_reduce_ns - epilogue->expert_reduce_ns,
+                                  .alone_ns = epilogue->grad_reduce_ns - epilogue->tied_reduce_ns -
+                                              epilogue->expert_reduce_ns,
                                   .bytes = epilogue->reduce_bytes - epilogue->expert_reduce_bytes,
                                   .kind = reduces(all),
                                   .algorithm = epilogue->reduces_by,
@@ -424,16 +423,16 @@ static sp_status start_next(sp_i_reductions *all, int pp_rank, bool *starts, sp_
                                               epilogue->expert_reduce_bytes, 0.0}},
                      err);
     default:
-        return start(all, pp_rank,
-                     (collective){.at_ns = r->free_ns,
-                                  .alone_ns =
-                                      epilogue->param_gather_ns - epilogue->expert_gather_ns,
-                                  .bytes = epilogue->gather_bytes - epilogue->expert_gather_bytes,
-                                  .kind = SP_ALL_GATHER,
-                                  .algorithm = epilogue->gathers_by,
-                                  .experts = {epilogue->expert_gather_ns,
-                                              epilogue->expert_gather_bytes, 0.0}},
-                     err);
+        return start(
+            all, pp_rank,
+            (collective){
+                .at_ns = r->free_ns,
+                .alone_ns = epilogue->param_gather_ns - epilogue->expert_gather_ns,
+                .bytes = epilogue->gather_bytes - epilogue->expert_gather_bytes,
+                .kind = SP_ALL_GATHER,
+                .algorithm = epilogue->gathers_by,
+                .experts = {epilogue->expert_gather_ns, epilogue->expert_gather_bytes, 0.0}},
+            err);
     }
 }
 
@@ -473,15 +472,13 @@ static sp_status start(sp_i_reductions *all, int pp_rank, collective next, sp_er
     const sp_i_collective_paths *paths =
         sp_i_paths_collective(all->paths->reductions[pp_rank], next.algorithm, next.kind);
     const sp_i_collective_paths *of_experts =
-        all->paths->experts != NULL
-            ? sp_i_paths_collective(all->paths->expert_reductions[pp_rank], next.algorithm,
-                                    next.kind)
-            : NULL;
+        all->paths->experts != NULL ? sp_i_paths_collective(all->paths->expert_reductions[pp_rank],
+                                                            next.algorithm, next.kind)
+                                    : NULL;
     next.alone_ns -= sp_ns_from_s(
         sp_i_collective_saved_s(paths, next.bytes, (double)next.alone_ns / SP_NS_PER_S));
-    next.experts.alone_ns -=
-        sp_ns_from_s(sp_i_collective_saved_s(of_experts, next.experts.bytes,
-                                             (double)next.experts.alone_ns / SP_NS_PER_S));
+    next.experts.alone_ns -= sp_ns_from_s(sp_i_collective_saved_s(
+        of_experts, next.experts.bytes, (double)next.experts.alone_ns / SP_NS_PER_S));
     if (r->phase == GATHER) {
         hide(&next, hidden_gather_ns(all->costs, all->timeline, pp_rank));
     }

@@ -42,8 +42,8 @@ typedef struct experts {
 typedef struct in_action {
     sp_walk_action action; // on the last of its ranks
     sp_dp_ranks ranks;
-    bool has_cp;        // context-parallel ranks have flows
-    bool has_experts;   // so do ranks that share experts
+    bool has_cp;      // context-parallel ranks have flows
+    bool has_experts; // so do ranks that share experts
     experts experts;
     action_stage stage; // that is under way
     int under_way;
@@ -51,8 +51,8 @@ typedef struct in_action {
     int64_t hidden_ns, exposed_ns;
     int64_t stage_ns[STAGES]; // that stages take alone
     int64_t begun_ns;         // of the stage
-    // Ends of the stage, as far as is known: by all but data-parallel ranks and experts, by experts,
-    // by all.
+    // Ends of the stage, as far as is known: by all but data-parallel ranks and experts, by
+    // experts, by all.
     int64_t cp_end_ns, experts_end_ns, end_ns;
     // By which data-parallel ranks and experts made the action longer so far, or shorter.
     int64_t dp_ns, ep_ns;
@@ -662,10 +662,9 @@ static experts split_experts(const sp_i_traffic *t, const sp_walk_action *action
         way_ns = way_ns < e.fixed_ns ? way_ns : e.fixed_ns;
         e.alone_ns[way] = way_ns;
         e.fixed_ns -= way == SP_WAY_IN_NODE && e.alone_ns[SP_WAY_NODES] > 0 ? 0 : way_ns;
-        double saved_s =
-            path->is_used
-                ? way_s - sp_route_lone_s(&path->route, shown * e.bytes[way], 1, way_s)
-                : 0.0;
+        double saved_s = path->is_used
+                             ? way_s - sp_route_lone_s(&path->route, shown * e.bytes[way], 1, way_s)
+                             : 0.0;
         e.alone_ns[way] -= sp_ns_from_s(saved_s);
     }
     e.fixed_ns += sp_ns_from_s(shown * spine_s);
@@ -774,8 +773,8 @@ static sp_status start_stage(sp_i_traffic *t, int first, int64_t at_ns, sp_error
         add_experts(t, a, &t->transfers.list[tag]);
         status = start_transfer(t, a, tag, at_ns, err);
     }
-    for (int d = 0; status == SP_OK && t->sharded != NULL && a->stage != WITH_EXPERTS &&
-                    d < a->ranks.count;
+    for (int d = 0;
+         status == SP_OK && t->sharded != NULL && a->stage != WITH_EXPERTS && d < a->ranks.count;
          d++) {
         int rank = first + d * t->plan->layout.pp;
         size_t tag = rank_count(t) + (size_t)rank;
@@ -877,9 +876,9 @@ static sp_status end_transfer(sp_i_traffic *t, size_t tag, int64_t end_ns, sp_er
     if (tag >= 2 * ranks && tag < expert_tag(t, 0)) {
         return sp_i_reductions_ended(t->reductions, (int)(tag - 2 * ranks), end_ns, err);
     }
-    int first = tag < ranks                ? (int)tag
+    int first = tag < ranks               ? (int)tag
                 : tag >= expert_tag(t, 0) ? (int)(tag - expert_tag(t, 0))
-                                           : t->sharded[tag - ranks].first_rank;
+                                          : t->sharded[tag - ranks].first_rank;
     t->in_action[first].under_way--;
     note_end(t, &t->in_action[first], tag, end_ns);
     return go_on(t, first, err);

@@ -92,7 +92,7 @@ typedef struct sp_i_paths {
     bool *sharded_by_flows;             // [pp]: some of these exchanges are flows
     sp_i_collective_paths **expert_reductions; // [pp]: of those that hold the same experts
     sp_i_expert_paths *experts;                // [dp * pp]; NULL: each rank has them for itself
-    sp_arena work;                      // holds all but the topology and the links of routes
+    sp_arena work;                             // holds all but the topology and the links of routes
 } sp_i_paths;
 
 // Finds the paths that the plan uses over a topology, which it takes; with detail auto only those

@@ -418,8 +418,8 @@ static void add_collectives(sp_i_paths *p, int64_t *gpus)
 static void make_way(const sp_i_paths *p, sp_expert_way way, int pp, int first, int all,
                      sp_route_parts split, int64_t *gpus, sp_route *routes)
 {
-    static const sp_route_reach reaches[SP_EXPERT_WAYS] = {[SP_WAY_NODES] = SP_REACH_PEERS,
-                                                           [SP_WAY_IN_NODE] = SP_REACH_NODE};
+    static const sp_route_reach reaches[SP_EXPERT_WAYS] = {
+        [SP_WAY_NODES] = SP_REACH_PEERS, [SP_WAY_IN_NODE] = SP_REACH_NODE};
     const sp_layout *layout = &p->plan->layout;
     int etp = sp_layout_etp(layout);
     int count = way == SP_WAY_EXPERTS ? sp_layout_ep(layout)
