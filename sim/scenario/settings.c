@@ -651,10 +651,10 @@ static const sp_setting network_rows[] = {
              "says where it meets no other, but with all of a NIC that GPUs share, and what the "
              "spine's rate and latency (cluster.fabric) and PCIe add. Flows are sends between "
              "stages, gradient reductions, parameter gathers, what ZeRO 2 and 3 exchange inside "
-             "actions and what context-parallel ranks and zones exchange. Tensor parallelism keeps "
-             "to its formulas: others do not slow it, nor it them. auto: the same times, by the "
-             "formulas where nothing can meet, which is faster; with parallel.vocab_parallel "
-             "closed."},
+             "actions, what context-parallel ranks and zones exchange, and rows of experts. Tensor "
+             "parallelism keeps to its formulas: others do not slow it, nor it them. auto: the "
+             "same times, by the formulas where nothing can meet, which is faster; closed with "
+             "parallel.vocab_parallel, and with zero 2 or 3 beside experts over several ranks."},
     {.key = "network.collectives", SP_ONE_OF(sp_collective_algorithm_names),
      SP_FIELD(sp_scenario, profile.algorithm), .if_changed = true,
      .text = "By which algorithm all-reduces, all-gathers and reduce-scatters take their time. "

@@ -282,6 +282,12 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
                         stack->expert_overlap          ? "other micro-batches' work alone"
                         : stack->shared_expert_overlap ? "shared experts' work alone"
                                                        : "nothing");
+        if (scenario->network != SP_NETWORK_CLOSED && !falls_back(scenario) && ranks > 1) {
+            sp_warnings_add(warnings,
+                            "network.detail %s: ranks that share experts do not wait in each layer "
+                            "for one whose links others slow",
+                            sp_network_detail_names[scenario->network]);
+        }
         if (stack->expert_overlap || stack->shared_expert_overlap) {
             sp_warnings_add(warnings,
                             "work beside exchanges of experts has the SMs that these leave "
