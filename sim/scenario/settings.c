@@ -860,8 +860,8 @@ static const sp_setting strategy_rows[] = {
      .text = "Lpfhp: samples of a row at most."},
     {.key = "strategy.rank_tokens", SP_TOKENS(1, INT32_MAX),
      SP_FIELD(sp_scenario, strategy.rank_tokens), .if_changed = true, .fallback = "context / dp",
-     .text = "Hybrid-cp, bytescale, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that one "
-             "data-parallel rank takes of a sample at most. Dp-balanced: of a pack.",
+     .text = "Hybrid-cp, bytescale, hbp, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that "
+             "one data-parallel rank takes of a sample at most. Dp-balanced: of a pack.",
      .aliases = "max_seqlen_per_dp_cp_rank"},
     {.key = "strategy.pack_rounds", SP_SWITCH, SP_FIELD(sp_scenario, strategy.pack_rounds),
      .if_changed = true,
