@@ -651,10 +651,10 @@ static const sp_setting network_rows[] = {
              "says where it meets no other, but with all of a NIC that GPUs share, and what the "
              "spine's rate and latency (cluster.fabric) and PCIe add. Flows are sends between "
              "stages, gradient reductions, parameter gathers, what ZeRO 2 and 3 exchange inside "
-             "actions and what context-parallel ranks and zones exchange. Tensor parallelism keeps "
-             "to its formulas: others do not slow it, nor it them. auto: the same times, by the "
-             "formulas where nothing can meet, which is faster; with parallel.vocab_parallel "
-             "closed."},
+             "actions, what context-parallel ranks and zones exchange, and rows of experts. Tensor "
+             "parallelism keeps to its formulas: others do not slow it, nor it them. auto: the "
+             "same times, by the formulas where nothing can meet, which is faster; closed with "
+             "parallel.vocab_parallel, and with zero 2 or 3 beside experts over several ranks."},
     {.key = "network.collectives", SP_ONE_OF(sp_collective_algorithm_names),
      SP_FIELD(sp_scenario, profile.algorithm), .if_changed = true,
      .text = "By which algorithm all-reduces, all-gathers and reduce-scatters take their time. "
@@ -862,8 +862,8 @@ static const sp_setting strategy_rows[] = {
      .text = "Lpfhp: samples of a row at most."},
     {.key = "strategy.rank_tokens", SP_TOKENS(1, INT32_MAX),
      SP_FIELD(sp_scenario, strategy.rank_tokens), .if_changed = true, .fallback = "context / dp",
-     .text = "Hybrid-cp, bytescale, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that one "
-             "data-parallel rank takes of a sample at most. Dp-balanced: of a pack.",
+     .text = "Hybrid-cp, bytescale, hbp, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that "
+             "one data-parallel rank takes of a sample at most. Dp-balanced: of a pack.",
      .aliases = "max_seqlen_per_dp_cp_rank"},
     {.key = "strategy.pack_rounds", SP_SWITCH, SP_FIELD(sp_scenario, strategy.pack_rounds),
      .if_changed = true,

@@ -282,6 +282,12 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
                         stack->expert_overlap          ? "other micro-batches' work alone"
                         : stack->shared_expert_overlap ? "shared experts' work alone"
                                                        : "nothing");
+        if (scenario->network != SP_NETWORK_CLOSED && !falls_back(scenario) && ranks > 1) {
+            sp_warnings_add(warnings,
+                            "network.detail %s: ranks that share experts do not wait in each layer "
+                            "for one whose links others slow",
+                            sp_network_detail_names[scenario->network]);
+        }
         if (stack->expert_overlap || stack->shared_expert_overlap) {
             sp_warnings_add(warnings,
                             "work beside exchanges of experts has the SMs that these leave "
@@ -339,7 +345,8 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
     if (falls_back(scenario)) {
         sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with %s",
                         scenario->layout.vocab_parallel ? "vocab_parallel"
-                                                        : "experts over several ranks");
+                                                        : "zero 2 or 3 beside experts over several "
+                                                          "ranks");
     }
     if (scenario->layout.vocab_parallel && scenario->layout.pp > 1) {
         sp_warnings_add(warnings,
@@ -353,7 +360,7 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
 static bool falls_back(const sp_scenario *scenario)
 {
     return scenario->network == SP_NETWORK_AUTO &&
-           (scenario->layout.vocab_parallel || sp_layout_dispatches(&scenario->layout));
+           (scenario->layout.vocab_parallel || sp_layout_shards_experts(&scenario->layout));
 }
 
 static void warn_of_fp8(const sp_scenario *scenario, sp_warnings *warnings)
