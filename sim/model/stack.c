@@ -794,6 +794,11 @@ bool sp_stack_lacks_host_overlap(const sp_stack *stack)
     return of != OWN && of != BRIDGE && strcmp(stack->name, "megatron-core-2025") != 0;
 }
 
+bool sp_stack_lacks_sequence_parallel(const sp_stack *stack)
+{
+    return strcmp(stack->name, "megatron-deepspeed-2022") == 0;
+}
+
 bool sp_stack_recomputes(const sp_stack *stack)
 {
     return strcmp(stack->name, "trl-2025") == 0;
