@@ -12,6 +12,9 @@
 
 #include "kernels/cuda_kernels.h"
 
+// An array in the block's shared memory, in the function that uses it.
+#define SP_I_SHARED_ARRAY(type, name, dimensions) __shared__ type name dimensions
+
 // The block's dynamic shared memory, 128-byte aligned.
 __device__ __forceinline__ unsigned char *sp_i_shared()
 {

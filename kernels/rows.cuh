@@ -17,7 +17,7 @@ template <class T> __device__ __forceinline__ T sum_over_warp(T x)
 // Every thread receives the sums of x[0], x[1], ...; the number of threads is a multiple of 32.
 template <class T, int COUNT> __device__ __forceinline__ void sum_over_block(T (&x)[COUNT])
 {
-    __shared__ T of_warp[COUNT][32];
+    SP_I_SHARED_ARRAY(T, of_warp, [COUNT][32]);
     int warp = static_cast<int>(threadIdx.x) / 32;
     int lane = static_cast<int>(threadIdx.x) % 32;
     int warps = static_cast<int>(blockDim.x) / 32;
@@ -55,7 +55,7 @@ __device__ __forceinline__ float max_over_warp(float x)
 // Every thread receives the largest x.
 __device__ __forceinline__ float max_over_block(float x)
 {
-    __shared__ float of_warp[32];
+    SP_I_SHARED_ARRAY(float, of_warp, [32]);
     int warp = static_cast<int>(threadIdx.x) / 32;
     int lane = static_cast<int>(threadIdx.x) % 32;
     int warps = static_cast<int>(blockDim.x) / 32;
@@ -160,7 +160,7 @@ template <int COUNT, class Terms>
 __global__ void __launch_bounds__(SP_I_CUDA_THREADS)
     column_sums_kernel(int64_t rows, int64_t columns, Terms terms, float *workspace)
 {
-    __shared__ float of_warp[SP_I_COLUMN_WARPS][32 * COUNT];
+    SP_I_SHARED_ARRAY(float, of_warp, [SP_I_COLUMN_WARPS][32 * COUNT]);
     int lane = static_cast<int>(threadIdx.x) % 32;
     int warp = static_cast<int>(threadIdx.x) / 32;
     int64_t column = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * COUNT;

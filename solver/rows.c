@@ -78,6 +78,16 @@ int64_t sp_i_row_tokens(const sp_strategy_input *input)
     return stated > 0 ? stated * input->scenario->layout.cp : input->context;
 }
 
+int64_t sp_i_row_share(const sp_batch *batch, int32_t sample)
+{
+    return sp_padded_tokens(&batch->padding, batch->tokens[sample], 1);
+}
+
+int64_t sp_i_row_room(const sp_batch *batch, int64_t tokens)
+{
+    return sp_padded_tokens(&batch->padding, tokens, 1);
+}
+
 void sp_i_rows_init(sp_i_rows *rows, size_t samples)
 {
     *rows = (sp_i_rows){.sample = sp_calloc(samples, sizeof *rows->sample),
@@ -97,10 +107,10 @@ void sp_i_rows_fill_in_order(sp_i_rows *rows, const sp_batch *batch, const int32
     int64_t room = 0;
     for (size_t i = 0; i < batch->count; i++) {
         int32_t sample = order != NULL ? order[i] : (int32_t)i;
-        int64_t tokens = batch->tokens[sample];
+        int64_t tokens = sp_i_row_share(batch, sample);
         if (i == 0 || tokens > room) {
             rows->first[rows->count++] = i;
-            room = context;
+            room = sp_i_row_room(batch, context);
         }
         rows->sample[i] = sample;
         room -= tokens;
@@ -218,7 +228,8 @@ static void add_block(sp_packing *packing, const int32_t *order, const sp_i_bloc
         if (block[i].first != of.first || block[i].degree != of.degree) {
             continue;
         }
-        int64_t tokens = packing->batch->tokens[order[i]];
+        int64_t tokens =
+            sp_padded_tokens(&packing->batch->padding, packing->batch->tokens[order[i]], of.degree);
         if (tokens > room) {
             sp_pack_list_begin(&packing->forward, of.first, of.degree);
             room = room_tokens;

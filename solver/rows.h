@@ -31,6 +31,11 @@ int64_t sp_i_row_tokens(const sp_strategy_input *input);
 // Sample indices by descending length, equal lengths in batch order; freed with sp_free.
 int32_t *sp_i_order_descending(const sp_batch *batch);
 
+// What a sample takes of a row of one data-parallel rank, with the stack's padding, and what a row
+// of so many tokens then holds: a multiple of it, so that a sample as long as the row has room.
+int64_t sp_i_row_share(const sp_batch *batch, int32_t sample);
+int64_t sp_i_row_room(const sp_batch *batch, int64_t tokens);
+
 // ---- rows ----
 
 // Samples grouped by row: row r holds sample[first[r] .. first[r+1]).

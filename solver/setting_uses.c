@@ -256,6 +256,13 @@ static bool has_zones(const question *q)
     return may_share_packs(q) && q->asked->zones;
 }
 
+static bool cuts_documents(const question *q)
+{
+    sp_scenario padded = *q->scenario;
+    padded.memory.stack.padded_documents = true;
+    return splits_packs(q) && sp_strategy_padding(&padded).each > 0;
+}
+
 // The steps of rings behind an all-to-all are not followed.
 static bool has_uneven_rings(const question *q)
 {
@@ -340,11 +347,11 @@ static bool is_zb_auto(const question *q)
     return q->scenario->schedule.kind == SP_SCHEDULE_ZB_AUTO;
 }
 
-// Uniform samples fill what the micro-batches hold where the batch is not stated.
+// Samples fill what the micro-batches hold where the batch is not stated.
 static bool has_rows(const question *q)
 {
     return q->strategy == NULL || !q->strategy->own_microbatches ||
-           q->scenario->workload.uniform_tokens > 0;
+           q->scenario->workload.uniform_tokens > 0 || q->scenario->fills_microbatches;
 }
 
 // ---- data ----
@@ -630,6 +637,9 @@ static const use of_steps[] = {
     {"stack.cp_a2a_ranks", exchanges_some_heads, "stack.cp_overlap \"a2a+p2p\" and parallel.cp above 1"},
     {"stack.cp_ring_nics", passes_keys, "rings of ranks that share a pack (stack.cp_overlap)"},
     {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" or \"tasks\" and ranks that share a pack"},
+    {"stack.padded_documents", cuts_documents,
+     "ranks that share packs whose documents are cut one by one (not concat, "
+     "strategy.cp_sharding, stack.cp_overlap blocks and tasks)"},
     {"stack.cp_lone_rings", has_zones,
      "strategies zeppelin and slimpack-zones on several data-parallel ranks"},
     {"cluster.nvlink_latency_us", waits_for_nvlink,
@@ -669,7 +679,7 @@ static const use of_steps[] = {
     "stack.transposed_output stack.attention_mask stack.score_buffer stack.tensors "               \
     "stack.split_limit_mib stack.work_spaces stack.work_space_mib stack.whole_transfers "          \
     "stack.rooted_shares stack.one_sided stack.dispatcher stack.dispatcher_sms stack.shared_expert_overlap "       \
-    "stack.expert_overlap stack.delay_wgrad model.expert_groups model.expert_group_top_k " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
+    "stack.expert_overlap stack.delay_wgrad stack.padded_documents model.expert_groups model.expert_group_top_k " OPTIONS " strategy.kind strategy.cp_ring_steps "                         \
     "strategy.group_start_ms "                                                                     \
     "schedule.group schedule.slices schedule.slice_rule schedule.exchange "                        \
     "schedule.retained_chunks schedule.memory_limit_microbatches memory.recompute memory.model "   \
@@ -895,6 +905,20 @@ static void warn_of_files(const sp_scenario *scenario, sp_run_kind run, sp_warni
     }
 }
 
+// Samples of a stated length do not follow a context that is changed.
+static void warn_of_rows(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
+{
+    const sp_workload_spec *workload = &scenario->workload;
+    if (run == SP_RUN_STEP && workload->uniform_tokens > 0 &&
+        workload->uniform_tokens < workload->context) {
+        sp_warnings_add(warnings,
+                        "samples are shorter than the context of %lld: workload.uniform says %lld "
+                        "tokens; without workload.uniform (or with null) they are as long as the "
+                        "context",
+                        (long long)workload->context, (long long)workload->uniform_tokens);
+    }
+}
+
 static question question_of(const sp_scenario *scenario, sp_run_kind run)
 {
     const sp_strategy_spec *spec = &scenario->strategy;
@@ -920,6 +944,7 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     warn_of_files(scenario, run, warnings);
     warn_of_model(scenario, run, warnings);
     warn_of_adapters(scenario, warnings);
+    warn_of_rows(scenario, run, warnings);
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;
         const use *unmet = sp_scenario_states(scenario, i) ? find_unmet(&q, run) : NULL;

@@ -193,11 +193,15 @@ static void begin_slice_pack(sp_pack_list *list, const sp_pack *like, size_t ind
     list->packs[list->count - 1].gathers = like->gathers;
 }
 
-// Part of a sample; its padding stays with its last token.
+// Part of a sample; its padding to the length of a row stays with its last token, and the list pads
+// each part as the stack does.
 static void add_piece(const sp_slice *sample, int64_t begin, int64_t tokens, sp_pack_list *list)
 {
     bool last = begin + tokens == sample->tokens;
-    int64_t padding = last ? sample->computed_tokens - sample->tokens : 0;
+    int64_t stack_padded =
+        sp_padded_tokens(&list->padding, sample->tokens, list->packs[list->count - 1].dp_count);
+    bool of_row = last && sample->computed_tokens > stack_padded;
+    int64_t padding = of_row ? sample->computed_tokens - sample->tokens : 0;
     sp_slice slice = {.sample = sample->sample,
                       .zone = sample->zone,
                       .begin = begin,
@@ -312,7 +316,8 @@ sp_status sp_slice_rows_shortest(sp_packing *packing, int stages, sp_pack_time t
                                  void *context, sp_error *err)
 {
     SP_ASSERT(packing->backward.count == 0);
-    search find = {.time_ns = time_ns, .context = context};
+    search find = {
+        .pack = {.padding = packing->forward.padding}, .time_ns = time_ns, .context = context};
     sp_packing made;
     sp_packing_init(&made, packing->batch, packing->dp);
     sp_status status = SP_OK;

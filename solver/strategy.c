@@ -5,6 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 #include "solver/strategy_list.h"
 
 const char *const sp_strategy_names[] = {
@@ -63,6 +64,21 @@ sp_status sp_strategy_check_shares(const sp_scenario *scenario, sp_error *err)
     const sp_strategy_spec *spec = &scenario->strategy;
     const sp_strategy *asked = sp_strategy_find(spec->asked[0] != '\0' ? spec->asked : spec->kind);
     return asked != NULL && asked->chooses_chunks ? SP_OK : sp_scenario_check_shares(scenario, err);
+}
+
+// A row that is cut as a whole needs none, nor do ranks that are dealt what does not divide
+// (WLB-LLM, arXiv 2503.17924), blocks that go to any rank, and zones: Zeppelin's own
+// engine cuts their samples, of which nothing is published (assumed).
+sp_padding sp_strategy_padding(const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    bool pads = stack->padded_documents && !scenario->uniform && strategy != NULL &&
+                !strategy->joins_documents && layout->cp_sharding == SP_SHARD_EVEN &&
+                !sp_stack_has_blocks(stack);
+    int64_t tp = layout->sequence_parallel ? layout->tp : 1;
+    return (sp_padding){.cp = layout->cp, .each = pads ? (int)(2 * tp / sp_gcd(2, tp)) : 0};
 }
 
 // ---- which strategies run a plan ----
@@ -131,9 +147,10 @@ sp_status sp_plan_check_scenario(const sp_plan *plan, int index, const sp_scenar
         status = check_samples(packing->batch, context, index, source, err);
     }
     if (context > 0 && strategy != NULL && strategy->kind == SP_STRATEGY_ROWS) {
+        const sp_padding padding = sp_strategy_padding(scenario);
         int64_t rows = scenario->strategy.microbatch_samples;
-        sp_status forward =
-            check_rows(&packing->forward, "forward_packs", rows, context, index, source, err);
+        sp_status forward = check_rows(&packing->forward, "forward_packs", rows,
+                                       sp_padded_tokens(&padding, context, 1), index, source, err);
         status = forward != SP_OK ? forward : status;
     }
     if (strategy != NULL && sp_strategy_is_lossless(strategy, &scenario->strategy)) {

@@ -97,6 +97,9 @@ SP_API const sp_strategy *sp_strategy_find(const char *name);
 SP_API sp_status sp_strategy_pack(const sp_strategy *strategy, const sp_strategy_input *input,
                                   sp_packing *packing, sp_error *err);
 
+// To what the scenario's stack pads the samples of packs by its strategy.
+sp_padding sp_strategy_padding(const sp_scenario *scenario);
+
 // Does it train every sample of a batch in its step? Not where it is asked for outlier queues.
 SP_API bool sp_strategy_is_lossless(const sp_strategy *strategy, const sp_strategy_spec *spec);
 

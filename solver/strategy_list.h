@@ -36,6 +36,9 @@
       "ranks grouped for long samples in balanced rounds, no barrier between (Megatron-LM)",      \
       "rank_tokens, pack_rounds", SP_SHARES_RANKS, .rings = true,                                 \
       .rank_tokens_option = "Megatron-LM: --max-seqlen-per-dp-cp-rank")                           \
+    X("hbp", hbp, BUDGETS,                                                                        \
+      "packs of lengths that double, each over the ranks it needs (arXiv 2503.07680)",            \
+      "rank_tokens", SP_SHARES_RANKS)                                                             \
     X("flexsp", flexsp, SEARCH,                                                                   \
       "ranks grouped anew for every micro-batch, with GLPK (arXiv 2412.01523)",                   \
       "rank_tokens, time_limit_ms, mip_gap", SP_SHARES_RANKS)                                     \

@@ -12,8 +12,6 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
-_Thread_local sp_i_cuda_call sp_i_cuda_latest;
-
 // Looked up by the version that the typedef names, so that the signature is the one compiled for.
 typedef struct driver_entry {
     const char *symbol;

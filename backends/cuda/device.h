@@ -89,21 +89,11 @@ typedef struct sp_i_cuda_device {
     int index;
 } sp_i_cuda_device;
 
-// The calling thread's latest call and its place in the source, for a table that stands in for
-// CUDA: what it finds wrong with the order of two calls it names by their lines.
-typedef struct sp_i_cuda_call {
-    const char *name, *file;
-    int line;
-} sp_i_cuda_call;
-
-extern _Thread_local sp_i_cuda_call sp_i_cuda_latest;
-#define SP_I_CUDA_HERE(name) ((void)(sp_i_cuda_latest = (sp_i_cuda_call){name, __FILE__, __LINE__}))
-
 // Calls a member of the table and turns its code into a status, with the call, its place and the
 // device in the message: `SP_I_CUDA(device, err, Malloc, &data, bytes)`.
-#define SP_I_CUDA(device, err, call, ...)                                                       \
-    sp_i_cuda_check((device), (SP_I_CUDA_HERE("cuda" #call), (device)->api->call(__VA_ARGS__)), \
-                    "cuda" #call, __FILE__, __LINE__, (err))
+#define SP_I_CUDA(device, err, call, ...)                                                         \
+    sp_i_cuda_check((device), (device)->api->call(__VA_ARGS__), "cuda" #call, __FILE__, __LINE__, \
+                    (err))
 #define SP_I_CU(device, err, call, ...) \
     sp_i_cu_check((device), (device)->api->call(__VA_ARGS__), "cu" #call, __FILE__, __LINE__, (err))
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backends/cuda/attention.h"
+#include "backends/cuda/kernel_record.h"
 #include "backends/cuda/multi_process.h"
 #include "backends/cuda/nccl.h"
 #include "backends/cuda/runtime.h"
@@ -19,8 +20,9 @@ typedef struct execution {
     sp_i_cublas_api cublas;
     bool multi_process; // ranks are processes
     bool failed;
-    sp_transport *transport; // of ranks that are processes, or NULL
-    int64_t spare_bytes;     // left to what is between them
+    sp_transport *transport;      // of ranks that are processes, or NULL
+    int64_t spare_bytes;          // left to what is between them
+    sp_i_kernel_records *kernels; // with option kernels, or NULL
     sp_runtime *runtime;
     sp_i_exec_run *run;
 } execution;
@@ -31,6 +33,9 @@ const sp_backend_option_info sp_i_cuda_option_list[] = {
               "by plain reference kernels"},
     {"stale", "\"on\": memory that a rank takes holds NaN until it is written, for tests; \"off\" "
               "(default)"},
+    {"kernels",
+     "\"on\": CUPTI records every kernel of the steps with the SMs of its partition, and the "
+     "report sums them up; \"off\" (default)"},
     {"partition", "on the wall clock: \"on\" (default), each rank has SMs of its own, and it is an "
                   "error where the driver cannot split the device; \"off\": all share them"},
     {"transport",
@@ -76,6 +81,7 @@ sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_
     sp_status own = read_switch(request, "cudnn", &on, err);
     own = own == SP_OK ? read_switch(request, "partition", &on, err) : own;
     own = own == SP_OK ? read_switch(request, "stale", &on, err) : own;
+    own = own == SP_OK ? read_switch(request, "kernels", &on, err) : own;
     own = own == SP_OK ? check_attention(request, err) : own;
     sp_i_cuda_process_options chosen;
     own = own == SP_OK ? sp_i_cuda_process_options_read(request, &chosen, err) : own;
@@ -149,6 +155,21 @@ static sp_status connect_ranks(execution *e, const sp_i_place *place, int device
 
 // ---- execution ----
 
+static sp_status record_kernels(execution *e, const sp_i_cuda_tables *tables,
+                                const sp_run_request *request, sp_error *err)
+{
+    bool records = false;
+    sp_error own = {0};
+    sp_status status = read_switch(request, "kernels", &records, err);
+    if (status != SP_OK || !records) {
+        return status;
+    }
+    status = sp_i_kernel_records_begin(tables->cupti, &e->kernels, &own);
+    return status == SP_OK
+               ? SP_OK
+               : sp_error_set(err, status, "backend 'cuda': kernels: %s", own.message[0]);
+}
+
 static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_i_place *place,
                          int device, const sp_run_request *request, sp_measured_step *steps,
                          sp_error *err)
@@ -163,6 +184,7 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_
         sp_i_meeting_clear(place); // before the others can look, who take up their GPU first
         status = sp_i_cuda_process_device(&e->api, place, device, &device, err);
     }
+    status = status == SP_OK ? record_kernels(e, tables, request, err) : status;
     status = status == SP_OK ? make_runtime(e, device, request, err) : status;
     if (status == SP_OK && e->multi_process) {
         status = connect_ranks(e, place, device, request, tables->nccl, err);
@@ -175,10 +197,14 @@ static sp_status execute(execution *e, const sp_i_cuda_tables *tables, const sp_
         status = sp_i_exec_run_new(request, &site, &e->run, err);
     }
     status = status == SP_OK ? prepare_attention(e, err) : status;
+    if (status == SP_OK && e->kernels != NULL) {
+        status = sp_i_kernel_records_restart(e->kernels, err);
+    }
     for (int i = 0; status == SP_OK && i < request->steps; i++) {
         status = sp_i_exec_run_step(e->run, &steps[i], err);
     }
-    return status;
+    return status == SP_OK && e->kernels != NULL ? sp_i_kernel_records_end(e->kernels, err)
+                                                 : status;
 }
 
 sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place *place, int device,
@@ -199,7 +225,7 @@ sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api
                                  int device, const sp_run_request *request, sp_measured_step *steps,
                                  void **state, sp_error *err)
 {
-    const sp_i_cuda_tables tables = {api, cublas, NULL};
+    const sp_i_cuda_tables tables = {api, cublas, NULL, NULL};
     const sp_i_place alone = {.ranks = 1};
     return sp_i_cuda_execute_at(&tables, &alone, device, request, steps, state, err);
 }
@@ -216,7 +242,7 @@ sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measur
     if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
         return sp_error_set(err, SP_ERR_USAGE, "backend 'cuda': no cuBLASLt: %s", reason);
     }
-    const sp_i_cuda_tables tables = {&api, &cublas, NULL};
+    const sp_i_cuda_tables tables = {&api, &cublas, NULL, NULL};
     sp_status status = sp_i_place_read(getenv, &place, err);
     return status == SP_OK
                ? sp_i_cuda_execute_at(&tables, &place, device, request, steps, state, err)
@@ -240,12 +266,17 @@ void sp_i_cuda_free_state(void *state)
     if (e != NULL && e->runtime != NULL) {
         sp_i_cuda_runtime_free(e->runtime);
     }
+    sp_i_kernel_records_free(e->kernels);
     sp_free(e);
 }
 
 sp_status sp_i_cuda_report(void *state, json_t **report, sp_error *err)
 {
-    *report = sp_i_cuda_runtime_report(((execution *)state)->runtime);
+    const execution *e = state;
+    *report = sp_i_cuda_runtime_report(e->runtime);
+    if (*report != NULL && e->kernels != NULL) {
+        json_object_set_new(*report, "kernels", sp_i_kernel_records_report(e->kernels));
+    }
     return *report != NULL ? SP_OK : sp_error_set(err, SP_ERR_INTERNAL, "no report can be written");
 }
 

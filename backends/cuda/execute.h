@@ -22,7 +22,8 @@ sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api
 typedef struct sp_i_cuda_tables {
     const sp_i_cuda_api *cuda;
     const sp_i_cublas_api *cublas;
-    const struct sp_i_nccl_api *nccl; // lives as long as the run's state; NULL: that of libnccl
+    const struct sp_i_nccl_api *nccl;   // lives as long as the run's state; NULL: that of libnccl
+    const struct sp_i_cupti_api *cupti; // NULL: that of libcupti
 } sp_i_cuda_tables;
 
 // Executes a request in a process that may be one of several, each with a rank of the plan

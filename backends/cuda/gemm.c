@@ -105,7 +105,6 @@ static sp_status run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
         return status;
     }
     *added = p->adds_bias;
-    SP_I_CUDA_HERE("cublasLtMatmul");
     return check(gemm,
                  gemm->cublas->Matmul(gemm->handle, p->matmul, &one, operands->right, p->a,
                                       operands->left, p->b, &beta, operands->result, p->c,

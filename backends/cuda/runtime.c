@@ -877,6 +877,9 @@ sp_status sp_i_cuda_runtime_new(const sp_i_cuda_device *device, const sp_i_cubla
     if (pthread_mutex_init(&m->lock, NULL) != 0) {
         sp_out_of_memory(sizeof m->lock);
     }
+#ifdef WITH_NVTX
+    nvtxInitialize(NULL); // writes what the calls of ranks' threads read without a lock
+#endif
     sp_status status = sp_i_cuda_use(device, err);
     if (status == SP_OK) {
         status = sp_i_cuda_memory(device, &m->free_bytes[0], &m->total_bytes, err);

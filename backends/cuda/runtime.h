@@ -44,7 +44,6 @@ void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, cudaEvent_t event, const char *fi
 #define SP_I_CUDA_PUT(rank, kernel, ...)                                          \
     do {                                                                          \
         if ((rank)->status == SP_OK) {                                            \
-            SP_I_CUDA_HERE("sp_cuda_" #kernel);                                   \
             sp_i_cuda_note((rank), sp_cuda_##kernel(__VA_ARGS__, (rank)->stream), \
                            "sp_cuda_" #kernel, __FILE__, __LINE__);               \
         }                                                                         \
@@ -54,7 +53,6 @@ void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, cudaEvent_t event, const char *fi
 #define SP_I_CUDA_CALL(rank, call, ...)                                                      \
     do {                                                                                     \
         if ((rank)->status == SP_OK) {                                                       \
-            SP_I_CUDA_HERE("cuda" #call);                                                    \
             sp_i_cuda_note((rank), (int)(rank)->device.api->call(__VA_ARGS__), "cuda" #call, \
                            __FILE__, __LINE__);                                              \
         }                                                                                    \

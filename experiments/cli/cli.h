@@ -158,6 +158,11 @@ enum { CLI_MOST_THREADS = 1024 };
 #define CLI_SET_OPTION(type)                                                                      \
     {.kind = CLI_LIST, .name = "set", .value = "KEY=VALUE", .at = offsetof(type, set),            \
      .help = "override a scalar of the scenario, such as parallel.pp=8; may be repeated"}
+
+// A member `const char *lengths` of the argument struct; `otherwise`: what holds without it.
+#define CLI_LENGTHS_OPTION(type, otherwise)                                                       \
+    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", type, lengths,                           \
+                    "document lengths: a built-in distribution or a file (default: " otherwise ")")
 // clang-format on
 
 // ---- commands ----
@@ -245,6 +250,20 @@ int cli_run(const cli_command *command, int argc, char **argv);
 
 // Does the value of such an option name a file?
 bool cli_is_file(cli_kind kind);
+
+// Does a PATH=VALUE state what is at the dotted path, by itself or as part of an object?
+bool cli_states(const char *const *assignments, int count, const char *path);
+
+// Tokens that a document states, as a number or such as "32K"; 0: none.
+int64_t cli_tokens_in(const json_t *value);
+
+// Changes a scenario's document as --set and --lengths (NULL: not given) say. Documents of other
+// lengths take the place of equal samples: as many tokens a batch, in the context that was theirs.
+sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
+                              sp_error *err);
+// Reads it from its file, and does that. The caller owns *document, after an error as well.
+sp_status cli_read_document(const char *path, const cli_list *set, const char *lengths,
+                            json_t **document, sp_error *err);
 
 // Threads for a number of jobs that CLI_JOBS_OPTION read.
 int cli_threads(int64_t jobs);
@@ -407,18 +426,19 @@ void cli_print_command(FILE *out, const char *command, int column, int indent);
 //                                  shown and, unless they are given, its rank and what stands above
 // Cells are right-aligned, with a negative width left-aligned, and with width 0, of the last
 // column, as long as they are: RANK columns are kept for it. Where the screen has no place for all,
-// the columns with the largest rank go, from the right; those of rank 0 stay. --wide, --csv and
-// --markdown have them all.
+// the columns with the largest rank go, from the right; those of rank 0 stay. --markdown has the
+// same columns, --wide (beside it, too) and --csv have them all.
 typedef struct cli_table {
     const char *columns, *title;
     int most;
     // Of cli_table_*() alone.
     FILE *out;
-    const char *next; // columns to come
-    int at, rows;     // the next column's number; rows that were begun
-    uint64_t hidden;  // a bit for each column
-    bool passes;      // the row is not shown
-    bool begun;       // it has a cell that is
+    const char *next;   // columns to come
+    int at, rows;       // the next column's number; rows that were begun
+    uint64_t hidden;    // a bit for each column
+    bool passes;        // the row is not shown
+    bool begun;         // it has a cell that is
+    int cut, cut_width; // column of names that are cut to the screen, and to what; 0: none
 } cli_table;
 
 // The headings. `title` (NULL: none) tells tables of one command apart in CSV and Markdown; people
@@ -645,6 +665,8 @@ extern const char *const cli_time_part_names[];
 // Forms the batches, and warns beforehand of a workload that takes long.
 sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *batches,
                            sp_error *err);
+// Warns of a context so short that a K behind it was forgotten; 0: none is stated.
+void cli_hint_context(bool quiet, int64_t tokens);
 // On standard error, and into `warnings` of a result's JSON (NULL stays).
 void cli_print_warnings(bool quiet, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
@@ -800,6 +822,7 @@ typedef struct cli_tuned {
     const sp_scenario *scenario; // at the fastest layout
     const sp_result *result;     // there
     const sp_batches *batches;   // that all were evaluated on
+    const char *step;            // why a step has so many tokens; NULL: that is stated
     double current_ms;       // of the layout that is compared with; NAN: none, or it does not fit
     double current_left_out; // share of tokens that its strategy leaves out
     const char *current;     // why not, else NULL
@@ -808,6 +831,7 @@ typedef struct cli_tuned {
     bool late;               // by a time limit
     double train_tokens;     // of a whole training; 0: not asked for
     const char *go_on;       // the command that makes something of the answer
+    const char *again;       // that of a short screen, which searches again
     bool written;            // to a file that the command names
 } cli_tuned;
 
@@ -837,5 +861,35 @@ const char *cli_tune_point(const sweep_layouts_options *options, const sweep_lay
 
 // "12.3 GiB", of less than one "0.123 GiB"; returns text.
 const char *cli_tune_gib(double gib, char text[CLI_TUNE_VALUE]);
+
+enum { CLI_TUNE_MOST_GPUS = 1 << 20 };
+
+// A question of `tune` for which nothing fits.
+typedef struct cli_shortage {
+    const void *asked;
+    // The question on so many GPUs, with more overrides: the base of its points, and what that
+    // reads as. The caller frees both, also after an error.
+    sp_status (*base_of)(const void *asked, int64_t gpus, const char *const *more, int more_count,
+                         json_t **base, sp_scenario *scenario, sp_error *err);
+    const sp_scenario *scenario; // that of the question
+    const sweep_layouts_options *options;
+    const sweep_layouts *layouts; // none of them fits
+    bool stack_stated;
+} cli_shortage;
+
+enum { CLI_TUNE_NEED = 2 * CLI_TUNE_POINT + 160 };
+
+// "needs 94.00 GiB on a GPU, 14.00 more than the limit of 80.00: tp 8, ..." of the nearest point;
+// "" where none is known. Returns text.
+const char *cli_tune_need(const cli_shortage *shortage, char text[CLI_TUNE_NEED]);
+
+// Tells the point that lacks the least memory and what it lacks; the switches that the stack has
+// and that spare memory on these GPUs, each alone and, where none is enough, the first two that
+// are; and the fewest GPUs (1, 2, 4, ... in a node, or whole nodes) at which a layout of the first
+// strategy fits with full recomputation, or what is stated and the stack runs.
+// *remedies:
+// {"fewest_gpus", "fewest_gpus_point", "switches": [{"set": ["KEY=VALUE"], "saves_gib",
+// "lacks_gib", "fits"}]}, the caller owns it, or NULL. SP_ERR_INFEASIBLE, or what went wrong.
+sp_status cli_tune_shortage(const cli_shortage *shortage, json_t **remedies, sp_error *err);
 
 #endif

@@ -18,7 +18,7 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
-    const char *train_tokens, *emit, *plot;
+    const char *lengths, *train_tokens, *emit, *plot;
     bool best_layout, memory_curve, any_schedule;
     int64_t jobs;
 } compare_args;
@@ -32,11 +32,11 @@ typedef struct compared {
 } compared;
 
 typedef struct comparison {
-    json_t *root;   // of the scenario, with its overrides; --best-layout alone
-    json_t *stated; // without them; of schedules alone
+    json_t *document; // of the scenario as --set and --lengths change it; owned
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;
+    bool best_layouts;   // each row is at its own
     bool listed;         // names were stated: the first is the baseline
     double train_tokens; // 0: not asked for
     bool stopped;        // by a signal, before all rows were evaluated
@@ -44,7 +44,7 @@ typedef struct comparison {
     int count;
 } comparison;
 
-enum { MOST_OVERRIDES = 64, COLUMNS = 2048 };
+enum { COLUMNS = 2048 };
 
 // ---- what is compared ----
 
@@ -119,34 +119,23 @@ static sp_status choose_rows(const compare_args *args, comparison *cmp, sp_error
     return status;
 }
 
-// The scenario again with one schedule in place of its own, and the chunks that this schedule runs.
-static sp_status read_with_schedule(const compare_args *args, const char *path,
-                                    const json_t *stated, const char *name, sp_scenario *scenario,
-                                    sp_error *err)
+// The scenario with one schedule in place of its own, and the chunks that this schedule runs.
+static sp_status read_with_schedule(const comparison *cmp, const char *path, const char *name,
+                                    sp_scenario *scenario, sp_error *err)
 {
     char kind[64];
     char chunks[64];
-    const char *overrides[MOST_OVERRIDES + 2];
-    int count = args->set.count;
+    const char *overrides[2] = {kind, chunks};
     int index = 0;
-    if (count > MOST_OVERRIDES) {
-        return sp_error_set(err, SP_ERR_USAGE, "--set is given more than %d times", MOST_OVERRIDES);
-    }
-    for (int i = 0; i < count; i++) {
-        overrides[i] = args->set.items[i];
-    }
     while (strcmp(sp_schedule_names[index], name) != 0) {
         index++;
     }
-    snprintf(kind, sizeof kind, "schedule.kind=%s", name);
-    overrides[count++] = kind;
     int runs = sp_schedule_traits_of((sp_schedule_kind)index).chunks;
-    if (runs != 0) {
-        snprintf(chunks, sizeof chunks, "parallel.chunks_per_rank=%d", runs);
-        overrides[count++] = chunks;
-    }
-    json_t *document = json_deep_copy(stated);
-    sp_status status = sp_scenario_from_json(document, path, overrides, count, scenario, err);
+    snprintf(kind, sizeof kind, "schedule.kind=%s", name);
+    snprintf(chunks, sizeof chunks, "parallel.chunks_per_rank=%d", runs);
+    json_t *document = json_deep_copy(cmp->document);
+    sp_status status =
+        sp_scenario_from_json(document, path, overrides, runs != 0 ? 2 : 1, scenario, err);
     json_decref(document);
     return status;
 }
@@ -155,7 +144,7 @@ static sp_status read_with_schedule(const compare_args *args, const char *path,
 static sp_status evaluate_best(const compare_args *args, const comparison *cmp, compared *r,
                                sp_error *err)
 {
-    const cli_best_question question = {.root = cmp->root,
+    const cli_best_question question = {.root = cmp->document,
                                         .scenario = &cmp->scenario,
                                         .batches = &cmp->batches,
                                         .strategy = r->name,
@@ -178,7 +167,7 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
         .allocator_peak = true, .compared = !cmp->of_schedules, .threads = cli_threads(args->jobs)};
     sp_scenario own = {0};
     if (cmp->of_schedules) {
-        r->status = read_with_schedule(args, path, cmp->stated, r->name, &own, err);
+        r->status = read_with_schedule(cmp, path, r->name, &own, err);
     } else {
         snprintf(cmp->scenario.strategy.kind, sizeof cmp->scenario.strategy.kind, "%s", r->name);
     }
@@ -206,25 +195,14 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
 static sp_status read_scenario(const compare_args *args, const char *path, comparison *cmp,
                                sp_error *err)
 {
-    if (cmp->of_schedules) {
-        sp_status read = sp_json_read_file(path, 0, &cmp->stated, err);
-        if (read == SP_OK) {
-            read = sp_scenario_place(cmp->stated, path, err);
-        }
-        return read == SP_OK ? read_with_schedule(args, path, cmp->stated, cmp->rows[0].name,
-                                                  &cmp->scenario, err)
-                             : read;
+    cmp->best_layouts = args->best_layout;
+    sp_status status = cli_read_document(path, &args->set, args->lengths, &cmp->document, err);
+    if (status != SP_OK) {
+        return status;
     }
-    if (!args->best_layout) {
-        return sp_scenario_read(path, args->set.items, args->set.count, &cmp->scenario, err);
-    }
-    sp_status status = sp_json_read_file(path, 0, &cmp->root, err);
-    if (status == SP_OK) {
-        status = sp_scenario_place(cmp->root, path, err);
-    }
-    return status == SP_OK ? sp_scenario_from_json(cmp->root, path, args->set.items,
-                                                   args->set.count, &cmp->scenario, err)
-                           : status;
+    return cmp->of_schedules
+               ? read_with_schedule(cmp, path, cmp->rows[0].name, &cmp->scenario, err)
+               : sp_scenario_from_json(cmp->document, path, NULL, 0, &cmp->scenario, err);
 }
 
 // Reads the scenario and forms its batches.
@@ -316,8 +294,7 @@ static void free_comparison(comparison *cmp)
     sp_free(cmp->rows);
     sp_batches_fini(&cmp->batches);
     sp_scenario_fini(&cmp->scenario);
-    json_decref(cmp->root);
-    json_decref(cmp->stated);
+    json_decref(cmp->document);
 }
 
 // ---- the rows, for people and for programs ----
@@ -352,7 +329,7 @@ static json_t *row_json(const comparison *cmp, const compared *r)
                                                                      &cmp->scenario.strategy);
         sp_json_put(object, "lossless", json_boolean(lossless));
     }
-    if (cmp->root != NULL) {
+    if (cmp->best_layouts) {
         cli_best_add_json(&r->best, object);
     }
     return object;
@@ -533,7 +510,7 @@ static void print_rows(const comparison *cmp, const char *columns,
     }
     if (waits(cmp)) {
         printf("%s: there is no pipeline, data-parallel ranks wait for those with more work\n",
-               cmp->root != NULL ? "bubble with pp 1" : "waiting");
+               cmp->best_layouts ? "bubble with pp 1" : "waiting");
     }
 }
 
@@ -709,7 +686,7 @@ static void print_table(const comparison *cmp)
            (long long)cmp->batches.context, (unsigned long long)cmp->scenario.workload.seed,
            cli_profile_text(&cmp->scenario, sp_profile_level(&cmp->scenario.profile), profile));
     print_error_of_times(cmp);
-    if (cmp->root != NULL) {
+    if (cmp->best_layouts) {
         static const char columns[] =
             "-18 strategy|12 @iteration_ms|8 speed-up|8 "
             "@peak_memory_gib|7 @memory_margin_gib|12~1 scenario ms|6~2 "
@@ -954,6 +931,7 @@ static int run(const void *given, const cli_operands *operands)
 
 static const cli_option options[] = {
     CLI_SET_OPTION(compare_args),
+    CLI_LENGTHS_OPTION(compare_args, "as the scenario says"),
     CLI_NAMES_OPTION(
         "strategies", "LIST", compare_args, strategies, sp_strategy_names,
         "packing strategies to compare, the first is the baseline (default: all, over packed)"),

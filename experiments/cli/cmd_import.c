@@ -73,7 +73,7 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
     return status;
 }
 
-// Is it a scenario? What files of a job often do not say is told with the option that states it.
+// Is it a scenario? Files of a job often do not say the model.
 static sp_status check(const json_t *document, sp_error *err)
 {
     const json_t *model = json_object_get(document, "model");
@@ -83,21 +83,10 @@ static sp_status check(const json_t *document, sp_error *err)
                             "built-in one ('slimpack help models') or the path of a config.json");
     }
     sp_scenario scenario = {0};
-    sp_error own = {0};
     json_t *copy = json_deep_copy(document);
-    sp_status status = sp_scenario_from_json(copy, "import", NULL, 0, &scenario, &own);
+    sp_status status = sp_scenario_from_json(copy, "import", NULL, 0, &scenario, err);
     sp_scenario_fini(&scenario);
     json_decref(copy);
-    if (own.count == 1 && json_object_get(model, "layers") != NULL &&
-        json_object_get(model, "vocab") == NULL) {
-        return sp_error_set(err, SP_ERR_CONTENT,
-                            "import: no file says the vocabulary, which is the tokenizer's: state "
-                            "it with --set model.vocab=N: its entries, len(tokenizer), as the "
-                            "framework pads them (Megatron: to a multiple of 128 x tp)");
-    }
-    if (status != SP_OK) {
-        *err = own;
-    }
     return status;
 }
 

@@ -15,7 +15,7 @@ typedef struct plan_args {
     cli_common common;
     cli_list set;
     int64_t jobs, ahead;
-    const char *output, *check;
+    const char *output, *check, *lengths;
     bool stream;
 } plan_args;
 
@@ -295,8 +295,11 @@ static int check_usage(const plan_args *args, const cli_operands *operands)
     if (modes != 1) {
         return cli_usage_error(
             &cli_cmd_plan,
-            modes == 0 ? "'plan' needs -o FILE (-o - is standard output), --stream or --check PLAN"
-                       : "-o, --stream and --check exclude each other");
+            modes > 0 ? "-o, --stream and --check exclude each other"
+            : args->common.json
+                ? "'plan' needs -o FILE, --stream or --check PLAN: the plan itself is JSON, which "
+                  "-o - prints; --json beside -o FILE prints what the plan is"
+                : "'plan' needs -o FILE (-o - is standard output), --stream or --check PLAN");
     }
     if (args->check != NULL && operands->count > 0) {
         return cli_usage_error(&cli_cmd_plan, "--check has no use for the argument '%s'",
@@ -304,6 +307,10 @@ static int check_usage(const plan_args *args, const cli_operands *operands)
     }
     if (args->check != NULL && args->set.count > 0) {
         return cli_usage_error(&cli_cmd_plan, "--check has no use for --set");
+    }
+    if (args->output == NULL && args->lengths != NULL) {
+        return cli_usage_error(&cli_cmd_plan, "--lengths has no use with --%s, which has its own",
+                               args->stream ? "stream" : "check");
     }
     if (args->check == NULL && operands->count == 0) {
         return cli_usage_error(&cli_cmd_plan, "'plan' needs SCENARIO");
@@ -321,8 +328,12 @@ static int plan_scenario(const plan_args *args, const char *path)
 {
     sp_error err = {0};
     sp_scenario scenario = {0};
+    json_t *document = NULL;
     int exit_status = 0;
-    sp_status status = sp_scenario_read(path, args->set.items, args->set.count, &scenario, &err);
+    sp_status status = cli_read_document(path, &args->set, args->lengths, &document, &err);
+    if (status == SP_OK) {
+        status = sp_scenario_from_json(document, path, NULL, 0, &scenario, &err);
+    }
     if (status == SP_OK) {
         status = sp_strategy_resolve(&scenario, false, &err);
     }
@@ -334,6 +345,7 @@ static int plan_scenario(const plan_args *args, const char *path)
         exit_status = write_plan(args, &scenario);
     }
     sp_scenario_fini(&scenario);
+    json_decref(document);
     return exit_status;
 }
 
@@ -361,6 +373,7 @@ static const cli_option options[] = {
     CLI_INT_OPTION("ahead", "K", plan_args, ahead, 1, STREAM_MOST_AHEAD,
                    "batches of a stream that are read and not yet answered, at most (default 16)"),
     CLI_SET_OPTION(plan_args),
+    CLI_LENGTHS_OPTION(plan_args, "as the scenario says"),
     CLI_JOBS_OPTION(plan_args),
     CLI_TABLE_OPTIONS(plan_args),
     CLI_COMMON_OPTIONS(plan_args),

@@ -115,8 +115,11 @@ static void print_rows(FILE *out, const figure_reproduction *r, int most)
     bool all = !r->of_table || r->count <= MOST_ROWS;
     char columns[96];
     cli_table table;
+    const char *verdicts = r->of_table           ? ""
+                           : r->fitted_count > 0 ? "|10 bar|0~15 " // "outside, fitted"
+                                                 : "|10 bar|0~7 ";
     snprintf(columns, sizeof columns, "-%d   point|12 published|12 computed|12 error%s",
-             (int)widest + 2, r->of_table ? "" : "|10 bar|0~6 ");
+             (int)widest + 2, verdicts);
     cli_table_begin_in(&table, out, columns, r->spec->name, most);
     if (all) {
         for (size_t i = 0; i < r->count; i++) {

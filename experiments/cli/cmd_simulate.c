@@ -322,7 +322,8 @@ static void print_short(FILE *out, char *text)
         if (row <= TIMELINE_ROWS || row > rows) {
             put_row(out, text);
         } else if (row == rows) {
-            fprintf(out, "... %d more ranks with --wide\n", rows - TIMELINE_ROWS);
+            fprintf(out, "... %d more rank%s with --wide\n", rows - TIMELINE_ROWS,
+                    sp_plural(rows - TIMELINE_ROWS));
         }
     }
 }
@@ -403,7 +404,7 @@ typedef struct simulate_args {
     cli_common common;
     cli_list set;
     cli_exports exports;
-    const char *train_tokens;
+    const char *lengths, *train_tokens;
     bool explain, verify;
     const char *emit;
     int64_t jobs;
@@ -419,9 +420,14 @@ typedef struct input {
 } input;
 
 // A plan has been packed and scheduled: only what it is run on can still be changed.
-static sp_status check_plan_overrides(const cli_list *set, sp_error *err)
+static sp_status check_plan_overrides(const cli_list *set, const char *lengths, sp_error *err)
 {
     static const char *const fixed[] = {"schedule", "strategy", "workload", "parallel"};
+    if (lengths != NULL) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "--lengths: the plan fixes workload; change the scenario and plan "
+                            "anew");
+    }
     for (int i = 0; i < set->count; i++) {
         size_t length = strcspn(set->items[i], ".=");
         for (size_t f = 0; f < sizeof fixed / sizeof fixed[0]; f++) {
@@ -449,18 +455,19 @@ static sp_status read_input(const char *path, const simulate_args *args, input *
         if (scenario == NULL) {
             return sp_error_in(err, SP_ERR_CONTENT, path, "", "key 'scenario' is missing");
         }
-        status = check_plan_overrides(&args->set, err);
+        status = check_plan_overrides(&args->set, args->lengths, err);
         if (status != SP_OK) {
             return status;
         }
     }
     status = in->is_plan ? sp_scenario_place_paths(scenario, path, err)
                          : sp_scenario_place(scenario, path, err);
-    if (status != SP_OK) {
-        return status;
+    if (status == SP_OK) {
+        status = cli_change_document(scenario, &args->set, args->lengths, err);
     }
-    status =
-        sp_scenario_from_json(scenario, path, args->set.items, args->set.count, &in->scenario, err);
+    if (status == SP_OK) {
+        status = sp_scenario_from_json(scenario, path, NULL, 0, &in->scenario, err);
+    }
     if (status != SP_OK) {
         return status;
     }
@@ -607,6 +614,7 @@ static int run(const void *given, const cli_operands *operands)
 
 static const cli_option options[] = {
     CLI_SET_OPTION(simulate_args),
+    CLI_LENGTHS_OPTION(simulate_args, "as the scenario says"),
     CLI_STEP_OPTIONS(simulate_args),
     CLI_TEXT_OPTION(CLI_OUTPUT, 0, "plan", "FILE", simulate_args, exports.plan,
                     "write the plan of all batches"),

@@ -322,6 +322,7 @@ static json_t *summary_json(const sweep_summary *summary)
     const sweep_summary_options *options = &summary->options;
     json_t *json = sp_json_object(
         SP_JSON("schema", "slimpack/sweep-summary/1"),
+        SP_JSON("settings", json_incref(summary->spec->settings)),
         SP_JSON("combinations", summary->spec->combinations), SP_JSON("points", summary->points),
         SP_JSON("resumed", summary->resumed), SP_JSON("written", summary->written),
         SP_JSON("status", cli_statuses_json(summary->of_status)),
@@ -423,28 +424,80 @@ static void put_row(point_rows *rows, int64_t combination, const sweep_trial *tr
 
 // ---- the picture ----
 
+enum { MOST_LINES = 12 }; // in one picture
+
 typedef struct drawn {
     const sweep_summary *summary;
     const char *results;
+    int x, other; // axes that lines are drawn over, and by; other -1: one line
 } drawn;
 
-// The lines are read again: a summary does not keep them.
-static sp_status write_points(FILE *out, const drawn *what, sp_error *err)
+// Numbers, and numbers of tokens such as "8K"; NAN: the value is none.
+static double number_of(const json_t *value)
 {
-    const sweep_summary_options *options = &what->summary->options;
-    FILE *lines = fopen(what->results, "r");
+    int64_t tokens = 0;
+    if (json_is_string(value) && sp_tokens_from_text(json_string_value(value), &tokens)) {
+        return (double)tokens;
+    }
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static bool is_numeric(const sweep_spec *spec, int axis)
+{
+    size_t i;
+    json_t *value;
+    json_array_foreach (spec->axes[axis].values, i, value) {
+        if (!isfinite(number_of(value))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Lines show one axis of numbers, and one more of few values. Of two of numbers the one with more
+// values is drawn over, of equals that of the work, of these the first.
+static bool choose_lines(const sweep_spec *spec, drawn *what)
+{
+    what->x = -1;
+    what->other = -1;
+    for (int a = 0; a < spec->axis_count; a++) {
+        if (spec->axes[a].count < 2) {
+            continue;
+        }
+        if (what->x >= 0 && what->other >= 0) {
+            return false;
+        }
+        bool better =
+            what->x < 0 || spec->axes[a].count > spec->axes[what->x].count ||
+            (spec->axes[a].count == spec->axes[what->x].count &&
+             sweep_is_work(spec->axes[a].path) && !sweep_is_work(spec->axes[what->x].path));
+        if (is_numeric(spec, a) && better) {
+            what->other = what->x >= 0 ? what->x : what->other;
+            what->x = a;
+        } else {
+            what->other = a;
+        }
+    }
+    return what->x >= 0 && (what->other < 0 || spec->axes[what->other].count <= MOST_LINES);
+}
+
+// Calls `take` with the lines of the results file, which are read again: a summary does not keep
+// them.
+typedef void (*line_taker)(void *context, const json_t *row, const sweep_trial *trial);
+static sp_status each_line(const char *results, line_taker take, void *context, sp_error *err)
+{
+    FILE *lines = fopen(results, "r");
     char *line = NULL;
     size_t room = 0;
     if (lines == NULL) {
-        return sp_error_set(err, SP_ERR_IO, "%s: cannot be read", what->results);
+        return sp_error_set(err, SP_ERR_IO, "%s: cannot be read", results);
     }
     for (ssize_t bytes; (bytes = getline(&line, &room, lines)) > 0;) {
         const char *expected;
         sweep_trial trial;
         json_t *row = json_loadb(line, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL);
-        if (row != NULL && sweep_trial_read(row, &trial, &expected) && trial.status == SWEEP_OK &&
-            isfinite(trial.figure[options->x]) && isfinite(trial.figure[options->y])) {
-            fprintf(out, "%.10g %.10g\n", trial.figure[options->x], trial.figure[options->y]);
+        if (row != NULL && sweep_trial_read(row, &trial, &expected)) {
+            take(context, row, &trial);
         }
         json_decref(row);
     }
@@ -453,13 +506,181 @@ static sp_status write_points(FILE *out, const drawn *what, sp_error *err)
     return SP_OK;
 }
 
+// ---- time and memory over an axis ----
+
+typedef struct spot {
+    double ms, gib;
+} spot;
+
+typedef struct spots {
+    const drawn *what;
+    spot *spot;           // [values of `other`][values of x]
+    int64_t *lines, *fit; // points of each value of `other`, and those that fit
+} spots;
+
+static int64_t place_of(const sweep_spec *spec, int axis, const json_t *point)
+{
+    const json_t *stated = sweep_spec_stated(spec, axis);
+    const json_t *value = json_object_get(point, spec->axes[axis].path);
+    size_t i = 0;
+    while (i < json_array_size(stated) && !json_equal(json_array_get(stated, i), value)) {
+        i++;
+    }
+    return (int64_t)i;
+}
+
+static void take_spot(void *context, const json_t *row, const sweep_trial *trial)
+{
+    const spots *all = context;
+    const drawn *what = all->what;
+    const sweep_spec *spec = what->summary->spec;
+    const json_t *point = json_object_get(row, "point");
+    int64_t x = place_of(spec, what->x, point);
+    int64_t line = what->other >= 0 ? place_of(spec, what->other, point) : 0;
+    if (x == spec->axes[what->x].count ||
+        (what->other >= 0 && line == spec->axes[what->other].count)) {
+        return; // of another grid, which the run refused
+    }
+    all->lines[line]++;
+    if (trial->status == SWEEP_OK) {
+        all->fit[line]++;
+        all->spot[line * spec->axes[what->x].count + x] =
+            (spot){trial->figure[SWEEP_ITERATION_MS], trial->figure[SWEEP_PEAK_MEMORY_GIB]};
+    }
+}
+
+// The values of an axis in ascending order, by their places; the caller frees them.
+static int64_t *ascending(const sweep_spec *spec, int axis)
+{
+    int64_t *order = sp_calloc((size_t)spec->axes[axis].count, sizeof *order);
+    for (int64_t i = 0; i < spec->axes[axis].count; i++) {
+        int64_t at = i;
+        double value = number_of(json_array_get(spec->axes[axis].values, (size_t)i));
+        for (; at > 0 &&
+               number_of(json_array_get(spec->axes[axis].values, (size_t)order[at - 1])) > value;
+             at--) {
+            order[at] = order[at - 1];
+        }
+        order[at] = i;
+    }
+    return order;
+}
+
+static double value_at(const sweep_spec *spec, int axis, int64_t place)
+{
+    return number_of(json_array_get(spec->axes[axis].values, (size_t)place));
+}
+
+// Values that span a factor of 8 and more are drawn by factors.
+static void write_axis(FILE *out, const drawn *what, const int64_t *order)
+{
+    enum { FACTOR = 8 };
+    char title[TITLE];
+    const sweep_spec *spec = what->summary->spec;
+    const sweep_axis *x = &spec->axes[what->x];
+    double least = value_at(spec, what->x, order[0]);
+    double most = value_at(spec, what->x, order[x->count - 1]);
+    snprintf(title, sizeof title, "Points that fit, by %s", x->path);
+    if (what->other >= 0) {
+        sp_append(title, sizeof title, " and %s", spec->axes[what->other].path);
+    }
+    fputs("# title, the setting, whether it grows by factors; its values; then a block for each "
+          "line: its name, and value, ms and GiB of each point\n",
+          out);
+    cli_plot_text(out, "", title);
+    fputc(' ', out);
+    cli_plot_text(out, "", x->path);
+    fprintf(out, " %d\n\n\n", least > 0.0 && most >= FACTOR * least);
+    for (int64_t i = 0; i < x->count; i++) {
+        char text[CELL];
+        cell(spec, what->x, order[i], text);
+        cli_plot_number(out, value_at(spec, what->x, order[i]));
+        fputc(' ', out);
+        cli_plot_text(out, "", text);
+        fputc('\n', out);
+    }
+}
+
+// "tp 8 (3 of 4 points fit)", "packed"
+static void write_line_name(FILE *out, const drawn *what, const spots *all, int64_t line)
+{
+    char name[TITLE] = "";
+    const sweep_spec *spec = what->summary->spec;
+    if (what->other >= 0) {
+        char value[CELL];
+        cell(spec, what->other, line, value);
+        bool is_kind = strcmp(sp_setting_leaf(spec->axes[what->other].path), "kind") == 0;
+        sp_append(name, sizeof name, "%s%s%s", is_kind ? "" : axis_name(spec, what->other),
+                  is_kind ? "" : " ", value);
+    }
+    if (all->fit[line] < all->lines[line]) {
+        sp_append(name, sizeof name, " (%lld of %lld points fit)", (long long)all->fit[line],
+                  (long long)all->lines[line]);
+    }
+    cli_plot_text(out, "", name);
+    fputc('\n', out);
+}
+
+static sp_status write_lines(FILE *out, const void *given, sp_error *err)
+{
+    const drawn *what = given;
+    const sweep_spec *spec = what->summary->spec;
+    int64_t values = spec->axes[what->x].count;
+    int64_t count = what->other >= 0 ? spec->axes[what->other].count : 1;
+    spots all = {.what = what,
+                 .spot = sp_calloc((size_t)(values * count), sizeof *all.spot),
+                 .lines = sp_calloc((size_t)count, sizeof *all.lines),
+                 .fit = sp_calloc((size_t)count, sizeof *all.fit)};
+    for (int64_t i = 0; i < values * count; i++) {
+        all.spot[i] = (spot){(double)NAN, (double)NAN};
+    }
+    int64_t *order = ascending(spec, what->x);
+    sp_status status = each_line(what->results, take_spot, &all, err);
+    write_axis(out, what, order);
+    for (int64_t line = 0; line < count; line++) {
+        fputs("\n\n", out);
+        write_line_name(out, what, &all, line);
+        for (int64_t i = 0; i < values; i++) {
+            const spot *at = &all.spot[line * values + order[i]];
+            cli_plot_number(out, value_at(spec, what->x, order[i]));
+            cli_plot_number(out, at->ms);
+            cli_plot_number(out, at->gib);
+            fputc('\n', out);
+        }
+    }
+    sp_free(order);
+    sp_free(all.spot);
+    sp_free(all.lines);
+    sp_free(all.fit);
+    return status;
+}
+
+// ---- two figures of all points, and their front ----
+
+typedef struct dots {
+    FILE *out;
+    const sweep_summary_options *options;
+} dots;
+
+static void put_dot(void *context, const json_t *row, const sweep_trial *trial)
+{
+    const dots *d = context;
+    const double *figure = trial->figure;
+    (void)row;
+    if (trial->status == SWEEP_OK && isfinite(figure[d->options->x]) &&
+        isfinite(figure[d->options->y])) {
+        fprintf(d->out, "%.10g %.10g\n", figure[d->options->x], figure[d->options->y]);
+    }
+}
+
 static sp_status write_front(FILE *out, const void *given, sp_error *err)
 {
     const drawn *what = given;
     const sweep_summary_options *options = &what->summary->options;
     fprintf(out, "# the two figures, all points, the front\n%s %s\n\n\n",
             sweep_figure_names[options->x], sweep_figure_names[options->y]);
-    sp_status status = write_points(out, what, err);
+    dots all = {.out = out, .options = options};
+    sp_status status = each_line(what->results, put_dot, &all, err);
     fputs("\n\n", out);
     for (int64_t i = 0; i < what->summary->front_count; i++) {
         const sweep_best *point = &what->summary->front[i];
@@ -471,12 +692,17 @@ static sp_status write_front(FILE *out, const void *given, sp_error *err)
     return status;
 }
 
-// Draws the points of the results file that fit by figures x and y of the front, and the front.
-static sp_status plot_front(const sweep_summary *summary, const char *results, const char *path,
-                            sp_error *err)
+// Draws the points of the results file that fit: over the axes of the grid, or by figures x and y
+// of the front, with the front.
+static sp_status plot_points(const sweep_summary *summary, const char *results, const char *path,
+                             sp_error *err)
 {
-    const drawn what = {.summary = summary, .results = results};
+    drawn what = {.summary = summary, .results = results};
     const sweep_summary_options *options = &summary->options;
+    if (!options->front) {
+        (void)choose_lines(summary->spec, &what);
+        return cli_plot("sweep.gp", path, write_lines, &what, err);
+    }
     if (summary->front_count == 0) {
         return sp_error_set(err, SP_ERR_CONTENT,
                             "%s: nothing to draw: no point that is listed has %s and %s", path,
@@ -747,7 +973,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary, po
     }
     // Where nothing is listed that is the answer.
     if (exit_status == 0 && args->plot != NULL && summary->best_count > 0 &&
-        plot_front(summary, args->output, args->plot, &err) != SP_OK) {
+        plot_points(summary, args->output, args->plot, &err) != SP_OK) {
         exit_status = cli_fail(&err);
     }
     if (exit_status == 0 && summary->stopped) {
@@ -782,11 +1008,32 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
     return print_answer(args, summary, &rows);
 }
 
+// The shortest context of the grid, or of its base, tells of all.
+static void hint_context(bool quiet, const sweep_spec *spec)
+{
+    int64_t least = 0;
+    for (int a = 0; a < spec->axis_count; a++) {
+        size_t i;
+        json_t *value;
+        if (strcmp(spec->axes[a].path, "workload.context") != 0) {
+            continue;
+        }
+        json_array_foreach (spec->axes[a].values, i, value) {
+            int64_t tokens = cli_tokens_in(value);
+            least = tokens > 0 && (least == 0 || tokens < least) ? tokens : least;
+        }
+    }
+    const json_t *workload = json_object_get(json_object_get(spec->document, "base"), "workload");
+    cli_hint_context(quiet,
+                     least > 0 ? least : cli_tokens_in(json_object_get(workload, "context")));
+}
+
 static int run_spec(const sweep_args *args, const sweep_spec *spec,
                     const sweep_summary_options *options, const sweep_choice_options *choice)
 {
     sp_error err = {0};
     sweep_summary summary;
+    hint_context(args->common.quiet, spec);
     int exit_status = sweep_summary_begin(&summary, spec, options, &err) != SP_OK ? cli_fail(&err)
                       : args->dry_run ? dry_run(args, spec, choice)
                                       : sweep(args, &summary, choice);
@@ -824,6 +1071,10 @@ static int run(const void *given, const cli_operands *operands)
         sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
+    // Nobody asked for the front of a grid that lines can show.
+    drawn lines;
+    options.front =
+        options.front && (args.pareto != NULL || args.search > 0 || !choose_lines(&spec, &lines));
     int exit_status = run_spec(&args, &spec, &options, &choice);
     sweep_spec_fini(&spec);
     return exit_status;
@@ -855,8 +1106,10 @@ static const cli_option options[] = {
                     "of --where, --top or --pareto"),
     CLI_FLAG_OPTION("markdown", sweep_args, common.markdown, "print the tables alone, as Markdown"),
     CLI_TEXT_OPTION(CLI_KEPT, 0, "plot", "FILE", sweep_args, plot,
-                    "draw the points and the Pareto front (default iteration_ms,peak_memory_gib) "
-                    "with gnuplot (.png, .svg, .pdf), or keep the data for that (.dat)"),
+                    "draw with gnuplot (.png, .svg, .pdf), or keep the data for that (.dat): time "
+                    "and memory over the setting of numbers that the grid changes, a line for each "
+                    "value of one more; of more settings, or with --pareto and --search, the "
+                    "points and their Pareto front (default iteration_ms,peak_memory_gib)"),
     CLI_SAMPLE_OPTIONS(sweep_args),
     CLI_INT_OPTION("search", "N", sweep_args, search, 1, 1000000,
                    "evaluate N points that a search looks for along the Pareto front (default "

@@ -15,16 +15,6 @@
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
-// The question, and what was found.
-typedef struct shortage_of_memory {
-    const json_t *base;
-    const sp_scenario *scenario;
-    const sweep_layouts_options *options;
-    const sweep_layouts *layouts; // none of them fits
-} shortage_of_memory;
-
-enum { MOST_GPUS = 1 << 20 };
-
 typedef struct tune_args {
     cli_common common;
     cli_list set, current;
@@ -37,22 +27,40 @@ typedef struct tune_args {
     bool exhaustive, any_schedule;
 } tune_args;
 
-// Does an override state what is at the dotted path, by itself or as part of an object?
-static bool states(const char *const *overrides, int count, const char *path)
-{
-    for (int i = 0; i < count; i++) {
-        size_t bytes = strcspn(overrides[i], "=");
-        if (strncmp(overrides[i], path, bytes) == 0 &&
-            (path[bytes] == '\0' || path[bytes] == '.')) {
-            return true;
-        }
-    }
-    return false;
-}
+enum {
+    MOST_STRATEGIES = 32,
+    TOP = 10,
+    SURVIVORS = 24,
+    TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
+    LEAST_SAMPLES = 16, // ... or so many of the context
+    // Rows of a step of fine-tuning, taken to be full: as many as the samples of a batch of Tulu 3
+    // (arXiv 2411.15124, supervised fine-tuning) and, with adapters, of QLoRA up to 33B (arXiv
+    // 2305.14314, appendix B).
+    TUNED_ROWS = 128,
+    ADAPTED_ROWS = 16,
+};
+
+typedef struct tuning {
+    const char *model;
+    json_t *base;    // with the overrides; owned
+    json_t *current; // the base with what --current states; owned, NULL: not asked for
+    json_t *of_file; // all that the last file of --current says; owned, NULL: there is none
+    json_t *kept;    // object, owned: numerics of --current that are not the stack's, by their keys
+    sp_scenario scenario;
+    sp_batches batches;
+    char names[MOST_STRATEGIES][SP_STRATEGY_NAME];
+    const char *strategies[MOST_STRATEGIES];
+    int count;
+    const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
+    int schedule_count;                       // 0: those that are searched without it
+    const char *step;                         // why it has so many tokens; NULL: it is stated
+} tuning;
+
+static const char default_cluster[] = "h100-8";
 
 static bool is_set(const tune_args *args, const char *path)
 {
-    return states(args->set.items, args->set.count, path);
+    return cli_states(args->set.items, args->set.count, path);
 }
 
 // As one word of a shell.
@@ -80,7 +88,7 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     fputs("slimpack tune", out);
     add_word(out, model);
     fprintf(out, " --gpus %lld --context %lld", (long long)args->gpus, (long long)args->context);
-    if (!is_set(args, "cluster")) {
+    if (!is_set(args, "cluster") && args->cluster != default_cluster) {
         fputs(" --cluster", out);
         add_word(out, args->cluster);
     }
@@ -94,20 +102,21 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     if (args->any_schedule) {
         fputs(" --any-schedule", out);
     }
+    // What is written for a framework is searched within its stack (put_stack).
+    if (cli_emit_stack(args->emit) != NULL && !is_set(args, "stack") &&
+        !is_set(args, "stack.name")) {
+        fprintf(out, " --set stack.name=%s", cli_emit_stack(args->emit));
+    }
     for (int i = 0; i < args->set.count; i++) {
         fputs(" --set", out);
         add_word(out, args->set.items[i]);
     }
 }
 
-static void add_point(FILE *out, const tune_args *args, const json_t *settings,
-                      const char *strategy)
+static void add_settings(FILE *out, const tune_args *args, const json_t *settings)
 {
     const char *path;
     json_t *value;
-    if (!is_set(args, "strategy.kind")) {
-        fprintf(out, " --strategies %s", strategy);
-    }
     json_object_foreach ((json_t *)settings, path, value) {
         if (is_set(args, path)) {
             continue;
@@ -120,10 +129,40 @@ static void add_point(FILE *out, const tune_args *args, const json_t *settings,
     }
 }
 
+// The same search again, which writes its answer, and then the simulation of that. The caller frees
+// it with free().
+static char *search_again(const tune_args *args, const char *model)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) {
+        sp_out_of_memory(bytes);
+    }
+    add_question(out, args, model);
+    if (args->strategies != NULL) {
+        fprintf(out, " --strategies %s", args->strategies);
+    }
+    if (args->schedules != NULL) {
+        fprintf(out, " --schedules %s", args->schedules);
+    }
+    if (args->exhaustive) {
+        fputs(" --exhaustive", out);
+    }
+    if (args->time_limit_s > 0) {
+        fprintf(out, " --time-limit %lld", (long long)args->time_limit_s);
+    }
+    fputs(" -o best.json && slimpack simulate best.json --timeline", out);
+    if (fclose(out) != 0) {
+        sp_out_of_memory(bytes);
+    }
+    return text;
+}
+
 // The command for a shell that simulates a point: that of the file that holds it, else the same
 // question with every setting of the point stated, which evaluates this one alone, and then that.
 // The caller frees it with free().
-static char *command_for(const tune_args *args, const char *model, const sweep_layouts *layouts,
+static char *command_for(const tune_args *args, const tuning *t, const sweep_layouts *layouts,
                          const sweep_layout *point, const char *strategy)
 {
     char *text = NULL;
@@ -135,8 +174,12 @@ static char *command_for(const tune_args *args, const char *model, const sweep_l
         sp_out_of_memory(bytes);
     }
     if (args->output == NULL) {
-        add_question(out, args, model);
-        add_point(out, args, settings, strategy);
+        add_question(out, args, t->model);
+        add_settings(out, args, t->kept);
+        if (!is_set(args, "strategy.kind")) {
+            fprintf(out, " --strategies %s", strategy);
+        }
+        add_settings(out, args, settings);
         fprintf(out, " -o %s && ", file);
     }
     fputs("slimpack simulate", out);
@@ -149,160 +192,6 @@ static char *command_for(const tune_args *args, const char *model, const sweep_l
     return text;
 }
 
-enum { DOUBLINGS = 8 };
-
-// A point that is to fit states these beside what --set states: they take the least memory, and
-// leave no choice that spares none.
-static const char *const spare[][2] = {
-    {"memory.recompute", "memory.recompute=full"},
-    {"parallel.zero", "parallel.zero=3"},
-    {"schedule.kind", "schedule.kind=1f1b"},
-    {"parallel.chunks_per_rank", "parallel.chunks_per_rank=1"},
-    {"schedule.microbatch_samples", "schedule.microbatch_samples=1"}, // of strategies of rows
-};
-
-enum { SPARE = sizeof spare / sizeof spare[0], ROWS_AT = SPARE - 1 };
-
-// Takes what spares memory into the base and among what is stated; the caller frees the list.
-static const char **spare_memory(const sweep_layouts_options *options, json_t *base, int *count)
-{
-    sp_error own = {0};
-    const char **stated =
-        (const char **)sp_calloc((size_t)options->stated_count + SPARE, sizeof *stated);
-    bool rows = sp_strategy_find(options->strategies[0])->kind == SP_STRATEGY_ROWS;
-    *count = 0;
-    for (int i = 0; i < options->stated_count; i++) {
-        stated[(*count)++] = options->stated[i];
-    }
-    for (int i = 0; i < SPARE; i++) {
-        if ((i != ROWS_AT || rows) &&
-            !states(options->stated, options->stated_count, spare[i][0]) &&
-            sp_scenario_override(base, spare[i][1], &own) == SP_OK) {
-            stated[(*count)++] = spare[i][1];
-        }
-    }
-    return stated;
-}
-
-// Adds the message of the fewest GPUs at which something fits, or that none was found.
-static void find_gpus(const shortage_of_memory *shortage, sp_error *err)
-{
-    const sweep_layouts_options *asked = shortage->options;
-    json_t *base = json_deep_copy(shortage->base);
-    int count = 0;
-    const char **stated = spare_memory(asked, base, &count);
-    sweep_layouts_options options = {.strategies = asked->strategies,
-                                     .strategy_count = 1,
-                                     .wide = true,
-                                     .stated = stated,
-                                     .stated_count = count,
-                                     .gpus = asked->gpus,
-                                     .within_stack = asked->within_stack,
-                                     .strategies_stated = asked->strategies_stated,
-                                     .threads = asked->threads,
-                                     .quiet = asked->quiet};
-    sp_status status = SP_OK;
-    bool found = false;
-    for (int i = 0; status == SP_OK && !found && i < DOUBLINGS && options.gpus <= MOST_GPUS / 2;
-         i++) {
-        char layout[CLI_TUNE_POINT];
-        sweep_layouts layouts;
-        sp_error own = {0};
-        options.gpus *= 2;
-        status = sweep_layouts_find(base, shortage->scenario, &options, &layouts, &own);
-        found = status == SP_OK && layouts.ranked_count > 0;
-        status = status == SP_OK && layouts.stopped ? SP_ERR_STOPPED : status;
-        if (found) {
-            sp_error_set(err, SP_ERR_INFEASIBLE, "%lld GPU%s enough: %s", (long long)options.gpus,
-                         options.gpus == 1 ? " is" : "s are",
-                         cli_tune_point(&options, &layouts, layouts.ranked[0], layout));
-        }
-        if (status != SP_OK && status != SP_ERR_STOPPED) {
-            sp_error_set(err, status, "%s", own.message[0]);
-        }
-        sweep_layouts_fini(&layouts);
-    }
-    if (status == SP_ERR_STOPPED) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "more GPUs were not tried: stopped by a signal");
-    } else if (status == SP_OK && !found) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "nor does any on up to %lld GPUs",
-                     (long long)options.gpus);
-    }
-    sp_free((void *)stated);
-    json_decref(base);
-}
-
-// Says of points that the stack cannot run, or lacks, that there are some.
-static void tell_of_stack(const shortage_of_memory *shortage, sp_error *err)
-{
-    const sweep_layouts *all = shortage->layouts;
-    if (all->beyond_count > 0 || all->cannot_run > 0) {
-        sp_error_set(
-            err, SP_ERR_INFEASIBLE,
-            "stack %s does not run %lld point%s ('slimpack help %s'); --any-schedule tries "
-            "%s",
-            shortage->scenario->memory.stack.name, (long long)(all->cannot_run + all->beyond_count),
-            sp_plural(all->cannot_run + all->beyond_count), shortage->scenario->memory.stack.name,
-            all->cannot_run + all->beyond_count == 1 ? "it" : "them");
-    }
-}
-
-// Tells the point that lacks the least memory and what it lacks, then the fewest GPUs, doubling
-// them, at which a layout of the first strategy with full recomputation and ZeRO 3 (or what is
-// stated) fits. SP_ERR_INFEASIBLE, or what went wrong.
-static sp_status tell_shortage(const shortage_of_memory *shortage, sp_error *err)
-{
-    char layout[CLI_TUNE_POINT];
-    char need[SP_WARNING_TEXT];
-    const int64_t limit_bytes = shortage->scenario->memory_limit_bytes;
-    const sweep_layouts *all = shortage->layouts;
-    const sweep_layout *nearest = all->nearest;
-    if (nearest == NULL || nearest->trial.status != SWEEP_OOM) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits: %s", (long long)all->count,
-                     sp_plural(all->count),
-                     nearest != NULL ? all->reason : "the stack runs none of them");
-        tell_of_stack(shortage, err);
-        return SP_ERR_INFEASIBLE;
-    }
-    const double lacks_gib = -nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB];
-    sp_oom_need_text(limit_bytes + (int64_t)(lacks_gib * SP_GIB), limit_bytes, "a GPU", need);
-    sp_error_set(err, SP_ERR_INFEASIBLE, "none of %lld point%s fits; the nearest needs %s: %s",
-                 (long long)all->count, sp_plural(all->count), need,
-                 cli_tune_point(shortage->options, all, nearest, layout));
-    sp_error_set(err, SP_ERR_INFEASIBLE, "there, %s", all->reason);
-    tell_of_stack(shortage, err);
-    find_gpus(shortage, err);
-    if (sp_model_most_experts(&shortage->scenario->model) > 0 &&
-        shortage->scenario->layout.etp == 0) {
-        sp_error_set(err, SP_ERR_INFEASIBLE, "%s", CLI_TUNE_EXPERTS);
-    }
-    return SP_ERR_INFEASIBLE;
-}
-
-enum {
-    MOST_STRATEGIES = 32,
-    TOP = 10,
-    SURVIVORS = 24,
-    TOKENS = 4 << 20,   // of a batch, as Llama 3 trained with (arXiv 2407.21783, section 3.4.1) ...
-    LEAST_SAMPLES = 16, // ... or so many of the context
-};
-
-static const char default_cluster[] = "h100-8";
-
-typedef struct tuning {
-    const char *model;
-    json_t *base;    // with the overrides; owned
-    json_t *current; // the base with what --current states; owned, NULL: not asked for
-    json_t *of_file; // all that the last file of --current says; owned, NULL: there is none
-    sp_scenario scenario;
-    sp_batches batches;
-    char names[MOST_STRATEGIES][SP_STRATEGY_NAME];
-    const char *strategies[MOST_STRATEGIES];
-    int count;
-    const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
-    int schedule_count;                       // 0: those that are searched without it
-} tuning;
-
 // ---- what is asked ----
 
 static sp_status check_conflicts(const tune_args *args, sp_error *err)
@@ -314,7 +203,6 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
         {"MODEL", "model", true},
         {"--cluster", "cluster", args->cluster != default_cluster},
         {"--context", "workload.context", true},
-        {"--lengths", "workload.lengths", args->lengths != NULL},
         {"--tokens-per-batch", "workload.samples_per_batch", args->tokens_per_batch > 0},
         {"--tokens-per-batch", "workload.tokens_per_batch", args->tokens_per_batch > 0},
         {"--strategies", "strategy.kind", args->strategies != NULL},
@@ -336,33 +224,97 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
     return SP_OK;
 }
 
+// Without what need not go together with the degrees before these are searched: points tell.
+static sp_status read_base(tuning *t, sp_error *err)
+{
+    json_t *document = json_deep_copy(t->base);
+    json_t *parallel = json_object_get(document, "parallel");
+    json_object_del(parallel, "chunks_per_rank");
+    json_object_del(parallel, "layers_per_chunk");
+    json_object_del(parallel, "stage_layers");
+    json_object_del(json_object_get(document, "schedule"), "kind");
+    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err);
+    json_decref(document);
+    return status;
+}
+
+static bool states_step(const tune_args *args)
+{
+    return args->tokens_per_batch > 0 || is_set(args, "workload.samples_per_batch") ||
+           is_set(args, "workload.tokens_per_batch");
+}
+
+// Without its step where nobody states it. What --set states comes later.
 static json_t *workload_of(const tune_args *args)
 {
-    int64_t least = LEAST_SAMPLES * args->context;
-    int64_t tokens = args->tokens_per_batch > 0 ? args->tokens_per_batch
-                     : least > TOKENS           ? least
-                                                : TOKENS;
-    int64_t samples = tokens / args->context;
-    // So many that ranks of any number that divides the GPUs have as many.
-    int64_t odd = args->gpus;
-    while (odd % 2 == 0) {
-        odd /= 2;
-    }
-    samples = args->tokens_per_batch > 0 ? samples : (samples + odd - 1) / odd * odd;
-    bool sized =
-        is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
-    // What --set states comes later.
+    // Without lengths samples are as long as the context.
     bool drawn = args->lengths != NULL || is_set(args, "workload.lengths");
-    json_t *workload = args->lengths != NULL ? sp_json_object(SP_JSON("lengths", args->lengths))
-                       : drawn               ? json_object()
-                                             : sp_json_object(SP_JSON("uniform", args->context));
-    if (!sized && drawn) {
-        sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
-    } else if (!sized) {
-        sp_json_put(workload, "samples_per_batch", json_integer(samples));
+    json_t *workload = json_object();
+    if (drawn && args->tokens_per_batch > 0) {
+        sp_json_put(workload, "tokens_per_batch", json_integer(args->tokens_per_batch));
+    } else if (args->tokens_per_batch > 0) {
+        sp_json_put(workload, "samples_per_batch",
+                    json_integer(args->tokens_per_batch / args->context));
     }
     sp_json_put(workload, "context", json_integer(args->context));
     return workload;
+}
+
+// The step that is taken where nobody states it: what the work mostly takes, as far as a list of
+// lengths goes, but a row for each GPU at least where that is no more than pretraining takes.
+// Fine-tuning is what a stack for it does, what trains adapters, and what has so few lengths.
+static int64_t choose_step(const tune_args *args, const sp_scenario *scenario, const char **reason)
+{
+    const int64_t context = args->context;
+    const int64_t pretrained = LEAST_SAMPLES * context > TOKENS ? LEAST_SAMPLES * context : TOKENS;
+    const int64_t listed = sp_workload_tokens(&scenario->workload); // 0: no list
+    const bool adapts = scenario->model.lora_rank > 0;
+    const int64_t rows = adapts ? ADAPTED_ROWS : TUNED_ROWS;
+    const bool few = listed > 0 && listed < pretrained;
+    int64_t tokens = rows * context;
+    *reason = "assumed";
+    if (!adapts && !few && !sp_stack_fine_tunes(&scenario->memory.stack)) {
+        return pretrained;
+    }
+    *reason = adapts ? "assumed for adapters: 16 rows" : "assumed for fine-tuning: 128 rows";
+    if (listed > 0 && listed < tokens) {
+        tokens = listed;
+        *reason = "all lengths once";
+    }
+    if (tokens < args->gpus * context) {
+        tokens = args->gpus * context;
+        *reason = "assumed: a row for each GPU";
+    }
+    if (tokens > pretrained) {
+        tokens = pretrained;
+        *reason = "assumed";
+    }
+    return tokens;
+}
+
+// Puts it into the base, which is read for it.
+static void put_step(const tune_args *args, tuning *t)
+{
+    sp_error own = {0};
+    tuning other = {.base = t->base};
+    t->step = NULL;
+    // The reader of the base tells of what it cannot read.
+    if (!states_step(args) && read_base(&other, &own) == SP_OK) {
+        json_t *workload = json_object_get(t->base, "workload");
+        const int64_t tokens = choose_step(args, &other.scenario, &t->step);
+        if (json_object_get(workload, "lengths") != NULL) {
+            sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
+        } else {
+            // So many that ranks of any number that divides the GPUs have as many.
+            int64_t odd = args->gpus;
+            while (odd % 2 == 0) {
+                odd /= 2;
+            }
+            const int64_t samples = (tokens / args->context + odd - 1) / odd * odd;
+            sp_json_put(workload, "samples_per_batch", json_integer(samples));
+        }
+    }
+    sp_scenario_fini(&other.scenario);
 }
 
 // Degrees that are stated must divide the GPUs. *left: those that the stated ones leave to the
@@ -376,7 +328,7 @@ static sp_status divide(const json_t *document, int64_t gpus, const char *option
     for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
         // The reader of the scenario tells of what is no degree.
         double number = json_number_value(json_object_get(parallel, degrees[i]));
-        int64_t degree = number >= 1.0 && number <= MOST_GPUS ? (int64_t)number : 0;
+        int64_t degree = number >= 1.0 && number <= CLI_TUNE_MOST_GPUS ? (int64_t)number : 0;
         if (degree > 0 && *left % degree != 0) {
             return sp_error_set(
                 err, SP_ERR_USAGE,
@@ -398,15 +350,6 @@ static void put_dp(json_t *document, int64_t left)
     }
 }
 
-static sp_status override_all(json_t *document, const cli_list *list, sp_error *err)
-{
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < list->count; i++) {
-        status = sp_scenario_override(document, list->items[i], err);
-    }
-    return status;
-}
-
 // Where none is stated, by its name or beside settings of its own. NULL: nothing.
 static void put_stack(json_t *document, const char *name)
 {
@@ -424,13 +367,14 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
     t->base = sp_json_object(SP_JSON("schema", "slimpack/scenario/1"), SP_JSON("model", t->model),
                              SP_JSON("cluster", args->cluster), SP_JSON("parallel", json_object()),
                              SP_JSON("workload", workload_of(args)));
-    sp_status status = override_all(t->base, &args->set, err);
+    sp_status status = cli_change_document(t->base, &args->set, args->lengths, err);
     if (status == SP_OK) {
         put_stack(t->base, cli_emit_stack(args->emit));
         status = divide(t->base, args->gpus, "--set", &left, err);
     }
     if (status == SP_OK) {
         put_dp(t->base, left);
+        put_step(args, t);
     }
     return status;
 }
@@ -496,6 +440,48 @@ static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
     return status;
 }
 
+enum { VALUE = 64 };
+
+static const char *stated_text(const json_t *value, char text[VALUE])
+{
+    if (json_is_real(value)) {
+        snprintf(text, VALUE, "%.6g", json_real_value(value));
+    } else if (json_is_string(value)) {
+        snprintf(text, VALUE, "%s", json_string_value(value));
+    } else {
+        sp_json_quote(value, text, VALUE);
+    }
+    return text;
+}
+
+// In which numbers gradients and optimizer states are is no choice of speed: the answer keeps those
+// that --current states, but where --set states others.
+static void keep_numerics(const tune_args *args, tuning *t)
+{
+    static const char *const keys[] = {"stack.gradient_reduce_dtype", "stack.moment_bytes",
+                                       "stack.no_master_weights"};
+    const json_t *current = json_object_get(t->current, "stack");
+    sp_scenario own = {0};
+    sp_error err = {0};
+    json_t *document = json_deep_copy(t->base);
+    if (sp_scenario_from_json(document, "tune", NULL, 0, &own, &err) == SP_OK) {
+        const json_t *stack = json_object_get(own.resolved, "stack");
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+            json_t *value = json_object_get(current, sp_setting_leaf(keys[i]));
+            const json_t *usual = json_object_get(stack, sp_setting_leaf(keys[i]));
+            if (value != NULL && !json_equal(value, usual) && !is_set(args, keys[i])) {
+                char assignment[VALUE * 2];
+                char text[VALUE];
+                snprintf(assignment, sizeof assignment, "%s=%s", keys[i], stated_text(value, text));
+                sp_json_put(t->kept, keys[i], json_incref(value));
+                sp_scenario_override(t->base, assignment, &err);
+            }
+        }
+    }
+    sp_scenario_fini(&own);
+    json_decref(document);
+}
+
 static sp_status add_strategies(tuning *t, const char *list, const char *option, sp_error *err)
 {
     while (list != NULL) {
@@ -551,20 +537,6 @@ static sp_status choose_strategies(const tune_args *args, tuning *t, sp_error *e
     return SP_OK;
 }
 
-// Without what need not go together with the degrees before these are searched: points tell.
-static sp_status read_base(tuning *t, sp_error *err)
-{
-    json_t *document = json_deep_copy(t->base);
-    json_t *parallel = json_object_get(document, "parallel");
-    json_object_del(parallel, "chunks_per_rank");
-    json_object_del(parallel, "layers_per_chunk");
-    json_object_del(parallel, "stage_layers");
-    json_object_del(json_object_get(document, "schedule"), "kind");
-    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err);
-    json_decref(document);
-    return status;
-}
-
 static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
 {
     sp_status status = check_conflicts(args, err);
@@ -573,6 +545,9 @@ static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
     }
     if (status == SP_OK && args->current.count > 0) {
         status = make_current(args, t, err);
+    }
+    if (status == SP_OK && args->current.count > 0) {
+        keep_numerics(args, t);
     }
     if (status == SP_OK) {
         status = read_base(t, err);
@@ -672,7 +647,7 @@ static void add_other_work(const tuning *t, sp_warnings *warnings)
 
 // ---- what else than the layout makes the current one slower ----
 
-enum { DIFFERENCES = 320, MOST_NAMED = 8, VALUE = 64 };
+enum { DIFFERENCES = 320, MOST_NAMED = 8 };
 
 // The settings of kernels and exchanges, but for those that follow from the layout; owned by the
 // caller.
@@ -691,18 +666,6 @@ static json_t *kernels_of(const sp_scenario *scenario)
         }
     }
     return kernels;
-}
-
-static const char *stated_text(const json_t *value, char text[VALUE])
-{
-    if (json_is_real(value)) {
-        snprintf(text, VALUE, "%.6g", json_real_value(value));
-    } else if (json_is_string(value)) {
-        snprintf(text, VALUE, "%s", json_string_value(value));
-    } else {
-        sp_json_quote(value, text, VALUE);
-    }
-    return text;
 }
 
 static void name_difference(const char *key, const json_t *own, const json_t *answer,
@@ -762,6 +725,20 @@ static json_t *with_stack_of_answer(const tuning *t)
     return document;
 }
 
+// Adds the numerics that the answer has from --current.
+static void add_kept(const tuning *t, sp_warnings *warnings)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach (t->kept, key, value) {
+        char text[VALUE];
+        sp_warnings_add(warnings,
+                        "the answer keeps its %s %s, where the stack's is another (--set %s=VALUE "
+                        "asks for it)",
+                        key, stated_text(value, text), key);
+    }
+}
+
 // Adds which kernels and exchanges of the current layout are not the answer's, and what they take
 // of its step.
 static void add_other_stack(const tuning *t, const cli_tuned *tuned, const sp_scenario *own,
@@ -812,6 +789,7 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
         evaluate(t, t->current, "--current", cli_threads(args->jobs), &scenario, &result, err);
     sp_warnings told = {.count = 0};
     add_other_work(t, &told);
+    add_kept(t, &told);
     if (status == SP_OK) {
         add_other_stack(t, tuned, &scenario, &result, cli_threads(args->jobs), &told);
     }
@@ -862,8 +840,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     sp_result result = {0};
     const sweep_layout *first = tuned->layouts->ranked[0];
     json_t *document = sweep_layouts_document(tuned->layouts, first);
-    char *command =
-        command_for(args, t->model, tuned->layouts, first, t->strategies[first->strategy]);
+    char *command = command_for(args, t, tuned->layouts, first, t->strategies[first->strategy]);
     sp_status status =
         evaluate(t, document, "tune", cli_threads(args->jobs), &scenario, &result, err);
     // For people it stands beside the answer.
@@ -873,7 +850,9 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     }
     tuned->scenario = &scenario;
     tuned->result = &result;
+    char *again = search_again(args, t->model);
     tuned->go_on = command;
+    tuned->again = again;
     tuned->written = args->output != NULL;
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
@@ -895,6 +874,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     cli_outlive_pipe(false);
     json_decref(document);
     free(command);
+    free(again);
     sp_result_fini(&result);
     sp_scenario_fini(&scenario);
     return status;
@@ -919,6 +899,35 @@ static sp_status add_schedules(tuning *t, const char *list, sp_error *err)
     return SP_OK;
 }
 
+typedef struct asked_question {
+    const tuning *tuning;
+    const tune_args *args;
+} asked_question;
+
+// What would be asked if somebody typed the question with so many GPUs and more --set.
+static sp_status base_of(const void *asked, int64_t gpus, const char *const *more, int more_count,
+                         json_t **base, sp_scenario *scenario, sp_error *err)
+{
+    const asked_question *q = asked;
+    const int own = q->args->set.count;
+    tune_args args = *q->args;
+    tuning other = {.model = q->tuning->model};
+    args.gpus = gpus;
+    args.set.count = own + more_count;
+    args.set.items = (const char **)sp_calloc((size_t)args.set.count + 1, sizeof *args.set.items);
+    for (int i = 0; i < args.set.count; i++) {
+        args.set.items[i] = i < own ? q->args->set.items[i] : more[i - own];
+    }
+    sp_status status = make_base(&args, &other, err);
+    if (status == SP_OK) {
+        status = read_base(&other, err);
+    }
+    sp_free((void *)args.set.items);
+    *base = other.base;
+    *scenario = other.scenario;
+    return status;
+}
+
 static bool states_strategies(const tune_args *args)
 {
     return args->strategies != NULL || is_set(args, "strategy.kind");
@@ -928,8 +937,9 @@ static int run(const void *given, const cli_operands *operands)
 {
     const tune_args *args = given;
     sp_error err = {0};
-    tuning t = {.model = operands->items[0]};
+    tuning t = {.model = operands->items[0], .kept = json_object()};
     sweep_layouts layouts = {0};
+    json_t *remedies = NULL;
     int exit_status = 0;
     if (args->gpus == 0 || args->context == 0) {
         return cli_usage_error(&cli_cmd_tune, "'tune' needs --gpus N and --context N");
@@ -975,24 +985,34 @@ static int run(const void *given, const cli_operands *operands)
                        .current_ms = (double)NAN,
                        .scenario = &t.scenario,
                        .batches = &t.batches,
+                       .step = t.step,
                        .stopped = layouts.stopped,
                        .late = layouts.stopped && late,
                        .train_tokens = train_tokens,
                        .top = (int)args->top};
+    const asked_question asked = {&t, args};
+    const cli_shortage shortage = {.asked = &asked,
+                                   .base_of = base_of,
+                                   .scenario = &t.scenario,
+                                   .options = &options,
+                                   .layouts = &layouts,
+                                   .stack_stated = json_object_get(t.base, "stack") != NULL};
     if (status == SP_OK && layouts.stopped && layouts.ranked_count == 0) {
+        char need[CLI_TUNE_NEED];
         status = sp_error_set(
             &err, SP_ERR_STOPPED,
             "%s before a point that fits was found; %lld of %lld point%s were not tried",
             tuned.late ? "the time of --time-limit is up" : "stopped by a signal",
             (long long)layouts.untried, (long long)layouts.count, sp_plural(layouts.count));
+        if (cli_tune_need(&shortage, need)[0] != '\0') {
+            sp_error_set(&err, SP_ERR_STOPPED, "the nearest that was tried %s", need);
+        }
     } else if (status == SP_OK && layouts.count == 0) {
         status = sp_error_set(&err, SP_ERR_INFEASIBLE,
                               "no layout of %lld GPU%s that is searched has what --set states",
                               (long long)args->gpus, sp_plural(args->gpus));
     } else if (status == SP_OK && layouts.ranked_count == 0) {
-        const shortage_of_memory shortage = {
-            .base = t.base, .scenario = &t.scenario, .options = &options, .layouts = &layouts};
-        status = tell_shortage(&shortage, &err);
+        status = cli_tune_shortage(&shortage, &remedies, &err);
     }
     if (status == SP_OK) {
         status = answer(args, &t, &tuned, &exit_status, &err);
@@ -1000,6 +1020,9 @@ static int run(const void *given, const cli_operands *operands)
     if (status != SP_OK) {
         tuned.scenario = &t.scenario;
         json_t *nothing = t.batches.count > 0 ? cli_tuned_json_empty(&tuned) : NULL;
+        if (nothing != NULL && remedies != NULL) {
+            json_object_update(nothing, remedies);
+        }
         exit_status = cli_fail_json(args->common.json, "slimpack/tune/1", nothing, 0, &err);
     } else if (exit_status == 0 && layouts.stopped && !tuned.late) {
         exit_status = cli_exit_of_stop();
@@ -1007,8 +1030,10 @@ static int run(const void *given, const cli_operands *operands)
     sweep_layouts_fini(&layouts);
     sp_batches_fini(&t.batches);
     sp_scenario_fini(&t.scenario);
+    json_decref(remedies);
     json_decref(t.current);
     json_decref(t.of_file);
+    json_decref(t.kept);
     json_decref(t.base);
     return exit_status;
 }
@@ -1018,15 +1043,14 @@ static int run(const void *given, const cli_operands *operands)
 static const tune_args defaults = {.cluster = default_cluster, .top = TOP};
 
 static const cli_option options[] = {
-    CLI_INT_OPTION("gpus", "N", tune_args, gpus, 1, MOST_GPUS, "GPUs to train on"),
+    CLI_INT_OPTION("gpus", "N", tune_args, gpus, 1, CLI_TUNE_MOST_GPUS, "GPUs to train on"),
     CLI_TEXT_OPTION(CLI_STRING, 0, "cluster", "NAME", tune_args, cluster,
                     "cluster preset (default: h100-8)"),
     CLI_TOKENS_OPTION("context", tune_args, context, "longest sample in tokens, such as 32K"),
-    CLI_TEXT_OPTION(CLI_FILE, 0, "lengths", "NAME|FILE", tune_args, lengths,
-                    "document lengths: a built-in distribution or a file (default: every sample as "
-                    "long as the context)"),
+    CLI_LENGTHS_OPTION(tune_args, "every sample as long as the context"),
     CLI_TOKENS_OPTION("tokens-per-batch", tune_args, tokens_per_batch,
-                      "tokens of a step (default: 4M, or 16 samples of the context)"),
+                      "tokens of a step (default: 4M, or 16 samples of the context; of fine-tuning "
+                      "128 rows of the context, with adapters 16, of own lengths all once)"),
     CLI_NAMES_OPTION("strategies", "LIST", tune_args, strategies, sp_strategy_names,
                      "packing strategies to choose from, as if the stack had them (default: "
                      "packed; with --lengths what else the stack runs, and what SlimPack adds)"),
@@ -1116,8 +1140,10 @@ const cli_command cli_cmd_tune = {
         "-j.\n\nWhat the stack cannot run ('slimpack help stacks') is no answer; what another "
         "schedule or SlimPack would add is told behind it. --any-schedule, --schedules, "
         "--strategies and --set leave the stack's limits aside.\n\nThe exit status is 1 when no "
-        "point fits; the point that lacks the least memory is told then, and how many GPUs, "
-        "doubled until something fits, are enough.",
+        "point fits; the point that lacks the least memory is told then, which switches that the "
+        "stack has spare how much of it on these GPUs and whether one or two are enough (--json: "
+        "switches), and the fewest GPUs of 1, 2, 4 and so on in a node, and of whole nodes, that "
+        "are (fewest_gpus).",
     .defaults = &defaults,
     CLI_RUNS(run, tune_args, options, examples),
 };

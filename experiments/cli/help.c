@@ -585,6 +585,16 @@ static const struct {
      "Peak of memory of a rank in bytes; held_bytes: of all ranks by kind, between actions; "
      "peak_memory_mape: the mean absolute error over ranks (validate)."},
     {"question|tokens_per_step", "What tune was asked: model, GPUs, context, tokens of a step."},
+    {"tokens_chosen", "Why a step has its tokens, where nobody states them (tune)."},
+    {"lengths_times_over|the lengths",
+     "How many times over the steps of tune take a list of lengths that is shorter; null: once at "
+     "most."},
+    {"fewest_gpus|fewest_gpus_point",
+     "Where no point of tune fits: the fewest GPUs of 1, 2, 4 and so on in a node, and of whole "
+     "nodes, at which one does."},
+    {"switches|saves_gib|lacks_gib",
+     "Settings that spare memory on the GPUs at hand, each with what it saves and what is still "
+     "lacking (tune)."},
     {"answer|top|go_on",
      "The step that fits well with the least time over the chance that it runs, as simulate "
      "tells it (tune)."},

@@ -605,6 +605,99 @@ static int prepare_files(const cli_command *command, void *args, const cli_opera
     return result;
 }
 
+// ---- scenarios ----
+
+bool cli_states(const char *const *assignments, int count, const char *path)
+{
+    for (int i = 0; i < count; i++) {
+        size_t bytes = strcspn(assignments[i], "=");
+        if (strncmp(assignments[i], path, bytes) == 0 &&
+            (path[bytes] == '\0' || path[bytes] == '.')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int64_t cli_tokens_in(const json_t *value)
+{
+    int64_t tokens = json_integer_value(value);
+    if (json_is_string(value) && !sp_tokens_from_text(json_string_value(value), &tokens)) {
+        tokens = 0;
+    }
+    return tokens > 0 && tokens <= SP_MAX_LENGTH_TOKENS ? tokens : 0;
+}
+
+// Rows that equal samples fill are so many tokens, which documents of other lengths are as well.
+static void keep_tokens(json_t *workload)
+{
+    enum { MOST_ROWS = 1 << 30 };
+    int64_t uniform = cli_tokens_in(json_object_get(workload, "uniform"));
+    int64_t context = cli_tokens_in(json_object_get(workload, "context"));
+    json_int_t rows = json_integer_value(json_object_get(workload, "samples_per_batch"));
+    int64_t row = uniform > 0 ? uniform : context;
+    if (row > 0 && rows > 0 && rows < MOST_ROWS) {
+        json_object_del(workload, "samples_per_batch");
+        sp_json_put(workload, "tokens_per_batch", json_integer(rows * row));
+    }
+    if (uniform > 0 && context == 0) {
+        sp_json_put(workload, "context", json_incref(json_object_get(workload, "uniform")));
+    }
+}
+
+static sp_status take_lengths(json_t *document, const cli_list *set, const char *lengths,
+                              sp_error *err)
+{
+    static const char *const others[] = {"workload.lengths", "workload.uniform"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (cli_states(set->items, set->count, others[i])) {
+            return sp_error_set(err, SP_ERR_USAGE, "--lengths and --set %s exclude each other",
+                                others[i]);
+        }
+    }
+    json_t *workload = json_object_get(document, "workload");
+    if (workload == NULL && json_is_object(document)) {
+        workload = json_object();
+        sp_json_put(document, "workload", workload);
+    }
+    if (!json_is_object(workload)) { // which the reader of the scenario tells
+        return SP_OK;
+    }
+    if (json_object_get(workload, "lengths") == NULL &&
+        !cli_states(set->items, set->count, "workload.samples_per_batch") &&
+        !cli_states(set->items, set->count, "workload.tokens_per_batch")) {
+        keep_tokens(workload);
+    }
+    json_object_del(workload, "uniform");
+    json_object_del(workload, "column");
+    json_t *name = json_string(lengths);
+    if (name == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE, "--lengths: the name of the file is not UTF-8");
+    }
+    sp_json_put(workload, "lengths", name);
+    return SP_OK;
+}
+
+sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
+                              sp_error *err)
+{
+    sp_status status = lengths != NULL ? take_lengths(document, set, lengths, err) : SP_OK;
+    for (int i = 0; status == SP_OK && i < set->count; i++) {
+        status = sp_scenario_override(document, set->items[i], err);
+    }
+    return status;
+}
+
+sp_status cli_read_document(const char *path, const cli_list *set, const char *lengths,
+                            json_t **document, sp_error *err)
+{
+    sp_status status = sp_json_read_file(path, 0, document, err);
+    if (status == SP_OK) {
+        status = sp_scenario_place(*document, path, err);
+    }
+    return status == SP_OK ? cli_change_document(*document, set, lengths, err) : status;
+}
+
 // ---- running ----
 
 static void free_lists(const cli_command *command, void *args)

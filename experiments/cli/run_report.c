@@ -634,6 +634,11 @@ void cli_print_padding(FILE *out, const sp_scenario *scenario, const char *strat
             scenario->strategy.pad_to == SP_PAD_LONGEST ? "longest" : "context");
 }
 
+static bool splits_sequences(const sp_scenario *scenario)
+{
+    return scenario->layout.sequence_parallel && scenario->layout.tp > 2;
+}
+
 void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *result,
                       bool with_ranks)
 {
@@ -656,6 +661,13 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
         }
         fputs(" (mean)\n", out);
         cli_print_padding(out, scenario, result->strategy);
+        if (sp_result_padding_share(result) > 0.0) {
+            fprintf(out,
+                    "padding of samples to a multiple of %s for the GPUs that share them: "
+                    "%.1f %%\n",
+                    splits_sequences(scenario) ? "lcm(2 cp, cp tp)" : "2 cp",
+                    100.0 * sp_result_padding_share(result));
+        }
     }
     fputc('\n', out);
     print_speed(out, result);
@@ -740,6 +752,7 @@ sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *
         {"tokens_per_batch", workload->tokens_per_batch, 1000000000},
         {"batches", workload->batches, 10000},
     };
+    cli_hint_context(quiet, workload->context);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && !scenario->uniform; i++) {
         char number[CLI_GROUPED];
         if (sizes[i].stated > sizes[i].usual) {
@@ -750,6 +763,15 @@ sp_status cli_form_batches(bool quiet, const sp_scenario *scenario, sp_batches *
         }
     }
     return sp_evaluate_batches(scenario, batches, err);
+}
+
+void cli_hint_context(bool quiet, int64_t tokens)
+{
+    enum { USUAL_LEAST = 64 }; // assumed: nobody trains on shorter rows
+    if (tokens > 0 && tokens < USUAL_LEAST) {
+        cli_warn(quiet, "the context is %lld token%s; did you mean %lldK?", (long long)tokens,
+                 sp_plural(tokens), (long long)tokens);
+    }
 }
 
 void cli_print_warnings(bool quiet, const sp_warnings *warnings)

@@ -27,6 +27,7 @@ enum {
 
 static struct {
     bool active; // prints for people, and not --wide
+    bool wide;   // --wide is given
     bool whole;  // errors are one line each: --wide, or a program reads them (--json)
     bool markdown, csv, quiet;
     int columns;
@@ -291,6 +292,7 @@ void cli_screen_begin(const cli_common *common, bool page)
     screen.csv = common->csv;
     screen.markdown = common->markdown;
     screen.quiet = common->quiet;
+    screen.wide = common->wide;
     screen.columns = cli_columns(stdout);
     screen.active = !page && !common->json && !common->wide && !common->csv && !common->markdown;
     screen.whole = common->json || common->wide;
@@ -506,6 +508,47 @@ static int columns_of(const column *c, bool first)
     return width + !first;
 }
 
+static bool is_hidden(const cli_table *table, int at)
+{
+    return at < MOST_HIDDEN && (table->hidden >> at & 1u) != 0;
+}
+
+static const char cut_mark[] = "...";
+enum { LEAST_NAME = 16 };
+
+// Columns that the rows take; the first of names (left-justified), -1: none.
+static int columns_used(const cli_table *table, int *names)
+{
+    int used = 0;
+    column c;
+    const char *text = table->columns;
+    *names = -1;
+    for (int i = 0; *text != '\0' && i < MOST_HIDDEN; i++) {
+        text = read_column(text, &c);
+        if (!is_hidden(table, i)) {
+            used += columns_of(&c, i == 0);
+            *names = *names < 0 && c.width < 0 ? i : *names;
+        }
+    }
+    return used;
+}
+
+// Names are cut where rows would be broken.
+static void choose_cut(cli_table *table)
+{
+    column c = {0};
+    int names = -1;
+    const int over = columns_used(table, &names) - screen.columns;
+    const char *text = table->columns;
+    for (int i = 0; i <= names; i++) {
+        text = read_column(text, &c);
+    }
+    if (over > 0 && names >= 0 && abs(c.width) - over >= LEAST_NAME) {
+        table->cut = names;
+        table->cut_width = abs(c.width) - over;
+    }
+}
+
 // Leaves out the column with the largest rank, of those the last, until the rest has place.
 static void choose_columns(cli_table *table)
 {
@@ -517,7 +560,7 @@ static void choose_columns(cli_table *table)
         const char *text = table->columns;
         for (int i = 0; *text != '\0' && i < MOST_HIDDEN; i++) {
             text = read_column(text, &c);
-            if ((table->hidden >> i & 1u) != 0) {
+            if (is_hidden(table, i)) {
                 continue;
             }
             used += columns_of(&c, i == 0);
@@ -572,19 +615,30 @@ static bool is_csv(const cli_table *table)
 // The next cell of a row, or of the heads.
 static void put_cell(cli_table *table, const column *c, const char *text)
 {
-    if (has_fields(table)) {
+    if (is_hidden(table, table->at)) {
+        // Not a cell of this table.
+    } else if (has_fields(table)) {
         put_field(table->at == 0 && table->title == NULL, text);
     } else if (c->width == 0 && text[0] == '\0') {
         // No blanks at the end of a line.
-    } else if (table->at >= MOST_HIDDEN || (table->hidden >> table->at & 1u) == 0) {
+    } else {
+        const int width =
+            table->cut_width > 0 && table->at == table->cut ? table->cut_width : abs(c->width);
         int columns = characters(text, strlen(text));
-        int blanks = abs(c->width) > columns ? abs(c->width) - columns : 0;
+        size_t bytes = strlen(text);
+        const char *mark = "";
+        if (table->cut_width > 0 && table->at == table->cut && columns > width) {
+            mark = cut_mark;
+            bytes = bytes_that_fit(text, width - (int)strlen(cut_mark));
+            columns = characters(text, bytes) + (int)strlen(cut_mark);
+        }
+        int blanks = width > columns ? width - columns : 0;
         bool left = c->width < 0;
-        cli_print(table->out, "%s%*s%s%*s",
+        cli_print(table->out, "%s%*s%.*s%s%*s",
                   !table->begun   ? ""
                   : c->width == 0 ? "  "
                                   : " ",
-                  left ? 0 : blanks, "", text, left ? blanks : 0, "");
+                  left ? 0 : blanks, "", (int)bytes, text, mark, left ? blanks : 0, "");
         table->begun = true;
     }
     table->at++;
@@ -605,10 +659,11 @@ static void put_heads(cli_table *table)
 static void put_rule(const cli_table *table)
 {
     column c;
+    const char *text = table->columns;
     (fputs)("|", stdout);
-    for (const char *text = table->columns; *text != '\0';) {
+    for (int i = 0; *text != '\0'; i++) {
         text = read_column(text, &c);
-        (fputs)(c.width > 0 ? " ---: |" : " --- |", stdout);
+        (fputs)(is_hidden(table, i) ? "" : c.width > 0 ? " ---: |" : " --- |", stdout);
     }
     (putc)('\n', stdout);
 }
@@ -637,8 +692,11 @@ void cli_table_begin_in(cli_table *table, FILE *out, const char *columns, const 
         put_escaped(title);
         (fputs)("\n\n", stdout);
     }
-    if (screen.active) {
+    if (screen.active || (screen.markdown && !screen.wide)) {
         choose_columns(table);
+    }
+    if (screen.active) {
+        choose_cut(table);
     }
     if (screen.markdown) {
         table->title = NULL;
@@ -855,8 +913,7 @@ void cli_row_text(cli_table *table, const char *text)
     const char *before = table->columns;
     for (int i = 0; i < table->at; i++) {
         before = read_column(before, &c);
-        bool hidden = i < MOST_HIDDEN && (table->hidden >> i & 1u) != 0;
-        start += hidden ? 0 : columns_of(&c, i == 0);
+        start += is_hidden(table, i) ? 0 : columns_of(&c, i == 0);
     }
     bool fits = !is_screen(table->out) || characters(text, strlen(text)) <= screen.columns - start;
     size_t bytes = fits ? strlen(text) : bytes_that_fit(text, screen.columns - start - 4);
@@ -887,7 +944,7 @@ bool cli_table_shows(const cli_table *table, const char *key)
     bool shows = false;
     for (int i = 0; *text != '\0' && i < MOST_HIDDEN; i++) {
         text = read_column(text, &c);
-        shows = shows || (strcmp(c.key, key) == 0 && (table->hidden >> i & 1u) == 0);
+        shows = shows || (strcmp(c.key, key) == 0 && !is_hidden(table, i));
     }
     return shows;
 }
@@ -897,23 +954,25 @@ void cli_table_end(cli_table *table)
 {
     char names[HEADS] = "";
     column c;
-    if (!is_screen(table->out)) {
+    if (!is_screen(table->out) && !(screen.markdown && has_fields(table))) {
         return;
     }
     const char *text = table->columns;
     for (int i = 0; *text != '\0' && i < MOST_HIDDEN; i++) {
         text = read_column(text, &c);
-        if ((table->hidden >> i & 1u) != 0) {
+        if (is_hidden(table, i)) {
             sp_append(names, sizeof names, "%s%s", names[0] != '\0' ? ", " : "", c.head);
         }
     }
-    int rows = table->most > 0 && table->rows > table->most ? table->rows - table->most : 0;
+    bool cut = is_screen(table->out) && table->most > 0 && table->rows > table->most;
+    int rows = cut ? table->rows - table->most : 0;
     bool told = names[0] == '\0' || strcmp(names, screen.left_out) == 0;
     snprintf(screen.left_out, sizeof screen.left_out, "%s", names);
     if (rows > 0 && told) {
         cli_print(table->out, "... %d more with --wide\n", rows);
     } else if (rows > 0) {
-        cli_print(table->out, "... %d more rows with --wide, and columns: %s\n", rows, names);
+        cli_print(table->out, "... %d more row%s with --wide, and columns: %s\n", rows,
+                  sp_plural(rows), names);
     } else if (!told) {
         cli_print(table->out, "with --wide also %s\n", names);
     }

@@ -721,6 +721,32 @@ static double tokens_of(const cli_tuned *tuned)
     return tokens / tuned->batches->count;
 }
 
+// How many times over the steps take the list of lengths; 0: there is none.
+static double times_over(const cli_tuned *tuned)
+{
+    const int64_t listed = sp_workload_tokens(&tuned->scenario->workload);
+    return listed > 0 ? tokens_of(tuned) * tuned->batches->count / (double)listed : 0.0;
+}
+
+enum { STEP = 96 };
+
+// Says " (assumed, the lengths 102 times over: --tokens-per-batch)" of a step that nobody states,
+// or that repeats lengths.
+static const char *step_text(const cli_tuned *tuned, char text[STEP])
+{
+    const char *why = tuned->step != NULL ? tuned->step : "";
+    text[0] = '\0';
+    if (why[0] != '\0' || tuned->batches->wrapped) {
+        sp_append(text, STEP, " (%s", why);
+        if (tuned->batches->wrapped) {
+            sp_append(text, STEP, "%sthe lengths %.3g times over", why[0] != '\0' ? ", " : "",
+                      times_over(tuned));
+        }
+        sp_append(text, STEP, "; --tokens-per-batch)");
+    }
+    return text;
+}
+
 static json_t *stack_of(const sp_scenario *scenario)
 {
     return json_object_get(json_object_get(scenario->resolved, "stack"), "name");
@@ -731,13 +757,15 @@ static void print_question(const cli_tuned *tuned)
     const sp_scenario *scenario = tuned->scenario;
     char number[CLI_SHORT_NUMBER];
     char over[CLI_LOSS];
+    char step[STEP];
     char profile[CLI_PROFILE];
     cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
-    printf("%s%s on %lld %s (%s), %s tokens a step%s%s, context %lld, profile %s, stack %s\n",
+    printf("%s%s on %lld %s (%s), %s tokens a step%s%s%s, context %lld, profile %s, stack %s\n",
            cli_model_name(scenario), cli_model_comma(scenario),
            (long long)sp_layout_ranks(&scenario->layout), scenario->cluster.gpu,
            scenario->cluster.name, cli_short_number(tokens_of(tuned), number),
-           over[0] != '\0' ? ", " : "", over, (long long)tuned->batches->context,
+           step_text(tuned, step), over[0] != '\0' ? ", " : "", over,
+           (long long)tuned->batches->context,
            cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile),
            json_string_value(stack_of(scenario)));
 }
@@ -761,21 +789,24 @@ static void print_counts(const cli_tuned *tuned)
     const sweep_layouts *all = tuned->layouts;
     const struct {
         int64_t count;
-        const char *text;
-    } parts[] = {{all->of_status[SWEEP_OK], "fit"},
-                 {all->of_status[SWEEP_OOM], "need more memory"},
-                 {all->of_status[SWEEP_INFEASIBLE], "have no plan"},
-                 {all->of_status[SWEEP_INVALID], "do not go together"},
-                 {all->of_status[SWEEP_CANNOT_RUN] + all->cannot_run, "are beyond the stack"},
-                 {all->left_out, "cannot be faster"},
-                 {all->dropped, "are of layouts that were slow"},
-                 {all->untried, "were not tried before it stopped"}};
+        const char *one, *many;
+    } parts[] = {
+        {all->of_status[SWEEP_OK], "fits", "fit"},
+        {all->of_status[SWEEP_OOM], "needs more memory", "need more memory"},
+        {all->of_status[SWEEP_INFEASIBLE], "has no plan", "have no plan"},
+        {all->of_status[SWEEP_INVALID], "does not go together", "do not go together"},
+        {all->of_status[SWEEP_CANNOT_RUN] + all->cannot_run, "is beyond the stack",
+         "are beyond the stack"},
+        {all->left_out, "cannot be faster", "cannot be faster"},
+        {all->dropped, "is of a layout that was slow", "are of layouts that were slow"},
+        {all->untried, "was not tried before it stopped", "were not tried before it stopped"}};
     char number[CLI_GROUPED];
     printf("%s point%s:", cli_grouped(all->count, number), sp_plural(all->count));
     const char *separator = "";
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (parts[i].count > 0) {
-            printf("%s %s %s", separator, cli_grouped(parts[i].count, number), parts[i].text);
+            printf("%s %s %s", separator, cli_grouped(parts[i].count, number),
+                   parts[i].count == 1 ? parts[i].one : parts[i].many);
             separator = ",";
         }
     }
@@ -980,6 +1011,40 @@ static const char *to_do_text(const cli_tuned *tuned, char text[TO_DO])
     return text;
 }
 
+enum { COMMAND_COLUMNS = 96 };
+
+// Behind the next blank before which a command may be broken: an option or a second command
+// follows; a blank in quotes is part of a word.
+static const char *next_part(const char *text)
+{
+    bool quoted = false;
+    for (; *text != '\0'; text++) {
+        quoted = *text == '\'' ? !quoted : quoted;
+        text += *text == '\\' && !quoted && text[1] != '\0';
+        if (*text == ' ' && !quoted && (text[1] == '-' || text[1] == '&' || text[-1] == '&')) {
+            return text + 1;
+        }
+    }
+    return text;
+}
+
+// Says what to go on with, on lines that a shell takes as one.
+static void print_command(const char *command)
+{
+    int column = printf("go on with:");
+    for (const char *from = command; *from != '\0';) {
+        const char *end = next_part(from);
+        int length = (int)(end - from) - (*end != '\0');
+        if (column + 1 + length > COMMAND_COLUMNS) {
+            printf("%s\n   ", from - command > 2 && from[-2] == '&' ? "" : " \\");
+            column = 3;
+        }
+        column += printf(" %.*s", length, from);
+        from = end;
+    }
+    putchar('\n');
+}
+
 void cli_print_tuned(const cli_tuned *tuned)
 {
     if (tuned->stopped) {
@@ -1008,8 +1073,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     if (cli_is_wide() || tuned->written) {
         printf("go on with: %s\n", tuned->go_on);
     } else {
-        puts("go on with: this command and -o best.json, then slimpack simulate best.json "
-             "--timeline");
+        print_command(tuned->again);
     }
     print_findings(tuned);
     print_choices(tuned);
@@ -1062,7 +1126,9 @@ static json_t *question_json(const cli_tuned *tuned)
         SP_JSON("model", scenario->model.name), SP_JSON("gpus", sp_layout_ranks(&scenario->layout)),
         SP_JSON("gpu", scenario->cluster.gpu), SP_JSON("cluster", scenario->cluster.name),
         SP_JSON("stack", json_incref(stack_of(scenario))),
-        SP_JSON("context", tuned->batches->context), SP_JSON("tokens_per_step", tokens_of(tuned)));
+        SP_JSON("context", tuned->batches->context), SP_JSON("tokens_per_step", tokens_of(tuned)),
+        SP_JSON("tokens_chosen", sp_json_text_or_null(tuned->step)),
+        SP_JSON("lengths_times_over", tuned->batches->wrapped ? times_over(tuned) : (double)NAN));
 }
 
 static json_t *counts_json(const sweep_layouts *all)

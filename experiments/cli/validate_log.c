@@ -58,6 +58,60 @@ static sp_flops_count count_of(const comparison *c)
 
 // ---- does the log belong to the scenario? ----
 
+static bool is_far(double said, double own)
+{
+    return fabs(said / own - 1.0) > 0.02; // vocabularies are padded
+}
+
+// A log that says how the job was laid out, and of which model, is held against the scenario's.
+// False: it is of another number of GPUs.
+static bool check_facts(comparison *c)
+{
+    const sp_layout *layout = &c->scenario.layout;
+    const sp_model *model = &c->scenario.model;
+    const struct {
+        sp_logged_fact fact;
+        const char *name;
+        int own;
+    } degrees[] = {{SP_LOGGED_TP, "tp", layout->tp},
+                   {SP_LOGGED_CP, "cp", layout->cp},
+                   {SP_LOGGED_PP, "pp", layout->pp},
+                   {SP_LOGGED_DP, "dp", layout->dp}};
+    char others[2][64] = {"", ""};
+    for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+        const double said = c->log.facts[degrees[i].fact];
+        if (isfinite(said) && said != (double)degrees[i].own) {
+            const char *between = others[0][0] != '\0' ? ", " : "";
+            sp_append(others[0], sizeof others[0], "%s%s %.0f", between, degrees[i].name, said);
+            sp_append(others[1], sizeof others[1], "%s%s %d", between, degrees[i].name,
+                      degrees[i].own);
+        }
+    }
+    const double world = c->log.facts[SP_LOGGED_WORLD];
+    const bool same_gpus = !isfinite(world) || world == (double)c->gpus;
+    if (!same_gpus) {
+        sp_warnings_add(&c->warnings,
+                        "the log says that it is of %.0f GPUs, the scenario has %lld: errors are "
+                        "those of another job",
+                        world, (long long)c->gpus);
+    }
+    if (others[0][0] != '\0') {
+        sp_warnings_add(&c->warnings,
+                        "the log says %s, the scenario has %s: errors are those of another layout",
+                        others[0], others[1]);
+    }
+    const double said = c->log.facts[SP_LOGGED_PARAMETERS];
+    if (isfinite(said) && !c->scenario.uniform &&
+        is_far(said, (double)sp_model_parameters(model)) &&
+        is_far(said, (double)sp_model_trained_parameters(model))) {
+        sp_warnings_add(&c->warnings,
+                        "the log says %.4g billion parameters, the scenario's model has %.4g: "
+                        "errors are those of another model",
+                        1e-9 * said, 1e-9 * (double)sp_model_parameters(model));
+    }
+    return same_gpus;
+}
+
 static void check_tokens(comparison *c)
 {
     double all = logged(c, SP_LOGGED_TOKENS_PER_S);
@@ -118,8 +172,11 @@ static void check_log(comparison *c)
                                           : "few steps were logged: the median may be that of "
                                             "warm-up");
     }
+    const bool same_gpus = check_facts(c);
     if (!c->scenario.uniform && log->form >= 0) {
-        check_tokens(c);
+        if (same_gpus) {
+            check_tokens(c);
+        }
         check_samples(c);
         check_flops(c);
     }

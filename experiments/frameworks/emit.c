@@ -432,9 +432,13 @@ const char *framework_lost_text(const json_t *lost, char words[FRAMEWORK_LOST])
         sp_json_quote(said, value, sizeof value);
         sp_append(words, FRAMEWORK_LOST, " %s", value);
     }
+    const char *where = json_string_value(json_object_get(lost, "elsewhere"));
     if (!json_is_null(read)) {
         sp_json_quote(read, value, sizeof value);
-        sp_append(words, FRAMEWORK_LOST, " (it becomes %s)", value);
+        sp_append(words, FRAMEWORK_LOST, " (it becomes %s%s%s)", value,
+                  where != NULL ? "; it is set by " : "", where != NULL ? where : "");
+    } else if (where != NULL) {
+        sp_append(words, FRAMEWORK_LOST, " (set by %s)", where);
     }
     for (char *c = words; *c != '\0'; c++) {
         *c = (char)((unsigned char)*c < ' ' ? ' ' : *c);
@@ -562,7 +566,7 @@ static void compare(const json_t *said, const json_t *read, const char *path, co
     }
 }
 
-static bool is_lost(const json_t *lost, const char *key)
+bool framework_is_lost(const json_t *lost, const char *key)
 {
     size_t i;
     json_t *item;
@@ -590,7 +594,7 @@ static void compare_more(const json_t *said, const json_t *read, const char *pat
         }
         if (json_is_object(value) && json_is_object(other)) {
             compare_more(other, value, key, skipped, lost);
-        } else if (other == NULL && !is_lost(lost, key)) {
+        } else if (other == NULL && !framework_is_lost(lost, key)) {
             json_array_append_new(lost, sp_json_object(SP_JSON("key", (const char *)key),
                                                        SP_JSON("value", json_null()),
                                                        SP_JSON("read", json_incref(value))));
@@ -629,6 +633,31 @@ static void lose(json_t *lost, const char *key, const json_t *value)
                                                SP_JSON("read", json_null())));
 }
 
+// Of all replicas.
+static json_int_t rows_of_microbatch(const json_t *scenario)
+{
+    json_int_t rows =
+        framework_product(framework_get_int(scenario, "parallel.dp", 1),
+                          framework_get_int(scenario, "schedule.microbatch_samples", 1), 1);
+    return rows > 0 ? rows : 1;
+}
+
+// Rows are samples of the context where no file has lengths. The number of micro-batches is none of
+// the scenario beside their batch.
+static void count_samples(json_t *read)
+{
+    json_int_t count = framework_get_int(read, "schedule.microbatches", 0);
+    json_t *workload = json_object_get(read, "workload");
+    const json_t *context = json_object_get(workload, "context");
+    if (count > 0 && workload != NULL && framework_get(read, "parallel.dp") != NULL) {
+        sp_json_put(workload, "samples_per_batch", json_integer(count * rows_of_microbatch(read)));
+        json_object_del(json_object_get(read, "schedule"), "microbatches");
+    }
+    if (context != NULL) {
+        sp_json_put(workload, "uniform", json_incref((json_t *)context));
+    }
+}
+
 // Parts that the framework says nothing of at all are told once, and taken as they are.
 static void fill(json_t *read, const json_t *from, json_t *lost)
 {
@@ -653,14 +682,10 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
             framework_put_at(read, ranks[i], json_incref(value));
         }
     }
-    json_int_t count = framework_get_int(read, "schedule.microbatches", 0);
-    if (count > 0 && framework_get(read, "workload.samples_per_batch") == NULL &&
-        json_object_get(read, "workload") != NULL) {
-        framework_put_at(read, "workload.samples_per_batch",
-                         json_integer(count * framework_get_int(read, "parallel.dp", 1) *
-                                      framework_get_int(read, "schedule.microbatch_samples", 1)));
-        json_object_del(json_object_get(read, "schedule"), "microbatches");
-    }
+    count_samples(read);
+    // Micro-batches follow from the batch that is compared.
+    json_int_t held = framework_get_int(from, "schedule.microbatches", 0);
+    bool is_sized = false;
     // Lengths come with the data.
     json_t *workload = json_object_get(read, "workload");
     const json_t *lengths = framework_get(from, "workload.lengths");
@@ -673,17 +698,20 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
         lose(lost, "workload.lengths", lengths);
         json_object_del(workload, "uniform");
         sp_json_put(workload, "lengths", json_deep_copy((json_t *)lengths));
-        // A batch of documents is no number of rows.
+        // A batch of documents is no number of rows, unless it is what micro-batches hold.
         static const char *const sizes[] = {"workload.samples_per_batch",
                                             "workload.tokens_per_batch"};
+        const json_int_t rows = framework_get_int(read, sizes[0], 0);
         for (size_t i = 0; i < 2; i++) {
             json_t *size = framework_get(from, sizes[i]);
             json_object_del(workload, sp_setting_leaf(sizes[i]));
             if (size != NULL) {
                 lose(lost, sizes[i], size);
                 framework_put_at(read, sizes[i], json_incref(size));
+                is_sized = true;
             }
         }
+        held = is_sized ? held : rows / rows_of_microbatch(read);
         const json_t *column = framework_get(from, "workload.column");
         if (column != NULL) {
             sp_json_put(workload, "column", json_incref((json_t *)column));
@@ -692,9 +720,10 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
     if (json_object_get(workload, "context") == NULL && context != NULL) {
         lose(lost, "workload.context", context);
         sp_json_put(workload, "context", json_incref((json_t *)context));
-        if (lengths == NULL) {
-            sp_json_put(workload, "uniform", json_incref(framework_get(from, "workload.uniform")));
-        }
+    }
+    json_object_del(json_object_get(read, "schedule"), "microbatches");
+    if (held > 0) {
+        framework_put_at(read, "schedule.microbatches", json_integer(held));
     }
 }
 
@@ -792,6 +821,7 @@ static sp_status read_back(const framework_output *output, const sp_scenario *fr
     sp_status status = framework_import_text("written", said, strlen(said), output->of, &document,
                                              &unread, &notes, &own);
     if (status == SP_OK) {
+        count_samples(document);
         json_t *plain = json_deep_copy(document);
         borrow(document, output->resolved);
         fill(document, output->resolved, lost);
@@ -824,20 +854,40 @@ static sp_status read_back(const framework_output *output, const sp_scenario *fr
     return status;
 }
 
-// A batch of documents is one of rows here: as many as its tokens fill, where it states tokens, and
-// whole micro-batches of all replicas.
+// A batch of documents is one of rows here: those that its micro-batches hold, or as many as its
+// tokens fill, where it states them, in whole micro-batches of all replicas.
 static void count_rows(json_t *scenario)
 {
     json_t *workload = json_object_get(scenario, "workload");
     const json_int_t context = framework_get_int(scenario, "workload.context", 0);
     const json_int_t tokens = framework_get_int(scenario, "workload.tokens_per_batch", 0);
-    const json_int_t each = framework_get_int(scenario, "parallel.dp", 1) *
-                            framework_get_int(scenario, "schedule.microbatch_samples", 1);
+    const json_int_t each = rows_of_microbatch(scenario);
+    json_int_t filled = framework_get_int(scenario, "schedule.microbatches", 0);
     json_object_del(workload, "samples_per_batch");
     json_object_del(workload, "tokens_per_batch");
-    if (tokens > 0 && context > 0 && each > 0) {
-        const json_int_t filled = (tokens + context * each / 2) / (context * each);
-        sp_json_put(workload, "samples_per_batch", json_integer(each * (filled > 0 ? filled : 1)));
+    if (filled == 0 && tokens > 0 && context > 0) {
+        filled = (tokens + context * each / 2) / (context * each);
+        filled = filled > 0 ? filled : 1;
+    }
+    if (filled > 0) {
+        sp_json_put(workload, "samples_per_batch", json_integer(each * filled));
+    }
+}
+
+// Names where else of the job a setting is, which this file cannot say.
+static void tell_elsewhere(const framework *of, json_t *lost)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach (lost, i, item) {
+        const char *key = json_string_value(json_object_get(item, "key"));
+        const framework_elsewhere *row = of->elsewhere;
+        while (row != NULL && row->key != NULL && strcmp(row->key, key) != 0) {
+            row++;
+        }
+        if (row != NULL && row->key != NULL) {
+            sp_json_put(item, "elsewhere", json_string(row->where));
+        }
     }
 }
 
@@ -868,6 +918,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
     char *first = text_of(&output, NULL);
     sp_status status = read_back(&output, scenario, first, *lost, err);
     sp_free(first);
+    tell_elsewhere(of, *lost);
     if (status == SP_OK) {
         *text = text_of(&output, *lost);
     }

@@ -100,6 +100,11 @@ typedef enum framework_syntax {
 struct framework_import;
 struct framework_output;
 
+// A setting that another of the job's files or arguments has: `where` ends a sentence on it.
+typedef struct framework_elsewhere {
+    const char *key, *where;
+} framework_elsewhere;
+
 typedef struct framework {
     const char *name;
     framework_syntax syntax;   // that it is written in
@@ -113,8 +118,9 @@ typedef struct framework {
     const char *own, *free, *noted, *switches;
     const char *stack;       // that runs what it launches (sim/model/stack.h); NULL: as others say
     const char *rotary_base; // its argument for the base of rotary positions; NULL: it has none
-    bool by_leaf;            // of a dotted path the last part is the name
-    bool overrides;          // a file says what changes in a recipe: what it does not state is open
+    const framework_elsewhere *elsewhere; // ends with a row without key; NULL: nothing
+    bool by_leaf;                         // of a dotted path the last part is the name
+    bool overrides; // a file says what changes in a recipe: what it does not state is open
     // Reads what no row says, after the rows; writes it, after them. Without `write` it is read
     // alone.
     void (*read)(struct framework_import *import);
@@ -209,13 +215,16 @@ void framework_say(framework_output *output, const char *name, json_t *value);
 void framework_say_launch(framework_output *output, const char *name, json_t *value);
 
 // Writes the scenario as arguments of a framework, then reads them back: what differs then is what
-// the framework cannot say, *lost, an array of {key, value, read} that the caller owns; comments of
-// the text name it, too. *text is the caller's (sp_free).
+// the framework cannot say, *lost, an array of {key, value, read, elsewhere} that the caller owns;
+// comments of the text name it, too. *text is the caller's (sp_free).
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err);
 
-// What cannot be said, of an entry of *lost, in words: the key with its value, and with what the
-// framework has in its place where it has something.
+// Is a setting among what cannot be said?
+bool framework_is_lost(const json_t *lost, const char *key);
+
+// What cannot be said, of an entry of *lost, in words: the key with its value, with what the
+// framework has in its place where it has something, and where else of the job it is set.
 enum { FRAMEWORK_LOST = 256 };
 const char *framework_lost_text(const json_t *lost, char text[FRAMEWORK_LOST]);
 

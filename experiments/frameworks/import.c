@@ -7,9 +7,11 @@
 #include <strings.h>
 
 #include "experiments/frameworks/frameworks.h"
+#include "experiments/frameworks/private.h"
 #include "sim/base/alloc.h"
 #include "sim/base/files.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 #include "sim/base/writer.h"
 #include "sim/model/recompute.h"
 #include "sim/scenario/scenario.h"
@@ -787,11 +789,9 @@ static void settle_replicas(framework_import *import)
         framework_put(import, "parallel.dp", json_integer(batch / each));
     }
     json_int_t dp = framework_get_int(scenario, "parallel.dp", 0);
-    if (batch == 0 && dp > 0 && rows > 0) {
-        framework_put(import, "workload.samples_per_batch",
-                      json_integer(framework_product(dp, rows, count > 0 ? count : 1)));
-    } else if (batch == 0 && count > 0) {
-        framework_put(import, "schedule.microbatches", json_integer(count));
+    // The batch is what these hold, by the lengths and the strategy that the scenario then has.
+    if (batch == 0 && (count > 0 || dp > 0)) {
+        framework_put(import, "schedule.microbatches", json_integer(count > 0 ? count : 1));
     }
     json_int_t per_node = fact(import, "gpus_per_node");
     if (per_node > 0 && per_node != 8 && framework_get(scenario, "cluster") == NULL &&
@@ -807,19 +807,73 @@ static void settle_replicas(framework_import *import)
     }
 }
 
-// Rows as long as the context, where no lengths are known.
-static void settle_workload(framework_import *import)
+// A batch that a file states is one of rows, which hold several documents where lengths are known
+// and nothing pads: it is so many micro-batches, or where these do not divide it so many tokens.
+static void settle_rows(framework_import *import)
+{
+    const json_t *scenario = import->scenario;
+    const char *kind = json_string_value(framework_get(scenario, "strategy.kind"));
+    const json_int_t batch = framework_get_int(scenario, "workload.samples_per_batch", 0);
+    const json_int_t each =
+        framework_product(framework_get_int(scenario, "parallel.dp", 1),
+                          framework_get_int(scenario, "schedule.microbatch_samples", 1), 1);
+    const json_int_t tokens =
+        framework_product(batch, framework_get_int(scenario, "workload.context", 0), 1);
+    if (batch == 0 || framework_get(scenario, "workload.lengths") == NULL ||
+        (kind != NULL && strcmp(kind, "padded") == 0)) {
+        return;
+    }
+    json_object_del(json_object_get(scenario, "workload"), "samples_per_batch");
+    if (each > 0 && batch % each == 0) {
+        framework_put(import, "schedule.microbatches", json_integer(batch / each));
+    } else if (tokens > 0) {
+        framework_put(import, "workload.tokens_per_batch", json_integer(tokens));
+    }
+}
+
+static void settle_precision(framework_import *import)
 {
     const char *precision = json_string_value(json_object_get(import->scenario, "precision"));
     if (precision == NULL || strcmp(precision, "fp8") != 0) {
         json_object_del(import->scenario, "fp8_recipe");
         json_object_del(import->scenario, "fp8_params");
     }
-    const json_t *context = framework_get(import->scenario, "workload.context");
-    if (context != NULL && framework_get(import->scenario, "workload.lengths") == NULL &&
-        framework_get(import->scenario, "workload.uniform") == NULL) {
-        framework_put(import, "workload.uniform", json_incref((json_t *)context));
+}
+
+// The vocabulary is the tokenizer's, which a script names by a path or a variable. What is assumed
+// changes an answer by little, which is told.
+static void assume_vocabulary(framework_import *import)
+{
+    enum { MORE = 10000 };
+    char whose[FRAMEWORK_WHOSE];
+    char matters[128] = "";
+    sp_scenario scenario = {0};
+    sp_error own = {0};
+    const json_t *model = json_object_get(import->scenario, "model");
+    if (json_object_get(model, "layers") == NULL || json_object_get(model, "vocab") != NULL) {
+        return;
     }
+    const json_int_t multiple = sp_larger(fact(import, "vocabulary_multiple"), 1);
+    const json_int_t entries =
+        sp_ceil_div(framework_assumed_entries(import->scenario, whose), multiple) * multiple;
+    framework_put(import, "model.vocab", json_integer(entries));
+    json_t *copy = json_deep_copy(import->scenario);
+    if (sp_scenario_from_json(copy, "import", NULL, 0, &scenario, &own) == SP_OK) {
+        const double tokens = (double)sp_larger(scenario.workload.context, 1);
+        const double more = (double)scenario.model.hidden * MORE;
+        const double flops = sp_model_forward_flops(&scenario.model, tokens,
+                                                    sp_model_pairs2(&scenario.model, 0.0, tokens));
+        snprintf(matters, sizeof matters,
+                 "; each %d more are %.0f MiB of weights in BF16 and %.2g %% of a step's FLOPs",
+                 MORE, (scenario.model.tied_embeddings ? 2.0 : 4.0) * more / SP_MIB,
+                 100.0 * 2.0 * more * tokens / flops);
+    }
+    sp_scenario_fini(&scenario);
+    json_decref(copy);
+    framework_note(import,
+                   "no file says the vocabulary, which is the tokenizer's: %lld entries are "
+                   "assumed, as of %s (--set model.vocab=N)%s",
+                   (long long)entries, whose, matters);
 }
 
 static void tell_assumed(framework_import *import)
@@ -987,10 +1041,23 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
     sp_status status = read_text(&import, of, text, bytes);
     if (status == SP_OK) {
         settle_replicas(&import);
-        settle_workload(&import);
+        settle_precision(&import);
         settle_modules(&import);
     }
     return end(&import, status, scenario, unread, notes);
+}
+
+// Is how large a batch is stated beside the files, in samples or tokens?
+static bool state_batch(const char *const *overrides, int count)
+{
+    static const char keys[] = "workload workload.samples_per_batch workload.tokens_per_batch";
+    bool is = false;
+    for (int i = 0; i < count; i++) {
+        char key[SP_JSON_PATH];
+        snprintf(key, sizeof key, "%.*s", (int)strcspn(overrides[i], "="), overrides[i]);
+        is = is || sp_names_hold(keys, key);
+    }
+    return is;
 }
 
 sp_status framework_import_files(const char *const *files, int count, const char *from,
@@ -1013,7 +1080,11 @@ sp_status framework_import_files(const char *const *files, int count, const char
         status = sp_scenario_override(import.scenario, overrides[i], err);
     }
     if (status == SP_OK) {
-        settle_workload(&import); // lengths and context may be stated by an override
+        if (!state_batch(overrides, override_count)) {
+            settle_rows(&import);
+        }
+        settle_precision(&import); // which an override may state
+        assume_vocabulary(&import);
         settle_modules(&import);
         tell_assumed(&import);
     }

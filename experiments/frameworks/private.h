@@ -10,6 +10,11 @@ void framework_tell_precision(framework_import *import, const char *name);
 // The GPUs that a launcher of a script starts, as facts.
 void framework_read_launch(framework_import *import);
 
+// Entries that are assumed of a vocabulary which no file states, and whose they are: those of a
+// built-in model of the shape, else of the family that has such an activation function.
+enum { FRAMEWORK_WHOSE = 64 };
+json_int_t framework_assumed_entries(const json_t *scenario, char whose[FRAMEWORK_WHOSE]);
+
 // What is called alike for each.
 // clang-format off
 #define FRAMEWORK_CALLED(of_) \

@@ -6,6 +6,7 @@
 #include "experiments/frameworks/private.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 #include "sim/base/writer.h"
 #include "sim/model/model.h"
 #include "sim/model/stack.h"
@@ -611,18 +612,29 @@ static void read_latents(framework_import *import)
     }
 }
 
+// GPT-2's merges, which built-in models of GPT have padded.
+enum { GPT2_ENTRIES = 50257, GPT2_PADDED = 51200 };
+
+static json_int_t entries_of_model(const char *built_in)
+{
+    sp_model model;
+    json_int_t entries = sp_model_builtin(built_in, &model, NULL) == SP_OK ? model.vocab : 0;
+    return entries >= GPT2_ENTRIES && entries <= GPT2_PADDED ? GPT2_ENTRIES : entries;
+}
+
 // Entries of a tokenizer that is known by its name: of a built-in model, whose name is that of a
 // folder on the way to it, too, or of a type that has one vocabulary (Megatron-LM,
-// training/tokenizer: GPT-2's merges and Llama 2's SentencePiece model). 0: not known.
+// training/tokenizer: GPT-2's merges, Llama 2's SentencePiece model and the 2^17 entries that a
+// file of tiktoken is cut to). 0: not known.
 static json_int_t entries_of_tokenizer(const char *name)
 {
     static const struct {
         const char *type;
         json_int_t entries;
-    } types[] = {{"GPT2BPETokenizer", 50257}, {"Llama2Tokenizer", 32000}};
+    } types[] = {
+        {"GPT2BPETokenizer", GPT2_ENTRIES}, {"Llama2Tokenizer", 32000}, {"TikTokenizer", 131072}};
     char path[256];
     char *rest = NULL;
-    sp_model model;
     const char *built_in = sp_model_builtin_meant(name);
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(name, types[i].type) == 0) {
@@ -634,7 +646,39 @@ static json_int_t entries_of_tokenizer(const char *name)
          part = strtok_r(NULL, "/", &rest)) {
         built_in = sp_model_builtin_meant(part);
     }
-    return built_in != NULL && sp_model_builtin(built_in, &model, NULL) == SP_OK ? model.vocab : 0;
+    return built_in != NULL ? entries_of_model(built_in) : 0;
+}
+
+// A built-in model of so many layers, such a width and such heads; NULL: there is none.
+static const char *model_of_shape(const json_t *scenario)
+{
+    const char *name = NULL;
+    for (int i = 0; (name = sp_model_builtin_name(i)) != NULL; i++) {
+        sp_model model;
+        if (sp_model_builtin(name, &model, NULL) == SP_OK &&
+            framework_get_int(scenario, "model.layers", 0) == model.layers &&
+            framework_get_int(scenario, "model.hidden", 0) == model.hidden &&
+            framework_get_int(scenario, "model.ffn", 0) == model.ffn &&
+            framework_get_int(scenario, "model.heads", 0) == model.heads &&
+            framework_get_int(scenario, "model.kv_heads", 0) == model.kv_heads &&
+            framework_get_int(scenario, "model.experts", 0) == model.experts) {
+            break;
+        }
+    }
+    return name;
+}
+
+json_int_t framework_assumed_entries(const json_t *scenario, char whose[FRAMEWORK_WHOSE])
+{
+    const char *shape = model_of_shape(scenario);
+    const char *activation = json_string_value(framework_get(scenario, "model.activation"));
+    const bool is_gpt = activation != NULL && strcmp(activation, "gelu") == 0;
+    snprintf(whose, FRAMEWORK_WHOSE, "%s%s",
+             shape != NULL ? shape
+             : is_gpt      ? "GPT-2"
+                           : "Llama 3",
+             shape != NULL ? ", which has this shape" : "");
+    return shape != NULL ? entries_of_model(shape) : is_gpt ? GPT2_ENTRIES : 128256;
 }
 
 // The vocabulary of the tokenizer that a file names, which is told; 0: it is not known.
@@ -666,16 +710,20 @@ static void read_vocabulary(framework_import *import)
     json_int_t multiple =
         framework_product(take_int(import, "make-vocab-size-divisible-by", 128),
                           framework_get_int(import->scenario, "parallel.tp", 1), 1);
+    const char *type = framework_take_text(import, "tokenizer-type");
+    if (plain > 0 && type != NULL && strcmp(type, "NullTokenizer") == 0) {
+        plain++; // the end of a document (core/tokenizers/text/libraries/null_tokenizer.py)
+    }
     if (import->of->dialect == BRIDGE) {
         padded = plain;
     }
+    json_object_set_new(import->facts, "vocabulary_multiple", json_integer(multiple));
     bool lacks = padded == 0 && plain == 0 && json_object_get(import->stated, "model.layers");
     plain = lacks ? vocabulary_by_name(import) : plain;
     if (padded > 0) {
         framework_put(import, "model.vocab", json_integer(padded));
     } else if (plain > 0 && multiple > 0 && plain < 1 << 30) {
-        framework_put(import, "model.vocab",
-                      json_integer((plain + multiple - 1) / multiple * multiple));
+        framework_put(import, "model.vocab", json_integer(sp_ceil_div(plain, multiple) * multiple));
     }
 }
 
@@ -1276,6 +1324,11 @@ static void write_megatron(framework_output *output)
             framework_say(output, "group-query-attention", json_true());
         }
         framework_say(output, "padded-vocab-size", json_incref(framework_get(s, "model.vocab")));
+        // As it is anyway beside BF16 (training/arguments.py), where --grad-reduce-in-bf16 is not.
+        const char *sums = json_string_value(framework_get(s, "stack.gradient_reduce_dtype"));
+        if (sums != NULL && strcmp(sums, "fp32") == 0) {
+            framework_say(output, "accumulate-allreduce-grads-in-fp32", json_true());
+        }
         write_host_states(output);
     } else if (of->dialect == BRIDGE) {
         framework_say(output, "model.vocab_size", json_incref(framework_get(s, "model.vocab")));

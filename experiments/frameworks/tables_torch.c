@@ -320,6 +320,7 @@ static const framework_row deepspeed_rows[] = {
      NULL},
     {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "bf16=bf16 bfp16=bf16 fp32=fp32", "\"bf16\"",
      {"communication_data_type"}, NULL},
+    {"stack.gradient_reduce_dtype", FRAMEWORK_FLAG, "\"fp32\"", NULL, {NULL}, "fp32_allreduce"},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
@@ -345,7 +346,7 @@ static const char deepspeed_free[] =
 static const char deepspeed_noted[] =
     "amp.* sparse_attention.* compression_training.* curriculum_learning.* progressive_layer_drop.* "
     "eigenvalue.* activation_checkpointing.* zero_optimization.cpu_offload* sparse_gradients "
-    "fp32_allreduce data_types.* zero_optimization.zero_quantized_* "
+    "data_types.* zero_optimization.zero_quantized_* "
     "zero_optimization.zeropp_loco_param.* autotuning.* elasticity.* hybrid_engine.* pipeline.* "
     "tensor_parallel.* sequence_parallel_size aio.*";
 // clang-format on
@@ -430,10 +431,22 @@ static void write_deepspeed(framework_output *output)
     }
 }
 
-const framework framework_deepspeed = {FRAMEWORK_CALLED(deepspeed), .stack = "hf-trainer",
-                                       .syntax = FRAMEWORK_JSON,    .reads = 1U << FRAMEWORK_JSON,
-                                       .rows = deepspeed_rows,      .read = read_deepspeed,
-                                       .write = write_deepspeed};
+// Its own activation_checkpointing configures calls of deepspeed.checkpointing, which transformers'
+// models do not make (deepspeed/runtime/activation_checkpointing).
+static const framework_elsewhere deepspeed_elsewhere[] = {
+    {"model", "model_name_or_path of the trainer's arguments"},
+    {"memory.recompute", "gradient_checkpointing of the trainer's arguments"},
+    {"workload.context", "max_length of the trainer's arguments"},
+    {"strategy.kind", "packing and packing_strategy of TRL's arguments"},
+    {"stack.moment_bytes", "optim of the trainer's arguments"},
+    {"parallel.cp", "parallelism_config_sp_size of accelerate's file"},
+    {NULL, NULL},
+};
+
+const framework framework_deepspeed = {
+    FRAMEWORK_CALLED(deepspeed),   .stack = "hf-trainer",           .syntax = FRAMEWORK_JSON,
+    .reads = 1U << FRAMEWORK_JSON, .rows = deepspeed_rows,          .read = read_deepspeed,
+    .write = write_deepspeed,      .elsewhere = deepspeed_elsewhere};
 
 // ---- TRL (trl/trainer/sft_config.py, transformers' TrainingArguments) ----
 
@@ -669,7 +682,11 @@ static void write_trl(framework_output *output)
                                   : over != NULL && strcmp(over, "split") == 0 ? "bfd_split"
                                                                                : "bfd"));
     }
-    if (zero > 1) {
+    // Ranks that exchange heads are DeepSpeed's, whose file has the stage.
+    const char *exchange = json_string_value(framework_get(s, "stack.cp_overlap"));
+    bool ulysses = framework_get_int(s, "parallel.cp", 1) > 1 && exchange != NULL &&
+                   strcmp(exchange, "a2a") == 0;
+    if (zero > 1 && !ulysses) {
         framework_say(output, "fsdp",
                       json_string(zero == 2 ? "shard_grad_op auto_wrap" : "full_shard auto_wrap"));
     }
@@ -698,7 +715,16 @@ static void write_trl(framework_output *output)
     }
 }
 
+static const framework_elsewhere trl_elsewhere[] = {
+    {"parallel.tp", "parallelism_config_tp_size of accelerate's file"},
+    {"parallel.cp", "parallelism_config_sp_size (DeepSpeed) or _cp_size (FSDP2) of accelerate's "
+                    "file"},
+    {"parallel.zero", "zero_optimization.stage of DeepSpeed's file"},
+    {NULL, NULL},
+};
+
 const framework framework_trl = {FRAMEWORK_CALLED(trl),
+                                 .elsewhere = trl_elsewhere,
                                  .stack = "trl-2025",
                                  .syntax = FRAMEWORK_YAML,
                                  .reads = 1U << FRAMEWORK_YAML | 1U << FRAMEWORK_SHELL |
@@ -715,6 +741,8 @@ static const framework_row accelerate_rows[] = {
      {"parallelism_config.parallelism_config_tp_size"}, NULL},
     {"parallel.cp", FRAMEWORK_INT, NULL, NULL,
      {"parallelism_config.parallelism_config_cp_size"}, NULL},
+    {"stack.cp_overlap", FRAMEWORK_NAME, "allgather=blocking alltoall=attention", "\"blocking\"",
+     {"parallelism_config.parallelism_config_cp_comm_strategy"}, NULL},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
@@ -723,7 +751,8 @@ static const char accelerate_own[] =
     "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward "
     "fsdp_config.fsdp_activation_checkpointing deepspeed_config.zero_stage "
     "deepspeed_config.gradient_accumulation_steps deepspeed_config.offload_optimizer_device "
-    "deepspeed_config.offload_param_device parallelism_config.parallelism_config_dp_replicate_size";
+    "deepspeed_config.offload_param_device parallelism_config.parallelism_config_dp_replicate_size "
+    "parallelism_config.parallelism_config_sp_size";
 static const char accelerate_free[] =
     "compute_environment debug downcast_bf16 main_training_function main_process_ip "
     "main_process_port machine_rank rdzv_* same_network tpu_* use_cpu enable_cpu_affinity gpu_ids "
@@ -732,12 +761,11 @@ static const char accelerate_free[] =
     "fsdp_config.fsdp_use_orig_params fsdp_config.fsdp_transformer_layer_cls_to_wrap "
     "deepspeed_config.deepspeed_multinode_launcher deepspeed_config.gradient_clipping "
     "deepspeed_config.zero3_init_flag deepspeed_config.zero3_save_16bit_model "
-    "parallelism_config.parallelism_config_dp_shard_size use_parallelism_config";
+    "parallelism_config.parallelism_config_dp_shard_size "
+    "parallelism_config.parallelism_config_sp_* use_parallelism_config";
 static const char accelerate_noted[] =
     "dynamo_config.* fsdp_config.fsdp_offload_params fsdp_config.fsdp_backward_prefetch "
-    "fsdp_config.fsdp_forward_prefetch fp8_config.* "
-    "parallelism_config.parallelism_config_cp_comm_strategy "
-    "parallelism_config.parallelism_config_sp_size";
+    "fsdp_config.fsdp_forward_prefetch fp8_config.*";
 // clang-format on
 
 static void read_accelerate(framework_import *import)
@@ -761,6 +789,16 @@ static void read_accelerate(framework_import *import)
     }
     if (framework_take_switch(import, "fsdp_config.fsdp_activation_checkpointing", false)) {
         framework_put(import, "memory.recompute", json_string("full"));
+    }
+    // DeepSpeed's Ulysses: ranks exchange heads (accelerate, utils/dataclasses.py: sp_backend).
+    json_int_t heads_ranks =
+        framework_take_int(import, "parallelism_config.parallelism_config_sp_size", 1, 1);
+    if (heads_ranks > 1) {
+        framework_put(import, "parallel.cp", json_integer(heads_ranks));
+        framework_put(import, "stack.cp_overlap", json_string("a2a"));
+    }
+    if (framework_get_int(import->scenario, "parallel.cp", 1) == 1) {
+        json_object_del(json_object_get(import->scenario, "stack"), "cp_overlap");
     }
     tell_offload(import, "deepspeed_config.offload_optimizer_device");
     tell_offload(import, "deepspeed_config.offload_param_device");

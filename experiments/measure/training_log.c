@@ -13,6 +13,7 @@
 //     Transformers     src/transformers/trainer_utils.py, speed_metrics()
 #include "experiments/measure/training_log.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -436,6 +437,49 @@ static bool read_form(reader *r, sp_log_form f, const char *line)
     return (may_have_memory && read_memory(r, form, line, s.lane)) || of_step;
 }
 
+// The job as Megatron-LM prints it (training/initialize.py; arguments with dots behind their names;
+// theoretical_memory_usage.py), DeepSpeed's arguments, torchtitan (train.py) and the Trainer of
+// transformers, whose parameters are those that are trained.
+static void read_facts(reader *r, const char *line)
+{
+    static const struct {
+        const char *key, *unit; // unit NULL: any
+        sp_logged_fact fact;
+        double factor;
+    } keys[] = {{"world size: ", NULL, SP_LOGGED_WORLD, 1.0},
+                {"world_size .", NULL, SP_LOGGED_WORLD, 1.0},
+                {"tensor-model-parallel size: ", NULL, SP_LOGGED_TP, 1.0},
+                {"tensor_model_parallel_size .", NULL, SP_LOGGED_TP, 1.0},
+                {"context-parallel size: ", NULL, SP_LOGGED_CP, 1.0},
+                {"context_parallel_size .", NULL, SP_LOGGED_CP, 1.0},
+                {"pipeline-model-parallel size: ", NULL, SP_LOGGED_PP, 1.0},
+                {"pipeline_model_parallel_size .", NULL, SP_LOGGED_PP, 1.0},
+                {"data-parallel size: ", NULL, SP_LOGGED_DP, 1.0},
+                {"data-parallel-size: ", NULL, SP_LOGGED_DP, 1.0},
+                {"data_parallel_size .", NULL, SP_LOGGED_DP, 1.0},
+                {"Number of parameters in billions: ", NULL, SP_LOGGED_PARAMETERS, 1e9},
+                {"Number of trainable parameters = ", NULL, SP_LOGGED_PARAMETERS, 1.0},
+                {" size: ", " total parameters", SP_LOGGED_PARAMETERS, 1.0}};
+    if (strstr(line, "size") == NULL && strstr(line, "parameters") == NULL) {
+        return;
+    }
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+        number n;
+        const char *at = strstr(line, keys[k].key);
+        // The end of a longer name, as of decoder_world_size, is none.
+        if (at == NULL || (keys[k].key[0] != ' ' && at > line &&
+                           (isalnum((unsigned char)at[-1]) || strchr("_-", at[-1]) != NULL))) {
+            continue;
+        }
+        at += strlen(keys[k].key);
+        at = read_number(at + strspn(at, ". "), false, &n);
+        if (at != NULL && n.value > 0.0 &&
+            (keys[k].unit == NULL || strncmp(at, keys[k].unit, strlen(keys[k].unit)) == 0)) {
+            r->log->facts[keys[k].fact] = keys[k].factor * n.value;
+        }
+    }
+}
+
 static void end_line(reader *r)
 {
     sp_log_file *file = &r->log->files[r->file];
@@ -443,6 +487,9 @@ static void end_line(reader *r)
     bool known = false;
     for (int f = 0; f < SP_LOG_FORMS && r->length > 0; f++) {
         known = read_form(r, (sp_log_form)f, r->line) || known;
+    }
+    if (!known) {
+        read_facts(r, r->line);
     }
     file->lines += r->length > 0;
     file->known += known;
@@ -753,6 +800,9 @@ static void begin(reader *r, sp_training_log *log, int count)
     log->file_count = count;
     for (int m = 0; m < SP_LOGGED_MEMORIES; m++) {
         log->memory[m].rank = NO_RANK;
+    }
+    for (int f = 0; f < SP_LOGGED_FACTS; f++) {
+        log->facts[f] = (double)NAN;
     }
     r->log = log;
 }

@@ -55,6 +55,17 @@ typedef struct sp_logged_memory {
     int64_t rank;
 } sp_logged_memory;
 
+// What lines before the first step say of the job.
+typedef enum sp_logged_fact {
+    SP_LOGGED_WORLD, // GPUs
+    SP_LOGGED_TP,
+    SP_LOGGED_CP,
+    SP_LOGGED_PP,
+    SP_LOGGED_DP,
+    SP_LOGGED_PARAMETERS, // of the whole model
+    SP_LOGGED_FACTS
+} sp_logged_fact;
+
 typedef struct sp_log_file {
     const char *path; // as given, not owned
     size_t lines;     // that are not empty
@@ -78,6 +89,7 @@ typedef struct sp_training_log {
     bool whole_run;    // the only figure is the mean of a run, with its warm-up
     sp_logged_figure figures[SP_LOGGED_FIGURES];
     sp_logged_memory memory[SP_LOGGED_MEMORIES];
+    double facts[SP_LOGGED_FACTS]; // as the last line says that has one; NAN: none has
 } sp_training_log;
 
 enum { SP_LOG_FILES = 256, SP_LOG_SKIP = 100000 };

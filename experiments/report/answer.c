@@ -344,10 +344,10 @@ static void add_points(line *to, const json_t *rows, double count)
 {
     enum { WORKS = 3 };
     if (fastest(rows, NULL) == NULL) {
-        say(to, "none of %.0f points fits", count);
+        say(to, "none of %.0f point%s fits", count, count == 1.0 ? "" : "s");
         return;
     }
-    say(to, "fastest of %.0f points: ", count);
+    say(to, "fastest of %.0f point%s: ", count, count == 1.0 ? "" : "s");
     int works = 0;
     for (size_t i = 0; i < json_array_size(rows) && works <= WORKS; i++) {
         if (!is_new_work(rows, i)) {

@@ -30,6 +30,51 @@ static const char *name_in(const json_t *value)
     return json_is_string(value) ? json_string_value(value) : report_string(value, "name");
 }
 
+// The points of a page's sweep, and the base of its grid; NULL: the page is of something else, or
+// the file does not say the base.
+static const json_t *swept_points(const report_page *page)
+{
+    const report_input *first = report_first_answer(page);
+    return first == NULL || first->settings == NULL ? NULL
+           : first->kind == REPORT_SWEEP            ? first->json
+                                                    : json_object_get(first->json, "best");
+}
+
+static const json_t *swept_base(const report_page *page)
+{
+    return swept_points(page) != NULL ? report_first_answer(page)->settings : NULL;
+}
+
+// Does the grid change the whole of a section?
+static bool is_swept(const report_page *page, const char *path)
+{
+    const json_t *point = json_object_get(json_array_get(swept_points(page), 0), "point");
+    return json_object_get(point, path) != NULL;
+}
+
+// A model that is described by its shape alone has no name.
+static const char *swept_model(const report_page *page)
+{
+    const json_t *model = json_object_get(swept_base(page), "model");
+    if (model == NULL || is_swept(page, "model")) {
+        return NULL;
+    }
+    return name_in(model) != NULL ? name_in(model) : "custom";
+}
+
+static const char *swept_gpu(const report_page *page, sp_cluster *cluster)
+{
+    const json_t *stated = json_object_get(swept_base(page), "cluster");
+    const char *gpu = report_string(stated, "gpu");
+    const char *name = name_in(stated);
+    if (is_swept(page, "cluster") || is_swept(page, "cluster.gpu")) {
+        return NULL;
+    }
+    return gpu != NULL                                                        ? gpu
+           : name != NULL && sp_cluster_builtin(name, cluster, NULL) == SP_OK ? cluster->gpu
+                                                                              : NULL;
+}
+
 static const json_t *question_of(const report_page *page)
 {
     const report_input *first = report_first_answer(page);
@@ -40,7 +85,8 @@ static const json_t *question_of(const report_page *page)
 const char *report_model(const report_page *page)
 {
     const char *model = report_string(question_of(page), "model");
-    return model != NULL ? model : name_in(json_object_get(report_main_result(page), "model"));
+    model = model != NULL ? model : name_in(json_object_get(report_main_result(page), "model"));
+    return model != NULL ? model : swept_model(page);
 }
 
 static const char *model_of(const report_page *page)
@@ -64,6 +110,31 @@ static double ranks_in(const json_t *degrees)
         ranks *= report_number(degrees, names[i]);
     }
     return isfinite(ranks) ? ranks : 0.0;
+}
+
+// "8 to 64 H100 GPUs"
+static void add_swept_gpus(const report_page *page, char text[REPORT_TITLE])
+{
+    double least = HUGE_VAL;
+    double most = 0.0;
+    size_t i;
+    json_t *point;
+    sp_cluster cluster;
+    json_array_foreach (swept_points(page), i, point) {
+        double ranks = ranks_in(point);
+        least = ranks > 0.0 && ranks < least ? ranks : least;
+        most = ranks > most ? ranks : most;
+    }
+    if (most < 1.0) {
+        return;
+    }
+    const char *gpu = swept_gpu(page, &cluster);
+    sp_append(text, REPORT_TITLE, " on %.0f", least);
+    if (most > least) {
+        sp_append(text, REPORT_TITLE, " to %.0f", most);
+    }
+    sp_append(text, REPORT_TITLE, " %s%s%s", gpu != NULL ? gpu : "", gpu != NULL ? " " : "",
+              most > 1.0 ? "GPUs" : "GPU");
 }
 
 static double gpus_of(const report_page *page)
@@ -101,12 +172,14 @@ static void add_kind(const report_page *page, char text[REPORT_TITLE])
     const report_input *first = report_first_answer(page);
     switch (first != NULL ? first->kind : REPORT_KINDS) {
     case REPORT_SWEEP:
-        sp_append(text, REPORT_TITLE, "Sweep of %lld points", (long long)first->points);
+    case REPORT_SWEEP_SUMMARY: {
+        double points = first->kind == REPORT_SWEEP
+                            ? (double)first->points
+                            : fmax(0.0, report_number(first->json, "points"));
+        sp_append(text, REPORT_TITLE, "%cweep of %.0f point%s", text[0] == '\0' ? 'S' : 's', points,
+                  points == 1.0 ? "" : "s");
         break;
-    case REPORT_SWEEP_SUMMARY:
-        sp_append(text, REPORT_TITLE, "Sweep of %.0f points",
-                  fmax(0.0, report_number(first->json, "points")));
-        break;
+    }
     case REPORT_VALIDATION:
         sp_append(text, REPORT_TITLE, "Predicted and measured steps");
         break;
@@ -144,7 +217,11 @@ const char *report_title(const report_page *page, char text[REPORT_TITLE])
     }
     double gpus = gpus_of(page);
     sp_append(text, REPORT_TITLE, "%s", model);
-    if (first != NULL && first->kind == REPORT_PREFILL) {
+    if (swept_base(page) != NULL) {
+        add_swept_gpus(page, text);
+        sp_append(text, REPORT_TITLE, ": ");
+        add_kind(page, text);
+    } else if (first != NULL && first->kind == REPORT_PREFILL) {
         sp_append(text, REPORT_TITLE, ": time to the first token");
     } else if (first != NULL && first->kind == REPORT_DECODE) {
         sp_append(text, REPORT_TITLE, ": generated text");
@@ -445,6 +522,27 @@ static void add_resolved(json_t *list, const json_t *scenario)
     }
 }
 
+// The base of a grid, without what the grid changes: what all points share.
+static void add_shared(json_t *list, const report_page *page)
+{
+    const json_t *point = json_object_get(json_array_get(swept_points(page), 0), "point");
+    json_t *shared = json_deep_copy(swept_base(page));
+    const char *path;
+    json_t *value;
+    json_object_foreach ((json_t *)point, path, value) {
+        json_t *holder = shared;
+        const char *key = path;
+        for (const char *dot; (dot = strchr(key, '.')) != NULL; key = dot + 1) {
+            char part[KEY];
+            snprintf(part, sizeof part, "%.*s", (int)(dot - key), key);
+            holder = json_object_get(holder, part);
+        }
+        json_object_del(holder, key);
+    }
+    add_settings(list, "", shared, 0);
+    json_decref(shared);
+}
+
 static json_t *settings(const report_page *page)
 {
     static const char *const of_result[] = {"strategy", "schedule", "cp_overlap", "stage_layers",
@@ -456,6 +554,8 @@ static json_t *settings(const report_page *page)
     json_t *list = json_array();
     if (page->sliders != NULL) {
         add_settings(list, "", report_sliders_scenario(page->sliders)->stated, 0);
+    } else if (swept_base(page) != NULL) {
+        add_shared(list, page);
     } else if (of_plan != NULL && model != NULL && strcmp(of_plan, model) == 0) {
         add_resolved(list, planned);
     } else {

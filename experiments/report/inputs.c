@@ -74,6 +74,7 @@ void report_inputs_fini(report_inputs *inputs)
 {
     for (int i = 0; i < inputs->count; i++) {
         json_decref(inputs->items[i].json);
+        json_decref(inputs->items[i].settings);
         report_timeline_free(inputs->items[i].timeline);
     }
     sp_free(inputs->items);
@@ -298,6 +299,16 @@ static bool begins_with_point(FILE *file)
     return start[matched] == '\0';
 }
 
+// The first line of a sweep, or its summary, holds the base of the grid.
+static void take_settings(report_input *input, json_t *holder)
+{
+    json_t *settings = json_object_get(holder, "settings");
+    if (input->settings == NULL && json_is_object(settings)) {
+        input->settings = json_incref(settings);
+    }
+    json_object_del(holder, "settings");
+}
+
 static sp_status read_line(report_input *input, const char *line, size_t bytes, long number,
                            sp_error *err)
 {
@@ -312,6 +323,7 @@ static sp_status read_line(report_input *input, const char *line, size_t bytes, 
         return sp_error_at(err, SP_ERR_CONTENT, input->path, number, 0,
                            "expected an object with the key 'point'");
     }
+    take_settings(input, row);
     json_array_append_new(input->json, row);
     input->points++;
     // Lines are many, so that they are sorted now and then.
@@ -358,6 +370,9 @@ static sp_status keep_document(report_input *input, sp_error *err)
 {
     open_measurement(input);
     sp_status status = recognise(input, err);
+    if (status == SP_OK && input->kind == REPORT_SWEEP_SUMMARY) {
+        take_settings(input, input->json);
+    }
     if (status == SP_OK && input->kind == REPORT_TRACE) {
         json_decref(input->json);
         input->json = NULL;

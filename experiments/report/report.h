@@ -38,6 +38,7 @@ typedef struct report_input {
     report_kind kind;
     json_t *json;              // NULL of a trace
     int64_t points;            // of a sweep's results file, of which json may hold some
+    json_t *settings;          // the base of a sweep's grid, NULL: it does not say; owned
     report_timeline *timeline; // of a trace, else NULL
 } report_input;
 

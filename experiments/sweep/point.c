@@ -478,6 +478,9 @@ static char *write_line(const sweep_spec *spec, const sweep_row *point)
     sp_json_put(row, "base", json_string(spec->base_tag));
     put_trial(row, trial);
     json_object_update(row, point->notes);
+    if (point->first) {
+        sp_json_put(row, "settings", json_incref(spec->settings));
+    }
     size_t bytes = json_dumpb(row, NULL, 0, LINE_FLAGS);
     char *line = sp_malloc(bytes + CHECK + 2);
     json_dumpb(row, line, bytes, LINE_FLAGS);

@@ -465,7 +465,9 @@ static sp_status next_block(void *context, void *item, bool *more, sp_error *err
     sp_status status = SP_OK;
     *more = true;
     while (status == SP_OK && *more && block->count < most) {
-        status = sweep_choice_next(&run->choice, &block->row[block->count].combination, more, err);
+        sweep_row *row = &block->row[block->count];
+        status = sweep_choice_next(&run->choice, &row->combination, more, err);
+        row->first = run->choice.passed == 1; // of all shards
         block->count += status == SP_OK && *more;
     }
     run->made += block->count;

@@ -27,6 +27,7 @@ void sweep_spec_fini(sweep_spec *spec)
     }
     json_decref(spec->base_read);
     json_decref(spec->stated);
+    json_decref(spec->settings);
     json_decref(spec->document);
     *spec = (sweep_spec){0};
 }
@@ -397,6 +398,24 @@ static sp_status place_paths(json_t *document, const char *file, sp_error *err)
     return status;
 }
 
+// Lengths may be thousands, which nobody reads.
+static json_t *without_long_arrays(const json_t *value)
+{
+    enum { LONG = 16 };
+    const char *key;
+    json_t *member;
+    if (!json_is_object(value)) {
+        return json_deep_copy(value);
+    }
+    json_t *copy = json_object();
+    json_object_foreach ((json_t *)value, key, member) {
+        if (json_array_size(member) <= LONG) {
+            sp_json_put(copy, key, without_long_arrays(member));
+        }
+    }
+    return copy;
+}
+
 // Paths are as from where `file` lies; NULL: they stay as they are.
 static sp_status read_spec(json_t *document, const char *source, const char *file, sweep_spec *spec,
                            sp_error *err)
@@ -407,6 +426,7 @@ static sp_status read_spec(json_t *document, const char *source, const char *fil
     snprintf(spec->source, sizeof spec->source, "%s", source);
     // Before paths are placed: results go on from any working directory.
     char *base = json_dumps(json_object_get(document, "base"), JSON_COMPACT | JSON_SORT_KEYS);
+    spec->settings = without_long_arrays(json_object_get(document, "base"));
     spec->stated = file != NULL ? json_deep_copy(json_object_get(document, "grid")) : NULL;
     sp_status status = file != NULL ? place_paths(document, file, err) : SP_OK;
     if (status == SP_OK) {

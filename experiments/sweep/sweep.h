@@ -114,6 +114,7 @@ typedef struct sweep_spec {
     char source[SWEEP_SOURCE]; // file name, for messages
     json_t *document;          // owned
     json_t *stated;            // the grid before its paths were placed; owned, NULL: none was
+    json_t *settings;          // the base before, without long arrays; owned
     const json_t *base;
     json_t *base_read;           // as the values of axes; owned
     sweep_axis axes[SWEEP_AXES]; // in the order of the file; the last one varies fastest
@@ -333,6 +334,7 @@ bool sweep_is_better(const sweep_trial *a, const sweep_trial *b);
 // A point with its line.
 typedef struct sweep_row {
     int64_t combination;
+    bool first; // of the sweep's points: its line holds the base, by which a page knows the model
     sweep_trial trial;
     json_t *notes; // "warnings" and "uncalibrated", where there are any; owned
     char *line;    // with its newline, NULL where it was read; owned

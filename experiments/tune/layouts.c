@@ -17,6 +17,7 @@
 
 enum {
     BLOCK = 64,          // points that are evaluated before the fastest is looked for again
+    LEAST_BLOCK = 4,     // or the one that needs the least memory, which comes early
     HURRY_PERCENT = 10,  // of a search's effort, at first
     MOST_COUNTED = 1024, // points whose blocks are counted, about
 };
@@ -82,8 +83,10 @@ static sp_status bound_one(void *context, int worker, int job, sp_error *err)
         sp_scenario_from_json_cached(document, "layout", f->evaluator[0].files, &scenario, &own);
     json_decref(document);
     if (status == SP_OK) {
-        status = sp_evaluate_work_bound(&scenario, &f->batches, &bound_s, &own);
-        f->bound_ms[work] = status == SP_OK ? bound_s * 1e3 : 0.0;
+        if (!f->options->least_memory) {
+            status = sp_evaluate_work_bound(&scenario, &f->batches, &bound_s, &own);
+            f->bound_ms[work] = status == SP_OK ? bound_s * 1e3 : 0.0;
+        }
         if (sp_evaluate_states(&scenario, &f->states[work], &own) != SP_OK) {
             f->states[work] = 0;
         }
@@ -899,10 +902,20 @@ static int by_guess(const void *a, const void *b)
     return p->guess_ms != q->guess_ms ? (p->guess_ms > q->guess_ms ? 1 : -1) : (p > q) - (p < q);
 }
 
+// GiB that a point lacks; negative: it leaves some, infinite: not known.
+static double lacking_gib(const sweep_layout *point)
+{
+    bool known =
+        point != NULL && (point->trial.status == SWEEP_OK || point->trial.status == SWEEP_OOM);
+    double margin_gib = known ? point->trial.figure[SWEEP_MEMORY_MARGIN_GIB] : (double)NAN;
+    return isfinite(margin_gib) ? -margin_gib : (double)HUGE_VAL;
+}
+
 // Evaluates what is too big as long as its states alone may lack less than `nearest` does.
 static sp_status evaluate_big(finder *f, const sweep_layout **nearest, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
+    const int most = f->options->least_memory ? LEAST_BLOCK : BLOCK;
     sp_status status = SP_OK;
     int64_t count = 0;
     for (int64_t i = 0; i < all->count; i++) {
@@ -914,12 +927,12 @@ static sp_status evaluate_big(finder *f, const sweep_layout **nearest, sp_error 
         }
     }
     qsort((void *)f->order, (size_t)count, sizeof *f->order, by_guess);
-    for (int64_t from = 0; status == SP_OK && from < count; from += BLOCK) {
-        int size = count - from < BLOCK ? (int)(count - from) : BLOCK;
-        double lacks_gib = *nearest != NULL && (*nearest)->trial.status == SWEEP_OOM
-                               ? -(*nearest)->trial.figure[SWEEP_MEMORY_MARGIN_GIB]
-                               : (double)HUGE_VAL;
-        if (f->order[from]->guess_ms > lacks_gib) {
+    for (int64_t from = 0; status == SP_OK && from < count; from += most) {
+        int size = count - from < most ? (int)(count - from) : most;
+        bool enough =
+            f->options->until_fits && *nearest != NULL && (*nearest)->trial.status == SWEEP_OK;
+        bool in_vain = f->options->until_fits && f->order[from]->guess_ms > 0.0;
+        if (enough || in_vain || f->order[from]->guess_ms > lacking_gib(*nearest)) {
             break;
         }
         status = evaluate_block(f, f->order + from, size, HURRY_PERCENT, false, err);
@@ -930,6 +943,28 @@ static sp_status evaluate_big(finder *f, const sweep_layout **nearest, sp_error 
         }
     }
     return status;
+}
+
+// A stop is no error: points that were evaluated before it are an answer.
+static sp_status unless_stopped(sweep_layouts *all, sp_status status, sp_error *err)
+{
+    if (status != SP_ERR_STOPPED) {
+        return status;
+    }
+    all->stopped = true;
+    sp_error_clear(err);
+    return SP_OK;
+}
+
+// Finds the point that needs the least memory.
+static sp_status find_least(finder *f, sp_error *err)
+{
+    for (int64_t i = 0; i < f->layouts->count; i++) {
+        if (f->layouts->point[i].lacks == SWEEP_RUNS) {
+            sweep_trial_begin(&f->layouts->point[i].trial, SWEEP_OOM);
+        }
+    }
+    return unless_stopped(f->layouts, evaluate_big(f, &f->layouts->nearest, err), err);
 }
 
 // Finds, where nothing fits, what is nearest, the first of equals, and what it lacks.
@@ -945,10 +980,13 @@ static sp_status find_reason(finder *f, sp_error *err)
         bool better = nearest == NULL || is_nearer(point, nearest);
         nearest = point->evaluated && point->lacks == SWEEP_RUNS && better ? point : nearest;
     }
-    sp_status status = evaluate_big(f, &nearest, err);
+    sp_status status = SP_OK;
+    if (!all->stopped) {
+        status = unless_stopped(all, evaluate_big(f, &nearest, err), err);
+    }
     rank_points(all);
     all->nearest = nearest;
-    if (nearest == NULL || status != SP_OK) {
+    if (nearest == NULL || status != SP_OK || all->stopped) {
         return status;
     }
     sweep_trial trial;
@@ -956,6 +994,9 @@ static sp_status find_reason(finder *f, sp_error *err)
     evaluator->options.no_causes = false;
     evaluator->options.effort_percent = nearest->hurried ? HURRY_PERCENT : 0;
     status = sweep_evaluate_point(evaluator, 0, nearest->combination, &trial, NULL, err);
+    if (status != SP_OK) {
+        return unless_stopped(all, status, err);
+    }
     snprintf(all->reason, sizeof all->reason, "%s", trial.reason);
     return status;
 }
@@ -974,17 +1015,6 @@ static void forget_scout(finder *f)
     }
 }
 
-// A stop is no error: points that were evaluated before it are an answer.
-static sp_status unless_stopped(sweep_layouts *all, sp_status status, sp_error *err)
-{
-    if (status != SP_ERR_STOPPED) {
-        return status;
-    }
-    all->stopped = true;
-    sp_error_clear(err);
-    return SP_OK;
-}
-
 static sp_status find(finder *f, sp_error *err)
 {
     sweep_layouts *all = f->layouts;
@@ -993,6 +1023,9 @@ static sp_status find(finder *f, sp_error *err)
     f->winner = sp_calloc((size_t)all->count + 1, sizeof *f->winner);
     all->beyond = sp_calloc((size_t)all->count + 1, sizeof *all->beyond);
     all->ranked = sp_calloc((size_t)all->count + 1, sizeof *all->ranked);
+    if (status == SP_OK && f->options->least_memory) {
+        return all->stopped ? SP_OK : find_least(f, err);
+    }
     if (status == SP_OK && !all->stopped) {
         status = unless_stopped(all, evaluate_all(f, err), err);
     }
@@ -1000,7 +1033,7 @@ static sp_status find(finder *f, sp_error *err)
     if (status == SP_OK) {
         status = unless_stopped(all, rank_all(f, err), err);
     }
-    return status == SP_OK && !all->stopped ? find_reason(f, err) : status;
+    return status == SP_OK ? find_reason(f, err) : status;
 }
 
 // Where all strategies search and survivors are wanted, none would choose them.

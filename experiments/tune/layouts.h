@@ -40,6 +40,11 @@ typedef struct sweep_layouts_options {
     // Schedules that are tried, in place of those below; [schedule_count], NULL: those.
     const char *const *schedules;
     int schedule_count;
+    // Only how little memory a point needs is looked for, in the order of parameters, gradients and
+    // optimizer states, as long as these may be less than the least that was found: `nearest` is
+    // the point that needs the least then, and nothing else is told. With until_fits the first that
+    // fits ends it.
+    bool least_memory, until_fits;
     int threads;
     bool quiet; // no progress
 } sweep_layouts_options;
@@ -83,8 +88,8 @@ typedef struct sweep_layouts {
     int64_t cannot_run; // by the stack, whatever is tried
     int64_t untried;    // where a stop came before them
     bool stopped; // before the end (sp_stop_request): `ranked` is of what was evaluated by then
-    // Where nothing fits: the point that lacks the least memory, else the first that has a plan or
-    // a scenario at least, and why it does not fit; NULL: none was evaluated.
+    // Where nothing fits, or least_memory: the point that lacks the least memory, else the first
+    // that has a plan or a scenario at least, and why it does not fit; NULL: none was evaluated.
     const sweep_layout *nearest;
     char reason[SP_ERROR_TEXT];
 } sweep_layouts;

@@ -36,6 +36,7 @@ static int64_t price_passes_ns(const sp_cost_model *cost, const sp_op_timer *tim
                                const sp_stage *stage, unsigned passes);
 
 static void find_classes(sp_cost_model *cost);
+static void find_expert_exchanges(sp_cost_model *cost);
 static void find_reach(sp_cost_model *cost);
 
 sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const sp_layout *layout,
@@ -71,6 +72,7 @@ sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const s
         return status;
     }
     find_classes(cost);
+    find_expert_exchanges(cost);
     find_reach(cost);
     sp_i_least_work_find(cost);
     return SP_OK;
@@ -85,6 +87,7 @@ void sp_cost_model_fini(sp_cost_model *cost)
     sp_i_pack_timer_free(cost->packs);
     sp_expert_load_free(cost->load);
     sp_free(cost->spine);
+    sp_free(cost->experts);
     sp_free(cost->stages);
     sp_free(cost->class_stage);
     sp_free(cost->class_of_vstage);
@@ -135,6 +138,21 @@ static void find_classes(sp_cost_model *cost)
         alone.embedding = s == 0;
         alone.head = s + 1 == vstages;
         cost->memory_class_of_vstage[s] = class_of(cost, cost->stage_classes + 2, &alone);
+    }
+}
+
+static void find_expert_exchanges(sp_cost_model *cost)
+{
+    static const sp_pass passes[SP_EXPERT_PASSES] = {SP_PASS_F, SP_PASS_I, SP_PASS_RECOMPUTE};
+    const sp_op_timer timer = sp_i_timer_of(cost);
+    if (!sp_layout_dispatches(cost->layout)) {
+        return;
+    }
+    int count = sp_layout_vstages(cost->layout) * SP_EXPERT_PASSES;
+    cost->experts = sp_calloc((size_t)count, sizeof *cost->experts);
+    for (int i = 0; i < count; i++) {
+        cost->experts[i] = sp_i_expert_exchange_of(
+            cost->packs, &timer, &cost->stages[i / SP_EXPERT_PASSES], passes[i % SP_EXPERT_PASSES]);
     }
 }
 
@@ -403,6 +421,11 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
     }
     sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
     fill_share_classes(cost, costs);
+    if (cost->experts != NULL) {
+        size_t bytes =
+            (size_t)sp_layout_vstages(cost->layout) * SP_EXPERT_PASSES * sizeof *costs->experts;
+        costs->experts = memcpy(sp_malloc(bytes), cost->experts, bytes);
+    }
     if (cost->memory.stack.expert_overlap && sp_layout_dispatches(cost->layout)) {
         begin_overlap(cost, &timer, costs);
     }
@@ -654,9 +677,13 @@ static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_c
 
 static sp_i_time sum(sp_i_time a, double times, sp_i_time b)
 {
-    return (sp_i_time){a.compute_s + times * b.compute_s, a.tp_s + times * b.tp_s,
-                       a.cp_s + times * b.cp_s,           a.ep_s + times * b.ep_s,
-                       a.ep_wait_s + times * b.ep_wait_s, a.attention_s + times * b.attention_s};
+    return (sp_i_time){a.compute_s + times * b.compute_s,
+                       a.tp_s + times * b.tp_s,
+                       a.cp_s + times * b.cp_s,
+                       a.ep_s + times * b.ep_s,
+                       a.ep_wait_s + times * b.ep_wait_s,
+                       a.ep_beside_s + times * b.ep_beside_s,
+                       a.attention_s + times * b.attention_s};
 }
 
 static inline sp_i_time stage_time(const sp_cost_model *cost, const sp_i_pack_time *time,
@@ -736,6 +763,7 @@ static sp_action_cost rounded(sp_i_time time)
                             .cp_ns = sp_i_cut_ns(time.cp_s),
                             .ep_ns = sp_i_cut_ns(time.ep_s - time.ep_wait_s) + wait_ns,
                             .ep_wait_ns = wait_ns,
+                            .ep_beside_ns = sp_i_cut_ns(time.ep_beside_s),
                             .attention_ns = sp_i_cut_ns(time.attention_s)};
 }
 
@@ -791,6 +819,7 @@ static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
                             .dp_ns = a.dp_ns + b.dp_ns,
                             .ep_ns = a.ep_ns + b.ep_ns,
                             .ep_wait_ns = a.ep_wait_ns + b.ep_wait_ns,
+                            .ep_beside_ns = a.ep_beside_ns + b.ep_beside_ns,
                             .attention_ns = a.attention_ns + b.attention_ns,
                             .launch_ns = a.launch_ns + b.launch_ns,
                             .again_ns = a.again_ns + b.again_ns};

@@ -62,12 +62,13 @@ typedef struct sp_cost_model {
     // Behind those of stages, where pipeline ranks share a vocabulary: an embedding's share, a
     // head's and stages without shares (step_costs.h).
     int stage_classes;
-    int *memory_class_of_vstage;    // [pp*chunks], owned; NULL: no shares
-    struct sp_i_pack_timer *packs;  // inventories and what was computed of them, owned
-    struct sp_expert_load *load;    // of ranks that share experts, owned; NULL: even
-    struct sp_least_work *least;    // [slope * classes + class], and whole work behind; owned
-    struct sp_least_size *sizes;    // [class * SP_LEAST_SIZES + size], owned
-    struct sp_i_size_times *tried;  // times of packs of many sizes, owned (least_work.c)
+    int *memory_class_of_vstage;        // [pp*chunks], owned; NULL: no shares
+    struct sp_i_pack_timer *packs;      // inventories and what was computed of them, owned
+    struct sp_expert_load *load;        // of ranks that share experts, owned; NULL: even
+    struct sp_least_work *least;        // [slope * classes + class], and whole work behind; owned
+    struct sp_least_size *sizes;        // [class * SP_LEAST_SIZES + size], owned
+    struct sp_i_size_times *tried;      // times of packs of many sizes, owned (least_work.c)
+    struct sp_expert_exchange *experts; // of virtual stages (step_costs.h), owned; NULL: none
     struct sp_i_spine_lines *spine; // of data-parallel ranks, owned; NULL: nothing can slow them
     bool pipeline_crosses_nodes;
     double maxima_s; // in which all replicas agree on scales of FP8, after a forward and a backward

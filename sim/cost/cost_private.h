@@ -89,6 +89,7 @@ typedef struct sp_i_token_times {
     double compute_s, tp_s, ep_s;
     double mlp_s;     // of compute_s and tp_s: what of_mlp operators take
     double returns_s; // of ep_s: rows that come back from experts
+    double beside_s;  // no part of ep_s: exchanges behind shared experts
     // For the fullest rank that shares experts, where it has twice the mean's rows; in proportion
     // to what it has beyond these.
     double wait_s;
@@ -137,6 +138,11 @@ void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
                      const sp_i_block_groups *groups, const sp_inventory *inventory, sp_pass pass,
                      double local_tokens, double expert_tokens, double overload,
                      sp_i_timed_collectives *timed, sp_i_token_times *times);
+
+// Adds what so many layers with these operators exchange for experts on other ranks.
+void sp_i_add_expert_exchange(const sp_op_timer *timer, const sp_stack *stack,
+                              const sp_i_block_groups *groups, const sp_inventory *inventory,
+                              double layers, sp_expert_exchange *exchange);
 
 // The QKV projection among them.
 double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens);
@@ -436,6 +442,7 @@ static inline const sp_model *sp_i_model_of_part(const sp_model *model, int part
 typedef struct sp_i_time {
     double compute_s, tp_s, cp_s, ep_s;
     double ep_wait_s;   // part of ep_s, for the fullest rank that shares experts
+    double ep_beside_s; // no part of it: behind shared experts
     double attention_s; // part of compute_s that grows with the pairs
 } sp_i_time;
 
@@ -489,6 +496,10 @@ void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
                              const sp_pack_list *list, const sp_pack *pack, bool forward,
                              bool backward, int64_t expert_tokens, double overload,
                              sp_i_pack_time *time);
+
+// What a stage exchanges for experts in a pass.
+sp_expert_exchange sp_i_expert_exchange_of(const sp_i_pack_timer *packs, const sp_op_timer *timer,
+                                           const sp_stage *stage, sp_pass pass);
 
 // No size of pack gets below this, on one rank of the unmerged layout.
 typedef struct sp_i_least_work {

@@ -206,6 +206,16 @@ typedef struct bucket_counts {
     double common, experts;
 } bucket_counts;
 
+// Of those of experts alone.
+static double expert_reduction_s(const sp_cost_model *cost, const sp_op_timer *timer,
+                                 const replicas *of, held parameters, bucket_counts counts)
+{
+    double bytes = parameters.experts * sp_stack_gradient_bytes(&cost->memory.stack);
+    return parameters.experts > 0.0 ? counts.experts * group_reduction_s(cost, timer, &of->experts,
+                                                                         bytes / counts.experts)
+                                    : 0.0;
+}
+
 // Of all buckets together, one group's after the other's.
 static double reduction_s(const sp_cost_model *cost, const sp_op_timer *timer, const replicas *of,
                           held parameters, bucket_counts counts)
@@ -213,11 +223,7 @@ static double reduction_s(const sp_cost_model *cost, const sp_op_timer *timer, c
     double bytes = sp_stack_gradient_bytes(&cost->memory.stack);
     double all_s = counts.common * group_reduction_s(cost, timer, &of->common,
                                                      parameters.common * bytes / counts.common);
-    if (parameters.experts > 0.0) {
-        all_s += counts.experts * group_reduction_s(cost, timer, &of->experts,
-                                                    parameters.experts * bytes / counts.experts);
-    }
-    return all_s;
+    return all_s + expert_reduction_s(cost, timer, of, parameters, counts);
 }
 
 // Seconds in which those that split the states get parameters of `bytes` from each other.
@@ -228,18 +234,22 @@ static double group_gather_s(const sp_cost_model *cost, const sp_op_timer *timer
                                    : sp_time_collective(timer, SP_ALL_GATHER, shards, bytes);
 }
 
+static double expert_gather_s(const sp_cost_model *cost, const sp_op_timer *timer,
+                              const replicas *of, held parameters, bucket_counts counts)
+{
+    double bytes = gathered_bytes(cost, parameters.experts, parameters.expert_products);
+    return parameters.experts > 0.0
+               ? counts.experts *
+                     group_gather_s(cost, timer, of->experts.inner, bytes / counts.experts)
+               : 0.0;
+}
+
 static double gather_s(const sp_cost_model *cost, const sp_op_timer *timer, const replicas *of,
                        held parameters, bucket_counts counts)
 {
     double common = gathered_bytes(cost, parameters.common, parameters.products);
-    double all_s =
-        counts.common * group_gather_s(cost, timer, of->common.inner, common / counts.common);
-    if (parameters.experts > 0.0) {
-        double experts = gathered_bytes(cost, parameters.experts, parameters.expert_products);
-        all_s += counts.experts *
-                 group_gather_s(cost, timer, of->experts.inner, experts / counts.experts);
-    }
-    return all_s;
+    return counts.common * group_gather_s(cost, timer, of->common.inner, common / counts.common) +
+           expert_gather_s(cost, timer, of, parameters, counts);
 }
 
 static const bucket_counts at_once = {1.0, 1.0};
@@ -514,6 +524,8 @@ void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp
         if (costs->buckets != NULL) {
             costs->ranks[r].epilogue.grad_reduce_ns = 0;
             costs->ranks[r].epilogue.reduce_bytes = 0.0;
+            costs->ranks[r].epilogue.expert_reduce_ns = 0;
+            costs->ranks[r].epilogue.expert_reduce_bytes = 0.0;
         }
         if (cost->memory.stack.hide_parameter_gather || layout->whole_in_step) {
             costs->ranks[r].epilogue.hideable_gather_ns = hideable_gather_ns(
@@ -633,12 +645,19 @@ static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
         epilogue.reduce_bytes = all_of(parameters) * sp_stack_gradient_bytes(stack);
         epilogue.grad_reduce_ns = sp_i_cut_ns(reduction_s(cost, timer, group, parameters, counts));
+        epilogue.expert_reduce_bytes = parameters.experts * sp_stack_gradient_bytes(stack);
+        epilogue.expert_reduce_ns =
+            sp_i_cut_ns(expert_reduction_s(cost, timer, group, parameters, counts));
         epilogue.reduces_by =
             sp_collective_choice(timer, kind, shards, epilogue.reduce_bytes / counts.common);
     }
     if (zero == 1 || zero == 2) {
         epilogue.gather_bytes = all_gathered(cost, parameters);
         epilogue.param_gather_ns = sp_i_cut_ns(gather_s(cost, timer, group, parameters, counts));
+        epilogue.expert_gather_bytes =
+            gathered_bytes(cost, parameters.experts, parameters.expert_products);
+        epilogue.expert_gather_ns =
+            sp_i_cut_ns(expert_gather_s(cost, timer, group, parameters, counts));
         epilogue.gathers_by = sp_collective_choice(timer, SP_ALL_GATHER, shards,
                                                    epilogue.gather_bytes / counts.common);
     }
@@ -680,6 +699,8 @@ static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *t
     return (sp_bucket_cost){
         .count = (int64_t)count,
         .bytes = bytes,
+        .expert_bytes = parameters.experts * sp_stack_gradient_bytes(&cost->memory.stack),
+        .expert_ns = sp_i_cut_ns(expert_reduction_s(cost, timer, group, parameters, counts)),
         .reduces_by = sp_collective_choice(timer, kind, group->common.inner, bytes / count),
         .bucket_ns = sp_i_cut_ns(bucket_s),
         .total_ns = sp_i_cut_ns(all_s)};

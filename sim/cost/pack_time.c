@@ -308,12 +308,31 @@ void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
             time->of[part][pass].compute_s += tokens->of[part][pass].compute_s;
             time->of[part][pass].tp_s += tokens->of[part][pass].tp_s;
             time->of[part][pass].ep_wait_s = (most - 1.0) * tokens->of[part][pass].wait_s;
+            time->of[part][pass].ep_beside_s = tokens->of[part][pass].beside_s;
             time->of[part][pass].ep_s +=
                 tokens->of[part][pass].ep_s + time->of[part][pass].ep_wait_s;
             time->experts[part][pass] =
                 (sp_i_expert_parts){tokens->of[part][pass].mlp_s, tokens->of[part][pass].returns_s};
         }
     }
+}
+
+sp_expert_exchange sp_i_expert_exchange_of(const sp_i_pack_timer *packs, const sp_op_timer *timer,
+                                           const sp_stage *stage, sp_pass pass)
+{
+    const variant *v = packs->variants[1];
+    sp_expert_exchange exchange = {.fixed_s = 0.0};
+    for (int part = 0; part < packs->parts; part++) {
+        double layers = part == SP_PART_EMBEDDING ? stage->embedding
+                        : part == SP_PART_HEAD    ? stage->head
+                                                  : 0.0;
+        for (int k = 0; k < sp_model_kinds(packs->model); k++) {
+            layers += sp_i_part_of_kind(k) == part ? sp_stage_count(stage, packs->model, k) : 0;
+        }
+        sp_i_add_expert_exchange(timer, &packs->memory.stack, &v->groups,
+                                 &v->ops[part][pass].inventory, layers, &exchange);
+    }
+    return exchange;
 }
 
 // A sample of n tokens has at least n*n/2 full pairs, so many with the finest slices: no fewer
@@ -500,6 +519,7 @@ static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer 
                                    .ep_s = x->ep_s + w * (y->ep_s - x->ep_s),
                                    .mlp_s = x->mlp_s + w * (y->mlp_s - x->mlp_s),
                                    .returns_s = x->returns_s + w * (y->returns_s - x->returns_s),
+                                   .beside_s = x->beside_s + w * (y->beside_s - x->beside_s),
                                    .wait_s = x->wait_s + w * (y->wait_s - x->wait_s)};
         }
         m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);

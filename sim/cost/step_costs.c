@@ -37,6 +37,7 @@ void sp_step_costs_fini(sp_step_costs *costs)
     sp_free(costs->buckets);
     sp_free(costs->unit_row);
     sp_free(costs->backward_unit_row);
+    sp_free(costs->experts);
     sp_free(costs->overlap.forward);
     sp_free(costs->overlap.backward);
     sp_free(costs->overlap.kind);

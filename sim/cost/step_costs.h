@@ -87,6 +87,9 @@ typedef struct sp_epilogue_cost {
     double reduce_bytes, gather_bytes;
     sp_collective_algorithm reduces_by, gathers_by;
     int64_t tied_reduce_ns;
+    // Parts of both that are of experts over several ranks, among those that hold the same ones.
+    double expert_reduce_bytes, expert_gather_bytes;
+    int64_t expert_reduce_ns, expert_gather_ns;
 } sp_epilogue_cost;
 
 // The part of it that belongs to the step.
@@ -113,6 +116,25 @@ typedef struct sp_sharded_stage {
     double overlap_share;       // by how much hidden exchanges slow work down; dp_ns has it too
     sp_collective_algorithm gathers_by, scatters_by; // of a layer
 } sp_sharded_stage;
+
+// The ways by which rows go to experts on other ranks and come back (stack.dispatcher).
+typedef enum sp_expert_way {
+    SP_WAY_EXPERTS, // all-to-all over EP
+    SP_WAY_PARTS,   // rings over the ETP ranks that share each expert
+    SP_WAY_TOKENS,  // rings over ETP x EP
+    SP_WAY_NODES,   // once to each node: between GPUs at one place of their nodes
+    SP_WAY_IN_NODE, // once to each rank, over NVLink, beside what goes to nodes
+    SP_EXPERT_WAYS
+} sp_expert_way;
+
+// The exchanges of experts in one pass of a stage.
+typedef struct sp_expert_exchange {
+    double bytes[SP_EXPERT_WAYS]; // per local token, as routes count them (network/route.h)
+    double calls[SP_EXPERT_WAYS];
+    double fixed_s; // in which counts of rows go ahead
+} sp_expert_exchange;
+
+enum { SP_EXPERT_PASSES = 3 }; // a forward, an input gradient, a recomputation
 
 // A pipeline rank, whatever its packs.
 typedef struct sp_rank_costs {
@@ -150,6 +172,8 @@ typedef struct sp_bucket_cost {
     int64_t count;
     int64_t bucket_ns, total_ns; // one; all of them
     double bytes;                // of all
+    double expert_bytes;         // parts of both, as in sp_epilogue_cost
+    int64_t expert_ns;
     sp_collective_algorithm reduces_by;
 } sp_bucket_cost;
 
@@ -177,8 +201,10 @@ typedef struct sp_step_costs {
     // [pack]. The walk reads the times for every action, so that they lie together.
     sp_p2p_times *forward_p2p, *backward_p2p;
     sp_pack_costs *forward, *backward;
-    bool has_bytes;            // of transfers and exchanges; false: uniform costs
-    bool zoned;                // some pack has zones
+    bool has_bytes; // of transfers and exchanges; false: uniform costs
+    bool zoned;     // some pack has zones
+    // [virtual stage * SP_EXPERT_PASSES + pass]; NULL: each rank has experts for itself.
+    sp_expert_exchange *experts;
     sp_arena zone_work;        // holds the zones of packs
     sp_expert_overlap overlap; // of pairs
     // Copies to host memory and back: forward packs, [pack * classes + class]. NULL for uniform

@@ -341,6 +341,57 @@ static double exchange_s(const sp_op_timer *timer, const sp_stack *stack,
            (counts ? COUNTS_SYNC_S : 0.0);
 }
 
+static void add_way(sp_expert_exchange *exchange, sp_expert_way way, double layers, double bytes)
+{
+    exchange->bytes[way] += layers * bytes;
+    exchange->calls[way] += bytes > 0.0 ? layers : 0.0;
+}
+
+// Routes count what a GPU has for its own node and itself, too.
+static void add_routed(const sp_op *op, sp_group group, int etp, double layers,
+                       sp_expert_exchange *exchange)
+{
+    double nodes = group.nodes;
+    double inside = group.nodes > 1 ? group.most_per_node : group.size;
+    sp_i_routed_bytes sent = sp_i_routed_bytes_of(op, group, etp);
+    if (group.nodes > 1) {
+        add_way(exchange, SP_WAY_NODES, layers, sent.network * nodes / (nodes - 1.0));
+    }
+    if (inside > 1.0) {
+        add_way(exchange, SP_WAY_IN_NODE, layers, sent.nvlink * inside / (inside - 1.0));
+    }
+}
+
+void sp_i_add_expert_exchange(const sp_op_timer *timer, const sp_stack *stack,
+                              const sp_i_block_groups *groups, const sp_inventory *inventory,
+                              double layers, sp_expert_exchange *exchange)
+{
+    for (int i = 0; layers > 0.0 && i < inventory->count; i++) {
+        const sp_op *op = &inventory->ops[i];
+        switch (op->kind) {
+        case SP_OP_EXPERT_ALL_TO_ALL:
+            add_way(exchange, SP_WAY_EXPERTS, layers, op->bytes_per_token);
+            break;
+        case SP_OP_EXPERT_GATHER:
+        case SP_OP_EXPERT_SCATTER:
+            add_way(exchange, SP_WAY_PARTS, layers, op->bytes_per_token);
+            break;
+        case SP_OP_TOKENS_GATHER:
+        case SP_OP_TOKENS_SCATTER:
+            add_way(exchange, SP_WAY_TOKENS, layers, op->bytes_per_token);
+            break;
+        case SP_OP_ROUTED_TOKENS:
+            add_routed(op, groups->both, etp_of(groups), layers, exchange);
+            break;
+        case SP_OP_EXPERT_COUNTS:
+            exchange->fixed_s += layers * exchange_s(timer, stack, groups, op, 1.0);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
 // For a share of a local token.
 static double least_exchange_s(const sp_op_timer *timer, const sp_stack *stack,
                                const sp_i_block_groups *groups, const sp_op *op, double share)
@@ -367,6 +418,7 @@ static void hide_behind_shared(const sp_op_timer *timer, const sp_stack *stack,
         times->compute_s += slowed_s;
         times->mlp_s += slowed_s;
         times->ep_s -= hidden_s;
+        times->beside_s += hidden_s;
         times->returns_s -= b == SP_BESIDE_RETURN ? hidden_s : 0.0;
     }
 }

@@ -251,6 +251,17 @@ double sp_result_row_tokens(const sp_result *result)
     return chosen > 0.0 ? sum / chosen : (double)NAN;
 }
 
+double sp_result_padding_share(const sp_result *result)
+{
+    double padding = 0.0;
+    double tokens = 0.0;
+    for (size_t i = 0; i < result->batch_count; i++) {
+        padding += (double)result->batches[i].facts.padding_tokens;
+        tokens += (double)result->batches[i].facts.tokens;
+    }
+    return padding > 0.0 ? padding / tokens : 0.0;
+}
+
 double sp_result_iteration_ms(const sp_result *result)
 {
     return result->iteration_ns / batches_of(result) / SP_NS_PER_MS;

@@ -63,6 +63,7 @@ typedef struct sp_batch_facts {
     int64_t samples;         // trained
     int64_t tokens;          // trained
     int64_t computed_tokens; // with padding
+    int64_t padding_tokens;  // of them, to the multiple that GPUs sharing a pack need (sp_padding)
     int64_t dropped_tokens;  // of samples that the strategy dropped
     int64_t delayed_tokens;  // of samples that it left for later batches
     int64_t cut_tokens;      // trained, of pieces that do not see the beginning of their document
@@ -175,6 +176,8 @@ SP_API double sp_result_iteration_ms(const sp_result *result);
 // Tokens of a row that the strategy chose, the mean over the batches for which it did; NAN: for
 // none.
 SP_API double sp_result_row_tokens(const sp_result *result);
+// Tokens that are added to samples of packs that GPUs share, over the trained ones.
+SP_API double sp_result_padding_share(const sp_result *result);
 // The mean rank's step by kind of time, in ms a batch: the parts add up to the iteration less the
 // stalls of a tight allocator. Communication is counted where computation does not hide it; PP is
 // the waiting for transfers between stages.

@@ -168,6 +168,11 @@ static bool chooses_rows(const sp_result *result)
     return isfinite(sp_result_row_tokens(result));
 }
 
+static bool pads_documents(const sp_result *result)
+{
+    return sp_result_padding_share(result) > 0.0;
+}
+
 static bool hides_experts(const sp_result *result)
 {
     return result->overlaps_experts;

@@ -49,6 +49,11 @@ int sp_layout_zero_in_step(const sp_layout *layout)
     return layout->whole_in_step && layout->zero > 1 ? 1 : layout->zero;
 }
 
+bool sp_layout_shards_experts(const sp_layout *layout)
+{
+    return sp_layout_dispatches(layout) && sp_layout_zero_in_step(layout) >= 2;
+}
+
 int sp_layout_parameter_ranks(const sp_layout *layout)
 {
     int group = sp_layout_zero_ranks(layout);

@@ -129,6 +129,9 @@ int sp_layout_expert_ranks(const sp_layout *layout);
 int sp_layout_parameter_ranks(const sp_layout *layout);
 // The stage of ZeRO by which parameters and gradients are held and exchanged within a step.
 int sp_layout_zero_in_step(const sp_layout *layout);
+// Are parameters or gradients exchanged within a step, where experts over several ranks have groups
+// of their own for it? Flows (sim/network/flows.h) do not follow both.
+bool sp_layout_shards_experts(const sp_layout *layout);
 // The same for either reason, experts or parameters: groups of the one are in those of the other.
 int sp_layout_round_ranks(const sp_layout *layout);
 

@@ -57,6 +57,11 @@ static bool states_router(const void *stack)
     return named_for(stack).router_kernels != ((const sp_stack *)stack)->router_kernels;
 }
 
+static bool states_padding(const void *stack)
+{
+    return named_for(stack).padded_documents != ((const sp_stack *)stack)->padded_documents;
+}
+
 static void read_moment_bytes(sp_object *object, const sp_setting *row, void *owner, void *context)
 {
     sp_stack *stack = owner;
@@ -234,6 +239,13 @@ static const sp_setting stack_rows[] = {
      .text = "Of a pack whose samples have their attention in zones of its ranks: a ring hides "
              "behind the attention of its own zone alone, not of all (off: Zeppelin's attention "
              "engine)."},
+    STACK_SWITCH(padded_documents,
+                 "Under context parallelism samples of packed rows, and slices of them, are padded "
+                 "to a multiple of 2 x cp tokens, with parallel.sequence_parallel of cp x tp, too "
+                 "(Transformer Engine's packed rows, THD). A pack of merged data-parallel ranks "
+                 "has as many times the multiple. Samples that are joined and cut (concat), zones, "
+                 "stack.cp_overlap blocks and tasks, and strategy.cp_sharding sequence, document "
+                 "and adaptive need none.", .is_written = states_padding),
     {.key = "stack.dispatcher", SP_ONE_OF(sp_dispatcher_names),
      SP_FIELD(sp_stack, dispatcher), .if_changed = true,
      .also = megatron_dispatcher_names,
@@ -293,23 +305,27 @@ const sp_setting_table sp_stack_settings = SP_SETTING_TABLE("stack", stack_rows)
     .fused_swiglu = true, .hide_gradient_reduce = true, .hide_parameter_gather = true, \
     .bucketed_epilogue = true, .gradient_reduce_dtype = SP_REDUCE_BF16,                \
     .fused_cross_entropy = true, .dummy_weight_gradients = true,                       \
-    .memory_efficient_permutation = true, .router_kernels = SP_ROUTER_KERNELS
+    .memory_efficient_permutation = true, .router_kernels = SP_ROUTER_KERNELS,         \
+    .padded_documents = true
 
 // Hugging Face's Trainer with DeepSpeed: layers and loss as transformers writes them in PyTorch
 // (models/llama/modeling_llama.py, loss/loss_utils.py), DeepSpeed's defaults
-// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm on with ZeRO 3 alone).
+// (docs/_pages/config-json.md: reduce_bucket_size 5e8 numbers, overlap_comm on with ZeRO 3 alone),
+// and its exchange of heads (sequence/layer.py, Ulysses; of rings it has none).
 #define HF_TRAINER                                                                           \
     .unfused_norms = true, .unfused_weight_gradient = true,                                  \
     .gradient_reduce_dtype = SP_REDUCE_BF16, .bucketed_epilogue = true, .bucket_bytes = 1e9, \
-    .copied_logits = true
+    .copied_logits = true, .cp_overlap = SP_CP_A2A
 
-// What it and TRL's SFTTrainer run.
+// What it and TRL's SFTTrainer run; what spares memory by use_liger_kernel, DeepSpeed's
+// offload_optimizer and the optimizer adamw_8bit.
 #define HF_ABILITIES                                                                             \
     {                                                                                            \
         .schedules = "", .strategies = "padded packed concat sorted ffd bfd", .lacks_tp = true,  \
         .pads_batches = true, /* DataCollatorWithPadding, padding "longest" */                   \
             .row_setting = "max_length of TRL's SFTConfig, with packing on", .exchanges = "a2a", \
         .recomputes = "none full", .zero = "0 1 2 3", .whole_batches = true,                     \
+        .spares = "loss_chunks offload_states moment_bytes",                                     \
         .source =                                                                                \
             "transformers, integrations/deepspeed.py (no pipeline); TRL, "                       \
             "trainer/sft_config.py (packing_strategy); DeepSpeed, sequence/layer.py (Ulysses)"   \
@@ -335,7 +351,7 @@ typedef enum framework {
 // (core/num_microbatches_calculator.py), and of interleaved schedules micro-batches one of pp
 // (schedules.py), which the simulation asks for itself. Its samples are joined and cut
 // (core/datasets/gpt_dataset.py), padded, or packed before training (NeMo, Bridge: packed SFT).
-#define OF_MEGATRON(packs, exchanged, recomputed, modules, stages)                        \
+#define OF_MEGATRON(packs, exchanged, recomputed, modules, stages, spared)                \
     .abilities = {.schedules = "1f1b interleaved",                                        \
                   .strategies = "padded packed concat sorted ffd bfd" packs,              \
                   .exchanges = exchanged,                                                 \
@@ -344,13 +360,15 @@ typedef enum framework {
                   .recomputes_modules = modules,                                          \
                   .zero = stages,                                                         \
                   .whole_batches = true,                                                  \
+                  .spares = spared,                                                       \
                   .source = "Megatron-LM, megatron/core/pipeline_parallel/schedules.py, " \
                             "num_microbatches_calculator.py, training/arguments.py"}
 // hybrid_cp_schedule.py, data_schedule.py; recompute_modules (since core 0.12); custom_fsdp (ZeRO 2
-// and 3).
-#define OF_MEGATRON_2025                                                    \
-    OF_MEGATRON(" dp-balanced hybrid-cp", "attention blocking a2a a2a+p2p", \
-                "none activation attention mla-up-proj full", true, "0 1 2 3")
+// and 3); optimizer_cpu_offload, exp_avg_dtype of the precision-aware optimizer.
+#define OF_MEGATRON_2025                                                       \
+    OF_MEGATRON(" dp-balanced hybrid-cp", "attention blocking a2a a2a+p2p",    \
+                "none activation attention mla-up-proj full", true, "0 1 2 3", \
+                "offload_states moment_bytes")
 
 static const struct {
     framework framework;
@@ -375,6 +393,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "0 1 2 3",
                    .whole_batches = true,
+                   .spares = "offload_states", // ZeRO-Offload
                    .source = "DeepSpeed, runtime/pipe/schedule.py (TrainSchedule), pipe/engine.py "
                              "(no ZeRO 2 and 3 with a pipeline); Megatron-DeepSpeed, "
                              "--no-pipeline-parallel"}},
@@ -386,8 +405,10 @@ static const struct {
       .hide_backward_reduce = true,
       .cp_overlap = SP_CP_QKV,
       .copied_logits = true,
-      .router_kernels = SP_ROUTER_KERNELS},
-     OF_MEGATRON("", "attention qkv blocking a2a a2a+p2p", "none attention full", false, "0 1")},
+      .router_kernels = SP_ROUTER_KERNELS,
+      .padded_documents = true},
+     OF_MEGATRON("", "attention qkv blocking a2a a2a+p2p", "none attention full", false, "0 1",
+                 "")},
     {MEGATRON,
      "Megatron-Core of 2025: fused SwiGLU, TP and DP traffic hidden, bf16 gradients",
      {.name = "megatron-core-2025",
@@ -411,7 +432,7 @@ static const struct {
       .blocking_transfers = true,
       .copied_logits = true,
       .router_kernels = SP_ROUTER_KERNELS},
-     OF_MEGATRON("", "", "none attention full", false, "0 1")},
+     OF_MEGATRON("", "", "none attention full", false, "0 1", "")},
     // InternLM/InternEvo, doc/en/train_performance.md: flash attention, fused norms; gradients are
     // bf16 tensors that autograd adds up; ZeRO gives whole tensors to ranks, here of 32 million
     // numbers each, the mean of the 7B's matrices. Its loader joins samples and cuts them, pads
@@ -432,6 +453,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "0 1",
                    .whole_batches = true,
+                   .spares = "",
                    .source = "InternEvo, internlm/initialize/initialize_trainer.py (pipeline "
                              "mode), launch.py (checkpoint, zero1), core/parallel/shard.py "
                              "(sequence_2D), core/scheduler/pipeline_scheduler.py (micro_num), "
@@ -453,6 +475,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "0 1",
                    .whole_batches = true,
+                   .spares = "",
                    .source = "nanotron, parallel/pipeline_parallel/engine.py (afab, 1f1b), "
                              "config/config.py (zero_stage, recompute_layer)"}},
     // Its loss is cross_entropy(pred.float(), labels): the copy, and the softmax beside it (github
@@ -470,6 +493,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "2 3",
                    .whole_batches = true,
+                   .spares = "loss_chunks moment_bytes", // torchtune's losses and optimizers
                    .source = "PyTorch, torch/distributed/fsdp (ShardingStrategy); data of "
                              "torchtune and verl"}},
     {DEEPSPEED,
@@ -498,6 +522,7 @@ static const struct {
                    .recomputes = "none full",
                    .zero = "2 3",
                    .whole_batches = true,
+                   .spares = "",
                    .source = "torchtitan, torchtitan/config (pipeline_parallel_schedule, "
                              "activation_checkpoint), torch/distributed/pipelining/schedules.py"}},
     {OWN,
@@ -616,6 +641,7 @@ static const struct {
      "stack.loss_chunks is 0, and the loss takes all rows at once"},
     {"gathered_logits", has_explicit_tensors, EXPLICIT "its ranks have shares of the logits"},
     {"moment_bytes", has_explicit_tensors, EXPLICIT "its Adam has fp32 moments"},
+    {"padded_documents", has_explicit_tensors, EXPLICIT "its ranks take shares of any size"},
     {"split_limit_mib", has_explicit_tensors, EXPLICIT "its blocks are not PyTorch's"},
     {"device_bytes", has_autograd_tensors, "stack.tensors is \"autograd\""},
     {"cudnn_attention", has_autograd_tensors, "stack.tensors is \"autograd\""},
@@ -754,6 +780,11 @@ bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout)
     return layout->zero == 2 && has_autograd_tensors(stack) && !sp_stack_is_fsdp(stack);
 }
 
+bool sp_stack_runs_transformer_engine(const sp_stack *stack)
+{
+    return named_for(stack).padded_documents;
+}
+
 bool sp_stack_is_deepspeed(const sp_stack *stack)
 {
     return framework_of(stack) == DEEPSPEED;
@@ -781,6 +812,12 @@ bool sp_stack_lacks_adapters(const sp_stack *stack)
     framework of = framework_of(stack);
     return of == MEGATRON || of == INTERNEVO || of == NANOTRON ||
            strcmp(stack->name, "megatron-deepspeed-2022") == 0;
+}
+
+bool sp_stack_fine_tunes(const sp_stack *stack)
+{
+    framework of = framework_of(stack);
+    return of == BRIDGE || (of == DEEPSPEED && !sp_stack_lacks_adapters(stack));
 }
 
 bool sp_stack_lacks_4bit(const sp_stack *stack)

@@ -116,6 +116,11 @@ typedef struct sp_stack {
     // With zones in a pack (sim/plan/packing.h) a ring hides behind the attention of its own zone
     // alone, else behind that of all zones of its ranks.
     bool cp_lone_rings;
+    // Samples of packed rows, and slices of them, are padded to a multiple of two tokens for each
+    // GPU of their context-parallel group, which has two chunks of each (Transformer Engine's THD:
+    // github NVIDIA/TransformerEngine, issue 1368), and where sequences are split over TP ranks of
+    // as many as these (lcm(2 cp, cp tp): Megatron-Bridge, skills/perf-sequence-packing).
+    bool padded_documents;
     sp_dispatcher dispatcher;
     int64_t dispatcher_sms; // that its kernels hold; 0: the dispatcher's own (expert_dispatch.c)
     bool shared_expert_overlap; // shared experts run beside the all-to-alls of the routed ones
@@ -241,7 +246,8 @@ typedef struct sp_stack_abilities {
     bool pads_batches;       // its data collator pads each micro-batch to its longest sample
     const char *row_setting; // what it calls the length of a row; NULL: not known
     bool whole_batches;      // samples of a step divide by rows of a micro-batch times dp
-    const char *source;      // NULL: its own stacks
+    const char *spares; // switches that spare memory: loss_chunks, offload_states, moment_bytes
+    const char *source; // NULL: its own stacks
 } sp_stack_abilities;
 
 // Those of the stack with this one's name.
@@ -270,6 +276,9 @@ bool sp_stack_counts_device(const sp_stack *stack);
 // tensors.
 bool sp_stack_buckets_gradients(const sp_stack *stack, const sp_layout *layout);
 bool sp_stack_is_deepspeed(const sp_stack *stack);
+
+// Attention is Transformer Engine's, which cuDNN may compute: stacks of Megatron-LM since 2024.
+bool sp_stack_runs_transformer_engine(const sp_stack *stack);
 // Does it hide reductions of gradients with the layout's ZeRO unless a switch says otherwise?
 // DeepSpeed's overlap_comm is on with ZeRO 3 and off below (deepspeed/runtime/zero/config.py).
 bool sp_stack_hides_gradients(const sp_stack *stack, const sp_layout *layout);
@@ -286,6 +295,9 @@ bool sp_stack_is_fsdp(const sp_stack *stack);
 // Is it of a framework that is not known to train adapters? Those of Hugging Face, Megatron-Bridge
 // and FSDP (torchtune, PEFT) do, and none is named by this program's own stacks.
 bool sp_stack_lacks_adapters(const sp_stack *stack);
+// Is it of a framework, or its recipes, that fine-tunes: Hugging Face's Trainer, TRL's, or
+// Megatron-Bridge's recipes of fine-tuning?
+bool sp_stack_fine_tunes(const sp_stack *stack);
 // Is it of a framework without frozen weights in 4 bits beside them? Hugging Face's (PEFT with
 // bitsandbytes, with DeepSpeed or FSDP) has them; Megatron-Bridge has adapters beside bf16 alone.
 bool sp_stack_lacks_4bit(const sp_stack *stack);

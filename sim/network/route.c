@@ -390,22 +390,80 @@ void sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int
 
 // ---- others ----
 
-void sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups, int count,
-                          sp_route *route)
+// Members of each node of a group, and the places of GPUs among them.
+typedef struct node_places {
+    int *place, *members; // [count], of the GPU's node
+    int nodes, most;
+} node_places;
+
+static node_places find_places(const sp_topology *t, const int64_t *gpus, int count)
 {
-    hop_sum h = hops_begin(topology, SP_ROUTE_WHOLE);
-    for (int i = 0; i < groups * count; i++) {
-        const int64_t *group = &gpus[i / count * count];
-        for (int j = 0; j < count; j++) {
-            if (i % count != j) {
-                hops_add(&h, gpus[i], group[j], 1);
+    node_places found = {.place = sp_malloc((size_t)count * sizeof(int)),
+                         .members = sp_malloc((size_t)count * sizeof(int))};
+    for (int done = 0; done < count; found.nodes++) {
+        node_members m = members_in_node(t, gpus, count, done);
+        for (int i = 0; i < m.count; i++) {
+            found.place[done + i] = i;
+            found.members[done + i] = m.count;
+        }
+        found.most = m.count > found.most ? m.count : found.most;
+        done += m.count;
+    }
+    return found;
+}
+
+static bool reaches(const sp_topology *t, const int64_t *gpus, const node_places *in, int from,
+                    int to, sp_route_reach reach)
+{
+    bool inside = is_in_one_node(t, gpus[from], gpus[to]);
+    return reach == SP_REACH_ALL    ? true
+           : reach == SP_REACH_NODE ? inside
+                                    : !inside && in->place[from] % in->members[to] == in->place[to];
+}
+
+bool sp_route_all_to_all_parts(const sp_topology *topology, const int64_t *gpus, int groups,
+                               int count, sp_route_reach reach, sp_route_parts split,
+                               sp_route *routes)
+{
+    hop_sum h = hops_begin(topology, split);
+    int ways = 0; // of a member
+    int parts = count;
+    bool any = false;
+    for (int g = 0; g < groups; g++) {
+        const int64_t *group = &gpus[g * count];
+        node_places in = find_places(topology, group, count);
+        for (int i = 0; i < count * count; i++) {
+            if (i / count != i % count &&
+                reaches(topology, group, &in, i / count, i % count, reach)) {
+                hops_add(&h, group[i / count], group[i % count], 1);
+                any = true;
             }
         }
+        int of_group = reach == SP_REACH_PEERS ? in.nodes : in.most;
+        ways = of_group > ways ? of_group : ways;
+        sp_free(in.place);
+        sp_free(in.members);
     }
     int rings;
     int nodes = most_nodes(topology, gpus, groups, count, &rings);
-    h.gpu_ways = count - rings;
-    hops_finish(&h, round_of(&h, count, count, nodes), route);
+    h.gpu_ways = reach == SP_REACH_PEERS ? ways - 1 : count - rings;
+    h.gpu_ways = fmax(1.0, h.gpu_ways);
+    parts = reach == SP_REACH_ALL ? count : ways;
+    const sp_route whole =
+        reach == SP_REACH_ALL
+            ? round_of(&h, parts, count, nodes)
+            : (sp_route){.parts = parts,
+                         .latency_s = reach == SP_REACH_NODE ? h.inside_s : h.between_s,
+                         .spine_latency_s = h.spine_s,
+                         .steps = 1};
+    hops_finish(&h, whole, routes);
+    return any;
+}
+
+void sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups, int count,
+                          sp_route *route)
+{
+    sp_route_all_to_all_parts(topology, gpus, groups, count, SP_REACH_ALL, SP_ROUTE_WHOLE, route);
 }
 
 void sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to, int count,

@@ -65,6 +65,20 @@ void sp_route_routed_rings(const sp_topology *topology, const int64_t *gpus, int
 // O(k log k) for k = groups * count^2.
 void sp_route_all_to_alls(const sp_topology *topology, const int64_t *gpus, int groups, int count,
                           sp_route *route);
+
+// The GPUs to which each of a group sends directly.
+typedef enum sp_route_reach {
+    SP_REACH_ALL,
+    SP_REACH_PEERS, // at its own place among the members of every other node
+    SP_REACH_NODE   // of its own node
+} sp_route_reach;
+
+// The same by parts, [split.count], to those alone. `bytes` of a flow are that each member has for
+// all nodes, its own among them (SP_REACH_PEERS), or for all members of the largest node
+// (SP_REACH_NODE). A part that nobody sends to has no hops; false: no part has.
+bool sp_route_all_to_all_parts(const sp_topology *topology, const int64_t *gpus, int groups,
+                               int count, sp_route_reach reach, sp_route_parts split,
+                               sp_route *routes);
 // Each of `count` GPUs to one of its own, the bytes in equal parts: from one pipeline stage to the
 // next, whose tensor-parallel ranks send a part each. O(k log k) for k = count.
 void sp_route_pairs(const sp_topology *topology, const int64_t *from, const int64_t *to, int count,

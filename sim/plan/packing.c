@@ -6,13 +6,16 @@
 void sp_packing_init(sp_packing *packing, const sp_batch *batch, int dp)
 {
     *packing = (sp_packing){.batch = batch, .dp = dp};
+    if (batch != NULL) {
+        packing->forward.padding = packing->backward.padding = batch->padding;
+    }
 }
 
 static void pack_list_fini(sp_pack_list *list)
 {
     sp_free(list->packs);
     sp_free(list->slices);
-    *list = (sp_pack_list){0};
+    *list = (sp_pack_list){.padding = list->padding};
 }
 
 void sp_packing_fini(sp_packing *packing)
@@ -66,9 +69,12 @@ void sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last)
         sp_reserve(&slices, &list->slice_capacity, list->slice_count + 1, sizeof *list->slices);
         list->slices = slices;
     }
-    list->slices[list->slice_count++] = slice;
-
     sp_pack *pack = &list->packs[list->count - 1];
+    if (list->padding.each > 0 && slice.zone == 0) {
+        slice.computed_tokens =
+            sp_padded_tokens(&list->padding, slice.computed_tokens, pack->dp_count);
+    }
+    list->slices[list->slice_count++] = slice;
     int64_t l = slice.computed_tokens;
     int64_t o = slice.begin;
     pack->slice_count++;

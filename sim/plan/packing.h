@@ -67,6 +67,7 @@ typedef struct sp_pack_list {
     size_t count, capacity;
     sp_slice *slices;
     size_t slice_count, slice_capacity;
+    sp_padding padding; // of slices that are added
 } sp_pack_list;
 
 typedef struct sp_packing {
@@ -85,13 +86,15 @@ typedef struct sp_packing {
     int64_t row_tokens;
 } sp_packing;
 
+// Slices that are added are padded as the batch says.
 void sp_packing_init(sp_packing *packing, const sp_batch *batch, int dp);
 void sp_packing_fini(sp_packing *packing);
 
 // Starts a new pack on a list; add its slices next. False where there are as many as actions can
 // name.
 bool sp_pack_list_begin(sp_pack_list *list, int dp_first, int dp_count);
-// Adds a slice to the last pack and to its sums. `last` says that no slice of the sample follows.
+// Adds a slice to the last pack and to its sums, padded as the list says, unless its attention is
+// in a zone. `last` says that no slice of the sample follows.
 void sp_pack_list_add(sp_pack_list *list, sp_slice slice, bool last);
 
 // The backward packs: `backward`, or `forward` where there are no others.

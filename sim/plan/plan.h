@@ -55,6 +55,7 @@ typedef struct sp_action_cost {
     int64_t ep_ns;        // tokens sent to experts on other ranks and back, and waiting for these
     int64_t ep_wait_ns;   // part of it: longer actions of the ranks that share experts
     int64_t ep_hidden_ns; // no part of it: exchanges behind the other action of a pair
+    int64_t ep_beside_ns; // no part of it: exchanges behind the stage's shared experts
     int64_t attention_ns; // part of compute_ns: the attention core
     int64_t launch_ns;    // part of compute_ns: the GPU waits for launches
     int64_t again_ns;     // part of compute_ns beside launch_ns: a forward runs again

@@ -1087,8 +1087,9 @@ static sp_status end_over_network(walk_state *w, walk_rank *rank, const sp_walk_
     sp_action_cost took = rank->began_took;
     int64_t end_ns = rank->began.at_ns + sp_action_cost_ns(&took);
     took.dp_ns += event->dp_ns;
-    took.cp_ns += event->at_ns - end_ns - event->dp_ns;
-    SP_ASSERT(took.dp_ns >= 0 && took.cp_ns >= 0);
+    took.ep_ns += event->ep_ns;
+    took.cp_ns += event->at_ns - end_ns - event->dp_ns - event->ep_ns;
+    SP_ASSERT(took.dp_ns >= 0 && took.cp_ns >= 0 && took.ep_ns >= 0);
     rank->held = 0;
     sp_status status = end_and_send(w, rank, &s, &rank->began, &took, err);
     enqueue(w, rank);

@@ -51,7 +51,9 @@ typedef struct sp_walk_event {
     sp_walk_event_kind kind;
     sp_plan_place place; // of the action
     int64_t at_ns;
-    int64_t dp_ns; // SP_WALK_ENDED: by which data-parallel ranks made the action longer, or shorter
+    // SP_WALK_ENDED: by how much data-parallel ranks, and ranks that share experts, made the action
+    // longer, or shorter
+    int64_t dp_ns, ep_ns;
 } sp_walk_event;
 
 typedef struct sp_walk_driver {
@@ -68,7 +70,8 @@ typedef struct sp_walk_driver {
     sp_status (*send)(void *context, const sp_plan_place *from, int to, int64_t at_ns,
                       int64_t *there_ns, sp_error *err);
     // An action begins, which takes what `run` gave; *exchanges: it ends with an event. By how
-    // much longer or shorter it then was counts as CP communication but for the event's dp_ns.
+    // much longer or shorter it then was counts as CP communication but for the event's dp_ns and
+    // ep_ns.
     sp_status (*begin)(void *context, const sp_walk_action *action, int64_t start_ns,
                        const sp_action_cost *took, bool *exchanges, sp_error *err);
     // Goes on to the next events; none: nothing is under way.

@@ -347,6 +347,7 @@ static void read_sections(sp_i_scenario_reader *reader)
     sp_i_scenario_read_workload(reader);
     read_section(reader, sp_i_strategy_settings);
     scenario->prefill.given = read_section(reader, sp_i_prefill_settings);
+    sp_i_scenario_fill_microbatches(reader);
     sp_i_scenario_read_decode(reader);
     sp_i_scenario_read_chosen(reader);
 }

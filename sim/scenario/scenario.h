@@ -130,6 +130,7 @@ typedef struct sp_scenario {
     bool schedule_given;  // schedule.kind
     bool order_resolved;  // what a strategy brings is in place (sp_scenario_set_order, _set_stack)
     int64_t microbatches; // schedule.microbatches, per data-parallel rank; 0: not given
+    bool fills_microbatches; // a batch is what they hold, as nothing else says how large it is
     sp_memory_options memory;
     bool stack_given;      // memory.stack
     bool precision_given;  // memory.stack.precision.compute

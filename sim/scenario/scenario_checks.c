@@ -374,10 +374,10 @@ static sp_status check_experts(const sp_scenario *scenario, sp_error *err)
             "is \"explicit\": passes written by hand have no experts over several ranks "
             "(parallel.ep, parallel.etp) beside tensor parallelism (parallel.tp); take a stack "
             "of Megatron-LM";
-    } else if (scenario->network == SP_NETWORK_FLOWS) {
+    } else if (scenario->network == SP_NETWORK_FLOWS && sp_layout_shards_experts(layout)) {
         key = "network.detail";
-        reason = "\"flows\" does not go with experts over several ranks (parallel.ep, "
-                 "parallel.etp); \"auto\" falls back on \"closed\"";
+        reason = "\"flows\" does not go with parallel.zero 2 or 3 beside experts over several "
+                 "ranks (parallel.ep, parallel.etp); \"auto\" falls back on \"closed\"";
     } else if (scenario->profile.algorithm != SP_ALGORITHM_PROFILE) {
         key = "network.collectives";
         reason = "other than \"profile\" does not go with experts over several ranks "

@@ -75,6 +75,8 @@ void sp_i_scenario_read_memory(sp_i_scenario_reader *reader);
 
 // workload. Its defaults follow from the layout and the schedule, which must have been read.
 void sp_i_scenario_read_workload(sp_i_scenario_reader *reader);
+// The batch that stated micro-batches ask for, behind the strategy.
+void sp_i_scenario_fill_microbatches(sp_i_scenario_reader *reader);
 
 // decode, after everything else.
 void sp_i_scenario_read_decode(sp_i_scenario_reader *reader);

@@ -650,6 +650,47 @@ static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload)
     }
 }
 
+// Launch files count rows: a replica runs so many micro-batches of so many rows in each step. What
+// rows hold is the strategy's: one sample, documents that are joined and cut, or whole documents
+// one after the other (as "packed" fills them; best fit may need fewer rows for the same
+// documents).
+void sp_i_scenario_fill_microbatches(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    sp_workload_spec *spec = &scenario->workload;
+    const json_t *stated = json_object_get(reader->root.json, "workload");
+    const bool padded = strcmp(scenario->strategy.kind, "padded") == 0;
+    const bool joined = strcmp(scenario->strategy.kind, "concat") == 0;
+    const bool listed = spec->lengths != NULL && reader->lengths == NULL;
+    const double all = (double)scenario->microbatches * scenario->layout.dp *
+                       (double)scenario->strategy.microbatch_samples;
+    sp_workload_spec filled = {0};
+    if (all < 1.0 || all > SP_I_MAX_SAMPLES || scenario->prefill.given || listed ||
+        (spec->distribution != NULL && spec->context == 0 && !padded)) {
+        return;
+    }
+    const int64_t rows = (int64_t)all;
+    if (padded) {
+        filled.samples_per_batch = rows;
+    } else if (spec->uniform_tokens > 0 && spec->context >= spec->uniform_tokens) {
+        filled.samples_per_batch = joined ? rows * spec->context / spec->uniform_tokens
+                                          : rows * (spec->context / spec->uniform_tokens);
+    } else if (joined && spec->context > 0) {
+        filled.tokens_per_batch = rows * spec->context;
+    } else {
+        filled.rows_per_batch = rows;
+    }
+    const bool by_samples = json_is_number(json_object_get(stated, "samples_per_batch"));
+    const bool by_tokens = json_is_number(json_object_get(stated, "tokens_per_batch"));
+    if (!by_samples && !by_tokens && filled.samples_per_batch <= SP_I_MAX_SAMPLES) {
+        spec->samples_per_batch = filled.samples_per_batch;
+        spec->tokens_per_batch = filled.tokens_per_batch;
+        spec->rows_per_batch = filled.rows_per_batch;
+    }
+    scenario->fills_microbatches = spec->samples_per_batch == filled.samples_per_batch &&
+                                   spec->tokens_per_batch == filled.tokens_per_batch;
+}
+
 sp_status sp_i_scenario_load_lengths(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;

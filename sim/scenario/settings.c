@@ -652,10 +652,10 @@ static const sp_setting network_rows[] = {
              "says where it meets no other, but with all of a NIC that GPUs share, and what the "
              "spine's rate and latency (cluster.fabric) and PCIe add. Flows are sends between "
              "stages, gradient reductions, parameter gathers, what ZeRO 2 and 3 exchange inside "
-             "actions and what context-parallel ranks and zones exchange. Tensor parallelism keeps "
-             "to its formulas: others do not slow it, nor it them. auto: the same times, by the "
-             "formulas where nothing can meet, which is faster; with parallel.vocab_parallel "
-             "closed."},
+             "actions, what context-parallel ranks and zones exchange, and rows of experts. Tensor "
+             "parallelism keeps to its formulas: others do not slow it, nor it them. auto: the "
+             "same times, by the formulas where nothing can meet, which is faster; closed with "
+             "parallel.vocab_parallel, and with zero 2 or 3 beside experts over several ranks."},
     {.key = "network.collectives", SP_ONE_OF(sp_collective_algorithm_names),
      SP_FIELD(sp_scenario, profile.algorithm), .if_changed = true,
      .text = "By which algorithm all-reduces, all-gathers and reduce-scatters take their time. "
@@ -727,8 +727,10 @@ static const sp_setting schedule_rows[] = {
     {.key = "schedule.microbatches", SP_INT(1, SP_I_MAX_MICROBATCHES),
      SP_FIELD(sp_scenario, microbatches), .if_changed = true,
      .fallback = "what the batch makes; 2 x pp where there is no batch",
-     .text = "Micro-batches of each data-parallel rank in a step. Beside a workload it must be "
-             "what comes of it.",
+     .text = "Micro-batches of each data-parallel rank in a step, of schedule.microbatch_samples "
+             "rows each. Where no batch is stated (workload.samples_per_batch, tokens_per_batch) "
+             "one has the documents that fill these rows in their order, of which other strategies "
+             "than packed may make more or fewer. A stated batch must make as many.",
      .aliases = "num_microbatches gradient_accumulation_steps grad_accum "
                 "batch_accumulation_per_replica"},
     {.key = "schedule.microbatch_samples", SP_INT(1, SP_I_MAX_SAMPLES),
@@ -806,8 +808,8 @@ static const sp_setting workload_rows[] = {
              "sample."},
     {.key = "workload.samples_per_batch", SP_INT(1, SP_I_MAX_SAMPLES),
      SP_FIELD(sp_scenario, workload.samples_per_batch), .read_elsewhere = true, .if_changed = true,
-     .fallback = "512; an array's samples or their pieces; of uniform ones what fills the "
-                 "micro-batches, or one prompt",
+     .fallback = "what fills schedule.microbatches; else 512, an array's samples or their pieces; "
+                 "of uniform ones what fills the micro-batches, or one prompt",
      .text = "Samples of a batch, over all data-parallel ranks.",
      .aliases = "gbs global_batch_size batch_size train_batch_size"},
     {.key = "workload.tokens_per_batch", SP_TOKENS(1, SP_I_MAX_BATCH_TOKENS),
@@ -861,8 +863,8 @@ static const sp_setting strategy_rows[] = {
      .text = "Lpfhp: samples of a row at most."},
     {.key = "strategy.rank_tokens", SP_TOKENS(1, INT32_MAX),
      SP_FIELD(sp_scenario, strategy.rank_tokens), .if_changed = true, .fallback = "context / dp",
-     .text = "Hybrid-cp, bytescale, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that one "
-             "data-parallel rank takes of a sample at most. Dp-balanced: of a pack.",
+     .text = "Hybrid-cp, bytescale, hbp, flexsp, te-cp, llama-cp, hybrid-dp, zeppelin: tokens that "
+             "one data-parallel rank takes of a sample at most. Dp-balanced: of a pack.",
      .aliases = "max_seqlen_per_dp_cp_rank"},
     {.key = "strategy.pack_rounds", SP_SWITCH, SP_FIELD(sp_scenario, strategy.pack_rounds),
      .if_changed = true,

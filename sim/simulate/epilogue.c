@@ -1,5 +1,7 @@
 #include "sim/simulate/traffic.h"
 
+#include <math.h>
+
 #include "sim/base/units.h"
 #include "sim/simulate/engine.h"
 
@@ -192,6 +194,11 @@ typedef struct collective {
     double hidden_bytes; // of a gather, behind the next step's first forward
     sp_collective kind;
     sp_collective_algorithm algorithm;
+    // Behind it that of experts over several ranks, among those that hold the same ones.
+    struct {
+        int64_t alone_ns;
+        double bytes, hidden_bytes;
+    } experts;
 } collective;
 
 // The exchanges of the data-parallel ranks of one pipeline rank, those of all TP ranks together.
@@ -341,23 +348,40 @@ static collective bucket_collective(const sp_i_reductions *all, int pp_rank, int
     const sp_bucket_cost *bucket =
         &all->costs->buckets[pp_rank * all->plan->layout.chunks + r->chunk];
     bool is_last = r->phase == LAST_BUCKET;
-    double last_bytes = bucket->bytes / (double)bucket->count;
-    return (collective){.at_ns = sp_larger(r->free_ns, ready_ns),
-                        .alone_ns =
-                            is_last ? bucket->bucket_ns : bucket->total_ns - bucket->bucket_ns,
-                        .bytes = is_last ? last_bytes : bucket->bytes - last_bytes,
-                        .kind = reduces(all),
-                        .algorithm = bucket->reduces_by};
+    double common = bucket->bytes - bucket->expert_bytes;
+    double last_bytes = common / (double)bucket->count;
+    double experts_last = bucket->expert_bytes / (double)bucket->count;
+    int64_t all_ns = is_last ? bucket->bucket_ns : bucket->total_ns - bucket->bucket_ns;
+    int64_t experts_ns = llround((double)all_ns * (double)bucket->expert_ns /
+                                 (double)sp_larger(1, bucket->total_ns));
+    return (collective){
+        .at_ns = sp_larger(r->free_ns, ready_ns),
+        .alone_ns = all_ns - experts_ns,
+        .bytes = is_last ? last_bytes : common - last_bytes,
+        .kind = reduces(all),
+        .algorithm = bucket->reduces_by,
+        .experts = {experts_ns, is_last ? experts_last : bucket->expert_bytes - experts_last, 0.0}};
+}
+
+// Takes what is hidden of bytes and of their time; returns what is left to hide.
+static int64_t take_hidden(int64_t hidden_ns, int64_t *alone_ns, double *bytes,
+                           double *hidden_bytes)
+{
+    int64_t exposed_ns = sp_larger(0, *alone_ns - hidden_ns);
+    double hidden = 1.0 - (double)exposed_ns / (double)sp_larger(1, *alone_ns);
+    int64_t left_ns = hidden_ns - (*alone_ns - exposed_ns);
+    *hidden_bytes = *bytes * hidden;
+    *bytes -= *hidden_bytes;
+    *alone_ns = exposed_ns;
+    return left_ns;
 }
 
 // The next step's first forward hides so much of a gather.
 static void hide(collective *gather, int64_t hidden_ns)
 {
-    int64_t exposed_ns = sp_larger(0, gather->alone_ns - hidden_ns);
-    double hidden = 1.0 - (double)exposed_ns / (double)sp_larger(1, gather->alone_ns);
-    gather->hidden_bytes = gather->bytes * hidden;
-    gather->bytes -= gather->hidden_bytes;
-    gather->alone_ns = exposed_ns;
+    hidden_ns = take_hidden(hidden_ns, &gather->alone_ns, &gather->bytes, &gather->hidden_bytes);
+    take_hidden(hidden_ns, &gather->experts.alone_ns, &gather->experts.bytes,
+                &gather->experts.hidden_bytes);
 }
 
 // Starts its transfer, or finishes the phase where that takes no flows.
@@ -390,19 +414,25 @@ static sp_status start_next(sp_i_reductions *all, int pp_rank, bool *starts, sp_
     case REDUCTION:
         return start(all, pp_rank,
                      (collective){.at_ns = sp_larger(r->free_ns, r->ready_ns),
-                                  .alone_ns = epilogue->grad_reduce_ns - epilogue->tied_reduce_ns,
-                                  .bytes = epilogue->reduce_bytes,
+                                  .alone_ns = epilogue->grad_reduce_ns - epilogue->tied_reduce_ns -
+                                              epilogue->expert_reduce_ns,
+                                  .bytes = epilogue->reduce_bytes - epilogue->expert_reduce_bytes,
                                   .kind = reduces(all),
-                                  .algorithm = epilogue->reduces_by},
+                                  .algorithm = epilogue->reduces_by,
+                                  .experts = {epilogue->expert_reduce_ns,
+                                              epilogue->expert_reduce_bytes, 0.0}},
                      err);
     default:
-        return start(all, pp_rank,
-                     (collective){.at_ns = r->free_ns,
-                                  .alone_ns = epilogue->param_gather_ns,
-                                  .bytes = epilogue->gather_bytes,
-                                  .kind = SP_ALL_GATHER,
-                                  .algorithm = epilogue->gathers_by},
-                     err);
+        return start(
+            all, pp_rank,
+            (collective){
+                .at_ns = r->free_ns,
+                .alone_ns = epilogue->param_gather_ns - epilogue->expert_gather_ns,
+                .bytes = epilogue->gather_bytes - epilogue->expert_gather_bytes,
+                .kind = SP_ALL_GATHER,
+                .algorithm = epilogue->gathers_by,
+                .experts = {epilogue->expert_gather_ns, epilogue->expert_gather_bytes, 0.0}},
+            err);
     }
 }
 
@@ -441,13 +471,25 @@ static sp_status start(sp_i_reductions *all, int pp_rank, collective next, sp_er
     size_t tag = all->first_tag + (size_t)pp_rank;
     const sp_i_collective_paths *paths =
         sp_i_paths_collective(all->paths->reductions[pp_rank], next.algorithm, next.kind);
+    const sp_i_collective_paths *of_experts =
+        all->paths->experts != NULL ? sp_i_paths_collective(all->paths->expert_reductions[pp_rank],
+                                                            next.algorithm, next.kind)
+                                    : NULL;
     next.alone_ns -= sp_ns_from_s(
         sp_i_collective_saved_s(paths, next.bytes, (double)next.alone_ns / SP_NS_PER_S));
+    next.experts.alone_ns -= sp_ns_from_s(sp_i_collective_saved_s(
+        of_experts, next.experts.bytes, (double)next.experts.alone_ns / SP_NS_PER_S));
     if (r->phase == GATHER) {
         hide(&next, hidden_gather_ns(all->costs, all->timeline, pp_rank));
     }
     sp_i_transfers_count_collective(all->transfers, paths, next.bytes + next.hidden_bytes);
     sp_i_transfer_add_collective(&all->transfers->list[tag], paths, next.bytes, next.alone_ns);
+    if (of_experts != NULL) {
+        sp_i_transfers_count_collective(all->transfers, of_experts,
+                                        next.experts.bytes + next.experts.hidden_bytes);
+        sp_i_transfer_add_collective(&all->transfers->list[tag], of_experts, next.experts.bytes,
+                                     next.experts.alone_ns);
+    }
     bool is_over;
     sp_status status = sp_i_transfers_go_on(all->transfers, tag, &next.at_ns, &is_over, err);
     r->is_under_way = true;

@@ -7,8 +7,15 @@
 
 // The stages of an action, one after another: parameters that nothing hides are gathered (ZeRO 2
 // and 3); the work, and beside it the exchanges of context-parallel ranks and all that the work
-// hides; gradients that nothing hides are scattered.
-typedef enum action_stage { BEFORE_WORK, BESIDE_WORK, BEHIND_WORK, STAGES } action_stage;
+// hides; rows of experts that it does not hide go there and back; gradients that nothing hides are
+// scattered.
+typedef enum action_stage {
+    BEFORE_WORK,
+    BESIDE_WORK,
+    WITH_EXPERTS,
+    BEHIND_WORK,
+    STAGES
+} action_stage;
 
 // The exchanges of ZeRO in an action on one rank, which gets its part of the collectives of all
 // data-parallel ranks, each of which takes part in an action of its own and waits for none of the
@@ -22,19 +29,33 @@ typedef struct sharded {
     int64_t gather_ns, scatter_ns; // that nothing hides
 } sharded;
 
+// The exchange of experts in an action on each of its ranks.
+typedef struct experts {
+    double bytes[SP_EXPERT_WAYS];     // of a GPU
+    double hidden;                    // share of them
+    int64_t closed_ns;                // in the open, by formulas
+    int64_t fixed_ns;                 // of it, in which nothing is sent
+    int64_t alone_ns[SP_EXPERT_WAYS]; // of the rest, on links of its own
+} experts;
+
 // An action whose exchanges are flows, on all ranks that run it together, which begin together.
 typedef struct in_action {
     sp_walk_action action; // on the last of its ranks
     sp_dp_ranks ranks;
-    bool has_cp;        // context-parallel ranks have flows
+    bool has_cp;      // context-parallel ranks have flows
+    bool has_experts; // so do ranks that share experts
+    experts experts;
     action_stage stage; // that is under way
     int under_way;
     // Its work but for exchanges of context-parallel ranks, and those, by formulas.
     int64_t hidden_ns, exposed_ns;
     int64_t stage_ns[STAGES]; // that stages take alone
-    int64_t cp_end_ns;        // of the stage, by all but data-parallel ranks, as far as is known
-    int64_t end_ns;
-    int64_t dp_ns; // by which data-parallel ranks made the action longer so far, or shorter
+    int64_t begun_ns;         // of the stage
+    // Ends of the stage, as far as is known: by all but data-parallel ranks and experts, by
+    // experts, by all.
+    int64_t cp_end_ns, experts_end_ns, end_ns;
+    // By which data-parallel ranks and experts made the action longer so far, or shorter.
+    int64_t dp_ns, ep_ns;
 } in_action;
 
 struct sp_i_traffic {
@@ -42,7 +63,7 @@ struct sp_i_traffic {
     const sp_step_costs *costs;
     sp_i_paths paths;
     // By tag: what context-parallel ranks or zones exchange in an action, [dp * pp], by the first
-    // rank of their pack; what ZeRO does, [dp * pp]; and the reductions, [pp].
+    // rank of their pack; what ZeRO does, [dp * pp]; the reductions, [pp]; and experts, [dp * pp].
     sp_i_transfers transfers;
     sp_i_reductions *reductions;
     in_action *in_action; // [dp * pp]: under way, by the first rank that runs it
@@ -473,7 +494,7 @@ static int64_t shorten_all(const sp_i_traffic *t, int rank, const sp_sharded_sta
 static void set_sharded(sp_i_traffic *t, const sp_walk_action *action, int64_t dp_ns,
                         int64_t stage_ns[STAGES])
 {
-    stage_ns[BEFORE_WORK] = stage_ns[BESIDE_WORK] = 0;
+    stage_ns[BEFORE_WORK] = stage_ns[BESIDE_WORK] = stage_ns[WITH_EXPERTS] = 0;
     stage_ns[BEHIND_WORK] = dp_ns;
     if (t->sharded == NULL) {
         return;
@@ -532,14 +553,189 @@ static void add_sharded(sp_i_traffic *t, int rank, action_stage stage, int64_t s
     }
 }
 
+// ---- what ranks that share experts exchange in an action (cost/token_time.c) ----
+
+static size_t expert_tag(const sp_i_traffic *t, int first)
+{
+    return 2 * rank_count(t) + (size_t)t->plan->layout.pp + (size_t)first;
+}
+
+static void add_expert_pass(sp_expert_exchange *sum, const sp_expert_exchange *of)
+{
+    sum->fixed_s += of->fixed_s;
+    for (int way = 0; way < SP_EXPERT_WAYS; way++) {
+        sum->bytes[way] += of->bytes[way];
+        sum->calls[way] += of->calls[way];
+    }
+}
+
+// Passes as in count_layers; of one local token.
+static sp_expert_exchange expert_exchange_of(const sp_i_traffic *t, const sp_walk_action *action)
+{
+    double layers[2];
+    sp_expert_exchange sum = {.fixed_s = 0.0};
+    bool forward = count_layers(t, action, layers);
+    const sp_expert_exchange *of = &t->costs->experts[action->vstage * SP_EXPERT_PASSES];
+    if (layers[0] > 0.0) {
+        add_expert_pass(&sum, &of[forward ? 0 : 1]);
+    }
+    if (layers[1] > 0.0) {
+        add_expert_pass(&sum, &of[2]);
+    }
+    return sum;
+}
+
+static sp_i_expert_paths *expert_paths(const sp_i_traffic *t, const sp_walk_action *action, int d)
+{
+    const sp_dp_ranks ranks = together(t, &action->place);
+    return &t->paths.experts[rank_of(t, ranks.first + d, action->place.pp)];
+}
+
+// All of it is flows where any part may meet others.
+static bool experts_flow(const sp_i_traffic *t, const sp_walk_action *action)
+{
+    if (t->paths.experts == NULL) {
+        return false;
+    }
+    bool any = false;
+    const sp_expert_exchange exchange = expert_exchange_of(t, action);
+    const int ranks = together(t, &action->place).count;
+    for (int i = 0; !any && i < ranks * SP_EXPERT_WAYS; i++) {
+        int way = i % SP_EXPERT_WAYS;
+        any = exchange.bytes[way] > 0.0 &&
+              expert_paths(t, action, i / SP_EXPERT_WAYS)->way[way].is_flow;
+    }
+    return any;
+}
+
+// Seconds for which the bytes of each way fill its links; ways of a dispatcher that sends once run
+// beside each other, all others in turn. Returns their sum.
+static double wire_s(const sp_i_expert_paths *paths, const double bytes[SP_EXPERT_WAYS],
+                     double of_way[SP_EXPERT_WAYS])
+{
+    double sum_s = 0.0;
+    for (int way = 0; way < SP_EXPERT_WAYS; way++) {
+        const sp_route *route = &paths->way[way].route;
+        bool sends = paths->way[way].is_used && bytes[way] > 0.0;
+        of_way[way] = sends ? bytes[way] / route->parts / route->closed_bytes_per_s : 0.0;
+    }
+    double routed_s = fmax(of_way[SP_WAY_NODES], of_way[SP_WAY_IN_NODE]);
+    of_way[SP_WAY_NODES] = of_way[SP_WAY_NODES] > 0.0 ? routed_s : 0.0;
+    of_way[SP_WAY_IN_NODE] = of_way[SP_WAY_IN_NODE] > 0.0 ? routed_s : 0.0;
+    for (int way = 0; way < SP_WAY_NODES; way++) {
+        sum_s += of_way[way];
+    }
+    return sum_s + routed_s;
+}
+
+// Of what nothing hides the latencies and counts of rows come first, and each way gets its part of
+// the rest.
+static experts split_experts(const sp_i_traffic *t, const sp_walk_action *action,
+                             const sp_action_cost *took)
+{
+    const sp_pack *pack = pack_of(t, action->place.action);
+    const sp_expert_exchange exchange = expert_exchange_of(t, action);
+    const sp_i_expert_paths *paths = expert_paths(t, action, 0);
+    experts e = {.closed_ns = took->ep_ns - took->ep_wait_ns};
+    double hidden_ns = (double)(took->ep_beside_ns + took->ep_hidden_ns);
+    double tokens = (double)pack->computed / (double)(t->plan->layout.cp * pack->dp_count);
+    double open_s = (double)e.closed_ns / SP_NS_PER_S;
+    double of_way[SP_EXPERT_WAYS];
+    double fixed_s = exchange.fixed_s;
+    double spine_s = 0.0;
+    e.hidden = hidden_ns > 0.0 ? hidden_ns / (hidden_ns + (double)e.closed_ns) : 0.0;
+    for (int way = 0; way < SP_EXPERT_WAYS; way++) {
+        e.bytes[way] = tokens * exchange.bytes[way];
+        fixed_s += exchange.calls[way] * paths->latency_s[way];
+        // A flow has it once by itself.
+        spine_s = fmax(spine_s, fmax(0.0, exchange.calls[way] - 1.0) *
+                                    paths->way[way].route.spine_latency_s);
+    }
+    double shown = 1.0 - e.hidden;
+    double wires_s = shown * wire_s(paths, e.bytes, of_way);
+    fixed_s = wires_s > 0.0 ? fmin(shown * fixed_s, fmax(0.0, open_s - wires_s)) : open_s;
+    e.fixed_ns = e.closed_ns;
+    for (int way = 0; way < SP_EXPERT_WAYS && wires_s > 0.0; way++) {
+        const sp_i_path *path = &paths->way[way];
+        double way_s = (open_s - fixed_s) * (shown * of_way[way] / wires_s);
+        int64_t way_ns = sp_ns_from_s(way_s);
+        way_ns = way_ns < e.fixed_ns ? way_ns : e.fixed_ns;
+        e.alone_ns[way] = way_ns;
+        e.fixed_ns -= way == SP_WAY_IN_NODE && e.alone_ns[SP_WAY_NODES] > 0 ? 0 : way_ns;
+        double saved_s = path->is_used
+                             ? way_s - sp_route_lone_s(&path->route, shown * e.bytes[way], 1, way_s)
+                             : 0.0;
+        e.alone_ns[way] -= sp_ns_from_s(saved_s);
+    }
+    e.fixed_ns += sp_ns_from_s(shown * spine_s);
+    return e;
+}
+
+static int64_t experts_alone_ns(const experts *e)
+{
+    int64_t ns = e->fixed_ns;
+    for (int way = 0; way < SP_WAY_NODES; way++) {
+        ns += e->alone_ns[way];
+    }
+    return ns + sp_larger(e->alone_ns[SP_WAY_NODES], e->alone_ns[SP_WAY_IN_NODE]);
+}
+
+// A way on all ranks of the action side by side, in ns where nothing else is on its links.
+static void add_way(sp_i_traffic *t, const in_action *a, sp_i_transfer *transfer, int way,
+                    double share, int64_t ns, bool is_beside)
+{
+    for (int d = 0; share > 0.0 && ns > 0 && d < a->ranks.count; d++) {
+        const sp_i_path *path = &expert_paths(t, &a->action, d)->way[way];
+        if (path->is_used && a->experts.bytes[way] > 0.0) {
+            sp_i_transfer_add(transfer, (sp_i_leg){.path = path,
+                                                   .bytes = share * a->experts.bytes[way],
+                                                   .rounds = 1,
+                                                   .alone_ns = ns,
+                                                   .is_beside = is_beside});
+            is_beside = true;
+        }
+    }
+}
+
+static void count_experts(sp_i_traffic *t, const in_action *a)
+{
+    for (int i = 0; i < a->ranks.count * SP_EXPERT_WAYS; i++) {
+        int way = i % SP_EXPERT_WAYS;
+        sp_i_transfers_count(&t->transfers,
+                             &expert_paths(t, &a->action, i / SP_EXPERT_WAYS)->way[way],
+                             a->experts.bytes[way]);
+    }
+}
+
+// Adds what a stage sends for experts: what is hidden all at once beside the work, the rest way by
+// way.
+static void add_experts(sp_i_traffic *t, const in_action *a, sp_i_transfer *transfer)
+{
+    const experts *e = &a->experts;
+    if (a->stage == BESIDE_WORK) {
+        for (int way = 0; way < SP_EXPERT_WAYS; way++) {
+            add_way(t, a, transfer, way, e->hidden, a->hidden_ns, way > 0);
+        }
+        return;
+    }
+    count_experts(t, a);
+    sp_i_transfer_add(transfer, (sp_i_leg){.alone_ns = e->fixed_ns});
+    for (int way = 0; way < SP_EXPERT_WAYS; way++) {
+        bool is_beside = way == SP_WAY_IN_NODE && e->alone_ns[SP_WAY_NODES] > 0;
+        add_way(t, a, transfer, way, 1.0 - e->hidden, e->alone_ns[way], is_beside);
+    }
+}
+
 // ---- the stages of an action ----
 
-// An exchange of the stage, or what is known of its end, is over.
-static void note_end(in_action *a, bool is_cp, int64_t end_ns)
+// An exchange of the stage is over.
+static void note_end(const sp_i_traffic *t, in_action *a, size_t tag, int64_t end_ns)
 {
     a->end_ns = sp_larger(a->end_ns, end_ns);
-    if (is_cp) {
+    if (tag < rank_count(t)) {
         a->cp_end_ns = sp_larger(a->cp_end_ns, end_ns);
+    } else if (tag >= expert_tag(t, 0)) {
+        a->experts_end_ns = sp_larger(a->experts_end_ns, end_ns);
     }
 }
 
@@ -549,7 +745,7 @@ static sp_status start_transfer(sp_i_traffic *t, in_action *a, size_t tag, int64
     bool is_over;
     sp_status status = sp_i_transfers_go_on(&t->transfers, tag, &at_ns, &is_over, err);
     if (is_over) {
-        note_end(a, tag < rank_count(t), at_ns);
+        note_end(t, a, tag, at_ns);
     }
     a->under_way += !is_over;
     return status;
@@ -560,7 +756,8 @@ static sp_status start_stage(sp_i_traffic *t, int first, int64_t at_ns, sp_error
     in_action *a = &t->in_action[first];
     int64_t stage_ns = a->stage_ns[a->stage];
     sp_status status = SP_OK;
-    a->end_ns = a->cp_end_ns = at_ns + stage_ns;
+    a->begun_ns = at_ns;
+    a->end_ns = a->cp_end_ns = a->experts_end_ns = at_ns + stage_ns;
     if (a->stage == BESIDE_WORK && a->has_cp) {
         sp_i_transfer *transfer = &t->transfers.list[first];
         if (zones_flow(t, &a->action)) {
@@ -570,7 +767,15 @@ static sp_status start_stage(sp_i_traffic *t, int first, int64_t at_ns, sp_error
         }
         status = start_transfer(t, a, (size_t)first, at_ns, err);
     }
-    for (int d = 0; status == SP_OK && t->sharded != NULL && d < a->ranks.count; d++) {
+    if (status == SP_OK && a->has_experts &&
+        (a->stage == WITH_EXPERTS || a->stage == BESIDE_WORK)) {
+        size_t tag = expert_tag(t, first);
+        add_experts(t, a, &t->transfers.list[tag]);
+        status = start_transfer(t, a, tag, at_ns, err);
+    }
+    for (int d = 0;
+         status == SP_OK && t->sharded != NULL && a->stage != WITH_EXPERTS && d < a->ranks.count;
+         d++) {
         int rank = first + d * t->plan->layout.pp;
         size_t tag = rank_count(t) + (size_t)rank;
         add_sharded(t, rank, a->stage, stage_ns, &t->transfers.list[tag]);
@@ -582,7 +787,7 @@ static sp_status start_stage(sp_i_traffic *t, int first, int64_t at_ns, sp_error
 static void end_action(sp_i_traffic *t, const in_action *a)
 {
     for (int d = a->ranks.first; d < a->ranks.first + a->ranks.count; d++) {
-        sp_walk_event event = {SP_WALK_ENDED, a->action.place, a->end_ns, a->dp_ns};
+        sp_walk_event event = {SP_WALK_ENDED, a->action.place, a->end_ns, a->dp_ns, a->ep_ns};
         event.place.dp = d;
         sp_i_reductions_made(t->reductions, &event.place, a->end_ns);
         add_event(t, event);
@@ -594,7 +799,11 @@ static sp_status go_on(sp_i_traffic *t, int first, sp_error *err)
 {
     in_action *a = &t->in_action[first];
     while (a->under_way == 0) {
-        a->dp_ns += a->end_ns - a->cp_end_ns;
+        int64_t other_ns = sp_larger(a->cp_end_ns, a->experts_end_ns);
+        a->dp_ns += a->end_ns - other_ns;
+        a->ep_ns += a->stage == WITH_EXPERTS
+                        ? a->end_ns - a->begun_ns - (a->has_experts ? a->experts.closed_ns : 0)
+                        : other_ns - a->cp_end_ns;
         a->stage++;
         if (a->stage == STAGES) {
             end_action(t, a);
@@ -617,7 +826,8 @@ sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int6
     in_action *a = &t->in_action[first];
     sp_cp_exchange whole;
     bool has_cp = group_of(t, action, &whole) != NULL || zones_flow(t, action);
-    *exchanges = has_cp || zero_flows(t, action);
+    bool has_experts = experts_flow(t, action);
+    *exchanges = has_cp || has_experts || zero_flows(t, action);
     int64_t took_ns = sp_action_cost_ns(took);
     if (!*exchanges) {
         sp_i_reductions_begun(t->reductions, place, start_ns, took_ns);
@@ -628,10 +838,14 @@ sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int6
     // What a rank waits for others that gather its parameters is that of the closed times.
     set_sharded(t, action, took->dp_ns - took->dp_wait_ns, stage_ns);
     stage_ns[BEHIND_WORK] += took->dp_wait_ns;
+    const experts of_experts =
+        has_experts ? split_experts(t, action, took) : (experts){.closed_ns = 0};
+    stage_ns[WITH_EXPERTS] = experts_alone_ns(&of_experts);
     int64_t dp_ns = stage_ns[BEFORE_WORK] + stage_ns[BESIDE_WORK] + stage_ns[BEHIND_WORK];
-    int64_t hidden_ns = took_ns - took->cp_ns - took->dp_ns;
+    int64_t hidden_ns = took_ns - took->cp_ns - took->dp_ns - of_experts.closed_ns;
     int64_t cp_ns = exposed_cp_ns(t, action, took->cp_ns);
-    sp_i_reductions_begun(t->reductions, place, start_ns, hidden_ns + cp_ns + dp_ns);
+    sp_i_reductions_begun(t->reductions, place, start_ns,
+                          hidden_ns + cp_ns + stage_ns[WITH_EXPERTS] + dp_ns);
     hidden_ns += stage_ns[BESIDE_WORK];
     if (place->dp > ranks.first) { // the slowest hides what all exchange
         hidden_ns = sp_larger(hidden_ns, a->hidden_ns);
@@ -640,6 +854,8 @@ sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int6
     *a = (in_action){.action = *action,
                      .ranks = ranks,
                      .has_cp = has_cp,
+                     .has_experts = has_experts,
+                     .experts = of_experts,
                      .hidden_ns = hidden_ns,
                      .exposed_ns = took->cp_ns,
                      .dp_ns = dp_ns - took->dp_ns};
@@ -657,12 +873,14 @@ sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int6
 static sp_status end_transfer(sp_i_traffic *t, size_t tag, int64_t end_ns, sp_error *err)
 {
     size_t ranks = rank_count(t);
-    if (tag >= 2 * ranks) {
+    if (tag >= 2 * ranks && tag < expert_tag(t, 0)) {
         return sp_i_reductions_ended(t->reductions, (int)(tag - 2 * ranks), end_ns, err);
     }
-    int first = tag < ranks ? (int)tag : t->sharded[tag - ranks].first_rank;
+    int first = tag < ranks               ? (int)tag
+                : tag >= expert_tag(t, 0) ? (int)(tag - expert_tag(t, 0))
+                                          : t->sharded[tag - ranks].first_rank;
     t->in_action[first].under_way--;
-    note_end(&t->in_action[first], tag < ranks, end_ns);
+    note_end(t, &t->in_action[first], tag, end_ns);
     return go_on(t, first, err);
 }
 
@@ -670,7 +888,7 @@ static sp_status end_flow(sp_i_traffic *t, const sp_flow_end *end, int64_t now_n
 {
     size_t tag = (size_t)end->tag;
     if (tag == t->transfers.count) {
-        add_event(t, (sp_walk_event){SP_WALK_ARRIVED, t->sent[end->flow], now_ns, 0});
+        add_event(t, (sp_walk_event){SP_WALK_ARRIVED, t->sent[end->flow], now_ns, 0, 0});
         return SP_OK;
     }
     bool is_over;
@@ -710,10 +928,11 @@ static sp_status refuse(const sp_plan *plan, const sp_step_costs *costs, sp_erro
         return sp_error_set(err, SP_ERR_CONTENT,
                             "network.detail: flows do not go with parallel.vocab_parallel");
     }
-    if (sp_layout_dispatches(&plan->layout)) {
+    if (sp_layout_shards_experts(&plan->layout)) {
         return sp_error_set(err, SP_ERR_CONTENT,
-                            "network.detail: flows do not go with experts over several ranks "
-                            "(parallel.ep, parallel.etp)");
+                            "network.detail: flows do not go with parallel.zero %d beside experts "
+                            "over several ranks (parallel.ep, parallel.etp)",
+                            plan->layout.zero);
     }
     if (!costs->has_bytes) {
         return sp_error_set(err, SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
@@ -729,7 +948,7 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
     *traffic = NULL;
     if (network->detail == SP_NETWORK_CLOSED ||
         (network->detail == SP_NETWORK_AUTO &&
-         (sp_shares_are(&plan->layout) || sp_layout_dispatches(&plan->layout)))) {
+         (sp_shares_are(&plan->layout) || sp_layout_shards_experts(&plan->layout)))) {
         return SP_OK;
     }
     sp_status status = refuse(plan, costs, err);
@@ -745,7 +964,7 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
     size_t ranks = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
     t->plan = plan;
     t->costs = costs;
-    status = sp_i_transfers_init(&t->transfers, topology, 2 * ranks + (size_t)plan->layout.pp, err);
+    status = sp_i_transfers_init(&t->transfers, topology, 3 * ranks + (size_t)plan->layout.pp, err);
     sp_i_paths_init(&t->paths, plan, costs, topology, network->detail);
     t->reductions = sp_i_reductions_new(&t->paths, &t->transfers, timeline, 2 * ranks);
     t->in_action = sp_calloc(ranks, sizeof *t->in_action);

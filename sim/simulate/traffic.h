@@ -10,6 +10,13 @@
 // it waits for no other rank, as in the closed formula (sim/cost/data_parallel.c), though all meet
 // on links. Zones of a pack (sim/cost/pack_time.c) have a flow for each, and for each move of
 // tokens.
+//
+// Ranks that share experts send them rows in every layer. Of a group over several data-parallel
+// ranks each of these has a flow of what its GPUs get, as with ZeRO: all of them together put on
+// links what the group sends. What nothing hides comes behind the work of the action, all layers
+// together, latencies and counts of rows first; what runs behind shared experts or the other action
+// of a pair goes at the pace of the work. A rank whose links others slow is not waited for by its
+// group in each layer.
 #ifndef SLIMPACK_SIM_SIMULATE_TRAFFIC_H
 #define SLIMPACK_SIM_SIMULATE_TRAFFIC_H
 
@@ -64,6 +71,13 @@ typedef struct sp_i_move_paths {
     struct sp_i_move_paths *next;
 } sp_i_move_paths;
 
+// Ranks that share experts send rows by these ways (step_costs.h): the part of one data-parallel
+// rank, which is what its GPUs get. Latencies of calls stand apart from the routes.
+typedef struct sp_i_expert_paths {
+    sp_i_path way[SP_EXPERT_WAYS];
+    double latency_s[SP_EXPERT_WAYS];
+} sp_i_expert_paths;
+
 typedef struct sp_i_paths {
     const sp_plan *plan;        // not owned, nor the costs
     const sp_step_costs *costs; // not owned
@@ -76,7 +90,9 @@ typedef struct sp_i_paths {
     sp_i_collective_paths **reductions; // [pp]: of all data-parallel ranks together
     sp_i_collective_paths **sharded;    // [dp * pp]: exchanges of ZeRO inside actions; NULL: none
     bool *sharded_by_flows;             // [pp]: some of these exchanges are flows
-    sp_arena work;                      // holds all but the topology and the links of routes
+    sp_i_collective_paths **expert_reductions; // [pp]: of those that hold the same experts
+    sp_i_expert_paths *experts;                // [dp * pp]; NULL: each rank has them for itself
+    sp_arena work;                             // holds all but the topology and the links of routes
 } sp_i_paths;
 
 // Finds the paths that the plan uses over a topology, which it takes; with detail auto only those

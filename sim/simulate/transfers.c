@@ -175,6 +175,10 @@ static void allocate(sp_i_paths *p)
     if (costs->zoned) {
         p->moves = sp_arena_take(&p->work, ranks, sizeof *p->moves);
     }
+    if (costs->experts != NULL) {
+        p->expert_reductions = sp_arena_take(&p->work, pp, sizeof *p->expert_reductions);
+        p->experts = sp_arena_take(&p->work, ranks, sizeof *p->experts);
+    }
     if (costs->shards && layout->dp * layout->cp > 1) {
         p->sharded = sp_arena_take(&p->work, ranks, sizeof *p->sharded);
         p->sharded_by_flows = sp_arena_take(&p->work, pp, sizeof *p->sharded_by_flows);
@@ -195,6 +199,20 @@ static void list_gpus(const sp_layout *layout, int dp, int pp, int64_t *gpus, in
 {
     for (int i = 0; i < layout->tp * layout->cp; i++) {
         gpus[i * stride] = gpu_of(layout, i % layout->tp, i / layout->tp, dp, pp);
+    }
+}
+
+// The GPUs of a pipeline rank that share experts, or hold the same ones: of `all` of its ranks
+// from number `first` on, counted as experts count them (layout.h), in groups of `count` that are
+// `step` numbers apart.
+static void list_experts(const sp_layout *layout, int pp, int first, int all, int count, int step,
+                         int64_t *gpus)
+{
+    for (int i = 0; i < all; i++) {
+        int group = i / count;
+        int number = first + group / step * step * count + group % step + i % count * step;
+        gpus[i] = gpu_of(layout, number % layout->tp, number / layout->tp % layout->cp,
+                         number / layout->tp / layout->cp, pp);
     }
 }
 
@@ -394,6 +412,109 @@ static void add_collectives(sp_i_paths *p, int64_t *gpus)
     }
 }
 
+// ---- experts on other ranks ----
+
+// The routes of one way between the `all` GPUs of data-parallel ranks that share experts.
+static void make_way(const sp_i_paths *p, sp_expert_way way, int pp, int first, int all,
+                     sp_route_parts split, int64_t *gpus, sp_route *routes)
+{
+    static const sp_route_reach reaches[SP_EXPERT_WAYS] = {
+        [SP_WAY_NODES] = SP_REACH_PEERS, [SP_WAY_IN_NODE] = SP_REACH_NODE};
+    const sp_layout *layout = &p->plan->layout;
+    int etp = sp_layout_etp(layout);
+    int count = way == SP_WAY_EXPERTS ? sp_layout_ep(layout)
+                : way == SP_WAY_PARTS ? etp
+                                      : etp * sp_layout_ep(layout);
+    list_experts(layout, pp, first, all, count, way == SP_WAY_EXPERTS ? etp : 1, gpus);
+    if (way != SP_WAY_PARTS && way != SP_WAY_TOKENS) {
+        sp_route_all_to_all_parts(p->topology, gpus, all / count, count, reaches[way], split,
+                                  routes);
+        return;
+    }
+    sp_collective_route *made = sp_malloc((size_t)split.count * sizeof *made);
+    sp_collective_route_make_parts(p->topology, SP_ALGORITHM_RING, SP_ALL_GATHER, gpus, all / count,
+                                   count, split, made);
+    for (int i = 0; i < split.count; i++) {
+        routes[i] = made[i].phases[0].route;
+    }
+    sp_free(made);
+}
+
+static bool uses_way(const sp_i_paths *p, int pp, sp_expert_way way)
+{
+    const sp_layout *layout = &p->plan->layout;
+    bool used = false;
+    for (int i = 0; !used && i < layout->chunks * SP_EXPERT_PASSES; i++) {
+        int vstage = sp_layout_vstage(layout, pp, i / SP_EXPERT_PASSES);
+        used = p->costs->experts[vstage * SP_EXPERT_PASSES + i % SP_EXPERT_PASSES].bytes[way] > 0.0;
+    }
+    return used;
+}
+
+// Parts of one group never slow each other, since their rates are those of all of them together.
+static void use_way(sp_i_paths *p, int dp_first, int pp, sp_expert_way way, int ranks,
+                    sp_route *routes)
+{
+    int32_t owner = 0;
+    for (int d = 0; d < ranks; d++) {
+        sp_i_expert_paths *paths = &p->experts[sp_i_paths_rank(p, dp_first + d, pp)];
+        if (routes[d].hops == 0) {
+            sp_route_fini(&routes[d]);
+            continue;
+        }
+        paths->latency_s[way] = routes[d].latency_s;
+        routes[d].latency_s = 0.0;
+        paths->way[way].route = routes[d];
+        use_path(p, &paths->way[way]);
+        owner = owner > 0 ? owner : paths->way[way].owner;
+        paths->way[way].owner = owner;
+    }
+}
+
+static void route_experts(sp_i_paths *p)
+{
+    const sp_layout *layout = &p->plan->layout;
+    int ranks = sp_layout_expert_ranks(layout);
+    int all = ranks * layout->tp * layout->cp;
+    const sp_route_parts split =
+        ranks > 1 ? (sp_route_parts){sp_layout_stride(layout, SP_AXIS_DP), ranks} : SP_ROUTE_WHOLE;
+    int64_t *gpus = sp_malloc((size_t)all * sizeof *gpus);
+    sp_route *routes = sp_malloc((size_t)ranks * sizeof *routes);
+    for (int pp = 0; pp < layout->pp; pp++) {
+        for (int way = 0; way < SP_EXPERT_WAYS; way++) {
+            bool used = uses_way(p, pp, (sp_expert_way)way);
+            for (int d = 0; used && d < layout->dp; d += ranks) {
+                int first = d * layout->tp * layout->cp;
+                make_way(p, (sp_expert_way)way, pp, first, all, split, gpus, routes);
+                use_way(p, d, pp, (sp_expert_way)way, ranks, routes);
+            }
+        }
+    }
+    sp_free(gpus);
+    sp_free(routes);
+}
+
+// Reductions among ranks that hold the same experts, behind those of all others.
+static void add_expert_reductions(sp_i_paths *p, int64_t *gpus)
+{
+    const sp_layout *layout = &p->plan->layout;
+    int same = sp_layout_expert_replicas(layout);
+    int all = layout->dp * layout->tp * layout->cp;
+    sp_collective kind = layout->zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
+    for (int pp = 0; same > 1 && pp < layout->pp; pp++) {
+        sp_i_collective_paths *made = sp_arena_take(&p->work, 1, sizeof *made);
+        made->algorithm = SP_ALGORITHM_RING;
+        made->kind = kind;
+        list_experts(layout, pp, 0, all, same, all / same, gpus);
+        sp_collective_route_make(p->topology, made->algorithm, kind, gpus, all / same, same,
+                                 &made->route);
+        use_collective(p, made, &p->expert_reductions[pp]);
+        if (p->reductions[pp] != NULL) {
+            made->phases[0].owner = p->reductions[pp]->phases[0].owner;
+        }
+    }
+}
+
 // ---- where nothing can meet ----
 
 // Notes a rank as the last user of each link on the paths of its exchanges in actions; false: one
@@ -542,6 +663,10 @@ void sp_i_paths_init(sp_i_paths *p, const sp_plan *plan, const sp_step_costs *co
     route_sends(p, gpus);
     add_collectives(p, gpus);
     route_exchanges(p, gpus);
+    if (p->experts != NULL) {
+        route_experts(p);
+        add_expert_reductions(p, gpus);
+    }
     sp_free(gpus);
     if (detail == SP_NETWORK_AUTO) {
         find_flows(p);

@@ -5,6 +5,7 @@
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "sim/base/units.h"
 
 // At least this share of the samples drawn from a distribution must fit into the context.
 #define LEAST_SHARE_KEPT 1e-4
@@ -47,6 +48,26 @@ void sp_batch_fini(sp_batch *batch)
     sp_free(batch->tokens);
     sp_free(batch->goes_on);
     *batch = (sp_batch){0};
+}
+
+int64_t sp_padded_tokens(const sp_padding *padding, int64_t tokens, int dp_count)
+{
+    int64_t gpus = (int64_t)padding->cp * dp_count;
+    int64_t multiple = gpus * padding->each;
+    return gpus > 1 && multiple > 0 ? sp_ceil_div(tokens, multiple) * multiple : tokens;
+}
+
+sp_batch sp_batch_view(const sp_batch *batch, sp_padding padding)
+{
+    sp_batch view = *batch;
+    view.padding = padding;
+    view.unpadded = batch;
+    return view;
+}
+
+const sp_batch *sp_batch_unpadded(const sp_batch *batch)
+{
+    return batch->unpadded != NULL ? batch->unpadded : batch;
 }
 
 int64_t sp_batch_longest(const sp_batch *batch)
@@ -178,9 +199,11 @@ static sp_status check_spec(const sp_workload_spec *spec, sp_error *err)
         return sp_error_set(err, SP_ERR_USAGE, "%s: expected one source of lengths, got %d",
                             source_of(spec), sources);
     }
-    if ((spec->samples_per_batch > 0) == (spec->tokens_per_batch > 0)) {
+    if ((spec->samples_per_batch > 0) + (spec->tokens_per_batch > 0) + (spec->rows_per_batch > 0) !=
+        1) {
         return sp_error_set(err, SP_ERR_USAGE,
-                            "%s: expected either samples_per_batch or tokens_per_batch",
+                            "%s: expected one of samples_per_batch, tokens_per_batch and "
+                            "rows_per_batch",
                             source_of(spec));
     }
     if (spec->batches < 1) {
@@ -278,7 +301,10 @@ static sp_status check_context(const sp_workload_spec *spec, int64_t *dropped, s
         return check_distribution(spec, err);
     }
     if (!takes_any_length(spec) && spec->uniform_tokens > spec->context) {
-        return too_long(spec, "workload.uniform", spec->uniform_tokens, err);
+        return sp_error_in(err, SP_ERR_CONTENT, source_of(spec), "workload.uniform",
+                           "%lld tokens are more than the context of %lld; without "
+                           "workload.uniform (or with null) samples are as long as the context",
+                           (long long)spec->uniform_tokens, (long long)spec->context);
     }
     return SP_OK;
 }
@@ -385,10 +411,42 @@ static void reserve(sp_batch *batch, bool in_pieces, size_t *capacity, size_t ne
     *capacity = tokens_capacity;
 }
 
-static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const sample *next)
+// Rows that a batch has begun, each as long as the context at most.
+typedef struct filled_rows {
+    int64_t length; // of a row
+    int64_t begun;
+    int64_t used; // tokens of the last
+} filled_rows;
+
+static bool needs_row(const filled_rows *rows, const sample *next)
+{
+    return rows->begun == 0 || next->tokens > rows->length - rows->used;
+}
+
+static void put_in_row(filled_rows *rows, const sample *next)
+{
+    const bool begins = needs_row(rows, next);
+    rows->begun += begins;
+    rows->used = next->tokens + (begins ? 0 : rows->used);
+}
+
+static int64_t row_length(const sp_workload_spec *spec)
+{
+    int64_t longest = spec->uniform_tokens;
+    for (size_t i = 0; spec->lengths != NULL && i < spec->lengths->count; i++) {
+        longest = spec->lengths->tokens[i] > longest ? spec->lengths->tokens[i] : longest;
+    }
+    return spec->context > 0 ? spec->context : longest;
+}
+
+static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const filled_rows *rows,
+                     const sample *next)
 {
     if (spec->samples_per_batch > 0) {
         return batch->count < (uint64_t)spec->samples_per_batch;
+    }
+    if (spec->rows_per_batch > 0) {
+        return !needs_row(rows, next) || rows->begun < spec->rows_per_batch;
     }
     return batch->count == 0 || next->tokens <= spec->tokens_per_batch - batch->total_tokens;
 }
@@ -455,6 +513,19 @@ int64_t sp_workload_samples(const sp_workload_spec *spec)
     return samples;
 }
 
+int64_t sp_workload_tokens(const sp_workload_spec *spec)
+{
+    int64_t total = 0;
+    for (size_t i = 0; spec->lengths != NULL && i < spec->lengths->count; i++) {
+        int64_t tokens = spec->lengths->tokens[i];
+        bool over = spec->context > 0 && tokens > spec->context;
+        total += over && spec->over_length == SP_OVER_DROP       ? 0
+                 : over && spec->over_length == SP_OVER_TRUNCATE ? spec->context
+                                                                 : tokens;
+    }
+    return total;
+}
+
 double sp_batches_over_length_share(const sp_batches *batches)
 {
     if (batches->dropped + batches->truncated == 0) {
@@ -473,7 +544,8 @@ static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_b
     // The list's dropped samples are counted once, those of a distribution as they are drawn.
     bool count_dropped = spec->distribution != NULL;
     bool in_pieces = spec->context > 0 && spec->over_length == SP_OVER_SPLIT;
-    while (has_room(spec, batch, pending)) {
+    filled_rows rows = {.length = spec->rows_per_batch > 0 ? row_length(spec) : 0};
+    while (has_room(spec, batch, &rows, pending)) {
         size_t wanted =
             spec->samples_per_batch > 0 ? (size_t)spec->samples_per_batch : batch->count + 1;
         if (batch->count == capacity) {
@@ -486,6 +558,7 @@ static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_b
         batch->ids[batch->count] = pending->id;
         batch->tokens[batch->count++] = pending->tokens;
         batch->total_tokens += pending->tokens;
+        put_in_row(&rows, pending);
         batches->context = pending->tokens > batches->context ? pending->tokens : batches->context;
         batches->truncated += pending->truncated;
         batches->split += pending->split;

@@ -25,13 +25,25 @@ typedef struct sp_workload_spec {
     int64_t uniform_tokens;
     int64_t context; // 0: the longest sample (no limit)
     sp_over_length over_length;
-    int64_t samples_per_batch; // one of the two is positive
+    int64_t samples_per_batch; // one of the three is positive
     int64_t tokens_per_batch;  // samples are taken while the sum stays at or below (at least one)
+    int64_t rows_per_batch;    // samples are taken while they fill no more rows of the context, or
+                               // of the longest sample, one after the other
     int batches;
     uint64_t seed;
     sp_order order;
     const char *source; // names the list in messages
 } sp_workload_spec;
+
+// To what a stack pads a sample, or a slice of one, in a packed row that several GPUs share: to a
+// multiple of `each` tokens for each of them. cp GPUs share what one data-parallel rank has.
+typedef struct sp_padding {
+    int cp;
+    int each; // 0: it pads none
+} sp_padding;
+
+// The tokens with padding, of a pack on so many data-parallel ranks.
+int64_t sp_padded_tokens(const sp_padding *padding, int64_t tokens, int dp_count);
 
 typedef struct sp_batch {
     int64_t *ids;    // position of the sample in the list (drawn samples: running number)
@@ -41,9 +53,17 @@ typedef struct sp_batch {
     bool *goes_on;      // [count] of a document whose beginning it does not see; NULL: none
     size_t documents;   // that sp_batch_concatenate made these of; 0: each sample is one
     int64_t cut_tokens; // of them, of pieces that do not see the beginning of their document
+    sp_padding padding; // of its samples in packs
+    const struct sp_batch *unpadded; // that this is a view of (sp_batch_view); NULL: it is none
 } sp_batch;
 
 void sp_batch_fini(sp_batch *batch);
+
+// The batch with another padding of its samples in packs. It owns nothing.
+sp_batch sp_batch_view(const sp_batch *batch, sp_padding padding);
+
+// What a batch is a view of, or itself.
+const sp_batch *sp_batch_unpadded(const sp_batch *batch);
 
 // Tokens of the longest sample; 0: no samples.
 int64_t sp_batch_longest(const sp_batch *batch);
@@ -82,6 +102,9 @@ double sp_batches_over_length_share(const sp_batches *batches);
 
 // Samples that one pass over the list makes: what is not dropped, and every piece of what is split.
 int64_t sp_workload_samples(const sp_workload_spec *spec);
+
+// Tokens of one pass over the list: what is not dropped or truncated; 0: there is no list.
+int64_t sp_workload_tokens(const sp_workload_spec *spec);
 
 // Forms spec->batches batches. A list is shuffled by the seed (each further pass over it again) and
 // cut into consecutive pieces; over_length "error" names the first sample that is too long. A list

@@ -209,16 +209,35 @@ static bool is_prose(const char *found)
            isalpha((unsigned char)blank[1]);
 }
 
+// Of the objects d of a file; its quotes are those of a shell.
+#define COUNT_TOKENS(ids, objects)                                                             \
+    "'python3 -c \"import json, sys, transformers as t; "                                      \
+    "k = t.AutoTokenizer.from_pretrained(sys.argv[1]); [print(len(" ids ")) for d in " objects \
+    "]\""
+
+sp_status sp_i_refuse_texts(sp_i_reader *reader, const char *keys, bool chat, bool array)
+{
+    static const char texts[] =
+        COUNT_TOKENS("k(str().join(d[x] for x in sys.argv[2:])).input_ids", "%s");
+    static const char messages[] =
+        COUNT_TOKENS("k.apply_chat_template(d[sys.argv[2]], return_dict=False)", "%s");
+    char command[sizeof texts + sizeof messages];
+    snprintf(command, sizeof command, chat ? messages : texts,
+             array ? "json.load(sys.stdin)" : "map(json.loads, sys.stdin)");
+    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
+                       "holds %s (%s), which have as many tokens as their tokenizer makes of them: "
+                       "write these once by %s MODEL %s <%s >lengths.txt' and give lengths.txt",
+                       chat ? "messages" : "texts", keys, command, keys, reader->source);
+}
+
 sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
 {
-    // The command reads a line of JSON each; its quotes are those of a shell.
     static const char prose[] =
         "expected a length from 1 to %d, got %s: text has as many tokens as its tokenizer makes of "
-        "it, which is not read (nor are characters or bytes counted): write them once, such as by "
-        "'python3 -c \"import json, sys, transformers as t; "
-        "k = t.AutoTokenizer.from_pretrained(sys.argv[1]); "
-        "[print(len(k(json.loads(l)[sys.argv[2]]).input_ids)) for l in sys.stdin]\" MODEL KEY "
-        "<FILE.jsonl >lengths.txt'";
+        "it, which is not read (nor are characters or bytes counted): write them once, such as "
+        "by " COUNT_TOKENS("k(d[sys.argv[2]]).input_ids",
+                           "map(json.loads, sys.stdin)") " MODEL KEY <FILE.jsonl "
+                                                         ">lengths.txt'";
     const char *format = is_prose(found) ? prose : "expected a length from 1 to %d, got %s";
     sp_status status = where == NULL
                            ? sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line,

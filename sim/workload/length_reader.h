@@ -74,6 +74,11 @@ uint64_t sp_i_little_endian(const char *bytes, size_t n);
 // go on to collect more of them; else the file is hopeless (nothing good before, or ten bad ones).
 sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found);
 
+// A content error of documents under `keys` (between blanks), in the current line, with the command
+// that counts their tokens: texts, which are joined, or a conversation (`chat`) of messages, of
+// lines or of the objects of an `array`.
+sp_status sp_i_refuse_texts(sp_i_reader *reader, const char *keys, bool chat, bool array);
+
 // Copies text for a message: cut with "...", bytes outside printable ASCII as \xNN.
 void sp_quote(const char *text, size_t n, char out[SP_I_QUOTE]);
 

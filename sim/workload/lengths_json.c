@@ -2,6 +2,7 @@
 // of numbers or of such objects, which is read as it goes by, so that the whole of it never stands
 // in memory. Of a document's token ids (input_ids) the number is its length, without those that
 // an attention_mask of as many entries leaves out.
+#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -10,6 +11,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/scan.h"
+#include "sim/base/writer.h"
 #include "sim/workload/length_reader.h"
 
 enum {
@@ -88,8 +90,52 @@ static sp_status take_value(sp_i_reader *reader, const list_item *item, const ch
     return sp_i_refuse(reader, item->where, found);
 }
 
+// Two words of letters.
+static bool is_prose(const char *text)
+{
+    const char *blank = text != NULL ? strchr(text, ' ') : NULL;
+    return blank != NULL && isalpha((unsigned char)text[0]) && isalpha((unsigned char)blank[1]);
+}
+
+// The keys of an object that holds a document in words; false: it holds none. A conversation is
+// under one key; of several texts those with a usual name count, and others where
+// no number is beside them.
+static bool find_texts(const json_t *object, char keys[SP_I_QUOTE], bool *chat)
+{
+    static const char whole[] = "text content raw_content document";
+    static const char parts[] = "prompt completion instruction input output response question "
+                                "answer query";
+    char prose[SP_I_QUOTE] = "";
+    char usual[SP_I_QUOTE] = "";
+    const char *key;
+    json_t *value;
+    keys[0] = '\0';
+    bool numbers = false; // of which one may be the length
+    *chat = false;
+    json_object_foreach ((json_t *)(uintptr_t)object, key, value) {
+        const char *text = json_string_value(value);
+        numbers = numbers || json_is_number(value);
+        // Typed in a shell as it stands.
+        const bool plain = key[strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                           "0123456789_")] == '\0';
+        const bool talks = json_is_string(json_object_get(json_array_get(value, 0), "role"));
+        if (plain && (talks || (text != NULL && sp_names_hold(whole, key)))) {
+            snprintf(keys, SP_I_QUOTE, "%s", key);
+            *chat = talks;
+            return true;
+        }
+        if (plain && text != NULL && sp_names_hold(parts, key)) {
+            sp_append(usual, sizeof usual, "%s%s", usual[0] != '\0' ? " " : "", key);
+        } else if (plain && is_prose(text)) {
+            sp_append(prose, sizeof prose, "%s%s", prose[0] != '\0' ? " " : "", key);
+        }
+    }
+    snprintf(keys, SP_I_QUOTE, "%s", usual[0] != '\0' ? usual : numbers ? "" : prose);
+    return keys[0] != '\0';
+}
+
 // The key of the lengths, by the first object.
-static sp_status choose_key(sp_i_reader *reader, json_t *object, char key[KEY_BYTES])
+static sp_status choose_key(sp_i_reader *reader, json_t *object, bool array, char key[KEY_BYTES])
 {
     const char *names[KEYS];
     int count = 0;
@@ -98,8 +144,20 @@ static sp_status choose_key(sp_i_reader *reader, json_t *object, char key[KEY_BY
         names[count++] = json_object_iter_key(at);
     }
     int chosen = 0;
+    sp_error own = {0};
+    sp_error *told = reader->err;
+    char texts[SP_I_QUOTE];
+    bool chat = false;
+    reader->err = &own;
     sp_status status = sp_i_choose_column(reader, "key", names, count, &chosen);
+    reader->err = told;
+    const json_t *value = status == SP_OK ? json_object_get(object, names[chosen]) : NULL;
+    const bool counts = json_is_number(value) || (value != NULL && holds_ids(names[chosen], value));
+    if (reader->column == NULL && !counts && find_texts(object, texts, &chat)) {
+        return sp_i_refuse_texts(reader, texts, chat, array);
+    }
     if (status != SP_OK) {
+        *told = own;
         return status;
     }
     if (strlen(names[chosen]) >= KEY_BYTES) {
@@ -146,7 +204,8 @@ static sp_status take_item(sp_i_reader *reader, const list_item *item, const cha
         return wrong_item(reader, item, text);
     }
     if (*key == NULL) {
-        sp_status status = choose_key(reader, (json_t *)(uintptr_t)item->json, chosen);
+        sp_status status =
+            choose_key(reader, (json_t *)(uintptr_t)item->json, item->where != NULL, chosen);
         if (status != SP_OK) {
             return status;
         }

@@ -17,6 +17,7 @@ typedef struct sp_i_trial_job {
     sp_i_group_starts starts;
     int64_t context;
     sp_packflow_outcome total; // SP_PACKFLOW_WORST once a batch had no plan
+    bool may_exchange;         // ranks share packs, or are so uneven that they might
 } sp_i_trial_job;
 
 // In that time; 0: in the scenario's.
@@ -53,21 +54,35 @@ sp_status sp_i_job_copy(const sp_scenario *scenario, const sp_i_job_way *way, sp
                         sp_error *err);
 
 // What sp_i_job_run() finds of the job in that way; SP_PACKFLOW_WORST where the job does not run in
-// it.
+// it. *may_exchange unless that is NULL: do ranks, context- or
+// data-parallel, share packs then, or are so uneven that they might in another way?
 sp_status sp_i_job_plan(const sp_scenario *scenario, const sp_i_job_way *way,
                         const sp_batches *batches, double deadline_s, sp_packflow_outcome *total,
-                        sp_error *err);
+                        bool *may_exchange, sp_error *err);
 
 // Adds up these batches, each planned in its turn as the resolved scenario asks, before the
 // deadline (0: none), and timed as a whole step; SP_PACKFLOW_WORST where one has no plan. Only
 // fatal errors are returned.
 sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, double deadline_s,
-                       sp_packflow_outcome *total, sp_error *err);
+                       sp_packflow_outcome *total, bool *may_exchange, sp_error *err);
 
 // ---- choices ----
 
+// Exchanges that short searches find about as fast as the one that was chosen.
+typedef struct sp_i_near_exchanges {
+    sp_cp_overlap overlap[2];
+    int count;
+} sp_i_near_exchanges;
+
 // Chooses stack.cp_overlap where the scenario does not state it (exchange_choice.c).
-sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_error *err);
+sp_status sp_i_choose_exchange(sp_scenario *scenario, sp_i_near_exchanges *near, sp_error *err);
+// Takes one of these where it makes the plan of the first batch better, in the chunks that have
+// been chosen since. Nothing where time is limited.
+sp_status sp_i_decide_exchange(sp_scenario *scenario, const sp_i_near_exchanges *near,
+                               sp_cp_overlap own, sp_error *err);
+// Puts an exchange in place; `own` is the stack's.
+sp_status sp_i_take_exchange(sp_scenario *scenario, sp_cp_overlap overlap, sp_cp_overlap own,
+                             sp_error *err);
 
 // Chooses the chunks of each pipeline rank where the scenario does not state them (cut_choice.c).
 sp_status sp_i_choose_chunks(sp_scenario *scenario, sp_error *err);

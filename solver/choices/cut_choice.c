@@ -72,7 +72,7 @@ static sp_status plan_cut(const sp_scenario *scenario, const sp_batches *batches
                           double deadline_s, sp_packflow_outcome *outcome, sp_error *err)
 {
     const sp_i_job_way way = way_of(tried);
-    return sp_i_job_plan(scenario, &way, batches, deadline_s, outcome, err);
+    return sp_i_job_plan(scenario, &way, batches, deadline_s, outcome, NULL, err);
 }
 
 // The choice among cuts.

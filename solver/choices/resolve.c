@@ -284,6 +284,21 @@ static void take_chunks(sp_scenario *scenario, int chunks)
     sp_scenario_take_cut(scenario, chunks, layers);
 }
 
+// Chunks depend on the exchange, and which of two exchanges is faster on the chunks.
+static sp_status choose_exchange_and_chunks(sp_scenario *scenario, sp_error *err)
+{
+    const sp_cp_overlap own = scenario->memory.stack.cp_overlap;
+    sp_i_near_exchanges near;
+    sp_status status = sp_i_choose_exchange(scenario, &near, err);
+    if (status == SP_OK) {
+        status = sp_i_choose_chunks(scenario, err);
+    }
+    if (status == SP_OK) {
+        status = sp_i_decide_exchange(scenario, &near, own, err);
+    }
+    return status == SP_OK ? sp_i_choose_by_rules(scenario, own, err) : status;
+}
+
 static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, bool compared,
                          sp_error *err)
 {
@@ -314,15 +329,8 @@ static sp_status resolve(const sp_strategy *strategy, sp_scenario *scenario, boo
         schedule->slices = scenario->layout.pp;
     }
     sp_status status = sp_scenario_resolve_layout(scenario, err);
-    const sp_cp_overlap own = scenario->memory.stack.cp_overlap;
     if (status == SP_OK && strategy->chooses_chunks) {
-        status = sp_i_choose_exchange(scenario, err);
-    }
-    if (status == SP_OK && strategy->chooses_chunks) {
-        status = sp_i_choose_chunks(scenario, err);
-    }
-    if (status == SP_OK && strategy->chooses_chunks) {
-        status = sp_i_choose_by_rules(scenario, own, err);
+        status = choose_exchange_and_chunks(scenario, err);
     }
     return status == SP_OK ? sp_scenario_set_order(scenario, err) : status;
 }

@@ -114,10 +114,10 @@ static sp_status compare_plans(const rule_choice *c, const way *tried, bool *bet
     const sp_i_job_way other = job_way(tried);
     sp_packflow_outcome now, then;
     const int64_t limit = sp_i_begin_part(c->scenario, AS_IT_IS);
-    sp_status status = sp_i_job_plan(c->scenario, &as_it_is, &c->batches, 0.0, &now, err);
+    sp_status status = sp_i_job_plan(c->scenario, &as_it_is, &c->batches, 0.0, &now, NULL, err);
     sp_i_end_part(c->scenario, limit);
     if (status == SP_OK) {
-        status = sp_i_job_plan(c->scenario, &other, &c->batches, 0.0, &then, err);
+        status = sp_i_job_plan(c->scenario, &other, &c->batches, 0.0, &then, NULL, err);
     }
     *better = status == SP_OK && sp_packflow_is_better(&then, &now) &&
               (!then.tight || sp_packflow_is_short(&now));
@@ -142,21 +142,6 @@ static sp_status choose(rule_choice *c, const way **taken, sp_error *err)
     return status;
 }
 
-static sp_status take(sp_scenario *scenario, const way *taken, sp_cp_overlap own, sp_error *err)
-{
-    bool exchanges = taken->overlap != scenario->memory.stack.cp_overlap;
-    scenario->memory.stack.cp_overlap = taken->overlap;
-    scenario->strategy.exchange_chosen = taken->overlap != own;
-    if (taken->chunks > 0) {
-        sp_scenario_take_cut(scenario, taken->chunks, NULL);
-    }
-    sp_status status = sp_scenario_resolve_layout(scenario, err);
-    if (status == SP_OK && exchanges) {
-        sp_scenario_set_stack(scenario);
-    }
-    return status;
-}
-
 sp_status sp_i_choose_by_rules(sp_scenario *scenario, sp_cp_overlap own, sp_error *err)
 {
     sp_error none;
@@ -178,7 +163,10 @@ sp_status sp_i_choose_by_rules(sp_scenario *scenario, sp_cp_overlap own, sp_erro
         status = sp_i_only_fatal(choose(&c, &taken, &none), &none, err);
     }
     if (status == SP_OK && taken != NULL) {
-        status = take(scenario, taken, own, err);
+        if (taken->chunks > 0) {
+            sp_scenario_take_cut(scenario, taken->chunks, NULL);
+        }
+        status = sp_i_take_exchange(scenario, taken->overlap, own, err);
     }
     sp_batches_fini(&c.batches);
     return status;

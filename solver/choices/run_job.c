@@ -1,10 +1,12 @@
 // Runs strategies: packs one batch by the function of a strategy, or plans all batches of a job and
 // adds up their times.
+#include <math.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "solver/choices/choices.h"
+#include "solver/rows.h"
 #include "solver/search.h"
 #include "solver/strategy_list.h"
 
@@ -70,12 +72,54 @@ sp_status sp_i_trial_job_give_up(sp_i_trial_job *j, sp_status status, const sp_e
     return sp_i_only_fatal(status, own, err);
 }
 
+// Ranks whose work differs by less gain nothing by sharing packs: of 14 random jobs without a
+// pipeline whose plan shares none, with up to 1.8 %, no other exchange was faster by more than 0.1
+// %.
+#define UNEVEN_RANKS 0.02
+
+// Do ranks share packs, or are so uneven that they might?
+static sp_status may_exchange(const sp_strategy_input *input, const sp_pack_list *list, bool *may,
+                              sp_error *err)
+{
+    const sp_layout *layout = &input->scenario->layout;
+    const int64_t longest = sp_batch_longest(input->batch);
+    double most_s = 0.0;
+    double all_s = 0.0;
+    sp_i_work work;
+    *may = layout->cp > 1;
+    for (size_t k = 0; k < list->count && !*may; k++) {
+        *may = list->packs[k].dp_count > 1;
+    }
+    sp_status status = *may || layout->dp == 1
+                           ? SP_OK
+                           : sp_i_work_measure(input->cost, sp_larger(longest, 1), &work, err);
+    if (status != SP_OK || *may || layout->dp == 1) {
+        return status;
+    }
+    double *rank_s = sp_calloc((size_t)layout->dp, sizeof *rank_s);
+    for (size_t k = 0; k < list->count; k++) {
+        const sp_pack *pack = &list->packs[k];
+        double *of_rank = &rank_s[pack->dp_first];
+        for (size_t i = pack->first_slice; i < pack->first_slice + pack->slice_count; i++) {
+            *of_rank += sp_i_slice_work_s(&work, list->slices[i].begin, list->slices[i].tokens);
+        }
+        most_s = fmax(most_s, *of_rank);
+    }
+    for (int d = 0; d < layout->dp; d++) {
+        all_s += rank_s[d];
+    }
+    sp_free(rank_s);
+    *may = most_s * layout->dp > (1.0 + UNEVEN_RANKS) * all_s;
+    return SP_OK;
+}
+
 static sp_status run_batch(sp_i_trial_job *j, const sp_batch *batch, double deadline_s,
                            sp_error *err)
 {
     const sp_strategy *strategy = sp_strategy_find(j->scenario.strategy.kind);
+    const sp_batch padded = sp_batch_view(batch, sp_strategy_padding(&j->scenario));
     const sp_strategy_input input = {.scenario = &j->scenario,
-                                     .batch = batch,
+                                     .batch = &padded,
                                      .context = j->context,
                                      .cost = &j->cost,
                                      .starts = &j->starts,
@@ -93,6 +137,9 @@ static sp_status run_batch(sp_i_trial_job *j, const sp_batch *batch, double dead
         sp_step_costs none = {0};
         sp_i_group_starts_add(&j->starts, &packing, &none);
         add_step(&j->total, &outcome);
+    }
+    if (status == SP_OK && !j->may_exchange) {
+        status = may_exchange(&input, &packing.forward, &j->may_exchange, err);
     }
     sp_packing_fini(&packing);
     return status;
@@ -141,7 +188,7 @@ sp_status sp_i_trial_job_begin(sp_i_trial_job *j, sp_error *err)
 }
 
 sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, double deadline_s,
-                       sp_packflow_outcome *total, sp_error *err)
+                       sp_packflow_outcome *total, bool *may_exchange, sp_error *err)
 {
     sp_i_trial_job j;
     sp_error own;
@@ -157,6 +204,9 @@ sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, d
         status = sp_i_trial_job_run_next(&j, &batches->batch[b], part_s, err);
     }
     *total = j.total;
+    if (may_exchange != NULL) {
+        *may_exchange = j.may_exchange;
+    }
     sp_i_trial_job_fini(&j);
     return status;
 }
@@ -175,7 +225,7 @@ sp_status sp_i_job_copy(const sp_scenario *scenario, const sp_i_job_way *way, sp
 
 sp_status sp_i_job_plan(const sp_scenario *scenario, const sp_i_job_way *way,
                         const sp_batches *batches, double deadline_s, sp_packflow_outcome *total,
-                        sp_error *err)
+                        bool *may_exchange, sp_error *err)
 {
     sp_error own;
     sp_scenario with;
@@ -186,7 +236,7 @@ sp_status sp_i_job_plan(const sp_scenario *scenario, const sp_i_job_way *way,
         status = way->choose(&with, &own);
     }
     if (status == SP_OK) {
-        status = sp_i_job_run(&with, batches, deadline_s, total, &own);
+        status = sp_i_job_run(&with, batches, deadline_s, total, may_exchange, &own);
     }
     sp_scenario_fini(&with);
     return sp_i_only_fatal(status, &own, err);

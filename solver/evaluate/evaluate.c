@@ -2,9 +2,11 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "sim/base/units.h"
@@ -19,15 +21,15 @@ static void warn_of_order(sp_i_evaluation *ev);
 static sp_status resolve(sp_i_evaluation *ev, sp_error *err);
 static void note_batches(sp_result *result, const sp_batches *batches);
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status);
-static void warn_of_padding(sp_i_evaluation *ev);
 static void warn_of_bound(sp_i_evaluation *ev);
-static void count_padding(sp_i_evaluation *ev, const sp_packing *packing);
 static void note_positions(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_idle_ranks(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_repeats(sp_i_evaluation *ev, const sp_plan *plan);
 static void warn_of_whole_backwards(sp_i_evaluation *ev, const sp_packing *packing);
 static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing);
 static void note_copies(sp_i_evaluation *ev, const sp_plan *plan, const sp_step_costs *costs);
+static void note_shapes(sp_i_evaluation *ev, const sp_packing *packing);
+static void warn_of_shapes(sp_i_evaluation *ev);
 static sp_status refuse_idle_offload(const sp_i_evaluation *ev, sp_error *err);
 static void warn_of_offload(const sp_i_evaluation *ev);
 static sp_status evaluate_batch(sp_i_evaluation *ev, int index, const sp_batch *batch,
@@ -312,11 +314,11 @@ static void warn_of_delayed(sp_i_evaluation *ev, sp_status status)
 void sp_i_evaluate_note(sp_i_evaluation *ev, sp_status status)
 {
     if (status == SP_OK) {
-        warn_of_padding(ev);
         sp_warn_of_positions(&ev->steps.scenario->model, ev->positions,
                              &ev->steps.result->warnings);
         warn_of_bound(ev);
         warn_of_offload(ev);
+        warn_of_shapes(ev);
     }
 }
 
@@ -330,26 +332,6 @@ static void warn_of_bound(sp_i_evaluation *ev)
             "%s took the best plan so far when its search came to the bound of its work; "
             "strategy.time_limit_ms states a bound by time instead",
             spec->kind);
-    }
-}
-
-static bool pads_for_tensors(const sp_i_evaluation *ev)
-{
-    const sp_layout *layout = &ev->steps.scenario->layout;
-    return layout->sequence_parallel && layout->tp > 2;
-}
-
-static void warn_of_padding(sp_i_evaluation *ev)
-{
-    if (ev->padding_tokens > 0) {
-        sp_warnings_add(
-            &ev->steps.result->warnings,
-            "not modelled: Transformer Engine's packed rows (THD) pad each document to a "
-            "multiple of 2 x cp tokens under context parallelism%s, here %lld token%s "
-            "(%.1f %%) more",
-            pads_for_tensors(ev) ? " (and of cp x tp with sequence parallelism)" : "",
-            (long long)ev->padding_tokens, sp_plural(ev->padding_tokens),
-            100.0 * (double)ev->padding_tokens / (double)ev->tokens);
     }
 }
 
@@ -378,7 +360,7 @@ sp_status sp_i_evaluate_begin(sp_i_evaluation *ev, const sp_scenario *scenario,
 void sp_i_evaluate_describe(sp_i_evaluation *ev)
 {
     ev->curtailed = ev->repeats = ev->offloads = ev->copies = false;
-    ev->tokens = ev->padding_tokens = 0;
+    ev->row_lengths = ev->sample_counts = 0;
     sp_i_step_describe(ev->steps.scenario, ev->steps.result);
     sp_i_step_warn(ev->steps.scenario, &ev->steps.result->warnings);
     warn_of_order(ev);
@@ -502,6 +484,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
         sp_batch_concatenate(batch, context, scenario->strategy.attention_across, &step->own);
         batch = &step->own;
     }
+    step->padded = sp_batch_view(batch, sp_strategy_padding(scenario));
     sp_oom_diagnosis refused = {0};
     // Choices that have ended at their bound leave a plan little to gain.
     sp_meter meter = {.limit = SP_I_MOST_WORK / (scenario->strategy.curtailed ? 2 : 1)};
@@ -510,7 +493,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     sp_scenario_copy_with(scenario, &(sp_scenario_changes){.meter = unmetered ? &meter : NULL},
                           &metered, NULL);
     const sp_strategy_input input = {.scenario = &metered,
-                                     .batch = batch,
+                                     .batch = &step->padded,
                                      .carried = ev->carried.count,
                                      .context = context,
                                      .cost = &steps->trial,
@@ -599,8 +582,8 @@ static sp_status evaluate_costed(sp_i_evaluation *ev, int index, const sp_plan *
     warn_of_repeats(ev, plan);
     warn_of_whole_backwards(ev, plan->packing);
     warn_of_gathers(ev, plan->packing);
-    count_padding(ev, plan->packing);
     note_positions(ev, plan->packing);
+    note_shapes(ev, plan->packing);
     note_copies(ev, plan, costs);
     if (plan->packing->dropped_count + plan->packing->delayed_count > 0) {
         ev->steps.result->lossless = false;
@@ -744,38 +727,6 @@ static void warn_of_gathers(sp_i_evaluation *ev, const sp_packing *packing)
     }
 }
 
-// Every document, or slice of one, is cut into 2 x cp chunks of equal tokens there
-// (github.com/NVIDIA/TransformerEngine/pull/2129), and with sequence parallelism a rank's share of
-// it into tp of them (lcm(2 x cp, cp x tp): Megatron-Bridge, skills/perf-sequence-packing).
-static int64_t document_multiple(const sp_layout *layout, int shared_by)
-{
-    int64_t cp = (int64_t)layout->cp * shared_by;
-    int64_t tp = layout->sequence_parallel ? layout->tp : 1;
-    return cp > 1 ? cp * (2 * tp / sp_gcd(2, tp)) : 1;
-}
-
-// A row that is cut as a whole needs no padding, nor do passes written by hand, which take any
-// share.
-static void count_padding(sp_i_evaluation *ev, const sp_packing *packing)
-{
-    const sp_scenario *scenario = ev->steps.scenario;
-    const sp_pack_list *packs = &packing->forward;
-    bool rows = scenario->layout.cp_sharding == SP_SHARD_SEQUENCE ||
-                scenario->memory.stack.tensors != SP_TENSORS_AUTOGRAD;
-    for (size_t k = 0; k < packs->count && !rows && !scenario->uniform; k++) {
-        const sp_pack *pack = &packs->packs[k];
-        int64_t multiple = document_multiple(&scenario->layout, pack->dp_count);
-        const sp_slice *slice = &packs->slices[pack->first_slice];
-        for (const sp_slice *end = slice + pack->slice_count; slice < end && multiple > 1;
-             slice++) {
-            // Slices that are padded to a length are rows of it, and no packed rows.
-            int64_t rest = (multiple - slice->tokens % multiple) % multiple;
-            ev->padding_tokens += slice->computed_tokens == slice->tokens ? rest : 0;
-            ev->tokens += slice->tokens;
-        }
-    }
-}
-
 // The end of the longest sample is that of its last slice.
 static void note_positions(sp_i_evaluation *ev, const sp_packing *packing)
 {
@@ -783,6 +734,69 @@ static void note_positions(sp_i_evaluation *ev, const sp_packing *packing)
     for (size_t i = 0; i < packs->slice_count && !ev->steps.scenario->uniform; i++) {
         int64_t end = packs->slices[i].begin + packs->slices[i].tokens;
         ev->positions = end > ev->positions ? end : ev->positions;
+    }
+}
+
+// ---- attention plans ----
+
+// Transformer Engine keeps a plan of cuDNN's for each shape. Of packed rows these are few: numbers
+// of samples are rounded up to powers of two, those over 512 not until February 2026, and tokens,
+// too (transformer_engine/common/fused_attn/utils.cu, get_max_batch_size(); pull request 2653). Of
+// padded rows each length is a shape, whose plan takes the host about a second (verl, pull request
+// 6901). Steps of packed rows were measured that leave no time for it: sim/README.md.
+enum { BUCKETED_SAMPLES = 512 };
+
+static size_t kinds_among(int64_t *values, size_t count)
+{
+    size_t kinds = 0;
+    qsort(values, count, sizeof *values, sp_ascending_int64s);
+    for (size_t i = 0; i < count; i++) {
+        kinds += i == 0 || values[i] != values[i - 1];
+    }
+    return kinds;
+}
+
+static void note_shapes(sp_i_evaluation *ev, const sp_packing *packing)
+{
+    const sp_scenario *scenario = ev->steps.scenario;
+    const sp_pack_list *packs = &packing->forward;
+    if (scenario->uniform || scenario->memory.attention != SP_ATTENTION_FLASH ||
+        !sp_stack_runs_transformer_engine(&scenario->memory.stack)) {
+        return;
+    }
+    bool pads = sp_strategy_find(scenario->strategy.kind)->pads;
+    int64_t *shapes = sp_malloc((packs->count + 1) * sizeof *shapes);
+    size_t count = 0;
+    for (size_t k = 0; k < packs->count; k++) {
+        const sp_pack *pack = &packs->packs[k];
+        if (pads && pack->slice_count > 0) {
+            shapes[count++] = packs->slices[pack->first_slice].computed_tokens;
+        } else if (pack->slice_count > BUCKETED_SAMPLES) {
+            shapes[count++] = (int64_t)pack->slice_count;
+        }
+    }
+    size_t *most = pads ? &ev->row_lengths : &ev->sample_counts;
+    count = kinds_among(shapes, count);
+    *most = count > *most ? count : *most;
+    sp_free(shapes);
+}
+
+static void warn_of_shapes(sp_i_evaluation *ev)
+{
+    if (ev->row_lengths > 1) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "a risk that is not in the time: Transformer Engine has cuDNN build an "
+                        "attention plan for each length of rows that it has not met, about 1 s "
+                        "each, and rows here have %zu lengths; strategy.pad_to \"context\" has one",
+                        ev->row_lengths);
+    }
+    if (ev->sample_counts > 1) {
+        sp_warnings_add(&ev->steps.result->warnings,
+                        "a risk that is not in the time: Transformer Engine before February 2026 "
+                        "has cuDNN build an attention plan for each number of samples over %d in a "
+                        "row that it has not met, about 1 s each, and rows here have %zu such "
+                        "numbers",
+                        (int)BUCKETED_SAMPLES, ev->sample_counts);
     }
 }
 

@@ -25,15 +25,17 @@ typedef struct sp_i_evaluation {
     sp_i_best_step best_step; // of the batch at hand
     sp_batch carried;         // what the batches so far delayed; it stands in front of the next one
     double spent_s;           // of the time limit of the next batch
-    // Those of documents that context-parallel ranks share, and what padding would add to them.
-    int64_t tokens, padding_tokens;
-    int64_t positions;                // of the longest sample, in tokens
+    int64_t positions;        // of the longest sample, in tokens
+    // Shapes that attention plans are built for: lengths of padded rows, and numbers of samples in
+    // packs of many, the most of a batch.
+    size_t row_lengths, sample_counts;
     bool moves[64 * SP_STATED_WORDS]; // of switches of the stack: it changes some batch so far
 } sp_i_evaluation;
 
 // A batch on its way. The plan refers to the packing: it stays where it is.
 typedef struct sp_i_step {
-    sp_batch own; // of uniform costs, or of joined documents
+    sp_batch own;    // of uniform costs, or of joined documents
+    sp_batch padded; // a view of it or of the batch that was given, as the stack pads
     sp_packing packing;
     sp_plan plan;
     sp_step_costs costs;
@@ -49,7 +51,7 @@ void sp_i_evaluate_end(sp_i_evaluation *ev, sp_status status);
 // those before.
 void sp_i_evaluate_describe(sp_i_evaluation *ev);
 // Warns of what shows after the last batch of a result: a bound of work that ended the search for
-// its plans (sp_result.curtailed), padding, copies to host memory.
+// its plans (sp_result.curtailed), copies to host memory.
 void sp_i_evaluate_note(sp_i_evaluation *ev, sp_status status);
 
 // Plans and simulates one batch and adds it to the result. With uniform costs `batch` is NULL.

@@ -17,7 +17,7 @@ enum { MOST_LAYERS_RUN = 65536 };
 // What strategies and layouts choose by is not taken back with the switch alone.
 static bool is_tried(const sp_setting *setting)
 {
-    static const char chooses[] = "name tensors cp_overlap cp_a2a_ranks";
+    static const char chooses[] = "name tensors cp_overlap cp_a2a_ranks padded_documents";
     return strncmp(setting->key, STACK, strlen(STACK)) == 0 && setting->store != SP_STORE_NOTHING &&
            !sp_names_hold(chooses, setting->key + strlen(STACK));
 }

@@ -248,10 +248,12 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
     if (refused || (status == SP_OK && plan->oom)) {
         status = try_settings(planner, batches->context, plan, err);
     }
-    if (plan->packing.batch == &step.own) { // joined and cut
-        sp_batch_fini(&plan->batch);
-        plan->batch = step.own;
-        step.own = (sp_batch){0};
+    if (plan->packing.batch != NULL) {
+        if (step.own.count > 0) { // joined and cut
+            sp_batch_fini(&plan->batch);
+            plan->batch = step.own;
+            step.own = (sp_batch){0};
+        }
         plan->packing.batch = &plan->batch;
     }
     sp_i_step_fini(&step);

@@ -55,7 +55,7 @@ static sp_status improve_by_program(microbatch_groups *part, int64_t time_limit_
 static double time_of(const sp_strategy_input *input, int degree, int64_t count, int64_t tokens,
                       double *squares)
 {
-    sp_pack_list list = {0};
+    sp_pack_list list = {.padding = input->batch->padding};
     sp_pack_list_begin(&list, 0, degree);
     *squares = 0.0;
     for (int64_t i = 0; i < count; i++) {

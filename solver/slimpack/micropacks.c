@@ -431,7 +431,7 @@ static void write_backward(const regrouping *r, sp_packing *packing, sp_i_needs 
 
 static void rewrite(const regrouping *r, sp_packing *packing, sp_i_needs *needs)
 {
-    sp_pack_list cut = {0};
+    sp_pack_list cut = {.padding = packing->forward.padding};
     size_t *last_piece = sp_malloc((packing->forward.slice_count + 1) * sizeof *last_piece);
     for (size_t p = 0; p < r->count; p++) {
         last_piece[r->pieces[p].from] = p;

@@ -19,21 +19,40 @@
 #define PACKING_WORK 0.6
 
 // A step that takes so many times what level ranks would has ranks that wait, or merged ranks whose
-// exchange is dear: 512 documents of Wikipedia on 2 ranks and 8 stages come to 1.14.
-#define UNEVEN_STEP 1.25
+// exchange is dear: 512 documents of Wikipedia on 2 ranks and 8 stages come to 1.14. Of 170 random
+// jobs (tests/bench/rivals.c) 17 gain 0.5 to 9 % by packs of all ranks or zeppelin's: those with
+// few samples or little memory, those from 1.22 times on, and two far from their work (below).
+#define UNEVEN_STEP 1.2
 
 // So many times its work is a step that other packs may make much shorter: long samples on
 // pipelines too deep for them, or context parallelism that makes small packs dear. Documents of
-// Wikipedia come to 1.1 to 1.4.
+// Wikipedia come to 1.1 to 1.4. Without a pipeline, where nothing fills and drains and packs are
+// soon made, one of these jobs gains 1.5 % at 1.38 times, and one 9 % at 1.8.
 #define FAR_FROM_WORK 1.6
+#define FAR_WITHOUT_PIPELINE 1.2
+
+// With a pipeline a short search for packs of all ranks, without zones, tells where they are not
+// faster: of 99 of these jobs it came to 0.92 to 1.02 times the step so far in the 10 that gain by
+// them, and in the 34 in which it came to more than this they are 4 % slower or more.
+#define FAR_LOOK 1.5
+enum { LOOK_PARTS = 12 }; // of the effort of a whole search
 
 // With the margin of memory left free a step takes at least so many times what it took without: in
 // 21 steps of 30 random jobs no less than 0.989 times.
 #define SPARED 0.95
 
+// One data-parallel rank of all their GPUs.
+typedef struct all_ranks_pool {
+    sp_scenario scenario;
+    sp_cost_model cost;
+    sp_strategy_input input;
+} all_ranks_pool;
+
 static bool may_share(const sp_scenario *scenario);
 static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_pack_function pack,
                                     sp_packing *packing, sp_error *err);
+static sp_status pool_init(all_ranks_pool *pool, const sp_strategy_input *input, sp_error *err);
+static void pool_fini(all_ranks_pool *pool);
 static sp_status try_nested_groups(const sp_strategy_input *input, sp_packing *packing,
                                    sp_packflow_outcome *outcome, sp_error *err);
 
@@ -306,23 +325,60 @@ sp_status sp_i_best_rule(const sp_strategy_input *input, sp_packflow_outcome *ou
 // ranks uneven that run packs of their own, and ranks that meet in every layer (ZeRO 3) wait least
 // for each other in such packs. With a pipeline blocks are not counted, and a tight step may fit
 // well.
+// Are packs of all ranks far slower by a short search?
+static sp_status look_at_all_ranks(const sp_strategy_input *input,
+                                   const sp_packflow_outcome *outcome, bool *far, sp_error *err)
+{
+    all_ranks_pool pool;
+    sp_packflow_outcome looked = SP_PACKFLOW_WORST;
+    sp_status status = pool_init(&pool, input, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_i_slimpack_options options = sp_i_slimpack_options_of(&pool.input, false, false);
+    options.effort /= LOOK_PARTS;
+    status = sp_i_slimpack_search(&pool.input, &options, NULL, &looked, err);
+    pool_fini(&pool);
+    *far = status == SP_OK && (double)looked.makespan_ns > FAR_LOOK * (double)outcome->makespan_ns;
+    return status;
+}
+
+// May packs of all ranks be better than those that are there?
+static sp_status may_gain_by_all_ranks(const sp_strategy_input *input, const sp_packing *packing,
+                                       const sp_packflow_outcome *outcome, bool *may, sp_error *err)
+{
+    const sp_scenario *scenario = input->scenario;
+    const bool alone = sp_i_may_nest(scenario);
+    const bool is_short =
+        outcome->lacking_bytes > 0 || runs_again(packing) || (outcome->tight && alone);
+    const bool meets = sp_layout_parameter_ranks(&scenario->layout) > 1;
+    double times = 0.0;
+    bool far = false;
+    sp_status status = times_level(input, packing, outcome, &times, err);
+    *may = is_short || meets || times > UNEVEN_STEP || sp_i_has_few_samples(input->batch) ||
+           times_least_work(input, outcome) > (alone ? FAR_WITHOUT_PIPELINE : FAR_FROM_WORK);
+    if (status == SP_OK && *may && scenario->layout.pp > 1 && !is_short &&
+        !sp_i_is_late(scenario, input->deadline_s)) {
+        status = look_at_all_ranks(input, outcome, &far, err);
+        *may = !far;
+    }
+    return status;
+}
+
 static sp_status try_all_ranks(const sp_strategy_input *input, bool asymmetric, sp_packing *packing,
                                sp_packflow_outcome *outcome, sp_error *err)
 {
-    bool is_short = outcome->lacking_bytes > 0 || runs_again(packing) ||
-                    (outcome->tight && sp_i_may_nest(input->scenario));
-    bool meets = sp_layout_parameter_ranks(&input->scenario->layout) > 1;
-    double times = 0.0;
+    sp_packflow_outcome tried;
+    sp_error own;
+    bool may = false;
     if (!may_share(input->scenario)) {
         return SP_OK;
     }
-    sp_status status = times_level(input, packing, outcome, &times, err);
-    if (status != SP_OK ||
-        !(is_short || meets || times > UNEVEN_STEP || sp_i_has_few_samples(input->batch) ||
-          times_least_work(input, outcome) > FAR_FROM_WORK)) {
-        return status;
+    sp_error_clear(&own);
+    sp_status status = may_gain_by_all_ranks(input, packing, outcome, &may, &own);
+    if (status != SP_OK || !may) {
+        return sp_i_only_fatal(status, &own, err);
     }
-    sp_packflow_outcome tried;
     status = try_packs(input, input, asymmetric ? pack_slimpack_for_all : pack_symmetric_for_all,
                        true, packing, outcome, &tried, err);
     return status == SP_OK
@@ -397,15 +453,87 @@ static sp_status search(const sp_strategy_input *input, bool asymmetric, sp_pack
     return status;
 }
 
-sp_status sp_i_pack_slimpack_symmetric(const sp_strategy_input *input, sp_packing *packing,
-                                       sp_error *err)
+// ---- within what PyTorch's allocator loses to gaps ----
+
+// Rooms that are tried, each so much smaller than the one before: of seven random jobs whose packs
+// lost 3 to 32 GiB too much to gaps between blocks four fitted in the first and three in the
+// second, and took 0.1 to 2 % longer than without gaps.
+enum { MOST_ROOMS = 4 };
+#define LESS_ROOM 0.85
+
+// Packs in the room of with->scenario, of the limit of the input, where they are better.
+static sp_status try_room(const sp_strategy_input *input, const sp_strategy_input *with,
+                          sp_strategy_pack_function pack, sp_packing *best,
+                          sp_packflow_outcome *outcome, sp_error *err)
+{
+    sp_error own;
+    sp_packing packing;
+    sp_packflow_outcome judged;
+    sp_error_clear(&own);
+    sp_status status = pack(with, &packing, &own);
+    if (status != SP_OK) {
+        return sp_i_only_fatal(status, &own, err);
+    }
+    packing.spare_bytes += input->scenario->memory_limit_bytes - with->scenario->memory_limit_bytes;
+    status = sp_step_judge_gaps(input, &packing, &judged, err);
+    if (status == SP_OK) {
+        sp_i_keep_better(best, outcome, &packing, &judged);
+    } else {
+        sp_packing_fini(&packing);
+    }
+    return status;
+}
+
+// With a pipeline packs of many sizes are in flight, and blocks of one fit another badly: where the
+// gaps between blocks are more than the device has room for, packs are searched for in less room.
+// That is seen of whole plans alone, for it takes as long as several steps.
+static sp_status pack_within_gaps(const sp_strategy_input *input, sp_strategy_pack_function pack,
+                                  sp_packing *packing, sp_error *err)
+{
+    const sp_scenario *scenario = input->scenario;
+    sp_scenario less = *scenario;
+    sp_strategy_input with = *input;
+    sp_packflow_outcome outcome;
+    sp_status status = pack(input, packing, err);
+    if (status != SP_OK || scenario->layout.pp == 1 || input->zoned ||
+        scenario->memory_limit_bytes <= 0) {
+        return status;
+    }
+    with.scenario = &less;
+    with.best_step = NULL; // its steps are of another limit
+    status = sp_step_judge_gaps(input, packing, &outcome, err);
+    bool gaps = outcome.overfull && outcome.lacking_bytes > 0;
+    for (int i = 0; status == SP_OK && gaps && i < MOST_ROOMS && outcome.lacking_bytes > 0 &&
+                    !sp_i_is_late(scenario, input->deadline_s);
+         i++) {
+        less.memory_limit_bytes = sp_whole(LESS_ROOM * (double)less.memory_limit_bytes);
+        status = try_room(input, &with, pack, packing, &outcome, err);
+    }
+    if (status != SP_OK) {
+        sp_packing_fini(packing);
+    }
+    return status;
+}
+
+static sp_status search_mirrored(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     return search(input, false, packing, err);
 }
 
-sp_status sp_i_pack_slimpack(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+static sp_status search_any(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     return search(input, true, packing, err);
+}
+
+sp_status sp_i_pack_slimpack_symmetric(const sp_strategy_input *input, sp_packing *packing,
+                                       sp_error *err)
+{
+    return pack_within_gaps(input, search_mirrored, packing, err);
+}
+
+sp_status sp_i_pack_slimpack(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return pack_within_gaps(input, search_any, packing, err);
 }
 
 // Actions timed to see whether gradients should run apart.
@@ -463,7 +591,7 @@ static bool leaves_much(const sp_scenario *scenario, const sp_packing *packing)
 // packs either way, as it is faster (packflow.h), but reckons memory less closely than the whole
 // step: where that is short of memory, or packs leave far more of it, the plan of slimpack is there
 // as well. Without a pipeline nothing is idle that weight gradients could fill.
-sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+static sp_status search_split(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     sp_packflow_outcome outcome = SP_PACKFLOW_WORST;
     sp_i_slimpack_options options = sp_i_slimpack_options_of(input, true, true);
@@ -504,6 +632,11 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
     return status;
 }
 
+sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+{
+    return pack_within_gaps(input, search_split, packing, err);
+}
+
 // ---- slimpack-zones ----
 
 // slimpack-zones: SlimPack's packs within pipelines with Zeppelin's zones for the attention (arXiv
@@ -516,15 +649,14 @@ sp_status sp_i_pack_slimpack_zb(const sp_strategy_input *input, sp_packing *pack
 #define ALONE 0.45
 #define SHARED 0.75
 
-sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *packing,
-                                   sp_error *err)
+static sp_status search_zones(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
 {
     sp_strategy_input with = *input;
     sp_packflow_outcome outcome, tried;
     bool shares = may_share(input->scenario);
     with.deadline_s = sp_i_deadline_part_s(input->deadline_s, shares ? ALONE : SHARED);
     const int64_t limit = sp_i_begin_part(input->scenario, ALONE);
-    sp_status status = sp_i_pack_slimpack(&with, packing, err);
+    sp_status status = search_any(&with, packing, err);
     sp_i_end_part(input->scenario, limit);
     if (status == SP_OK && !sp_i_is_late(input->scenario, input->deadline_s)) {
         status = sp_step_judge_blocks(input, packing, &SP_PACKFLOW_WORST, &outcome, err);
@@ -544,6 +676,12 @@ sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *p
         }
     }
     return status;
+}
+
+sp_status sp_i_pack_slimpack_zones(const sp_strategy_input *input, sp_packing *packing,
+                                   sp_error *err)
+{
+    return pack_within_gaps(input, search_zones, packing, err);
 }
 
 // ---- packs of all data-parallel ranks together ----
@@ -589,28 +727,39 @@ static void span_all_ranks(sp_pack_list *list, int dp)
     }
 }
 
+static sp_status pool_init(all_ranks_pool *pool, const sp_strategy_input *input, sp_error *err)
+{
+    pool->scenario = *input->scenario;
+    pool->scenario.layout.cp *= input->scenario->layout.dp;
+    pool->scenario.layout.dp = 1;
+    pool->input = *input;
+    pool->input.scenario = &pool->scenario;
+    pool->input.cost = &pool->cost;
+    pool->input.best_step = NULL; // its steps are of another layout
+    pool->input.beaten = NULL;    // as are they
+    pool->input.zoned = true;
+    pool->input.batch = sp_batch_unpadded(input->batch); // zones need none
+    return sp_scenario_cost_model(&pool->scenario, &pool->cost, err);
+}
+
+static void pool_fini(all_ranks_pool *pool)
+{
+    sp_cost_model_fini(&pool->cost);
+}
+
 // Where that may be, the packs that `pack` makes for one data-parallel rank of all their GPUs, with
 // zones for the attention (sim/plan/packing.h).
 static sp_status pack_for_all_ranks(const sp_strategy_input *input, sp_strategy_pack_function pack,
                                     sp_packing *packing, sp_error *err)
 {
-    sp_scenario pool = *input->scenario;
-    sp_strategy_input with = *input;
-    sp_cost_model cost;
-    int dp = pool.layout.dp;
-    pool.layout.cp *= dp;
-    pool.layout.dp = 1;
-    sp_status status = sp_scenario_cost_model(&pool, &cost, err);
+    const int dp = input->scenario->layout.dp;
+    all_ranks_pool pool;
+    sp_status status = pool_init(&pool, input, err);
     if (status != SP_OK) {
         return status;
     }
-    with.scenario = &pool;
-    with.cost = &cost;
-    with.best_step = NULL; // its steps are of another layout
-    with.beaten = NULL;    // as are they
-    with.zoned = true;
-    status = pack(&with, packing, err);
-    sp_cost_model_fini(&cost);
+    status = pack(&pool.input, packing, err);
+    pool_fini(&pool);
     if (status == SP_OK) {
         packing->dp = dp;
         span_all_ranks(&packing->forward, dp);

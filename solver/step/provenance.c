@@ -282,6 +282,12 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
                         stack->expert_overlap          ? "other micro-batches' work alone"
                         : stack->shared_expert_overlap ? "shared experts' work alone"
                                                        : "nothing");
+        if (scenario->network != SP_NETWORK_CLOSED && !falls_back(scenario) && ranks > 1) {
+            sp_warnings_add(warnings,
+                            "network.detail %s: ranks that share experts do not wait in each layer "
+                            "for one whose links others slow",
+                            sp_network_detail_names[scenario->network]);
+        }
         if (stack->expert_overlap || stack->shared_expert_overlap) {
             sp_warnings_add(warnings,
                             "work beside exchanges of experts has the SMs that these leave "
@@ -339,7 +345,8 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
     if (falls_back(scenario)) {
         sp_warnings_add(warnings, "network.detail auto is closed here: flows do not go with %s",
                         scenario->layout.vocab_parallel ? "vocab_parallel"
-                                                        : "experts over several ranks");
+                                                        : "zero 2 or 3 beside experts over several "
+                                                          "ranks");
     }
     if (scenario->layout.vocab_parallel && scenario->layout.pp > 1) {
         sp_warnings_add(warnings,
@@ -353,7 +360,7 @@ static void warn_of_free_settings(const sp_scenario *scenario, sp_warnings *warn
 static bool falls_back(const sp_scenario *scenario)
 {
     return scenario->network == SP_NETWORK_AUTO &&
-           (scenario->layout.vocab_parallel || sp_layout_dispatches(&scenario->layout));
+           (scenario->layout.vocab_parallel || sp_layout_shards_experts(&scenario->layout));
 }
 
 static void warn_of_fp8(const sp_scenario *scenario, sp_warnings *warnings)
@@ -442,6 +449,24 @@ static int64_t tokens_of(const sp_batch *batch, const int64_t *samples, size_t c
     return tokens;
 }
 
+// Slices that are padded to a length are rows of it, and no packed rows.
+static int64_t padding_of(const sp_scenario *scenario, const sp_packing *packing,
+                          const sp_pack *pack)
+{
+    const sp_padding padding = sp_strategy_padding(scenario);
+    int64_t tokens = 0;
+    if (padding.each == 0 || sp_strategy_find(scenario->strategy.kind)->pads) {
+        return 0;
+    }
+    for (size_t i = pack->first_slice; i < pack->first_slice + pack->slice_count; i++) {
+        const sp_slice *slice = &packing->forward.slices[i];
+        bool padded =
+            slice->computed_tokens == sp_padded_tokens(&padding, slice->tokens, pack->dp_count);
+        tokens += padded ? slice->computed_tokens - slice->tokens : 0;
+    }
+    return tokens;
+}
+
 void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batch_facts *facts)
 {
     const sp_model *model = &steps->scenario->model;
@@ -455,6 +480,7 @@ void sp_i_step_count(const sp_i_steps *steps, const sp_packing *packing, sp_batc
     for (size_t k = 0; k < packing->forward.count; k++) {
         facts->tokens += packing->forward.packs[k].tokens;
         facts->computed_tokens += packing->forward.packs[k].computed;
+        facts->padding_tokens += padding_of(steps->scenario, packing, &packing->forward.packs[k]);
     }
     for (size_t s = 0; s < packing->forward.slice_count; s++) {
         const sp_slice *slice = &packing->forward.slices[s];

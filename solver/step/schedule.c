@@ -103,16 +103,18 @@ sp_status sp_i_step_exchange(const sp_i_steps *steps, const sp_plan *plan, sp_st
     return SP_OK;
 }
 
-// The stated number of micro-batches must be what the strategy made.
+// The stated number of micro-batches must be what the strategy made, where the batch is stated,
+// too.
 sp_status sp_i_step_check_count(const sp_i_steps *steps, const sp_packing *packing, sp_error *err)
 {
     int64_t dp = steps->scenario->layout.dp;
     int64_t made = sp_i_step_microbatches(packing);
     int64_t wanted = steps->scenario->microbatches;
-    if (wanted > 0 && !steps->scenario->uniform && made != wanted * dp) {
+    if (wanted > 0 && !steps->scenario->uniform && !steps->scenario->fills_microbatches &&
+        made != wanted * dp) {
         return sp_error_in(err, SP_ERR_CONTENT, steps->scenario->source, "schedule.microbatches",
                            "is %lld for each of %lld data-parallel ranks, strategy \"%s\" makes "
-                           "%lld micro-batches in all",
+                           "%lld micro-batches in all of the stated batch: leave out one of both",
                            (long long)wanted, (long long)dp, steps->scenario->strategy.kind,
                            (long long)made);
     }

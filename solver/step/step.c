@@ -111,20 +111,26 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
 // The allocator is asked this while the step's timelines are alive.
 typedef struct allocator_question {
     const sp_i_steps *steps;
-    const sp_packflow_outcome *best;
+    const sp_packflow_outcome
+        *best; // NULL: with a pipeline, whether gaps between blocks fit at all
     double deadline_s;
     int64_t reserved_bytes; // 0: not known
+    int64_t least_bytes;    // 0: not known, or all that is reserved fits
 } allocator_question;
 
 static sp_packflow_outcome outcome_of(const sp_result *alone)
 {
-    int64_t lacking_bytes =
-        sp_result_is_oom(alone) ? alone->peak_bytes - alone->memory_limit_bytes : 0;
+    const int64_t has_bytes = sp_larger(alone->device_bytes, alone->memory_limit_bytes);
+    const int64_t lacking_bytes = !sp_result_is_oom(alone) ? 0
+                                  : alone->peak_bytes > alone->memory_limit_bytes
+                                      ? alone->peak_bytes - alone->memory_limit_bytes
+                                      : alone->least_device_bytes - has_bytes;
     bool tight = sp_result_fits(alone) == SP_FITS_TIGHT;
     return (sp_packflow_outcome){.makespan_ns = alone->batches[0].iteration_ns,
                                  .lacking_bytes = lacking_bytes,
                                  .tight = tight,
-                                 .overfull = tight && alone->reserved_peak_bytes > 0};
+                                 .overfull = (tight || alone->least_device_bytes > 0) &&
+                                             alone->reserved_peak_bytes > 0};
 }
 
 static bool is_worth_asking(const allocator_question *a)
@@ -133,10 +139,12 @@ static bool is_worth_asking(const allocator_question *a)
     const sp_result *alone = a->steps->result;
     sp_packflow_outcome at_best = outcome_of(alone);
     at_best.tight = false;
-    return scenario->layout.pp == 1 && scenario->memory_model == SP_MEMORY_TENSORS &&
-           alone->memory_limit_bytes > 0 && at_best.lacking_bytes == 0 &&
+    return (scenario->layout.pp == 1) == (a->best != NULL) &&
+           scenario->memory_model == SP_MEMORY_TENSORS && alone->memory_limit_bytes > 0 &&
+           at_best.lacking_bytes == 0 &&
            (double)alone->peak_bytes > AMPLE * (double)alone->memory_limit_bytes &&
-           sp_packflow_is_better(&at_best, a->best) && !sp_i_is_late(scenario, a->deadline_s);
+           (a->best == NULL || sp_packflow_is_better(&at_best, a->best)) &&
+           !sp_i_is_late(scenario, a->deadline_s);
 }
 
 static sp_status ask_allocator(void *context, const sp_step_view *view, sp_error *err)
@@ -149,22 +157,33 @@ static sp_status ask_allocator(void *context, const sp_step_view *view, sp_error
         return SP_OK;
     }
     sp_i_spend(scenario, (int64_t)passes * PASS_UNITS);
-    double enough_bytes = (1.0 - SP_RESERVED_TIGHT) * (double)scenario->memory_limit_bytes;
-    return sp_allocator_reserved(view->timeline, view->costs, view->memory, &scenario->model,
-                                 &scenario->memory, (int64_t)enough_bytes, &a->reserved_bytes,
-                                 &obstacle, err);
+    const int64_t limit_bytes = scenario->memory_limit_bytes;
+    const int64_t enough_bytes = a->best == NULL
+                                     ? sp_larger(limit_bytes, a->steps->result->device_bytes)
+                                     : (int64_t)((1.0 - SP_RESERVED_TIGHT) * (double)limit_bytes);
+    sp_status status =
+        sp_allocator_reserved(view->timeline, view->costs, view->memory, &scenario->model,
+                              &scenario->memory, enough_bytes, &a->reserved_bytes, &obstacle, err);
+    if (status == SP_OK && a->best == NULL && a->reserved_bytes > enough_bytes) {
+        sp_allocator_peak peak;
+        status = sp_allocator_replay(view->timeline, view->costs, view->memory, &scenario->model,
+                                     &scenario->memory, SP_NO_RANK, &peak, &obstacle, err);
+        a->least_bytes = peak.least_bytes;
+    }
+    return status;
 }
 
 // Unless `rows` is NULL, it is the packing: first cut where the schedule runs slices. Unless `best`
-// is NULL, blocks count where the step would be better than that.
+// is NULL, blocks count where the step would be better than that; with `gaps` those of a pipeline.
 static sp_status judge(const sp_strategy_input *input, const sp_packing *packing, sp_packing *rows,
-                       const sp_packflow_outcome *best, sp_packflow_outcome *outcome, sp_error *err)
+                       const sp_packflow_outcome *best, bool gaps, sp_packflow_outcome *outcome,
+                       sp_error *err)
 {
     allocator_question ask = {.best = best, .deadline_s = input->deadline_s};
     const sp_evaluate_options options = {.engine = {.no_cycle = true},
                                          .no_bounds = true,
                                          .no_causes = true,
-                                         .observer = best != NULL ? ask_allocator : NULL,
+                                         .observer = best != NULL || gaps ? ask_allocator : NULL,
                                          .observer_context = &ask};
     sp_error own;
     sp_result alone = {0};
@@ -190,6 +209,7 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
     sp_i_spend_step(input->scenario, packing);
     if (status == SP_OK) {
         alone.reserved_peak_bytes = ask.reserved_bytes;
+        alone.least_device_bytes = ask.least_bytes;
         sp_result_add_stalls(&alone, steps.scenario->profile.interference.tight_microbatch_s);
         *outcome = outcome_of(&alone);
     }
@@ -206,20 +226,26 @@ static sp_status judge(const sp_strategy_input *input, const sp_packing *packing
 sp_status sp_step_judge(const sp_strategy_input *input, const sp_packing *packing,
                         sp_packflow_outcome *outcome, sp_error *err)
 {
-    return judge(input, packing, NULL, NULL, outcome, err);
+    return judge(input, packing, NULL, NULL, false, outcome, err);
 }
 
 sp_status sp_step_judge_blocks(const sp_strategy_input *input, const sp_packing *packing,
                                const sp_packflow_outcome *best, sp_packflow_outcome *outcome,
                                sp_error *err)
 {
-    return judge(input, packing, NULL, best, outcome, err);
+    return judge(input, packing, NULL, best, false, outcome, err);
+}
+
+sp_status sp_step_judge_gaps(const sp_strategy_input *input, const sp_packing *packing,
+                             sp_packflow_outcome *outcome, sp_error *err)
+{
+    return judge(input, packing, NULL, NULL, true, outcome, err);
 }
 
 sp_status sp_step_judge_rows(const sp_strategy_input *input, sp_packing *packing,
                              sp_packflow_outcome *outcome, sp_error *err)
 {
-    return judge(input, packing, packing, NULL, outcome, err);
+    return judge(input, packing, packing, NULL, false, outcome, err);
 }
 
 sp_status sp_step_tail(const sp_strategy_input *input, int64_t *tail_ns, sp_error *err)
@@ -272,7 +298,8 @@ static sp_pack_list copy_of(const sp_pack_list *from)
                        .capacity = from->count,
                        .slices = sp_malloc(from->slice_count * sizeof *to.slices),
                        .slice_count = from->slice_count,
-                       .slice_capacity = from->slice_count};
+                       .slice_capacity = from->slice_count,
+                       .padding = from->padding};
     if (from->count > 0) {
         memcpy(to.packs, from->packs, from->count * sizeof *to.packs);
         memcpy(to.slices, from->slices, from->slice_count * sizeof *to.slices);

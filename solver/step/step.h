@@ -221,6 +221,12 @@ sp_status sp_step_judge_blocks(const sp_strategy_input *input, const sp_packing 
                                const sp_packflow_outcome *best, sp_packflow_outcome *outcome,
                                sp_error *err);
 
+// As sp_step_judge(), but with a pipeline a step lacks memory, too, where gaps between the blocks
+// of PyTorch's allocator are more than the device has room for. Where there is no view of them, or
+// all fits twice, it asks no allocator.
+sp_status sp_step_judge_gaps(const sp_strategy_input *input, const sp_packing *packing,
+                             sp_packflow_outcome *outcome, sp_error *err);
+
 // Do the packs surely come to a step that is no better than *best, or than input->beaten, in
 // whatever memory? Their exact prices add up to more on some rank. False where that is not known,
 // as of packs whose backwards do not mirror their forwards (step_bounds.c). Spends what the step

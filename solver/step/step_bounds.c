@@ -396,11 +396,13 @@ static void count_bytes(const sp_cost_model *cost, int vstage, sp_bound_stage *s
 typedef struct priced_packs {
     const sp_layout *layout;
     bool split;           // weight gradients may come after the last backward of an input
+    bool in_order;        // whole backwards of whole samples
     int64_t *f_ns, *b_ns; // [classes] a pack's forward and whole backward
     int64_t *w_ns;        // [classes] of no use
     int64_t *work_ns;     // [dp * pp] of each rank
     int64_t *ways_ns;     // [2 * dp] the least forward and backward on all ranks but the last
-    int64_t most_ns;      // the largest work of a rank
+    int64_t *ends_ns;     // [2 * dp * vstages] of the last forward and the last backward
+    int64_t most_ns;      // the largest work of a rank, and the last end
 } priced_packs;
 
 // A step's actions take what packs cost by themselves, or longer, unless they run beside each
@@ -418,6 +420,26 @@ static bool prices_are_least(const sp_strategy_input *input)
 static int64_t least_way_ns(int64_t least_ns, int64_t way_ns)
 {
     return least_ns == 0 || way_ns < least_ns ? way_ns : least_ns;
+}
+
+// Each virtual stage runs forwards in the order of the list, and backwards of whole samples, too
+// (packflow.h): a forward begins when the one before it and its own on the stage before have ended,
+// a backward when those before it have. Nothing else keeps them waiting here.
+static void run_in_order(priced_packs *p, const sp_cost_model *cost, int d)
+{
+    const int vstages = sp_layout_vstages(p->layout);
+    int64_t *forward_ns = p->ends_ns + 2 * (ptrdiff_t)d * vstages;
+    int64_t *backward_ns = forward_ns + vstages;
+    int64_t end_ns = 0;
+    for (int v = 0; v < vstages && !p->layout->vocab_parallel; v++) {
+        end_ns = sp_larger(end_ns, forward_ns[v]) + p->f_ns[cost->class_of_vstage[v]];
+        forward_ns[v] = end_ns;
+    }
+    for (int v = vstages - 1; v >= 0 && p->in_order; v--) {
+        end_ns = sp_larger(end_ns, backward_ns[v]) + p->b_ns[cost->class_of_vstage[v]];
+        backward_ns[v] = end_ns;
+    }
+    p->most_ns = sp_larger(p->most_ns, end_ns);
 }
 
 static void add_pack(priced_packs *p, const sp_cost_model *cost, const sp_pack *pack)
@@ -444,6 +466,7 @@ static void add_pack(priced_packs *p, const sp_cost_model *cost, const sp_pack *
     for (int d = pack->dp_first; d < pack->dp_first + pack->dp_count; d++) {
         p->ways_ns[2 * d] = least_way_ns(p->ways_ns[2 * d], forward_ns);
         p->ways_ns[2 * d + 1] = least_way_ns(p->ways_ns[2 * d + 1], backward_ns);
+        run_in_order(p, cost, d);
     }
 }
 
@@ -476,20 +499,33 @@ static bool is_beaten(int64_t least_ns, const beaten_by *than)
     return is_no_better(least_ns, than->best) || is_no_better(least_ns, than->before);
 }
 
+static bool holds_whole_samples(const sp_pack_list *list)
+{
+    bool whole = true;
+    for (size_t i = 0; i < list->slice_count && whole; i++) {
+        whole = list->slices[i].begin == 0;
+    }
+    return whole;
+}
+
 static bool price_until_beaten(const sp_strategy_input *input, const sp_pack_list *list,
                                const beaten_by *than)
 {
     const size_t classes = (size_t)input->cost->stage_classes;
     const sp_layout *layout = &input->scenario->layout;
     const size_t ranks = (size_t)layout->dp * (size_t)layout->pp;
-    int64_t *tables = sp_calloc(3 * classes + ranks + 2 * (size_t)layout->dp, sizeof *tables);
+    const size_t vstages = (size_t)layout->dp * (size_t)sp_layout_vstages(layout);
+    int64_t *tables =
+        sp_calloc(3 * classes + ranks + 2 * (size_t)layout->dp + 2 * vstages, sizeof *tables);
     priced_packs p = {.layout = layout,
                       .split = input->scenario->schedule.split_backward,
                       .f_ns = tables,
                       .b_ns = tables + classes,
                       .w_ns = tables + 2 * classes,
                       .work_ns = tables + 3 * classes,
-                      .ways_ns = tables + 3 * classes + ranks};
+                      .ways_ns = tables + 3 * classes + ranks,
+                      .ends_ns = tables + 3 * classes + ranks + 2 * layout->dp};
+    p.in_order = !p.split && !layout->vocab_parallel && holds_whole_samples(list);
     bool beaten = false;
     for (size_t k = 0; k < list->count && !beaten; k++) {
         sp_cost_model_both_ns(input->cost, list, &list->packs[k], false, p.f_ns, p.b_ns, p.w_ns);

@@ -193,11 +193,11 @@ void sp_i_rows_first_fit(sp_i_rows *rows, const sp_batch *batch, const int32_t *
     size_t *row_of = sp_malloc(samples * sizeof *row_of);
     tree.room = sp_malloc(2 * tree.leaves * sizeof *tree.room);
     for (size_t node = 0; node < 2 * tree.leaves; node++) {
-        tree.room[node] = context;
+        tree.room[node] = sp_i_row_room(batch, context);
     }
     size_t count = 0;
     for (size_t i = 0; i < samples; i++) {
-        int64_t tokens = batch->tokens[order[i]];
+        int64_t tokens = sp_i_row_share(batch, order[i]);
         row_of[i] = first_with_room(&tree, tokens);
         take_room(&tree, row_of[i], tokens);
         count = row_of[i] >= count ? row_of[i] + 1 : count;
@@ -396,11 +396,11 @@ static size_t best_fit(const sp_strategy_input *input, const int32_t *order, siz
     int64_t *room = sp_malloc(batch->count * sizeof *room);
     size_t count = 0;
     for (size_t i = 0; i < batch->count; i++) {
-        int64_t tokens = batch->tokens[order[i]];
+        int64_t tokens = sp_i_row_share(batch, order[i]);
         uint32_t row = 0;
         if (!best_fit_take(&open, tokens, &row)) {
             row = (uint32_t)count++;
-            room[row] = input->context;
+            room[row] = sp_i_row_room(batch, input->context);
         }
         row_of[i] = row;
         room[row] -= tokens;
@@ -447,7 +447,7 @@ static void histogram_make(const sp_batch *batch, const int32_t *order, histogra
     h->lengths = sp_malloc(batch->count * sizeof *h->lengths);
     h->next = sp_malloc(batch->count * sizeof *h->next);
     for (size_t i = 0; i < batch->count; i++) {
-        int64_t tokens = batch->tokens[order[i]];
+        int64_t tokens = sp_i_row_share(batch, order[i]);
         if (h->count == 0 || h->lengths[h->count - 1].tokens != tokens) {
             h->lengths[h->count] = (sp_i_length_count){.tokens = tokens};
             h->next[h->count++] = i;
@@ -498,8 +498,8 @@ static void fill_histogram(sp_i_rows *rows, const sp_strategy_input *input, cons
     sp_i_pack_kinds kinds = {0};
     size_t *row_of = sp_malloc(samples * sizeof *row_of);
     histogram_make(input->batch, order, &h);
-    sp_i_histogram_pack(h.lengths, h.count, input->context, input->scenario->strategy.max_per_pack,
-                        &kinds);
+    sp_i_histogram_pack(h.lengths, h.count, sp_i_row_room(input->batch, input->context),
+                        input->scenario->strategy.max_per_pack, &kinds);
     size_t count = hand_out(&kinds, h.next, row_of);
     renumber(row_of, samples, count);
     sp_i_rows_gather(rows, order, row_of, samples, count);

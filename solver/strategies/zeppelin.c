@@ -194,7 +194,7 @@ static sp_status pack(const sp_strategy_input *input, const way *by, sp_packing 
                    sp_cluster_node_dp_ranks(&input->scenario->cluster, &input->scenario->layout),
                .count = batch->count};
     sp_arena memory = {0};
-    sp_packing_init(packing, batch, dp);
+    sp_packing_init(packing, sp_batch_unpadded(batch), dp); // zones need no padding
     z.order = sp_i_order_descending(batch);
     z.work = sp_arena_take(&memory, batch->count, sizeof *z.work);
     z.block = sp_arena_take(&memory, batch->count, sizeof *z.block);

@@ -19,7 +19,9 @@
 // the scenario's seconds are over. Says what was left out and what was left untried. Losses are of
 // three kinds: the better of the two to any rival; slimpack to a rival that does not split
 // backwards either; slimpack-zb to slimpack. fcp and distca bring the exchange of their own
-// systems, which no strategy chooses: where one is faster, SlimPack runs in it, too. Options:
+// systems, which no strategy chooses, and zeppelin, slimpack-zones, te-cp, llama-cp and hybrid-dp
+// rings of so many NICs, which are priced otherwise than the stack's: where one is faster, SlimPack
+// runs in its exchange, too. Options:
 // --losses FOLDER writes each as a scenario; --rivals STRATEGY,... these alone; --seconds S of CPU
 // time for a scenario, from its first plan on (20); --samples-most N of a batch (2040); --skip N
 // draws the first N scenarios and leaves them out; --pp N leaves all out but those of N pipeline
@@ -39,9 +41,11 @@ enum { TEXT = 1024, WIDE_TEXT = 1 << 15, RIVALS = 512, SETTINGS = 6 };
 // Of its own time a rival has to gain so much to count as faster.
 #define LEAST_GAIN 0.01
 
-enum { BLOCKS = 1, TASKS, OWN_EXCHANGES };
+enum { BLOCKS = 1, TASKS, ONE_NIC, ALL_NICS, OWN_EXCHANGES };
 
-static const char *const own_exchanges[OWN_EXCHANGES] = {NULL, "blocks", "tasks"};
+static const char *const own_exchanges[OWN_EXCHANGES] = {
+    NULL, "stack.cp_overlap=blocks", "stack.cp_overlap=tasks", "stack.cp_ring_nics=1",
+    "stack.cp_ring_nics=64"};
 
 typedef struct rival {
     char settings[SETTINGS][48];
@@ -52,7 +56,7 @@ typedef struct rival {
     bool shares;    // data-parallel ranks may share a sample
     bool plain;     // runs in 1F1B or an order of its own, in one chunk, and states no exchange
     bool exchanges; // states how keys and values are exchanged
-    int exchange;   // of a system of its own that it brings, which no strategy chooses; 0: none
+    int exchange;   // of a system of its own that it brings, which slimpack does not; 0: none
     int seconds;    // how long it takes, beside others
     int number;     // in the order in which all are listed
 } rival;
@@ -111,6 +115,8 @@ static void add(const char *strategy, const char *schedule)
                                                                                   : 1,
                                   .exchange = strcmp(strategy, "fcp") == 0      ? BLOCKS
                                               : strcmp(strategy, "distca") == 0 ? TASKS
+                                              : traits->zones                   ? ALL_NICS
+                                              : traits->cp_ring_nics == 1       ? ONE_NIC
                                                                                 : 0,
                                   .number = rival_count};
     rival_count++;
@@ -611,7 +617,7 @@ typedef struct ours {
 static ours ours_with(const json_t *root, const char *exchange, const ours *without)
 {
     rival with = {.settings = {"strategy.kind=slimpack"}, .count = 2};
-    snprintf(with.settings[1], sizeof with.settings[1], "stack.cp_overlap=%s", exchange);
+    snprintf(with.settings[1], sizeof with.settings[1], "%s", exchange);
     const step whole = step_by(root, &with, true);
     snprintf(with.settings[0], sizeof with.settings[0], "strategy.kind=slimpack-zb");
     const step split = step_by(root, &with, true);
@@ -696,8 +702,9 @@ static void hunt(const char *text, int pp, double seconds, const char *folder, u
                 theirs = step_by(root, r, true);
             }
             h->tried++;
-            if (r->exchange > 0 && over(own, theirs) > 1.0 + LEAST_GAIN) {
-                by_exchange = fmax(by_exchange, over(own, theirs));
+            const double times = fmax(over(own, theirs), r->splits ? 0.0 : over(whole, theirs));
+            if (r->exchange > 0 && times > 1.0 + LEAST_GAIN) {
+                by_exchange = fmax(by_exchange, times);
                 mine = &in[r->exchange];
                 if (!mine->known) {
                     in[r->exchange] = ours_with(root, own_exchanges[r->exchange], &in[0]);
@@ -735,7 +742,7 @@ static void print_hunt(const hunted *h)
         printf("%-26s by more than %.0f %%: %d, %.3f at most; does not fit: %d\n", loss_names[k],
                100.0 * LEAST_GAIN, h->lost[k], h->worst[k], h->no_room[k]);
     }
-    printf("slower, unless it exchanges as fcp or distca: %d, %.3f at most\n", h->by_exchange,
+    printf("slower, unless it exchanges as its rival: %d, %.3f at most\n", h->by_exchange,
            h->worst_by_exchange);
     printf("seconds: %.1f for slimpack and slimpack-zb, %.1f for rivals\n", h->own_s, h->rivals_s);
 }

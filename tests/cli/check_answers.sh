@@ -267,4 +267,36 @@ while read -r word; do
     "$program" help "$word" >text 2>&1 || complain "help '$word': $(cat text)"
 done <words
 
+# The command that counts the tokens of documents in words is one that runs: with a tokenizer that makes a token of
+# each word, of a message one more. What it writes is read as lengths.
+if command -v python3 >/dev/null; then
+    mkdir counted && cd counted || exit 1
+    cat >transformers.py <<'end'
+class AutoTokenizer:
+    @staticmethod
+    def from_pretrained(name):
+        assert name == "MODEL", name
+        return AutoTokenizer()
+
+    def __call__(self, text):
+        return type("Encoded", (), {"input_ids": text.split()})()
+
+    def apply_chat_template(self, messages, return_dict):
+        assert return_dict is False
+        return [word for message in messages for word in ("<>", *message["content"].split())]
+end
+    echo '{"id": 7, "text": "one two three"}' >text.jsonl
+    echo '{"prompt": "one two", "completion": " three"}' >parts.jsonl
+    echo '{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": ""}]}' >chat.jsonl
+    echo '[{"text": "one two three"}]' >array.json
+    for file in text.jsonl parts.jsonl chat.jsonl array.json; do
+        "$program" lengths $file 2>told && complain "$file has no lengths"
+        tr -s '\n ' ' ' <told | sed "s/.* by 'python3 /python3 /; s/' and give lengths.txt.*//" >count.sh
+        PYTHONPATH=. sh count.sh || complain "$file: $(cat told)"
+        expect "tokens of $file" 3 "$(cat lengths.txt)"
+        "$program" lengths lengths.txt >/dev/null || complain "$file: what is counted is not read"
+        rm lengths.txt
+    done
+    cd ..
+fi
 exit "$failed"

@@ -65,12 +65,30 @@ warns() { # LOG TEXT SETTING...
     local log=$1 text=$2
     shift 2
     "$program" validate s.json --log "$log" "$@" >/dev/null 2>warned || complain "$log $*: no comparison"
-    grep -q "$text" warned || complain "$log $*: no warning of '$text': $(cat warned)"
+    tr -s '\n ' ' ' <warned | grep -q "$text" || complain "$log $*: no warning of '$text': $(cat warned)"
 }
 warns megatron.log 'a logged step has 64 samples, one of the scenario 32' --set workload.samples_per_batch=32
 warns nanotron.log 'a logged step has about [0-9]* tokens, one of the scenario 131072' --set workload.samples_per_batch=32
 warns nanotron.log 'the log is of about 8 GPUs, the scenario has 16' --set parallel.dp=4
 warns megatron.log 'the log counts .* TFLOP a GPU and step' --set model=llama-2-7b --set workload.samples_per_batch=128
+
+# What a log says of its job, in the words of each framework, is held against the scenario: nothing is told of one
+# that is the same, and of each other the log's and the scenario's.
+mesh='using world size: %d, data-parallel size: %d, context-parallel size: 1, tensor-model-parallel size: %d, pipeline-model-parallel size: 2'
+# shellcheck disable=SC2059
+{ printf "$mesh\n" 8 2 2; echo '  Number of parameters in billions: 8.03'; cat megatron.log; } >own.log
+"$program" validate s.json --log own.log --quiet >/dev/null 2>warned || complain "own.log: no comparison"
+grep -q 'log says' warned && complain "a log of this job is told to be of another: $(cat warned)"
+# shellcheck disable=SC2059
+{ printf "$mesh\n" 64 8 4; cat megatron.log; } >other.log
+warns other.log 'the log says that it is of 64 GPUs, the scenario has 8: errors are those of another job'
+warns other.log 'the log says tp 4, dp 8, the scenario has tp 2, dp 2: errors are those of another layout'
+{ echo '  world_size ...................................... 16'; echo '  decoder_world_size .. 5'; cat megatron.log; } >arguments.log
+warns arguments.log 'of 16 GPUs, the scenario has 8'
+{ echo '[titan] 2026-01-01 - root - INFO - Model llama3 70B size: 70,553,706,496 total parameters'; cat torchtitan.log; } >larger.log
+warns larger.log "the log says 70.55 billion parameters, the scenario's model has 8.03"
+{ echo '  Number of trainable parameters = 41,943,040'; cat deepspeed.log; } >adapters.log
+warns adapters.log "the log says 0.04194 billion parameters, the scenario's model has 8.03"
 
 # A rank's own peak, where all lines are of the first one.
 sed 's/\[Rank 3\]/[Rank 0]/' megatron.log >first.log

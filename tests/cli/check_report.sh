@@ -81,7 +81,7 @@ cmp -s page.html before.html || complain "a page that could not be written has c
 
 # A sweep that was killed leaves a part of a line.
 printf '%s\n%s' '{"point": {"parallel.tp": 1}, "status": "ok", "iteration_ms": 3.5}' '{"point": {"par' >killed.jsonl
-"$program" report killed.jsonl -o killed.html | sed -n 1p | grep '^fastest of 1 points' >/dev/null || complain "a line that was cut short"
+"$program" report killed.jsonl -o killed.html | sed -n 1p | grep '^fastest of 1 point: ' >/dev/null || complain "a line that was cut short"
 
 # What compare --memory-curve and sweep --json print.
 printf '{"schema": "slimpack/sweep/1", "base": %s, "grid": {"memory.recompute": ["none", "full"], "strategy.kind": ["packed", "bfd"]}}' "$(cat scenario.json)" >sweep.json
@@ -92,6 +92,25 @@ printf '{"schema": "slimpack/sweep/1", "base": %s, "grid": {"memory.recompute": 
 [ "$(grep -c '"status":"ok".*"not_validated":"' lines.jsonl)" = "$(grep -c '"status":"ok"' lines.jsonl)" ] || complain "lines of a sweep say nothing of their error"
 "$program" report lines.jsonl -o lines.html | sed -n 1p | grep -F '(error not validated)' >/dev/null || complain "the answer of a sweep's lines"
 grep -q '"not_validated":"' lines.html || complain "the page of a sweep's lines does not carry why its times have no error"
+# A page of a sweep says model and GPUs, and what all points share, of its lines and of its summary.
+for page in lines summary; do
+    grep -q '<h1 id="title">.* on 4 .*GPUs: sweep of 4 points</h1>' $page.html || complain "the title of $page.html: $(grep '<h1' $page.html)"
+    shared=$(grep -o '"settings":\[\[.*\]\]' $page.html | head -n 1)
+    for setting in '["parallel.pp",' '["workload.seed",' '["model.layers",'; do
+        case $(cat scenario.json) in
+        *"\"$(sed 's/.*\.//; s/",//' <<<"$setting")\":"*) ;;
+        *) continue ;;
+        esac
+        case $shared in
+        *"$setting"*) ;;
+        *) complain "$page.html lacks the shared setting $setting" ;;
+        esac
+    done
+    case $shared in
+    "") complain "$page.html has no settings" ;;
+    *memory.recompute* | *strategy.kind*) complain "$page.html shares what the grid changes" ;;
+    esac
+done
 "$program" report curve.json -o curve.html | sed -n 1p | grep -E '^fastest of 2 strategies with 8\.00 GiB: ' >/dev/null || complain "the answer of a memory curve"
 
 # Prompts, and rows of lengths and methods.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_screens.sh PROGRAM SOURCE: what each command prints for people is no wider than 100 columns and, with its
-# warnings, no longer than 40 lines: over the examples of experiments/README.md and more of each command. --wide, --csv
-# and --markdown have all columns and rows, JSON all warnings. Help is as long as it is, no wider.
+# warnings, no longer than 40 lines: over the examples of experiments/README.md and more of each command. --wide and --csv
+# have all columns and rows, --markdown the columns of the screen, JSON all warnings. Help is as long as it is, no wider.
 set -u
 program=$1
 source=$2
@@ -100,6 +100,7 @@ mv err short.err
 "$program" "${compare[@]}" --wide >wide 2>wide.err
 "$program" "${compare[@]}" --csv -q >table.csv
 "$program" "${compare[@]}" --markdown -q >table.md
+"$program" "${compare[@]}" --markdown --wide -q >all.md
 "$program" "${compare[@]}" --json -q >table.json
 strategies=$(grep -c '"strategy":' table.json)
 expect "rows of --csv" "$((strategies + 1))" "$(wc -l <table.csv)"
@@ -108,8 +109,24 @@ expect "rows that are the fastest" "1 1 1" "$(grep -c fastest short) $(grep -c f
 grep -q '^\.\.\. [0-9]* more rows with --wide, and columns: ' short || complain "nothing tells of rows and columns left out"
 for head in "iteration ms" speed-up "peak GiB" "MFU causal" "solver ms" status; do
     grep -q "$head" wide || complain "--wide has no column '$head'"
-    head -n 1 table.md | grep -q "| $head |" || complain "--markdown has no column '$head'"
+    head -n 1 all.md | grep -q "| $head |" || complain "--markdown --wide has no column '$head'"
 done
+# Markdown has the columns that the screen chose, of which no heading is a part of another's.
+heads_of() { # FILE: of the table of rows, as lines
+    sed -n 's/ *| */\n/g; s/^\n//p; q' "$1" | sed '/^$/d'
+}
+heads_of table.md >heads.md
+heads_of all.md >heads.all
+heading=$(grep '^strategy  *iteration ms' short)
+while read -r head; do
+    case " $heading " in
+    *[" "]"$head"[" "]*) grep -qx "$head" heads.md || complain "--markdown lacks the column '$head'" ;;
+    *) grep -qx "$head" heads.md && complain "--markdown has the column '$head', which the screen left out" ;;
+    esac
+done <heads.all
+[ "$(wc -l <heads.md)" -lt "$(wc -l <heads.all)" ] || complain "--markdown leaves no column out"
+expect "cells of a row of --markdown" "$(head -n 1 table.md | tr -cd '|' | wc -c)" "$(tail -n 1 table.md | tr -cd '|' | wc -c)"
+"$program" "${compare[@]}" --markdown 2>&1 >/dev/null | grep -q '^with --wide also .*solver ms' || complain "--markdown names no column left out"
 # The fastest of all comes behind the baseline, as the JSON has it.
 fastest=$(awk -F: '/"strategy":/ {gsub(/[ ",]/, "", $2); name = $2} /"status": "oom"/ {out[name] = 1}
     /"speedup":/ {speed[name] = $2 + 0} END {for (n in speed) if (!(n in out) && speed[n] > most) {most = speed[n]; best = n} print best}' table.json)

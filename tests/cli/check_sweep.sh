@@ -184,7 +184,7 @@ if command -v gnuplot >/dev/null; then
     done
 fi
 # Points of uniform costs have no memory, and where none is listed that alone is the answer.
-message=$("$program" sweep s.json -o full.jsonl --resume --plot half.svg 2>&1 >/dev/null)
+message=$("$program" sweep s.json -o full.jsonl --resume --plot half.svg --pareto iteration_ms,peak_memory_gib 2>&1 >/dev/null)
 expect "status of a picture of nothing" 3 "$?"
 expect "message of a picture of nothing" \
     "error: half.svg: nothing to draw: no point that is listed has iteration_ms and peak_memory_gib" "$message"
@@ -282,6 +282,69 @@ expect "context < 128K" " 2 16384 2 8K " "$(listed 'context < 128K')"
 expect "one front each" "the Pareto front of iteration_ms and peak_memory_gib, context 8K:
 the Pareto front of iteration_ms and peak_memory_gib, context 16384:" \
     "$("$program" sweep contexts.json -o contexts.jsonl --resume --quiet --pareto iteration_ms,peak_memory_gib | grep '^the Pareto')"
+
+# A picture of one axis of numbers, or of one more: a block for each line, with the numbers of the
+# CSV in ascending order. Points that do not fit are none, and the line's name counts them.
+cat >lines.json <<'SPEC'
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "h800-8", "workload": {"samples_per_batch": 8}},
+ "grid": {"parallel.tp": [8, 4], "workload.context": ["16K", 4096, "8K", "1M"]}}
+SPEC
+"$program" sweep lines.json -o lines.jsonl --quiet --csv --plot lines.dat >lines.csv || complain "a picture of lines"
+tokens_of() { # VALUE
+    case $1 in
+    *K) echo $((${1%K} * 1024)) ;;
+    *M) echo $((${1%M} * 1048576)) ;;
+    *) echo "$1" ;;
+    esac
+}
+column_of() { head -n 1 lines.csv | tr ',' '\n' | grep -nx "$1" | cut -d: -f1; }
+ms=$(column_of iteration_ms) gib=$(column_of peak_memory_gib) status=$(column_of status)
+for tp in 8 4; do
+    sed 1d lines.csv | while IFS= read -r row; do
+        case $row in
+        "$tp",*) ;;
+        *) continue ;;
+        esac
+        value=$(tokens_of "$(cut -d, -f2 <<<"$row")")
+        if [ "$(cut -d, -f"$status" <<<"$row")" = ok ]; then
+            printf '%d %.9g %.9g\n' "$value" "$(cut -d, -f"$ms" <<<"$row")" "$(cut -d, -f"$gib" <<<"$row")"
+        else
+            echo "$value NaN NaN"
+        fi
+    done | sort -n >wanted
+    awk -v name="\"tp $tp" 'index($0, name) == 1 {inside = 1; next} /^$/ {inside = 0} inside' lines.dat |
+        while read -r value time memory; do
+            if [ "$time" = NaN ]; then echo "$value NaN NaN"; else printf '%d %.9g %.9g\n' "$value" "$time" "$memory"; fi
+        done >found
+    cmp wanted found || complain "line of tp $tp"
+done
+grep -q '^[0-9]* ok' <<<"$(cut -d, -f"$status" lines.csv | sort | uniq -c | tr -s ' ' | sed 's/^ //')" || complain "no point fits"
+expect "a name that counts" "$(sed 1d lines.csv | grep '^8,' | cut -d, -f"$status" | grep -cx ok) of 4 points fit" \
+    "$(sed -n 's/^"tp 8 (\(.*\))"$/\1/p' lines.dat)"
+expect "values in order" '"4096" "8K" "16K" "1M"' \
+    "$(awk '/^$/ {blank++} blank == 2 && NF == 2 {print $2}' lines.dat | paste -sd ' ')"
+"$program" sweep lines.json -o lines.jsonl --resume --quiet --plot lines.dat | grep -q '^the Pareto' &&
+    complain "a front that nobody asked for"
+begins() { head -n 1 "$1" | grep -q "$2"; }
+"$program" sweep lines.json -o lines.jsonl --resume --quiet --plot front.dat --pareto iteration_ms,peak_memory_gib >/dev/null
+begins front.dat '^# the two figures' || complain "--pareto draws no front"
+sed 's/"grid": {/&"parallel.dp": [1, 2], /' lines.json >axes3.json
+rm front.dat
+"$program" sweep axes3.json -o axes3.jsonl --quiet --plot front.dat >/dev/null
+begins front.dat '^# the two figures' || complain "three axes draw no front"
+sed 's/"model": "llama-7b",/& "parallel": {"tp": 8},/; s/"workload.context".*/"strategy.kind": ["packed", "bfd"]}}/; s/"parallel.tp": \[8, 4\]/"parallel.sequence_parallel": [true, false]/' lines.json >words.json
+rm front.dat
+"$program" sweep words.json -o words.jsonl --quiet --plot front.dat >/dev/null
+begins front.dat '^# the two figures' || complain "axes without numbers draw no front"
+if command -v gnuplot >/dev/null; then
+    for picture in lines.png lines.svg lines.pdf; do
+        "$program" sweep lines.json -o lines.jsonl --resume --quiet --plot "$picture" >/dev/null && [ -s "$picture" ] ||
+            complain "no $picture"
+    done
+    "$program" sweep s.json -o full.jsonl --resume --quiet --plot time.svg >/dev/null && [ -s time.svg ] ||
+        complain "no picture of times alone"
+fi
 
 # Rows of a file that has changed since are not gone on with, in the base or in the grid.
 printf '100\n200\n' >lengths.txt

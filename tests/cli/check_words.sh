@@ -21,7 +21,7 @@ ask() {
     local name=$1
     shift
     "$program" "$@" -q --wide >"texts/$name" 2>"$name.errors" || [ $? = 1 ] || complain "$*: $(cat "$name.errors")"
-    "$program" "$@" -q --markdown >"tables/$name" 2>/dev/null || [ $? -le 2 ] || complain "$* --markdown"
+    "$program" "$@" -q --markdown --wide >"tables/$name" 2>/dev/null || [ $? -le 2 ] || complain "$* --markdown"
     "$program" "$@" -q --json >"documents/$name" 2>"$name.errors" || [ $? = 1 ] || complain "$* --json: $(cat "$name.errors")"
 }
 ask simulate simulate s.json

@@ -37,31 +37,33 @@ if(TARGET gpu_check)
   sp_add_kernel_cases(gpu.kernels gpu gpu_check kernels_test)
 endif()
 
-if(SP_EMULATED_CUDA)
-  # The kernels' own source, as C++.
-  file(GLOB cuda_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
-  file(GLOB machine_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/emulated_cuda/*.cpp)
-  add_library(emulated_cuda_kernels STATIC ${cuda_files} ${machine_files})
-  set_source_files_properties(${cuda_files} PROPERTIES LANGUAGE CXX)
-  set_target_properties(emulated_cuda_kernels PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON
-                                                         CXX_EXTENSIONS OFF)
-  target_include_directories(emulated_cuda_kernels PUBLIC ${PROJECT_SOURCE_DIR})
+# The kernels' own source, as C++ for the CPU that emulates a device.
+function(sp_emulate target)
+  set_target_properties(${target} PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_definitions(
-    emulated_cuda_kernels
-    PRIVATE _XOPEN_SOURCE=700 "SP_CUDA_MACHINE=\"tests/support/emulated_cuda/runtime.h\"")
+    ${target} PRIVATE _XOPEN_SOURCE=700 "SP_CUDA_MACHINE=\"tests/support/emulated_cuda/runtime.h\"")
   # Devices read elements of any type as words.
   target_compile_options(
-    emulated_cuda_kernels
-    PRIVATE -x c++ -fno-strict-aliasing -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion
-            -Wno-unknown-pragmas $<$<BOOL:${SP_WERROR}>:-Werror> $<$<CONFIG:Debug>:-O2>
-            ${sp_sanitize_flags})
+    ${target}
+    PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-xc++> -fno-strict-aliasing -ffp-contract=off -Wall -Wextra
+            -Wshadow -Wconversion $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>
+            $<$<BOOL:${SP_WERROR}>:-Werror> $<$<CONFIG:Debug>:-O2> ${sp_sanitize_flags})
+  target_link_libraries(${target} PUBLIC slimpack_cuda_plans)
+endfunction()
+
+if(SP_EMULATED_CUDA)
+  file(GLOB cuda_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
+  file(GLOB machine_files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/emulated_cuda/*.cpp)
+  set_source_files_properties(${cuda_files} PROPERTIES LANGUAGE CXX)
+  add_library(emulated_cuda_kernels STATIC ${cuda_files} ${machine_files})
+  sp_emulate(emulated_cuda_kernels)
   # AddressSanitizer looks at the kernels. The machine stands for the device: it checks the addresses
   # that it is given by itself, and took half of the time of every test that runs kernels.
   if(SP_SANITIZE MATCHES "address")
     set_source_files_properties(${machine_files} PROPERTIES COMPILE_OPTIONS -fno-sanitize=all
                                                             COMPILE_DEFINITIONS SP_EMULATED_ASAN)
   endif()
-  target_link_libraries(emulated_cuda_kernels PUBLIC slimpack_cuda_plans)
   add_executable(emulated_kernels ${kernels_suite} ${kernels_folder}/attention_reference.c
                                   ${kernels_folder}/kernels_device_emulated.c)
   sp_own_target(emulated_kernels)

@@ -279,8 +279,53 @@ class BadSamples(unittest.TestCase):
         ):
             with self.assertRaisesRegex(slimpack.SlimpackError, word):
                 slimpack.PlannedBatchSampler([5], BASE, set=settings, rank=0)
-        with self.assertRaisesRegex(slimpack.SlimpackError, "workers"):
-            slimpack.PlannedBatchSampler([5], BASE, rank=0, workers=0)
+
+    def test_arguments_that_cannot_be_are_value_errors(self):
+        for name, values in (
+            ("workers", (0, -1, 1.5, "2", None)),
+            ("ahead", (0, -3, 2.5)),
+            ("samples_per_batch", (0, -1, 0.5, "8", [])),
+            ("rank", (-1, 8, 1.5, "first")),  # 2 x 2 x 2 ranks
+        ):
+            for value in values:
+                with self.subTest(name, value=value):
+                    with self.assertRaisesRegex(ValueError, f"^{name}: expected .*, got ") as raised:
+                        slimpack.PlannedBatchSampler([5], BASE, **{"rank": 0, name: value})
+                    self.assertIsInstance(raised.exception, slimpack.SlimpackError)
+        with self.assertRaisesRegex(ValueError, "^lengths: expected .*one sample"):
+            slimpack.PlannedBatchSampler([], BASE, rank=0)
+
+    def test_micro_batches_say_how_many_samples_a_step_has(self):
+        """Samples that fill 2 x 3 x 2 rows of the context one after the other."""
+        lengths = random_lengths(300)
+        with told():
+            sampler = slimpack.PlannedBatchSampler(
+                lengths,
+                BASE,
+                set={
+                    "strategy.kind": "packed",
+                    "schedule.microbatches": 3,
+                    "schedule.microbatch_samples": 2,
+                    "workload.lengths": "wikipedia",
+                    "workload.samples_per_batch": None,
+                },
+                rank=0,
+                shuffle=False,
+            )
+            batches = list(sampler)
+        self.assertEqual(len(batches), len(sampler))
+        self.assertEqual([i for batch in batches for i in batch.samples], list(range(300)))
+        for batch in batches:
+            rows, held = 0, 5000
+            following = batch.samples[-1] + 1
+            for sample in batch.samples + [following][: following < 300]:
+                if held + lengths[sample] > 5000:
+                    rows, held = rows + 1, 0
+                held += lengths[sample]
+            # With the next sample there are more.
+            self.assertEqual(rows, 13) if following < 300 else self.assertLessEqual(rows, 12)
+            packs = batch.plan["forward_packs"]
+            self.assertEqual(len(packs), 6) if following < 300 else self.assertLessEqual(len(packs), 6)
 
     def test_truncated_and_over_length(self):
         with told() as texts:

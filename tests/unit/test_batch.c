@@ -193,6 +193,52 @@ TEST(tokens_fill_shuffled_batches)
     sp_batches_fini(&batches);
 }
 
+// Rows that hold documents one after the other: the batch is the longest beginning of the list that
+// they hold, counted anew for each document.
+TEST(rows_fill_batches)
+{
+    enum { ROW = 700, ROWS = 9, LISTED = 400, BATCHES = 6 };
+    static int64_t tokens[LISTED];
+    sp_prng prng = prng_seeded(7);
+    for (int i = 0; i < LISTED; i++) {
+        tokens[i] = 1 + (int64_t)sp_prng_below(&prng, ROW);
+    }
+    sp_lengths lengths = {.tokens = tokens, .count = LISTED, .capacity = LISTED};
+    sp_workload_spec spec = {.lengths = &lengths,
+                             .context = ROW,
+                             .rows_per_batch = ROWS,
+                             .batches = BATCHES,
+                             .order = SP_ORDER_FILE};
+    sp_batches batches = make(&spec);
+    int next = 0;
+    for (int b = 0; b < BATCHES; b++) {
+        int count = 0;
+        int rows = 0;
+        int64_t used = ROW;
+        while (rows < ROWS || used + tokens[next + count] <= ROW) {
+            bool begins = used + tokens[next + count] > ROW;
+            rows += begins;
+            used = tokens[next + count] + (begins ? 0 : used);
+            count++;
+        }
+        assert_int_equal(batches.batch[b].count, count);
+        assert_int_equal(batches.batch[b].ids[0], next);
+        next += count;
+    }
+    assert_true(next < LISTED);
+    sp_batches_fini(&batches);
+    // Without a context a row is as long as the longest document.
+    int64_t few[] = {3, 5, 2, 4, 1};
+    lengths = (sp_lengths){.tokens = few, .count = 5, .capacity = 5};
+    spec.context = 0;
+    spec.rows_per_batch = 2;
+    spec.batches = 2;
+    batches = make(&spec);
+    assert_int_equal(batches.batch[0].count, 2); // 3 | 5
+    assert_int_equal(batches.batch[1].count, 3); // 2 | 4 + 1
+    sp_batches_fini(&batches);
+}
+
 TEST(long_samples_are_dropped)
 {
     sp_workload_spec spec = {.lengths = list_of(COUNT),
@@ -277,14 +323,15 @@ TEST(errors_are_named)
     spec.lengths = NULL;
     spec.uniform_tokens = 6;
     expect_error(&spec, SP_ERR_CONTENT,
-                 "a.txt: workload.uniform: 6 tokens are more than the context of 5");
+                 "a.txt: workload.uniform: 6 tokens are more than the context of 5; without "
+                 "workload.uniform (or with null) samples are as long as the context");
     spec.uniform_tokens = 0;
     spec.source = NULL;
     expect_error(&spec, SP_ERR_USAGE, "workload: expected one source of lengths, got 0");
     spec = good;
     spec.tokens_per_batch = 5;
     expect_error(&spec, SP_ERR_USAGE,
-                 "a.txt: expected either samples_per_batch or tokens_per_batch");
+                 "a.txt: expected one of samples_per_batch, tokens_per_batch and rows_per_batch");
     spec = good;
     spec.batches = 0;
     expect_error(&spec, SP_ERR_USAGE, "a.txt: expected at least 1 batch, got 0");

@@ -1,84 +1,24 @@
-// The committed scenarios for GPUs (experiments/validate_gpu.json), each with its strategy,
-// schedule and layout and with a model and lengths that the emulated device is fast enough for:
-// what ranks hold in real bytes, beside what the stack of the backend predicts for the very same
-// timeline; with cuDNN and without in turn.
+// The committed scenarios for GPUs, small (tests/support/small_set.h): what ranks hold in real
+// bytes, beside what the stack of the backend predicts for the very same timeline; with cuDNN and
+// without in turn.
 #include <limits.h>
 
 #include "experiments/execution/execution.h"
-#include "sim/base/json.h"
 #include "sim/simulate/memory.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/host_memory.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"
+#include "tests/support/small_set.h"
 #include "tests/support/test_main.h"
 
-#define SET SP_TEST_SOURCE_DIR "/../experiments/validate_gpu.json"
-
-// Of the committed sizes. Lengths are multiples of 8, so that parts of slices are equal on all
-// ranks: the prediction rounds a pack's rows up once, ranks those of every slice.
-enum { FEATURES = 32, HEADS = 4, TOKENS = 128, LENGTH_STEP = 8 };
+// Lengths are multiples of 8, so that parts of slices are equal on all ranks: the prediction rounds
+// a pack's rows up once, ranks those of every slice.
+static const small_sizes sizes = {.features = 32, .heads = 4, .tokens = 128, .step = 8};
 
 // Tables that say what a launch of attention computes are not predicted: a few hundred bytes a
 // slice, of a model of a MiB.
 #define PEAK_BOUND 5e-3
-
-// ---- small scenarios ----
-
-static void divide(json_t *object, const char *key, int64_t by)
-{
-    const json_t *value = json_object_get(object, key);
-    if (value != NULL) {
-        json_object_set_new(object, key, json_integer(json_integer_value(value) / by));
-    }
-}
-
-static void shrink_lengths(json_t *lengths)
-{
-    for (size_t i = 0; i < json_array_size(lengths); i++) {
-        int64_t step = (int64_t)TOKENS * LENGTH_STEP;
-        int64_t steps = (json_integer_value(json_array_get(lengths, i)) + step - 1) / step;
-        json_array_set_new(lengths, i, json_integer(steps * LENGTH_STEP));
-    }
-}
-
-static void shrink_model(json_t *model)
-{
-    divide(model, "hidden", FEATURES);
-    divide(model, "ffn", FEATURES);
-    divide(model, "vocab", FEATURES);
-    divide(model, "heads", HEADS);
-    divide(model, "kv_heads", HEADS);
-}
-
-// The base, whose keys are nested, or what a group sets.
-static void shrink(json_t *settings)
-{
-    json_t *workload = json_object_get(settings, "workload");
-    shrink_lengths(json_object_get(workload, "lengths"));
-    divide(workload, "context", TOKENS);
-    shrink_lengths(json_object_get(settings, "workload.lengths"));
-    divide(settings, "workload.context", TOKENS);
-    shrink_model(json_object_get(settings, "model"));
-    // Times do not matter, and of partitions none were measured yet.
-    json_object_del(settings, "profile");
-}
-
-static void read_small_set(sp_scenario_set *set)
-{
-    json_t *document;
-    const char *const overrides[] = {"profile=h200", "stack.name=cuda"};
-    must_succeed_for(SET, sp_json_read_file(SET, 1 << 20, &document, ERR));
-    json_t *base = json_object_get(document, "base");
-    json_t *groups = json_object_get(document, "groups");
-    assert_string_equal(json_string_value(json_object_get(base, "stack")), "cuda");
-    json_object_del(base, "stack");
-    shrink(base);
-    for (size_t g = 0; g < json_array_size(groups); g++) {
-        shrink(json_object_get(json_array_get(groups, g), "set"));
-    }
-    must_succeed_for(SET, sp_scenario_set_from_json(document, SET, overrides, 2, set, ERR));
-}
 
 // ---- one case ----
 
@@ -149,7 +89,7 @@ static void group_is_as_predicted(const char *group, int least)
     sp_scenario_set set;
     int cases = 0;
     int most = test_is_sanitized() ? test_rounds(least) : INT_MAX;
-    read_small_set(&set);
+    small_set_read(&sizes, &set);
     for (size_t c = 0; c < set.count && cases < most; c++) {
         if (strcmp(set.cases[c].group, group) == 0) {
             const char *cudnn = cases % 2 == 0 ? "on" : "off";

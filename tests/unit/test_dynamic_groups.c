@@ -1,6 +1,9 @@
 // Strategies that give samples groups of data-parallel ranks of different size: hybrid-cp, flexsp,
-// bytescale, te-cp, llama-cp, hybrid-dp, zeppelin. Every sample once, the room of ranks, aligned
-// groups, orders that cannot deadlock, and work that is not spread worse than by fixed groups.
+// bytescale, hbp, te-cp, llama-cp, hybrid-dp, zeppelin. Every sample once, the room of ranks,
+// aligned groups, orders that cannot deadlock, and work that is not spread worse than by fixed
+// groups.
+#include <stdlib.h>
+
 #include "sim/schedule/schedule.h"
 #include "sim/simulate/engine.h"
 #include "solver/flexsp/flexsp.h"
@@ -15,7 +18,7 @@
 
 enum { MOST_SAMPLES = 200, MOST_RANKS = 16 };
 
-static const char *const strategies[] = {"hybrid-cp", "flexsp",    "bytescale", "te-cp",
+static const char *const strategies[] = {"hybrid-cp", "flexsp",    "bytescale", "hbp", "te-cp",
                                          "llama-cp",  "hybrid-dp", "zeppelin",  NULL};
 
 // A scenario with a cost model, and a batch that the tests change.
@@ -203,6 +206,53 @@ TEST(rounds_are_packs)
         bench_fini(&b);
     }
     assert_true(fewer > 40);
+}
+
+static double squares_of(const bench *b, const sp_packing *packing, const sp_pack *p)
+{
+    double sum = 0.0;
+    for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+        double tokens = (double)b->tokens[packing->forward.slices[s].sample];
+        sum += tokens * tokens;
+    }
+    return sum;
+}
+
+// hbp: a pack is of the shortest length that holds its samples; of one length no two packs that
+// follow each other could be one, as first fit guarantees; those with more attention come first;
+// and no rank has more than one pack of a length more than another.
+TEST(lengths_of_packs_have_ranks_of_their_own)
+{
+    static const int ranks[] = {1, 2, 4, 8, 16};
+    sp_prng prng = prng_seeded(61);
+    for (int round = 0; round < 60; round++) {
+        static bench b;
+        sp_packing packing;
+        int dp = ranks[round % 5];
+        int of_rank[MOST_RANKS] = {0};
+        bench_init(&b, 1, dp, 200 + (int64_t)sp_prng_below(&prng, 20000));
+        random_batch(&prng, &b);
+        must_succeed(pack(&b, "hbp", &packing, ERR));
+        for (size_t k = 0; k < packing.forward.count; k++) {
+            const sp_pack *p = &packing.forward.packs[k];
+            for (size_t s = p->first_slice; s < p->first_slice + p->slice_count; s++) {
+                int64_t tokens = b.tokens[packing.forward.slices[s].sample];
+                assert_int_equal(sp_i_merged_degree(tokens, rank_tokens(&b), dp), p->dp_count);
+            }
+            if (k > 0 && p[-1].dp_count == p->dp_count) {
+                assert_true(squares_of(&b, &packing, p) <= squares_of(&b, &packing, &p[-1]));
+                assert_true(p->tokens + p[-1].tokens > rank_tokens(&b) * p->dp_count);
+            }
+            for (int r = p->dp_first; r < p->dp_first + p->dp_count; r++) {
+                of_rank[r]++;
+            }
+        }
+        for (int r = 1; r < dp; r++) {
+            assert_true(abs(of_rank[r] - of_rank[0]) <= 1);
+        }
+        sp_packing_fini(&packing);
+        bench_fini(&b);
+    }
 }
 
 // Packs on random aligned blocks: 1F1B runs them in the order of descending degree, while in their

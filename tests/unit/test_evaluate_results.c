@@ -258,3 +258,66 @@ TEST(free_settings_are_said)
     assert_true(run_warned(&r.result.warnings, "vocab_parallel"));
     run_fini(&r);
 }
+
+// Transformer Engine keeps an attention plan for each length of padded rows; packed rows share a
+// few (github NVIDIA/TransformerEngine, pull request 2653: up to 512 samples a row).
+TEST(new_attention_plans_are_a_risk)
+{
+    static const struct {
+        const char *lengths, *context, *strategy, *stack, *said;
+    } cases[] = {
+        // Micro-batches of one sample: three lengths, of which one comes twice.
+        {"64, 96, 64, 32", "128", "'kind': 'padded', 'pad_to': 'longest'", "megatron-core-2025",
+         "rows here have 3 lengths"},
+        {"64, 96, 64, 32", "128", "'kind': 'padded'", "megatron-core-2025", NULL},
+        {"64, 96, 64, 32", "128", "'kind': 'packed'", "megatron-core-2025", NULL},
+        {"64, 96, 64, 32", "128", "'kind': 'padded', 'pad_to': 'longest'", "fsdp-2024", NULL},
+        {"64, 64, 64, 64", "128", "'kind': 'padded', 'pad_to': 'longest'", "megatron-core-2025",
+         NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        scenario_run r;
+        const char *text = json_text(
+            TINY_MODEL "'cluster': 'h100-8', 'stack': {'name': '%s'}, 'workload': {'lengths': "
+                       "[%s], 'context': %s}, 'strategy': {%s}}",
+            cases[i].stack, cases[i].lengths, cases[i].context, cases[i].strategy);
+        run_good(text, &run_verified, &r);
+        const char *said = NULL;
+        for (int w = 0; w < r.result.warnings.count; w++) {
+            const char *found = strstr(r.result.warnings.text[w], "a risk that is not in the time");
+            said = found != NULL ? found : said;
+        }
+        assert_int_equal(said != NULL, cases[i].said != NULL);
+        if (said != NULL) {
+            assert_non_null(strstr(said, cases[i].said));
+        }
+        run_fini(&r);
+    }
+}
+
+// Rows of 514 and 513 samples are two shapes; those of 512 and 511 share one.
+TEST(numbers_of_samples_beyond_the_buckets_are_a_risk)
+{
+    for (int more = 0; more < 2; more++) {
+        char text[RUN_TEXT];
+        scenario_run r;
+        int first = more ? 513 : 511;
+        text[0] = '\0';
+        put_json(text, TINY_MODEL "'cluster': 'h100-8', 'stack': {'name': 'megatron-core-2025'}, "
+                                  "'workload': {'context': 1024, 'order': 'file', 'lengths': [");
+        for (int i = 0; i < first + 1; i++) {
+            put_json(text, "%d, ", i == first ? 1024 - first : 1);
+        }
+        for (int i = 0; i < first; i++) {
+            put_json(text, "%s1", i == 0 ? "" : ", ");
+        }
+        put_json(text, "]}, 'strategy': {'kind': 'packed'}}");
+        run_good(text, &run_verified, &r);
+        int said = 0;
+        for (int w = 0; w < r.result.warnings.count; w++) {
+            said += strstr(r.result.warnings.text[w], "such numbers") != NULL;
+        }
+        assert_int_equal(said, more);
+        run_fini(&r);
+    }
+}

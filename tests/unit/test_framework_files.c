@@ -90,7 +90,7 @@ TEST(megatron_script_with_arrays)
           "\"model.bias\":false,\"model.tied_embeddings\":false,\"model.positional\":\"rope\","
           "\"model.vocab\":128000,\"model.dropout\":true,\"parallel.tp\":4,\"parallel.pp\":2,"
           "\"parallel.dp\":4,\"parallel.zero\":1,\"parallel.sequence_parallel\":true,"
-          "\"workload.context\":8192,\"workload.uniform\":8192,\"workload.samples_per_batch\":64,"
+          "\"workload.context\":8192,\"workload.samples_per_batch\":64,"
           "\"schedule.microbatch_samples\":1,\"memory.recompute\":\"attention\","
           "\"stack.hide_gradient_reduce\":false}",
           "");
@@ -107,7 +107,7 @@ TEST(megatron_defaults)
         "{\"model.activation\":\"gelu\",\"model.norm\":\"layernorm\",\"model.bias\":true,"
         "\"model.tied_embeddings\":true,\"model.vocab\":1024,\"model.ffn\":256,"
         "\"model.kv_heads\":4,\"model.positional\":\"learned\",\"parallel.zero\":0,"
-        "\"parallel.dp\":2,\"workload.samples_per_batch\":6,\"memory.recompute\":\"none\"}",
+        "\"parallel.dp\":2,\"schedule.microbatches\":1,\"memory.recompute\":\"none\"}",
         "");
 }
 
@@ -330,7 +330,7 @@ TEST(torchtitan_recipe)
           "[float8]\nrecipe_name = \"tensorwise\"\n",
           "{\"model\":\"llama-3-70b\",\"precision\":\"fp8\",\"fp8_recipe\":\"current\","
           "\"parallel.tp\":8,\"parallel.dp\":16,\"parallel.zero\":3,"
-          "\"schedule.microbatch_samples\":8,\"workload.samples_per_batch\":128,"
+          "\"schedule.microbatch_samples\":8,\"schedule.microbatches\":1,"
           "\"workload.context\":8192,\"memory.recompute\":\"full\","
           "\"stack.hide_forward_gather\":true,\"stack.name\":\"fsdp2-2025\"}",
           "parallelism.pipeline_parallel_split_points:19");
@@ -495,7 +495,7 @@ TEST(accelerate_and_trl_script)
           "--max_length 2048 --per_device_train_batch_size 1 --fsdp 'full_shard auto_wrap' "
           "--bf16 True --packing True --packing_strategy wrapped --report_to none",
           "{\"parallel.dp\":8,\"parallel.zero\":3,\"strategy.kind\":\"concat\","
-          "\"memory.recompute\":\"full\",\"workload.samples_per_batch\":8,"
+          "\"memory.recompute\":\"full\",\"schedule.microbatches\":1,"
           "\"stack.name\":\"fsdp-2024\"}",
           "");
 }
@@ -509,8 +509,19 @@ TEST(accelerate_file)
           "  fsdp_backward_prefetch: BACKWARD_PRE\n"
           "parallelism_config:\n  parallelism_config_cp_size: 2\n",
           "{\"parallel.zero\":2,\"parallel.cp\":2,\"parallel.dp\":8,\"workload.context\":null,"
-          "\"strategy\":null}",
+          "\"stack.cp_overlap\":\"blocking\",\"strategy\":null}",
           "fsdp_config.fsdp_backward_prefetch:10");
+    // Ranks that exchange heads (DeepSpeed's Ulysses); without ranks that share a sequence there is
+    // no exchange.
+    check("acc.yaml",
+          "distributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n"
+          "deepspeed_config:\n  zero_stage: 3\n"
+          "parallelism_config:\n  parallelism_config_sp_size: 4\n"
+          "  parallelism_config_sp_backend: deepspeed\n",
+          "{\"parallel.zero\":3,\"parallel.cp\":4,\"parallel.dp\":2,\"stack.cp_overlap\":\"a2a\"}",
+          "");
+    check("acc.yaml", "distributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n",
+          "{\"parallel.dp\":8,\"stack.cp_overlap\":null}", "");
 }
 
 // torch.distributed.fsdp.ShardingStrategy: what is cut by which, and what each node has whole.
@@ -559,7 +570,7 @@ TEST(nanotron_recipe)
           "{\"model.layers\":4,\"model.kv_heads\":2,\"model.tied_embeddings\":true,"
           "\"parallel.dp\":2,\"parallel.pp\":2,\"parallel.tp\":2,\"parallel.zero\":1,"
           "\"parallel.sequence_parallel\":true,\"schedule.kind\":\"1f1b\","
-          "\"workload.samples_per_batch\":16,\"memory.recompute\":\"full\","
+          "\"schedule.microbatches\":4,\"memory.recompute\":\"full\","
           "\"stack.gradient_reduce_dtype\":\"fp32\",\"parallel.stage_layers\":\"nanotron\"}",
           "model.model_config.sliding_window_size:15");
 }
@@ -626,7 +637,7 @@ TEST(several_files_in_any_order)
         assert_int_equal(framework_get_int(scenario, "parallel.zero", 0), 3);
         assert_int_equal(framework_get_int(scenario, "parallel.dp", 0), 16);
         assert_int_equal(framework_get_int(scenario, "workload.context", 0), 2048);
-        assert_int_equal(framework_get_int(scenario, "workload.samples_per_batch", 0), 128);
+        assert_int_equal(framework_get_int(scenario, "schedule.microbatches", 0), 4);
         assert_int_equal(framework_get_int(scenario, "schedule.microbatch_samples", 0), 2);
         assert_string_equal(json_string_value(framework_get(scenario, "strategy.kind")), "bfd");
         assert_string_equal(json_string_value(json_object_get(scenario, "model")), "config.json");
@@ -755,6 +766,70 @@ TEST(tokenizers_that_are_known_by_name_state_the_vocabulary)
     check("a.sh", LAUNCHED "--tokenizer-type GPT2BPETokenizer --vocab-size 1024",
           "{\"model.vocab\": 1024}", "");
     check("a.sh", LAUNCHED "--tokenizer-model /m/t.model", "{\"model.vocab\": null}", "");
+}
+
+static const char *note_of(const json_t *notes, const char *begin)
+{
+    size_t i;
+    json_t *note;
+    json_array_foreach ((json_t *)notes, i, note) {
+        if (strncmp(json_string_value(note), begin, strlen(begin)) == 0) {
+            return json_string_value(note);
+        }
+    }
+    return NULL;
+}
+
+// A script without a vocabulary is read all the same: that of a built-in model of the shape, of
+// GPT-2 (GELU) or of Llama 3, padded once to a multiple of 128 x tp, is assumed and told with the
+// weights of 10,000 entries: embedding and head of hidden x 2 bytes each.
+TEST(a_vocabulary_that_no_file_states_is_assumed)
+{
+#define SHAPED(layers, hidden, heads, ffn, more)                                     \
+    "torchrun --nproc_per_node 8 p.py --bf16 --seq-length 4096 --num-layers " layers \
+    " --hidden-size " hidden " --num-attention-heads " heads " --ffn-hidden-size " ffn " " more
+    static const char gated[] = "--swiglu --untie-embeddings-and-output-weights "
+                                "--tokenizer-type HuggingFaceTokenizer --tokenizer-model $T";
+    static const struct {
+        const char *text, *more, *set, *told;
+        int vocab;
+    } cases[] = {
+        {SHAPED("32", "4096", "32", "14336", "--group-query-attention --num-query-groups 8 "),
+         gated, NULL, "128256 entries are assumed, as of llama-3-8b, which has this shape", 128256},
+        {SHAPED("32", "4096", "32", "14336",
+                "--group-query-attention --num-query-groups 8 --tensor-model-parallel-size 4 "),
+         gated, NULL, "each 10000 more are 156 MiB", 128512},
+        {SHAPED("96", "12288", "96", "49152", ""), "", NULL, "50304 entries are assumed", 50304},
+        {SHAPED("4", "1024", "8", "4096", ""), "", NULL, "as of GPT-2 (", 50304},
+        {SHAPED("4", "1024", "8", "4096", ""), gated, NULL, "as of Llama 3 (", 128256},
+        {SHAPED("4", "1024", "8", "4096", ""), gated, "model.vocab=777", NULL, 777},
+        {SHAPED("4", "1024", "8", "4096", ""), "--tokenizer-type NullTokenizer --vocab-size 512",
+         NULL, NULL, 640},
+        {SHAPED("4", "1024", "8", "4096", ""), "--tokenizer-model /gpt-175b/merges", NULL, NULL,
+         50304},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        static const char *const files[] = {"a.sh"};
+        char text[512];
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        snprintf(text, sizeof text, "%s%s\n", cases[i].text, cases[i].more);
+        write_file("a.sh", text);
+        assert_int_equal(framework_import_files(files, 1, NULL, &cases[i].set, cases[i].set != NULL,
+                                                &scenario, &unread, &notes, &err),
+                         SP_OK);
+        assert_int_equal(framework_get_int(scenario, "model.vocab", 0), cases[i].vocab);
+        const char *note = note_of(notes, "no file says the vocabulary");
+        assert_int_equal(note != NULL, cases[i].told != NULL);
+        if (note != NULL && strstr(note, cases[i].told) == NULL) {
+            fail_msg("%s: %s", cases[i].told, note);
+        }
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
 }
 
 // A text that grows by itself ends.

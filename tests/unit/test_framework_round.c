@@ -226,14 +226,18 @@ static void check_same(const framework *of, const sp_scenario *scenario, const c
         framework_put_at(document, "parallel.dp",
                          json_deep_copy(framework_get(from, "parallel.dp")));
     }
+    const json_int_t count = framework_get_int(document, "schedule.microbatches", 0);
+    if (count > 0) {
+        framework_put_at(
+            document, "workload.samples_per_batch",
+            json_integer(count * framework_get_int(document, "parallel.dp", 1) *
+                         framework_get_int(document, "schedule.microbatch_samples", 1)));
+        json_object_del(json_object_get(document, "schedule"), "microbatches");
+    }
     if (framework_get(document, "workload.samples_per_batch") == NULL) {
         json_object_del(json_object_get(document, "schedule"), "microbatches");
         framework_put_at(document, "workload.samples_per_batch",
                          json_deep_copy(framework_get(from, "workload.samples_per_batch")));
-    }
-    if (framework_get(document, "workload.uniform") == NULL) {
-        framework_put_at(document, "workload.uniform",
-                         json_deep_copy(framework_get(from, "workload.uniform")));
     }
     sp_error err = {0};
     sp_scenario again = {0};
@@ -348,18 +352,6 @@ TEST(states_on_the_host_are_said)
     }
 }
 
-static bool names(const json_t *lost, const char *key)
-{
-    size_t i;
-    json_t *item;
-    json_array_foreach ((json_t *)lost, i, item) {
-        if (strcmp(json_string_value(json_object_get(item, "key")), key) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 // TRL packs best fit first, joins and cuts, or pads (trl/trainer/sft_config.py). What packs
 // otherwise is said to become best fit, but where all samples are equally long.
 TEST(trl_says_what_it_packs)
@@ -388,11 +380,46 @@ TEST(trl_says_what_it_packs)
         json_t *document = read_back(framework_find("trl"), json_text("%s", text), &lost);
         const char *kind = json_string_value(framework_get(document, "strategy.kind"));
         assert_string_equal(kind, cases[i].becomes);
-        if (names(lost, "strategy.kind") != cases[i].lost) {
+        if (framework_is_lost(lost, "strategy.kind") != cases[i].lost) {
             fail_msg("%s: %s", text, json_dumps(lost, JSON_COMPACT));
         }
         json_decref(document);
         json_decref(lost);
+    }
+}
+
+// DeepSpeed's file has no switch for what the Trainer recomputes: the loss says whose arguments
+// have it, in the document and in the text. Such rows are of settings that the framework does not
+// write.
+TEST(what_another_file_has_is_said)
+{
+    fixture_begin();
+    static const char whose[] = "gradient_checkpointing of the trainer's arguments";
+    for (int recomputes = 0; recomputes < 2; recomputes++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(
+            json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'hf-trainer', "
+                      "'parallel': {'dp': 8, 'zero': 3}, 'memory': {'recompute': '%s'}, "
+                      "'workload': {'uniform': 512, 'context': 512}}",
+                      recomputes == 1 ? "full" : "none"),
+            &scenario);
+        char *text = write_text(framework_find("deepspeed"), &scenario, &lost);
+        assert_int_equal(framework_is_lost(lost, "memory.recompute"), recomputes == 1);
+        assert_int_equal(strstr(text, whose) != NULL, recomputes == 1);
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+    for (int f = 0; framework_names[f] != NULL; f++) {
+        const framework *of = framework_find(framework_names[f]);
+        for (const framework_elsewhere *row = of->elsewhere; row != NULL && row->key != NULL;
+             row++) {
+            assert_non_null(sp_setting_find(row->key));
+            for (const framework_row *own = of->rows; own->key != NULL; own++) {
+                assert_false(strcmp(own->key, row->key) == 0 && own->names[of->dialect] != NULL);
+            }
+        }
     }
 }
 
@@ -409,7 +436,8 @@ TEST(what_rows_are_padded_to_is_lost_where_they_are)
                                         "'workload': {'uniform': 512, 'context': 512}}",
                                         kinds[i]),
                               &lost));
-        assert_int_equal(names(lost, "strategy.pad_to"), strcmp(kinds[i], "padded") == 0);
+        assert_int_equal(framework_is_lost(lost, "strategy.pad_to"),
+                         strcmp(kinds[i], "padded") == 0);
         json_decref(lost);
     }
 }
@@ -500,7 +528,8 @@ TEST(trl_says_frozen_weights)
             } else {
                 assert_null(read);
             }
-            bool is_lost = names(lost, "model.frozen_weights") || names(lost, "model");
+            bool is_lost =
+                framework_is_lost(lost, "model.frozen_weights") || framework_is_lost(lost, "model");
             assert_true(is_lost || i == 0 || strcmp(of->name, "trl") == 0);
             json_decref(document);
             json_decref(lost);
@@ -597,7 +626,7 @@ TEST(a_batch_of_documents_is_written_as_rows)
         assert_int_equal(strstr(written, "--global-batch-size") != NULL, cases[i].rows > 0);
         assert_int_equal(strstr(written, said) != NULL, cases[i].rows > 0);
         // Rows are nothing that the scenario says.
-        assert_true(cases[i].rows == 0 || !names(lost, "workload.samples_per_batch"));
+        assert_true(cases[i].rows == 0 || !framework_is_lost(lost, "workload.samples_per_batch"));
         sp_free(written);
         json_decref(lost);
         sp_scenario_fini(&scenario);

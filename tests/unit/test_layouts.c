@@ -679,3 +679,38 @@ TEST(a_time_limit_is_a_stop)
     assert_int_equal(layouts.untried, 0);
     sweep_layouts_fini(&layouts);
 }
+
+// What is found by states first is the least that any point needs, above and below the limit; until
+// one fits, it is that which fits.
+TEST_OF_VALUES(the_least_memory_of_all_points)
+{
+    static const char *const strategies[] = {"packed"};
+    static const char *const limits[] = {"0.1", "0.3", "0.6", "2"};
+    for (size_t l = 0; l < sizeof limits / sizeof limits[0]; l++) {
+        char text[RUN_TEXT] = "";
+        put_json(text, UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': %s}}", limits[l]);
+        sweep_layouts_options options = {
+            .strategies = strategies, .strategy_count = 1, .exhaustive = true, .threads = 2};
+        sweep_layouts all = find_by(text, options);
+        double margin_gib = -HUGE_VAL;
+        for (int64_t i = 0; i < all.count; i++) {
+            const sweep_layout *point = &all.point[i];
+            if (point->evaluated && isfinite(point->trial.figure[SWEEP_MEMORY_MARGIN_GIB])) {
+                margin_gib = fmax(margin_gib, point->trial.figure[SWEEP_MEMORY_MARGIN_GIB]);
+            }
+        }
+        assert_true(isfinite(margin_gib));
+        options.exhaustive = false;
+        options.least_memory = true;
+        sweep_layouts least = find_by(text, options);
+        assert_non_null(least.nearest);
+        assert_true(least.nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB] >= margin_gib);
+        options.until_fits = true;
+        sweep_layouts first = find_by(text, options);
+        bool fits = first.nearest != NULL && first.nearest->trial.status == SWEEP_OK;
+        assert_int_equal(fits, all.ranked_count > 0);
+        sweep_layouts_fini(&first);
+        sweep_layouts_fini(&least);
+        sweep_layouts_fini(&all);
+    }
+}

@@ -46,6 +46,37 @@ TEST(sums_count_token_pairs)
     }
 }
 
+// GPUs that share a pack have `each` tokens of it and more in equal parts: padding is less than one
+// part for each, and none where one GPU has the pack, or the slice has a zone of its own.
+TEST(shared_packs_are_padded)
+{
+    sp_prng prng = prng_seeded(13);
+    for (int round = 0; round < 200; round++) {
+        const sp_padding padding = {.cp = 1 + prng_below(&prng, 4), .each = prng_below(&prng, 4)};
+        sp_batch batch = sp_batch_view(&(sp_batch){0}, padding);
+        sp_packing packing;
+        int dp_count = 1 + prng_below(&prng, 4);
+        bool zoned = dp_count > 1 && prng_below(&prng, 4) == 0;
+        sp_packing_init(&packing, &batch, dp_count);
+        assert_true(sp_pack_list_begin(&packing.forward, 0, dp_count));
+        sp_slice slice = {.tokens = 1 + (int64_t)sp_prng_below(&prng, 999),
+                          .zone = zoned ? sp_zone_of(0, 1) : 0};
+        slice.computed_tokens = slice.tokens;
+        sp_pack_list_add(&packing.forward, slice, true);
+        int64_t added = packing.forward.packs[0].computed - slice.tokens;
+        int64_t gpus = (int64_t)padding.cp * dp_count;
+        if (gpus == 1 || padding.each == 0 || zoned) {
+            assert_int_equal(added, 0);
+        } else {
+            assert_true(added >= 0 && added < gpus * padding.each);
+            assert_int_equal((slice.tokens + added) % (gpus * padding.each), 0);
+        }
+        assert_int_equal(packing.forward.packs[0].tokens, slice.tokens);
+        assert_int_equal(packing.forward.slices[0].computed_tokens, slice.tokens + added);
+        sp_packing_fini(&packing);
+    }
+}
+
 // (o + l)^2 - o^2 telescopes: however a sample of L tokens is cut, its slices have L^2 / 2 pairs.
 TEST(cutting_loses_no_pairs)
 {

@@ -395,7 +395,28 @@ TEST(the_title_tells_model_and_gpus)
          "'answer': {}, 'top': []}",
          "m on 12 H100 GPUs"},
         {"{'schema': 'slimpack/sweep-summary/1', 'points': 9, 'best': []}", "Sweep of 9 points"},
-        {"{'point': {'parallel.tp': 1}, 'status': 'oom'}", "Sweep of 1 points"},
+        {"{'point': {'parallel.tp': 1}, 'status': 'oom'}", "Sweep of 1 point"},
+        // A sweep says the base of its grid: which model, and the GPU of a cluster that it names.
+        {"{'schema': 'slimpack/sweep-summary/1', 'points': 9, 'settings': {'model': 'm', "
+         "'cluster': "
+         "'h100-8'}, 'best': [{'point': {'parallel.tp': 2}, 'tp': 2, 'cp': 3, 'pp': 5, 'dp': 7}]}",
+         "m on 210 H100 GPUs: sweep of 9 points"},
+        {"{'schema': 'slimpack/sweep-summary/1', 'points': 1, 'settings': {'model': {'layers': 2}, "
+         "'cluster': {'gpu': 'G'}}, 'best': [{'point': {'parallel.tp': 1}, 'tp': 1, 'cp': 1, 'pp': "
+         "1, 'dp': 1}, {'point': {'parallel.tp': 8}, 'tp': 8, 'cp': 1, 'pp': 1, 'dp': 1}]}",
+         "custom on 1 to 8 G GPUs: sweep of 1 point"},
+        // What the grid changes is not of all points.
+        {"{'schema': 'slimpack/sweep-summary/1', 'points': 2, 'settings': {'model': 'm'}, 'best': "
+         "[{'point': {'model': 'n'}, 'tp': 1, 'cp': 1, 'pp': 1, 'dp': 1}]}",
+         "Sweep of 2 points"},
+        {"{'schema': 'slimpack/sweep-summary/1', 'points': 2, 'settings': {'model': 'm', "
+         "'cluster': "
+         "'h100-8'}, 'best': [{'point': {'cluster': 'a100-8'}, 'tp': 4, 'cp': 1, 'pp': 1, 'dp': "
+         "1}]}",
+         "m on 4 GPUs: sweep of 2 points"},
+        {"{'point': {'parallel.tp': 1}, 'status': 'oom', 'settings': {'model': {'name': 'm'}}}",
+         "m: sweep of 1 point"},
+        {"{'point': {'parallel.tp': 1}, 'status': 'oom', 'settings': 7}", "Sweep of 1 point"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *const paths[] = {result_path};

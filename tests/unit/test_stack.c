@@ -1,3 +1,4 @@
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 #include "sim/base/json.h"
@@ -42,7 +43,8 @@ static const struct {
                 {"device_bytes", offsetof(sp_stack, device_bytes)},
                 {"cudnn_attention", offsetof(sp_stack, cudnn_attention)},
                 {"no_master_weights", offsetof(sp_stack, no_master_weights)},
-                {"gathered_logits", offsetof(sp_stack, gathered_logits)}};
+                {"gathered_logits", offsetof(sp_stack, gathered_logits)},
+                {"padded_documents", offsetof(sp_stack, padded_documents)}};
 
 enum { SWITCHES = sizeof switches / sizeof switches[0] };
 
@@ -99,6 +101,42 @@ static void message_is(const char *value, const char *message)
     assert_string_equal(ERR->message[0], message);
 }
 
+static void lies_within(const char *stack, const char *setting, const char *list, const char *value)
+{
+    if (list != NULL && !sp_stack_lists(list, value)) {
+        fail_msg("%s: %s is %s by default, of %s", stack, setting, value, list);
+    }
+}
+
+// A scenario that states a stack alone has, by default, what its software runs: the exchange of
+// keys and values, the schedule, the strategy, the recomputation and the stage of ZeRO.
+TEST(defaults_of_stacks_lie_within_their_abilities)
+{
+    const char *name = NULL;
+    for (int i = 0; (name = sp_stack_builtin_name(i)) != NULL; i++) {
+        sp_scenario scenario;
+        char recompute[SP_RECOMPUTE_TEXT];
+        read_good(json_text(TINY_MODEL "'stack': '%s', 'parallel': {'cp': 2, 'dp': 2}, 'workload': "
+                                       "{'uniform': 512}}",
+                            name),
+                  &scenario);
+        const sp_stack *stack = &scenario.memory.stack;
+        const sp_stack_abilities can = sp_stack_abilities_of(stack);
+        const char zero[] = {(char)('0' + scenario.layout.zero), '\0'};
+        if (can.exchanges != NULL && can.exchanges[0] != '\0') {
+            lies_within(name, "cp_overlap", can.exchanges, sp_cp_overlap_names[stack->cp_overlap]);
+        }
+        if (can.schedules != NULL && can.schedules[0] != '\0') {
+            lies_within(name, "schedule", can.schedules, sp_schedule_names[scenario.schedule.kind]);
+        }
+        lies_within(name, "strategy", can.strategies, scenario.strategy.kind);
+        lies_within(name, "recompute", can.recomputes,
+                    sp_recompute_text(scenario.memory.recompute, recompute));
+        lies_within(name, "zero", can.zero, zero);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 TEST(every_name_is_a_stack)
 {
     for (int i = 0; sp_stack_builtin_name(i) != NULL; i++) {
@@ -143,7 +181,8 @@ TEST(named_stacks)
     assert_false(stack.hide_forward_reduce);
     assert_true(stack.hide_backward_gather && stack.hide_backward_reduce);
     assert_int_equal(stack.cp_overlap, SP_CP_QKV);
-    assert_int_equal(switches_on(&stack), 4);
+    assert_true(stack.padded_documents); // packed rows of Transformer Engine
+    assert_int_equal(switches_on(&stack), 5);
     assert_int_equal(stack.tensors, SP_TENSORS_AUTOGRAD);
     // NVIDIA's recipes of 2025 with Transformer Engine; gradients are summed in bf16.
     assert_true(sp_stack_builtin("megatron-core-2025", &stack));
@@ -303,9 +342,10 @@ TEST(document_reads_back)
         assert_true(sp_stack_builtin(stack.name, &named));
         int stated = (stack.cp_ring_nics > 0) +
                      (named.blocking_launches != stack.blocking_launches) +
-                     (named.rooted_shares != stack.rooted_shares) + stack.no_master_weights +
+                     (named.rooted_shares != stack.rooted_shares) +
+                     (named.padded_documents != stack.padded_documents) + stack.no_master_weights +
                      stack.gathered_logits;
-        assert_int_equal(json_object_size(json), SWITCHES - 4 + 8 + stated);
+        assert_int_equal(json_object_size(json), SWITCHES - 5 + 8 + stated);
         char *text = json_dumps(json, 0);
         assert_non_null(text);
         sp_stack back = random_stack(&prng);

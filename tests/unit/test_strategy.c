@@ -60,6 +60,9 @@ static void assert_lossless(const sp_packing *packing, const sp_batch *batch, in
             assert_int_equal(slice->begin, 0);
             assert_int_equal(slice->tokens, batch->tokens[slice->sample]);
             assert_true(slice->computed_tokens >= slice->tokens);
+            int64_t multiple =
+                batch->padding.each > 0 ? batch->padding.cp * batch->padding.each : 1;
+            assert_int_equal(slice->computed_tokens % multiple, 0);
             assert_int_equal(seen[slice->sample]++, 0);
         }
     }
@@ -81,6 +84,16 @@ TEST(every_strategy_is_lossless)
             sp_packing packing;
             pack(row_strategies[i], rows, &batch, context, dp, &packing);
             assert_lossless(&packing, &batch, rows * context);
+            sp_packing_fini(&packing);
+            // A stack that pads counts padded samples into rows of a multiple that holds the
+            // context.
+            const sp_padding padding = {.cp = 2 + prng_below(&prng, 7),
+                                        .each = 2 * (1 + prng_below(&prng, 2))};
+            const sp_batch padded = sp_batch_view(&batch, padding);
+            int64_t multiple = padding.cp * padding.each;
+            pack(row_strategies[i], rows, &padded, context, dp, &packing);
+            assert_lossless(&packing, &padded,
+                            rows * ((context + multiple - 1) / multiple * multiple));
             sp_packing_fini(&packing);
         }
     }

@@ -9,10 +9,11 @@
 """
 from typing import Any
 
-from .commands import Answer, SlimpackError, compare, lengths, plan, program, simulate, tune
+from .commands import (Answer, ArgumentError, SlimpackError, compare, lengths, plan, program,
+                       simulate, tune)
 
-__all__ = ["Answer", "SlimpackError", "compare", "lengths", "plan", "program", "simulate", "tune",
-           "Planner", "Pack", "PackedDataset", "PlannedBatch", "PlannedBatchSampler", "Slice"]
+__all__ = ["Answer", "ArgumentError", "SlimpackError", "compare", "lengths", "plan", "program",
+           "simulate", "tune", "Planner", "Pack", "PackedDataset", "PlannedBatch", "PlannedBatchSampler", "Slice"]
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,13 @@ class SlimpackError(Exception):
         self.exit_status = exit_status
 
 
+class ArgumentError(SlimpackError, ValueError):
+    """A value that an argument of this package cannot have, and what to write."""
+
+    def __init__(self, message: str):
+        super().__init__(message, 2)
+
+
 class Answer(Dict[str, Any]):
     """A document of the program; its keys name their units.
 

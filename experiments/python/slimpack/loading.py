@@ -24,7 +24,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Union
 
-from .commands import Answer, Scenario, Settings, SlimpackError
+from .commands import Answer, ArgumentError, Scenario, Settings, SlimpackError
 from .planner import Planner
 
 try:
@@ -125,7 +125,8 @@ def place_of(rank: int, parallel: Mapping[str, Any]) -> Place:
             at[axis], rest = rest % parallel[axis], rest // parallel[axis]
     if rank < 0 or rest:
         ranks = math.prod(parallel[axis] for axis in at)
-        raise SlimpackError(f"rank: expected one from 0 to {ranks - 1}, got {rank}", 2)
+        raise ArgumentError(f"rank: expected one from 0 to {ranks - 1}, as the scenario has "
+                            f"{ranks} of them, got {rank}")
     return Place(**at)
 
 
@@ -167,9 +168,12 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
                  set: Optional[Settings] = None, rank: Optional[int] = None,
                  samples_per_batch: Optional[int] = None, shuffle: bool = True, seed: int = 0,
                  workers: int = 1, ahead: int = 4):
-        if workers < 1 or ahead < 1:
-            raise SlimpackError("workers and ahead: expected at least 1, got "
-                                f"{workers} and {ahead}", 2)
+        workers, ahead = _count("workers", workers), _count("ahead", ahead)
+        if samples_per_batch is not None:
+            samples_per_batch = _count("samples_per_batch", samples_per_batch,
+                                       ", or None for the scenario's")
+        if len(lengths) == 0:
+            raise ArgumentError("lengths: expected the tokens of one sample at least, got none")
         self.planners = [Planner(scenario, set) for _ in range(workers)]
         for planner in self.planners[1:]:
             planner.skip_settings()
@@ -178,7 +182,12 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
             if self.scenario[section].get(key) == value:
                 raise SlimpackError(f"{section}.{key}: {value!r} cannot be loaded: {why}", 3)
         parallel = self.scenario["parallel"]
-        self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+        named = os.environ.get("RANK", "0") if rank is None else rank
+        try:
+            self.rank = int(named) if rank is None else operator.index(named)
+        except (TypeError, ValueError):
+            source = "rank ($RANK)" if rank is None else "rank"
+            raise ArgumentError(f"{source}: expected a whole number, got {named!r}") from None
         self.place = place_of(self.rank, parallel)
         self.skipped: dict[int, str] = {}
         self._told: dict[str, None] = {}
@@ -228,20 +237,30 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
         if self._shuffle:
             random.Random(f"{self._seed} {self.epoch}").shuffle(order)
         workload = self.scenario["workload"]
-        most_tokens = workload.get("tokens_per_batch") if self._samples is None else None
-        most = self._samples or workload.get("samples_per_batch", 1)
-        if not most_tokens:
+        most = self._samples or workload.get("samples_per_batch")
+        if most:
             return [order[i:i + most] for i in range(0, len(order), most)]
+        # A budget of tokens, or the micro-batches' rows, which samples fill one after the other.
+        size = workload.get("tokens_per_batch") or self._context
+        rows = 1 if "tokens_per_batch" in workload else self._rows()
         chunks: list[list[int]] = []
-        held = most_tokens
+        held, begun = size, rows
         for index in order:
             tokens = min(self._lengths[index], self._context)
-            if held + tokens > most_tokens:
-                chunks.append([])
-                held = 0
+            if held + tokens > size:
+                begun, held = begun + 1, 0
+                if begun > rows:
+                    chunks.append([])
+                    begun = 1
             chunks[-1].append(index)
             held += tokens
         return chunks
+
+    def _rows(self) -> int:
+        """Of a step, over all ranks."""
+        schedule = self.scenario["schedule"]
+        return (schedule["microbatches"] * schedule.get("microbatch_samples", 1)
+                * self.scenario["parallel"]["dp"])
 
     def __len__(self) -> int:
         """Steps of an epoch, but for those at its end that train nothing but delayed samples."""
@@ -503,6 +522,18 @@ class PackedDataset:
         if part.begin + part.tokens < part.length:
             self._open[part.sample] = sample
         return sample
+
+
+def _count(name: str, value: Any, otherwise: str = "") -> int:
+    """A whole number of at least 1."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ArgumentError(f"{name}: expected a whole number of at least 1{otherwise}, "
+                            f"got {value!r}")
+    return count
 
 
 def _named(reason: str, sent: list[int]) -> str:

@@ -6,6 +6,7 @@
 
 #include "kernels/bf16.h"
 #include "sim/base/alloc.h"
+#include "tests/gpu/support/followed.h"
 #include "tests/gpu/support/stream_queue.h"
 
 computing_cublas computing;
@@ -192,6 +193,16 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
 
 // ---- products ----
 
+// Memory of a matrix is read or written: all of it or, with gaps between its columns, each of them.
+static void touch(const void *data, const layout *l, bool writes)
+{
+    const size_t element = l->type == CUDA_R_32F ? sizeof(float) : sizeof(sp_bf16);
+    for (uint64_t c = 0; c < l->columns; c++) {
+        followed_touch((const char *)data + c * (uint64_t)l->stride * element, l->rows * element,
+                       writes);
+    }
+}
+
 // op(M) by columns, without gaps, of a column-major matrix.
 static void widen(const void *data, const layout *l, cublasOperation_t op, double *to)
 {
@@ -243,6 +254,9 @@ static void compute(const product *p)
     if (left == NULL) {
         abort();
     }
+    touch(p->a, p->la, false);
+    touch(p->b, p->lb, false);
+    touch(p->d, p->lc, true);
     double *right = left + rows * inner;
     double *sums = right + inner * columns;
     widen(p->a, p->la, p->m.a_op, left);
@@ -273,32 +287,6 @@ static void compute_later(void *context)
     later *l = context;
     compute(&l->p);
     sp_free(l);
-}
-
-// Memory of a matrix: one range, or with gaps between its columns one for each.
-static size_t add_matrix(stream_range *ranges, const layout *of, const void *data, bool writes)
-{
-    size_t element = of->type == CUDA_R_32F ? sizeof(float) : sizeof(sp_bf16);
-    bool whole = (uint64_t)of->stride == of->rows;
-    size_t count = whole ? 1 : of->columns;
-    for (size_t i = 0; i < count; i++) {
-        ranges[i] = (stream_range){.begin = (const char *)data + i * (size_t)of->stride * element,
-                                   .bytes = of->rows * (whole ? of->columns : 1) * element,
-                                   .writes = writes};
-    }
-    return count;
-}
-
-static void put_product(cudaStream_t stream, later *l)
-{
-    const product *p = &l->p;
-    size_t most = p->la->columns + p->lb->columns + p->lc->columns;
-    stream_range *ranges = sp_malloc(most * sizeof *ranges);
-    size_t count = add_matrix(ranges, p->la, p->a, false);
-    count += add_matrix(&ranges[count], p->lb, p->b, false);
-    count += add_matrix(&ranges[count], p->lc, p->d, true);
-    stream_queue_put(stream, compute_later, l, ranges, count);
-    sp_free(ranges);
 }
 
 static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
@@ -341,7 +329,7 @@ static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
     *l = (later){.layouts = {*la, *lb, *lc}};
     l->p = (product){*m, &l->layouts[0],        &l->layouts[1],       &l->layouts[2], a, b,
                      d,  *(const float *)alpha, *(const float *)beta, shape};
-    put_product(stream, l);
+    stream_queue_put(stream, compute_later, l);
     return CUBLAS_STATUS_SUCCESS;
 }
 

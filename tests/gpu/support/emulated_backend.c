@@ -6,11 +6,14 @@
 #include "backends/executor/executor.h"
 #include "tests/gpu/support/computing_cublas.h"
 #include "tests/gpu/support/fake_cuda.h"
+#include "tests/gpu/support/followed.h"
 #include "tests/gpu/support/stream_queue.h"
 #include "tests/support/test_main.h"
 
 // Far more than the models of tests take, and hardly touched.
 enum { MEMORY = 512 << 20 };
+
+const struct sp_i_cupti_api *emulated_cupti;
 
 static sp_i_cuda_api api;
 static sp_i_cublas_api cublas;
@@ -34,7 +37,9 @@ static sp_status device_info(int device, sp_device_info *info, sp_error *err)
 static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
                          void **state, sp_error *err)
 {
-    return sp_i_cuda_execute_with(&api, &cublas, device, request, steps, state, err);
+    const sp_i_cuda_tables tables = {&api, &cublas, NULL, emulated_cupti};
+    const sp_i_place alone = {.ranks = 1};
+    return sp_i_cuda_execute_at(&tables, &alone, device, request, steps, state, err);
 }
 
 const sp_backend_ops emulated_backend_ops = {.abi = SP_BACKEND_ABI,
@@ -87,7 +92,9 @@ void emulated_backend_free(sp_backend *backend)
     sp_emulated_skips = false;
     sp_emulated_put = NULL;
     stream_queue_reset();
-    assert_null(stream_queue_race());
+    if (followed_race() != NULL) {
+        fail_msg("%s", followed_race());
+    }
     emulated_nothing_lives();
 }
 

@@ -16,11 +16,13 @@ sp_backend *emulated_backend_new(void);
 // So many bytes instead, for many runs of small models: AddressSanitizer marks all of them in every
 // run, which takes it longer than the run.
 void emulated_backend_memory(size_t bytes);
-// Fails the test case where anything of CUDA is still alive, or two calls touched memory in no
-// order.
+// Fails the test case where anything of CUDA is still alive or, in a program of ThreadSanitizer
+// (followed.h), two calls touched memory in no order.
 void emulated_backend_free(sp_backend *backend);
 void emulated_nothing_lives(void);
 extern const sp_backend_ops emulated_backend_ops;
+// What its runs record kernels by; NULL: this machine's.
+extern const struct sp_i_cupti_api *emulated_cupti;
 
 // A GPU as a machine on fresh fakes, whose first rank the calling thread enters. The end fails the
 // test case as that of the backend does.
@@ -33,7 +35,6 @@ extern long sp_emulated_launches;
 // run takes.
 extern bool sp_emulated_skips;
 // Takes launches (likewise); NULL: they run at once.
-extern void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context,
-                               const stream_range *ranges, size_t count);
+extern void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "tests/gpu/support/followed.h"
 #include "tests/gpu/support/stream_queue.h"
 
 fake_cuda fake;
@@ -15,9 +16,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void count(int *alive, int change)
 {
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     *alive += change;
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
 }
 
 static bool log_and_fail(const char *call)
@@ -29,9 +30,9 @@ static bool log_and_fail(const char *call)
 
 static bool fails(const char *call)
 {
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     bool failed = log_and_fail(call);
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
     return failed;
 }
 
@@ -97,55 +98,55 @@ static int find_stream(cudaStream_t stream)
 
 void fake_stream_may_wait(cudaStream_t stream)
 {
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     const int i = find_stream(stream);
     if (i == noted.stream_count && i < MOST_NOTED) {
         noted.streams[noted.stream_count++] = stream;
     }
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
 }
 
 void fake_stream_is_over(cudaStream_t stream)
 {
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     const int i = find_stream(stream);
     if (i < noted.stream_count) {
         noted.streams[i] = noted.streams[--noted.stream_count];
     }
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
 }
 
 static void note_pinned(const char *begin, size_t bytes)
 {
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     if (noted.pinned_count < MOST_NOTED) {
         noted.pinned[noted.pinned_count].begin = begin;
         noted.pinned[noted.pinned_count++].bytes = bytes;
     }
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
 }
 
 static void forget_pinned(const char *begin)
 {
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     for (int i = 0; i < noted.pinned_count; i++) {
         if (noted.pinned[i].begin == begin) {
             noted.pinned[i] = noted.pinned[--noted.pinned_count];
         }
     }
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
 }
 
 static bool look_at_copy(const char *host, cudaStream_t stream)
 {
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     bool pinned = noted.pinned_count == MOST_NOTED; // more than are noted: not known
     for (int i = 0; i < noted.pinned_count; i++) {
         pinned = pinned || (host >= noted.pinned[i].begin &&
                             host < noted.pinned[i].begin + noted.pinned[i].bytes);
     }
     fake.blocked_copies += !pinned && find_stream(stream) < noted.stream_count;
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
     return pinned;
 }
 
@@ -229,10 +230,10 @@ static cudaError_t take(void **data, size_t bytes)
     }
     memcpy(made, &bytes, sizeof bytes);
     *data = made + FRONT;
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     fake.live_blocks++;
     fake.taken_bytes += bytes;
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
     return cudaSuccess;
 }
 
@@ -244,10 +245,10 @@ static cudaError_t give(void *data)
     }
     stream_queue_finish_all(); // as giving memory back waits for the device
     memcpy(&bytes, (char *)data - FRONT, sizeof bytes);
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     fake.live_blocks--;
     fake.taken_bytes -= bytes;
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
     free((char *)data - FRONT);
     return cudaSuccess;
 }
@@ -295,24 +296,16 @@ static void move(void *context)
 }
 
 // Of the host's memory no event of a stream says when it may be used again: the host waits.
-static void put_move(moved what, enum cudaMemcpyKind kind, bool now, cudaStream_t stream)
+static void put_move(moved what, bool now, cudaStream_t stream)
 {
     moved *m = sp_malloc(sizeof *m);
-    stream_range ranges[2];
-    size_t count = 0;
     *m = what;
     if (now) {
         m->taken = sp_malloc(what.bytes);
         memcpy(m->taken, what.from, what.bytes);
         m->from = m->taken;
     }
-    if (kind != cudaMemcpyDeviceToHost) {
-        ranges[count++] = (stream_range){what.to, what.bytes, true, false};
-    }
-    if (kind != cudaMemcpyHostToDevice && what.from != NULL) {
-        ranges[count++] = (stream_range){what.from, what.bytes, false, false};
-    }
-    stream_queue_put(stream, move, m, ranges, count);
+    stream_queue_put(stream, move, m);
 }
 
 static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
@@ -321,7 +314,7 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcp
     RUNTIME("MemcpyAsync")
     const bool plain = (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost) &&
                        !look_at_copy(kind == cudaMemcpyHostToDevice ? from : to, stream);
-    put_move((moved){.to = to, .from = from, .bytes = bytes}, kind,
+    put_move((moved){.to = to, .from = from, .bytes = bytes},
              plain && kind == cudaMemcpyHostToDevice, stream);
     if (plain && kind == cudaMemcpyDeviceToHost) {
         stream_queue_finish(stream);
@@ -332,7 +325,7 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcp
 static cudaError_t set(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     RUNTIME("MemsetAsync")
-    put_move((moved){.to = to, .value = value, .bytes = bytes}, cudaMemcpyDefault, false, stream);
+    put_move((moved){.to = to, .value = value, .bytes = bytes}, false, stream);
     return cudaSuccess;
 }
 
@@ -374,16 +367,16 @@ static cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned 
     (void)flags;
     RUNTIME("StreamWaitEvent")
     recorded last;
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     bool drops = ++fake.waits == fake.wait_dropped;
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
     if (!drops) {
         stream_queue_wait(stream, event);
     }
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     memcpy(&last, event, sizeof last);
     fake.waited = (fake_wait){stream, last.stream, last.record};
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
     return cudaSuccess;
 }
 
@@ -408,11 +401,11 @@ static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream)
 {
     RUNTIME("EventRecord")
     stream_queue_record(event, stream);
-    (void)pthread_mutex_lock(&lock);
+    followed_lock(&lock);
     fake.clock_ns += fake.tick_ns;
     const recorded now = {.clock_ns = fake.clock_ns, .stream = stream, .record = ++fake.records};
     memcpy(event, &now, sizeof now);
-    (void)pthread_mutex_unlock(&lock);
+    followed_unlock(&lock);
     return cudaSuccess;
 }
 

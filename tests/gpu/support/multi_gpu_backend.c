@@ -51,7 +51,8 @@ static sp_status first_failure(const table *t, sp_error *err)
 
 static sp_status execute_rank(gpu_rank *me, sp_error *err)
 {
-    static const sp_i_cuda_tables tables = {&gpu_ranks_cuda, &gpu_ranks_cublas, &gpu_ranks_nccl};
+    static const sp_i_cuda_tables tables = {&gpu_ranks_cuda, &gpu_ranks_cublas, &gpu_ranks_nccl,
+                                            NULL};
     seat *s = me->context;
     return sp_i_cuda_execute_at(&tables, &me->place, 0, &s->request, s->steps, &s->state, err);
 }

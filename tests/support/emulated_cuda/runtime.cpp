@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -11,8 +12,7 @@
 dim3 threadIdx(0, 0, 0), blockIdx, blockDim, gridDim;
 long sp_emulated_launches = -1;
 bool sp_emulated_skips;
-void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context,
-                        const stream_range *ranges, size_t count);
+void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context);
 
 namespace
 {
@@ -23,6 +23,8 @@ const unsigned WARP = 32;
 typedef void (*warp_operation)(void *const brought[WARP]);
 
 const size_t MOST_SHARED_BYTES = 227 * 1024; // of compute capability 9.0
+const size_t MOST_ARRAY_BYTES = 48 * 1024;   // of shared arrays of a kernel, on any GPU
+const unsigned MOST_THREADS = 1024;          // of a block
 
 enum class at { start, running, barrier, collective, end };
 
@@ -33,10 +35,36 @@ struct cuda_thread {
     void *brings;
 };
 
-std::vector<cuda_thread> block; // as many as the largest so far
-// Only threads that wait for others need one each: who ends leaves it to the next that starts.
-std::vector<std::unique_ptr<sp_emulated_fiber>> fibers;
-std::vector<sp_emulated_fiber *> idle;
+cuda_thread block[MOST_THREADS];
+
+struct shared_array {
+    const void *key;
+    size_t begin;
+};
+
+// What a running kernel has beside the device's memory.
+struct room {
+    // Only threads that wait for others need one each: who ends leaves it to the next that starts.
+    std::vector<std::unique_ptr<sp_emulated_fiber>> fibers;
+    std::vector<sp_emulated_fiber *> idle;
+    std::vector<unsigned char> dynamic; // shared memory
+    std::vector<unsigned char> array_room;
+    std::vector<shared_array> arrays;
+    size_t arrays_end;
+};
+room *here;
+
+// Where accesses are followed, kernels of two streams must not meet in memory that they only seem
+// to share: one of each stream is in use, else one for all.
+room &room_of(void *stream)
+{
+    static std::map<void *, room> rooms;
+#ifndef SP_FOLLOWED
+    stream = nullptr;
+#endif
+    return rooms[stream];
+}
+
 sp_emulated_fiber scheduler;
 cuda_thread *current;
 
@@ -50,7 +78,6 @@ struct {
 } turn;
 
 const std::function<void()> *body;
-std::vector<unsigned char> shared_room;
 unsigned char *shared;
 size_t shared_size;
 uint64_t draw = 1;
@@ -65,13 +92,13 @@ void fiber_main();
 
 sp_emulated_fiber *take_fiber()
 {
-    if (idle.empty()) {
-        fibers.emplace_back(new sp_emulated_fiber());
-        sp_emulated_fiber_make(*fibers.back(), fiber_main);
-        return fibers.back().get();
+    if (here->idle.empty()) {
+        here->fibers.emplace_back(new sp_emulated_fiber());
+        sp_emulated_fiber_make(*here->fibers.back(), fiber_main);
+        return here->fibers.back().get();
     }
-    sp_emulated_fiber *taken = idle.back();
-    idle.pop_back();
+    sp_emulated_fiber *taken = here->idle.back();
+    here->idle.pop_back();
     return taken;
 }
 
@@ -117,7 +144,7 @@ void fiber_main()
 {
     for (;;) {
         (*body)();
-        idle.push_back(current->fiber);
+        here->idle.push_back(current->fiber);
         pause_as(at::end);
     }
 }
@@ -200,16 +227,18 @@ struct launch {
     dim3 grid;
     unsigned threads;
     size_t shared_bytes;
+    void *stream;
     std::function<void()> thread;
 };
 
 void run_grid(const launch &l)
 {
-    if (block.size() < l.threads) {
-        block.resize(l.threads);
-    }
-    shared_room.assign(l.shared_bytes + 128, 0xff);
-    shared = shared_room.data() + 128 - reinterpret_cast<uintptr_t>(shared_room.data()) % 128;
+    here = &room_of(l.stream);
+    here->dynamic.assign(l.shared_bytes + 128, 0xff);
+    here->array_room.resize(MOST_ARRAY_BYTES);
+    here->arrays.clear();
+    here->arrays_end = 0;
+    shared = here->dynamic.data() + 128 - reinterpret_cast<uintptr_t>(here->dynamic.data()) % 128;
     shared_size = l.shared_bytes;
     body = &l.thread;
     blockDim = dim3(l.threads);
@@ -219,6 +248,7 @@ void run_grid(const launch &l)
             for (unsigned x = 0; x < l.grid.x; x++) {
                 blockIdx = dim3(x, y, z);
                 memset(shared, 0xff, shared_size);
+                memset(here->array_room.data(), 0xff, here->arrays_end);
                 run_block(l.threads);
             }
         }
@@ -242,14 +272,13 @@ bool fails_now()
 } // namespace
 
 int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes, void *stream,
-                         const std::function<void()> &thread,
-                         const std::vector<stream_range> &ranges)
+                         const std::function<void()> &thread)
 {
     if (fails_now()) {
         return 1;
     }
     unsigned threads = static_cast<unsigned>(block_threads);
-    if (block_threads < 1 || threads > 1024 || threads % WARP != 0 ||
+    if (block_threads < 1 || threads > MOST_THREADS || threads % WARP != 0 ||
         shared_bytes > MOST_SHARED_BYTES || grid.x < 1 || grid.y < 1 || grid.z < 1 ||
         grid.x > 0x7fffffffU || grid.y > 65535 || grid.z > 65535) {
         return 1;
@@ -257,9 +286,9 @@ int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes, void
     if (sp_emulated_skips) {
         return 0;
     }
-    launch *made = new launch{grid, threads, shared_bytes, thread};
+    launch *made = new launch{grid, threads, shared_bytes, stream, thread};
     if (sp_emulated_put != nullptr) {
-        sp_emulated_put(stream, run_later, made, ranges.data(), ranges.size());
+        sp_emulated_put(stream, run_later, made);
     } else {
         run_later(made);
     }
@@ -269,6 +298,38 @@ int sp_i_emulated_launch(dim3 grid, int block_threads, size_t shared_bytes, void
 unsigned char *sp_i_shared()
 {
     return shared;
+}
+
+unsigned char *sp_i_shared_array(const void *key, size_t bytes)
+{
+    for (const shared_array &made : here->arrays) {
+        if (made.key == key) {
+            return here->array_room.data() + made.begin;
+        }
+    }
+    const size_t begin = here->arrays_end;
+    here->arrays_end += (bytes + 15) / 16 * 16;
+    if (here->arrays_end > MOST_ARRAY_BYTES) {
+        fail("more shared arrays than a block can have");
+    }
+    here->arrays.push_back({key, begin});
+    memset(here->array_room.data() + begin, 0xff, bytes);
+    return here->array_room.data() + begin;
+}
+
+namespace
+{
+int64_t timer_ns = 1000000;
+}
+
+int64_t sp_i_timer_ns()
+{
+    return timer_ns += 32;
+}
+
+void sp_pause(unsigned ns)
+{
+    timer_ns += ns;
 }
 
 namespace

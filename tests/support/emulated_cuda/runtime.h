@@ -13,17 +13,14 @@
 #include <cstring>
 #include <functional>
 #include <type_traits>
-#include <vector>
 
 #include "kernels/cuda_kernels.h"
-#include "tests/gpu/support/stream_queue.h"
 
 #define __global__
 #define __device__
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ static
 
 struct dim3 {
     unsigned x, y, z;
@@ -37,6 +34,14 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads();
 
 unsigned char *sp_i_shared();
+
+// Arrays of the kernel that runs, each found again by its key.
+unsigned char *sp_i_shared_array(const void *key, size_t bytes);
+#define SP_I_SHARED_ARRAY(type, name, dimensions)                   \
+    static char name##_key;                                         \
+    type(&name) dimensions = *reinterpret_cast<type(*) dimensions>( \
+        sp_i_shared_array(&name##_key, sizeof(type dimensions)))
+
 float sp_i_exchange(float x, int mask);
 double sp_i_exchange(double x, int mask);
 inline uint32_t sp_i_pack(float low, float high)
@@ -72,21 +77,8 @@ inline float sp_i_divide(float x, float y)
 }
 
 // Goes on by itself with every look, and with every rest.
-inline int64_t &sp_i_emulated_timer()
-{
-    static int64_t ns = 1000000;
-    return ns;
-}
-
-inline int64_t sp_i_timer_ns()
-{
-    return sp_i_emulated_timer() += 32;
-}
-
-inline void sp_pause(unsigned ns)
-{
-    sp_i_emulated_timer() += ns;
-}
+int64_t sp_i_timer_ns();
+void sp_pause(unsigned ns);
 
 // Few, so that even small tests go round every loop more than once.
 inline int sp_i_multiprocessors()
@@ -108,41 +100,17 @@ extern "C" bool sp_emulated_skips;
 
 // Takes the work of a launch, to be done once, at any later time; it frees its context. NULL:
 // kernels run when they are launched. C programs set it (tests/gpu/support/stream_queue.h).
-extern "C" void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context,
-                                   const stream_range *ranges, size_t count);
+extern "C" void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context);
 
 // Runs all threads of all blocks; returns 0, or 1 for a launch that no device takes.
 int sp_i_emulated_launch(dim3 grid, int threads, size_t shared_bytes, void *stream,
-                         const std::function<void()> &thread,
-                         const std::vector<stream_range> &ranges);
-
-// Memory that a kernel touches, by its arguments: what a pointer points to, which is written unless
-// it is const. Of a structure every word may be a pointer; whether it is written through is not
-// known, so that it counts as read, and what is no address meets no memory of others.
-template <class T> void sp_i_note_range(std::vector<stream_range> &ranges, const T &argument)
-{
-    if constexpr (std::is_pointer<T>::value) {
-        typedef typename std::remove_pointer<T>::type pointed;
-        if constexpr (std::is_object<pointed>::value) { // no function
-            ranges.push_back({argument, sizeof(pointed), !std::is_const<pointed>::value, true});
-        }
-    } else if constexpr (std::is_class<T>::value) {
-        for (size_t at = 0; at + sizeof(void *) <= sizeof(T); at += sizeof(void *)) {
-            const void *word;
-            memcpy(&word, reinterpret_cast<const unsigned char *>(&argument) + at, sizeof word);
-            ranges.push_back({word, 1, false, true});
-        }
-    }
-}
+                         const std::function<void()> &thread);
 
 template <class... Parameters, class... Arguments>
 int sp_i_launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
                 sp_cuda_stream stream, Arguments... arguments)
 {
-    std::vector<stream_range> ranges;
-    (sp_i_note_range(ranges, arguments), ...);
-    return sp_i_emulated_launch(
-        grid, threads, shared_bytes, stream, [=] { kernel(arguments...); }, ranges);
+    return sp_i_emulated_launch(grid, threads, shared_bytes, stream, [=] { kernel(arguments...); });
 }
 
 #endif

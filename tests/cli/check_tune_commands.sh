@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# check_tune_commands.sh PROGRAM: what answers of `tune` say to type runs when it is pasted, and does what it says.
+set -u
+program=$1
+. "$(dirname "$0")/prelude.sh"
+program=$(realpath "$program")
+mkdir "$work/bin" "$work/at work"
+ln -s "$program" "$work/bin/slimpack"
+PATH=$work/bin:$PATH
+cd "$work/at work" || exit 1
+
+cat >"my model.json" <<MODEL
+{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4, "hidden_size": 512,
+ "intermediate_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 1000}
+MODEL
+sed -e 's/"llama"/"mixtral"/' -e 's/LlamaFor/MixtralFor/' -e 's/}$/, "num_local_experts": 4, "num_experts_per_tok": 2}/' "my model.json" >experts.json
+seq 100 500 9000 >"my -q lengths.txt"
+time_of() { grep -m 1 '"iteration_ms"' "$1" | tr -d ' ,'; }
+# The lines of a command: those that a shell joins.
+go_on() { # FILE
+    awk '/^go on with: / { sub(/^go on with: /, ""); on = 1 } on { print; if (!/( \\|&&)$/) exit }' "$1"
+}
+answers=0
+asked() { # ARGUMENT...
+    rm -f best.json own.json
+    slimpack tune "$@" --quiet >told.txt || complain "$*: exit $?"
+    slimpack tune "$@" --quiet --json >told.json
+    for wide in "" --wide; do
+        [ -z "$wide" ] || slimpack tune "$@" --quiet --wide >told.txt
+        go_on told.txt >command.sh
+        [ -s command.sh ] || complain "$*: no command"
+        [ -n "$wide" ] || awk 'length($0) > 100 { print "longer than 100 columns: " $0 }' command.sh >faults.txt
+        [ -s faults.txt ] && complain "$*: $(cat faults.txt)"
+        rm -f best.json
+        bash -e command.sh >output.txt 2>messages || complain "$*: does not run: $(cat command.sh messages)"
+        [ "$(head -c 1 best.json 2>/dev/null)" = "{" ] || complain "$*: no best.json by $(cat command.sh)"
+        slimpack simulate best.json --quiet --json >simulated.json
+        expect "$*: time of what it leads to $wide" "$(time_of told.json)" "$(time_of simulated.json)"
+    done
+    # With -o there is a file already.
+    slimpack tune "$@" --quiet -o own.json >told.txt
+    go_on told.txt >command.sh
+    expect "$*: with -o" "slimpack simulate own.json --timeline" "$(cat command.sh)"
+    bash -e command.sh >output.txt 2>messages || complain "$*: does not run: $(cat command.sh messages)"
+    # Options that it names for this command.
+    grep -qF -- "--any-schedule)" told.txt && ! slimpack tune "$@" --any-schedule --quiet >/dev/null 2>&1 && complain "$*: --any-schedule fails"
+    grep -qF -- "--set parallel.etp=1" told.txt && ! slimpack tune "$@" --set parallel.etp=1 --quiet >/dev/null 2>&1 && complain "$*: parallel.etp=1 fails"
+    answers=$((answers + 1))
+}
+small=(--context 8K --tokens-per-batch 64K)
+asked "my model.json" --gpus 1 "${small[@]}"
+asked "my model.json" --gpus 4 "${small[@]}" --emit megatron=launch.sh
+asked "my model.json" --gpus 4 "${small[@]}" --emit torchtitan=launch.toml
+asked "my model.json" --gpus 2 "${small[@]}" --emit trl=trl.yaml --set model.lora_rank=8 --set model.frozen_weights=4bit-double
+asked "my model.json" --gpus 2 --context 9000 --lengths "my -q lengths.txt" --tokens-per-batch 16K --strategies packed,bfd
+asked "my model.json" --gpus 2 --context 9000 --set 'workload.lengths=[100, 2000, 8000]' --cluster b200-8
+asked "my model.json" --gpus 4 "${small[@]}" --schedules 1f1b,zb-h1 --set parallel.pp=2 --exhaustive --set memory.recompute=none --set parallel.zero=1
+asked experts.json --gpus 4 "${small[@]}" --time-limit 1000 --any-schedule --set parallel.zero=1 --set memory.recompute=none --set parallel.pp=2
+asked "my model.json" --gpus 2 "${small[@]}" --emit trl=trl.yaml --set stack.loss_chunks=4
+expect "answers" 9 "$answers"
+exit "$failed"
