@@ -70,6 +70,7 @@ void sp_map_describe(const sp_map *map, sp_measurements *measurements)
     sp_object_begin(&root, map->document, map->source, "", &err);
     read_description(&root, measurements);
     measurements->kind = map->kind;
+    measurements->less = map->less;
     measurements->scale = map->scale > 0.0 ? map->scale : 1.0;
 }
 
@@ -338,6 +339,7 @@ static void read_measured(map_reader *reader, sp_object *root)
     bool several = sp_object_member(&object, "columns", &columns);
     reader->map->kind = (sp_measured)sp_object_enum(&object, "is", sp_measured_names, 0);
     reader->map->scale = sp_object_real(&object, "scale", 1.0, 1e-30, 1e30);
+    reader->map->less = sp_object_real(&object, "less", 0.0, 0.0, 1e30);
     read_measured_values(reader->map, &object);
     if (object.json != NULL) {
         sp_object_require(&object, "is");

@@ -47,7 +47,8 @@ typedef struct sp_map {
     json_t *base;
     bool of_header; // there is no map: columns have names of settings, and values as their names
     sp_measured kind;
-    double scale;                  // from the cell to the kind's unit
+    double less;                   // taken off the cell
+    double scale;                  // from the rest of it to the kind's unit
     const json_t *measured_values; // numbers by cell; NULL: the cell is the number
     sp_map_measured measured[SP_MEASURED_COLUMNS];
     int measured_count;

@@ -335,7 +335,7 @@ static bool measured_number(const sp_map *map, const char *text, double *number)
         *number = sp_same_name(text, "true") ? 1.0 : 0.0;
         return true;
     }
-    *number = (value != NULL ? json_number_value(value) : *number) * map->scale;
+    *number = ((value != NULL ? json_number_value(value) : *number) - map->less) * map->scale;
     return is_number;
 }
 
@@ -782,8 +782,9 @@ sp_status sp_measurements_check_units(const sp_measurements *measurements, const
         status =
             sp_error_at(err, SP_ERR_CONTENT, measurements->path, c->line, c->column,
                         "column '%s': expected about %.6g%s%s%s, got %.6g: %s", c->measured_column,
-                        predicted[i] / measurements->scale, own ? "" : " (", own ? "" : kind,
-                        own ? "" : ")", c->measured / measurements->scale,
+                        predicted[i] / measurements->scale + measurements->less, own ? "" : " (",
+                        own ? "" : kind, own ? "" : ")",
+                        c->measured / measurements->scale + measurements->less,
                         suspected_unit(measurements->kind, measurements->scale, over));
     }
     return status;

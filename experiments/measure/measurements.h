@@ -70,7 +70,8 @@ typedef struct sp_measurements {
     char path[224];                  // of the table, for messages
     char source[512], licence[256];
     sp_measured kind;
-    double scale; // from a measured cell to the kind's unit
+    double less;  // taken off a measured cell
+    double scale; // from the rest of it to the kind's unit
     // The map's bound of mean |predicted / measured - 1| at most this, for bubble rates the
     // largest |predicted - measured|. Negative: nothing.
     double bound;

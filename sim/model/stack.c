@@ -441,6 +441,8 @@ static const struct {
     {INTERNEVO,
      "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
      {.name = "internevo-2024",
+      .fused_swiglu = true, // torch.jit.script (internlm/model/modules/utils.py)
+      .fused_cross_entropy = true, // flash_attn's, its backward in place (internlm/model/loss.py)
       .unfused_weight_gradient = true,
       .gradient_reduce_dtype = SP_REDUCE_BF16,
       .bucketed_epilogue = true,
@@ -829,6 +831,11 @@ bool sp_stack_lacks_host_overlap(const sp_stack *stack)
 {
     framework of = framework_of(stack);
     return of != OWN && of != BRIDGE && strcmp(stack->name, "megatron-core-2025") != 0;
+}
+
+bool sp_stack_lacks_sequence_parallel(const sp_stack *stack)
+{
+    return strcmp(stack->name, "megatron-deepspeed-2022") == 0;
 }
 
 bool sp_stack_recomputes(const sp_stack *stack)

@@ -305,6 +305,9 @@ bool sp_stack_lacks_4bit(const sp_stack *stack);
 // Megatron-Bridge.
 bool sp_stack_lacks_host_overlap(const sp_stack *stack);
 
+// Is it older than sequence parallelism (Korthikanti et al., arXiv 2205.05198, May 2022)?
+bool sp_stack_lacks_sequence_parallel(const sp_stack *stack);
+
 // Does it recompute whole layers where a scenario does not say what (memory.recompute)?
 bool sp_stack_recomputes(const sp_stack *stack);
 

@@ -135,7 +135,8 @@ static json_t *write_recompute(const void *owner, const void *context)
 static double splits_by_tokens(const void *owner)
 {
     const sp_scenario *scenario = owner;
-    return scenario->layout.tp > 1 && !scenario->uniform;
+    return scenario->layout.tp > 1 && !scenario->uniform &&
+           !sp_stack_lacks_sequence_parallel(&scenario->memory.stack);
 }
 
 static bool computes_fp8(const void *owner)
@@ -620,7 +621,7 @@ static const sp_setting parallel_rows[] = {
                 "decoder_last_pipeline_num_layers"},
     {.key = "parallel.sequence_parallel", SP_SWITCH,
      SP_FIELD(sp_scenario, layout.sequence_parallel), .derive = splits_by_tokens,
-     .fallback = "true where tp is above 1",
+     .fallback = "true where tp is above 1, with stack megatron-deepspeed-2022 false",
      .text = "What lies between tensor-parallel parts is split by tokens over the TP ranks."},
     {.key = "parallel.vocab_parallel", SP_SWITCH, SP_FIELD(sp_scenario, layout.vocab_parallel),
      .text = "Embedding and head are spread over the pipeline ranks."},

@@ -602,6 +602,27 @@ TEST(fsdp_is_whole_in_a_step_of_a_pipeline)
     }
 }
 
+// Megatron-DeepSpeed of February 2022 is older than sequence parallelism (arXiv 2205.05198).
+TEST(tokens_are_split_by_default_where_the_stack_can)
+{
+    static const struct {
+        const char *stack, *parallel;
+        bool expected;
+    } cases[] = {{"megatron-core-2024", "", true},
+                 {"megatron-core-2024", ", 'sequence_parallel': false", false},
+                 {"megatron-deepspeed-2022", "", false},
+                 {"megatron-deepspeed-2022", ", 'sequence_parallel': true", true}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        read_good(json_text("{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'tp': 8%s}, "
+                            "'stack': '%s'}",
+                            cases[i].parallel, cases[i].stack),
+                  &s);
+        assert_int_equal(s.layout.sequence_parallel, cases[i].expected);
+        sp_scenario_fini(&s);
+    }
+}
+
 // TRL's configs turn gradient checkpointing on (huggingface/trl, pull request 3510); what is stated
 // goes before, by a switch of the stack beside it, too, and a document that was resolved says it.
 TEST(trl_recomputes_layers_by_default)
