@@ -667,6 +667,8 @@ static void write_trl(framework_output *output)
     const char *model = json_string_value(framework_get(s, "model.name"));
     if (model != NULL && sp_model_builtin_meant(model) != NULL) {
         framework_say(output, "model_name_or_path", json_string(model));
+        framework_comment(output, "model_name_or_path",
+                          "replace it by the model's id on the Hub, or by a path");
     }
     framework_say(output, "gradient_accumulation_steps", json_integer(count > 0 ? count : 1));
     framework_say(output, "bf16", json_true());
@@ -716,6 +718,7 @@ static void write_trl(framework_output *output)
 }
 
 static const framework_elsewhere trl_elsewhere[] = {
+    {"model", "model_name_or_path: the model's id on the Hub, or a path"},
     {"parallel.tp", "parallelism_config_tp_size of accelerate's file"},
     {"parallel.cp", "parallelism_config_sp_size (DeepSpeed) or _cp_size (FSDP2) of accelerate's "
                     "file"},

@@ -537,6 +537,52 @@ TEST(trl_says_frozen_weights)
     }
 }
 
+// Adapters and the type of frozen weights leave a model the one that it is called after, and what
+// is read back has its shape; another shape is none that TRL has arguments for, which one name
+// says.
+TEST(trl_names_the_model_beside_adapters)
+{
+    fixture_begin();
+    static const struct {
+        const char *more, *name; // NULL: not said
+    } cases[] = {{NULL, "model_name_or_path: \"llama-3-70b\"  # replace it"},
+                 {"model.lora_rank=16", "model_name_or_path: \"llama-3-70b\"  # replace it"},
+                 {"model.layers=40", NULL}};
+    static const char *const stated[] = {"model.lora_rank=16", "model.frozen_weights=4bit-double"};
+    const framework *trl = framework_find("trl");
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        json_t *document = json_loads(
+            "{\"model\": \"llama-3-70b\", \"cluster\": \"h100-8\", \"stack\": \"trl-2025\", "
+            "\"strategy\": {\"kind\": \"bfd\"}, \"parallel\": {\"dp\": 1, \"zero\": 0}, "
+            "\"workload\": "
+            "{\"uniform\": 4096, \"context\": 4096, \"samples_per_batch\": 16}}",
+            0, NULL);
+        for (int k = 0; cases[i].more != NULL && k < 2; k++) {
+            must_succeed(sp_scenario_override(document, stated[k], ERR));
+        }
+        if (cases[i].more != NULL) {
+            must_succeed(sp_scenario_override(document, cases[i].more, ERR));
+        }
+        must_succeed(sp_scenario_from_json(document, "asked", NULL, 0, &scenario, ERR));
+        char *text = write_text(trl, &scenario, &lost);
+        check_same(trl, &scenario, text, lost);
+        if (cases[i].name != NULL) {
+            assert_non_null(strstr(text, cases[i].name));
+            assert_int_equal(json_array_size(lost), 0);
+        } else {
+            assert_null(strstr(text, "\nmodel_name_or_path: "));
+            assert_int_equal(json_array_size(lost), 1);
+            assert_true(framework_is_lost(lost, "model"));
+        }
+        sp_free(text);
+        json_decref(lost);
+        json_decref(document);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 static void check_names(const framework *of, const char *names, const char *text)
 {
     framework_entries entries = {0};
