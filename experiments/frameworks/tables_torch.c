@@ -656,6 +656,18 @@ static void write_trl_frozen(framework_output *output)
     }
 }
 
+// Masters of BF16 weights are DeepSpeed's or FSDP's: without shards the weights that Adam steps are
+// those that are loaded, FP32 under autocast. Frozen ones are as they are loaded.
+static void write_trl_precision(framework_output *output)
+{
+    const json_t *s = output->scenario;
+    const bool loads_bf16 = framework_get_int(s, "model.lora_rank", 0) > 0 ||
+                            framework_get_int(s, "parallel.zero", 0) > 0 ||
+                            json_is_true(framework_get(s, "stack.no_master_weights"));
+    framework_say(output, "bf16", json_true());
+    framework_say(output, "dtype", json_string(loads_bf16 ? "bfloat16" : "float32"));
+}
+
 static void write_trl(framework_output *output)
 {
     const json_t *s = output->scenario;
@@ -671,7 +683,12 @@ static void write_trl(framework_output *output)
                           "replace it by the model's id on the Hub, or by a path");
     }
     framework_say(output, "gradient_accumulation_steps", json_integer(count > 0 ? count : 1));
-    framework_say(output, "bf16", json_true());
+    write_trl_precision(output);
+    // Releases differ in what they do where it is not stated.
+    const char *recompute = json_string_value(framework_get(s, "memory.recompute"));
+    if (recompute != NULL && strcmp(recompute, "full") == 0) {
+        framework_say(output, "gradient_checkpointing", json_true());
+    }
     // Its rows of several samples are packed best fit first, whatever the scenario's strategy: what
     // is read back says where that is another. Without packing it pads (padding_free leaves the
     // number of samples of a micro-batch as it is, and makes no rows).
@@ -684,6 +701,12 @@ static void write_trl(framework_output *output)
                                   : over != NULL && strcmp(over, "split") == 0 ? "bfd_split"
                                                                                : "bfd"));
     }
+    // Without FlashAttention's kernels the documents that bfd packs attend to each other
+    // (trl/trainer/sft_trainer.py warns of it), whatever the scenario's attention.
+    const char *attention = json_string_value(framework_get(s, "memory.attention"));
+    const bool scores = attention != NULL && strcmp(attention, "unfused") == 0;
+    framework_say(output, "attn_implementation",
+                  json_string(scores && (wraps || !packs) ? "eager" : "flash_attention_2"));
     // Ranks that exchange heads are DeepSpeed's, whose file has the stage.
     const char *exchange = json_string_value(framework_get(s, "stack.cp_overlap"));
     bool ulysses = framework_get_int(s, "parallel.cp", 1) > 1 && exchange != NULL &&

@@ -583,6 +583,57 @@ TEST(trl_names_the_model_beside_adapters)
     }
 }
 
+// Switches that the prediction rests on are stated, whatever a release does without them: kernels
+// that keep packed documents apart, recomputation, and the type of the weights that are loaded. The
+// weights that Adam steps are FP32 where neither ZeRO nor FSDP keeps masters, and frozen ones BF16.
+TEST(trl_states_what_a_prediction_rests_on)
+{
+    fixture_begin();
+    static const struct {
+        const char *recompute, *attention, *kind, *rank, *zero;
+        const char *checkpoints, *kernels, *dtype;
+    } cases[] = {
+        {"full", "flash", "bfd", "0", "3", "true", "flash_attention_2", "bfloat16"},
+        {"none", "flash", "bfd", "0", "0", "false", "flash_attention_2", "float32"},
+        {"full", "flash", "padded", "8", "0", "true", "flash_attention_2", "bfloat16"},
+        {"none", "unfused", "padded", "0", "0", "false", "eager", "float32"},
+        {"none", "unfused", "concat", "0", "2", "false", "eager", "bfloat16"},
+        // Packed documents need them, which is said to be another attention.
+        {"none", "unfused", "bfd", "0", "0", "false", "flash_attention_2", "float32"},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        char wanted[3][64];
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(
+            json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
+                      "1024, 'lora_rank': %s}, 'cluster': 'h100-8', 'stack': 'trl-2025', "
+                      "'strategy': {'kind': '%s'}, 'parallel': {'dp': 2, 'zero': %s}, 'memory': "
+                      "{'recompute': '%s', 'attention': '%s'}, 'workload': {'uniform': 512, "
+                      "'context': 512}}",
+                      cases[i].rank, cases[i].kind, cases[i].zero, cases[i].recompute,
+                      cases[i].attention),
+            &scenario);
+        char *text = write_text(framework_find("trl"), &scenario, &lost);
+        snprintf(wanted[0], sizeof wanted[0], "\ngradient_checkpointing: %s\n",
+                 cases[i].checkpoints);
+        snprintf(wanted[1], sizeof wanted[1], "\nattn_implementation: \"%s\"\n", cases[i].kernels);
+        snprintf(wanted[2], sizeof wanted[2], "\nbf16: true\ndtype: \"%s\"\n", cases[i].dtype);
+        for (int w = 0; w < 3; w++) {
+            if (strstr(text, wanted[w]) == NULL) {
+                fail_msg("case %d: not there: %s\n%s", i, wanted[w], text);
+            }
+        }
+        const bool keeps_scores =
+            strcmp(cases[i].attention, "unfused") == 0 && strcmp(cases[i].kernels, "eager") != 0;
+        assert_int_equal(framework_is_lost(lost, "memory.attention"), keeps_scores);
+        check_same(framework_find("trl"), &scenario, text, lost);
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 static void check_names(const framework *of, const char *names, const char *text)
 {
     framework_entries entries = {0};
