@@ -122,7 +122,8 @@ typedef struct framework {
     bool by_leaf;                         // of a dotted path the last part is the name
     bool overrides; // a file says what changes in a recipe: what it does not state is open
     // Reads what no row says, after the rows; writes it, after them. Without `write` it is read
-    // alone.
+    // alone, and `instead` says who writes what of a job that it launches.
+    const char *instead;
     void (*read)(struct framework_import *import);
     void (*write)(struct framework_output *output);
 } framework;

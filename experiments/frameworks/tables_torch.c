@@ -840,9 +840,16 @@ static void read_accelerate(framework_import *import)
     }
 }
 
-const framework framework_accelerate = {FRAMEWORK_CALLED(accelerate), .syntax = FRAMEWORK_YAML,
-                                        .reads = 1U << FRAMEWORK_YAML, .rows = accelerate_rows,
-                                        .read = read_accelerate};
+const framework framework_accelerate = {
+    FRAMEWORK_CALLED(accelerate),
+    .syntax = FRAMEWORK_YAML,
+    .reads = 1U << FRAMEWORK_YAML,
+    .rows = accelerate_rows,
+    .read = read_accelerate,
+    .instead = "of a job that it launches trl writes the trainer's arguments (fsdp, batch, "
+               "packing, recomputation), deepspeed the file that deepspeed_config_file names "
+               "(ZeRO, buckets), and either names what parallelism_config of accelerate's has to "
+               "say"};
 
 // ---- nanotron (src/nanotron/config) ----
 
