@@ -665,6 +665,41 @@ static void check_names(const framework *of, const char *names, const char *text
     framework_commands_free(&commands);
 }
 
+// A loss by chunks is Liger's, whose kernels are those that the scenario has, and whose number of
+// chunks is its own: of Llama-3-8B 32 (128256 entries and 4096 features) for rows of 8192 tokens.
+TEST(trl_says_a_loss_by_chunks)
+{
+    fixture_begin();
+    static const struct {
+        int chunks;
+        bool norms;
+    } cases[] = {{0, false}, {32, false}, {32, true}, {8, true}};
+    const framework *trl = framework_find("trl");
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(
+            json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': {'name': 'trl-2025', "
+                      "'fused_cross_entropy': true, 'loss_chunks': %d, 'unfused_norms': %s}, "
+                      "'strategy': {'kind': 'bfd'}, 'parallel': {'dp': 2, 'zero': 0}, 'workload': "
+                      "{'uniform': 8192, 'context': 8192, 'samples_per_batch': 8}}",
+                      cases[i].chunks, cases[i].norms ? "false" : "true"),
+            &scenario);
+        char *text = write_text(trl, &scenario, &lost);
+        const bool is_written = strstr(text, "\nuse_liger_kernel: true  # it cuts the loss into 32 "
+                                             "chunks here\n") != NULL;
+        assert_int_equal(is_written, cases[i].chunks > 0);
+        assert_int_equal(strstr(text, "use_liger_kernel") != NULL, is_written);
+        assert_int_equal(framework_is_lost(lost, "stack.loss_chunks"), cases[i].chunks == 8);
+        assert_false(is_written && framework_is_lost(lost, "stack.unfused_norms"));
+        check_names(trl, framework_sources[5].names, text);
+        check_same(trl, &scenario, text, lost);
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 // Spelt as the framework's own source spells it.
 TEST(names_are_the_frameworks_own)
 {
