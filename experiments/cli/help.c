@@ -915,6 +915,14 @@ static void find_options(const char *topic, json_t *found)
                 item = sp_json_object(SP_JSON("name", (const char *)line),
                                       SP_JSON("summary", option->help), SP_JSON("list", "options"),
                                       SP_JSON("commands", json_array()));
+                for (int n = 0; option->names != NULL && option->names[n] != NULL; n++) {
+                    json_t *names = json_object_get(item, "names");
+                    if (names == NULL) {
+                        names = json_array();
+                        sp_json_put(item, "names", names);
+                    }
+                    json_array_append_new(names, json_string(option->names[n]));
+                }
                 json_object_set_new(texts, option->help, item);
                 json_array_append(found, item);
             }
@@ -949,6 +957,20 @@ static sp_status find_items(const char *topic, bool settings, json_t *found, sp_
     return status;
 }
 
+// Nothing where there are no words.
+static void print_joined(const char *begin, const json_t *words)
+{
+    char line[4 * LINE];
+    snprintf(line, sizeof line, "%s", begin);
+    for (size_t i = 0; i < json_array_size(words); i++) {
+        sp_append(line, sizeof line, "%s %s", i > 0 ? "," : "",
+                  json_string_value(json_array_get(words, i)));
+    }
+    if (json_array_size(words) > 0) {
+        cli_print_wrapped(stdout, line, 0, 0);
+    }
+}
+
 static void print_items(const json_t *found)
 {
     size_t n = 0;
@@ -962,12 +984,8 @@ static void print_items(const json_t *found)
             printf("all %s: slimpack help %s\n", list, list);
             continue;
         }
-        char commands_of[LINE] = "an option of";
-        for (size_t c = 0; c < json_array_size(of); c++) {
-            sp_append(commands_of, sizeof commands_of, "%s %s", c > 0 ? "," : "",
-                      json_string_value(json_array_get(of, c)));
-        }
-        cli_print_wrapped(stdout, commands_of, 0, 0);
+        print_joined("names:", json_object_get(item, "names"));
+        print_joined("an option of", of);
     }
 }
 

@@ -158,6 +158,16 @@ static int store(parser *in, const cli_option *option, const char *value)
             return cli_usage_error(in->command, "option '--%s' needs a value: --%s %s",
                                    option->name, option->name, option->value);
         }
+        if (option->kind == CLI_NAMED && in->given[option - in->command->options] > 1) {
+            const char *first = NULL;
+            memcpy(&first, place, sizeof first);
+            return cli_usage_error(
+                in->command,
+                "option '--%s' is given twice, as '%s' and '%s', and writes one: the other of the "
+                "same answer is written by 'slimpack simulate FILE --%s %s', where tune -o FILE "
+                "keeps the answer",
+                option->name, first, value, option->name, value);
+        }
         memcpy(place, &value, sizeof value);
         return option->names != NULL ? check_names(in, option, value) : CLI_PROCEED;
     case CLI_INT:

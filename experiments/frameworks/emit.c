@@ -31,6 +31,11 @@ void framework_say(framework_output *output, const char *name, json_t *value)
     sp_json_put(output->arguments, name, value);
 }
 
+void framework_comment(framework_output *output, const char *name, const char *comment)
+{
+    sp_json_put(output->comments, name, json_string(comment));
+}
+
 void framework_say_launch(framework_output *output, const char *name, json_t *value)
 {
     sp_json_put(output->launch, name, value);
@@ -98,6 +103,33 @@ static json_t *whole_document(const sp_scenario *scenario)
         sp_json_put(json_object_get(all, "model"), "expert_imbalance", json_string("exact"));
     }
     return all;
+}
+
+// Adapters and the type of frozen weights leave a model the built-in one whose name it begins with
+// ("llama-3-8b with model.lora_rank changed"), where all else of it is that one's. NULL: they do
+// not, or its name is no such name.
+static const char *adapted_builtin(const sp_model *model)
+{
+    static const char *const adapters[] = {"lora_rank", "lora_targets", "lora_dropout",
+                                           "frozen_weights", "name"};
+    char begin[SP_MODEL_NAME];
+    sp_model plain;
+    const char *with = strstr(model->name, " with ");
+    snprintf(begin, sizeof begin, "%.*s", with != NULL ? (int)(with - model->name) : 0,
+             model->name);
+    const char *name = sp_model_builtin_meant(begin);
+    if (name == NULL || sp_model_builtin(name, &plain, NULL) != SP_OK) {
+        return NULL;
+    }
+    json_t *shapes[2] = {sp_model_to_json(&plain), sp_model_to_json(model)};
+    for (size_t i = 0; i < sizeof adapters / sizeof adapters[0]; i++) {
+        json_object_del(shapes[0], adapters[i]);
+        json_object_del(shapes[1], adapters[i]);
+    }
+    const bool same = json_equal(shapes[0], shapes[1]) != 0;
+    json_decref(shapes[0]);
+    json_decref(shapes[1]);
+    return same ? name : NULL;
 }
 
 // ---- rows ----
@@ -380,7 +412,8 @@ static void add_scalar(out_text *to, const json_t *value, const char *null)
     }
 }
 
-static void write_yaml(const json_t *object, int indent, out_text *to)
+// Comments are of names that are not within others.
+static void write_yaml(const json_t *object, int indent, const json_t *comments, out_text *to)
 {
     const char *name;
     json_t *value;
@@ -392,10 +425,13 @@ static void write_yaml(const json_t *object, int indent, out_text *to)
         add(to, ":");
         if (json_is_object(value)) {
             add(to, "\n");
-            write_yaml(value, indent + 2, to);
+            write_yaml(value, indent + 2, NULL, to);
         } else {
+            const char *comment = json_string_value(json_object_get(comments, name));
             add(to, " ");
             add_scalar(to, value, "null");
+            add(to, comment != NULL ? "  # " : "");
+            add(to, comment != NULL ? comment : "");
             add(to, "\n");
         }
     }
@@ -502,7 +538,7 @@ static char *text_of(const framework_output *output, const json_t *lost)
         break;
     case FRAMEWORK_YAML:
         add_comments(output, lost, &out);
-        write_yaml(objects, 0, &out);
+        write_yaml(objects, 0, output->comments, &out);
         break;
     case FRAMEWORK_TOML:
         add_comments(output, lost, &out);
@@ -661,11 +697,18 @@ static void count_samples(json_t *read)
 // Parts that the framework says nothing of at all are told once, and taken as they are.
 static void fill(json_t *read, const json_t *from, json_t *lost)
 {
-    if (json_object_get(read, "model") == NULL) {
-        lose(lost, "model", framework_get(from, "model.name"));
-        sp_json_put(read, "model", json_deep_copy(json_object_get(from, "model")));
-    }
     json_t *model = json_object_get(read, "model");
+    if (model == NULL) {
+        model = json_object();
+        sp_json_put(read, "model", model);
+    }
+    // Arguments of adapters are of a model that is not said.
+    if (json_is_object(model) && json_object_get(model, "layers") == NULL) {
+        json_t *own = json_deep_copy(json_object_get(from, "model"));
+        lose(lost, "model", framework_get(from, "model.name"));
+        json_object_update_missing(model, own);
+        json_decref(own);
+    }
     json_t *vocab = framework_get(from, "model.vocab");
     if (json_is_object(model) && json_object_get(model, "vocab") == NULL && vocab != NULL) {
         lose(lost, "model.vocab", vocab);
@@ -675,7 +718,8 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
     static const char *const ranks[] = {"parallel.tp", "parallel.cp", "parallel.pp", "parallel.dp"};
     for (size_t i = 0; i < 4; i++) {
         json_t *value = framework_get(from, ranks[i]);
-        if (framework_get(read, ranks[i]) == NULL && json_integer_value(value) > 1) {
+        // A batch is one of all replicas, of a single one, too.
+        if (framework_get(read, ranks[i]) == NULL && json_integer_value(value) > (i < 3)) {
             if (i < 3) {
                 lose(lost, ranks[i], value);
             }
@@ -900,6 +944,10 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
         return sp_error_set(err, SP_ERR_USAGE, "--emit needs a model, not uniform_costs");
     }
     json_t *whole = whole_document(scenario);
+    const char *builtin = adapted_builtin(&scenario->model);
+    if (builtin != NULL) {
+        framework_put_at(whole, "model.name", json_string(builtin));
+    }
     const bool documents = framework_get(whole, "workload.lengths") != NULL;
     if (documents) {
         count_rows(whole);
@@ -908,6 +956,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
                                .scenario = whole,
                                .resolved = scenario->resolved,
                                .arguments = json_object(),
+                               .comments = json_object(),
                                .launch = json_object()};
     write_rows(&output);
     say_rotary_base(&output);
@@ -923,6 +972,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
         *text = text_of(&output, *lost);
     }
     json_decref(output.arguments);
+    json_decref(output.comments);
     json_decref(output.launch);
     json_decref(whole);
     return status;

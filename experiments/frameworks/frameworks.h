@@ -122,7 +122,8 @@ typedef struct framework {
     bool by_leaf;                         // of a dotted path the last part is the name
     bool overrides; // a file says what changes in a recipe: what it does not state is open
     // Reads what no row says, after the rows; writes it, after them. Without `write` it is read
-    // alone.
+    // alone, and `instead` says who writes what of a job that it launches.
+    const char *instead;
     void (*read)(struct framework_import *import);
     void (*write)(struct framework_output *output);
 } framework;
@@ -207,11 +208,14 @@ typedef struct framework_output {
     const json_t *scenario; // as resolved, with what is as it is anyway
     const json_t *resolved;
     json_t *arguments; // object: name to value, in the order in which they are written
+    json_t *comments;  // object: name of an argument of YAML to what stands behind it
     json_t *launch;    // of a script: what stands before the arguments; object
 } framework_output;
 
 // Takes over `value`.
 void framework_say(framework_output *output, const char *name, json_t *value);
+// A comment behind an argument that YAML has.
+void framework_comment(framework_output *output, const char *name, const char *comment);
 void framework_say_launch(framework_output *output, const char *name, json_t *value);
 
 // Writes the scenario as arguments of a framework, then reads them back: what differs then is what

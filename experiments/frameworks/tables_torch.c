@@ -4,6 +4,8 @@
 #include "experiments/frameworks/frameworks.h"
 #include "experiments/frameworks/private.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
+#include "sim/model/model.h"
 
 static json_int_t replicas_of(const json_t *scenario)
 {
@@ -466,7 +468,8 @@ static const framework_row trl_rows[] = {
 static const char trl_own[] =
     "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
     "fsdp fsdp_config.activation_checkpointing deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16 "
-    "load_in_4bit use_bnb_nested_quant bnb_4bit_use_double_quant bnb_4bit_quant_type";
+    "load_in_4bit use_bnb_nested_quant bnb_4bit_use_double_quant bnb_4bit_quant_type "
+    "use_liger_kernel loss_type";
 static const char trl_free[] =
     "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
     "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
@@ -479,11 +482,11 @@ static const char trl_free[] =
     "use_cpu fsdp_config.* dataset_name eval_packing use_cache model_init_kwargs* "
     "average_tokens_across_devices ddp_find_unused_parameters preprocessing_* "
     "wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor "
-    "bnb_4bit_quant_storage bnb_4bit_compute_dtype";
+    "bnb_4bit_quant_storage bnb_4bit_compute_dtype liger_kernel_config.*";
 static const char trl_noted[] =
-    "use_liger_kernel liger_kernel_config* load_in_8bit torch_compile torch_compile_* "
+    "liger_kernel_config load_in_8bit torch_compile torch_compile_* "
     "activation_offloading optim_target_modules neftune_noise_alpha auto_find_batch_size "
-    "group_by_length pad_to_multiple_of loss_type torch_empty_cache_steps use_dora "
+    "group_by_length pad_to_multiple_of torch_empty_cache_steps use_dora "
     "fsdp_transformer_layer_cls_to_wrap use_unsloth";
 // clang-format on
 
@@ -622,6 +625,78 @@ static void read_trl_adapters(framework_import *import)
     }
 }
 
+// Chunks of Liger's fused linear cross-entropy, which no argument sets: as many tokens as hold
+// about as many logits as the rows have features, in a power of two (liger_kernel/ops/
+// fused_linear_cross_entropy.py). 0: the model or the rows are not known.
+static json_int_t liger_chunks(const json_t *scenario)
+{
+    enum { MOST = 65536 };
+    sp_model model;
+    bool known = false;
+    json_int_t hidden = framework_get_int(scenario, "model.hidden", 0);
+    json_int_t vocab = framework_get_int(scenario, "model.vocab", 0);
+    const json_int_t tokens =
+        framework_product(framework_get_int(scenario, "workload.context", 0),
+                          framework_get_int(scenario, "schedule.microbatch_samples", 1), 1);
+    const char *name = json_string_value(json_object_get(scenario, "model"));
+    if (name != NULL && sp_model_named(name, &model, &known, NULL) == SP_OK && known) {
+        hidden = model.hidden;
+        vocab = model.vocab;
+    }
+    if (hidden <= 0 || vocab <= 0 || tokens <= 0) {
+        return 0;
+    }
+    const int64_t least = sp_ceil_div(tokens, sp_ceil_div(vocab, hidden));
+    int64_t chunk = 1;
+    while (chunk < least) {
+        chunk *= 2;
+    }
+    const int64_t chunks = sp_ceil_div(tokens, chunk);
+    return chunks < MOST ? chunks : MOST;
+}
+
+// Liger's kernels, all of them where liger_kernel_config names none (transformers,
+// integrations/liger.py), and the loss.
+static void read_trl_loss(framework_import *import)
+{
+    enum { ASSUMED_CHUNKS = 8 }; // as tune advises
+    static const char config[] = "liger_kernel_config.";
+    const framework_entry *loss = framework_take(import, "loss_type");
+    const char *type = framework_take_text(import, "loss_type");
+    const bool on = framework_take_switch(import, "use_liger_kernel", false);
+    bool has[3];
+    static const char *const kernels[] = {"fused_linear_cross_entropy", "rms_norm", "swiglu"};
+    for (int i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", config, kernels[i]);
+        has[i] = framework_take_switch(import, name, true) && on;
+    }
+    if (type != NULL && strcmp(type, "nll") != 0) {
+        framework_unread(import, loss,
+                         strcmp(type, "chunked_nll") == 0
+                             ? "a loss by checkpointed chunks is stack.loss_chunks with "
+                               "stack.loss_recompute"
+                             : "other losses than the cross-entropy are not modelled");
+    }
+    if (!on) {
+        return;
+    }
+    framework_put(import, "stack.unfused_norms", json_boolean(!has[1]));
+    framework_put(import, "stack.fused_swiglu", json_boolean(has[2]));
+    if (has[0]) {
+        const json_int_t chunks = liger_chunks(import->scenario);
+        framework_put(import, "stack.fused_cross_entropy", json_true());
+        framework_put(import, "stack.loss_chunks",
+                      json_integer(chunks > 0 ? chunks : ASSUMED_CHUNKS));
+        if (chunks == 0) {
+            framework_note(import,
+                           "%s: how many chunks Liger's loss has follows from the model, which is "
+                           "not known here: %d are assumed (--set stack.loss_chunks=N)",
+                           import->source, ASSUMED_CHUNKS);
+        }
+    }
+}
+
 static void read_trl(framework_import *import)
 {
     // FSDP's own, whatever gradient_checkpointing says.
@@ -640,6 +715,7 @@ static void read_trl(framework_import *import)
     read_trl_packing(import);
     read_trl_shards(import);
     read_trl_adapters(import);
+    read_trl_loss(import);
     put_moments(import, "optim");
     tell_fp16(import, "fp16");
     framework_take(import, "bf16");
@@ -656,6 +732,45 @@ static void write_trl_frozen(framework_output *output)
     }
 }
 
+// Masters of BF16 weights are DeepSpeed's or FSDP's: without shards the weights that Adam steps are
+// those that are loaded, FP32 under autocast. Frozen ones are as they are loaded.
+static void write_trl_precision(framework_output *output)
+{
+    const json_t *s = output->scenario;
+    const bool loads_bf16 = framework_get_int(s, "model.lora_rank", 0) > 0 ||
+                            framework_get_int(s, "parallel.zero", 0) > 0 ||
+                            json_is_true(framework_get(s, "stack.no_master_weights"));
+    framework_say(output, "bf16", json_true());
+    framework_say(output, "dtype", json_string(loads_bf16 ? "bfloat16" : "float32"));
+}
+
+// A loss by chunks is Liger's, of whose other kernels those are named that the scenario has or has
+// not. Releases of TRL differ in the loss that holds where none is stated; one by checkpointed
+// chunks has a size of chunks that no argument sets.
+static void write_trl_loss(framework_output *output)
+{
+    const json_t *s = output->scenario;
+    char comment[96];
+    const bool repeats = json_is_true(framework_get(s, "stack.loss_recompute"));
+    const bool chunked = framework_get_int(s, "stack.loss_chunks", 0) > 0;
+    if (chunked && repeats) {
+        return;
+    }
+    framework_say(output, "loss_type", json_string("nll"));
+    if (chunked) {
+        snprintf(comment, sizeof comment, "it cuts the loss into %lld chunks here",
+                 (long long)liger_chunks(s));
+        framework_say(output, "use_liger_kernel", json_true());
+        framework_comment(output, "use_liger_kernel", comment);
+        framework_say(output, "liger_kernel_config.fused_linear_cross_entropy", json_true());
+        framework_say(output, "liger_kernel_config.cross_entropy", json_false());
+        framework_say(output, "liger_kernel_config.rms_norm",
+                      json_boolean(!json_is_true(framework_get(s, "stack.unfused_norms"))));
+        framework_say(output, "liger_kernel_config.swiglu",
+                      json_boolean(json_is_true(framework_get(s, "stack.fused_swiglu"))));
+    }
+}
+
 static void write_trl(framework_output *output)
 {
     const json_t *s = output->scenario;
@@ -667,9 +782,16 @@ static void write_trl(framework_output *output)
     const char *model = json_string_value(framework_get(s, "model.name"));
     if (model != NULL && sp_model_builtin_meant(model) != NULL) {
         framework_say(output, "model_name_or_path", json_string(model));
+        framework_comment(output, "model_name_or_path",
+                          "replace it by the model's id on the Hub, or by a path");
     }
     framework_say(output, "gradient_accumulation_steps", json_integer(count > 0 ? count : 1));
-    framework_say(output, "bf16", json_true());
+    write_trl_precision(output);
+    // Releases differ in what they do where it is not stated.
+    const char *recompute = json_string_value(framework_get(s, "memory.recompute"));
+    if (recompute != NULL && strcmp(recompute, "full") == 0) {
+        framework_say(output, "gradient_checkpointing", json_true());
+    }
     // Its rows of several samples are packed best fit first, whatever the scenario's strategy: what
     // is read back says where that is another. Without packing it pads (padding_free leaves the
     // number of samples of a micro-batch as it is, and makes no rows).
@@ -682,6 +804,13 @@ static void write_trl(framework_output *output)
                                   : over != NULL && strcmp(over, "split") == 0 ? "bfd_split"
                                                                                : "bfd"));
     }
+    // Without FlashAttention's kernels the documents that bfd packs attend to each other
+    // (trl/trainer/sft_trainer.py warns of it), whatever the scenario's attention.
+    const char *attention = json_string_value(framework_get(s, "memory.attention"));
+    const bool scores = attention != NULL && strcmp(attention, "unfused") == 0;
+    framework_say(output, "attn_implementation",
+                  json_string(scores && (wraps || !packs) ? "eager" : "flash_attention_2"));
+    write_trl_loss(output);
     // Ranks that exchange heads are DeepSpeed's, whose file has the stage.
     const char *exchange = json_string_value(framework_get(s, "stack.cp_overlap"));
     bool ulysses = framework_get_int(s, "parallel.cp", 1) > 1 && exchange != NULL &&
@@ -716,6 +845,7 @@ static void write_trl(framework_output *output)
 }
 
 static const framework_elsewhere trl_elsewhere[] = {
+    {"model", "model_name_or_path: the model's id on the Hub, or a path"},
     {"parallel.tp", "parallelism_config_tp_size of accelerate's file"},
     {"parallel.cp", "parallelism_config_sp_size (DeepSpeed) or _cp_size (FSDP2) of accelerate's "
                     "file"},
@@ -814,9 +944,16 @@ static void read_accelerate(framework_import *import)
     }
 }
 
-const framework framework_accelerate = {FRAMEWORK_CALLED(accelerate), .syntax = FRAMEWORK_YAML,
-                                        .reads = 1U << FRAMEWORK_YAML, .rows = accelerate_rows,
-                                        .read = read_accelerate};
+const framework framework_accelerate = {
+    FRAMEWORK_CALLED(accelerate),
+    .syntax = FRAMEWORK_YAML,
+    .reads = 1U << FRAMEWORK_YAML,
+    .rows = accelerate_rows,
+    .read = read_accelerate,
+    .instead = "of a job that it launches trl writes the trainer's arguments (fsdp, batch, "
+               "packing, recomputation), deepspeed the file that deepspeed_config_file names "
+               "(ZeRO, buckets), and either names what parallelism_config of accelerate's has to "
+               "say"};
 
 // ---- nanotron (src/nanotron/config) ----
 

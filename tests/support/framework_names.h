@@ -113,13 +113,19 @@ static const char names_of_deepspeed[] =
     "zero_optimization.reduce_bucket_size zero_optimization.mics_shard_size not_expressed";
 
 // huggingface/trl@016013e88acec9257c7476fdcdb12e5479938a5f, trl/trainer/sft_config.py,
-// @040e32d68f430e201a6333b07758295df4157e14, trl/trainer/model_config.py, and
+// @040e32d68f430e201a6333b07758295df4157e14 and @bc13ae6d91667d42f5ad74e211b5db703dc4377e
+// (attn_implementation; its torch_dtype is deprecated for dtype later),
+// trl/trainer/model_config.py, and
 // huggingface/transformers@00349ae87eddc872ffa21a8a54f264375a0056a8,
-// src/transformers/training_args.py.
+// src/transformers/training_args.py; kernels of liger_kernel_config are those of
+// linkedin/Liger-Kernel v0.8.2, src/liger_kernel/transformers/monkey_patch.py.
 static const char names_of_trl[] =
     "model_name_or_path max_length packing packing_strategy padding_free use_peft lora_r "
     "lora_dropout lora_target_modules per_device_train_batch_size gradient_accumulation_steps "
-    "gradient_checkpointing bf16 optim fsdp load_in_4bit bnb_4bit_quant_type use_bnb_nested_quant";
+    "gradient_checkpointing bf16 dtype attn_implementation optim fsdp load_in_4bit "
+    "bnb_4bit_quant_type use_bnb_nested_quant "
+    "loss_type use_liger_kernel liger_kernel_config.fused_linear_cross_entropy "
+    "liger_kernel_config.cross_entropy liger_kernel_config.rms_norm liger_kernel_config.swiglu";
 
 // huggingface/nanotron@00708b80c88ee7c05c89502e80c3201df916d774, src/nanotron/config/config.py,
 // @19f88fbe454691f9bfcf98d6e3433dd7bcb82389, src/nanotron/config/parallelism_config.py, and

@@ -412,8 +412,40 @@ TEST(trl_recipe)
           "{\"workload.context\":4096,\"strategy.kind\":\"bfd\","
           "\"schedule.microbatch_samples\":2,\"memory.recompute\":\"none\",\"model.lora_rank\":8,"
           "\"model.lora_targets\":\"query-value\",\"model.lora_dropout\":false,"
-          "\"model.layers\":32,\"parallel.zero\":0}",
-          "use_liger_kernel:14");
+          "\"model.layers\":32,\"parallel.zero\":0,\"stack.loss_chunks\":32,"
+          "\"stack.fused_swiglu\":true,\"stack.unfused_norms\":false}",
+          "");
+}
+
+// Chunks of Liger's loss by its own rule: V / h rounded up is 32 for Llama-3-8B (128256 and 4096)
+// and 8 for LLaMA-7B (32000 and 4096), of whose shares of the rows the next power of two is taken.
+TEST(trl_with_ligers_kernels)
+{
+    static const struct {
+        const char *lines, *settings, *unread;
+    } cases[] = {
+        {"model_name_or_path: llama-7b\nmax_length: 2048\nuse_liger_kernel: true\n",
+         "{\"stack.loss_chunks\":8,\"stack.fused_cross_entropy\":true,"
+         "\"stack.unfused_norms\":false}",
+         ""},
+        // 3000 / 32 is 93.75: chunks of 128, of which 24 hold 3000.
+        {"model_name_or_path: llama-3-8b\nmax_length: 3000\nuse_liger_kernel: true\n"
+         "liger_kernel_config:\n  rms_norm: false\n",
+         "{\"stack.loss_chunks\":24,\"stack.unfused_norms\":true,\"stack.fused_swiglu\":true}", ""},
+        {"model_name_or_path: llama-3-8b\nuse_liger_kernel: true\n"
+         "liger_kernel_config:\n  fused_linear_cross_entropy: false\n",
+         "{\"stack.loss_chunks\":null,\"stack.fused_cross_entropy\":null}", ""},
+        {"model_name_or_path: llama-3-8b\nloss_type: nll\nuse_liger_kernel: false\n",
+         "{\"stack.loss_chunks\":null,\"stack.fused_swiglu\":null}", ""},
+        {"model_name_or_path: llama-3-8b\nloss_type: chunked_nll\n", "{\"stack.loss_chunks\":null}",
+         "loss_type:4"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "per_device_train_batch_size: 1\npacking: true\n%s",
+                 cases[i].lines);
+        check("sft.yaml", text, cases[i].settings, cases[i].unread);
+    }
 }
 
 // padding_free joins the samples of a micro-batch, however short: rows of max_length are others.

@@ -537,6 +537,103 @@ TEST(trl_says_frozen_weights)
     }
 }
 
+// Adapters and the type of frozen weights leave a model the one that it is called after, and what
+// is read back has its shape; another shape is none that TRL has arguments for, which one name
+// says.
+TEST(trl_names_the_model_beside_adapters)
+{
+    fixture_begin();
+    static const struct {
+        const char *more, *name; // NULL: not said
+    } cases[] = {{NULL, "model_name_or_path: \"llama-3-70b\"  # replace it"},
+                 {"model.lora_rank=16", "model_name_or_path: \"llama-3-70b\"  # replace it"},
+                 {"model.layers=40", NULL}};
+    static const char *const stated[] = {"model.lora_rank=16", "model.frozen_weights=4bit-double"};
+    const framework *trl = framework_find("trl");
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        json_t *document = json_loads(
+            "{\"model\": \"llama-3-70b\", \"cluster\": \"h100-8\", \"stack\": \"trl-2025\", "
+            "\"strategy\": {\"kind\": \"bfd\"}, \"parallel\": {\"dp\": 1, \"zero\": 0}, "
+            "\"workload\": "
+            "{\"uniform\": 4096, \"context\": 4096, \"samples_per_batch\": 16}}",
+            0, NULL);
+        for (int k = 0; cases[i].more != NULL && k < 2; k++) {
+            must_succeed(sp_scenario_override(document, stated[k], ERR));
+        }
+        if (cases[i].more != NULL) {
+            must_succeed(sp_scenario_override(document, cases[i].more, ERR));
+        }
+        must_succeed(sp_scenario_from_json(document, "asked", NULL, 0, &scenario, ERR));
+        char *text = write_text(trl, &scenario, &lost);
+        check_same(trl, &scenario, text, lost);
+        if (cases[i].name != NULL) {
+            assert_non_null(strstr(text, cases[i].name));
+            assert_int_equal(json_array_size(lost), 0);
+        } else {
+            assert_null(strstr(text, "\nmodel_name_or_path: "));
+            assert_int_equal(json_array_size(lost), 1);
+            assert_true(framework_is_lost(lost, "model"));
+        }
+        sp_free(text);
+        json_decref(lost);
+        json_decref(document);
+        sp_scenario_fini(&scenario);
+    }
+}
+
+// Switches that the prediction rests on are stated, whatever a release does without them: kernels
+// that keep packed documents apart, recomputation, and the type of the weights that are loaded. The
+// weights that Adam steps are FP32 where neither ZeRO nor FSDP keeps masters, and frozen ones BF16.
+TEST(trl_states_what_a_prediction_rests_on)
+{
+    fixture_begin();
+    static const struct {
+        const char *recompute, *attention, *kind, *rank, *zero;
+        const char *checkpoints, *kernels, *dtype;
+    } cases[] = {
+        {"full", "flash", "bfd", "0", "3", "true", "flash_attention_2", "bfloat16"},
+        {"none", "flash", "bfd", "0", "0", "false", "flash_attention_2", "float32"},
+        {"full", "flash", "padded", "8", "0", "true", "flash_attention_2", "bfloat16"},
+        {"none", "unfused", "padded", "0", "0", "false", "eager", "float32"},
+        {"none", "unfused", "concat", "0", "2", "false", "eager", "bfloat16"},
+        // Packed documents need them, which is said to be another attention.
+        {"none", "unfused", "bfd", "0", "0", "false", "flash_attention_2", "float32"},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        char wanted[3][64];
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(
+            json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
+                      "1024, 'lora_rank': %s}, 'cluster': 'h100-8', 'stack': 'trl-2025', "
+                      "'strategy': {'kind': '%s'}, 'parallel': {'dp': 2, 'zero': %s}, 'memory': "
+                      "{'recompute': '%s', 'attention': '%s'}, 'workload': {'uniform': 512, "
+                      "'context': 512}}",
+                      cases[i].rank, cases[i].kind, cases[i].zero, cases[i].recompute,
+                      cases[i].attention),
+            &scenario);
+        char *text = write_text(framework_find("trl"), &scenario, &lost);
+        snprintf(wanted[0], sizeof wanted[0], "\ngradient_checkpointing: %s\n",
+                 cases[i].checkpoints);
+        snprintf(wanted[1], sizeof wanted[1], "\nattn_implementation: \"%s\"\n", cases[i].kernels);
+        snprintf(wanted[2], sizeof wanted[2], "\nbf16: true\ndtype: \"%s\"\n", cases[i].dtype);
+        for (int w = 0; w < 3; w++) {
+            if (strstr(text, wanted[w]) == NULL) {
+                fail_msg("case %d: not there: %s\n%s", i, wanted[w], text);
+            }
+        }
+        const bool keeps_scores =
+            strcmp(cases[i].attention, "unfused") == 0 && strcmp(cases[i].kernels, "eager") != 0;
+        assert_int_equal(framework_is_lost(lost, "memory.attention"), keeps_scores);
+        check_same(framework_find("trl"), &scenario, text, lost);
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 static void check_names(const framework *of, const char *names, const char *text)
 {
     framework_entries entries = {0};
@@ -566,6 +663,41 @@ static void check_names(const framework *of, const char *names, const char *text
     }
     framework_entries_free(&entries);
     framework_commands_free(&commands);
+}
+
+// A loss by chunks is Liger's, whose kernels are those that the scenario has, and whose number of
+// chunks is its own: of Llama-3-8B 32 (128256 entries and 4096 features) for rows of 8192 tokens.
+TEST(trl_says_a_loss_by_chunks)
+{
+    fixture_begin();
+    static const struct {
+        int chunks;
+        bool norms;
+    } cases[] = {{0, false}, {32, false}, {32, true}, {8, true}};
+    const framework *trl = framework_find("trl");
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(
+            json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': {'name': 'trl-2025', "
+                      "'fused_cross_entropy': true, 'loss_chunks': %d, 'unfused_norms': %s}, "
+                      "'strategy': {'kind': 'bfd'}, 'parallel': {'dp': 2, 'zero': 0}, 'workload': "
+                      "{'uniform': 8192, 'context': 8192, 'samples_per_batch': 8}}",
+                      cases[i].chunks, cases[i].norms ? "false" : "true"),
+            &scenario);
+        char *text = write_text(trl, &scenario, &lost);
+        const bool is_written = strstr(text, "\nuse_liger_kernel: true  # it cuts the loss into 32 "
+                                             "chunks here\n") != NULL;
+        assert_int_equal(is_written, cases[i].chunks > 0);
+        assert_int_equal(strstr(text, "use_liger_kernel") != NULL, is_written);
+        assert_int_equal(framework_is_lost(lost, "stack.loss_chunks"), cases[i].chunks == 8);
+        assert_false(is_written && framework_is_lost(lost, "stack.unfused_norms"));
+        check_names(trl, framework_sources[5].names, text);
+        check_same(trl, &scenario, text, lost);
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
 }
 
 // Spelt as the framework's own source spells it.
