@@ -166,7 +166,7 @@ void framework_wrong(framework_import *import, const framework_entry *entry, con
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    sp_error_at(import->err, SP_ERR_CONTENT, import->source, entry->line, 0, "%s: %s", entry->name,
+    sp_error_at(import->err, SP_ERR_CONTENT, entry->source, entry->line, 0, "%s: %s", entry->name,
                 text);
 }
 
@@ -227,13 +227,14 @@ void framework_unread(framework_import *import, const framework_entry *entry, co
     json_t *other;
     json_array_foreach (import->unread, i, other) {
         if (json_integer_value(json_object_get(other, "line")) == entry->line &&
-            strcmp(json_string_value(json_object_get(other, "name")), entry->name) == 0) {
+            strcmp(json_string_value(json_object_get(other, "name")), entry->name) == 0 &&
+            strcmp(json_string_value(json_object_get(other, "file")), entry->source) == 0) {
             return; // several settings follow from it
         }
     }
     json_array_append_new(
         import->unread,
-        sp_json_object(SP_JSON("file", import->source), SP_JSON("line", entry->line),
+        sp_json_object(SP_JSON("file", entry->source), SP_JSON("line", entry->line),
                        SP_JSON("name", entry->name),
                        SP_JSON("value", entry->unknown != NULL ? json_string(entry->unknown)
                                                                : json_incref(entry->value)),
@@ -276,7 +277,7 @@ static void tell_rotary_base(framework_import *import, const framework_entry *en
     framework_note(import,
                    "%s:%d: %s %s changes neither time nor memory and is not kept: a launch file "
                    "that is made of the scenario needs it again",
-                   import->source, entry->line, entry->name, value);
+                   entry->source, entry->line, entry->name, value);
 }
 
 static void list_unread(framework_import *import, const framework_entry *entry)
@@ -635,11 +636,13 @@ static void part_switches(framework_import *import)
             framework_list_holds(import->of->switches, entry->name);
         if (is_switch && entry->unknown != NULL && import->of->syntax == FRAMEWORK_SHELL) {
             char *unknown = entry->unknown;
+            const char *source = entry->source;
             int line = entry->line;
             entry->unknown = NULL;
             json_decref(entry->value);
             entry->value = json_true();
             framework_add(import->entries, unknown, json_null(), unknown, line);
+            import->entries->items[import->entries->count - 1].source = source;
         }
     }
 }
@@ -665,9 +668,24 @@ static void read_entries(framework_import *import)
     }
 }
 
+// What one file states: entries of a framework, or a model.
+typedef struct file_part {
+    const char *source;
+    const framework *of;       // NULL: a model
+    framework_entries entries; // owned
+    json_t *model;             // owned; NULL: none
+} file_part;
+
+static void set_source(file_part *part)
+{
+    for (size_t i = 0; i < part->entries.count; i++) {
+        part->entries.items[i].source = part->source;
+    }
+}
+
 // The command of a script that has most arguments of a framework.
 static sp_status read_script(framework_import *import, const framework *of, const char *text,
-                             size_t bytes)
+                             size_t bytes, file_part *part)
 {
     framework_commands commands;
     sp_status status = framework_read_shell(import->source, text, bytes, &commands, import->err);
@@ -699,51 +717,146 @@ static sp_status read_script(framework_import *import, const framework *of, cons
     }
     if (status == SP_OK) {
         json_array_extend(import->notes, commands.notes);
-        import->entries = &commands.items[best];
-        read_entries(import);
+        part->of = import->of;
+        part->entries = commands.items[best];
+        commands.items[best] = (framework_entries){0};
     }
     framework_commands_free(&commands);
     return status;
 }
 
 static sp_status read_document(framework_import *import, const framework *of,
-                               framework_syntax syntax, const char *text, size_t bytes)
+                               framework_syntax syntax, const char *text, size_t bytes,
+                               file_part *part)
 {
-    framework_entries entries = {0};
+    framework_entries *entries = &part->entries;
     int score = 1;
-    sp_status status =
-        syntax == FRAMEWORK_TOML
-            ? framework_read_toml(import->source, text, bytes, &entries, import->err)
-        : syntax == FRAMEWORK_JSON
-            ? framework_read_json(import->source, text, bytes, &entries, import->err)
-            : framework_read_yaml(import->source, text, bytes, &entries, import->err);
-    import->of = of;
+    sp_status status = syntax == FRAMEWORK_TOML
+                           ? framework_read_toml(import->source, text, bytes, entries, import->err)
+                       : syntax == FRAMEWORK_JSON
+                           ? framework_read_json(import->source, text, bytes, entries, import->err)
+                           : framework_read_yaml(import->source, text, bytes, entries, import->err);
+    part->of = of;
     if (status == SP_OK && of == NULL) {
-        import->of = best_of(syntax, &entries, &score);
+        part->of = best_of(syntax, entries, &score);
     }
-    if (status == SP_OK && (import->of == NULL || score == 0)) {
+    if (status == SP_OK && (part->of == NULL || score == 0)) {
         status = sp_error_set(import->err, SP_ERR_CONTENT, "%s: no key of a framework that is read",
                               import->source);
     }
-    if (status == SP_OK) {
-        import->entries = &entries;
-        read_entries(import);
-    }
-    framework_entries_free(&entries);
     return status;
 }
 
 static sp_status read_text(framework_import *import, const framework *of, const char *text,
-                           size_t bytes)
+                           size_t bytes, file_part *part)
 {
+    part->source = import->source;
     framework_syntax syntax = syntax_of(import->source, text, bytes);
     // A text of a known framework that has one syntax is in it.
     if (of != NULL && (of->reads & (1U << syntax)) == 0) {
         return sp_error_set(import->err, SP_ERR_CONTENT, "%s: is no file as %s reads them",
                             import->source, of->name);
     }
-    return syntax == FRAMEWORK_SHELL ? read_script(import, of, text, bytes)
-                                     : read_document(import, of, syntax, text, bytes);
+    sp_status status = syntax == FRAMEWORK_SHELL
+                           ? read_script(import, of, text, bytes, part)
+                           : read_document(import, of, syntax, text, bytes, part);
+    set_source(part);
+    return status;
+}
+
+// ---- several files ----
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+void framework_other_file(framework_import *import, const framework_entry *entry)
+{
+    const char *path = entry != NULL ? json_string_value(entry->value) : NULL;
+    size_t i;
+    json_t *file;
+    bool is_given = path == NULL || path[0] == '\0';
+    json_array_foreach (import->given, i, file) {
+        is_given = is_given || strcmp(base_name(json_string_value(file)), base_name(path)) == 0;
+    }
+    if (!is_given) {
+        framework_note(import, "%s:%d: %s: the file that it names is read where it is given, too",
+                       entry->source, entry->line, sp_setting_leaf(entry->name));
+    }
+}
+
+// Does a file of a job take what it does not state from another?
+static bool takes_from(const file_part *part, const file_part *other)
+{
+    static const char names[] = "config yaml_cfg launch.config_file accelerate_config";
+    for (size_t i = 0; i < part->entries.count; i++) {
+        const framework_entry *entry = &part->entries.items[i];
+        const char *path = json_string_value(entry->value);
+        if (path != NULL && sp_names_hold(names, entry->name) &&
+            strcmp(base_name(path), base_name(other->source)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What a file takes from another goes before it, so that it is the stronger.
+static void order_parts(file_part *parts, int count)
+{
+    for (int i = 0; i < count; i++) {
+        for (int j = i + 1; j < count; j++) {
+            if (takes_from(&parts[i], &parts[j]) && !takes_from(&parts[j], &parts[i])) {
+                file_part other = parts[j];
+                memmove(&parts[i + 1], &parts[i], (size_t)(j - i) * sizeof *parts);
+                parts[i++] = other;
+            }
+        }
+    }
+}
+
+// Reads a framework's files where the last of them stands.
+static void apply_parts(framework_import *import, file_part *parts, int count)
+{
+    for (int i = 0; i < count; i++) {
+        file_part *part = &parts[i];
+        int later = i + 1;
+        import->source = part->source;
+        if (part->model != NULL) {
+            sp_json_put(import->scenario, "model", json_incref(part->model));
+            continue;
+        }
+        while (later < count && parts[later].of != part->of) {
+            later++;
+        }
+        if (later == count) {
+            import->of = part->of;
+            import->entries = &part->entries;
+            read_entries(import);
+            continue;
+        }
+        framework_entries all = part->entries;
+        framework_entries *last = &parts[later].entries;
+        for (size_t e = 0; e < last->count; e++) {
+            framework_entry *entry = &last->items[e];
+            framework_add(&all, entry->name, entry->value, entry->unknown, entry->line);
+            all.items[all.count - 1].source = entry->source;
+            sp_free(entry->name);
+        }
+        sp_free(last->items);
+        *last = all;
+        part->entries = (framework_entries){0};
+    }
+}
+
+static void free_parts(file_part *parts, int count)
+{
+    for (int i = 0; i < count; i++) {
+        framework_entries_free(&parts[i].entries);
+        json_decref(parts[i].model);
+    }
+    sp_free(parts);
 }
 
 // ---- what follows from all files ----
@@ -961,30 +1074,32 @@ static sp_status read_whole(const char *path, char **text, size_t *bytes, sp_err
 }
 
 // The path stands for it, but where the file cannot be read again.
-static sp_status import_model(framework_import *import, const char *path, const json_t *config)
+static sp_status import_model(framework_import *import, const char *path, const json_t *config,
+                              file_part *part)
 {
     sp_model model;
     sp_status status = sp_model_from_hf(config, path, &model, import->err);
     if (status == SP_OK) {
-        sp_json_put(import->scenario, "model",
-                    sp_is_stream(path) || strcmp(path, SP_STANDARD_INPUT) == 0
-                        ? sp_model_to_json(&model)
-                        : json_string(path));
+        part->model = sp_is_stream(path) || strcmp(path, SP_STANDARD_INPUT) == 0
+                          ? sp_model_to_json(&model)
+                          : json_string(path);
     }
     return status;
 }
 
-static sp_status import_file(framework_import *import, const char *path, const framework *of)
+static sp_status read_file(framework_import *import, const char *path, const framework *of,
+                           file_part *part)
 {
     char *text = NULL;
     size_t bytes = 0;
     import->source = path;
+    part->source = path;
     if (!sp_is_file(path) && !sp_is_stream(path) && sp_model_is_there(path)) {
         sp_model model;
         bool known = false;
         sp_status status = sp_model_named(path, &model, &known, import->err);
         if (status == SP_OK) {
-            sp_json_put(import->scenario, "model", json_string(path));
+            part->model = json_string(path);
         }
         return status;
     }
@@ -995,9 +1110,9 @@ static sp_status import_file(framework_import *import, const char *path, const f
         status = sp_error_set(import->err, SP_ERR_CONTENT,
                               "%s: is slimpack's own already: commands take it as it is", path);
     } else if (json_is_string(json_object_get(root, "model_type"))) {
-        status = import_model(import, path, root);
+        status = import_model(import, path, root, part);
     } else if (status == SP_OK) {
-        status = read_text(import, of, text, bytes);
+        status = read_text(import, of, text, bytes, part);
     }
     json_decref(root);
     sp_free(text);
@@ -1008,6 +1123,7 @@ static framework_import begin(sp_error *err)
 {
     return (framework_import){.scenario = sp_json_object(SP_JSON("schema", schema)),
                               .facts = json_object(),
+                              .given = json_array(),
                               .stated = json_object(),
                               .unread = json_array(),
                               .notes = json_array(),
@@ -1018,6 +1134,7 @@ static sp_status end(framework_import *import, sp_status status, json_t **scenar
                      json_t **notes)
 {
     json_decref(import->facts);
+    json_decref(import->given);
     json_decref(import->stated);
     if (status == SP_OK && import->err->count > 0) {
         status = import->err->status;
@@ -1037,13 +1154,16 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
                                 json_t **notes, sp_error *err)
 {
     framework_import import = begin(err);
+    file_part *part = sp_calloc(1, sizeof *part);
     import.source = source;
-    sp_status status = read_text(&import, of, text, bytes);
+    sp_status status = read_text(&import, of, text, bytes, part);
     if (status == SP_OK) {
+        apply_parts(&import, part, 1);
         settle_replicas(&import);
         settle_precision(&import);
         settle_modules(&import);
     }
+    free_parts(part, 1);
     return end(&import, status, scenario, unread, notes);
 }
 
@@ -1070,10 +1190,14 @@ sp_status framework_import_files(const char *const *files, int count, const char
     if (from != NULL && of == NULL) {
         status = framework_unknown("", from, err);
     }
+    file_part *parts = sp_calloc((size_t)count, sizeof *parts);
     for (int i = 0; i < count && status == SP_OK; i++) {
-        status = import_file(&import, files[i], of);
+        json_array_append_new(import.given, json_string(files[i]));
+        status = read_file(&import, files[i], of, &parts[i]);
     }
     if (status == SP_OK) {
+        order_parts(parts, count);
+        apply_parts(&import, parts, count);
         settle_replicas(&import);
     }
     for (int i = 0; i < override_count && status == SP_OK; i++) {
@@ -1088,5 +1212,6 @@ sp_status framework_import_files(const char *const *files, int count, const char
         settle_modules(&import);
         tell_assumed(&import);
     }
+    free_parts(parts, count);
     return end(&import, status, scenario, unread, notes);
 }

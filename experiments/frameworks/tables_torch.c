@@ -546,16 +546,13 @@ static void read_trl_shards(framework_import *import)
         if (framework_get(import->scenario, "parallel.zero") == NULL) {
             framework_put(import, "parallel.zero", json_integer(0));
         }
-        framework_put(import, "stack.name",
-                      json_string(import->of->stack)); // also over DeepSpeed's
+        const char *stack = json_string_value(framework_get(import->scenario, "stack.name"));
+        if (stack == NULL || strcmp(stack, "hf-trainer") == 0) { // also over DeepSpeed's
+            framework_put(import, "stack.name", json_string(import->of->stack));
+        }
     }
-    const framework_entry *file = framework_take(import, "deepspeed");
-    if (file != NULL && json_is_string(file->value)) {
-        framework_note(import,
-                       "%s:%d: deepspeed: the file that it names is read where it is given, "
-                       "too",
-                       import->source, file->line);
-    }
+    framework_other_file(import, framework_take(import, "deepspeed"));
+    framework_other_file(import, framework_take(import, "config launch.config_file"));
 }
 
 // trl/trainer/model_config.py; the name in BitsAndBytesConfig is read, too. FP4 takes what NF4
@@ -633,9 +630,9 @@ static void read_trl(framework_import *import)
     if (model != NULL && json_object_get(import->scenario, "model") == NULL) {
         framework_put(import, "model", json_string(model));
     }
-    json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 1);
-    if (json_object_get(import->facts, "microbatches") == NULL) {
-        json_object_set_new(import->facts, "microbatches", json_integer(count));
+    json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 0);
+    if (count > 0 || json_object_get(import->facts, "microbatches") == NULL) {
+        json_object_set_new(import->facts, "microbatches", json_integer(count > 0 ? count : 1));
     }
     read_trl_packing(import);
     read_trl_shards(import);
@@ -807,7 +804,9 @@ static void read_accelerate(framework_import *import)
         json_object_set_new(import->facts, "zero_instances", json_integer(copies));
     } else if (stage >= 0) {
         framework_put(import, "parallel.zero", json_integer(stage));
-        framework_put(import, "stack.name", json_string("hf-trainer"));
+        if (framework_get(import->scenario, "stack.name") == NULL) { // TRL's stays
+            framework_put(import, "stack.name", json_string("hf-trainer"));
+        }
     }
     if (count > 0) {
         json_object_set_new(import->facts, "microbatches", json_integer(count));
