@@ -150,7 +150,8 @@ typedef struct framework_import {
     framework_entries *entries; // what all files of that framework state, the strongest last
     json_t *scenario;           // the document so far
     // What settings follow from, once all files are read: gpus, gpus_per_node, nodes, rows of a
-    // micro-batch and micro-batches of a replica where the settings themselves do not hold them.
+    // micro-batch and micro-batches of a replica where the settings themselves do not hold them;
+    // deepspeed: what its file states of a batch; trainer: the trainer's arguments have the rest.
     json_t *facts;
     json_t *given;  // array of texts: all files
     json_t *stated; // object: keys of settings that the files at hand state

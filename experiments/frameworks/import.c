@@ -1,5 +1,5 @@
-// Launch scripts and recipes as a scenario: which framework they are of, the rows of its table,
-// what follows from several arguments, and what was not understood.
+// Launch scripts and recipes as a scenario: which framework they are of, the rows of its table, and
+// what was not understood.
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -859,191 +859,6 @@ static void free_parts(file_part *parts, int count)
     sp_free(parts);
 }
 
-// ---- what follows from all files ----
-
-static json_int_t fact(const framework_import *import, const char *name)
-{
-    return json_integer_value(json_object_get(import->facts, name));
-}
-
-json_int_t framework_product(json_int_t a, json_int_t b, json_int_t c)
-{
-    double all = (double)a * (double)b * (double)c;
-    return all > 0.0 && all <= 1e15 ? a * b * c : 0;
-}
-
-json_int_t framework_replica(const json_t *scenario)
-{
-    return framework_product(framework_get_int(scenario, "parallel.tp", 1),
-                             framework_get_int(scenario, "parallel.cp", 1),
-                             framework_get_int(scenario, "parallel.pp", 1));
-}
-
-static void settle_replicas(framework_import *import)
-{
-    const json_t *scenario = import->scenario;
-    json_int_t ranks = framework_replica(scenario);
-    json_int_t gpus = fact(import, "gpus");
-    json_int_t rows = framework_get_int(scenario, "schedule.microbatch_samples", 1);
-    json_int_t batch = framework_get_int(scenario, "workload.samples_per_batch", 0);
-    json_int_t count = fact(import, "microbatches");
-    json_int_t each = framework_product(count, rows, 1);
-    if (framework_get(scenario, "parallel.dp") == NULL && gpus > 0 && ranks > 0) {
-        if (gpus % ranks != 0) {
-            sp_error_set(import->err, SP_ERR_CONTENT,
-                         "%s: %lld GPUs are no multiple of tp x cp x pp, which is %lld",
-                         import->source, (long long)gpus, (long long)ranks);
-        } else {
-            framework_put(import, "parallel.dp", json_integer(gpus / ranks));
-        }
-    }
-    if (framework_get(scenario, "parallel.dp") == NULL && batch > 0 && each > 0 &&
-        batch % each == 0) {
-        framework_put(import, "parallel.dp", json_integer(batch / each));
-    }
-    json_int_t dp = framework_get_int(scenario, "parallel.dp", 0);
-    // The batch is what these hold, by the lengths and the strategy that the scenario then has.
-    if (batch == 0 && (count > 0 || dp > 0)) {
-        framework_put(import, "schedule.microbatches", json_integer(count > 0 ? count : 1));
-    }
-    json_int_t per_node = fact(import, "gpus_per_node");
-    if (per_node > 0 && per_node != 8 && framework_get(scenario, "cluster") == NULL &&
-        (gpus == 0 || gpus >= per_node)) {
-        framework_put(import, "cluster.name", json_string("h100-8"));
-        framework_put(import, "cluster.gpus_per_node", json_integer(per_node));
-    }
-    // Instances of the optimizer, as ranks that share one.
-    json_int_t instances = fact(import, "zero_instances");
-    json_int_t sharing = framework_product(dp, framework_get_int(scenario, "parallel.cp", 1), 1);
-    if (instances > 1 && sharing > 0 && sharing % instances == 0) {
-        framework_put(import, "parallel.zero_group", json_integer(sharing / instances));
-    }
-}
-
-// A batch that a file states is one of rows, which hold several documents where lengths are known
-// and nothing pads: it is so many micro-batches, or where these do not divide it so many tokens.
-static void settle_rows(framework_import *import)
-{
-    const json_t *scenario = import->scenario;
-    const char *kind = json_string_value(framework_get(scenario, "strategy.kind"));
-    const json_int_t batch = framework_get_int(scenario, "workload.samples_per_batch", 0);
-    const json_int_t each =
-        framework_product(framework_get_int(scenario, "parallel.dp", 1),
-                          framework_get_int(scenario, "schedule.microbatch_samples", 1), 1);
-    const json_int_t tokens =
-        framework_product(batch, framework_get_int(scenario, "workload.context", 0), 1);
-    if (batch == 0 || framework_get(scenario, "workload.lengths") == NULL ||
-        (kind != NULL && strcmp(kind, "padded") == 0)) {
-        return;
-    }
-    json_object_del(json_object_get(scenario, "workload"), "samples_per_batch");
-    if (each > 0 && batch % each == 0) {
-        framework_put(import, "schedule.microbatches", json_integer(batch / each));
-    } else if (tokens > 0) {
-        framework_put(import, "workload.tokens_per_batch", json_integer(tokens));
-    }
-}
-
-static void settle_precision(framework_import *import)
-{
-    const char *precision = json_string_value(json_object_get(import->scenario, "precision"));
-    if (precision == NULL || strcmp(precision, "fp8") != 0) {
-        json_object_del(import->scenario, "fp8_recipe");
-        json_object_del(import->scenario, "fp8_params");
-    }
-}
-
-// The vocabulary is the tokenizer's, which a script names by a path or a variable. What is assumed
-// changes an answer by little, which is told.
-static void assume_vocabulary(framework_import *import)
-{
-    enum { MORE = 10000 };
-    char whose[FRAMEWORK_WHOSE];
-    char matters[128] = "";
-    sp_scenario scenario = {0};
-    sp_error own = {0};
-    const json_t *model = json_object_get(import->scenario, "model");
-    if (json_object_get(model, "layers") == NULL || json_object_get(model, "vocab") != NULL) {
-        return;
-    }
-    const json_int_t multiple = sp_larger(fact(import, "vocabulary_multiple"), 1);
-    const json_int_t entries =
-        sp_ceil_div(framework_assumed_entries(import->scenario, whose), multiple) * multiple;
-    framework_put(import, "model.vocab", json_integer(entries));
-    json_t *copy = json_deep_copy(import->scenario);
-    if (sp_scenario_from_json(copy, "import", NULL, 0, &scenario, &own) == SP_OK) {
-        const double tokens = (double)sp_larger(scenario.workload.context, 1);
-        const double more = (double)scenario.model.hidden * MORE;
-        const double flops = sp_model_forward_flops(&scenario.model, tokens,
-                                                    sp_model_pairs2(&scenario.model, 0.0, tokens));
-        snprintf(matters, sizeof matters,
-                 "; each %d more are %.0f MiB of weights in BF16 and %.2g %% of a step's FLOPs",
-                 MORE, (scenario.model.tied_embeddings ? 2.0 : 4.0) * more / SP_MIB,
-                 100.0 * 2.0 * more * tokens / flops);
-    }
-    sp_scenario_fini(&scenario);
-    json_decref(copy);
-    framework_note(import,
-                   "no file says the vocabulary, which is the tokenizer's: %lld entries are "
-                   "assumed, as of %s (--set model.vocab=N)%s",
-                   (long long)entries, whose, matters);
-}
-
-static void tell_assumed(framework_import *import)
-{
-    const json_t *scenario = import->scenario;
-    if (framework_get(scenario, "parallel.dp") == NULL &&
-        framework_get(scenario, "nodes") == NULL) {
-        framework_note(import, "how many GPUs there are is not in the file: one replica is assumed "
-                               "(--set parallel.dp=N)");
-    }
-    if (json_object_get(scenario, "cluster") == NULL) {
-        framework_note(import, "which GPUs there are is not in the file: h100-8 is assumed (--set "
-                               "cluster=NAME)");
-    }
-    if (framework_get(scenario, "workload.lengths") == NULL &&
-        framework_get(scenario, "workload.context") != NULL) {
-        framework_note(import, "lengths of documents are not in the file: rows are full (--set "
-                               "workload.lengths=NAME|FILE)");
-    }
-}
-
-// Megatron-Core passes over modules that no layer has, as over norms that a product holds
-// (transformer_layer.py: an IdentityOp is not run again), where a scenario refuses them.
-static void settle_modules(framework_import *import)
-{
-    char wrong[SP_RECOMPUTE_TEXT];
-    sp_recompute recompute = SP_RECOMPUTE_NONE;
-    sp_scenario scenario = {0};
-    sp_error own = {0};
-    const json_t *stated = framework_get(import->scenario, "memory.recompute");
-    if (stated == NULL || !sp_recompute_read(stated, &recompute, wrong) ||
-        sp_recompute_modules(recompute) == 0) {
-        return;
-    }
-    unsigned modules = sp_recompute_modules(recompute);
-    json_t *without = json_deep_copy(import->scenario);
-    if (sp_scenario_override(without, "memory.recompute=none", &own) == SP_OK &&
-        sp_scenario_from_json(without, "import", NULL, 0, &scenario, &own) == SP_OK) {
-        const char *module = NULL;
-        const char *lacks;
-        while ((lacks = sp_recompute_lacks(sp_recompute_of_modules(modules), &scenario.model,
-                                           &module)) != NULL) {
-            framework_note(import,
-                           "recompute module \"%s\" is of %s, which the model has not: it runs "
-                           "nothing again, and is left out",
-                           module, lacks);
-            modules &= ~sp_module_find(module);
-        }
-        if (module != NULL) {
-            sp_json_put(json_object_get(import->scenario, "memory"), "recompute",
-                        sp_recompute_json(sp_recompute_of_modules(modules)));
-        }
-    }
-    sp_scenario_fini(&scenario);
-    json_decref(without);
-}
-
 // ---- all files ----
 
 static sp_status read_whole(const char *path, char **text, size_t *bytes, sp_error *err)
@@ -1159,25 +974,10 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
     sp_status status = read_text(&import, of, text, bytes, part);
     if (status == SP_OK) {
         apply_parts(&import, part, 1);
-        settle_replicas(&import);
-        settle_precision(&import);
-        settle_modules(&import);
+        framework_settle_text(&import);
     }
     free_parts(part, 1);
     return end(&import, status, scenario, unread, notes);
-}
-
-// Is how large a batch is stated beside the files, in samples or tokens?
-static bool state_batch(const char *const *overrides, int count)
-{
-    static const char keys[] = "workload workload.samples_per_batch workload.tokens_per_batch";
-    bool is = false;
-    for (int i = 0; i < count; i++) {
-        char key[SP_JSON_PATH];
-        snprintf(key, sizeof key, "%.*s", (int)strcspn(overrides[i], "="), overrides[i]);
-        is = is || sp_names_hold(keys, key);
-    }
-    return is;
 }
 
 sp_status framework_import_files(const char *const *files, int count, const char *from,
@@ -1198,19 +998,7 @@ sp_status framework_import_files(const char *const *files, int count, const char
     if (status == SP_OK) {
         order_parts(parts, count);
         apply_parts(&import, parts, count);
-        settle_replicas(&import);
-    }
-    for (int i = 0; i < override_count && status == SP_OK; i++) {
-        status = sp_scenario_override(import.scenario, overrides[i], err);
-    }
-    if (status == SP_OK) {
-        if (!state_batch(overrides, override_count)) {
-            settle_rows(&import);
-        }
-        settle_precision(&import); // which an override may state
-        assume_vocabulary(&import);
-        settle_modules(&import);
-        tell_assumed(&import);
+        status = framework_settle(&import, overrides, override_count);
     }
     free_parts(parts, count);
     return end(&import, status, scenario, unread, notes);

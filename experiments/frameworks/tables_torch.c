@@ -4,6 +4,7 @@
 #include "experiments/frameworks/frameworks.h"
 #include "experiments/frameworks/private.h"
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 
 static json_int_t replicas_of(const json_t *scenario)
 {
@@ -328,7 +329,8 @@ static const char deepspeed_own[] =
     "gradient_accumulation_steps zero_optimization.reduce_bucket_size zero_optimization.overlap_comm "
     "zero_optimization.mics_shard_size zero_optimization.zero_hpz_partition_size bf16.enabled "
     "bfloat16.enabled fp16.enabled zero_optimization.offload_optimizer.device "
-    "zero_optimization.offload_param.device optimizer.type";
+    "zero_optimization.offload_optimizer.ratio zero_optimization.offload_param.device "
+    "optimizer.type sequence_parallel_size data_parallel_size";
 static const char deepspeed_free[] =
     "optimizer.params.* scheduler.* gradient_clipping steps_per_print wall_clock_breakdown "
     "memory_breakdown dump_state tensorboard.* wandb.* csv_monitor.* flops_profiler.* comms_logger.* "
@@ -348,16 +350,46 @@ static const char deepspeed_noted[] =
     "eigenvalue.* activation_checkpointing.* zero_optimization.cpu_offload* sparse_gradients "
     "data_types.* zero_optimization.zero_quantized_* "
     "zero_optimization.zeropp_loco_param.* autotuning.* elasticity.* hybrid_engine.* pipeline.* "
-    "tensor_parallel.* sequence_parallel_size aio.*";
+    "tensor_parallel.* aio.*";
 // clang-format on
 
-// A switch that may be "auto", or a device that may be "none".
+// Parameters on a device that is not "none".
 static void tell_offload(framework_import *import, const char *name)
 {
     const framework_entry *entry = framework_take(import, name);
     const char *device = entry != NULL ? json_string_value(entry->value) : NULL;
     if (entry != NULL && (device == NULL || strcmp(device, "none") != 0)) {
-        framework_unread(import, entry, sp_setting_missing("offload_optimizer"));
+        framework_unread(import, entry, sp_setting_missing("offload_param"));
+    }
+}
+
+// States of the optimizer on the host, a share of them with ZeRO 3 alone (deepspeed/runtime/zero/
+// offload_config.py). Without ZeRO there is nothing that leaves.
+static void put_host_states(framework_import *import, const char *device, const char *share)
+{
+    const framework_entry *entry = framework_take(import, device);
+    const char *name = entry != NULL ? json_string_value(entry->value) : NULL;
+    const json_int_t stage = framework_get_int(import->scenario, "parallel.zero", 0);
+    const double ratio = share != NULL ? framework_take_real(import, share, 1.0) : 1.0;
+    if (entry == NULL || (name != NULL && strcmp(name, "none") == 0)) {
+        return;
+    }
+    if (name != NULL && strcmp(name, "cpu") == 0 && stage > 0) {
+        framework_put(import, "memory.offload_states", json_real(stage == 3 ? ratio : 1.0));
+    } else {
+        framework_unread(import, entry,
+                         stage > 0 ? "states of the optimizer are modelled on the GPU and on the "
+                                     "host: the GPU is taken (--set memory.offload_states=1)"
+                                   : "without ZeRO no states leave the GPU");
+    }
+}
+
+// Ranks that exchange heads (Ulysses).
+static void put_heads_ranks(framework_import *import, json_int_t ranks)
+{
+    if (ranks > 1) {
+        framework_put(import, "parallel.cp", json_integer(ranks));
+        framework_put(import, "stack.cp_overlap", json_string("a2a"));
     }
 }
 
@@ -380,12 +412,48 @@ void framework_tell_precision(framework_import *import, const char *name)
     }
 }
 
+static bool is_auto(const framework_import *import, const char *name)
+{
+    for (size_t i = 0; i < import->entries->count; i++) {
+        const framework_entry *entry = &import->entries->items[i];
+        const char *text = json_string_value(entry->value);
+        if (strcmp(entry->name, name) == 0 && text != NULL && strcmp(text, "auto") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What the file states of a batch, and what it leaves to the trainer's arguments, as a fact.
+static void read_deepspeed_batch(framework_import *import, json_int_t count)
+{
+    static const char *const names[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                        "gradient_accumulation_steps"};
+    char open[128] = "";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (is_auto(import, names[i])) {
+            sp_append(open, sizeof open, "%s%s", open[0] != '\0' ? ", " : "", names[i]);
+        }
+    }
+    json_object_set_new(
+        import->facts, "deepspeed",
+        sp_json_object(
+            SP_JSON("source", import->source),
+            SP_JSON("batch", (int64_t)framework_take_int(import, names[0], 0, 0)),
+            SP_JSON("rows", (int64_t)framework_take_int(import, names[1], 0, 0)),
+            SP_JSON("count", (int64_t)count),
+            SP_JSON("auto", open[0] != '\0' ? json_string(open) : json_null()),
+            SP_JSON("bucket", (int)is_auto(import, "zero_optimization.reduce_bucket_size"))));
+    json_object_set_new(import->facts, "trainer", json_true());
+}
+
 static void read_deepspeed(framework_import *import)
 {
     json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 0);
     if (count > 0) {
         json_object_set_new(import->facts, "microbatches", json_integer(count));
     }
+    read_deepspeed_batch(import, count);
     json_int_t stage = framework_get_int(import->scenario, "parallel.zero", 0);
     bool overlaps = framework_take_switch(import, "zero_optimization.overlap_comm", stage == 3);
     framework_put(import, "stack.hide_gradient_reduce", json_boolean(overlaps));
@@ -401,8 +469,14 @@ static void read_deepspeed(framework_import *import)
     if (second != NULL && json_integer_value(second->value) > 1) {
         framework_unread(import, second, "a second copy of the parameters (hpZ) is not modelled");
     }
-    tell_offload(import, "zero_optimization.offload_optimizer.device");
+    put_host_states(import, "zero_optimization.offload_optimizer.device",
+                    "zero_optimization.offload_optimizer.ratio");
     tell_offload(import, "zero_optimization.offload_param.device");
+    put_heads_ranks(import, framework_take_int(import, "sequence_parallel_size", 1, 1));
+    json_int_t replicas = framework_take_int(import, "data_parallel_size", 1, 0);
+    if (replicas > 0) {
+        framework_put(import, "parallel.dp", json_integer(replicas));
+    }
     tell_fp16(import, "fp16.enabled");
     framework_take(import, "bf16.enabled bfloat16.enabled");
     put_moments(import, "optimizer.type");
@@ -427,6 +501,13 @@ static void write_deepspeed(framework_output *output)
         json_int_t group = framework_get_int(s, "parallel.zero_group", 0);
         if (group > 0) {
             framework_say(output, "zero_optimization.mics_shard_size", json_integer(group));
+        }
+        double share = json_number_value(framework_get(s, "memory.offload_states"));
+        if (share > 0.0) {
+            framework_say(output, "zero_optimization.offload_optimizer.device", json_string("cpu"));
+        }
+        if (share > 0.0 && share < 1.0 && framework_get_int(s, "parallel.zero", 0) == 3) {
+            framework_say(output, "zero_optimization.offload_optimizer.ratio", json_real(share));
         }
     }
 }
@@ -748,7 +829,7 @@ static const char accelerate_own[] =
     "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward "
     "fsdp_config.fsdp_activation_checkpointing deepspeed_config.zero_stage "
     "deepspeed_config.gradient_accumulation_steps deepspeed_config.offload_optimizer_device "
-    "deepspeed_config.offload_param_device parallelism_config.parallelism_config_dp_replicate_size "
+    "deepspeed_config.offload_param_device deepspeed_config.deepspeed_config_file parallelism_config.parallelism_config_dp_replicate_size "
     "parallelism_config.parallelism_config_sp_size";
 static const char accelerate_free[] =
     "compute_environment debug downcast_bf16 main_training_function main_process_ip "
@@ -788,17 +869,14 @@ static void read_accelerate(framework_import *import)
         framework_put(import, "memory.recompute", json_string("full"));
     }
     // DeepSpeed's Ulysses: ranks exchange heads (accelerate, utils/dataclasses.py: sp_backend).
-    json_int_t heads_ranks =
-        framework_take_int(import, "parallelism_config.parallelism_config_sp_size", 1, 1);
-    if (heads_ranks > 1) {
-        framework_put(import, "parallel.cp", json_integer(heads_ranks));
-        framework_put(import, "stack.cp_overlap", json_string("a2a"));
-    }
+    put_heads_ranks(
+        import, framework_take_int(import, "parallelism_config.parallelism_config_sp_size", 1, 1));
     if (framework_get_int(import->scenario, "parallel.cp", 1) == 1) {
         json_object_del(json_object_get(import->scenario, "stack"), "cp_overlap");
     }
-    tell_offload(import, "deepspeed_config.offload_optimizer_device");
     tell_offload(import, "deepspeed_config.offload_param_device");
+    framework_other_file(import, framework_take(import, "deepspeed_config.deepspeed_config_file"));
+    json_object_set_new(import->facts, "trainer", json_true());
     if (type != NULL && strcmp(type, "FSDP") == 0) {
         put_shards(import, sharding, keeps != NULL && json_is_false(keeps->value));
         json_object_set_new(import->facts, "zero_instances", json_integer(copies));
@@ -808,6 +886,7 @@ static void read_accelerate(framework_import *import)
             framework_put(import, "stack.name", json_string("hf-trainer"));
         }
     }
+    put_host_states(import, "deepspeed_config.offload_optimizer_device", NULL);
     if (count > 0) {
         json_object_set_new(import->facts, "microbatches", json_integer(count));
     }

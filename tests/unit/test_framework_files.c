@@ -384,8 +384,48 @@ TEST(deepspeed_file)
           "  \"steps_per_print\": 10\n}\n",
           "{\"parallel.zero\":2,\"parallel.dp\":8,\"schedule.microbatch_samples\":4,"
           "\"workload.samples_per_batch\":256,\"stack.hide_gradient_reduce\":true,"
-          "\"stack.bucket_mib\":190.7348632,\"stack.name\":\"hf-trainer\"}",
-          "zero_optimization.offload_optimizer.device:10");
+          "\"stack.bucket_mib\":190.7348632,\"stack.name\":\"hf-trainer\","
+          "\"memory.offload_states\":1.0}",
+          "");
+}
+
+// deepspeed/runtime/zero/offload_config.py: a share of the states with ZeRO 3 alone, on the CPU or
+// on NVMe, which is not modelled.
+TEST(deepspeed_states_on_the_host)
+{
+    static const struct {
+        const char *stage, *offload, *settings, *unread;
+    } cases[] = {
+        {"3", "\"device\": \"cpu\", \"ratio\": 0.25", "{\"memory.offload_states\":0.25}", ""},
+        {"2", "\"device\": \"cpu\", \"ratio\": 0.25", "{\"memory.offload_states\":1.0}", ""},
+        {"1", "\"device\": \"none\"", "{\"memory\":null}", ""},
+        {"3", "\"device\": \"nvme\"", "{\"memory\":null}",
+         "zero_optimization.offload_optimizer.device:1"},
+        {"0", "\"device\": \"cpu\"", "{\"memory\":null}",
+         "zero_optimization.offload_optimizer.device:1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check("ds.json",
+              json_text("{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": %s, "
+                        "\"offload_optimizer\": {%s}}}",
+                        cases[i].stage, cases[i].offload),
+              cases[i].settings, cases[i].unread);
+    }
+    check("acc.yaml",
+          "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  zero_stage: 2\n"
+          "  offload_optimizer_device: cpu\n  offload_param_device: none\n",
+          "{\"memory.offload_states\":1.0,\"parallel.zero\":2}", "");
+}
+
+// deepspeed/__init__.py: the mesh of data-parallel ranks and of those that exchange heads.
+TEST(deepspeed_ranks_that_exchange_heads)
+{
+    check("ds.json",
+          "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 1, "
+          "\"sequence_parallel_size\": 4, \"data_parallel_size\": 2}",
+          "{\"parallel.cp\":4,\"parallel.dp\":2,\"stack.cp_overlap\":\"a2a\"}", "");
+    check("ds.json", "{\"train_batch_size\": 8, \"sequence_parallel_size\": 1}",
+          "{\"parallel.cp\":null,\"stack.cp_overlap\":null}", "");
 }
 
 TEST(deepspeed_auto)
@@ -745,6 +785,79 @@ TEST(files_of_one_framework_keep_their_names)
     check_files(files, 2, "{\"strategy.kind\":\"bfd\"}",
                 "c.yaml:2 c.sh:2 c.sh:1: config: the file that it names is read where it is given, "
                 "too");
+}
+
+// What DeepSpeed takes is the product alone; what is not stated it makes of the others.
+TEST(batches_that_deepspeed_refuses)
+{
+    static const char *const files[] = {"ds.json"};
+    static const struct {
+        const char *batch, *more, *dp, *wrong, *settings;
+    } cases[] = {
+        {"256", "\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 8", "4",
+         "is not train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 8 x data-parallel "
+         "ranks 4, which is 128",
+         NULL},
+        {"256", "\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 8", "8",
+         NULL, "{\"workload.samples_per_batch\":256,\"schedule.microbatch_samples\":4}"},
+        {"256", "\"train_micro_batch_size_per_gpu\": 3", "8",
+         "is no multiple of train_micro_batch_size_per_gpu 3 x data-parallel ranks 8, which is 24",
+         NULL},
+        {"256", "\"gradient_accumulation_steps\": 8", "8", NULL,
+         "{\"schedule.microbatch_samples\":4}"},
+        {"null", "\"train_micro_batch_size_per_gpu\": 3", "8", NULL,
+         "{\"schedule.microbatch_samples\":3,\"schedule.microbatches\":1}"},
+        {"\"auto\"", "\"train_micro_batch_size_per_gpu\": 3", "8", NULL,
+         "{\"schedule.microbatch_samples\":3,\"schedule.microbatches\":1}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char dp[32];
+        const char *overrides[] = {dp};
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        snprintf(dp, sizeof dp, "parallel.dp=%s", cases[i].dp);
+        write_file("ds.json",
+                   json_text("{\"train_batch_size\": %s, %s}", cases[i].batch, cases[i].more));
+        sp_status status =
+            framework_import_files(files, 1, NULL, overrides, 1, &scenario, &unread, &notes, &err);
+        if (cases[i].wrong != NULL) {
+            assert_string_equal(err.message[0],
+                                json_text("ds.json: train_batch_size %s %s: DeepSpeed refuses it",
+                                          cases[i].batch, cases[i].wrong));
+        } else {
+            assert_int_equal(status, SP_OK);
+            check_settings("ds.json", scenario, cases[i].settings);
+        }
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
+}
+
+// "auto" is what the trainer's file says, and where there is none what TrainingArguments have by
+// default (8 rows, 1 micro-batch). A bucket is hidden x hidden numbers of 2 bytes: 4096 x 4096 x 2
+// are 32 MiB.
+TEST(deepspeed_auto_is_the_trainers)
+{
+    static const char *const files[] = {"auto.json", "auto.yaml"};
+    write_file("auto.json", "{\"train_batch_size\": \"auto\", "
+                            "\"train_micro_batch_size_per_gpu\": \"auto\", "
+                            "\"gradient_accumulation_steps\": \"auto\", \"zero_optimization\": "
+                            "{\"stage\": 2, \"reduce_bucket_size\": \"auto\"}}");
+    write_file("auto.yaml", "model_name_or_path: llama-3-8b\nper_device_train_batch_size: 2\n"
+                            "gradient_accumulation_steps: 4\n");
+    check_files(
+        files, 1, "{\"schedule.microbatch_samples\":8,\"schedule.microbatches\":1}",
+        "auto.json: \"auto\" of train_batch_size, train_micro_batch_size_per_gpu, "
+        "gradient_accumulation_steps is in the trainer's arguments: "
+        "per_device_train_batch_size 8 and gradient_accumulation_steps 1 are assumed, as by "
+        "default (--set schedule.microbatch_samples=N, --set schedule.microbatches=N)");
+    check_files(files, 2,
+                "{\"schedule.microbatch_samples\":2,\"stack.bucket_mib\":32.0,"
+                "\"schedule.microbatches\":4}",
+                "");
 }
 
 // A sentence with file and line for each.
