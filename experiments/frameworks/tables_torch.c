@@ -4,6 +4,7 @@
 #include "experiments/frameworks/frameworks.h"
 #include "experiments/frameworks/private.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 #include "sim/base/writer.h"
 
 static json_int_t replicas_of(const json_t *scenario)
@@ -547,7 +548,8 @@ static const framework_row trl_rows[] = {
 static const char trl_own[] =
     "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
     "fsdp fsdp_config.activation_checkpointing deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16 "
-    "load_in_4bit use_bnb_nested_quant bnb_4bit_use_double_quant bnb_4bit_quant_type";
+    "load_in_4bit use_bnb_nested_quant bnb_4bit_use_double_quant bnb_4bit_quant_type num_processes "
+    "num_machines accelerate_config mixed_precision";
 static const char trl_free[] =
     "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
     "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
@@ -559,7 +561,7 @@ static const char trl_free[] =
     "lora_alpha lora_task_type lora_modules_to_save use_rslora "
     "use_cpu fsdp_config.* dataset_name eval_packing use_cache model_init_kwargs* "
     "average_tokens_across_devices ddp_find_unused_parameters preprocessing_* "
-    "wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor "
+    "machine_rank main_process_ip main_process_port wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor "
     "bnb_4bit_quant_storage bnb_4bit_compute_dtype";
 static const char trl_noted[] =
     "use_liger_kernel liger_kernel_config* load_in_8bit torch_compile torch_compile_* "
@@ -617,13 +619,58 @@ static void put_shards(framework_import *import, const framework_entry *entry, b
     }
 }
 
+// Of the files that TRL comes with (trl/accelerate_configs), which are of one node of 8 ranks, and
+// the arguments of `accelerate launch` that it takes beside its own.
+static bool read_trl_launch(framework_import *import)
+{
+    static const struct {
+        const char *name;
+        int zero;
+        bool is_fsdp;
+    } shipped[] = {{"zero1", 1, false},     {"zero2", 2, false}, {"zero3", 3, false},
+                   {"fsdp1", 3, true},      {"fsdp2", 3, true},  {"multi_gpu", 0, false},
+                   {"single_gpu", 0, false}};
+    enum { RANKS = 8 };
+    const framework_entry *entry = framework_take(import, "accelerate_config");
+    const char *name = framework_take_text(import, "accelerate_config");
+    json_int_t ranks = framework_take_int(import, "num_processes", 1, 0);
+    json_int_t machines = framework_take_int(import, "num_machines", 1, 0);
+    size_t found = 0;
+    while (found < sizeof shipped / sizeof shipped[0] &&
+           (name == NULL || strcmp(shipped[found].name, name) != 0)) {
+        found++;
+    }
+    const bool is_shipped = found < sizeof shipped / sizeof shipped[0];
+    framework_tell_precision(import, "mixed_precision");
+    if (is_shipped && ranks == 0 && json_object_get(import->facts, "gpus") == NULL) {
+        ranks = strcmp(name, "single_gpu") == 0 ? 1 : RANKS;
+        framework_note(import, "%s:%d: accelerate_config %s is of %lld rank%s (--num_processes)",
+                       entry->source, entry->line, name, (long long)ranks, sp_plural(ranks));
+    }
+    if (ranks > 0) {
+        json_object_set_new(import->facts, "gpus", json_integer(ranks));
+    }
+    if (ranks > 0 && machines > 0) {
+        json_object_set_new(import->facts, "gpus_per_node", json_integer(ranks / machines));
+    }
+    if (is_shipped) {
+        framework_put(import, "parallel.zero", json_integer(shipped[found].zero));
+        framework_put(import, "stack.name",
+                      json_string(shipped[found].is_fsdp ? "fsdp-2024" : import->of->stack));
+    } else {
+        framework_other_file(import, entry);
+    }
+    return is_shipped;
+}
+
 static void read_trl_shards(framework_import *import)
 {
     const framework_entry *entry = framework_take(import, "fsdp");
     const char *fsdp = framework_take_text(import, "fsdp");
+    const bool is_shipped = read_trl_launch(import);
     if (fsdp != NULL && fsdp[0] != '\0') {
         put_shards(import, entry, false);
-    } else {
+    } else if (!is_shipped) {
         if (framework_get(import->scenario, "parallel.zero") == NULL) {
             framework_put(import, "parallel.zero", json_integer(0));
         }

@@ -428,6 +428,30 @@ TEST(deepspeed_ranks_that_exchange_heads)
           "{\"parallel.cp\":null,\"stack.cp_overlap\":null}", "");
 }
 
+// trl/accelerate_configs, and the arguments of accelerate that TRL takes beside its own.
+TEST(trl_launches)
+{
+    static const struct {
+        const char *arguments, *settings;
+    } cases[] = {
+        {"--num_processes 4 --accelerate_config zero3",
+         "{\"parallel.dp\":4,\"parallel.zero\":3,\"stack.name\":\"trl-2025\"}"},
+        {"--accelerate_config zero1", "{\"parallel.dp\":8,\"parallel.zero\":1}"},
+        {"--accelerate_config zero2 --num_processes 16 --num_machines 2",
+         "{\"parallel.dp\":16,\"parallel.zero\":2,\"cluster\":null}"},
+        {"--accelerate_config fsdp2 --num_processes 2",
+         "{\"parallel.dp\":2,\"parallel.zero\":3,\"stack.name\":\"fsdp-2024\"}"},
+        {"--accelerate_config single_gpu", "{\"parallel.dp\":1,\"parallel.zero\":0}"},
+        {"--num_processes 8", "{\"parallel.dp\":8,\"parallel.zero\":0}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check("sft.sh", json_text("trl sft --max_length 512 %s\n", cases[i].arguments),
+              cases[i].settings, "");
+    }
+    check("sft.yaml", "max_length: 512\nnum_processes: 4\naccelerate_config: fsdp1\n",
+          "{\"parallel.dp\":4,\"parallel.zero\":3}", "");
+}
+
 TEST(deepspeed_auto)
 {
     check("auto.json",
