@@ -107,7 +107,7 @@ typedef struct framework_elsewhere {
 } framework_elsewhere;
 
 typedef struct framework {
-    const char *name;
+    const char *name, *title;  // of options, and as its authors write it
     framework_syntax syntax;   // that it is written in
     unsigned reads;            // bits 1 << syntax of what it is read from
     int dialect;               // its column of the rows
@@ -206,6 +206,10 @@ sp_status framework_import_files(const char *const *files, int count, const char
 sp_status framework_import_text(const char *source, const char *text, size_t bytes,
                                 const framework *of, json_t **scenario, json_t **unread,
                                 json_t **notes, sp_error *err);
+
+// The framework whose configuration or script a file is, by the names in it; NULL: none, or it
+// cannot be read twice.
+const framework *framework_of_file(const char *path, bool *is_script);
 
 // ---- writing ----
 

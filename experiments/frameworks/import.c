@@ -674,6 +674,7 @@ typedef struct file_part {
     const framework *of;       // NULL: a model
     framework_entries entries; // owned
     json_t *model;             // owned; NULL: none
+    bool is_script;
 } file_part;
 
 static void set_source(file_part *part)
@@ -760,6 +761,7 @@ static sp_status read_text(framework_import *import, const framework *of, const 
     sp_status status = syntax == FRAMEWORK_SHELL
                            ? read_script(import, of, text, bytes, part)
                            : read_document(import, of, syntax, text, bytes, part);
+    part->is_script = syntax == FRAMEWORK_SHELL;
     set_source(part);
     return status;
 }
@@ -978,6 +980,30 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
     }
     free_parts(part, 1);
     return end(&import, status, scenario, unread, notes);
+}
+
+const framework *framework_of_file(const char *path, bool *is_script)
+{
+    enum { SETTING = 4 }; // the score of one
+    sp_error own = {0};
+    json_t *scenario = NULL;
+    json_t *unread = NULL;
+    json_t *notes = NULL;
+    if (strcmp(path, SP_STANDARD_INPUT) == 0 || sp_is_stream(path)) {
+        return NULL;
+    }
+    framework_import import = begin(&own);
+    file_part *part = sp_calloc(1, sizeof *part);
+    const bool is = read_file(&import, path, NULL, part) == SP_OK && part->of != NULL &&
+                    score_of(part->of, &part->entries) >= SETTING;
+    const framework *of = is ? part->of : NULL;
+    *is_script = part->is_script;
+    free_parts(part, 1);
+    end(&import, SP_OK, &scenario, &unread, &notes);
+    json_decref(scenario);
+    json_decref(unread);
+    json_decref(notes);
+    return of;
 }
 
 sp_status framework_import_files(const char *const *files, int count, const char *from,

@@ -23,8 +23,8 @@ json_int_t framework_assumed_entries(const json_t *scenario, char whose[FRAMEWOR
 
 // What is called alike for each.
 // clang-format off
-#define FRAMEWORK_CALLED(of_) \
-    .name = #of_, .own = of_##_own, .free = of_##_free, .noted = of_##_noted
+#define FRAMEWORK_CALLED(of_, title_) \
+    .name = #of_, .title = title_, .own = of_##_own, .free = of_##_free, .noted = of_##_noted
 // clang-format on
 
 extern const framework framework_torchtitan, framework_deepspeed, framework_trl,

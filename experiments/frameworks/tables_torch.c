@@ -306,11 +306,13 @@ static void write_torchtitan(framework_output *output)
                   json_boolean(json_is_true(framework_get(s, "stack.fused_swiglu"))));
 }
 
-const framework framework_torchtitan = {
-    FRAMEWORK_CALLED(torchtitan), .stack = "fsdp2-2025",
-    .syntax = FRAMEWORK_TOML,     .reads = 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL,
-    .rows = torchtitan_rows,      .read = read_torchtitan,
-    .write = write_torchtitan};
+const framework framework_torchtitan = {FRAMEWORK_CALLED(torchtitan, "torchtitan"),
+                                        .stack = "fsdp2-2025",
+                                        .syntax = FRAMEWORK_TOML,
+                                        .reads = 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL,
+                                        .rows = torchtitan_rows,
+                                        .read = read_torchtitan,
+                                        .write = write_torchtitan};
 
 // ---- DeepSpeed (deepspeed/runtime/constants.py, deepspeed/runtime/zero/config.py) ----
 
@@ -525,10 +527,14 @@ static const framework_elsewhere deepspeed_elsewhere[] = {
     {NULL, NULL},
 };
 
-const framework framework_deepspeed = {
-    FRAMEWORK_CALLED(deepspeed),   .stack = "hf-trainer",           .syntax = FRAMEWORK_JSON,
-    .reads = 1U << FRAMEWORK_JSON, .rows = deepspeed_rows,          .read = read_deepspeed,
-    .write = write_deepspeed,      .elsewhere = deepspeed_elsewhere};
+const framework framework_deepspeed = {FRAMEWORK_CALLED(deepspeed, "DeepSpeed"),
+                                       .stack = "hf-trainer",
+                                       .syntax = FRAMEWORK_JSON,
+                                       .reads = 1U << FRAMEWORK_JSON,
+                                       .rows = deepspeed_rows,
+                                       .read = read_deepspeed,
+                                       .write = write_deepspeed,
+                                       .elsewhere = deepspeed_elsewhere};
 
 // ---- TRL (trl/trainer/sft_config.py, transformers' TrainingArguments) ----
 
@@ -848,7 +854,7 @@ static const framework_elsewhere trl_elsewhere[] = {
     {NULL, NULL},
 };
 
-const framework framework_trl = {FRAMEWORK_CALLED(trl),
+const framework framework_trl = {FRAMEWORK_CALLED(trl, "TRL"),
                                  .elsewhere = trl_elsewhere,
                                  .stack = "trl-2025",
                                  .syntax = FRAMEWORK_YAML,
@@ -939,9 +945,9 @@ static void read_accelerate(framework_import *import)
     }
 }
 
-const framework framework_accelerate = {FRAMEWORK_CALLED(accelerate), .syntax = FRAMEWORK_YAML,
-                                        .reads = 1U << FRAMEWORK_YAML, .rows = accelerate_rows,
-                                        .read = read_accelerate};
+const framework framework_accelerate = {FRAMEWORK_CALLED(accelerate, "accelerate"),
+                                        .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
+                                        .rows = accelerate_rows, .read = read_accelerate};
 
 // ---- nanotron (src/nanotron/config) ----
 
@@ -1026,8 +1032,11 @@ static void write_nanotron(framework_output *output)
                   json_incref(framework_get(s, "workload.context")));
 }
 
-const framework framework_nanotron = {
-    FRAMEWORK_CALLED(nanotron), .stack = "nanotron-2025",
-    .syntax = FRAMEWORK_YAML,   .reads = 1U << FRAMEWORK_YAML,
-    .rows = nanotron_rows,      .read = read_nanotron,
-    .write = write_nanotron,    .rotary_base = "model.model_config.rope_theta"};
+const framework framework_nanotron = {FRAMEWORK_CALLED(nanotron, "nanotron"),
+                                      .stack = "nanotron-2025",
+                                      .syntax = FRAMEWORK_YAML,
+                                      .reads = 1U << FRAMEWORK_YAML,
+                                      .rows = nanotron_rows,
+                                      .read = read_nanotron,
+                                      .write = write_nanotron,
+                                      .rotary_base = "model.model_config.rope_theta"};
