@@ -188,10 +188,11 @@ sp_status cli_read_root(const char *path, json_t **root, sp_error *err)
                               "scenario of it",
                               path, is_script ? "launch script" : "configuration", of->title, path);
     } else if (may_be_lengths && is_list_of_lengths(path)) {
-        status = sp_error_set(err, SP_ERR_CONTENT,
-                              "%s: is a list of lengths, no scenario: lengths go by --lengths %s "
-                              "(or --set workload.lengths=FILE) beside one",
-                              path, path);
+        status =
+            sp_error_set(err, SP_ERR_CONTENT,
+                         "%s: expected an object, a scenario: a list of lengths goes by --lengths "
+                         "%s (or --set workload.lengths=FILE) beside one",
+                         path, path);
     } else if (status != SP_OK) {
         *err = own;
     }
