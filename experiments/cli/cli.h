@@ -261,7 +261,11 @@ int64_t cli_tokens_in(const json_t *value);
 // lengths take the place of equal samples: as many tokens a batch, in the context that was theirs.
 sp_status cli_change_document(json_t *document, const cli_list *set, const char *lengths,
                               sp_error *err);
-// Reads it from its file, and does that. The caller owns *document, after an error as well.
+// Reads the JSON of a scenario, a plan or a set. What is something else that people have, a
+// framework's configuration or a list of lengths, is refused with the way that it goes.
+sp_status cli_read_root(const char *path, json_t **root, sp_error *err);
+// Reads a scenario's from its file, and changes it so. The caller owns *document, after an error as
+// well.
 sp_status cli_read_document(const char *path, const cli_list *set, const char *lengths,
                             json_t **document, sp_error *err);
 

@@ -303,8 +303,17 @@ static int run(const void *given, const cli_operands *operands)
     sp_scenario scenario = {0};
     sp_decode_result result;
     executed small;
-    sp_status status =
-        sp_scenario_read(operands->items[0], args->set.items, args->set.count, &scenario, &err);
+    json_t *root = NULL;
+    const char *path = operands->items[0];
+    sp_status status = cli_read_root(path, &root, &err);
+    if (status == SP_OK) {
+        status = sp_scenario_place(root, path, &err);
+    }
+    if (status == SP_OK) {
+        status =
+            sp_scenario_from_json(root, path, args->set.items, args->set.count, &scenario, &err);
+    }
+    json_decref(root);
     if (status == SP_OK) {
         status = sp_decode_scenario(&scenario, &result, &err);
     }

@@ -5,7 +5,9 @@
 #include "experiments/cli/cli.h"
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
+#include "sim/workload/lengths.h"
 
 typedef struct import_args {
     cli_common common;
@@ -141,6 +143,64 @@ static int run(const void *given, const cli_operands *operands)
     json_decref(unread);
     json_decref(notes);
     return exit_status;
+}
+
+// ---- what is no scenario ----
+
+static bool is_of_ours(const json_t *root)
+{
+    static const char *const keys[] = {"schema",   "model",    "uniform_costs", "scenario",
+                                       "workload", "parallel", "strategy",      "cluster"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        is = is || json_object_get(root, keys[i]) != NULL;
+    }
+    return is;
+}
+
+static bool is_list_of_lengths(const char *path)
+{
+    sp_lengths lengths = {0};
+    sp_error own = {0};
+    const bool is = strcmp(path, SP_STANDARD_INPUT) != 0 && !sp_is_stream(path) &&
+                    sp_lengths_read(path, NULL, &lengths, &own) == SP_OK;
+    sp_lengths_fini(&lengths);
+    return is;
+}
+
+sp_status cli_read_root(const char *path, json_t **root, sp_error *err)
+{
+    sp_error own = {0};
+    bool is_script = false;
+    sp_status status = sp_json_read_file(path, 0, root, &own);
+    if (status == SP_OK && is_of_ours(*root)) {
+        return SP_OK;
+    }
+    if (status == SP_ERR_IO) {
+        *err = own;
+        return status;
+    }
+    const framework *of = framework_of_file(path, &is_script);
+    const bool may_be_lengths = status != SP_OK || json_is_array(*root);
+    if (of != NULL) {
+        status = sp_error_set(err, SP_ERR_CONTENT,
+                              "%s: is a %s of %s: 'slimpack import %s -o scenario.json' makes a "
+                              "scenario of it",
+                              path, is_script ? "launch script" : "configuration", of->title, path);
+    } else if (may_be_lengths && is_list_of_lengths(path)) {
+        status =
+            sp_error_set(err, SP_ERR_CONTENT,
+                         "%s: expected an object, a scenario: a list of lengths goes by --lengths "
+                         "%s (or --set workload.lengths=FILE) beside one",
+                         path, path);
+    } else if (status != SP_OK) {
+        *err = own;
+    }
+    if (status != SP_OK) {
+        json_decref(*root);
+        *root = NULL;
+    }
+    return status;
 }
 
 // ---- --emit ----

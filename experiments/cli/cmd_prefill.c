@@ -549,7 +549,7 @@ static sp_status read_scenario(const prefill_args *args, const char *path, sp_sc
                                sp_error *err)
 {
     json_t *root = NULL;
-    sp_status status = sp_json_read_file(path, 0, &root, err);
+    sp_status status = cli_read_root(path, &root, err);
     if (status == SP_OK && json_is_object(root) && json_object_get(root, "prefill") == NULL &&
         json_object_get(root, "uniform_costs") == NULL) {
         sp_json_put(root, "prefill", json_object());

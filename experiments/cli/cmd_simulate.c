@@ -444,7 +444,7 @@ static sp_status check_plan_overrides(const cli_list *set, const char *lengths, 
 
 static sp_status read_input(const char *path, const simulate_args *args, input *in, sp_error *err)
 {
-    sp_status status = sp_json_read_file(path, 0, &in->root, err);
+    sp_status status = cli_read_root(path, &in->root, err);
     if (status != SP_OK) {
         return status;
     }

@@ -128,7 +128,7 @@ static int validate_document(const validate_args *args)
 {
     sp_error err = {0};
     json_t *document = NULL;
-    if (sp_json_read_file(args->scenario, 0, &document, &err) != SP_OK) {
+    if (cli_read_root(args->scenario, &document, &err) != SP_OK) {
         return cli_fail(&err);
     }
     return sp_is_scenario_set(document) ? cli_validate_set(args, document)

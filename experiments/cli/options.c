@@ -701,7 +701,7 @@ sp_status cli_change_document(json_t *document, const cli_list *set, const char 
 sp_status cli_read_document(const char *path, const cli_list *set, const char *lengths,
                             json_t **document, sp_error *err)
 {
-    sp_status status = sp_json_read_file(path, 0, document, err);
+    sp_status status = cli_read_root(path, document, err);
     if (status == SP_OK) {
         status = sp_scenario_place(*document, path, err);
     }

@@ -227,7 +227,7 @@ sp_status cli_validate_scenario(const validate_args *args, const char *of, sp_sc
     int count = 0;
     sp_status status = cli_validate_overrides(args, profile, overrides, &count, err);
     if (status == SP_OK) {
-        status = sp_json_read_file(args->scenario, 0, &document, err);
+        status = cli_read_root(args->scenario, &document, err);
     }
     if (status == SP_OK && sp_is_scenario_set(document)) {
         status =

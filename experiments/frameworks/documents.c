@@ -34,6 +34,7 @@ void framework_add(framework_entries *entries, const char *name, json_t *value, 
         (framework_entry){.name = readable(sp_strdup(name)),
                           .value = value,
                           .unknown = unknown != NULL ? readable(unknown) : NULL,
+                          .source = NULL,
                           .line = line,
                           .read = false};
 }

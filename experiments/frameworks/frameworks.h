@@ -20,8 +20,9 @@ typedef struct framework_entry {
     char *name;    // owned
     json_t *value; // owned; null: stated as nothing. Of a script a text, an array of them, or true
     char *unknown; // owned: what the file does not tell the value of, such as "$TP"; NULL: it does
-    int line;      // from 1 on
-    bool read;     // a row or a framework's own function took it
+    const char *source; // the file that states it; lives as long as the files' names
+    int line;           // from 1 on
+    bool read;          // a row or a framework's own function took it
 } framework_entry;
 
 typedef struct framework_entries {
@@ -106,7 +107,7 @@ typedef struct framework_elsewhere {
 } framework_elsewhere;
 
 typedef struct framework {
-    const char *name;
+    const char *name, *title;  // of options, and as its authors write it
     framework_syntax syntax;   // that it is written in
     unsigned reads;            // bits 1 << syntax of what it is read from
     int dialect;               // its column of the rows
@@ -146,13 +147,15 @@ bool framework_list_holds(const char *list, const char *name);
 // A scenario in the making, of one file or several.
 typedef struct framework_import {
     const framework *of;
-    const char *source;         // the file at hand
-    framework_entries *entries; // its entries
+    const char *source;         // the file at hand, the last one of a framework's
+    framework_entries *entries; // what all files of that framework state, the strongest last
     json_t *scenario;           // the document so far
     // What settings follow from, once all files are read: gpus, gpus_per_node, nodes, rows of a
-    // micro-batch and micro-batches of a replica where the settings themselves do not hold them.
+    // micro-batch and micro-batches of a replica where the settings themselves do not hold them;
+    // deepspeed: what its file states of a batch; trainer: the trainer's arguments have the rest.
     json_t *facts;
-    json_t *stated; // object: keys of settings that the file at hand states
+    json_t *given;  // array of texts: all files
+    json_t *stated; // object: keys of settings that the files at hand state
     json_t *unread; // array of {file, line, name, value, matters, why}
     json_t *notes;  // array of texts: what was assumed
     sp_error *err;
@@ -183,6 +186,8 @@ json_int_t framework_product(json_int_t a, json_int_t b, json_int_t c);
 json_int_t framework_replica(const json_t *scenario);
 
 void framework_note(framework_import *import, const char *format, ...) SP_PRINTF(2, 3);
+// The entry names another file of the job: a note, unless that is given, too.
+void framework_other_file(framework_import *import, const framework_entry *entry);
 // Lists an entry as not understood; `why` NULL: its name is not known.
 void framework_unread(framework_import *import, const framework_entry *entry, const char *why);
 // An error at the entry's line.
@@ -191,8 +196,10 @@ void framework_wrong(framework_import *import, const framework_entry *entry, con
 
 // Reads files, each a launch script, a recipe or a model (config.json of Hugging Face or a folder
 // that has one; "-" is standard input), into one scenario. `from` names the framework, NULL: that
-// which knows most of the names. Overrides are `path=value` texts. *scenario is the caller's, as
-// are the arrays *unread and *notes.
+// which knows most of the names. Files of one framework are read as one: of what several state the
+// last holds, but a script is stronger than a file that its arguments name (--config), and what a
+// framework has by default holds where no file states it. Overrides are `path=value` texts.
+// *scenario is the caller's, as are the arrays *unread and *notes.
 sp_status framework_import_files(const char *const *files, int count, const char *from,
                                  const char *const *overrides, int override_count,
                                  json_t **scenario, json_t **unread, json_t **notes, sp_error *err);
@@ -200,6 +207,10 @@ sp_status framework_import_files(const char *const *files, int count, const char
 sp_status framework_import_text(const char *source, const char *text, size_t bytes,
                                 const framework *of, json_t **scenario, json_t **unread,
                                 json_t **notes, sp_error *err);
+
+// The framework whose configuration or script a file is, by the names in it; NULL: none, or it
+// cannot be read twice.
+const framework *framework_of_file(const char *path, bool *is_script);
 
 // ---- writing ----
 

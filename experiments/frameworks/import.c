@@ -1,5 +1,5 @@
-// Launch scripts and recipes as a scenario: which framework they are of, the rows of its table,
-// what follows from several arguments, and what was not understood.
+// Launch scripts and recipes as a scenario: which framework they are of, the rows of its table, and
+// what was not understood.
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -171,7 +171,7 @@ void framework_wrong(framework_import *import, const framework_entry *entry, con
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    sp_error_at(import->err, SP_ERR_CONTENT, import->source, entry->line, 0, "%s: %s", entry->name,
+    sp_error_at(import->err, SP_ERR_CONTENT, entry->source, entry->line, 0, "%s: %s", entry->name,
                 text);
 }
 
@@ -232,13 +232,14 @@ void framework_unread(framework_import *import, const framework_entry *entry, co
     json_t *other;
     json_array_foreach (import->unread, i, other) {
         if (json_integer_value(json_object_get(other, "line")) == entry->line &&
-            strcmp(json_string_value(json_object_get(other, "name")), entry->name) == 0) {
+            strcmp(json_string_value(json_object_get(other, "name")), entry->name) == 0 &&
+            strcmp(json_string_value(json_object_get(other, "file")), entry->source) == 0) {
             return; // several settings follow from it
         }
     }
     json_array_append_new(
         import->unread,
-        sp_json_object(SP_JSON("file", import->source), SP_JSON("line", entry->line),
+        sp_json_object(SP_JSON("file", entry->source), SP_JSON("line", entry->line),
                        SP_JSON("name", entry->name),
                        SP_JSON("value", entry->unknown != NULL ? json_string(entry->unknown)
                                                                : json_incref(entry->value)),
@@ -281,7 +282,7 @@ static void tell_rotary_base(framework_import *import, const framework_entry *en
     framework_note(import,
                    "%s:%d: %s %s changes neither time nor memory and is not kept: a launch file "
                    "that is made of the scenario needs it again",
-                   import->source, entry->line, entry->name, value);
+                   entry->source, entry->line, entry->name, value);
 }
 
 static void list_unread(framework_import *import, const framework_entry *entry)
@@ -640,11 +641,13 @@ static void part_switches(framework_import *import)
             framework_list_holds(import->of->switches, entry->name);
         if (is_switch && entry->unknown != NULL && import->of->syntax == FRAMEWORK_SHELL) {
             char *unknown = entry->unknown;
+            const char *source = entry->source;
             int line = entry->line;
             entry->unknown = NULL;
             json_decref(entry->value);
             entry->value = json_true();
             framework_add(import->entries, unknown, json_null(), unknown, line);
+            import->entries->items[import->entries->count - 1].source = source;
         }
     }
 }
@@ -670,9 +673,25 @@ static void read_entries(framework_import *import)
     }
 }
 
+// What one file states: entries of a framework, or a model.
+typedef struct file_part {
+    const char *source;
+    const framework *of;       // NULL: a model
+    framework_entries entries; // owned
+    json_t *model;             // owned; NULL: none
+    bool is_script;
+} file_part;
+
+static void set_source(file_part *part)
+{
+    for (size_t i = 0; i < part->entries.count; i++) {
+        part->entries.items[i].source = part->source;
+    }
+}
+
 // The command of a script that has most arguments of a framework.
 static sp_status read_script(framework_import *import, const framework *of, const char *text,
-                             size_t bytes)
+                             size_t bytes, file_part *part)
 {
     framework_commands commands;
     sp_status status = framework_read_shell(import->source, text, bytes, &commands, import->err);
@@ -704,236 +723,147 @@ static sp_status read_script(framework_import *import, const framework *of, cons
     }
     if (status == SP_OK) {
         json_array_extend(import->notes, commands.notes);
-        import->entries = &commands.items[best];
-        read_entries(import);
+        part->of = import->of;
+        part->entries = commands.items[best];
+        commands.items[best] = (framework_entries){0};
     }
     framework_commands_free(&commands);
     return status;
 }
 
 static sp_status read_document(framework_import *import, const framework *of,
-                               framework_syntax syntax, const char *text, size_t bytes)
+                               framework_syntax syntax, const char *text, size_t bytes,
+                               file_part *part)
 {
-    framework_entries entries = {0};
+    framework_entries *entries = &part->entries;
     int score = 1;
-    sp_status status =
-        syntax == FRAMEWORK_TOML
-            ? framework_read_toml(import->source, text, bytes, &entries, import->err)
-        : syntax == FRAMEWORK_JSON
-            ? framework_read_json(import->source, text, bytes, &entries, import->err)
-            : framework_read_yaml(import->source, text, bytes, &entries, import->err);
-    import->of = of;
+    sp_status status = syntax == FRAMEWORK_TOML
+                           ? framework_read_toml(import->source, text, bytes, entries, import->err)
+                       : syntax == FRAMEWORK_JSON
+                           ? framework_read_json(import->source, text, bytes, entries, import->err)
+                           : framework_read_yaml(import->source, text, bytes, entries, import->err);
+    part->of = of;
     if (status == SP_OK && of == NULL) {
-        import->of = best_of(syntax, &entries, &score);
+        part->of = best_of(syntax, entries, &score);
     }
-    if (status == SP_OK && (import->of == NULL || score == 0)) {
+    if (status == SP_OK && (part->of == NULL || score == 0)) {
         status = sp_error_set(import->err, SP_ERR_CONTENT, "%s: no key of a framework that is read",
                               import->source);
     }
-    if (status == SP_OK) {
-        import->entries = &entries;
-        read_entries(import);
-    }
-    framework_entries_free(&entries);
     return status;
 }
 
 static sp_status read_text(framework_import *import, const framework *of, const char *text,
-                           size_t bytes)
+                           size_t bytes, file_part *part)
 {
+    part->source = import->source;
     framework_syntax syntax = syntax_of(import->source, text, bytes);
     // A text of a known framework that has one syntax is in it.
     if (of != NULL && (of->reads & (1U << syntax)) == 0) {
         return sp_error_set(import->err, SP_ERR_CONTENT, "%s: is no file as %s reads them",
                             import->source, of->name);
     }
-    return syntax == FRAMEWORK_SHELL ? read_script(import, of, text, bytes)
-                                     : read_document(import, of, syntax, text, bytes);
+    sp_status status = syntax == FRAMEWORK_SHELL
+                           ? read_script(import, of, text, bytes, part)
+                           : read_document(import, of, syntax, text, bytes, part);
+    part->is_script = syntax == FRAMEWORK_SHELL;
+    set_source(part);
+    return status;
 }
 
-// ---- what follows from all files ----
+// ---- several files ----
 
-static json_int_t fact(const framework_import *import, const char *name)
+static const char *base_name(const char *path)
 {
-    return json_integer_value(json_object_get(import->facts, name));
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
 }
 
-json_int_t framework_product(json_int_t a, json_int_t b, json_int_t c)
+void framework_other_file(framework_import *import, const framework_entry *entry)
 {
-    double all = (double)a * (double)b * (double)c;
-    return all > 0.0 && all <= 1e15 ? a * b * c : 0;
+    const char *path = entry != NULL ? json_string_value(entry->value) : NULL;
+    size_t i;
+    json_t *file;
+    bool is_given = path == NULL || path[0] == '\0';
+    json_array_foreach (import->given, i, file) {
+        is_given = is_given || strcmp(base_name(json_string_value(file)), base_name(path)) == 0;
+    }
+    if (!is_given) {
+        framework_note(import, "%s:%d: %s: the file that it names is read where it is given, too",
+                       entry->source, entry->line, sp_setting_leaf(entry->name));
+    }
 }
 
-json_int_t framework_replica(const json_t *scenario)
+// Does a file of a job take what it does not state from another?
+static bool takes_from(const file_part *part, const file_part *other)
 {
-    return framework_product(framework_get_int(scenario, "parallel.tp", 1),
-                             framework_get_int(scenario, "parallel.cp", 1),
-                             framework_get_int(scenario, "parallel.pp", 1));
-}
-
-static void settle_replicas(framework_import *import)
-{
-    const json_t *scenario = import->scenario;
-    json_int_t ranks = framework_replica(scenario);
-    json_int_t gpus = fact(import, "gpus");
-    json_int_t rows = framework_get_int(scenario, "schedule.microbatch_samples", 1);
-    json_int_t batch = framework_get_int(scenario, "workload.samples_per_batch", 0);
-    json_int_t count = fact(import, "microbatches");
-    json_int_t each = framework_product(count, rows, 1);
-    if (framework_get(scenario, "parallel.dp") == NULL && gpus > 0 && ranks > 0) {
-        if (gpus % ranks != 0) {
-            sp_error_set(import->err, SP_ERR_CONTENT,
-                         "%s: %lld GPUs are no multiple of tp x cp x pp, which is %lld",
-                         import->source, (long long)gpus, (long long)ranks);
-        } else {
-            framework_put(import, "parallel.dp", json_integer(gpus / ranks));
+    static const char names[] = "config yaml_cfg launch.config_file accelerate_config";
+    for (size_t i = 0; i < part->entries.count; i++) {
+        const framework_entry *entry = &part->entries.items[i];
+        const char *path = json_string_value(entry->value);
+        if (path != NULL && sp_names_hold(names, entry->name) &&
+            strcmp(base_name(path), base_name(other->source)) == 0) {
+            return true;
         }
     }
-    if (framework_get(scenario, "parallel.dp") == NULL && batch > 0 && each > 0 &&
-        batch % each == 0) {
-        framework_put(import, "parallel.dp", json_integer(batch / each));
-    }
-    json_int_t dp = framework_get_int(scenario, "parallel.dp", 0);
-    // The batch is what these hold, by the lengths and the strategy that the scenario then has.
-    if (batch == 0 && (count > 0 || dp > 0)) {
-        framework_put(import, "schedule.microbatches", json_integer(count > 0 ? count : 1));
-    }
-    json_int_t per_node = fact(import, "gpus_per_node");
-    if (per_node > 0 && per_node != 8 && framework_get(scenario, "cluster") == NULL &&
-        (gpus == 0 || gpus >= per_node)) {
-        framework_put(import, "cluster.name", json_string("h100-8"));
-        framework_put(import, "cluster.gpus_per_node", json_integer(per_node));
-    }
-    // Instances of the optimizer, as ranks that share one.
-    json_int_t instances = fact(import, "zero_instances");
-    json_int_t sharing = framework_product(dp, framework_get_int(scenario, "parallel.cp", 1), 1);
-    if (instances > 1 && sharing > 0 && sharing % instances == 0) {
-        framework_put(import, "parallel.zero_group", json_integer(sharing / instances));
-    }
+    return false;
 }
 
-// A batch that a file states is one of rows, which hold several documents where lengths are known
-// and nothing pads: it is so many micro-batches, or where these do not divide it so many tokens.
-static void settle_rows(framework_import *import)
+// What a file takes from another goes before it, so that it is the stronger.
+static void order_parts(file_part *parts, int count)
 {
-    const json_t *scenario = import->scenario;
-    const char *kind = json_string_value(framework_get(scenario, "strategy.kind"));
-    const json_int_t batch = framework_get_int(scenario, "workload.samples_per_batch", 0);
-    const json_int_t each =
-        framework_product(framework_get_int(scenario, "parallel.dp", 1),
-                          framework_get_int(scenario, "schedule.microbatch_samples", 1), 1);
-    const json_int_t tokens =
-        framework_product(batch, framework_get_int(scenario, "workload.context", 0), 1);
-    if (batch == 0 || framework_get(scenario, "workload.lengths") == NULL ||
-        (kind != NULL && strcmp(kind, "padded") == 0)) {
-        return;
-    }
-    json_object_del(json_object_get(scenario, "workload"), "samples_per_batch");
-    if (each > 0 && batch % each == 0) {
-        framework_put(import, "schedule.microbatches", json_integer(batch / each));
-    } else if (tokens > 0) {
-        framework_put(import, "workload.tokens_per_batch", json_integer(tokens));
-    }
-}
-
-static void settle_precision(framework_import *import)
-{
-    const char *precision = json_string_value(json_object_get(import->scenario, "precision"));
-    if (precision == NULL || strcmp(precision, "fp8") != 0) {
-        json_object_del(import->scenario, "fp8_recipe");
-        json_object_del(import->scenario, "fp8_params");
-    }
-}
-
-// The vocabulary is the tokenizer's, which a script names by a path or a variable. What is assumed
-// changes an answer by little, which is told.
-static void assume_vocabulary(framework_import *import)
-{
-    enum { MORE = 10000 };
-    char whose[FRAMEWORK_WHOSE];
-    char matters[128] = "";
-    sp_scenario scenario = {0};
-    sp_error own = {0};
-    const json_t *model = json_object_get(import->scenario, "model");
-    if (json_object_get(model, "layers") == NULL || json_object_get(model, "vocab") != NULL) {
-        return;
-    }
-    const json_int_t multiple = sp_larger(fact(import, "vocabulary_multiple"), 1);
-    const json_int_t entries =
-        sp_ceil_div(framework_assumed_entries(import->scenario, whose), multiple) * multiple;
-    framework_put(import, "model.vocab", json_integer(entries));
-    json_t *copy = json_deep_copy(import->scenario);
-    if (sp_scenario_from_json(copy, "import", NULL, 0, &scenario, &own) == SP_OK) {
-        const double tokens = (double)sp_larger(scenario.workload.context, 1);
-        const double more = (double)scenario.model.hidden * MORE;
-        const double flops = sp_model_forward_flops(&scenario.model, tokens,
-                                                    sp_model_pairs2(&scenario.model, 0.0, tokens));
-        snprintf(matters, sizeof matters,
-                 "; each %d more are %.0f MiB of weights in BF16 and %.2g %% of a step's FLOPs",
-                 MORE, (scenario.model.tied_embeddings ? 2.0 : 4.0) * more / SP_MIB,
-                 100.0 * 2.0 * more * tokens / flops);
-    }
-    sp_scenario_fini(&scenario);
-    json_decref(copy);
-    framework_note(import,
-                   "no file says the vocabulary, which is the tokenizer's: %lld entries are "
-                   "assumed, as of %s (--set model.vocab=N)%s",
-                   (long long)entries, whose, matters);
-}
-
-static void tell_assumed(framework_import *import)
-{
-    const json_t *scenario = import->scenario;
-    if (framework_get(scenario, "parallel.dp") == NULL &&
-        framework_get(scenario, "nodes") == NULL) {
-        framework_note(import, "how many GPUs there are is not in the file: one replica is assumed "
-                               "(--set parallel.dp=N)");
-    }
-    if (json_object_get(scenario, "cluster") == NULL) {
-        framework_note(import, "which GPUs there are is not in the file: h100-8 is assumed (--set "
-                               "cluster=NAME)");
-    }
-    if (framework_get(scenario, "workload.lengths") == NULL &&
-        framework_get(scenario, "workload.context") != NULL) {
-        framework_note(import, "lengths of documents are not in the file: rows are full (--set "
-                               "workload.lengths=NAME|FILE)");
-    }
-}
-
-// Megatron-Core passes over modules that no layer has, as over norms that a product holds
-// (transformer_layer.py: an IdentityOp is not run again), where a scenario refuses them.
-static void settle_modules(framework_import *import)
-{
-    char wrong[SP_RECOMPUTE_TEXT];
-    sp_recompute recompute = SP_RECOMPUTE_NONE;
-    sp_scenario scenario = {0};
-    sp_error own = {0};
-    const json_t *stated = framework_get(import->scenario, "memory.recompute");
-    if (stated == NULL || !sp_recompute_read(stated, &recompute, wrong) ||
-        sp_recompute_modules(recompute) == 0) {
-        return;
-    }
-    unsigned modules = sp_recompute_modules(recompute);
-    json_t *without = json_deep_copy(import->scenario);
-    if (sp_scenario_override(without, "memory.recompute=none", &own) == SP_OK &&
-        sp_scenario_from_json(without, "import", NULL, 0, &scenario, &own) == SP_OK) {
-        const char *module = NULL;
-        const char *lacks;
-        while ((lacks = sp_recompute_lacks(sp_recompute_of_modules(modules), &scenario.model,
-                                           &module)) != NULL) {
-            framework_note(import,
-                           "recompute module \"%s\" is of %s, which the model has not: it runs "
-                           "nothing again, and is left out",
-                           module, lacks);
-            modules &= ~sp_module_find(module);
-        }
-        if (module != NULL) {
-            sp_json_put(json_object_get(import->scenario, "memory"), "recompute",
-                        sp_recompute_json(sp_recompute_of_modules(modules)));
+    for (int i = 0; i < count; i++) {
+        for (int j = i + 1; j < count; j++) {
+            if (takes_from(&parts[i], &parts[j]) && !takes_from(&parts[j], &parts[i])) {
+                file_part other = parts[j];
+                memmove(&parts[i + 1], &parts[i], (size_t)(j - i) * sizeof *parts);
+                parts[i++] = other;
+            }
         }
     }
-    sp_scenario_fini(&scenario);
-    json_decref(without);
+}
+
+// Reads a framework's files where the last of them stands.
+static void apply_parts(framework_import *import, file_part *parts, int count)
+{
+    for (int i = 0; i < count; i++) {
+        file_part *part = &parts[i];
+        int later = i + 1;
+        import->source = part->source;
+        if (part->model != NULL) {
+            sp_json_put(import->scenario, "model", json_incref(part->model));
+            continue;
+        }
+        while (later < count && parts[later].of != part->of) {
+            later++;
+        }
+        if (later == count) {
+            import->of = part->of;
+            import->entries = &part->entries;
+            read_entries(import);
+            continue;
+        }
+        framework_entries all = part->entries;
+        framework_entries *last = &parts[later].entries;
+        for (size_t e = 0; e < last->count; e++) {
+            framework_entry *entry = &last->items[e];
+            framework_add(&all, entry->name, entry->value, entry->unknown, entry->line);
+            all.items[all.count - 1].source = entry->source;
+            sp_free(entry->name);
+        }
+        sp_free(last->items);
+        *last = all;
+        part->entries = (framework_entries){0};
+    }
+}
+
+static void free_parts(file_part *parts, int count)
+{
+    for (int i = 0; i < count; i++) {
+        framework_entries_free(&parts[i].entries);
+        json_decref(parts[i].model);
+    }
+    sp_free(parts);
 }
 
 // ---- all files ----
@@ -966,30 +896,32 @@ static sp_status read_whole(const char *path, char **text, size_t *bytes, sp_err
 }
 
 // The path stands for it, but where the file cannot be read again.
-static sp_status import_model(framework_import *import, const char *path, const json_t *config)
+static sp_status import_model(framework_import *import, const char *path, const json_t *config,
+                              file_part *part)
 {
     sp_model model;
     sp_status status = sp_model_from_hf(config, path, &model, import->err);
     if (status == SP_OK) {
-        sp_json_put(import->scenario, "model",
-                    sp_is_stream(path) || strcmp(path, SP_STANDARD_INPUT) == 0
-                        ? sp_model_to_json(&model)
-                        : json_string(path));
+        part->model = sp_is_stream(path) || strcmp(path, SP_STANDARD_INPUT) == 0
+                          ? sp_model_to_json(&model)
+                          : json_string(path);
     }
     return status;
 }
 
-static sp_status import_file(framework_import *import, const char *path, const framework *of)
+static sp_status read_file(framework_import *import, const char *path, const framework *of,
+                           file_part *part)
 {
     char *text = NULL;
     size_t bytes = 0;
     import->source = path;
+    part->source = path;
     if (!sp_is_file(path) && !sp_is_stream(path) && sp_model_is_there(path)) {
         sp_model model;
         bool known = false;
         sp_status status = sp_model_named(path, &model, &known, import->err);
         if (status == SP_OK) {
-            sp_json_put(import->scenario, "model", json_string(path));
+            part->model = json_string(path);
         }
         return status;
     }
@@ -1000,9 +932,9 @@ static sp_status import_file(framework_import *import, const char *path, const f
         status = sp_error_set(import->err, SP_ERR_CONTENT,
                               "%s: is slimpack's own already: commands take it as it is", path);
     } else if (json_is_string(json_object_get(root, "model_type"))) {
-        status = import_model(import, path, root);
+        status = import_model(import, path, root, part);
     } else if (status == SP_OK) {
-        status = read_text(import, of, text, bytes);
+        status = read_text(import, of, text, bytes, part);
     }
     json_decref(root);
     sp_free(text);
@@ -1013,6 +945,7 @@ static framework_import begin(sp_error *err)
 {
     return (framework_import){.scenario = sp_json_object(SP_JSON("schema", schema)),
                               .facts = json_object(),
+                              .given = json_array(),
                               .stated = json_object(),
                               .unread = json_array(),
                               .notes = json_array(),
@@ -1023,6 +956,7 @@ static sp_status end(framework_import *import, sp_status status, json_t **scenar
                      json_t **notes)
 {
     json_decref(import->facts);
+    json_decref(import->given);
     json_decref(import->stated);
     if (status == SP_OK && import->err->count > 0) {
         status = import->err->status;
@@ -1042,27 +976,39 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
                                 json_t **notes, sp_error *err)
 {
     framework_import import = begin(err);
+    file_part *part = sp_calloc(1, sizeof *part);
     import.source = source;
-    sp_status status = read_text(&import, of, text, bytes);
+    sp_status status = read_text(&import, of, text, bytes, part);
     if (status == SP_OK) {
-        settle_replicas(&import);
-        settle_precision(&import);
-        settle_modules(&import);
+        apply_parts(&import, part, 1);
+        framework_settle_text(&import);
     }
+    free_parts(part, 1);
     return end(&import, status, scenario, unread, notes);
 }
 
-// Is how large a batch is stated beside the files, in samples or tokens?
-static bool state_batch(const char *const *overrides, int count)
+const framework *framework_of_file(const char *path, bool *is_script)
 {
-    static const char keys[] = "workload workload.samples_per_batch workload.tokens_per_batch";
-    bool is = false;
-    for (int i = 0; i < count; i++) {
-        char key[SP_JSON_PATH];
-        snprintf(key, sizeof key, "%.*s", (int)strcspn(overrides[i], "="), overrides[i]);
-        is = is || sp_names_hold(keys, key);
+    enum { SETTING = 4 }; // the score of one
+    sp_error own = {0};
+    json_t *scenario = NULL;
+    json_t *unread = NULL;
+    json_t *notes = NULL;
+    if (strcmp(path, SP_STANDARD_INPUT) == 0 || sp_is_stream(path)) {
+        return NULL;
     }
-    return is;
+    framework_import import = begin(&own);
+    file_part *part = sp_calloc(1, sizeof *part);
+    const bool is = read_file(&import, path, NULL, part) == SP_OK && part->of != NULL &&
+                    score_of(part->of, &part->entries) >= SETTING;
+    const framework *of = is ? part->of : NULL;
+    *is_script = part->is_script;
+    free_parts(part, 1);
+    end(&import, SP_OK, &scenario, &unread, &notes);
+    json_decref(scenario);
+    json_decref(unread);
+    json_decref(notes);
+    return of;
 }
 
 sp_status framework_import_files(const char *const *files, int count, const char *from,
@@ -1075,23 +1021,16 @@ sp_status framework_import_files(const char *const *files, int count, const char
     if (from != NULL && of == NULL) {
         status = framework_unknown("", from, err);
     }
+    file_part *parts = sp_calloc((size_t)count, sizeof *parts);
     for (int i = 0; i < count && status == SP_OK; i++) {
-        status = import_file(&import, files[i], of);
+        json_array_append_new(import.given, json_string(files[i]));
+        status = read_file(&import, files[i], of, &parts[i]);
     }
     if (status == SP_OK) {
-        settle_replicas(&import);
+        order_parts(parts, count);
+        apply_parts(&import, parts, count);
+        status = framework_settle(&import, overrides, override_count);
     }
-    for (int i = 0; i < override_count && status == SP_OK; i++) {
-        status = sp_scenario_override(import.scenario, overrides[i], err);
-    }
-    if (status == SP_OK) {
-        if (!state_batch(overrides, override_count)) {
-            settle_rows(&import);
-        }
-        settle_precision(&import); // which an override may state
-        assume_vocabulary(&import);
-        settle_modules(&import);
-        tell_assumed(&import);
-    }
+    free_parts(parts, count);
     return end(&import, status, scenario, unread, notes);
 }

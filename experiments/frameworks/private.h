@@ -10,6 +10,12 @@ void framework_tell_precision(framework_import *import, const char *name);
 // The GPUs that a launcher of a script starts, as facts.
 void framework_read_launch(framework_import *import);
 
+// What follows from all files: settings that come of several, and what is assumed. Overrides are
+// written into the scenario on the way. Errors that files make are in import->err.
+sp_status framework_settle(framework_import *import, const char *const *overrides, int count);
+// The same of one text of a framework, where nothing is assumed.
+void framework_settle_text(framework_import *import);
+
 // Entries that are assumed of a vocabulary which no file states, and whose they are: those of a
 // built-in model of the shape, else of the family that has such an activation function.
 enum { FRAMEWORK_WHOSE = 64 };
@@ -17,8 +23,8 @@ json_int_t framework_assumed_entries(const json_t *scenario, char whose[FRAMEWOR
 
 // What is called alike for each.
 // clang-format off
-#define FRAMEWORK_CALLED(of_) \
-    .name = #of_, .own = of_##_own, .free = of_##_free, .noted = of_##_noted
+#define FRAMEWORK_CALLED(of_, title_) \
+    .name = #of_, .title = title_, .own = of_##_own, .free = of_##_free, .noted = of_##_noted
 // clang-format on
 
 extern const framework framework_torchtitan, framework_deepspeed, framework_trl,

@@ -1397,25 +1397,38 @@ static void write_megatron(framework_output *output)
 
 // ---- the list ----
 
-static const framework framework_megatron = {
-    FRAMEWORK_CALLED(megatron),   .stack = "megatron-core-2025",
-    .syntax = FRAMEWORK_SHELL,    .reads = 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML,
-    .dialect = MEGATRON,          .switches = megatron_switches,
-    .rotary_base = "rotary-base", .by_leaf = true,
-    .rows = megatron_rows,        .read = read_megatron,
-    .write = write_megatron};
+static const framework framework_megatron = {FRAMEWORK_CALLED(megatron, "Megatron-LM"),
+                                             .stack = "megatron-core-2025",
+                                             .syntax = FRAMEWORK_SHELL,
+                                             .reads = 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML,
+                                             .dialect = MEGATRON,
+                                             .switches = megatron_switches,
+                                             .rotary_base = "rotary-base",
+                                             .by_leaf = true,
+                                             .rows = megatron_rows,
+                                             .read = read_megatron,
+                                             .write = write_megatron};
 
-static const framework framework_bridge = {
-    FRAMEWORK_CALLED(bridge), .stack = "megatron-bridge-2025",
-    .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
-    .dialect = BRIDGE,        .overrides = true,
-    .rows = megatron_rows,    .read = read_megatron,
-    .write = write_megatron,  .rotary_base = "model.rotary_base"};
+static const framework framework_bridge = {FRAMEWORK_CALLED(bridge, "Megatron-Bridge"),
+                                           .stack = "megatron-bridge-2025",
+                                           .syntax = FRAMEWORK_YAML,
+                                           .reads = 1U << FRAMEWORK_YAML,
+                                           .dialect = BRIDGE,
+                                           .overrides = true,
+                                           .rows = megatron_rows,
+                                           .read = read_megatron,
+                                           .write = write_megatron,
+                                           .rotary_base = "model.rotary_base"};
 
-static const framework framework_nemo = {
-    FRAMEWORK_CALLED(nemo), .syntax = FRAMEWORK_YAML, .reads = 1U << FRAMEWORK_YAML,
-    .dialect = NEMO,        .overrides = true,        .rows = megatron_rows,
-    .read = read_megatron,  .write = write_megatron,  .rotary_base = "model.rotary_base"};
+static const framework framework_nemo = {FRAMEWORK_CALLED(nemo, "NeMo"),
+                                         .syntax = FRAMEWORK_YAML,
+                                         .reads = 1U << FRAMEWORK_YAML,
+                                         .dialect = NEMO,
+                                         .overrides = true,
+                                         .rows = megatron_rows,
+                                         .read = read_megatron,
+                                         .write = write_megatron,
+                                         .rotary_base = "model.rotary_base"};
 
 const framework *const framework_table[] = {
     &framework_megatron,   &framework_bridge,    &framework_nemo,

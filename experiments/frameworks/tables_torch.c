@@ -5,6 +5,7 @@
 #include "experiments/frameworks/private.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "sim/model/model.h"
 
 static json_int_t replicas_of(const json_t *scenario)
@@ -306,11 +307,13 @@ static void write_torchtitan(framework_output *output)
                   json_boolean(json_is_true(framework_get(s, "stack.fused_swiglu"))));
 }
 
-const framework framework_torchtitan = {
-    FRAMEWORK_CALLED(torchtitan), .stack = "fsdp2-2025",
-    .syntax = FRAMEWORK_TOML,     .reads = 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL,
-    .rows = torchtitan_rows,      .read = read_torchtitan,
-    .write = write_torchtitan};
+const framework framework_torchtitan = {FRAMEWORK_CALLED(torchtitan, "torchtitan"),
+                                        .stack = "fsdp2-2025",
+                                        .syntax = FRAMEWORK_TOML,
+                                        .reads = 1U << FRAMEWORK_TOML | 1U << FRAMEWORK_SHELL,
+                                        .rows = torchtitan_rows,
+                                        .read = read_torchtitan,
+                                        .write = write_torchtitan};
 
 // ---- DeepSpeed (deepspeed/runtime/constants.py, deepspeed/runtime/zero/config.py) ----
 
@@ -330,7 +333,8 @@ static const char deepspeed_own[] =
     "gradient_accumulation_steps zero_optimization.reduce_bucket_size zero_optimization.overlap_comm "
     "zero_optimization.mics_shard_size zero_optimization.zero_hpz_partition_size bf16.enabled "
     "bfloat16.enabled fp16.enabled zero_optimization.offload_optimizer.device "
-    "zero_optimization.offload_param.device optimizer.type";
+    "zero_optimization.offload_optimizer.ratio zero_optimization.offload_param.device "
+    "optimizer.type sequence_parallel_size data_parallel_size";
 static const char deepspeed_free[] =
     "optimizer.params.* scheduler.* gradient_clipping steps_per_print wall_clock_breakdown "
     "memory_breakdown dump_state tensorboard.* wandb.* csv_monitor.* flops_profiler.* comms_logger.* "
@@ -350,16 +354,46 @@ static const char deepspeed_noted[] =
     "eigenvalue.* activation_checkpointing.* zero_optimization.cpu_offload* sparse_gradients "
     "data_types.* zero_optimization.zero_quantized_* "
     "zero_optimization.zeropp_loco_param.* autotuning.* elasticity.* hybrid_engine.* pipeline.* "
-    "tensor_parallel.* sequence_parallel_size aio.*";
+    "tensor_parallel.* aio.*";
 // clang-format on
 
-// A switch that may be "auto", or a device that may be "none".
+// Parameters on a device that is not "none".
 static void tell_offload(framework_import *import, const char *name)
 {
     const framework_entry *entry = framework_take(import, name);
     const char *device = entry != NULL ? json_string_value(entry->value) : NULL;
     if (entry != NULL && (device == NULL || strcmp(device, "none") != 0)) {
-        framework_unread(import, entry, sp_setting_missing("offload_optimizer"));
+        framework_unread(import, entry, sp_setting_missing("offload_param"));
+    }
+}
+
+// States of the optimizer on the host, a share of them with ZeRO 3 alone (deepspeed/runtime/zero/
+// offload_config.py). Without ZeRO there is nothing that leaves.
+static void put_host_states(framework_import *import, const char *device, const char *share)
+{
+    const framework_entry *entry = framework_take(import, device);
+    const char *name = entry != NULL ? json_string_value(entry->value) : NULL;
+    const json_int_t stage = framework_get_int(import->scenario, "parallel.zero", 0);
+    const double ratio = share != NULL ? framework_take_real(import, share, 1.0) : 1.0;
+    if (entry == NULL || (name != NULL && strcmp(name, "none") == 0)) {
+        return;
+    }
+    if (name != NULL && strcmp(name, "cpu") == 0 && stage > 0) {
+        framework_put(import, "memory.offload_states", json_real(stage == 3 ? ratio : 1.0));
+    } else {
+        framework_unread(import, entry,
+                         stage > 0 ? "states of the optimizer are modelled on the GPU and on the "
+                                     "host: the GPU is taken (--set memory.offload_states=1)"
+                                   : "without ZeRO no states leave the GPU");
+    }
+}
+
+// Ranks that exchange heads (Ulysses).
+static void put_heads_ranks(framework_import *import, json_int_t ranks)
+{
+    if (ranks > 1) {
+        framework_put(import, "parallel.cp", json_integer(ranks));
+        framework_put(import, "stack.cp_overlap", json_string("a2a"));
     }
 }
 
@@ -382,12 +416,48 @@ void framework_tell_precision(framework_import *import, const char *name)
     }
 }
 
+static bool is_auto(const framework_import *import, const char *name)
+{
+    for (size_t i = 0; i < import->entries->count; i++) {
+        const framework_entry *entry = &import->entries->items[i];
+        const char *text = json_string_value(entry->value);
+        if (strcmp(entry->name, name) == 0 && text != NULL && strcmp(text, "auto") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// What the file states of a batch, and what it leaves to the trainer's arguments, as a fact.
+static void read_deepspeed_batch(framework_import *import, json_int_t count)
+{
+    static const char *const names[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                        "gradient_accumulation_steps"};
+    char open[128] = "";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (is_auto(import, names[i])) {
+            sp_append(open, sizeof open, "%s%s", open[0] != '\0' ? ", " : "", names[i]);
+        }
+    }
+    json_object_set_new(
+        import->facts, "deepspeed",
+        sp_json_object(
+            SP_JSON("source", import->source),
+            SP_JSON("batch", (int64_t)framework_take_int(import, names[0], 0, 0)),
+            SP_JSON("rows", (int64_t)framework_take_int(import, names[1], 0, 0)),
+            SP_JSON("count", (int64_t)count),
+            SP_JSON("auto", open[0] != '\0' ? json_string(open) : json_null()),
+            SP_JSON("bucket", (int)is_auto(import, "zero_optimization.reduce_bucket_size"))));
+    json_object_set_new(import->facts, "trainer", json_true());
+}
+
 static void read_deepspeed(framework_import *import)
 {
     json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 0);
     if (count > 0) {
         json_object_set_new(import->facts, "microbatches", json_integer(count));
     }
+    read_deepspeed_batch(import, count);
     json_int_t stage = framework_get_int(import->scenario, "parallel.zero", 0);
     bool overlaps = framework_take_switch(import, "zero_optimization.overlap_comm", stage == 3);
     framework_put(import, "stack.hide_gradient_reduce", json_boolean(overlaps));
@@ -403,8 +473,14 @@ static void read_deepspeed(framework_import *import)
     if (second != NULL && json_integer_value(second->value) > 1) {
         framework_unread(import, second, "a second copy of the parameters (hpZ) is not modelled");
     }
-    tell_offload(import, "zero_optimization.offload_optimizer.device");
+    put_host_states(import, "zero_optimization.offload_optimizer.device",
+                    "zero_optimization.offload_optimizer.ratio");
     tell_offload(import, "zero_optimization.offload_param.device");
+    put_heads_ranks(import, framework_take_int(import, "sequence_parallel_size", 1, 1));
+    json_int_t replicas = framework_take_int(import, "data_parallel_size", 1, 0);
+    if (replicas > 0) {
+        framework_put(import, "parallel.dp", json_integer(replicas));
+    }
     tell_fp16(import, "fp16.enabled");
     framework_take(import, "bf16.enabled bfloat16.enabled");
     put_moments(import, "optimizer.type");
@@ -430,6 +506,13 @@ static void write_deepspeed(framework_output *output)
         if (group > 0) {
             framework_say(output, "zero_optimization.mics_shard_size", json_integer(group));
         }
+        double share = json_number_value(framework_get(s, "memory.offload_states"));
+        if (share > 0.0) {
+            framework_say(output, "zero_optimization.offload_optimizer.device", json_string("cpu"));
+        }
+        if (share > 0.0 && share < 1.0 && framework_get_int(s, "parallel.zero", 0) == 3) {
+            framework_say(output, "zero_optimization.offload_optimizer.ratio", json_real(share));
+        }
     }
 }
 
@@ -445,10 +528,14 @@ static const framework_elsewhere deepspeed_elsewhere[] = {
     {NULL, NULL},
 };
 
-const framework framework_deepspeed = {
-    FRAMEWORK_CALLED(deepspeed),   .stack = "hf-trainer",           .syntax = FRAMEWORK_JSON,
-    .reads = 1U << FRAMEWORK_JSON, .rows = deepspeed_rows,          .read = read_deepspeed,
-    .write = write_deepspeed,      .elsewhere = deepspeed_elsewhere};
+const framework framework_deepspeed = {FRAMEWORK_CALLED(deepspeed, "DeepSpeed"),
+                                       .stack = "hf-trainer",
+                                       .syntax = FRAMEWORK_JSON,
+                                       .reads = 1U << FRAMEWORK_JSON,
+                                       .rows = deepspeed_rows,
+                                       .read = read_deepspeed,
+                                       .write = write_deepspeed,
+                                       .elsewhere = deepspeed_elsewhere};
 
 // ---- TRL (trl/trainer/sft_config.py, transformers' TrainingArguments) ----
 
@@ -468,8 +555,8 @@ static const framework_row trl_rows[] = {
 static const char trl_own[] =
     "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
     "fsdp fsdp_config.activation_checkpointing deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16 "
-    "load_in_4bit use_bnb_nested_quant bnb_4bit_use_double_quant bnb_4bit_quant_type "
-    "use_liger_kernel loss_type";
+    "load_in_4bit use_bnb_nested_quant bnb_4bit_use_double_quant bnb_4bit_quant_type num_processes "
+    "num_machines accelerate_config mixed_precision use_liger_kernel loss_type";
 static const char trl_free[] =
     "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
     "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
@@ -481,7 +568,7 @@ static const char trl_free[] =
     "lora_alpha lora_task_type lora_modules_to_save use_rslora "
     "use_cpu fsdp_config.* dataset_name eval_packing use_cache model_init_kwargs* "
     "average_tokens_across_devices ddp_find_unused_parameters preprocessing_* "
-    "wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor "
+    "machine_rank main_process_ip main_process_port wandb_* trackio_* include_* bf16_full_eval label_smoothing_factor "
     "bnb_4bit_quant_storage bnb_4bit_compute_dtype liger_kernel_config.*";
 static const char trl_noted[] =
     "liger_kernel_config load_in_8bit torch_compile torch_compile_* "
@@ -539,26 +626,68 @@ static void put_shards(framework_import *import, const framework_entry *entry, b
     }
 }
 
+// Of the files that TRL comes with (trl/accelerate_configs), which are of one node of 8 ranks, and
+// the arguments of `accelerate launch` that it takes beside its own.
+static bool read_trl_launch(framework_import *import)
+{
+    static const struct {
+        const char *name;
+        int zero;
+        bool is_fsdp;
+    } shipped[] = {{"zero1", 1, false},     {"zero2", 2, false}, {"zero3", 3, false},
+                   {"fsdp1", 3, true},      {"fsdp2", 3, true},  {"multi_gpu", 0, false},
+                   {"single_gpu", 0, false}};
+    enum { RANKS = 8 };
+    const framework_entry *entry = framework_take(import, "accelerate_config");
+    const char *name = framework_take_text(import, "accelerate_config");
+    json_int_t ranks = framework_take_int(import, "num_processes", 1, 0);
+    json_int_t machines = framework_take_int(import, "num_machines", 1, 0);
+    size_t found = 0;
+    while (found < sizeof shipped / sizeof shipped[0] &&
+           (name == NULL || strcmp(shipped[found].name, name) != 0)) {
+        found++;
+    }
+    const bool is_shipped = found < sizeof shipped / sizeof shipped[0];
+    framework_tell_precision(import, "mixed_precision");
+    if (is_shipped && ranks == 0 && json_object_get(import->facts, "gpus") == NULL) {
+        ranks = strcmp(name, "single_gpu") == 0 ? 1 : RANKS;
+        framework_note(import, "%s:%d: accelerate_config %s is of %lld rank%s (--num_processes)",
+                       entry->source, entry->line, name, (long long)ranks, sp_plural(ranks));
+    }
+    if (ranks > 0) {
+        json_object_set_new(import->facts, "gpus", json_integer(ranks));
+    }
+    if (ranks > 0 && machines > 0) {
+        json_object_set_new(import->facts, "gpus_per_node", json_integer(ranks / machines));
+    }
+    if (is_shipped) {
+        framework_put(import, "parallel.zero", json_integer(shipped[found].zero));
+        framework_put(import, "stack.name",
+                      json_string(shipped[found].is_fsdp ? "fsdp-2024" : import->of->stack));
+    } else {
+        framework_other_file(import, entry);
+    }
+    return is_shipped;
+}
+
 static void read_trl_shards(framework_import *import)
 {
     const framework_entry *entry = framework_take(import, "fsdp");
     const char *fsdp = framework_take_text(import, "fsdp");
+    const bool is_shipped = read_trl_launch(import);
     if (fsdp != NULL && fsdp[0] != '\0') {
         put_shards(import, entry, false);
-    } else {
+    } else if (!is_shipped) {
         if (framework_get(import->scenario, "parallel.zero") == NULL) {
             framework_put(import, "parallel.zero", json_integer(0));
         }
-        framework_put(import, "stack.name",
-                      json_string(import->of->stack)); // also over DeepSpeed's
+        const char *stack = json_string_value(framework_get(import->scenario, "stack.name"));
+        if (stack == NULL || strcmp(stack, "hf-trainer") == 0) { // also over DeepSpeed's
+            framework_put(import, "stack.name", json_string(import->of->stack));
+        }
     }
-    const framework_entry *file = framework_take(import, "deepspeed");
-    if (file != NULL && json_is_string(file->value)) {
-        framework_note(import,
-                       "%s:%d: deepspeed: the file that it names is read where it is given, "
-                       "too",
-                       import->source, file->line);
-    }
+    framework_other_file(import, framework_take(import, "deepspeed"));
+    framework_other_file(import, framework_take(import, "config launch.config_file"));
 }
 
 // trl/trainer/model_config.py; the name in BitsAndBytesConfig is read, too. FP4 takes what NF4
@@ -708,9 +837,9 @@ static void read_trl(framework_import *import)
     if (model != NULL && json_object_get(import->scenario, "model") == NULL) {
         framework_put(import, "model", json_string(model));
     }
-    json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 1);
-    if (json_object_get(import->facts, "microbatches") == NULL) {
-        json_object_set_new(import->facts, "microbatches", json_integer(count));
+    json_int_t count = framework_take_int(import, "gradient_accumulation_steps", 1, 0);
+    if (count > 0 || json_object_get(import->facts, "microbatches") == NULL) {
+        json_object_set_new(import->facts, "microbatches", json_integer(count > 0 ? count : 1));
     }
     read_trl_packing(import);
     read_trl_shards(import);
@@ -853,7 +982,7 @@ static const framework_elsewhere trl_elsewhere[] = {
     {NULL, NULL},
 };
 
-const framework framework_trl = {FRAMEWORK_CALLED(trl),
+const framework framework_trl = {FRAMEWORK_CALLED(trl, "TRL"),
                                  .elsewhere = trl_elsewhere,
                                  .stack = "trl-2025",
                                  .syntax = FRAMEWORK_YAML,
@@ -881,7 +1010,7 @@ static const char accelerate_own[] =
     "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward "
     "fsdp_config.fsdp_activation_checkpointing deepspeed_config.zero_stage "
     "deepspeed_config.gradient_accumulation_steps deepspeed_config.offload_optimizer_device "
-    "deepspeed_config.offload_param_device parallelism_config.parallelism_config_dp_replicate_size "
+    "deepspeed_config.offload_param_device deepspeed_config.deepspeed_config_file parallelism_config.parallelism_config_dp_replicate_size "
     "parallelism_config.parallelism_config_sp_size";
 static const char accelerate_free[] =
     "compute_environment debug downcast_bf16 main_training_function main_process_ip "
@@ -921,31 +1050,31 @@ static void read_accelerate(framework_import *import)
         framework_put(import, "memory.recompute", json_string("full"));
     }
     // DeepSpeed's Ulysses: ranks exchange heads (accelerate, utils/dataclasses.py: sp_backend).
-    json_int_t heads_ranks =
-        framework_take_int(import, "parallelism_config.parallelism_config_sp_size", 1, 1);
-    if (heads_ranks > 1) {
-        framework_put(import, "parallel.cp", json_integer(heads_ranks));
-        framework_put(import, "stack.cp_overlap", json_string("a2a"));
-    }
+    put_heads_ranks(
+        import, framework_take_int(import, "parallelism_config.parallelism_config_sp_size", 1, 1));
     if (framework_get_int(import->scenario, "parallel.cp", 1) == 1) {
         json_object_del(json_object_get(import->scenario, "stack"), "cp_overlap");
     }
-    tell_offload(import, "deepspeed_config.offload_optimizer_device");
     tell_offload(import, "deepspeed_config.offload_param_device");
+    framework_other_file(import, framework_take(import, "deepspeed_config.deepspeed_config_file"));
+    json_object_set_new(import->facts, "trainer", json_true());
     if (type != NULL && strcmp(type, "FSDP") == 0) {
         put_shards(import, sharding, keeps != NULL && json_is_false(keeps->value));
         json_object_set_new(import->facts, "zero_instances", json_integer(copies));
     } else if (stage >= 0) {
         framework_put(import, "parallel.zero", json_integer(stage));
-        framework_put(import, "stack.name", json_string("hf-trainer"));
+        if (framework_get(import->scenario, "stack.name") == NULL) { // TRL's stays
+            framework_put(import, "stack.name", json_string("hf-trainer"));
+        }
     }
+    put_host_states(import, "deepspeed_config.offload_optimizer_device", NULL);
     if (count > 0) {
         json_object_set_new(import->facts, "microbatches", json_integer(count));
     }
 }
 
 const framework framework_accelerate = {
-    FRAMEWORK_CALLED(accelerate),
+    FRAMEWORK_CALLED(accelerate, "accelerate"),
     .syntax = FRAMEWORK_YAML,
     .reads = 1U << FRAMEWORK_YAML,
     .rows = accelerate_rows,
@@ -1038,8 +1167,11 @@ static void write_nanotron(framework_output *output)
                   json_incref(framework_get(s, "workload.context")));
 }
 
-const framework framework_nanotron = {
-    FRAMEWORK_CALLED(nanotron), .stack = "nanotron-2025",
-    .syntax = FRAMEWORK_YAML,   .reads = 1U << FRAMEWORK_YAML,
-    .rows = nanotron_rows,      .read = read_nanotron,
-    .write = write_nanotron,    .rotary_base = "model.model_config.rope_theta"};
+const framework framework_nanotron = {FRAMEWORK_CALLED(nanotron, "nanotron"),
+                                      .stack = "nanotron-2025",
+                                      .syntax = FRAMEWORK_YAML,
+                                      .reads = 1U << FRAMEWORK_YAML,
+                                      .rows = nanotron_rows,
+                                      .read = read_nanotron,
+                                      .write = write_nanotron,
+                                      .rotary_base = "model.model_config.rope_theta"};

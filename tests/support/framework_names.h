@@ -110,7 +110,9 @@ static const char names_of_torchtitan[] =
 static const char names_of_deepspeed[] =
     "train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps bf16.enabled "
     "communication_data_type zero_optimization.stage zero_optimization.overlap_comm "
-    "zero_optimization.reduce_bucket_size zero_optimization.mics_shard_size not_expressed";
+    "zero_optimization.reduce_bucket_size zero_optimization.mics_shard_size "
+    "zero_optimization.offload_optimizer.device "
+    "zero_optimization.offload_optimizer.ratio not_expressed";
 
 // huggingface/trl@016013e88acec9257c7476fdcdb12e5479938a5f, trl/trainer/sft_config.py,
 // @040e32d68f430e201a6333b07758295df4157e14 and @bc13ae6d91667d42f5ad74e211b5db703dc4377e

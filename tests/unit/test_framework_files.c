@@ -2,22 +2,13 @@
 // The expected values are what the frameworks' own sources say the arguments do.
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-// Reads `text` under a file name and checks settings ({key: value}) and the names of what is listed
-// as not understood, with their lines ("name:line").
-static void check(const char *source, const char *text, const char *settings, const char *unread)
+// Of a document that `source` made: {key: value}, null for what is not there.
+static void check_settings(const char *source, const json_t *scenario, const char *settings)
 {
-    json_t *scenario = NULL;
-    json_t *listed = NULL;
-    json_t *notes = NULL;
-    sp_error err = {0};
-    sp_status status =
-        framework_import_text(source, text, strlen(text), NULL, &scenario, &listed, &notes, &err);
-    if (status != SP_OK) {
-        fail_msg("%s: %s", source, err.message[0]);
-    }
     json_t *expected = json_loads(settings, 0, NULL);
     assert_non_null(expected);
     const char *key;
@@ -33,6 +24,23 @@ static void check(const char *source, const char *text, const char *settings, co
                      found != NULL ? json_dumps(found, JSON_ENCODE_ANY) : "not there");
         }
     }
+    json_decref(expected);
+}
+
+// Reads `text` under a file name and checks settings ({key: value}) and the names of what is listed
+// as not understood, with their lines ("name:line").
+static void check(const char *source, const char *text, const char *settings, const char *unread)
+{
+    json_t *scenario = NULL;
+    json_t *listed = NULL;
+    json_t *notes = NULL;
+    sp_error err = {0};
+    sp_status status =
+        framework_import_text(source, text, strlen(text), NULL, &scenario, &listed, &notes, &err);
+    if (status != SP_OK) {
+        fail_msg("%s: %s", source, err.message[0]);
+    }
+    check_settings(source, scenario, settings);
     char all[512] = "";
     size_t i;
     json_t *item;
@@ -43,7 +51,6 @@ static void check(const char *source, const char *text, const char *settings, co
                  (long long)json_integer_value(json_object_get(item, "line")));
     }
     assert_string_equal(all, unread);
-    json_decref(expected);
     json_decref(scenario);
     json_decref(listed);
     json_decref(notes);
@@ -377,8 +384,72 @@ TEST(deepspeed_file)
           "  \"steps_per_print\": 10\n}\n",
           "{\"parallel.zero\":2,\"parallel.dp\":8,\"schedule.microbatch_samples\":4,"
           "\"workload.samples_per_batch\":256,\"stack.hide_gradient_reduce\":true,"
-          "\"stack.bucket_mib\":190.7348632,\"stack.name\":\"hf-trainer\"}",
-          "zero_optimization.offload_optimizer.device:10");
+          "\"stack.bucket_mib\":190.7348632,\"stack.name\":\"hf-trainer\","
+          "\"memory.offload_states\":1.0}",
+          "");
+}
+
+// deepspeed/runtime/zero/offload_config.py: a share of the states with ZeRO 3 alone, on the CPU or
+// on NVMe, which is not modelled.
+TEST(deepspeed_states_on_the_host)
+{
+    static const struct {
+        const char *stage, *offload, *settings, *unread;
+    } cases[] = {
+        {"3", "\"device\": \"cpu\", \"ratio\": 0.25", "{\"memory.offload_states\":0.25}", ""},
+        {"2", "\"device\": \"cpu\", \"ratio\": 0.25", "{\"memory.offload_states\":1.0}", ""},
+        {"1", "\"device\": \"none\"", "{\"memory\":null}", ""},
+        {"3", "\"device\": \"nvme\"", "{\"memory\":null}",
+         "zero_optimization.offload_optimizer.device:1"},
+        {"0", "\"device\": \"cpu\"", "{\"memory\":null}",
+         "zero_optimization.offload_optimizer.device:1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check("ds.json",
+              json_text("{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": %s, "
+                        "\"offload_optimizer\": {%s}}}",
+                        cases[i].stage, cases[i].offload),
+              cases[i].settings, cases[i].unread);
+    }
+    check("acc.yaml",
+          "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  zero_stage: 2\n"
+          "  offload_optimizer_device: cpu\n  offload_param_device: none\n",
+          "{\"memory.offload_states\":1.0,\"parallel.zero\":2}", "");
+}
+
+// deepspeed/__init__.py: the mesh of data-parallel ranks and of those that exchange heads.
+TEST(deepspeed_ranks_that_exchange_heads)
+{
+    check("ds.json",
+          "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 1, "
+          "\"sequence_parallel_size\": 4, \"data_parallel_size\": 2}",
+          "{\"parallel.cp\":4,\"parallel.dp\":2,\"stack.cp_overlap\":\"a2a\"}", "");
+    check("ds.json", "{\"train_batch_size\": 8, \"sequence_parallel_size\": 1}",
+          "{\"parallel.cp\":null,\"stack.cp_overlap\":null}", "");
+}
+
+// trl/accelerate_configs, and the arguments of accelerate that TRL takes beside its own.
+TEST(trl_launches)
+{
+    static const struct {
+        const char *arguments, *settings;
+    } cases[] = {
+        {"--num_processes 4 --accelerate_config zero3",
+         "{\"parallel.dp\":4,\"parallel.zero\":3,\"stack.name\":\"trl-2025\"}"},
+        {"--accelerate_config zero1", "{\"parallel.dp\":8,\"parallel.zero\":1}"},
+        {"--accelerate_config zero2 --num_processes 16 --num_machines 2",
+         "{\"parallel.dp\":16,\"parallel.zero\":2,\"cluster\":null}"},
+        {"--accelerate_config fsdp2 --num_processes 2",
+         "{\"parallel.dp\":2,\"parallel.zero\":3,\"stack.name\":\"fsdp-2024\"}"},
+        {"--accelerate_config single_gpu", "{\"parallel.dp\":1,\"parallel.zero\":0}"},
+        {"--num_processes 8", "{\"parallel.dp\":8,\"parallel.zero\":0}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        check("sft.sh", json_text("trl sft --max_length 512 %s\n", cases[i].arguments),
+              cases[i].settings, "");
+    }
+    check("sft.yaml", "max_length: 512\nnum_processes: 4\naccelerate_config: fsdp1\n",
+          "{\"parallel.dp\":4,\"parallel.zero\":3}", "");
 }
 
 TEST(deepspeed_auto)
@@ -677,6 +748,172 @@ TEST(several_files_in_any_order)
         json_decref(unread);
         json_decref(notes);
     }
+}
+
+// Reads files without more and checks settings, and "file:line" of what is not understood with the
+// notes that begin with a file's name.
+static void check_files(const char *const *files, int count, const char *settings, const char *told)
+{
+    json_t *scenario = NULL;
+    json_t *listed = NULL;
+    json_t *notes = NULL;
+    sp_error err = {0};
+    if (framework_import_files(files, count, NULL, NULL, 0, &scenario, &listed, &notes, &err) !=
+        SP_OK) {
+        fail_msg("%s: %s", files[0], err.message[0]);
+    }
+    check_settings(files[0], scenario, settings);
+    char all[1024] = "";
+    size_t i;
+    json_t *item;
+    json_array_foreach (listed, i, item) {
+        sp_append(all, sizeof all, "%s%s:%lld", all[0] != '\0' ? " " : "",
+                  json_string_value(json_object_get(item, "file")),
+                  (long long)json_integer_value(json_object_get(item, "line")));
+    }
+    json_array_foreach (notes, i, item) {
+        const char *note = json_string_value(item);
+        for (int f = 0; f < count; f++) {
+            if (strncmp(note, files[f], strlen(files[f])) == 0) {
+                sp_append(all, sizeof all, "%s%s", all[0] != '\0' ? " " : "", note);
+            }
+        }
+    }
+    assert_string_equal(all, told);
+    json_decref(scenario);
+    json_decref(listed);
+    json_decref(notes);
+}
+
+// Files of one framework, in both orders: what one states holds whatever the other has by default,
+// and of what both state the arguments of the script whose --config names the file do (TrlParser of
+// trl/scripts/utils.py takes the file's as defaults of the arguments).
+TEST(a_script_and_the_file_of_its_config)
+{
+    static const struct {
+        const char *script, *recipe, *settings;
+    } cases[] = {
+        {"trl sft --config a.yaml --packing --max_length 16384\n",
+         "gradient_accumulation_steps: 4\nmax_length: 8192\n",
+         "{\"schedule.microbatches\":4,\"strategy.kind\":\"bfd\",\"workload.context\":16384}"},
+        {"trl sft --config recipes/a.yaml --gradient_accumulation_steps 2 --max_length 512\n",
+         "gradient_accumulation_steps: 4\npacking: true\n",
+         "{\"schedule.microbatches\":2,\"strategy.kind\":\"bfd\",\"workload.context\":512}"},
+        {"trl sft --config a.yaml --packing_strategy wrapped --lora_r 32\n",
+         "packing: true\nuse_peft: true\nlora_r: 8\ngradient_checkpointing: false\n",
+         "{\"strategy.kind\":\"concat\",\"model.lora_rank\":32,\"memory.recompute\":\"none\","
+         "\"workload.context\":1024,\"schedule.microbatches\":1}"},
+        {"accelerate launch --num_processes 4 sft.py --config a.yaml --fsdp full_shard\n",
+         "per_device_train_batch_size: 2\nmax_length: 2048\npacking: false\n",
+         "{\"parallel.dp\":4,\"parallel.zero\":3,\"schedule.microbatch_samples\":2,"
+         "\"workload.context\":2048,\"strategy.kind\":\"padded\"}"},
+    };
+    static const char *const orders[][2] = {{"a.sh", "a.yaml"}, {"a.yaml", "a.sh"}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        write_file("a.sh", cases[c].script);
+        write_file("a.yaml", cases[c].recipe);
+        for (int o = 0; o < 2; o++) {
+            check_files(orders[o], 2, cases[c].settings, "");
+        }
+    }
+}
+
+// accelerate's flags are stronger than its file, which is another framework's.
+TEST(a_launcher_and_the_file_of_its_config)
+{
+    static const char *const orders[][2] = {{"b.sh", "b.yaml"}, {"b.yaml", "b.sh"}};
+    write_file("b.sh", "accelerate launch --config_file b.yaml --num_processes 4 sft.py "
+                       "--max_length 512\n");
+    write_file("b.yaml", "distributed_type: FSDP\nnum_machines: 1\nnum_processes: 8\n"
+                         "fsdp_config:\n  fsdp_version: 2\n");
+    for (int o = 0; o < 2; o++) {
+        check_files(orders[o], 2,
+                    "{\"parallel.dp\":4,\"parallel.zero\":3,\"stack.name\":\"fsdp-2024\"}", "");
+    }
+}
+
+// A line that is not known is told with the file that has it.
+TEST(files_of_one_framework_keep_their_names)
+{
+    static const char *const files[] = {"c.yaml", "c.sh"};
+    write_file("c.yaml", "max_length: 512\nmax_lenght: 1\n");
+    write_file("c.sh", "trl sft --config d.yaml \\\n --max_lenght 2 --packing\n");
+    check_files(files, 2, "{\"strategy.kind\":\"bfd\"}",
+                "c.yaml:2 c.sh:2 c.sh:1: config: the file that it names is read where it is given, "
+                "too");
+}
+
+// What DeepSpeed takes is the product alone; what is not stated it makes of the others.
+TEST(batches_that_deepspeed_refuses)
+{
+    static const char *const files[] = {"ds.json"};
+    static const struct {
+        const char *batch, *more, *dp, *wrong, *settings;
+    } cases[] = {
+        {"256", "\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 8", "4",
+         "is not train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 8 x data-parallel "
+         "ranks 4, which is 128",
+         NULL},
+        {"256", "\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 8", "8",
+         NULL, "{\"workload.samples_per_batch\":256,\"schedule.microbatch_samples\":4}"},
+        {"256", "\"train_micro_batch_size_per_gpu\": 3", "8",
+         "is no multiple of train_micro_batch_size_per_gpu 3 x data-parallel ranks 8, which is 24",
+         NULL},
+        {"256", "\"gradient_accumulation_steps\": 8", "8", NULL,
+         "{\"schedule.microbatch_samples\":4}"},
+        {"null", "\"train_micro_batch_size_per_gpu\": 3", "8", NULL,
+         "{\"schedule.microbatch_samples\":3,\"schedule.microbatches\":1}"},
+        {"\"auto\"", "\"train_micro_batch_size_per_gpu\": 3", "8", NULL,
+         "{\"schedule.microbatch_samples\":3,\"schedule.microbatches\":1}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char dp[32];
+        const char *overrides[] = {dp};
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        snprintf(dp, sizeof dp, "parallel.dp=%s", cases[i].dp);
+        write_file("ds.json",
+                   json_text("{\"train_batch_size\": %s, %s}", cases[i].batch, cases[i].more));
+        sp_status status =
+            framework_import_files(files, 1, NULL, overrides, 1, &scenario, &unread, &notes, &err);
+        if (cases[i].wrong != NULL) {
+            assert_string_equal(err.message[0],
+                                json_text("ds.json: train_batch_size %s %s: DeepSpeed refuses it",
+                                          cases[i].batch, cases[i].wrong));
+        } else {
+            assert_int_equal(status, SP_OK);
+            check_settings("ds.json", scenario, cases[i].settings);
+        }
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
+}
+
+// "auto" is what the trainer's file says, and where there is none what TrainingArguments have by
+// default (8 rows, 1 micro-batch). A bucket is hidden x hidden numbers of 2 bytes: 4096 x 4096 x 2
+// are 32 MiB.
+TEST(deepspeed_auto_is_the_trainers)
+{
+    static const char *const files[] = {"auto.json", "auto.yaml"};
+    write_file("auto.json", "{\"train_batch_size\": \"auto\", "
+                            "\"train_micro_batch_size_per_gpu\": \"auto\", "
+                            "\"gradient_accumulation_steps\": \"auto\", \"zero_optimization\": "
+                            "{\"stage\": 2, \"reduce_bucket_size\": \"auto\"}}");
+    write_file("auto.yaml", "model_name_or_path: llama-3-8b\nper_device_train_batch_size: 2\n"
+                            "gradient_accumulation_steps: 4\n");
+    check_files(
+        files, 1, "{\"schedule.microbatch_samples\":8,\"schedule.microbatches\":1}",
+        "auto.json: \"auto\" of train_batch_size, train_micro_batch_size_per_gpu, "
+        "gradient_accumulation_steps is in the trainer's arguments: "
+        "per_device_train_batch_size 8 and gradient_accumulation_steps 1 are assumed, as by "
+        "default (--set schedule.microbatch_samples=N, --set schedule.microbatches=N)");
+    check_files(files, 2,
+                "{\"schedule.microbatch_samples\":2,\"stack.bucket_mib\":32.0,"
+                "\"schedule.microbatches\":4}",
+                "");
 }
 
 // A sentence with file and line for each.

@@ -352,6 +352,32 @@ TEST(states_on_the_host_are_said)
     }
 }
 
+// DeepSpeed has a share of them with ZeRO 3 alone: else all go.
+TEST(deepspeed_says_states_on_the_host)
+{
+    fixture_begin();
+    static const struct {
+        int stage;
+        double share;
+    } cases[] = {{3, 0.5}, {3, 1.0}, {2, 1.0}, {2, 0.5}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *lost;
+        json_t *document = read_back(
+            framework_find("deepspeed"),
+            json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'hf-trainer', "
+                      "'parallel': {'dp': 8, 'zero': %d}, 'memory': {'offload_states': %g}, "
+                      "'workload': {'uniform': 512, 'context': 512}}",
+                      cases[i].stage, cases[i].share),
+            &lost);
+        const bool is_said = cases[i].stage == 3 || cases[i].share == 1.0;
+        assert_close(json_number_value(framework_get(document, "memory.offload_states")),
+                     is_said ? cases[i].share : 1.0, 1e-12);
+        assert_int_equal(framework_is_lost(lost, "memory.offload_states"), !is_said);
+        json_decref(document);
+        json_decref(lost);
+    }
+}
+
 // TRL packs best fit first, joins and cuts, or pads (trl/trainer/sft_config.py). What packs
 // otherwise is said to become best fit, but where all samples are equally long.
 TEST(trl_says_what_it_packs)
