@@ -113,25 +113,43 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     }
 }
 
+enum { VALUE = 64 };
+
+static const char *stated_text(const json_t *value, char text[VALUE])
+{
+    if (json_is_real(value)) {
+        snprintf(text, VALUE, "%.6g", json_real_value(value));
+    } else if (json_is_string(value)) {
+        snprintf(text, VALUE, "%s", json_string_value(value));
+    } else {
+        sp_json_quote(value, text, VALUE);
+    }
+    return text;
+}
+
+static const char *assignment_of(const char *path, const json_t *value, char text[VALUE * 2])
+{
+    char stated[VALUE];
+    snprintf(text, VALUE * 2, "%s=%s", path, stated_text(value, stated));
+    return text;
+}
+
 static void add_settings(FILE *out, const tune_args *args, const json_t *settings)
 {
     const char *path;
     json_t *value;
     json_object_foreach ((json_t *)settings, path, value) {
-        if (is_set(args, path)) {
-            continue;
-        }
-        if (json_is_string(value)) {
-            fprintf(out, " --set %s=%s", path, json_string_value(value));
-        } else {
-            fprintf(out, " --set %s=%lld", path, (long long)json_integer_value(value));
+        char assignment[VALUE * 2];
+        if (!is_set(args, path)) {
+            fputs(" --set", out);
+            add_word(out, assignment_of(path, value, assignment));
         }
     }
 }
 
 // The same search again, which writes its answer, and then the simulation of that. The caller frees
 // it with free().
-static char *search_again(const tune_args *args, const char *model)
+static char *search_again(const tune_args *args, const tuning *t)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -139,7 +157,8 @@ static char *search_again(const tune_args *args, const char *model)
     if (out == NULL) {
         sp_out_of_memory(bytes);
     }
-    add_question(out, args, model);
+    add_question(out, args, t->model);
+    add_settings(out, args, t->kept);
     if (args->strategies != NULL) {
         fprintf(out, " --strategies %s", args->strategies);
     }
@@ -440,18 +459,17 @@ static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
     return status;
 }
 
-enum { VALUE = 64 };
-
-static const char *stated_text(const json_t *value, char text[VALUE])
+static void put_kept(const tune_args *args, const json_t *kept, json_t *base)
 {
-    if (json_is_real(value)) {
-        snprintf(text, VALUE, "%.6g", json_real_value(value));
-    } else if (json_is_string(value)) {
-        snprintf(text, VALUE, "%s", json_string_value(value));
-    } else {
-        sp_json_quote(value, text, VALUE);
+    sp_error err = {0};
+    const char *path;
+    json_t *value;
+    json_object_foreach ((json_t *)kept, path, value) {
+        char assignment[VALUE * 2];
+        if (!is_set(args, path)) {
+            sp_scenario_override(base, assignment_of(path, value, assignment), &err);
+        }
     }
-    return text;
 }
 
 // In which numbers gradients and optimizer states are is no choice of speed: the answer keeps those
@@ -470,16 +488,13 @@ static void keep_numerics(const tune_args *args, tuning *t)
             json_t *value = json_object_get(current, sp_setting_leaf(keys[i]));
             const json_t *usual = json_object_get(stack, sp_setting_leaf(keys[i]));
             if (value != NULL && !json_equal(value, usual) && !is_set(args, keys[i])) {
-                char assignment[VALUE * 2];
-                char text[VALUE];
-                snprintf(assignment, sizeof assignment, "%s=%s", keys[i], stated_text(value, text));
                 sp_json_put(t->kept, keys[i], json_incref(value));
-                sp_scenario_override(t->base, assignment, &err);
             }
         }
     }
     sp_scenario_fini(&own);
     json_decref(document);
+    put_kept(args, t->kept, t->base);
 }
 
 static sp_status add_strategies(tuning *t, const char *list, const char *option, sp_error *err)
@@ -850,7 +865,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     }
     tuned->scenario = &scenario;
     tuned->result = &result;
-    char *again = search_again(args, t->model);
+    char *again = search_again(args, t);
     tuned->go_on = command;
     tuned->again = again;
     tuned->written = args->output != NULL;
@@ -920,6 +935,7 @@ static sp_status base_of(const void *asked, int64_t gpus, const char *const *mor
     }
     sp_status status = make_base(&args, &other, err);
     if (status == SP_OK) {
+        put_kept(&args, q->tuning->kept, other.base);
         status = read_base(&other, err);
     }
     sp_free((void *)args.set.items);
