@@ -10,6 +10,9 @@ void framework_tell_precision(framework_import *import, const char *name);
 // The GPUs that a launcher of a script starts, as facts.
 void framework_read_launch(framework_import *import);
 
+// The number of Slurm's [gpu:][KIND:]NUMBER[,...], as --gres and --gpus-per-node have it; 0: none.
+long framework_slurm_gpus(const char *text);
+
 // Entries that are assumed of a vocabulary which no file states, and whose they are: those of a
 // built-in model of the shape, else of the family that has such an activation function.
 enum { FRAMEWORK_WHOSE = 64 };
