@@ -6,6 +6,7 @@
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "solver/setting_uses.h"
 
 typedef struct import_args {
     cli_common common;
@@ -74,7 +75,7 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
 }
 
 // Is it a scenario? Files of a job often do not say the model.
-static sp_status check(const json_t *document, sp_error *err)
+static sp_status check(const json_t *document, sp_warnings *warnings, sp_error *err)
 {
     const json_t *model = json_object_get(document, "model");
     if (model == NULL) {
@@ -85,6 +86,9 @@ static sp_status check(const json_t *document, sp_error *err)
     sp_scenario scenario = {0};
     json_t *copy = json_deep_copy(document);
     sp_status status = sp_scenario_from_json(copy, "import", NULL, 0, &scenario, err);
+    if (status == SP_OK && !scenario.uniform) {
+        sp_warn_of_whole_batches(&scenario, warnings);
+    }
     sp_scenario_fini(&scenario);
     json_decref(copy);
     return status;
@@ -130,11 +134,15 @@ static int run(const void *given, const cli_operands *operands)
                                         args->from, args->set.items, args->set.count, &document,
                                         &unread, &notes, &err);
         tell_unread(args->common.quiet, unread);
-        cli_warn_all(args->common.quiet, NULL, notes);
     }
     if (status == SP_OK) {
-        status = check(document, &err);
+        sp_warnings warnings = {.count = 0};
+        status = check(document, &warnings, &err);
+        for (int w = 0; w < warnings.count; w++) {
+            json_array_append_new(notes, json_string(warnings.text[w]));
+        }
     }
+    cli_warn_all(args->common.quiet, NULL, notes);
     int exit_status =
         status == SP_OK ? write_scenario(args, document, unread, notes, &err) : cli_fail(&err);
     json_decref(document);
