@@ -200,6 +200,9 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
                                 const framework *of, json_t **scenario, json_t **unread,
                                 json_t **notes, sp_error *err);
 
+// A built-in model of so many layers, such a width and such heads; NULL: there is none.
+const char *framework_model_of_shape(const json_t *scenario);
+
 // ---- writing ----
 
 typedef struct framework_output {

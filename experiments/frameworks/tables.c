@@ -666,8 +666,7 @@ static json_int_t entries_of_tokenizer(const char *name)
     return built_in != NULL ? entries_of_model(built_in) : 0;
 }
 
-// A built-in model of so many layers, such a width and such heads; NULL: there is none.
-static const char *model_of_shape(const json_t *scenario)
+const char *framework_model_of_shape(const json_t *scenario)
 {
     const char *name = NULL;
     for (int i = 0; (name = sp_model_builtin_name(i)) != NULL; i++) {
@@ -687,7 +686,7 @@ static const char *model_of_shape(const json_t *scenario)
 
 json_int_t framework_assumed_entries(const json_t *scenario, char whose[FRAMEWORK_WHOSE])
 {
-    const char *shape = model_of_shape(scenario);
+    const char *shape = framework_model_of_shape(scenario);
     const char *activation = json_string_value(framework_get(scenario, "model.activation"));
     const bool is_gpt = activation != NULL && strcmp(activation, "gelu") == 0;
     snprintf(whose, FRAMEWORK_WHOSE, "%s%s",

@@ -76,4 +76,9 @@ kept() { # FILE KEY=VALUE...
 kept "run it.sh" stack.gradient_reduce_dtype=fp32
 kept job.json stack.gradient_reduce_dtype=fp32 stack.moment_bytes=2 stack.no_master_weights=true
 expect "answers" 11 "$answers"
+# The question of a file, where none is asked: of 2 GPUs and 8 rows of 8192 tokens. The model is none that is built in.
+slimpack tune --current "run it.sh" 2>&1 | tr -s '\n ' ' ' | grep -o "slimpack tune MODEL .*it.sh'" >command.sh || complain "no question of a file"
+expect "question of a file" "slimpack tune MODEL --gpus 2 --context 8192 --tokens-per-batch 65536 --current 'run it.sh'" "$(cat command.sh)"
+sed -i "s/MODEL/'my model.json'/" command.sh
+bash -e command.sh >output.txt 2>messages || complain "does not run: $(cat command.sh messages)"
 exit "$failed"
