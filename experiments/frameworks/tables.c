@@ -1278,6 +1278,8 @@ static void write_sharding(framework_output *output)
     if (stage > 1) {
         say(output, "ddp", "use-megatron-fsdp", json_true());
         say(output, "ddp", "data-parallel-sharding-strategy", json_string(strategies[stage]));
+        // The only one it saves in (training/arguments.py).
+        say(output, "checkpoint", "ckpt-format", json_string("fsdp_dtensor"));
     }
     if (stage > 0 && group > 0 && group < ranks && ranks % group == 0) {
         say(output, "ddp", "num-distributed-optimizer-instances", json_integer(ranks / group));
@@ -1316,6 +1318,8 @@ static void write_host_states(framework_output *output)
     double share = json_number_value(framework_get(output->scenario, "memory.offload_states"));
     if (share > 0.0) {
         say(output, "optimizer", "optimizer-cpu-offload", json_true());
+        // Which it needs (training/arguments.py).
+        say(output, "optimizer", "use-precision-aware-optimizer", json_true());
         say(output, "optimizer", "optimizer-offload-fraction", json_real(share));
         if (json_is_true(framework_get(output->scenario, "stack.host_overlap"))) {
             say(output, "optimizer", "overlap-cpu-optimizer-d2h-h2d", json_true());
