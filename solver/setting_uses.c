@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sim/base/units.h"
 #include "sim/base/writer.h"
 #include "sim/inference/decode.h"
 #include "sim/scenario/scenario.h"
@@ -937,6 +938,25 @@ bool sp_setting_is_unused(const sp_scenario *scenario, sp_run_kind run, int sett
     return find_unmet(&q, run) != NULL;
 }
 
+void sp_warn_of_whole_batches(const sp_scenario *scenario, sp_warnings *warnings)
+{
+    const sp_strategy *strategy = sp_strategy_find(scenario->strategy.kind);
+    const int64_t samples = scenario->workload.samples_per_batch;
+    const int64_t rows = sp_larger(scenario->strategy.microbatch_samples, 1);
+    const int64_t all = rows * scenario->layout.dp;
+    // Of samples that fill no row the framework counts the rows that they make.
+    if (scenario->workload.uniform_tokens > 0 && scenario->workload.tokens_per_batch == 0 &&
+        scenario->workload.uniform_tokens == scenario->workload.context && strategy != NULL &&
+        strategy->kind == SP_STRATEGY_ROWS && samples % all != 0 &&
+        sp_stack_abilities_of(&scenario->memory.stack).whole_batches) {
+        sp_warnings_add(warnings,
+                        "workload.samples_per_batch: %lld is no multiple of %lld x %d (micro-batch "
+                        "x dp): the framework of stack %s stops; %lld runs",
+                        (long long)samples, (long long)rows, scenario->layout.dp,
+                        scenario->memory.stack.name, (long long)(sp_ceil_div(samples, all) * all));
+    }
+}
+
 void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings)
 {
     question q = question_of(scenario, run);
@@ -945,6 +965,9 @@ void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings
     warn_of_model(scenario, run, warnings);
     warn_of_adapters(scenario, warnings);
     warn_of_rows(scenario, run, warnings);
+    if (run == SP_RUN_STEP && !scenario->uniform) {
+        sp_warn_of_whole_batches(scenario, warnings);
+    }
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         q.key = setting->key;
         const use *unmet = sp_scenario_states(scenario, i) ? find_unmet(&q, run) : NULL;

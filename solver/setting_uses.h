@@ -14,6 +14,9 @@ typedef enum sp_run_kind { SP_RUN_STEP, SP_RUN_PREFILL, SP_RUN_DECODE } sp_run_k
 // computed with, too. Sweeps and comparisons state what only some of their scenarios read: such a
 // setting is no error.
 SP_API void sp_warn_of_unused(const sp_scenario *scenario, sp_run_kind run, sp_warnings *warnings);
+// Warns where full rows of a step do not divide by those of a micro-batch times dp, and the stack's
+// framework stops then (sp_stack_abilities); among what sp_warn_of_unused() says of a step.
+SP_API void sp_warn_of_whole_batches(const sp_scenario *scenario, sp_warnings *warnings);
 
 // Is setting number `setting` (sp_setting_at) among them, where it is stated?
 bool sp_setting_is_unused(const sp_scenario *scenario, sp_run_kind run, int setting);

@@ -892,8 +892,9 @@ const char *cli_tune_need(const cli_shortage *shortage, char text[CLI_TUNE_NEED]
 // are; and the fewest GPUs (1, 2, 4, ... in a node, or whole nodes) at which a layout of the first
 // strategy fits with full recomputation, or what is stated and the stack runs.
 // *remedies:
-// {"fewest_gpus", "fewest_gpus_point", "switches": [{"set": ["KEY=VALUE"], "saves_gib",
-// "lacks_gib", "fits"}]}, the caller owns it, or NULL. SP_ERR_INFEASIBLE, or what went wrong.
+// {"fewest_gpus", "fewest_gpus_well", "fewest_gpus_point", "switches": [{"set": ["KEY=VALUE"],
+// "saves_gib", "lacks_gib", "fits", "host_gib" where host memory is used}]}, the caller owns it, or
+// NULL. SP_ERR_INFEASIBLE, or what went wrong.
 sp_status cli_tune_shortage(const cli_shortage *shortage, json_t **remedies, sp_error *err);
 
 #endif

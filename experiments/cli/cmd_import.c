@@ -8,6 +8,7 @@
 #include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/workload/lengths.h"
+#include "solver/setting_uses.h"
 
 typedef struct import_args {
     cli_common common;
@@ -76,7 +77,7 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
 }
 
 // Is it a scenario? Files of a job often do not say the model.
-static sp_status check(const json_t *document, sp_error *err)
+static sp_status check(const json_t *document, sp_warnings *warnings, sp_error *err)
 {
     const json_t *model = json_object_get(document, "model");
     if (model == NULL) {
@@ -87,6 +88,9 @@ static sp_status check(const json_t *document, sp_error *err)
     sp_scenario scenario = {0};
     json_t *copy = json_deep_copy(document);
     sp_status status = sp_scenario_from_json(copy, "import", NULL, 0, &scenario, err);
+    if (status == SP_OK && !scenario.uniform) {
+        sp_warn_of_whole_batches(&scenario, warnings);
+    }
     sp_scenario_fini(&scenario);
     json_decref(copy);
     return status;
@@ -132,11 +136,15 @@ static int run(const void *given, const cli_operands *operands)
                                         args->from, args->set.items, args->set.count, &document,
                                         &unread, &notes, &err);
         tell_unread(args->common.quiet, unread);
-        cli_warn_all(args->common.quiet, NULL, notes);
     }
     if (status == SP_OK) {
-        status = check(document, &err);
+        sp_warnings warnings = {.count = 0};
+        status = check(document, &warnings, &err);
+        for (int w = 0; w < warnings.count; w++) {
+            json_array_append_new(notes, json_string(warnings.text[w]));
+        }
     }
+    cli_warn_all(args->common.quiet, NULL, notes);
     int exit_status =
         status == SP_OK ? write_scenario(args, document, unread, notes, &err) : cli_fail(&err);
     json_decref(document);
@@ -327,7 +335,9 @@ const cli_command cli_cmd_import = {
         "and its YAML, recipes of Megatron-Bridge, NeMo and nanotron (YAML), of torchtitan (TOML), "
         "DeepSpeed's JSON, the arguments of TRL's SFT trainer with accelerate's YAML, and the "
         "config.json of a Hugging Face model or the folder that holds one. Several files make one "
-        "scenario, such as a model and DeepSpeed's file.\n\nArguments that are not understood are "
+        "scenario, such as a model and DeepSpeed's file. Numbers of nodes, tasks and GPUs that "
+        "Slurm sets as variables are those of #SBATCH lines.\n\nArguments that are not understood "
+        "are "
         "listed by file and line on standard error, and in the JSON (unread): matters is true "
         "where they change time or memory, null where their name is not known. Paths, logs, seeds "
         "and learning rates are passed over. What a file does not say (the GPUs, lengths of "

@@ -1139,7 +1139,9 @@ const cli_command cli_cmd_sweep = {
     CLI_TAKES("SPEC", 1, 1),
     .description =
         "Evaluates a base scenario at every point of a grid, such as all layouts on a "
-        "cluster. SPEC is a JSON object: \"base\" is a scenario, \"grid\" names settings by their "
+        "cluster. SPEC is a JSON object: \"base\" is a scenario, or the path of a file that holds "
+        "one "
+        "(from where SPEC lies), \"grid\" names settings by their "
         "dotted path (\"parallel.tp\") and gives each an array of values, \"where\" "
         "chooses among the combinations (\"tp*pp*dp == 512 && zero != 3\"). A path may lead "
         "into a model, cluster or stack that the base has as a name (\"cluster.nics_per_node\"), "

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "experiments/cli/cli.h"
+#include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
+#include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
@@ -83,11 +85,22 @@ static void add_word(FILE *out, const char *word)
     putc('\'', out);
 }
 
+// N: it is not known.
+static void add_number(FILE *out, const char *option, int64_t number)
+{
+    if (number > 0) {
+        fprintf(out, " --%s %lld", option, (long long)number);
+    } else {
+        fprintf(out, " --%s N", option);
+    }
+}
+
 static void add_question(FILE *out, const tune_args *args, const char *model)
 {
     fputs("slimpack tune", out);
     add_word(out, model);
-    fprintf(out, " --gpus %lld --context %lld", (long long)args->gpus, (long long)args->context);
+    add_number(out, "gpus", args->gpus);
+    add_number(out, "context", args->context);
     if (!is_set(args, "cluster") && args->cluster != default_cluster) {
         fputs(" --cluster", out);
         add_word(out, args->cluster);
@@ -113,25 +126,43 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     }
 }
 
+enum { VALUE = 64 };
+
+static const char *stated_text(const json_t *value, char text[VALUE])
+{
+    if (json_is_real(value)) {
+        snprintf(text, VALUE, "%.6g", json_real_value(value));
+    } else if (json_is_string(value)) {
+        snprintf(text, VALUE, "%s", json_string_value(value));
+    } else {
+        sp_json_quote(value, text, VALUE);
+    }
+    return text;
+}
+
+static const char *assignment_of(const char *path, const json_t *value, char text[VALUE * 2])
+{
+    char stated[VALUE];
+    snprintf(text, VALUE * 2, "%s=%s", path, stated_text(value, stated));
+    return text;
+}
+
 static void add_settings(FILE *out, const tune_args *args, const json_t *settings)
 {
     const char *path;
     json_t *value;
     json_object_foreach ((json_t *)settings, path, value) {
-        if (is_set(args, path)) {
-            continue;
-        }
-        if (json_is_string(value)) {
-            fprintf(out, " --set %s=%s", path, json_string_value(value));
-        } else {
-            fprintf(out, " --set %s=%lld", path, (long long)json_integer_value(value));
+        char assignment[VALUE * 2];
+        if (!is_set(args, path)) {
+            fputs(" --set", out);
+            add_word(out, assignment_of(path, value, assignment));
         }
     }
 }
 
 // The same search again, which writes its answer, and then the simulation of that. The caller frees
 // it with free().
-static char *search_again(const tune_args *args, const char *model)
+static char *search_again(const tune_args *args, const tuning *t)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -139,7 +170,8 @@ static char *search_again(const tune_args *args, const char *model)
     if (out == NULL) {
         sp_out_of_memory(bytes);
     }
-    add_question(out, args, model);
+    add_question(out, args, t->model);
+    add_settings(out, args, t->kept);
     if (args->strategies != NULL) {
         fprintf(out, " --strategies %s", args->strategies);
     }
@@ -379,15 +411,35 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
     return status;
 }
 
+static const char *const of_layout[] = {"parallel.", "schedule.", "memory.", "strategy.", "stack"};
+
+enum { LAYOUT_SECTIONS = sizeof of_layout / sizeof of_layout[0] };
+
+// The setting of a layout whose name an assignment has without its section; NULL: none.
+static const char *layout_key_of(const char *assignment)
+{
+    char name[VALUE];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(assignment, "="), assignment);
+    const sp_setting *setting = sp_setting_find(name);
+    for (int s = 0; s < LAYOUT_SECTIONS && setting != NULL; s++) {
+        if (strncmp(setting->key, of_layout[s], strlen(of_layout[s])) == 0) {
+            return setting->key;
+        }
+    }
+    return NULL;
+}
+
 // Another model, cluster or workload would be other work.
 static sp_status check_current(const cli_list *current, sp_error *err)
 {
-    static const char *const of_layout[] = {"parallel.", "schedule.", "memory.", "strategy.",
-                                            "stack"};
     for (int i = 0; i < current->count; i++) {
         bool is = strchr(current->items[i], '=') == NULL; // a file
-        for (size_t s = 0; s < sizeof of_layout / sizeof of_layout[0]; s++) {
+        for (int s = 0; s < LAYOUT_SECTIONS; s++) {
             is = is || strncmp(current->items[i], of_layout[s], strlen(of_layout[s])) == 0;
+        }
+        if (!is && layout_key_of(current->items[i]) != NULL) {
+            return sp_error_set(err, SP_ERR_USAGE, "--current: did you mean '%s%s'?",
+                                layout_key_of(current->items[i]), strchr(current->items[i], '='));
         }
         if (!is) {
             return sp_error_set(err, SP_ERR_USAGE,
@@ -440,18 +492,17 @@ static sp_status make_current(const tune_args *args, tuning *t, sp_error *err)
     return status;
 }
 
-enum { VALUE = 64 };
-
-static const char *stated_text(const json_t *value, char text[VALUE])
+static void put_kept(const tune_args *args, const json_t *kept, json_t *base)
 {
-    if (json_is_real(value)) {
-        snprintf(text, VALUE, "%.6g", json_real_value(value));
-    } else if (json_is_string(value)) {
-        snprintf(text, VALUE, "%s", json_string_value(value));
-    } else {
-        sp_json_quote(value, text, VALUE);
+    sp_error err = {0};
+    const char *path;
+    json_t *value;
+    json_object_foreach ((json_t *)kept, path, value) {
+        char assignment[VALUE * 2];
+        if (!is_set(args, path)) {
+            sp_scenario_override(base, assignment_of(path, value, assignment), &err);
+        }
     }
-    return text;
 }
 
 // In which numbers gradients and optimizer states are is no choice of speed: the answer keeps those
@@ -470,16 +521,13 @@ static void keep_numerics(const tune_args *args, tuning *t)
             json_t *value = json_object_get(current, sp_setting_leaf(keys[i]));
             const json_t *usual = json_object_get(stack, sp_setting_leaf(keys[i]));
             if (value != NULL && !json_equal(value, usual) && !is_set(args, keys[i])) {
-                char assignment[VALUE * 2];
-                char text[VALUE];
-                snprintf(assignment, sizeof assignment, "%s=%s", keys[i], stated_text(value, text));
                 sp_json_put(t->kept, keys[i], json_incref(value));
-                sp_scenario_override(t->base, assignment, &err);
             }
         }
     }
     sp_scenario_fini(&own);
     json_decref(document);
+    put_kept(args, t->kept, t->base);
 }
 
 static sp_status add_strategies(tuning *t, const char *list, const char *option, sp_error *err)
@@ -850,7 +898,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     }
     tuned->scenario = &scenario;
     tuned->result = &result;
-    char *again = search_again(args, t->model);
+    char *again = search_again(args, t);
     tuned->go_on = command;
     tuned->again = again;
     tuned->written = args->output != NULL;
@@ -920,11 +968,140 @@ static sp_status base_of(const void *asked, int64_t gpus, const char *const *mor
     }
     sp_status status = make_base(&args, &other, err);
     if (status == SP_OK) {
+        put_kept(&args, q->tuning->kept, other.base);
         status = read_base(&other, err);
     }
     sp_free((void *)args.set.items);
     *base = other.base;
     *scenario = other.scenario;
+    return status;
+}
+
+// ---- a file in the place of the question ----
+
+// A scenario of ours or what `import` reads, with paths from the working directory; NULL: neither.
+static json_t *work_of_file(const char *file)
+{
+    sp_error own = {0};
+    json_t *work = NULL;
+    json_t *unread = NULL;
+    json_t *notes = NULL;
+    const char *kind = NULL;
+    if (sp_json_read_file(file, 0, &work, &own) == SP_OK && (kind = sp_json_kind(work)) != NULL &&
+        strcmp(kind, "a scenario") == 0) {
+        sp_scenario_place(work, file, &own);
+        return work;
+    }
+    json_decref(work);
+    own = (sp_error){0};
+    framework_import_files(&file, 1, NULL, NULL, 0, &work, &unread, &notes, &own);
+    json_decref(unread);
+    json_decref(notes);
+    return work;
+}
+
+// The whole question of a file's own work, with its layout as the one to compare with; what the
+// file does not say is left as N or MODEL. The caller frees it with free().
+static char *question_of_file(const tune_args *args, const char *file)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    sp_error own = {0};
+    sp_scenario scenario = {0};
+    tune_args asked = *args;
+    const char *model = NULL;
+    json_t *work = work_of_file(file);
+    json_t *document = json_deep_copy(work);
+    const json_t *stated = json_object_get(work, "model");
+    if (document != NULL && stated == NULL) {
+        sp_json_put(document, "model", json_string("llama-3-8b")); // of which nothing is told
+    }
+    if (document != NULL &&
+        sp_scenario_from_json(document, file, NULL, 0, &scenario, &own) == SP_OK) {
+        const double tokens = tokens_of_step(&scenario.workload);
+        const bool open = sp_scenario_assumes_replica(&scenario, work);
+        const char *cluster = json_string_value(json_object_get(work, "cluster"));
+        asked.gpus = args->gpus > 0 || open ? args->gpus : sp_layout_ranks(&scenario.layout);
+        asked.context = args->context > 0 ? args->context : scenario.workload.context;
+        // Micro-batches that are stated make a batch of as many replicas as there are.
+        const bool batch = !open || framework_get(work, "workload.samples_per_batch") != NULL ||
+                           framework_get(work, "workload.tokens_per_batch") != NULL;
+        if (args->tokens_per_batch == 0 && batch && isfinite(tokens)) {
+            asked.tokens_per_batch = (int64_t)tokens;
+        }
+        if (args->cluster == default_cluster && cluster != NULL &&
+            strcmp(cluster, default_cluster) != 0) {
+            asked.cluster = cluster;
+        }
+        if (args->lengths == NULL) {
+            asked.lengths = json_string_value(framework_get(work, "workload.lengths"));
+        }
+        model = stated == NULL           ? NULL
+                : json_is_string(stated) ? json_string_value(stated)
+                                         : framework_model_of_shape(scenario.resolved);
+    }
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL) {
+        sp_out_of_memory(bytes);
+    }
+    add_question(out, &asked, model != NULL ? model : "MODEL");
+    bool named = false;
+    for (int i = 0; i < args->current.count; i++) {
+        named = named || strcmp(args->current.items[i], file) == 0;
+        fputs(" --current", out);
+        add_word(out, args->current.items[i]);
+    }
+    if (!named) {
+        fputs(" --current", out);
+        add_word(out, file);
+    }
+    if (fclose(out) != 0) {
+        sp_out_of_memory(bytes);
+    }
+    sp_scenario_fini(&scenario);
+    json_decref(document);
+    json_decref(work);
+    return text;
+}
+
+static bool is_scenario(const char *operand)
+{
+    sp_error own = {0};
+    json_t *root = NULL;
+    const char *kind = NULL;
+    if (sp_is_file(operand) && sp_json_read_file(operand, 0, &root, &own) == SP_OK) {
+        kind = sp_json_kind(root);
+    }
+    const bool is = kind != NULL && strcmp(kind, "a scenario") == 0;
+    json_decref(root);
+    return is;
+}
+
+// The question is not asked whole: says what is missing.
+static int tell_missing(const tune_args *args, const cli_operands *operands)
+{
+    const char *file = NULL;
+    const bool scenario = operands->count > 0 && is_scenario(operands->items[0]);
+    for (int i = 0; i < args->current.count && file == NULL; i++) {
+        const char *item = args->current.items[i];
+        file = strchr(item, '=') == NULL && access(item, F_OK) == 0 ? item : NULL;
+    }
+    if (scenario) {
+        file = operands->items[0];
+    } else if (operands->count > 0 && args->gpus > 0 && args->context > 0) {
+        return CLI_PROCEED;
+    }
+    if (file == NULL) {
+        return cli_usage_error(&cli_cmd_tune, operands->count == 0
+                                                  ? "'tune' needs MODEL"
+                                                  : "'tune' needs --gpus N and --context N");
+    }
+    char *question = question_of_file(args, file);
+    const int status = cli_usage_error(&cli_cmd_tune, "'tune' %s: '%s' asks for the work of %s",
+                                       scenario ? "needs a model, not a scenario"
+                                                : "needs MODEL, --gpus N and --context N",
+                                       question, file);
+    free(question);
     return status;
 }
 
@@ -937,13 +1114,14 @@ static int run(const void *given, const cli_operands *operands)
 {
     const tune_args *args = given;
     sp_error err = {0};
+    const int missing = tell_missing(args, operands);
+    if (missing != CLI_PROCEED) {
+        return missing;
+    }
     tuning t = {.model = operands->items[0], .kept = json_object()};
     sweep_layouts layouts = {0};
     json_t *remedies = NULL;
     int exit_status = 0;
-    if (args->gpus == 0 || args->context == 0) {
-        return cli_usage_error(&cli_cmd_tune, "'tune' needs --gpus N and --context N");
-    }
     double train_tokens = 0.0;
     sp_status status = args->output != NULL ? sp_output_check(args->output, &err) : SP_OK;
     status = status == SP_OK ? cli_emit_check(args->emit, &err) : status;
@@ -1093,7 +1271,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_tune = {
     .name = "tune",
     .summary = "find the fastest layout, schedule and strategy that fit",
-    CLI_TAKES("MODEL", 1, 1),
+    CLI_TAKES("MODEL", 0, 1),
     .description =
         "Finds how a model trains fastest on so many GPUs: tensor, context, pipeline and data "
         "parallelism, schedule, packing strategy, recomputation and ZeRO stage. MODEL is a "

@@ -589,12 +589,12 @@ static const struct {
     {"lengths_times_over|the lengths",
      "How many times over the steps of tune take a list of lengths that is shorter; null: once at "
      "most."},
-    {"fewest_gpus|fewest_gpus_point",
+    {"fewest_gpus|fewest_gpus_well|fewest_gpus_point",
      "Where no point of tune fits: the fewest GPUs of 1, 2, 4 and so on in a node, and of whole "
-     "nodes, at which one does."},
-    {"switches|saves_gib|lacks_gib",
+     "nodes, at which one does, and at which one fits well (fits: yes)."},
+    {"switches|saves_gib|lacks_gib|host_gib",
      "Settings that spare memory on the GPUs at hand, each with what it saves and what is still "
-     "lacking (tune)."},
+     "lacking, and what a node then has in host memory (tune)."},
     {"answer|top|go_on",
      "The step that fits well with the least time over the chance that it runs, as simulate "
      "tells it (tune)."},

@@ -19,6 +19,9 @@ enum { MOST_SET = 3 }; // of a switch, and of two that are tried together
 typedef struct least {
     bool known, fits, stopped;
     double lacks_gib; // negative where it fits
+    sp_fits how;      // with PyTorch's blocks, and ...
+    double fit_probability;
+    double host_gib; // ... what a GPU has in host memory; all three where they are asked for
     char point[CLI_TUNE_POINT];
 } least;
 
@@ -67,10 +70,35 @@ static const char **spare_memory(const sweep_layouts_options *options, const sp_
     return stated;
 }
 
+static sp_status count_blocks(const sweep_layouts *layouts, least *found, sp_error *err)
+{
+    sweep_evaluator evaluator;
+    sweep_status kind = SWEEP_OK;
+    sp_result result = {0};
+    json_t *document = sweep_layouts_document(layouts, layouts->nearest);
+    sweep_evaluator_init(&evaluator, NULL, 1);
+    evaluator.options.allocator_peak = found->fits;
+    sp_status status =
+        sweep_evaluate_document(&evaluator, json_incref(document), &kind, &result, err);
+    if (status == SP_OK) {
+        found->how = sp_result_fits(&result);
+        found->fit_probability = sp_result_fit_probability(&result);
+        found->host_gib = sp_gib_from_bytes(result.peak.of[SP_MEM_OFFLOADED]);
+    }
+    sp_result_fini(&result);
+    sweep_evaluator_fini(&evaluator);
+    json_decref(document);
+    return status;
+}
+
+// How much is asked about a point: the first that fits is enough, or that which needs the least, or
+// that with its blocks.
+typedef enum least_care { UNTIL_FITS, LEAST, WITH_BLOCKS } least_care;
+
 // On so many GPUs, with more settings. A question that cannot be asked is not known; what is fatal
 // is returned.
 static sp_status find_least(const cli_shortage *shortage, int64_t gpus, const char *const *more,
-                            int more_count, bool until_fits, least *found, sp_error *err)
+                            int more_count, least_care care, least *found, sp_error *err)
 {
     const sweep_layouts_options *asked = shortage->options;
     sp_error own = {0};
@@ -94,7 +122,7 @@ static sp_status find_least(const cli_shortage *shortage, int64_t gpus, const ch
                                                .schedules = asked->schedules,
                                                .schedule_count = asked->schedule_count,
                                                .least_memory = true,
-                                               .until_fits = until_fits,
+                                               .until_fits = care == UNTIL_FITS,
                                                .threads = asked->threads,
                                                .quiet = true};
         status = sweep_layouts_find(base, &scenario, &options, &layouts, &own);
@@ -106,6 +134,9 @@ static sp_status find_least(const cli_shortage *shortage, int64_t gpus, const ch
             found->fits = nearest->trial.status == SWEEP_OK;
             found->lacks_gib = -nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB];
             cli_tune_point(&options, &layouts, nearest, found->point);
+        }
+        if (found->known && care == WITH_BLOCKS) {
+            status = count_blocks(&layouts, found, &own);
         }
         sweep_layouts_fini(&layouts);
         sp_free((void *)stated);
@@ -149,7 +180,7 @@ static sp_status find_gpus(const cli_shortage *shortage, int64_t *gpus, int64_t 
                     tried <= CLI_TUNE_MOST_GPUS / 2;
          i++) {
         tried = next_gpus(2 * tried - 1, of_node);
-        status = find_least(shortage, tried, NULL, 0, true, found, err);
+        status = find_least(shortage, tried, NULL, 0, UNTIL_FITS, found, err);
     }
     *most = tried;
     if (status != SP_OK || !found->fits) {
@@ -159,7 +190,7 @@ static sp_status find_gpus(const cli_shortage *shortage, int64_t *gpus, int64_t 
     for (int64_t fewer = 1; status == SP_OK && fewer < *gpus; fewer = next_gpus(fewer, of_node)) {
         least own = {0};
         if (fewer != asked) {
-            status = find_least(shortage, fewer, NULL, 0, true, &own, err);
+            status = find_least(shortage, fewer, NULL, 0, UNTIL_FITS, &own, err);
         }
         found->stopped = found->stopped || own.stopped;
         if (status == SP_OK && own.fits) {
@@ -173,8 +204,33 @@ static sp_status find_gpus(const cli_shortage *shortage, int64_t *gpus, int64_t 
     return status;
 }
 
-static void tell_gpus(const cli_shortage *shortage, int64_t gpus, int64_t most, const least *found,
-                      sp_error *err)
+// Where the fewest fit tightly, at the point that needs the least: *well, the fewest at which that
+// fits well; 0: none of as many as are tried. *found is the point of the fewest then, with its
+// blocks; where these fit well, it is left as it is, and *well is the fewest.
+static sp_status find_well(const cli_shortage *shortage, int64_t gpus, int64_t *well, least *found,
+                           sp_error *err)
+{
+    const int64_t of_node = shortage->scenario->cluster.gpus_per_node;
+    int64_t tried = gpus;
+    sp_status status = SP_OK;
+    least own = {0};
+    *well = 0;
+    for (int i = 0; status == SP_OK && *well == 0 && !own.stopped && i < DOUBLINGS; i++) {
+        status = find_least(shortage, tried, NULL, 0, WITH_BLOCKS, &own, err);
+        *well = own.known && own.fits && own.how == SP_FITS_YES ? tried : 0;
+        if (i == 0 && *well == 0 && own.known && own.fits && !own.stopped) {
+            *found = own;
+        } else if (i == 0 && *well == 0) {
+            *well = gpus; // the first that fits is another, of which this is not asked
+        }
+        tried = next_gpus(tried, of_node);
+    }
+    found->stopped = found->stopped || own.stopped;
+    return status;
+}
+
+static void tell_gpus(const cli_shortage *shortage, int64_t gpus, int64_t well, int64_t most,
+                      const least *found, sp_error *err)
 {
     const int of_node = shortage->scenario->cluster.gpus_per_node;
     char within[64] = "";
@@ -186,6 +242,17 @@ static void tell_gpus(const cli_shortage *shortage, int64_t gpus, int64_t most, 
                      "%lld GPU%s enough (--gpus %lld; fewer were not all tried: stopped by a "
                      "signal): %s",
                      (long long)gpus, gpus == 1 ? " is" : "s are", (long long)gpus, found->point);
+    } else if (gpus > 0 && well != gpus) {
+        char other[96] = "no more that were tried do well";
+        if (well > 0) {
+            snprintf(other, sizeof other, "%lld do well (--gpus %lld)", (long long)well,
+                     (long long)well);
+        }
+        sp_error_set(err, SP_ERR_INFEASIBLE,
+                     "%lld GPU%s enough (--gpus %lld) but tightly (fit_probability %.2f); %s; the "
+                     "fewest of %swhole nodes of %d: %s",
+                     (long long)gpus, gpus == 1 ? " is" : "s are", (long long)gpus,
+                     found->fit_probability, other, within, of_node, found->point);
     } else if (gpus > 0) {
         sp_error_set(err, SP_ERR_INFEASIBLE,
                      "%lld GPU%s enough (--gpus %lld), the fewest of %swhole nodes of %d: %s",
@@ -317,8 +384,10 @@ static sp_status try_remedy(const cli_shortage *shortage, remedy *r, sp_error *e
     const char *set[TOGETHER];
     int count = list_sets(r, set);
     const double lacks_gib = -shortage->layouts->nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB];
-    sp_status status =
-        find_least(shortage, shortage->options->gpus, set, count, false, &r->least, err);
+    const bool offloads = switches[r->first].can == can_offload ||
+                          (r->second >= 0 && switches[r->second].can == can_offload);
+    sp_status status = find_least(shortage, shortage->options->gpus, set, count,
+                                  offloads ? WITH_BLOCKS : LEAST, &r->least, err);
     r->saves_gib = lacks_gib - r->least.lacks_gib;
     return status;
 }
@@ -370,7 +439,15 @@ static sp_status find_remedies(const cli_shortage *shortage, remedy list[MOST_RE
     return status;
 }
 
-static void name_remedy(const remedy *r, char text[SP_ERROR_TEXT])
+// What the GPUs of a node have in its host memory.
+static double host_of_node(const cli_shortage *shortage, const remedy *r)
+{
+    const int64_t of_node = shortage->scenario->cluster.gpus_per_node;
+    const int64_t gpus = shortage->options->gpus;
+    return r->least.host_gib * (double)(gpus < of_node ? gpus : of_node);
+}
+
+static void name_remedy(const cli_shortage *shortage, const remedy *r, char text[SP_ERROR_TEXT])
 {
     const char *set[TOGETHER];
     char gib[CLI_TUNE_VALUE];
@@ -383,6 +460,12 @@ static void name_remedy(const remedy *r, char text[SP_ERROR_TEXT])
     if (r->second >= 0) {
         sp_append(text, SP_ERROR_TEXT, ", %s", switches[r->second].what);
     }
+    if (r->least.host_gib > 0.0) {
+        char of_node[CLI_TUNE_VALUE];
+        sp_append(text, SP_ERROR_TEXT, ": %s a GPU, %s of host memory a node",
+                  cli_tune_gib(r->least.host_gib, gib),
+                  cli_tune_gib(host_of_node(shortage, r), of_node));
+    }
     sp_append(text, SP_ERROR_TEXT, ") saves %s", cli_tune_gib(r->saves_gib, gib));
 }
 
@@ -394,7 +477,7 @@ static void tell_remedies(const cli_shortage *shortage, const remedy *list, int 
         char text[SP_ERROR_TEXT] = "";
         for (int i = 0; i < count; i++) {
             if (list[i].least.fits == (fits == 1)) {
-                name_remedy(&list[i], text);
+                name_remedy(shortage, &list[i], text);
             }
         }
         if (text[0] != '\0') {
@@ -405,7 +488,7 @@ static void tell_remedies(const cli_shortage *shortage, const remedy *list, int 
     }
 }
 
-static json_t *remedies_json(const remedy *list, int count)
+static json_t *remedies_json(const cli_shortage *shortage, const remedy *list, int count)
 {
     json_t *array = json_array();
     for (int i = 0; i < count; i++) {
@@ -415,10 +498,14 @@ static json_t *remedies_json(const remedy *list, int count)
         for (int s = 0; s < sets; s++) {
             json_array_append_new(names, json_string(set[s]));
         }
-        json_array_append_new(
-            array, sp_json_object(SP_JSON("set", names), SP_JSON("saves_gib", list[i].saves_gib),
-                                  SP_JSON("lacks_gib", fmax(list[i].least.lacks_gib, 0.0)),
-                                  SP_JSON("fits", list[i].least.fits)));
+        json_t *switched =
+            sp_json_object(SP_JSON("set", names), SP_JSON("saves_gib", list[i].saves_gib),
+                           SP_JSON("lacks_gib", fmax(list[i].least.lacks_gib, 0.0)),
+                           SP_JSON("fits", list[i].least.fits));
+        if (list[i].least.host_gib > 0.0) {
+            sp_json_put(switched, "host_gib", json_real(host_of_node(shortage, &list[i])));
+        }
+        json_array_append_new(array, switched);
     }
     return array;
 }
@@ -465,6 +552,7 @@ sp_status cli_tune_shortage(const cli_shortage *shortage, json_t **remedies, sp_
     remedy list[MOST_REMEDIES];
     least found = {0};
     int64_t gpus = 0;
+    int64_t well = 0;
     int64_t most = 0;
     int count = 0;
     sp_error own = {0};
@@ -484,15 +572,19 @@ sp_status cli_tune_shortage(const cli_shortage *shortage, json_t **remedies, sp_
         tell_remedies(shortage, list, count, err);
         status = find_gpus(shortage, &gpus, &most, &found, &own);
     }
+    if (status == SP_OK && gpus > 0 && !found.stopped) {
+        status = find_well(shortage, gpus, &well, &found, &own);
+    }
     if (status != SP_OK) {
         sp_error_clear(err);
         return sp_error_set(err, status, "%s", own.message[0]);
     }
-    tell_gpus(shortage, gpus, most, &found, err);
+    tell_gpus(shortage, gpus, well, most, &found, err);
     *remedies = sp_json_object(
         SP_JSON("fewest_gpus", gpus > 0 ? json_integer(gpus) : json_null()),
+        SP_JSON("fewest_gpus_well", well > 0 ? json_integer(well) : json_null()),
         SP_JSON("fewest_gpus_point", sp_json_text_or_null(gpus > 0 ? found.point : NULL)),
-        SP_JSON("switches", remedies_json(list, count)));
+        SP_JSON("switches", remedies_json(shortage, list, count)));
     if (sp_model_most_experts(&shortage->scenario->model) > 0 &&
         shortage->scenario->layout.etp == 0) {
         sp_error_set(err, SP_ERR_INFEASIBLE, "%s", CLI_TUNE_EXPERTS);

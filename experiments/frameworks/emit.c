@@ -352,10 +352,28 @@ static void add_shell_option(out_text *to, const char *name, const json_t *value
     }
 }
 
+// Megatron-LM stops otherwise (training/arguments.py): tensor and context parallelism before
+// Blackwell need one connection, FSDP does not go with it.
+static void write_connections(const framework_output *output, out_text *to)
+{
+    const json_t *s = output->scenario;
+    const json_t *cluster = framework_get(s, "cluster");
+    const char *name =
+        json_string_value(json_is_object(cluster) ? json_object_get(cluster, "name") : cluster);
+    const bool blackwell = name != NULL && strstr(name, "b200") != NULL;
+    if (framework_get_int(s, "parallel.zero", 0) > 1) {
+        add(to, "unset CUDA_DEVICE_MAX_CONNECTIONS\n");
+    } else if (!blackwell && (framework_get_int(s, "parallel.tp", 1) > 1 ||
+                              framework_get_int(s, "parallel.cp", 1) > 1)) {
+        add(to, "export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
+    }
+}
+
 static void write_shell(const framework_output *output, out_text *to)
 {
     const char *name;
     json_t *value;
+    write_connections(output, to);
     add(to, "torchrun");
     json_object_foreach (output->launch, name, value) {
         add(to, " --");

@@ -212,6 +212,9 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
 // cannot be read twice.
 const framework *framework_of_file(const char *path, bool *is_script);
 
+// A built-in model of so many layers, such a width and such heads; NULL: there is none.
+const char *framework_model_of_shape(const json_t *scenario);
+
 // ---- writing ----
 
 typedef struct framework_output {

@@ -16,6 +16,9 @@ sp_status framework_settle(framework_import *import, const char *const *override
 // The same of one text of a framework, where nothing is assumed.
 void framework_settle_text(framework_import *import);
 
+// The number of Slurm's [gpu:][KIND:]NUMBER[,...], as --gres and --gpus-per-node have it; 0: none.
+long framework_slurm_gpus(const char *text);
+
 // Entries that are assumed of a vocabulary which no file states, and whose they are: those of a
 // built-in model of the shape, else of the family that has such an activation function.
 enum { FRAMEWORK_WHOSE = 64 };

@@ -1,5 +1,7 @@
 // What follows from all files of a job together and from what is stated beside them: how many
 // replicas there are, how large a batch is, and what no file says.
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/frameworks/private.h"
@@ -90,8 +92,10 @@ static void settle_rows(framework_import *import)
     const json_t *scenario = import->scenario;
     const char *kind = json_string_value(framework_get(scenario, "strategy.kind"));
     const json_int_t batch = framework_get_int(scenario, "workload.samples_per_batch", 0);
+    // Replicas that follow from nodes are not known here.
+    const json_int_t replicas = framework_get(scenario, "nodes") != NULL ? 0 : 1;
     const json_int_t each =
-        framework_product(framework_get_int(scenario, "parallel.dp", 1),
+        framework_product(framework_get_int(scenario, "parallel.dp", replicas),
                           framework_get_int(scenario, "schedule.microbatch_samples", 1), 1);
     const json_int_t tokens =
         framework_product(batch, framework_get_int(scenario, "workload.context", 0), 1);
@@ -158,7 +162,7 @@ static void tell_assumed(framework_import *import)
     if (framework_get(scenario, "parallel.dp") == NULL &&
         framework_get(scenario, "nodes") == NULL) {
         framework_note(import, "how many GPUs there are is not in the file: one replica is assumed "
-                               "(--set parallel.dp=N)");
+                               "(--set parallel.dp=N or --set nodes=N)");
     }
     if (json_object_get(scenario, "cluster") == NULL) {
         framework_note(import, "which GPUs there are is not in the file: h100-8 is assumed (--set "
@@ -357,9 +361,30 @@ void framework_settle_text(framework_import *import)
     settle_modules(import);
 }
 
+// The GPUs are those of the nodes that are stated beside the files, where a launcher says how many
+// a node has.
+static void take_nodes(framework_import *import, const char *const *overrides, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char key[SP_JSON_PATH];
+        const size_t length = strcspn(overrides[i], "=");
+        snprintf(key, sizeof key, "%.*s", (int)length, overrides[i]);
+        const sp_setting *setting = sp_setting_find(key);
+        if (setting == NULL || strcmp(setting->key, "nodes") != 0 || overrides[i][length] == '\0') {
+            continue;
+        }
+        const json_int_t nodes = strtoll(overrides[i] + length + 1, NULL, 10);
+        const json_int_t gpus = framework_product(nodes, fact(import, "gpus_per_node"), 1);
+        if (gpus > 0) {
+            sp_json_put(import->facts, "gpus", json_integer(gpus));
+        }
+    }
+}
+
 sp_status framework_settle(framework_import *import, const char *const *overrides, int count)
 {
     sp_status status = SP_OK;
+    take_nodes(import, overrides, count);
     settle_replicas(import);
     for (int i = 0; i < count && status == SP_OK; i++) {
         status = sp_scenario_override(import->scenario, overrides[i], import->err);

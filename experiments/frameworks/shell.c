@@ -1,10 +1,12 @@
 // Launch scripts: as much of the shell as stands in them. Variables, arrays, defaults and whole
 // numbers are worked out; commands are not run, so that what they would print is not known.
 #include <ctype.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "experiments/frameworks/frameworks.h"
+#include "experiments/frameworks/private.h"
 #include "sim/base/alloc.h"
 
 enum {
@@ -228,6 +230,58 @@ static void use_variable(parser *p, variable *from, size_t began, bool quoted, g
     push_value(p, out, &from->value, quoted);
 }
 
+// ---- variables that Slurm sets ----
+
+long framework_slurm_gpus(const char *text)
+{
+    size_t begin = strcspn(text, ",");
+    char *end = NULL;
+    while (begin > 0 && text[begin - 1] != ':') {
+        begin--;
+    }
+    const long gpus = isdigit((unsigned char)text[begin]) ? strtol(text + begin, &end, 10) : 0;
+    return gpus >= 1 && gpus <= INT_MAX && (*end == '\0' || *end == ',') ? gpus : 0;
+}
+
+// The number that the last #SBATCH line with one of the options states; 0: none does.
+static long batch_number(const parser *p, const char *options)
+{
+    long number = 0;
+    for (size_t i = 0; i < p->batch.count; i++) {
+        const framework_entry *entry = &p->batch.items[i];
+        const char *text = json_string_value(entry->value);
+        if (sp_names_hold(options, entry->name)) {
+            number = text != NULL && entry->unknown == NULL ? framework_slurm_gpus(text) : 0;
+        }
+    }
+    return number;
+}
+
+// A variable of the script, or one that Slurm sets as #SBATCH lines say (sbatch's manual, "Output
+// environment variables"); NULL: its value is not known.
+static variable *known_variable(parser *p, const char *name)
+{
+    static const char *const rows[][2] = {
+        {"SLURM_NNODES SLURM_JOB_NUM_NODES", "launch.nodes launch.N"},
+        {"SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE", "launch.gpus-per-node launch.gres"},
+        {"SLURM_NTASKS_PER_NODE", "launch.ntasks-per-node"},
+        {"SLURM_NTASKS SLURM_NPROCS", "launch.ntasks launch.n"},
+    };
+    variable *found = find_variable(p, name);
+    for (size_t i = 0; found == NULL && i < sizeof rows / sizeof rows[0]; i++) {
+        const long number = sp_names_hold(rows[i][0], name) ? batch_number(p, rows[i][1]) : 0;
+        if (number > 0) {
+            char digits[32];
+            snprintf(digits, sizeof digits, "%ld", number);
+            found = make_variable(p, name);
+            for (const char *d = digits; *d != '\0'; d++) {
+                push_char(p, &found->value, *d, 0);
+            }
+        }
+    }
+    return found;
+}
+
 // ---- whole numbers ----
 
 typedef struct sum {
@@ -277,7 +331,7 @@ static long long read_number(sum *s)
         s->known = s->known && *s->at == '}';
         s->at += *s->at == '}';
     }
-    const variable *from = length > 0 ? find_variable(s->p, name) : NULL;
+    const variable *from = length > 0 ? known_variable(s->p, name) : NULL;
     if (from == NULL || from->undecided || from->value.count == 0 || from->value.count > 15) {
         s->known = false;
         return 1;
@@ -494,7 +548,7 @@ static void expand_braced(parser *p, size_t began, bool quoted, glyphs *out)
     int line = p->line;
     p->at += 2;
     read_name(p, name);
-    variable *from = find_variable(p, name);
+    variable *from = known_variable(p, name);
     if (here(p) == '[' && (next(p, 1) == '@' || next(p, 1) == '*') && next(p, 2) == ']') {
         p->at += 3;
     }
@@ -559,7 +613,7 @@ static void expand(parser *p, bool quoted, glyphs *out)
     } else if (isalpha((unsigned char)next(p, 1)) || next(p, 1) == '_') {
         p->at++;
         read_name(p, name);
-        variable *from = find_variable(p, name);
+        variable *from = known_variable(p, name);
         if (from != NULL) {
             use_variable(p, from, began, quoted, out);
         } else {
@@ -641,10 +695,6 @@ static void skip_space(parser *p)
 {
     for (;;) {
         if (here(p) == '\\' && next(p, 1) == '\n') {
-            step(p);
-            step(p);
-        } else if (here(p) == '\\' && next(p, 1) == '\r' && next(p, 2) == '\n') {
-            p->at++;
             step(p);
             step(p);
         } else if (p->at < p->bytes && (here(p) == ' ' || here(p) == '\t' || here(p) == '\r')) {
@@ -1034,6 +1084,20 @@ static void parse(parser *p)
     end_command(p);
 }
 
+// A copy whose lines end as those of Unix do, without what an editor of Windows puts before.
+static char *unix_lines(const char *text, size_t *bytes)
+{
+    char *lines = sp_malloc(*bytes + 1);
+    size_t count = 0;
+    for (size_t i = 0; i < *bytes; i++) {
+        if (text[i] != '\r' || (i + 1 < *bytes && text[i + 1] != '\n')) {
+            lines[count++] = text[i];
+        }
+    }
+    *bytes = count;
+    return lines;
+}
+
 sp_status framework_read_shell(const char *source, const char *text, size_t bytes,
                                framework_commands *out, sp_error *err)
 {
@@ -1042,6 +1106,8 @@ sp_status framework_read_shell(const char *source, const char *text, size_t byte
     if (nul != NULL) {
         return sp_error_set(err, SP_ERR_SYNTAX, "%s: is no text: it has a byte 0", source);
     }
+    char *own = unix_lines(text, &bytes);
+    text = own;
     parser p = {.source = source, .text = text, .bytes = bytes, .line = 1, .out = out, .err = err};
     p.last_line = 1;
     for (size_t i = 0; i < bytes; i++) {
@@ -1067,5 +1133,6 @@ sp_status framework_read_shell(const char *source, const char *text, size_t byte
     }
     sp_free(p.variables);
     sp_free(p.fields);
+    sp_free(own);
     return p.status;
 }

@@ -317,31 +317,48 @@ static const char torchrun_names[] = "launch.nnodes launch.nodes launch.N launch
 
 // ---- how many GPUs ----
 
-// Slurm's [gpu:][KIND:]NUMBER[,...], as --gres and --gpus-per-node have it.
 static json_int_t take_slurm_gpus(framework_import *import)
 {
     const framework_entry *entry = framework_take(import, "launch.gpus-per-node launch.gres");
     const char *text = entry != NULL ? json_string_value(entry->value) : NULL;
-    if (text == NULL) {
-        return 0;
-    }
-    size_t begin = strcspn(text, ",");
-    char *end = NULL;
-    while (begin > 0 && text[begin - 1] != ':') {
-        begin--;
-    }
-    long gpus = strtol(text + begin, &end, 10);
-    if (gpus < 1 || (*end != '\0' && *end != ',')) {
+    const json_int_t gpus = text != NULL ? framework_slurm_gpus(text) : 0;
+    if (text != NULL && gpus == 0) {
         framework_wrong(import, entry, "expected a number of GPUs such as 8 or gpu:8, got \"%s\"",
                         text);
-        return 0;
     }
     return gpus;
+}
+
+// Does only an argument whose value is not known state it? Where one of the job's own lines does,
+// too, that is taken.
+static bool is_open(framework_import *import, const char *names)
+{
+    framework_entry *known = NULL;
+    framework_entry *unknown = NULL;
+    for (size_t i = 0; i < import->entries->count; i++) {
+        framework_entry *entry = &import->entries->items[i];
+        if (sp_names_hold(names, entry->name)) {
+            known = entry->unknown == NULL && json_is_string(entry->value) ? entry : known;
+            unknown = entry->unknown != NULL ? entry : unknown;
+        }
+    }
+    if (known == NULL || unknown == NULL) {
+        return unknown != NULL;
+    }
+    framework_note(import, "%s:%d: the value of %s is not known: %s of line %d is taken, %s",
+                   import->source, unknown->line, unknown->unknown, known->name + 7, known->line,
+                   json_string_value(known->value));
+    sp_free(unknown->unknown);
+    json_decref(unknown->value);
+    unknown->unknown = NULL;
+    unknown->value = json_incref(known->value);
+    return false;
 }
 
 // Of a launcher, or of the job that Slurm gives.
 void framework_read_launch(framework_import *import)
 {
+    const bool open = is_open(import, torchrun_names);
     json_int_t nodes = framework_take_int(import, torchrun_names, 1, 0);
     json_int_t per_node = framework_take_int(
         import, "launch.nproc_per_node launch.nproc-per-node launch.num_gpus", 1, 0);
@@ -353,7 +370,7 @@ void framework_read_launch(framework_import *import)
     per_node = per_node > 0 ? per_node : tasks > 1 ? tasks : 0;
     json_int_t gpus =
         per_node > 0 ? framework_product(nodes > 0 ? nodes : 1, per_node, 1) : processes;
-    if (gpus > 0) {
+    if (gpus > 0 && !open) {
         json_object_set_new(import->facts, "gpus", json_integer(gpus));
     }
     if (per_node > 0) {
@@ -649,8 +666,7 @@ static json_int_t entries_of_tokenizer(const char *name)
     return built_in != NULL ? entries_of_model(built_in) : 0;
 }
 
-// A built-in model of so many layers, such a width and such heads; NULL: there is none.
-static const char *model_of_shape(const json_t *scenario)
+const char *framework_model_of_shape(const json_t *scenario)
 {
     const char *name = NULL;
     for (int i = 0; (name = sp_model_builtin_name(i)) != NULL; i++) {
@@ -670,7 +686,7 @@ static const char *model_of_shape(const json_t *scenario)
 
 json_int_t framework_assumed_entries(const json_t *scenario, char whose[FRAMEWORK_WHOSE])
 {
-    const char *shape = model_of_shape(scenario);
+    const char *shape = framework_model_of_shape(scenario);
     const char *activation = json_string_value(framework_get(scenario, "model.activation"));
     const bool is_gpt = activation != NULL && strcmp(activation, "gelu") == 0;
     snprintf(whose, FRAMEWORK_WHOSE, "%s%s",
@@ -1262,6 +1278,8 @@ static void write_sharding(framework_output *output)
     if (stage > 1) {
         say(output, "ddp", "use-megatron-fsdp", json_true());
         say(output, "ddp", "data-parallel-sharding-strategy", json_string(strategies[stage]));
+        // The only one it saves in (training/arguments.py).
+        say(output, "checkpoint", "ckpt-format", json_string("fsdp_dtensor"));
     }
     if (stage > 0 && group > 0 && group < ranks && ranks % group == 0) {
         say(output, "ddp", "num-distributed-optimizer-instances", json_integer(ranks / group));
@@ -1300,6 +1318,8 @@ static void write_host_states(framework_output *output)
     double share = json_number_value(framework_get(output->scenario, "memory.offload_states"));
     if (share > 0.0) {
         say(output, "optimizer", "optimizer-cpu-offload", json_true());
+        // Which it needs (training/arguments.py).
+        say(output, "optimizer", "use-precision-aware-optimizer", json_true());
         say(output, "optimizer", "optimizer-offload-fraction", json_real(share));
         if (json_is_true(framework_get(output->scenario, "stack.host_overlap"))) {
             say(output, "optimizer", "overlap-cpu-optimizer-d2h-h2d", json_true());

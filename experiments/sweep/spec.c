@@ -387,11 +387,45 @@ static void list_symbols(sweep_spec *spec)
     list_value(&list, -1, 0, spec->base_read, 0, 0);
 }
 
-static sp_status place_paths(json_t *document, const char *file, sp_error *err)
+// A base may be the path of a scenario's file, as from where the specification lies: the scenario
+// takes its place, and *file becomes that path.
+static sp_status open_base(json_t *document, const char *source, char file[SP_DATA_PATH],
+                           sp_error *err)
+{
+    const char *name = json_string_value(json_object_get(document, "base"));
+    char path[SP_DATA_PATH];
+    sp_error own = {0};
+    json_t *base = NULL;
+    snprintf(path, sizeof path, "%s", file);
+    if (name == NULL) {
+        return SP_OK;
+    }
+    const char *slash = strrchr(path, '/');
+    const int folder = slash != NULL && name[0] != '/' ? (int)(slash - path) + 1 : 0;
+    const int bytes = snprintf(file, SP_DATA_PATH, "%.*s%s", folder, path, name);
+    if (bytes >= SP_DATA_PATH || (folder > 0 && !sp_is_file(file))) {
+        snprintf(file, SP_DATA_PATH, "%s", name);
+    }
+    sp_status status = sp_json_read_file(file, DOCUMENT_LIMIT_BYTES, &base, &own);
+    const char *kind = sp_json_kind(base);
+    if (status == SP_OK && (kind == NULL || strcmp(kind, "a scenario") != 0)) {
+        status = sp_error_set(&own, SP_ERR_CONTENT, "%s: expected a scenario%s%s", file,
+                              kind != NULL ? ", got " : "", kind != NULL ? kind : "");
+    }
+    if (status != SP_OK) {
+        json_decref(base);
+        return sp_error_in(err, status, source, "base", "%s", own.message[0]);
+    }
+    json_object_set_new(document, "base", base);
+    return SP_OK;
+}
+
+static sp_status place_paths(json_t *document, const char *file, const char *base_file,
+                             sp_error *err)
 {
     const char *path;
     json_t *values;
-    sp_status status = sp_scenario_place(json_object_get(document, "base"), file, err);
+    sp_status status = sp_scenario_place(json_object_get(document, "base"), base_file, err);
     json_object_foreach (json_object_get(document, "grid"), path, values) {
         status = status == SP_OK ? sp_scenario_place_values(values, path, file, err) : status;
     }
@@ -424,11 +458,16 @@ static sp_status read_spec(json_t *document, const char *source, const char *fil
     err = err != NULL ? err : &own;
     *spec = (sweep_spec){.document = document};
     snprintf(spec->source, sizeof spec->source, "%s", source);
+    char base_file[SP_DATA_PATH];
+    snprintf(base_file, sizeof base_file, "%s", file != NULL ? file : "");
+    sp_status status = file != NULL ? open_base(document, source, base_file, err) : SP_OK;
     // Before paths are placed: results go on from any working directory.
     char *base = json_dumps(json_object_get(document, "base"), JSON_COMPACT | JSON_SORT_KEYS);
     spec->settings = without_long_arrays(json_object_get(document, "base"));
     spec->stated = file != NULL ? json_deep_copy(json_object_get(document, "grid")) : NULL;
-    sp_status status = file != NULL ? place_paths(document, file, err) : SP_OK;
+    if (status == SP_OK && file != NULL) {
+        status = place_paths(document, file, base_file, err);
+    }
     if (status == SP_OK) {
         read_document(spec, err);
         status = err->status;

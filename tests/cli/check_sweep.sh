@@ -437,4 +437,28 @@ expect "warnings of points that were there" "$expected" "$(zero_of sweep warned.
 for i in 1 2; do "$program" sweep warned.json --shard $i/2 -o part$i.jsonl --quiet >/dev/null; done
 expect "warnings of shards" "$expected" "$(zero_of merge warned.json part1.jsonl part2.jsonl -o merged.jsonl)"
 
+# A base by its path is the scenario in that file, whose own paths are as from where it lies; results go on with it.
+mkdir -p specs jobs/lengths
+seq 100 100 3000 >jobs/lengths/own.txt
+base='{"model": "llama-7b", "parallel": {"dp": 2}, "workload": {"lengths": "FOLDERlengths/own.txt", "context": 4096}}'
+grid='"grid": {"parallel.tp": [1, 2, 4]}'
+echo "${base/FOLDER/}" >jobs/job.json
+echo "{\"base\": ${base/FOLDER/../jobs/}, $grid}" >specs/inline.json
+echo "{\"base\": \"../jobs/job.json\", $grid}" >specs/path.json
+echo "{\"base\": \"jobs/job.json\", $grid}" >here.json
+for spec in specs/inline specs/path here; do
+    "$program" sweep $spec.json -o base.jsonl --quiet >/dev/null 2>messages || complain "$spec: $(cat messages)"
+    grep -o '"iteration_ms":[^,]*' base.jsonl >times
+    [ -s inline_times ] || cp times inline_times
+    expect "$spec: points" 3 "$(wc -l <times)"
+    cmp times inline_times || complain "$spec: other times than of the base itself"
+    "$program" sweep $spec.json -o base.jsonl --resume --quiet >/dev/null 2>messages || complain "$spec --resume: $(cat messages)"
+    rm base.jsonl
+done
+for bad in nothing.json inline.json; do
+    echo "{\"base\": \"$bad\", $grid}" >specs/bad.json
+    "$program" sweep specs/bad.json -o base.jsonl --quiet >/dev/null 2>messages
+    expect "a base of $bad: exit" 3 "$?"
+    grep -qF "specs/bad.json: base: " messages && grep -qF "$bad" messages || complain "a base of $bad: $(cat messages)"
+done
 exit "$failed"

@@ -57,5 +57,28 @@ asked "my model.json" --gpus 2 --context 9000 --set 'workload.lengths=[100, 2000
 asked "my model.json" --gpus 4 "${small[@]}" --schedules 1f1b,zb-h1 --set parallel.pp=2 --exhaustive --set memory.recompute=none --set parallel.zero=1
 asked experts.json --gpus 4 "${small[@]}" --time-limit 1000 --any-schedule --set parallel.zero=1 --set memory.recompute=none --set parallel.pp=2
 asked "my model.json" --gpus 2 "${small[@]}" --emit trl=trl.yaml --set stack.loss_chunks=4
-expect "answers" 9 "$answers"
+# Numerics that it keeps of a layout to compare with stand in what it says to type.
+cat >"run it.sh" <<'SCRIPT'
+torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 8192 \
+    --micro-batch-size 1 --global-batch-size 8 --vocab-size 1000 --use-distributed-optimizer --bf16 --accumulate-allreduce-grads-in-fp32
+SCRIPT
+cat >job.json <<'JOB'
+{"schema": "slimpack/scenario/1", "parallel": {"dp": 2},
+ "stack": {"name": "megatron-core-2025", "gradient_reduce_dtype": "fp32", "moment_bytes": 2, "no_master_weights": true}}
+JOB
+kept() { # FILE KEY=VALUE...
+    asked "my model.json" --gpus 2 "${small[@]}" --set stack.name=megatron-core-2025 --current "$1"
+    slimpack tune "my model.json" --gpus 2 "${small[@]}" --set stack.name=megatron-core-2025 --current "$1" --quiet | go_on /dev/stdin | tr -s '\n \\' ' ' >joined.txt
+    for setting in "${@:2}"; do
+        grep -qF -- "--set $setting " joined.txt || complain "$1: $setting is not in $(cat joined.txt)"
+    done
+}
+kept "run it.sh" stack.gradient_reduce_dtype=fp32
+kept job.json stack.gradient_reduce_dtype=fp32 stack.moment_bytes=2 stack.no_master_weights=true
+expect "answers" 11 "$answers"
+# The question of a file, where none is asked: of 2 GPUs and 8 rows of 8192 tokens. The model is none that is built in.
+slimpack tune --current "run it.sh" 2>&1 | tr -s '\n ' ' ' | grep -o "slimpack tune MODEL .*it.sh'" >command.sh || complain "no question of a file"
+expect "question of a file" "slimpack tune MODEL --gpus 2 --context 8192 --tokens-per-batch 65536 --current 'run it.sh'" "$(cat command.sh)"
+sed -i "s/MODEL/'my model.json'/" command.sh
+bash -e command.sh >output.txt 2>messages || complain "does not run: $(cat command.sh messages)"
 exit "$failed"

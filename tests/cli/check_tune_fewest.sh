@@ -13,6 +13,8 @@ MODEL
 fits() { # ARGUMENT...
     "$program" tune "$@" --quiet --json >fits.json 2>/dev/null
 }
+how_it_fits() { grep -m 1 -o '"fits": "[a-z]*"' fits.json | cut -d '"' -f 4; }
+tight=0
 # The values of a key in one line each, as text.
 values() { # KEY
     tr -d '\n' <nothing.json | grep -o "\"$1\": *\(\[[^]]*\]\|[^,}]*\)" | sed 's/^[^:]*: *//; s/ *$//'
@@ -26,9 +28,19 @@ question() { # GPUS ARGUMENT..., the last of which states the limit
     "$program" tune model.json --gpus "$gpus" "$@" --quiet --json >nothing.json 2>messages
     expect "$about: exit" 1 "$?"
     enough=$(values fewest_gpus)
-    tr -s '\n ' ' ' <messages | grep -qE " $enough GPUs? (is|are) enough \(--gpus $enough\), the fewest of 1, 2, 4 or whole nodes of 8: " ||
+    well=$(values fewest_gpus_well)
+    tightly=
+    [ "$well" = "$enough" ] || tightly=" but tightly \(fit_probability 0\.[0-9]+\); ($well do well \(--gpus $well\)|no more that were tried do well);"
+    tr -s '\n ' ' ' <messages | grep -qE " $enough GPUs? (is|are) enough \(--gpus $enough\)${tightly:-,} the fewest of 1, 2, 4 or whole nodes of 8: " ||
         complain "$about: other GPUs than $enough are told: $(cat messages)"
     fits model.json --gpus "${enough:-1}" "$@" || complain "$about: $enough GPUs are not enough"
+    # The answer at the fewest fits tightly where that is said, and well at those that are told to do well.
+    if [ -n "$tightly" ]; then
+        expect "$about: $enough GPUs" tight "$(how_it_fits)"
+        fits model.json --gpus "$well" "$@"
+        expect "$about: $well GPUs" yes "$(how_it_fits)"
+        tight=$((tight + 1))
+    fi
     for fewer in 1 2 4 $(seq 8 8 $((enough - 1))); do
         [ "$fewer" -lt "$enough" ] && fits model.json --gpus "$fewer" "$@" && complain "$about: $fewer GPUs are enough, $enough are told"
     done
@@ -66,6 +78,13 @@ expect "what TRL has" "stack.loss_chunks=8 memory.offload_states=1 stack.moment_
 question 1 --context 4K --set stack=trl-2025 --set model.lora_rank=16 --set memory.recompute=none --set memory.limit_gib=5
 values set | grep -q 'memory.recompute=full' || complain "recomputation is no switch: $(values set)"
 values set | grep -q 'lora_rank' && complain "LoRA is named beside LoRA"
+
+# In host memory a node has 12 bytes of a parameter in fp32 (weights, two moments) and a copy of gradient and weight in
+# bf16 (2 each); norms, of which ranks of tp hold the same, are less than a thousandth.
+question 2 --context 4K --set memory.limit_gib=1.1
+values host_gib | head -n 1 | awk '{ p = 2 * 32000 * 1536 + 12 * (4 * 1536 ^ 2 + 3 * 1536 * 4096)
+    told = $1 * 2 ^ 30 / (16 * p); exit !(told > 0.999 && told < 1.001) }' || complain "host memory of a node: $(values host_gib)"
+[ "$tight" -gt 0 ] || complain "nothing fits tightly"
 
 # A stop before the end of what is tried keeps the nearest so far.
 "$program" tune llama-3-70b --gpus 256 --context 8K --set memory.limit_gib=0.2 --time-limit 1 --quiet 2>messages

@@ -12,7 +12,7 @@ static const char names_of_megatron[] =
     "untie-embeddings-and-output-weights multi-latent-attention mtp-num-layers attention-dropout "
     "hidden-dropout micro-batch-size global-batch-size recompute-activations recompute-granularity "
     "recompute-method recompute-num-layers recompute-modules cpu-offloading-num-layers "
-    "optimizer-cpu-offload "
+    "optimizer-cpu-offload ckpt-format "
     "optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d "
     "tp-comm-overlap no-bias-swiglu-fusion cross-entropy-loss-fusion disable-bias-linear "
     "add-qkv-bias sequence-parallel no-gradient-accumulation-fusion fp16 bf16 grad-reduce-in-bf16 "
@@ -46,7 +46,7 @@ static const char names_of_megatron[] =
 // Megatron-Bridge@87107da262f13358402626dec6aa24a609aef3e2,
 // examples/recipes/kimi/conf/kimi_k2_pretrain_l8.yaml; `optimizer` has arguments.py's.
 static const char names_of_bridge[] =
-    "optimizer.optimizer_cpu_offload optimizer.optimizer_offload_fraction "
+    "optimizer.optimizer_cpu_offload optimizer.optimizer_offload_fraction checkpoint.ckpt_format "
     "optimizer.overlap_cpu_optimizer_d2h_h2d "
     "model.tensor_model_parallel_size model.pipeline_model_parallel_size "
     "model.virtual_pipeline_model_parallel_size model.sequence_parallel "

@@ -238,6 +238,39 @@ TEST(slurm_names_kinds_of_gpus)
                 "\"gpu\"");
 }
 
+// Slurm sets these as the job's own lines say (sbatch's manual): 8 nodes of 4 GPUs over tp 2.
+TEST(slurm_sets_variables)
+{
+    static const char *const nodes[] = {"${SLURM_NNODES}", "$SLURM_JOB_NUM_NODES",
+                                        "${SLURM_NNODES:-1}", "$((SLURM_NNODES * 1))",
+                                        "$(scontrol show hostnames | wc -l)"};
+    static const char *const gpus[] = {"$SLURM_GPUS_ON_NODE", "${SLURM_GPUS_PER_NODE}",
+                                       "$((SLURM_NTASKS_PER_NODE))", "4", "${GPUS:-4}"};
+    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "#SBATCH --nodes=8 --gpus-per-node=h100:4\n#SBATCH --ntasks-per-node 4\nN=%s\n"
+                 "torchrun --nproc_per_node %s --nnodes $N p.py --num-layers 2 "
+                 "--tensor-model-parallel-size 2 --bf16\n",
+                 nodes[i], gpus[i]);
+        check("job.sh", text, "{\"parallel.dp\":16,\"cluster.gpus_per_node\":4}", "");
+    }
+    // Where no line states it the ranks are open.
+    check("job.sh",
+          "torchrun --nproc_per_node 4 --nnodes $SLURM_NNODES p.py --num-layers 2 --bf16\n",
+          "{\"parallel.dp\":null,\"cluster.gpus_per_node\":4}", "launch.nnodes:1");
+}
+
+// Lines as an editor of Windows ends them, of continued commands, arrays and quotes.
+TEST(scripts_with_lines_of_windows)
+{
+    check("job.sh",
+          "#!/bin/bash\r\n#SBATCH --nodes=2\r\nTP=2\r\nA=(\r\n --num-layers 4\r\n --bf16\r\n)\r\n"
+          "torchrun --nproc_per_node 8 p.py \\\r\n --tensor-model-parallel-size $TP \\\r\n"
+          " ${A[@]}\r\n",
+          "{\"parallel.tp\":2,\"parallel.dp\":8,\"model.layers\":4}", "");
+}
+
 TEST(megatron_yaml)
 {
     check("gpt.yaml",
@@ -1095,6 +1128,34 @@ TEST(a_vocabulary_that_no_file_states_is_assumed)
         if (note != NULL && strstr(note, cases[i].told) == NULL) {
             fail_msg("%s: %s", cases[i].told, note);
         }
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
+}
+
+// Nodes that are stated beside a script are its nodes: 8 of 8 GPUs over tp 2 are 32 replicas.
+TEST(nodes_beside_a_script)
+{
+    static const char *const nnodes[] = {"", "--nnodes 1", "--nnodes $UNKNOWN"};
+    for (size_t i = 0; i < sizeof nnodes / sizeof nnodes[0]; i++) {
+        static const char *const files[] = {"a.sh"};
+        static const char *const set[] = {"nodes=8"};
+        char text[256];
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        snprintf(text, sizeof text,
+                 "torchrun --nproc_per_node 8 %s p.py --bf16 --num-layers 2 "
+                 "--tensor-model-parallel-size 2\n",
+                 nnodes[i]);
+        write_file("a.sh", text);
+        assert_int_equal(
+            framework_import_files(files, 1, NULL, set, 1, &scenario, &unread, &notes, &err),
+            SP_OK);
+        assert_int_equal(framework_get_int(scenario, "parallel.dp", 0), 32);
+        assert_null(note_of(notes, "how many GPUs"));
         json_decref(scenario);
         json_decref(unread);
         json_decref(notes);

@@ -790,3 +790,42 @@ TEST(a_batch_of_documents_is_written_as_rows)
         sp_scenario_fini(&scenario);
     }
 }
+
+// Megatron-LM's own checks (training/arguments.py): tensor and context parallelism before Blackwell
+// take CUDA_DEVICE_MAX_CONNECTIONS of 1, which its FSDP does not; that saves as fsdp_dtensor, and
+// an optimizer on the host is the precision-aware one.
+TEST(megatron_takes_what_is_written)
+{
+    static const char one[] = "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+    static const char any[] = "unset CUDA_DEVICE_MAX_CONNECTIONS\n";
+    static const char fsdp[] = "--ckpt-format fsdp_dtensor";
+    static const char aware[] = "--use-precision-aware-optimizer";
+    static const struct {
+        const char *cluster, *said;
+        bool one, any, fsdp, aware;
+    } cases[] = {
+        {"h100-8", "'parallel': {'dp': 2}", false, false, false, false},
+        {"h100-8", "'parallel': {'tp': 2}", true, false, false, false},
+        {"a100-8", "'parallel': {'cp': 2}", true, false, false, false},
+        {"b200-8", "'parallel': {'tp': 2}", false, false, false, false},
+        {"h100-8", "'parallel': {'tp': 2, 'dp': 2, 'zero': 3}", false, true, true, false},
+        {"h100-8", "'memory': {'offload_states': 0.5}", false, false, false, true},
+    };
+    fixture_begin();
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
+                               "'vocab': 1024}, 'cluster': '%s', %s, 'workload': {'context': 512}}",
+                               cases[i].cluster, cases[i].said),
+                     &scenario);
+        char *written = write_text(framework_find("megatron"), &scenario, &lost);
+        assert_int_equal(strstr(written, one) != NULL, cases[i].one);
+        assert_int_equal(strstr(written, any) != NULL, cases[i].any);
+        assert_int_equal(strstr(written, fsdp) != NULL, cases[i].fsdp);
+        assert_int_equal(strstr(written, aware) != NULL, cases[i].aware);
+        sp_free(written);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}

@@ -1017,6 +1017,35 @@ TEST(lengths_that_decoding_does_not_read_are_said)
     }
 }
 
+// Megatron's number of micro-batches is a whole one (num_microbatches_calculator.py: the batch must
+// be divisible by micro-batch size times data parallel size); slimpack's own stacks take any batch.
+TEST(batches_that_do_not_divide_are_said)
+{
+    for (int i = 0; i < 3 * 3 * 13 * 2; i++) {
+        const int dp = 1 + i % 3;
+        const int rows = 1 + i / 3 % 3;
+        const int samples = 1 + i / 9 % 13;
+        const bool whole = i / 117 == 0;
+        sp_scenario scenario;
+        sp_warnings told = {.count = 0};
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{'model':'llama-7b','parallel':{'dp':%d},'schedule':{'microbatch_samples':%d},"
+                 "'workload':{'context':512,'samples_per_batch':%d},'stack':'%s'}",
+                 dp, rows, samples, whole ? "megatron-core-2025" : "reference");
+        json_t *root = json_document(text);
+        must_succeed(sp_scenario_from_json(root, "test.json", NULL, 0, &scenario, ERR));
+        sp_warn_of_unused(&scenario, SP_RUN_STEP, &told);
+        int said = 0;
+        for (int w = 0; w < told.count; w++) {
+            said += strstr(told.text[w], "is no multiple of") != NULL;
+        }
+        assert_int_equal(said, whole && samples % (rows * dp) != 0);
+        sp_scenario_fini(&scenario);
+        json_decref(root);
+    }
+}
+
 static sp_run_kind run_of(kind_of_run kind)
 {
     return kind == PREFILL ? SP_RUN_PREFILL : kind == DECODE ? SP_RUN_DECODE : SP_RUN_STEP;
