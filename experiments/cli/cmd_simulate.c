@@ -597,9 +597,9 @@ static int run(const void *given, const cli_operands *operands)
         status = simulate(args, &in, args->common.json ? stderr : stdout, &result, &err);
     }
     if (status == SP_OK) {
+        cli_leave_place(result.oom_diagnosis);
         exit_status = print(args, &in, &result, train_tokens);
-        cli_print_idle_gpus(args->common.quiet || args->common.json, &in.scenario);
-        cli_print_notes(args->common.quiet || args->common.json, &result);
+        cli_print_notes(args->common.quiet || args->common.json, &in.scenario, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
         exit_status =

@@ -825,7 +825,7 @@ static int print_tuned(const tune_args *args, const cli_tuned *tuned)
     sp_status status = cli_emit(args->emit, tuned->scenario, answer, quiet, &err);
     // Behind what the framework cannot say: a screen cuts long lists of warnings.
     if (answer == NULL) {
-        cli_print_notes(args->common.quiet, tuned->result);
+        cli_print_notes(args->common.quiet, NULL, tuned->result);
     }
     const int printed = answer != NULL ? cli_print_json(answer) : 0;
     return status != SP_OK ? cli_fail(&err) : printed;
