@@ -354,6 +354,9 @@ bool cli_ends_in(const char *path, const char *ending);
 // Figures: data for gnuplot, and gnuplot itself.
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
+// Does a path name standard output, a pipe or a device, where no name says what is written, and
+// which cannot be read again?
+bool cli_is_stream(const char *path);
 
 // Draws to `path` (.png, .svg or .pdf) with a script of plots/ from data that `write` writes, or
 // writes that data alone (.dat). gnuplot works in a temporary folder, where no name of the caller's

@@ -116,9 +116,20 @@ static sp_status check_trace_name(const char *path, sp_error *err)
                               path, (int)(strlen(path) - strlen(ending)), path);
 }
 
+// A picture of another kind would not open under its name.
+static sp_status check_topology_name(const char *path, sp_error *err)
+{
+    return cli_ends_in(path, ".svg") || cli_is_stream(path)
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_USAGE, "--topology expects a .svg file, got '%s'", path);
+}
+
 sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
 {
     sp_status status = read_selection(exports, pp, err);
+    if (status == SP_OK && exports->topology != NULL) {
+        status = check_topology_name(exports->topology, err);
+    }
     if (status == SP_OK && exports->trace != NULL) {
         status = check_trace_name(exports->trace, err);
     }

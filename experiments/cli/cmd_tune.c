@@ -129,6 +129,12 @@ static void add_settings(FILE *out, const tune_args *args, const json_t *setting
     }
 }
 
+// Is there a file of the answer to go on with? A pipe or a screen is read once.
+static bool is_written(const tune_args *args)
+{
+    return args->output != NULL && !cli_is_stream(args->output);
+}
+
 // The same search again, which writes its answer, and then the simulation of that. The caller frees
 // it with free().
 static char *search_again(const tune_args *args, const char *model)
@@ -167,13 +173,13 @@ static char *command_for(const tune_args *args, const tuning *t, const sweep_lay
 {
     char *text = NULL;
     size_t bytes = 0;
-    const char *file = args->output != NULL ? args->output : "best.json";
+    const char *file = is_written(args) ? args->output : "best.json";
     json_t *settings = sweep_layouts_settings(layouts, point);
     FILE *out = open_memstream(&text, &bytes);
     if (out == NULL) {
         sp_out_of_memory(bytes);
     }
-    if (args->output == NULL) {
+    if (!is_written(args)) {
         add_question(out, args, t->model);
         add_settings(out, args, t->kept);
         if (!is_set(args, "strategy.kind")) {
@@ -853,7 +859,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     char *again = search_again(args, t->model);
     tuned->go_on = command;
     tuned->again = again;
-    tuned->written = args->output != NULL;
+    tuned->written = is_written(args);
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
         if (status != SP_OK) {
