@@ -335,6 +335,11 @@ sed 's/"grid": {/&"parallel.dp": [1, 2], /' lines.json >axes3.json
 rm front.dat
 "$program" sweep axes3.json -o axes3.jsonl --quiet --plot front.dat >/dev/null
 begins front.dat '^# the two figures' || complain "three axes draw no front"
+# What is no number of tokens is refused before a point is evaluated.
+sed 's/"1M"/"16KB"/' lines.json >kb.json
+"$program" sweep kb.json -o kb.jsonl --wide >kb.txt 2>&1
+expect "exit status of 16KB" 3 "$?"
+grep -q '^error: kb.json: grid.workload.context: expected .* got .*16KB' kb.txt && [ ! -e kb.jsonl ] || complain "16KB: $(cat kb.txt)"
 # Of one value that --where leaves of an axis, lines are drawn, those of the grid without that axis.
 "$program" sweep axes3.json -o axes3.jsonl --resume --quiet --where "dp == 1" --plot where.dat | grep -q '^the Pareto' &&
     complain "a front of points that lines show"
