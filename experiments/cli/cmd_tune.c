@@ -947,6 +947,12 @@ static int run(const void *given, const cli_operands *operands)
     sweep_layouts layouts = {0};
     json_t *remedies = NULL;
     int exit_status = 0;
+    if (args->gpus > 0 && args->context == 0 && args->lengths != NULL) {
+        return cli_usage_error(&cli_cmd_tune,
+                               "'tune' needs --context N also with --lengths: the longest sample "
+                               "that is trained, which 'slimpack lengths %s' tells",
+                               args->lengths);
+    }
     if (args->gpus == 0 || args->context == 0) {
         return cli_usage_error(&cli_cmd_tune, "'tune' needs --gpus N and --context N");
     }
