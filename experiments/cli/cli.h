@@ -329,6 +329,11 @@ int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRIN
 // "warning: ..." on stderr, unless quiet. Of a command's warnings people get three, each on as many
 // lines as the screen has left, and are told how many more --wide prints.
 void cli_warn(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
+// A warning that is never cut, of memory that runs out: it is told before all else, whole, and of
+// several those for which the screen has place.
+void cli_warn_whole(bool quiet, const char *format, ...) SP_PRINTF(2, 3);
+// Before an answer is printed: leaves place for such a warning behind it.
+void cli_leave_place(const char *text);
 // Each text of an array, as one of `source`, where that is not NULL.
 void cli_warn_all(bool quiet, const char *source, const json_t *texts);
 
@@ -353,6 +358,9 @@ bool cli_ends_in(const char *path, const char *ending);
 // Figures: data for gnuplot, and gnuplot itself.
 // Is the name one that can be drawn to, and can it be written?
 sp_status cli_plot_check(const char *path, sp_error *err);
+// Does a path name standard output, a pipe or a device, where no name says what is written, and
+// which cannot be read again?
+bool cli_is_stream(const char *path);
 
 // Draws to `path` (.png, .svg or .pdf) with a script of plots/ from data that `write` writes, or
 // writes that data alone (.dat). gnuplot works in a temporary folder, where no name of the caller's
@@ -676,8 +684,9 @@ void cli_print_warnings(bool quiet, const sp_warnings *warnings);
 void cli_add_warnings_json(json_t *result, const sp_warnings *warnings);
 // Stands before a range of the profile's tables that was left.
 #define CLI_UNCALIBRATED "outside the calibration, less sure: "
-// Warnings, and table ranges that were left, on standard error.
-void cli_print_notes(bool quiet, const sp_result *result);
+// What a step out of memory would have needed, GPUs that stand idle of the scenario (NULL: they are
+// not looked for), other warnings, and table ranges that were left, on standard error.
+void cli_print_notes(bool quiet, const sp_scenario *scenario, const sp_result *result);
 // Adds what a row of several answers warns of.
 void cli_note_row(const sp_result *result, sp_warnings *warnings);
 // Each kind once, with the number of rows where not all have it. Takes over `kinds`.

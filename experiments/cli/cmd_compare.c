@@ -832,11 +832,32 @@ static void keep_shared_warnings(comparison *cmp)
     sp_keep_unused_of_all(warnings, count);
 }
 
-// What rows warn of, those of schedules and strategies that are not the first as well.
+enum { NOTE = SP_ERROR_TEXT + 128 };
+
+// What a row out of memory would have needed; false: it is none.
+static bool memory_note(const compared *row, char text[NOTE])
+{
+    bool told = row->status == SP_OK && row->reason[0] != '\0';
+    if (told) {
+        snprintf(text, NOTE, "%s: %s", row->name, row->reason);
+    }
+    return told;
+}
+
+// What rows out of memory would have needed, then what rows warn of, those of schedules and
+// strategies that are not the first as well.
 static void print_notes(const compare_args *args, const comparison *cmp)
 {
+    const bool quiet = args->common.quiet || args->common.json;
+    char text[NOTE];
     sp_warning_kinds kinds = {0};
     int count = 0;
+    for (int i = 0; i < cmp->count; i++) {
+        if (memory_note(&cmp->rows[i], text)) {
+            cli_warn_whole(quiet, "%s", text);
+        }
+    }
+    cli_print_idle_gpus(quiet, &cmp->scenario);
     for (int i = 0; i < cmp->count; i++) {
         if (cmp->rows[i].status == SP_OK) {
             sp_warnings told = {.count = 0};
@@ -846,8 +867,20 @@ static void print_notes(const compare_args *args, const comparison *cmp)
         }
     }
     json_t *texts = cli_row_warnings(&kinds, count);
-    cli_warn_all(args->common.quiet || args->common.json, NULL, texts);
+    cli_warn_all(quiet, NULL, texts);
     json_decref(texts);
+}
+
+static void leave_place(const comparison *cmp)
+{
+    char text[NOTE];
+    int i = 0;
+    while (i < cmp->count && !memory_note(&cmp->rows[i], text)) {
+        i++;
+    }
+    if (i < cmp->count) {
+        cli_leave_place(text);
+    }
 }
 
 // The fastest row that fits, as launch arguments.
@@ -897,6 +930,7 @@ static int run(const void *given, const cli_operands *operands)
         json_t *answer = args->common.json ? comparison_json(&cmp) : NULL;
         cli_outlive_pipe(true);
         if (answer == NULL) {
+            leave_place(&cmp);
             print_comparison(&cmp);
         }
         status = emit_winner(args, &cmp, answer, &err);
@@ -910,14 +944,7 @@ static int run(const void *given, const cli_operands *operands)
         for (int i = 0; i < cmp.count; i++) {
             any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;
         }
-        cli_print_idle_gpus(args->common.quiet || args->common.json, &cmp.scenario);
         print_notes(args, &cmp);
-        for (int i = 0; i < cmp.count; i++) {
-            if (cmp.rows[i].status == SP_OK && cmp.rows[i].reason[0] != '\0') {
-                cli_warn(args->common.quiet || args->common.json, "%s: %s", cmp.rows[i].name,
-                         cmp.rows[i].reason);
-            }
-        }
         exit_status =
             exit_status == 0 && cmp.stopped ? cli_exit_of_stop() : cli_answer(exit_status, any);
     } else if (status != SP_OK) {

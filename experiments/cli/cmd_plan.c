@@ -106,7 +106,7 @@ static int write_plan(const plan_args *args, const sp_scenario *scenario)
     int exit_status = 0;
     if (make_plans(args, scenario, &result, &err) == SP_OK) {
         exit_status = print_plans(args, &result);
-        cli_print_notes(args->common.quiet || args->common.json, &result);
+        cli_print_notes(args->common.quiet || args->common.json, NULL, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
         json_t *nothing = sp_json_object(
@@ -177,7 +177,7 @@ static int check(const char *path, bool json, bool quiet)
     }
     if (status == SP_OK) {
         exit_status = print_check(path, &c, json);
-        cli_print_notes(quiet || json, &c.result);
+        cli_print_notes(quiet || json, NULL, &c.result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&c.result));
     } else {
         json_t *nothing = sp_json_object(

@@ -318,7 +318,7 @@ static int run_plan(const run_args *args, const char *path)
             cli_print_figures(NULL, sp_execution_result_json(&execution));
         }
         cli_print_execution(stdout, &in.scenario, &execution);
-        cli_print_notes(args->common.quiet || executor.process > 0, &execution.measured);
+        cli_print_notes(args->common.quiet || executor.process > 0, NULL, &execution.measured);
     }
     sp_execution_fini(&execution);
     cli_executor_end(&executor);

@@ -116,9 +116,20 @@ static sp_status check_trace_name(const char *path, sp_error *err)
                               path, (int)(strlen(path) - strlen(ending)), path);
 }
 
+// A picture of another kind would not open under its name.
+static sp_status check_topology_name(const char *path, sp_error *err)
+{
+    return cli_ends_in(path, ".svg") || cli_is_stream(path)
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_USAGE, "--topology expects a .svg file, got '%s'", path);
+}
+
 sp_status cli_exports_begin(cli_exports *exports, int pp, sp_error *err)
 {
     sp_status status = read_selection(exports, pp, err);
+    if (status == SP_OK && exports->topology != NULL) {
+        status = check_topology_name(exports->topology, err);
+    }
     if (status == SP_OK && exports->trace != NULL) {
         status = check_trace_name(exports->trace, err);
     }
@@ -597,9 +608,9 @@ static int run(const void *given, const cli_operands *operands)
         status = simulate(args, &in, args->common.json ? stderr : stdout, &result, &err);
     }
     if (status == SP_OK) {
+        cli_leave_place(result.oom_diagnosis);
         exit_status = print(args, &in, &result, train_tokens);
-        cli_print_idle_gpus(args->common.quiet || args->common.json, &in.scenario);
-        cli_print_notes(args->common.quiet || args->common.json, &result);
+        cli_print_notes(args->common.quiet || args->common.json, &in.scenario, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {
         exit_status =

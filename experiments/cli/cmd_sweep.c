@@ -360,11 +360,19 @@ static json_t *summary_json(const sweep_summary *summary)
 
 // ---- CSV ----
 
+// The values of each axis that points have which --where lists: the first, and whether others.
+typedef struct listed_axes {
+    bool any, varies[SWEEP_AXES];
+    int64_t digit[SWEEP_AXES];
+} listed_axes;
+
 // The table of points, which lines fill as they come. A column for each axis of the grid, then
 // status, degrees, strategy, schedule, what the strategy chose, the figures, fits, median error,
 // and the reason where there is one.
 typedef struct point_rows {
     const sweep_summary *summary;
+    listed_axes listed;
+    bool every; // rows are printed as they come
     cli_table table;
     char columns[2 * COLUMNS];
 } point_rows;
@@ -428,6 +436,7 @@ enum { MOST_LINES = 12 }; // in one picture
 
 typedef struct drawn {
     const sweep_summary *summary;
+    const listed_axes *listed; // NULL: not known before the run
     const char *results;
     int x, other; // axes that lines are drawn over, and by; other -1: one line
 } drawn;
@@ -454,6 +463,23 @@ static bool is_numeric(const sweep_spec *spec, int axis)
     return true;
 }
 
+static void note_listed(listed_axes *listed, const sweep_spec *spec, int64_t combination)
+{
+    int64_t digit[SWEEP_AXES];
+    sweep_spec_digits(spec, combination, digit);
+    for (int a = 0; a < spec->axis_count; a++) {
+        listed->varies[a] = listed->any && (listed->varies[a] || listed->digit[a] != digit[a]);
+        listed->digit[a] = listed->any ? listed->digit[a] : digit[a];
+    }
+    listed->any = true;
+}
+
+// Has the picture one value of an axis that the grid changes?
+static bool is_fixed(const drawn *what, int axis)
+{
+    return what->listed != NULL && what->listed->any && !what->listed->varies[axis];
+}
+
 // Lines show one axis of numbers, and one more of few values. Of two of numbers the one with more
 // values is drawn over, of equals that of the work, of these the first.
 static bool choose_lines(const sweep_spec *spec, drawn *what)
@@ -461,7 +487,7 @@ static bool choose_lines(const sweep_spec *spec, drawn *what)
     what->x = -1;
     what->other = -1;
     for (int a = 0; a < spec->axis_count; a++) {
-        if (spec->axes[a].count < 2) {
+        if (spec->axes[a].count < 2 || is_fixed(what, a)) {
             continue;
         }
         if (what->x >= 0 && what->other >= 0) {
@@ -535,6 +561,11 @@ static void take_spot(void *context, const json_t *row, const sweep_trial *trial
     const drawn *what = all->what;
     const sweep_spec *spec = what->summary->spec;
     const json_t *point = json_object_get(row, "point");
+    for (int a = 0; a < spec->axis_count; a++) {
+        if (is_fixed(what, a) && place_of(spec, a, point) != what->listed->digit[a]) {
+            return;
+        }
+    }
     int64_t x = place_of(spec, what->x, point);
     int64_t line = what->other >= 0 ? place_of(spec, what->other, point) : 0;
     if (x == spec->axes[what->x].count ||
@@ -583,6 +614,13 @@ static void write_axis(FILE *out, const drawn *what, const int64_t *order)
     snprintf(title, sizeof title, "Points that fit, by %s", x->path);
     if (what->other >= 0) {
         sp_append(title, sizeof title, " and %s", spec->axes[what->other].path);
+    }
+    for (int a = 0; a < spec->axis_count; a++) {
+        if (spec->axes[a].count > 1 && is_fixed(what, a)) {
+            char value[CELL];
+            cell(spec, a, what->listed->digit[a], value);
+            sp_append(title, sizeof title, ", %s %s", spec->axes[a].path, value);
+        }
     }
     fputs("# title, the setting, whether it grows by factors; its values; then a block for each "
           "line: its name, and value, ms and GiB of each point\n",
@@ -694,10 +732,10 @@ static sp_status write_front(FILE *out, const void *given, sp_error *err)
 
 // Draws the points of the results file that fit: over the axes of the grid, or by figures x and y
 // of the front, with the front.
-static sp_status plot_points(const sweep_summary *summary, const char *results, const char *path,
-                             sp_error *err)
+static sp_status plot_points(const sweep_summary *summary, const listed_axes *listed,
+                             const char *results, const char *path, sp_error *err)
 {
-    drawn what = {.summary = summary, .results = results};
+    drawn what = {.summary = summary, .listed = listed, .results = results};
     const sweep_summary_options *options = &summary->options;
     if (!options->front) {
         (void)choose_lines(summary->spec, &what);
@@ -755,8 +793,11 @@ static sp_status summary_options(const sweep_args *args, sweep_summary_options *
     }
     if (unknown != NULL) {
         char hint[SP_NAME_HINT];
-        return sp_error_set(err, SP_ERR_USAGE, "'%s' is not a figure of a sweep%s", unknown,
-                            sp_name_hint(unknown, sweep_figure_names, SWEEP_FIGURE_COUNT, hint));
+        char known[SP_NAME_CHOICE];
+        bool near = sp_name_hint(unknown, sweep_figure_names, SWEEP_FIGURE_COUNT, hint)[0] != '\0';
+        return sp_error_set(
+            err, SP_ERR_USAGE, "'%s' is not a figure of a sweep%s", unknown,
+            near ? hint : sp_name_choice(unknown, sweep_figure_names, SWEEP_FIGURE_COUNT, known));
     }
     return args->plot != NULL ? cli_plot_check(args->plot, err) : SP_OK;
 }
@@ -940,9 +981,13 @@ static void print_speed(bool quiet, int64_t points, double seconds)
 }
 
 // Rows are printed as their lines come where all are asked for.
-static void print_row(void *rows, int64_t combination, const sweep_trial *trial, bool holds)
+static void take_row(void *given, int64_t combination, const sweep_trial *trial, bool holds)
 {
+    point_rows *rows = given;
     if (holds) {
+        note_listed(&rows->listed, rows->summary->spec, combination);
+    }
+    if (holds && rows->every) {
         put_row(rows, combination, trial);
     }
 }
@@ -973,7 +1018,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary, po
     }
     // Where nothing is listed that is the answer.
     if (exit_status == 0 && args->plot != NULL && summary->best_count > 0 &&
-        plot_points(summary, args->output, args->plot, &err) != SP_OK) {
+        plot_points(summary, &rows->listed, args->output, args->plot, &err) != SP_OK) {
         exit_status = cli_fail(&err);
     }
     if (exit_status == 0 && summary->stopped) {
@@ -992,18 +1037,22 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
                              .quiet = args->common.quiet,
                              .within_stack = !args->any_schedule,
                              .choice = *choice};
-    point_rows rows;
+    point_rows rows = {.summary = summary};
     if (args->common.csv) {
         begin_rows(&rows, summary);
-        bool every = args->top == 0 && args->pareto == NULL;
-        summary->options.each = every ? print_row : NULL;
-        summary->options.context = &rows;
+        rows.every = args->top == 0 && args->pareto == NULL;
     }
+    summary->options.each = take_row;
+    summary->options.context = &rows;
     cli_catch_stop();
     double started_s = sp_clock_s();
     if (sweep_run(summary->spec, args->output, &how, summary, &err) != SP_OK) {
         return cli_fail(&err);
     }
+    // Nobody asked for the front of points that lines can show.
+    drawn lines = {.summary = summary, .listed = &rows.listed};
+    summary->options.front = summary->options.front && (args->pareto != NULL || args->search > 0 ||
+                                                        !choose_lines(summary->spec, &lines));
     print_speed(args->common.quiet, summary->written - summary->resumed, sp_clock_s() - started_s);
     return print_answer(args, summary, &rows);
 }
@@ -1071,10 +1120,6 @@ static int run(const void *given, const cli_operands *operands)
         sweep_spec_read(operands->items[0], &spec, &err) != SP_OK) {
         return cli_fail(&err);
     }
-    // Nobody asked for the front of a grid that lines can show.
-    drawn lines;
-    options.front =
-        options.front && (args.pareto != NULL || args.search > 0 || !choose_lines(&spec, &lines));
     int exit_status = run_spec(&args, &spec, &options, &choice);
     sweep_spec_fini(&spec);
     return exit_status;

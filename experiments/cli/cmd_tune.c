@@ -160,6 +160,12 @@ static void add_settings(FILE *out, const tune_args *args, const json_t *setting
     }
 }
 
+// Is there a file of the answer to go on with? A pipe or a screen is read once.
+static bool is_written(const tune_args *args)
+{
+    return args->output != NULL && !cli_is_stream(args->output);
+}
+
 // The same search again, which writes its answer, and then the simulation of that. The caller frees
 // it with free().
 static char *search_again(const tune_args *args, const tuning *t)
@@ -199,13 +205,13 @@ static char *command_for(const tune_args *args, const tuning *t, const sweep_lay
 {
     char *text = NULL;
     size_t bytes = 0;
-    const char *file = args->output != NULL ? args->output : "best.json";
+    const char *file = is_written(args) ? args->output : "best.json";
     json_t *settings = sweep_layouts_settings(layouts, point);
     FILE *out = open_memstream(&text, &bytes);
     if (out == NULL) {
         sp_out_of_memory(bytes);
     }
-    if (args->output == NULL) {
+    if (!is_written(args)) {
         add_question(out, args, t->model);
         add_settings(out, args, t->kept);
         if (!is_set(args, "strategy.kind")) {
@@ -873,7 +879,7 @@ static int print_tuned(const tune_args *args, const cli_tuned *tuned)
     sp_status status = cli_emit(args->emit, tuned->scenario, answer, quiet, &err);
     // Behind what the framework cannot say: a screen cuts long lists of warnings.
     if (answer == NULL) {
-        cli_print_notes(args->common.quiet, tuned->result);
+        cli_print_notes(args->common.quiet, NULL, tuned->result);
     }
     const int printed = answer != NULL ? cli_print_json(answer) : 0;
     return status != SP_OK ? cli_fail(&err) : printed;
@@ -901,7 +907,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     char *again = search_again(args, t);
     tuned->go_on = command;
     tuned->again = again;
-    tuned->written = args->output != NULL;
+    tuned->written = is_written(args);
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
         if (status != SP_OK) {
@@ -1090,6 +1096,12 @@ static int tell_missing(const tune_args *args, const cli_operands *operands)
         file = operands->items[0];
     } else if (operands->count > 0 && args->gpus > 0 && args->context > 0) {
         return CLI_PROCEED;
+    }
+    if (file == NULL && operands->count > 0 && args->gpus > 0 && args->lengths != NULL) {
+        return cli_usage_error(&cli_cmd_tune,
+                               "'tune' needs --context N also with --lengths: the longest sample "
+                               "that is trained, which 'slimpack lengths %s' tells",
+                               args->lengths);
     }
     if (file == NULL) {
         return cli_usage_error(&cli_cmd_tune, operands->count == 0

@@ -107,7 +107,7 @@ static int validate_scenario(const validate_args *args, json_t *document)
         exit_status = report(&own, &scenario, &execution);
         sp_result both = execution.predicted; // borrows; measured steps have no profile's tables
         sp_execution_warnings(&execution, &both.warnings);
-        cli_print_notes(own.common.quiet || own.common.json, &both);
+        cli_print_notes(own.common.quiet || own.common.json, NULL, &both);
         bool oom = sp_result_is_oom(&execution.predicted) || sp_result_is_oom(&execution.measured);
         exit_status = exit_status == 0 && oom ? sp_status_exit(SP_ERR_INFEASIBLE) : exit_status;
     } else {

@@ -280,6 +280,11 @@ sp_status cli_plot_check(const char *path, sp_error *err)
     return sp_output_check(path, err);
 }
 
+bool cli_is_stream(const char *path)
+{
+    return sp_descriptor_of(path) >= 0 || sp_is_stream(path);
+}
+
 void cli_plot_text(FILE *file, const char *before, const char *text)
 {
     fprintf(file, "\"%s", before);

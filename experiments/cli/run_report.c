@@ -828,9 +828,17 @@ json_t *cli_row_warnings(sp_warning_kinds *kinds, int count)
     return texts;
 }
 
-void cli_print_notes(bool quiet, const sp_result *result)
+void cli_print_notes(bool quiet, const sp_scenario *scenario, const sp_result *result)
 {
-    cli_print_warnings(quiet, &result->warnings);
+    sp_warnings others = {.count = 0};
+    if (result->oom_diagnosis[0] != '\0') {
+        cli_warn_whole(quiet, "%s", result->oom_diagnosis);
+    }
+    if (scenario != NULL) {
+        cli_print_idle_gpus(quiet, scenario);
+    }
+    sp_warnings_add_all(&others, &result->warnings, result->oom_diagnosis);
+    cli_print_warnings(quiet, &others);
     for (int i = 0; i < result->uncalibrated_count; i++) {
         cli_warn(quiet, CLI_UNCALIBRATED "%s", result->uncalibrated[i]);
     }

@@ -1,6 +1,7 @@
 // The screen that people read: lines no wider than it, no more of them than it holds, few warnings
 // in short, and tables by their columns, for people, as Markdown or as CSV.
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -32,11 +33,12 @@ static struct {
     bool markdown, csv, quiet;
     int columns;
     char *pending;   // printed since the last whole line; owned
-    char *held;      // line number MOST_LINES, which gives way where another comes
+    char *held;      // the last that has place, which gives way where another comes
     int lines, more; // printed, and those that were not
-    int warnings;
+    int warnings, warnings_shown;
     int warning_lines;
-    bool warnings_cut;
+    int reserved; // lines that the answer leaves to the first warning beyond one
+    bool warnings_cut, whole_told;
     char heads[HEADS], left_out[HEADS]; // of the table before
     int tables;
 } screen;
@@ -53,17 +55,22 @@ static int characters(const char *text, size_t bytes)
     return count;
 }
 
+static int most_lines(void)
+{
+    return MOST_LINES - screen.reserved;
+}
+
 static void put_line(const char *line, int indent)
 {
     char *whole = sp_malloc(strlen(line) + (size_t)indent + 1);
     memset(whole, ' ', (size_t)indent);
     memcpy(whole + indent, line, strlen(line) + 1);
     screen.lines++;
-    if (screen.lines < MOST_LINES) {
+    if (screen.lines < most_lines()) {
         (fputs)(whole, stdout);
         (putc)('\n', stdout);
         sp_free(whole);
-    } else if (screen.lines == MOST_LINES) {
+    } else if (screen.lines == most_lines()) {
         screen.held = whole;
     } else {
         screen.more++;
@@ -364,21 +371,37 @@ void cli_print_error(const char *head, const char *text)
 // Lines that a warning may take: what the answer and a line for each of the others leave.
 static int lines_for_warning(void)
 {
-    int answer = screen.lines < MOST_LINES ? screen.lines : MOST_LINES;
-    int others = 1 + WARNINGS_SHOWN - screen.warnings;
+    int answer = screen.lines < most_lines() ? screen.lines : most_lines();
+    int others = WARNINGS_SHOWN - screen.warnings_shown;
     int lines = ALL_LINES - answer - screen.warning_lines - others;
     return lines < 1 ? 1 : lines;
 }
 
-static void print_short(const char *text)
+static const char warning_head[] = "warning: ";
+
+static int lines_of_warning(const char *text)
 {
-    static const char head[] = "warning: ";
-    int lines = lines_for_warning();
-    int columns = screen.columns - (int)strlen(head);
-    sp_print(stderr, "%s", head);
+    int lines = 1;
+    int columns = screen.columns - (int)strlen(warning_head);
+    for (; characters(text, strlen(text)) > columns; lines++) {
+        text += bytes_that_fit(text, columns);
+        text += strspn(text, " ");
+    }
+    return lines;
+}
+
+void cli_leave_place(const char *text)
+{
+    screen.reserved = screen.active && !screen.quiet ? lines_of_warning(text) - 1 : 0;
+}
+
+static void print_warning(const char *text, int lines)
+{
+    int columns = screen.columns - (int)strlen(warning_head);
+    sp_print(stderr, "%s", warning_head);
     for (; characters(text, strlen(text)) > columns && lines > 1; lines--) {
         size_t bytes = bytes_that_fit(text, columns);
-        sp_print(stderr, "%.*s\n%*s", (int)bytes, text, (int)strlen(head), "");
+        sp_print(stderr, "%.*s\n%*s", (int)bytes, text, (int)strlen(warning_head), "");
         text += bytes;
         text += strspn(text, " ");
         screen.warning_lines++;
@@ -387,26 +410,48 @@ static void print_short(const char *text)
     sp_print(stderr, whole ? "%.*s\n" : "%.*s ...\n",
              (int)bytes_that_fit(text, columns - (whole ? 0 : 4)), text);
     screen.warning_lines++;
+    screen.warnings_shown++;
     screen.warnings_cut = screen.warnings_cut || !whole;
 }
 
-void cli_warn(bool quiet, const char *format, ...)
+static void warn(bool whole, const char *format, va_list args)
 {
-    if (quiet) {
-        return;
-    }
-    va_list args;
-    va_start(args, format);
     cli_screen_flush();
     if (!screen.active) {
         (fputs)("warning: ", stderr);
         sp_vprint(stderr, format, args);
         (putc)('\n', stderr);
-    } else if (++screen.warnings <= WARNINGS_SHOWN) {
+        return;
+    }
+    bool first = whole && !screen.whole_told;
+    screen.warnings++;
+    screen.whole_told = screen.whole_told || whole;
+    if (first || screen.warnings_shown < WARNINGS_SHOWN) {
         int used = 0;
         char *text = print_text(format, args, &used);
-        print_short(text);
+        if (!whole || first || lines_of_warning(text) <= lines_for_warning()) {
+            print_warning(text, whole ? INT_MAX : lines_for_warning());
+        }
         free(text);
+    }
+}
+
+void cli_warn(bool quiet, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!quiet) {
+        warn(false, format, args);
+    }
+    va_end(args);
+}
+
+void cli_warn_whole(bool quiet, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (!quiet) {
+        warn(true, format, args);
     }
     va_end(args);
 }
@@ -435,7 +480,7 @@ void cli_screen_flush(void)
 
 static void tell_of_warnings(void)
 {
-    int more = screen.warnings > WARNINGS_SHOWN ? screen.warnings - WARNINGS_SHOWN : 0;
+    int more = screen.warnings - screen.warnings_shown;
     if (more > 0) {
         sp_print(stderr, "warnings: %d more%s with --wide\n", more,
                  screen.warnings_cut ? ", and all in full," : "");

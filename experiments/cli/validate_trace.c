@@ -471,7 +471,7 @@ static int report(const validate_args *args, const comparison *c)
     }
     if (!args->common.json) {
         print_comparison(args, c);
-        cli_print_notes(args->common.quiet, &c->result);
+        cli_print_notes(args->common.quiet, NULL, &c->result);
         cli_print_warnings(args->common.quiet, &c->warnings);
     }
     return cli_validate_end(args, &c->result, step_error(c), comparison_json(args, c));

@@ -234,6 +234,61 @@ const char *report_title(const report_page *page, char text[REPORT_TITLE])
     return text;
 }
 
+// ---- what was swept ----
+
+// The last part of a path where no other has the same, of kinds that of the section.
+static const char *swept_name(const json_t *swept, const char *path, char text[KEY])
+{
+    const char *dot = strrchr(path, '.');
+    const char *leaf = dot != NULL ? dot + 1 : path;
+    const char *other;
+    json_t *values;
+    if (dot != NULL && strcmp(leaf, "kind") == 0) {
+        snprintf(text, KEY, "%.*s", (int)(dot - path), path);
+        return text;
+    }
+    json_object_foreach ((json_t *)swept, other, values) {
+        const char *end = strrchr(other, '.');
+        if (strcmp(other, path) != 0 && strcmp(end != NULL ? end + 1 : other, leaf) == 0) {
+            return path;
+        }
+    }
+    return leaf;
+}
+
+const char *report_swept(const report_page *page, char text[REPORT_SWEPT])
+{
+    enum { LISTED = 8 };
+    const report_input *first = report_first_answer(page);
+    const json_t *swept = first != NULL ? first->swept : NULL;
+    const char *path;
+    json_t *values;
+    text[0] = '\0';
+    json_object_foreach ((json_t *)swept, path, values) {
+        const size_t count = json_object_size(values);
+        const char *key;
+        json_t *value;
+        char name[KEY];
+        size_t i = 0;
+        if (count < 2) {
+            continue;
+        }
+        sp_append(text, REPORT_SWEPT, "%s%s", text[0] == '\0' ? "swept: " : "; ",
+                  swept_name(swept, path, name));
+        json_object_foreach (values, key, value) {
+            const char *word = name_in(value) != NULL ? name_in(value) : key;
+            if (count <= LISTED || i == 0) {
+                sp_append(text, REPORT_SWEPT, "%s %s", i > 0 ? "," : "", word);
+            } else if (i + 1 == count) {
+                sp_append(text, REPORT_SWEPT, " to %s (%zu values)", word, count);
+            }
+            i++;
+        }
+    }
+    text[sp_fitting(text, REPORT_SWEPT)] = '\0';
+    return text;
+}
+
 // ---- what to run next ----
 
 void report_put_word(FILE *out, const char *word)

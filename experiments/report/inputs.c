@@ -75,6 +75,7 @@ void report_inputs_fini(report_inputs *inputs)
     for (int i = 0; i < inputs->count; i++) {
         json_decref(inputs->items[i].json);
         json_decref(inputs->items[i].settings);
+        json_decref(inputs->items[i].swept);
         report_timeline_free(inputs->items[i].timeline);
     }
     sp_free(inputs->items);
@@ -309,6 +310,25 @@ static void take_settings(report_input *input, json_t *holder)
     json_object_del(holder, "settings");
 }
 
+// The page keeps some lines of many, but tells of all values.
+static void note_swept(json_t *swept, const json_t *point)
+{
+    const char *path;
+    json_t *value;
+    json_object_foreach ((json_t *)point, path, value) {
+        json_t *values = json_object_get(swept, path);
+        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        if (values == NULL) {
+            values = json_object();
+            json_object_set_new(swept, path, values);
+        }
+        if (text != NULL) {
+            json_object_set(values, text, value);
+        }
+        free(text);
+    }
+}
+
 static sp_status read_line(report_input *input, const char *line, size_t bytes, long number,
                            sp_error *err)
 {
@@ -324,6 +344,7 @@ static sp_status read_line(report_input *input, const char *line, size_t bytes, 
                            "expected an object with the key 'point'");
     }
     take_settings(input, row);
+    note_swept(input->swept, json_object_get(row, "point"));
     json_array_append_new(input->json, row);
     input->points++;
     // Lines are many, so that they are sorted now and then.
@@ -342,6 +363,7 @@ static sp_status read_lines(report_input *input, FILE *file, sp_error *err)
     sp_status status = SP_OK;
     input->kind = REPORT_SWEEP;
     input->json = json_array();
+    input->swept = json_object();
     while (status == SP_OK && (bytes = getline(&line, &capacity, file)) > 0) {
         status = read_line(input, line, (size_t)bytes, ++number, err);
     }

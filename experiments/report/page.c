@@ -212,6 +212,16 @@ static void write_title(sp_writer *out, const report_page *page)
     write_escaped(out, report_title(page, text));
 }
 
+static void write_swept(sp_writer *out, const report_page *page)
+{
+    char text[REPORT_SWEPT];
+    if (report_swept(page, text)[0] != '\0') {
+        sp_write(out, "\n<p id=\"swept\">");
+        write_escaped(out, text);
+        sp_write(out, "</p>");
+    }
+}
+
 static void write_version(sp_writer *out, const report_page *page)
 {
     (void)page;
@@ -334,10 +344,8 @@ static const struct {
     const char *mark; // in the template
     void (*write)(sp_writer *out, const report_page *page);
 } slots[] = {
-    {"@ANSWER@", write_answer},
-    {"@DATA@", write_data},
-    {"@TITLE@", write_title},
-    {"@VERSION@", write_version},
+    {"@ANSWER@", write_answer}, {"@DATA@", write_data},       {"@SWEPT@", write_swept},
+    {"@TITLE@", write_title},   {"@VERSION@", write_version},
 };
 
 enum { SLOTS = sizeof slots / sizeof slots[0] };

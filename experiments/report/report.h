@@ -38,6 +38,7 @@ typedef struct report_input {
     report_kind kind;
     json_t *json;              // NULL of a trace
     int64_t points;            // of a sweep's results file, of which json may hold some
+    json_t *swept;             // of its lines: setting to {text: value} of all points; owned
     json_t *settings;          // the base of a sweep's grid, NULL: it does not say; owned
     report_timeline *timeline; // of a trace, else NULL
 } report_input;
@@ -166,13 +167,16 @@ void report_page_fini(report_page *page);
 // Writes the page. SP_ERR_IO where the stream fails.
 sp_status report_page_write(FILE *file, const report_page *page, sp_error *err);
 
-enum { REPORT_ANSWER = 512, REPORT_TITLE = 256, REPORT_RISK = 48 };
+enum { REPORT_ANSWER = 512, REPORT_TITLE = 256, REPORT_SWEPT = 1024, REPORT_RISK = 48 };
 
 // The answer of the first document that has one, with the error of what it says, else of the first
 // timeline; returns text.
 const char *report_answer(const report_page *page, char text[REPORT_ANSWER]);
 // Model and GPUs of that document, or what it is; returns text.
 const char *report_title(const report_page *page, char text[REPORT_TITLE]);
+// "swept: tp 1, 2, 4; context 8K, 16K" of the first document where it is the lines of a sweep, ""
+// of others: a summary holds some points alone; returns text.
+const char *report_swept(const report_page *page, char text[REPORT_SWEPT]);
 // {"next": [{"command", "why"}], "settings": [[key, value]]}: what to run after this, and what the
 // answer holds for. The caller owns it.
 json_t *report_head_json(const report_page *page);

@@ -97,6 +97,14 @@ static bool stands_alone(const sweep_spec *spec, sp_object *grid, const char *pa
 
 // The values as they are read. NULL, with an error, where one stands twice: its points would be
 // evaluated and counted twice.
+// A text that is no number of tokens makes every point of it invalid.
+static bool is_no_tokens(const char *path, const json_t *read)
+{
+    const sp_setting *row = sp_setting_find(path);
+    return row != NULL && strcmp(row->key, path) == 0 && row->kind == SP_SETTING_TOKENS &&
+           row->read == NULL && row->names == NULL && json_is_string(read);
+}
+
 static json_t *read_values(const sweep_spec *spec, sp_object *grid, const char *path,
                            const json_t *values)
 {
@@ -107,6 +115,14 @@ static json_t *read_values(const sweep_spec *spec, sp_object *grid, const char *
     const json_t *value;
     json_array_foreach (stated, i, value) {
         json_array_append_new(read, sp_setting_as_read(path, value));
+        if (is_no_tokens(path, json_array_get(read, i))) {
+            char type[SP_SETTING_TYPE];
+            sp_object_expected(grid, path, value, "%s, or such as \"32K\" (of 1024) or \"1M\"",
+                               sp_setting_type(sp_setting_find(path), type));
+            json_decref(read);
+            json_decref(seen);
+            return NULL;
+        }
         char *text = json_dumps(json_array_get(read, i), SAME_TEXT);
         const json_t *before = json_object_get(seen, text);
         if (before != NULL) {

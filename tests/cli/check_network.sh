@@ -45,6 +45,9 @@ expect "what jitter takes the place of" 1 "$("$program" simulate s.json --json -
 "$program" simulate s.json --set jitter.gpu_cv=0 2>&1 | grep -q 'takes the place of' && complain "jitter 0 leaves something out"
 
 "$program" simulate s.json --topology t.svg >/dev/null || complain "--topology failed"
+expect "a name of another picture" "error: --topology expects a .svg file, got 't.png'" \
+    "$("$program" simulate s.json --topology t.png 2>&1 >/dev/null | grep '^error')"
+[ ! -e t.png ] || complain "--topology wrote t.png"
 expect "nodes" 4 "$(grep -c '>NVSwitch of node [0-3]<' t.svg)"
 expect "full disk" "error: /dev/full: cannot write the picture of the cluster: No space left on device" \
     "$("$program" simulate s.json --topology /dev/full 2>&1 >/dev/null | grep '^error' | head -1)"

@@ -147,11 +147,11 @@ reads config.json tune @ --gpus 2 --context 2K --strategies packed
 reads zb_v.json reproduce @
 reads lengths.txt lengths @
 writes() { # WORD... -o: the file and the stream hold the same bytes, and people are told on standard error
-    rm -f made
-    "$program" "$@" made -q >/dev/null 2>&1
+    rm -f made.svg
+    "$program" "$@" made.svg -q >/dev/null 2>&1
     "$program" "$@" - -q >out.txt 2>err.txt
-    [ -s made ] && [ -s err.txt ] || complain "$*: nothing is written or told"
-    cmp -s <(steady <made) <(steady <out.txt) || complain "$* -: not the file"
+    [ -s made.svg ] && [ -s err.txt ] || complain "$*: nothing is written or told"
+    cmp -s <(steady <made.svg) <(steady <out.txt) || complain "$* -: not the file"
 }
 writes plan small.json -o
 writes simulate small.json --graphml

@@ -92,6 +92,9 @@ printf '{"schema": "slimpack/sweep/1", "base": %s, "grid": {"memory.recompute": 
 [ "$(grep -c '"status":"ok".*"not_validated":"' lines.jsonl)" = "$(grep -c '"status":"ok"' lines.jsonl)" ] || complain "lines of a sweep say nothing of their error"
 "$program" report lines.jsonl -o lines.html | sed -n 1p | grep -F '(error not validated)' >/dev/null || complain "the answer of a sweep's lines"
 grep -q '"not_validated":"' lines.html || complain "the page of a sweep's lines does not carry why its times have no error"
+# A page of a sweep's lines says what was swept; of a summary, which holds some points, nothing is said.
+grep -q '^<p id="swept">swept: recompute none, full; strategy packed, bfd</p>' <(sed 's/&quot;//g' lines.html) || complain "what was swept: $(grep 'id="swept"' lines.html)"
+grep -q 'id="swept"' summary.html && complain "a summary tells of all values"
 # A page of a sweep says model and GPUs, and what all points share, of its lines and of its summary.
 for page in lines summary; do
     grep -q '<h1 id="title">.* on 4 .*GPUs: sweep of 4 points</h1>' $page.html || complain "the title of $page.html: $(grep '<h1' $page.html)"

@@ -78,6 +78,19 @@ cat >set.json <<'end'
  "groups": [{"name": "a", "cases": [{"name": "one", "set": {}}, {"name": "two", "set": {"parallel.pp": 2}}]}]}
 end
 fits 40 validate set.json --backend host --steps 1
+# ---- memory that runs out: told first and whole ----
+
+echo '{"model": "mixtral-8x7b", "cluster": "h100-8", "nodes": 1, "parallel": {"tp": 4},
+       "workload": {"context": "1K", "lengths": "wikipedia", "samples_per_batch": 63, "batches": 2}}' >oom.json
+for command in simulate compare; do
+    fits 40 $command oom.json
+    tr -s '\n ' ' ' <err >one_line
+    grep -q '^warning: \(packed: \)\?sample [0-9]* of [^;]* alone needs [0-9.]* GiB on a rank .*; fits with parallel.tp 8 [^.]*([0-9.]*),.* are more warning: .* more.* with --wide $' one_line ||
+        complain "$command: memory is not first, or is cut: $(cat one_line)"
+    "$program" $command oom.json --wide 2>&1 >/dev/null | sed -n 1p | tr -s '\n ' ' ' >first
+    cmp -s -n "$(($(wc -c <first) - 1))" first one_line || complain "$command: --wide has other words: $(cat first)"
+done
+
 # ---- help: as long as it is ----
 
 fits 1000 help

@@ -235,6 +235,8 @@ iteration_ms,peak_memory_gib, got 'iteration_ms'" \
 expect "a second figure that is unknown" \
     "error: 'peek_memory_gib' is not a figure of a sweep (did you mean 'peak_memory_gib'?)" \
     "$("$program" sweep s.json -o f.jsonl --pareto iteration_ms,peek_memory_gib 2>&1)"
+"$program" sweep s.json -o f.jsonl --by time --wide 2>&1 | grep -q "^error: 'time' is not a figure of a sweep (known: iteration_ms, .*)$" ||
+    complain "a figure like no other: $("$program" sweep s.json -o f.jsonl --by time --wide 2>&1)"
 # A file handle short (0 to 2 and the results file are open) is no property of a point: the sweep
 # ends, and goes on where there are more.
 cat >files.json <<'SPEC'
@@ -333,6 +335,18 @@ sed 's/"grid": {/&"parallel.dp": [1, 2], /' lines.json >axes3.json
 rm front.dat
 "$program" sweep axes3.json -o axes3.jsonl --quiet --plot front.dat >/dev/null
 begins front.dat '^# the two figures' || complain "three axes draw no front"
+# What is no number of tokens is refused before a point is evaluated.
+sed 's/"1M"/"16KB"/' lines.json >kb.json
+"$program" sweep kb.json -o kb.jsonl --wide >kb.txt 2>&1
+expect "exit status of 16KB" 3 "$?"
+grep -q '^error: kb.json: grid.workload.context: expected .* got .*16KB' kb.txt && [ ! -e kb.jsonl ] || complain "16KB: $(cat kb.txt)"
+# Of one value that --where leaves of an axis, lines are drawn, those of the grid without that axis.
+"$program" sweep axes3.json -o axes3.jsonl --resume --quiet --where "dp == 1" --plot where.dat | grep -q '^the Pareto' &&
+    complain "a front of points that lines show"
+cmp <(sed 1,2d lines.dat) <(sed 1,2d where.dat) || complain "other lines of dp 1"
+expect "the title" '"Points that fit, by workload.context and parallel.tp, parallel.dp 1"' "$(sed -n '2s/ "workload.*//p' where.dat)"
+"$program" sweep axes3.json -o axes3.jsonl --resume --quiet --where "dp == 1 || tp == 8" --plot front.dat >/dev/null
+begins front.dat '^# the two figures' || complain "what is not of one value is no axis"
 sed 's/"model": "llama-7b",/& "parallel": {"tp": 8},/; s/"workload.context".*/"strategy.kind": ["packed", "bfd"]}}/; s/"parallel.tp": \[8, 4\]/"parallel.sequence_parallel": [true, false]/' lines.json >words.json
 rm front.dat
 "$program" sweep words.json -o words.jsonl --quiet --plot front.dat >/dev/null

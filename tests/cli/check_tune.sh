@@ -130,6 +130,13 @@ eval "\"\$program\" $go_on --quiet --json" >again.json || complain "the command 
 expect "time of the command to go on with" "$(value iteration_ms told.json)" "$(value iteration_ms again.json)"
 "$program" simulate best.json --quiet --json >simulated.json
 expect "time of its scenario" "$(value iteration_ms told.json)" "$(value iteration_ms simulated.json)"
+"$program" tune model.json --gpus 8 --lengths wikipedia --wide 2>&1 | grep -q "^error: 'tune' needs --context N also with --lengths: " ||
+    complain "lengths without a context: $("$program" tune model.json --gpus 8 --lengths wikipedia --wide 2>&1)"
+# Standard output is read once: the command to go on with writes a file.
+asked -o - --set memory.recompute=full 2>streamed.txt >streamed.json
+go_on=$(tr -s '\\\n ' ' ' <streamed.txt | sed -n 's/.*go on with: slimpack \(.*\) -o best.json && slimpack simulate best.json --timeline .*/\1/p')
+rm -f best.json
+{ eval "\"\$program\" ${go_on:-none} --quiet -o best.json" && "$program" simulate best.json --timeline -q; } >/dev/null || complain "the command to go on with of -o -: $(grep '^go on' -A 3 streamed.txt)"
 # What does not divide is not said to need memory.
 gpus=3 asked --any-schedule | grep -qE '^  pp +1 .*, 3 does not go together$' || complain "three stages of four layers: $(gpus=3 asked | grep '^  pp ')"
 
