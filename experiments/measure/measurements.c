@@ -779,13 +779,12 @@ sp_status sp_measurements_check_units(const sp_measurements *measurements, const
         // In the words of the cell.
         bool own = measurements->scale != 1.0;
         const char *kind = sp_measured_names[measurements->kind];
-        status =
-            sp_error_at(err, SP_ERR_CONTENT, measurements->path, c->line, c->column,
-                        "column '%s': expected about %.6g%s%s%s, got %.6g: %s", c->measured_column,
-                        predicted[i] / measurements->scale + measurements->less, own ? "" : " (",
-                        own ? "" : kind, own ? "" : ")",
-                        c->measured / measurements->scale + measurements->less,
-                        suspected_unit(measurements->kind, measurements->scale, over));
+        status = sp_error_at(
+            err, SP_ERR_CONTENT, measurements->path, c->line, c->column,
+            "column '%s': expected about %.6g%s%s%s, got %.6g: %s", c->measured_column,
+            predicted[i] / measurements->scale + measurements->less, own ? "" : " (",
+            own ? "" : kind, own ? "" : ")", c->measured / measurements->scale + measurements->less,
+            suspected_unit(measurements->kind, measurements->scale, over));
     }
     return status;
 }
