@@ -98,12 +98,12 @@ class Library(unittest.TestCase):
 
     def test_warnings_are_told(self):
         """Those of --stream, which stand in no document."""
-        _, _, said = ask(
-            "plan", DEMO, "--stream", "--set", "strategy.kind=slimpack", text="[5321, 812, 40960]\n"
-        )
+        settings = {"strategy.kind": "slimpack", "parallel.cp": 2, "parallel.pp": 4}
+        words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        _, _, said = ask("plan", DEMO, "--stream", *words, text="[5321, 812, 40960]\n")
         expected = re.findall(r"^warning: line 1: (.*)", said, re.M)
         self.assertTrue(expected)
-        answer = slimpack.Planner(DEMO, {"strategy.kind": "slimpack"}).plan([5321, 812, 40960])
+        answer = slimpack.Planner(DEMO, settings).plan([5321, 812, 40960])
         self.assertEqual(answer.warnings, expected)
 
     def test_planners_on_threads(self):
