@@ -486,8 +486,7 @@ static sp_status pack(sp_i_evaluation *ev, const sp_batch *batch, int64_t contex
     }
     step->padded = sp_batch_view(batch, sp_strategy_padding(scenario));
     sp_oom_diagnosis refused = {0};
-    // Choices that have ended at their bound leave a plan little to gain.
-    sp_meter meter = {.limit = SP_I_MOST_WORK / (scenario->strategy.curtailed ? 2 : 1)};
+    sp_meter meter = {.limit = SP_I_MOST_WORK};
     bool unmetered = scenario->strategy.meter == NULL && scenario->strategy.time_limit_ms == 0;
     sp_scenario metered;
     sp_scenario_copy_with(scenario, &(sp_scenario_changes){.meter = unmetered ? &meter : NULL},
