@@ -441,7 +441,7 @@ static const struct {
     {INTERNEVO,
      "InternEvo of 2024: bf16 gradients, ZeRO tensor by tensor, nothing hidden",
      {.name = "internevo-2024",
-      .fused_swiglu = true, // torch.jit.script (internlm/model/modules/utils.py)
+      .fused_swiglu = true,        // torch.jit.script (internlm/model/modules/utils.py)
       .fused_cross_entropy = true, // flash_attn's, its backward in place (internlm/model/loss.py)
       .unfused_weight_gradient = true,
       .gradient_reduce_dtype = SP_REDUCE_BF16,
