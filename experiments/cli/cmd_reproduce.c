@@ -6,6 +6,7 @@
 
 #include "experiments/cli/cli.h"
 #include "experiments/figures/figure.h"
+#include "experiments/measure/published.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 

@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "experiments/cli/validate.h"
-#include "experiments/measure/measurements.h"
+#include "experiments/measure/published.h"
+#include "experiments/measure/validation.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "experiments/measure/measurements.h"
+#include "experiments/measure/validation.h"
 #include "experiments/sweep/sweep.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "experiments/measure/measurements.h"
+#include "experiments/measure/published.h"
 #include "sim/base/status.h"
 
 #define FIGURE_SCHEMA "slimpack/figure/1"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/measure/validation.h"
 #include "sim/base/csv.h"
 #include "sim/base/json.h"
 #include "sim/base/progress.h"

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "experiments/measure/measurements.h"
+#include "experiments/measure/validation.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/base/status.h"

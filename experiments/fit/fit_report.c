@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "experiments/fit/fit.h"
+#include "experiments/measure/validation.h"
 #include "sim/base/json.h"
 #include "sim/base/writer.h"
 

@@ -9,6 +9,8 @@
 
 #define SP_MAP_SCHEMA "slimpack/measurements/1"
 
+enum { SP_MAP_LIMIT_BYTES = 16 << 20 }; // of a map's file
+
 enum { SP_MAP_TARGETS = 8, SP_MAP_LIST = 200 };
 
 // Checks of a cell, beside or in place of setting something.

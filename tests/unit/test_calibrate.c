@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "experiments/measure/validation.h"
 #include "sim/scenario/scenario.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"

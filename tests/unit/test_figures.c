@@ -2,6 +2,7 @@
 #include <jansson.h>
 
 #include "experiments/figures/figure.h"
+#include "experiments/measure/published.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

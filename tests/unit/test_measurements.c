@@ -1,4 +1,6 @@
 // Tables of measured steps: maps, rows as scenarios, predictions and what is said of mistakes.
+#include "experiments/measure/published.h"
+#include "experiments/measure/validation.h"
 #include "tests/support/scenario_fixture.h"
 
 #include <math.h>

@@ -1,7 +1,6 @@
 // How well predictions put the steps of a cell in order.
+#include "experiments/measure/validation.h"
 #include "tests/support/test_main.h"
-
-#include "experiments/measure/measurements.h"
 
 // Two cells and a row alone. In the first the prediction turns two neighbours of four around:
 // Spearman's 1 - 6*2/(4*15) = 0.8, and takes the second fastest, 12 for 10. In the second the two
