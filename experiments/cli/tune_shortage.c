@@ -78,8 +78,7 @@ static sp_status count_blocks(const sweep_layouts *layouts, least *found, sp_err
     json_t *document = sweep_layouts_document(layouts, layouts->nearest);
     sweep_evaluator_init(&evaluator, NULL, 1);
     evaluator.options.allocator_peak = found->fits;
-    sp_status status =
-        sweep_evaluate_document(&evaluator, json_incref(document), &kind, &result, err);
+    sp_status status = sweep_evaluate_document(&evaluator, document, &kind, &result, err);
     if (status == SP_OK) {
         found->how = sp_result_fits(&result);
         found->fit_probability = sp_result_fit_probability(&result);
