@@ -535,7 +535,8 @@ sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err)
     SP_ASSERT(scenario != NULL);
     sp_writer out;
     sp_writer_init(&out, file);
-    write_value(&out, "{\"schema\": \"slimpack/plan/1\", \"scenario\": ", scenario);
+    sp_write(&out, "{\"schema\": \"%s\", \"scenario\": ", schema);
+    write_value(&out, "", scenario);
     sp_write(&out, ", \"batches\": [");
     return sp_writer_finish(&out, "plan", err);
 }
@@ -665,25 +666,17 @@ sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
     return sp_writer_finish(&out, "plan", err);
 }
 
-sp_status sp_plan_json_end(FILE *file, sp_error *err)
-{
-    return sp_plan_json_end_formed(file, &(sp_batches){0}, err);
-}
-
-sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err)
-{
-    return sp_plan_json_end_noted(file, formed, &(sp_plan_notes){.reason = NULL}, err);
-}
-
 static void write_text(sp_writer *out, const char *key, const char *text)
 {
     write_new(out, key, text != NULL && text[0] != '\0' ? json_string(text) : NULL);
 }
 
-sp_status sp_plan_json_end_noted(FILE *file, const sp_batches *formed, const sp_plan_notes *notes,
-                                 sp_error *err)
+sp_status sp_plan_json_end(FILE *file, const sp_batches *formed, const sp_plan_notes *notes,
+                           sp_error *err)
 {
     sp_writer out;
+    formed = formed != NULL ? formed : &(sp_batches){0};
+    notes = notes != NULL ? notes : &(sp_plan_notes){.reason = NULL};
     sp_writer_init(&out, file);
     sp_write(&out, "\n]");
     if (formed->dropped + formed->truncated + formed->split > 0) {

@@ -323,7 +323,7 @@ TEST(plans_round_trip)
     assert_non_null(scenario);
     must_succeed(sp_plan_json_begin(file, scenario, ERR));
     must_succeed(sp_plan_json_batch(file, 0, &s.plan, predictions, ERR));
-    must_succeed(sp_plan_json_end(file, ERR));
+    must_succeed(sp_plan_json_end(file, NULL, NULL, ERR));
     assert_int_equal(fclose(file), 0);
     json_t *root = NULL;
     sp_plan_file read;

@@ -253,7 +253,7 @@ static void run(const char *text, FILE *plan, step *s)
     must_succeed_for(text, sp_evaluate_batches(&s->scenario, &batches, ERR));
     must_succeed_for(text, sp_evaluate(&s->scenario, &batches, &options, &s->result, ERR));
     if (plan != NULL) {
-        must_succeed_for(text, sp_plan_json_end(plan, ERR));
+        must_succeed_for(text, sp_plan_json_end(plan, NULL, NULL, ERR));
     }
     sp_batches_fini(&batches);
 }
