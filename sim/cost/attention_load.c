@@ -212,23 +212,23 @@ static double most_of_blocks(const sp_i_attention *attention, const sp_curve *cu
     return used ? sp_i_curve_most(curve) : 0.0;
 }
 
-void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s)
+void sp_i_attention_least_s(const sp_i_attention *attention, double least_s[2])
 {
+    static const double flops[2] = {SP_I_FORWARD_FLOPS_PER_PAIR, SP_I_BACKWARD_FLOPS_PER_PAIR};
+    static const int unfused_products[2] = {FORWARD_PRODUCTS, UNFUSED_BACKWARD_PRODUCTS};
+    const sp_model *model = attention->model;
     const sp_profile *profile = attention->timer->profile;
     double half = 0.5 * (double)attention->model->heads / attention->layout->tp;
-    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * half *
-                 mean_features(attention->timer, attention->model, false) /
-                 fmax(sp_i_curve_most(&profile->attention_forward_causal),
-                      most_of_blocks(attention, &profile->attention_forward_block));
-    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * half *
-                  mean_features(attention->timer, attention->model, true) /
-                  fmax(sp_i_curve_most(&profile->attention_backward_causal),
-                       most_of_blocks(attention, &profile->attention_backward_block));
-    if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
-        const sp_model *model = attention->model;
-        double feature_s = 2.0 * half / sp_gemm_most_rate(profile);
-        *forward_s = feature_s * (double)sp_model_pair_features(model, FORWARD_PRODUCTS);
-        *backward_s = feature_s * (double)sp_model_pair_features(model, UNFUSED_BACKWARD_PRODUCTS);
+    for (int backward = 0; backward < 2; backward++) {
+        const sp_curve *curves = profile->attention[backward];
+        least_s[backward] = flops[backward] * half *
+                            mean_features(attention->timer, model, backward) /
+                            fmax(sp_i_curve_most(&curves[SP_PAIRS_CAUSAL]),
+                                 most_of_blocks(attention, &curves[SP_PAIRS_BLOCK]));
+        if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
+            least_s[backward] = 2.0 * half / sp_gemm_most_rate(profile) *
+                                (double)sp_model_pair_features(model, unfused_products[backward]);
+        }
     }
 }
 
@@ -278,48 +278,49 @@ static double mean_features(const sp_op_timer *timer, const sp_model *model, boo
     return share > 0.0 ? mean / share : mean;
 }
 
-typedef double slice_timer(const sp_op_timer *timer, int backward, double l, double o, double heads,
-                           double head_dim);
+// sp_time_attention_slice or sp_time_attention_piece.
+typedef double slice_timer(const sp_op_timer *timer, int backward, double l, double o, double w,
+                           double heads, double head_dim);
 
 // Queries [context, context + length) of chunks that run like samples of their own, at most as long
 // as all of them with a mask.
-static double chunks_s(const sp_op_timer *timer, const sp_model *model, slice_timer *time,
-                       bool backward, double length, double context, double heads)
+static double chunks_s(const sp_op_timer *timer, double chunk, slice_timer *time, bool backward,
+                       double length, double context, double heads, double head_dim)
 {
-    double head_dim = mean_features(timer, model, backward);
-    double chunk = (double)model->chunk_tokens;
+    const double all = HUGE_VAL;
     if (context + length <= chunk) {
-        return time(timer, backward, length, context, heads, head_dim);
+        return time(timer, backward, length, context, all, heads, head_dim);
     }
     double inside = fmod(context, chunk);
     double first = fmin(chunk - inside, length);
     double last = fmod(length - first, chunk);
     double whole = (length - first - last) / chunk;
-    double sum_s = time(timer, backward, first, inside, heads, head_dim) +
-                   time(timer, backward, last, 0.0, heads, head_dim);
+    double sum_s = time(timer, backward, first, inside, all, heads, head_dim) +
+                   time(timer, backward, last, 0.0, all, heads, head_dim);
     if (whole > 0.0) {
-        sum_s += whole * time(timer, backward, chunk, 0.0, heads, head_dim);
+        sum_s += whole * time(timer, backward, chunk, 0.0, all, heads, head_dim);
     }
     sp_op_timer quiet = *timer;
     quiet.uncalibrated = NULL;
-    return fmin(sum_s, time(&quiet, backward, length, context, heads, head_dim));
+    return fmin(sum_s, time(&quiet, backward, length, context, all, heads, head_dim));
+}
+
+// Queries of a layer that sees all tokens, a window or a chunk.
+static double seen_s(const sp_op_timer *timer, const sp_model *model, slice_timer *time,
+                     bool backward, double length, double context, double heads)
+{
+    double head_dim = mean_features(timer, model, backward);
+    double window = model->window_tokens > 0 ? (double)model->window_tokens : HUGE_VAL;
+    return model->window_tokens <= 0 && model->chunk_tokens > 0
+               ? chunks_s(timer, (double)model->chunk_tokens, time, backward, length, context,
+                          heads, head_dim)
+               : time(timer, backward, length, context, window, heads, head_dim);
 }
 
 static double slice_s(const sp_i_attention *attention, bool backward, const run *r)
 {
-    const sp_model *model = attention->model;
-    double heads = (double)model->heads / attention->layout->tp;
-    double head_dim = mean_features(attention->timer, model, backward);
-    if (model->window_tokens > 0) {
-        return sp_time_attention_window(attention->timer, backward, r->length, r->context,
-                                        (double)model->window_tokens, heads, head_dim);
-    }
-    if (model->chunk_tokens > 0) {
-        return chunks_s(attention->timer, model, sp_time_attention_slice, backward, r->length,
-                        r->context, heads);
-    }
-    return sp_time_attention_slice(attention->timer, backward, r->length, r->context, heads,
-                                   head_dim);
+    return seen_s(attention->timer, attention->model, sp_time_attention_slice, backward, r->length,
+                  r->context, (double)attention->model->heads / attention->layout->tp);
 }
 
 static const double *remembered_s(const sp_i_attention *attention, bool backward, const run *r)
@@ -550,28 +551,18 @@ static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack
     return ways[step_s[1] < step_s[0] ? 1 : 0];
 }
 
-static double piece_s(const ranks *r, bool backward, double l, double o)
-{
-    double window = (double)r->model->window_tokens;
-    double head_dim = mean_features(r->timer, r->model, backward);
-    if (window > 0.0) {
-        return sp_time_attention_window_piece(r->timer, backward, l, o, window, r->heads, head_dim);
-    }
-    return r->model->chunk_tokens > 0
-               ? chunks_s(r->timer, r->model, sp_time_attention_piece, backward, l, o, r->heads)
-               : sp_time_attention_piece(r->timer, backward, l, o, r->heads, head_dim);
-}
-
 static void add_piece(void *state, int rank, int64_t tokens, int64_t context)
 {
     const ranks *r = state;
     double l = (double)tokens;
     double o = (double)context;
     if (r->forward_s != NULL) {
-        r->forward_s[rank] += piece_s(r, false, l, o);
+        r->forward_s[rank] +=
+            seen_s(r->timer, r->model, sp_time_attention_piece, false, l, o, r->heads);
     }
     if (r->backward_s != NULL) {
-        r->backward_s[rank] += piece_s(r, true, l, o);
+        r->backward_s[rank] +=
+            seen_s(r->timer, r->model, sp_time_attention_piece, true, l, o, r->heads);
     }
     if (r->ring != NULL) {
         sp_i_cp_ring_add(r->ring, rank, tokens, context);

@@ -287,7 +287,7 @@ double sp_i_cp_ring_s(sp_i_cp_ring *ring, const double *rank_s, double transfer_
 // Least times of one layer on all CP ranks together, per square of a sample's tokens: n tokens
 // cover n*n/2 causal pairs however they are cut, at no better than the best causal rate
 // (op_time.h).
-void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s);
+void sp_i_attention_least_s(const sp_i_attention *attention, double least_s[2]);
 
 // The pieces of a pack's slices that each CP rank holds (WLB-LLM, arXiv 2503.17924). A piece is a
 // stretch of one slice: its queries attend to themselves and to all tokens of the sample before

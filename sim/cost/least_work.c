@@ -220,8 +220,7 @@ static void find_limit(sp_cost_model *cost)
     const sp_i_attention attention = {
         .model = model, .layout = &whole, .memory = &cost->memory, .timer = &timer};
     int count[SP_LAYER_KINDS];
-    double forward_s;
-    double backward_s;
+    double least_s[2];
     sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
     cost->limit_token_s = part_products_s(cost, &whole, model, SP_PART_EMBEDDING) +
                           part_products_s(cost, &whole, model, SP_PART_HEAD);
@@ -232,8 +231,8 @@ static void find_limit(sp_cost_model *cost)
             part_products_s(cost, &whole, sp_model_of_kind(model, k, &space), SP_PART_LAYER);
     }
     // Pairs are those of the mean layer (sp_model_pairs2).
-    sp_i_attention_least_s(&attention, &forward_s, &backward_s);
-    cost->limit_pair2_s = sp_model_all_layers(model) * (forward_s + backward_s);
+    sp_i_attention_least_s(&attention, least_s);
+    cost->limit_pair2_s = sp_model_all_layers(model) * (least_s[0] + least_s[1]);
 }
 
 // ---- packs of every size ----

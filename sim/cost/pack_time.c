@@ -344,9 +344,8 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
     double expert_share = whole ? 1.0 : 1.0 / v->groups.ranks;
     sp_i_attention attention = attention_of(packs, v, &packs->view[0], timer);
     double cp = v->layout.cp;
-    double forward_s;
-    double backward_s;
-    sp_i_attention_least_s(&attention, &forward_s, &backward_s);
+    double least_s[2];
+    sp_i_attention_least_s(&attention, least_s);
     *least = (sp_i_least_work){0};
     for (int part = 0; part < packs->parts; part++) {
         for (int pass = 0; pass < SP_I_PASSES; pass++) {
@@ -356,7 +355,7 @@ void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer
                                    (sp_pass)pass, expert_share) /
                 cp;
             least->square_s[part][pass] =
-                (ops->attentions * (pass == SP_PASS_I ? backward_s : forward_s) +
+                (ops->attentions * least_s[pass == SP_PASS_I] +
                  (timer->profile->scores.factor > 0.0
                       ? 0.0
                       : sp_time_memory(timer, 0.5 * ops->pair_bytes, 0))) /
