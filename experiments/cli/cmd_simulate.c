@@ -164,7 +164,7 @@ typedef struct exported {
 // figure that the tensors of the step do not add up to.
 static const sp_memory_timeline *memory_of(const exported *s)
 {
-    bool known = s->view->costs->unit != NULL && !s->exports->planner_memory;
+    bool known = s->view->costs->side[0].unit != NULL && !s->exports->planner_memory;
     return known ? s->view->memory : NULL;
 }
 

@@ -14,18 +14,14 @@
 #include "sim/plan/depends.h"
 #include "sim/plan/packing.h"
 
-// Fills unit, backward_unit, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
+// Fills the units of both sides, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
                                  const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err);
 
-// Whole backward, input gradient, weight gradient, and the recomputation that b and i contain.
-typedef struct backward_price {
-    sp_action_cost b, i, w, r;
-} backward_price;
-
-static backward_price price_backward(const sp_cost_model *cost, const sp_op_timer *timer,
-                                     const sp_pack *pack, const sp_i_pack_time *time,
-                                     const sp_stage *stage);
+// The backward of a pack by kind of action.
+static void price_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                           const sp_i_pack_time *time, const sp_stage *stage,
+                           sp_action_cost of[SP_ACTION_O]);
 static void price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
                               const sp_pack *pack, const sp_i_pack_time *time,
                               const sp_stage *stage, bool split, int64_t *b_ns, int64_t *w_ns);
@@ -243,31 +239,33 @@ double sp_cost_model_held_rows(const sp_cost_model *cost, int64_t call, int64_t 
                      .held;
 }
 
-double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
+// On the slowest class of stages.
+static double slowest_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                        bool backward)
 {
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
     double most_s = 0.0;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, false, &time);
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, backward, &time);
     for (int c = 0; c < cost->stage_classes; c++) {
-        most_s = fmax(most_s, price_passes_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F));
+        const sp_stage *stage = &cost->class_stage[c];
+        double forward_s = price_passes_s(cost, &time, stage, SP_I_FORWARD);
+        double backward_s =
+            backward ? price_passes_s(cost, &time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS)
+                     : 0.0;
+        most_s = fmax(most_s, forward_s + backward_s);
     }
     return fmin(most_s, SP_I_MOST_S);
 }
 
+double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
+{
+    return slowest_s(cost, list, pack, false);
+}
+
 double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
 {
-    const unsigned back = 1u << SP_PASS_RECOMPUTE | 1u << SP_PASS_I | 1u << SP_PASS_W;
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    double most_s = 0.0;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, true, &time);
-    for (int c = 0; c < cost->stage_classes; c++) {
-        const sp_stage *stage = &cost->class_stage[c];
-        most_s = fmax(most_s, price_passes_s(cost, &time, stage, 1u << SP_PASS_F) +
-                                  price_passes_s(cost, &time, stage, back));
-    }
-    return fmin(most_s, SP_I_MOST_S);
+    return slowest_s(cost, list, pack, true);
 }
 
 static void forward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
@@ -299,32 +297,18 @@ static void backward_ns(const sp_cost_model *cost, const sp_op_timer *timer, con
     }
 }
 
-void sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                              int64_t *f_ns)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, false, &time);
-    forward_ns(cost, &timer, pack, &time, f_ns);
-}
-
-void sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                               bool split, int64_t *b_ns, int64_t *w_ns)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, false, true, &time);
-    backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
-}
-
-void sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+void sp_cost_model_pack_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
                            bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns)
 {
     sp_op_timer timer = sp_i_timer_of(cost);
     sp_i_pack_time time;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, true, &time);
-    forward_ns(cost, &timer, pack, &time, f_ns);
-    backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, f_ns != NULL, b_ns != NULL, &time);
+    if (f_ns != NULL) {
+        forward_ns(cost, &timer, pack, &time, f_ns);
+    }
+    if (b_ns != NULL) {
+        backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
+    }
 }
 
 // ---- the costs of a packing ----
@@ -380,44 +364,31 @@ static bool repeats(const sp_pack_list *list, size_t k)
     return true;
 }
 
-static void repeat_forward(size_t k, sp_step_costs *costs);
-static void repeat_backward(size_t k, sp_step_costs *costs);
-static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                         const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
-static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
-static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times);
-static void fill_pool(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack_list *list,
-                      const sp_pack *pack, const sp_layout *layout, bool backward,
-                      sp_pack_costs *costs);
+// Both sides of a packing get the costs of each pack in one way.
+static void repeat_costs(sp_step_costs *costs, int side, size_t k);
+static sp_status fill_pack(const sp_cost_model *cost, const sp_op_timer *timer,
+                           const sp_pack_list *list, sp_i_cp_row row, const sp_i_rounds *rounds,
+                           int side, size_t k, sp_step_costs *costs, sp_error *err);
 static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
                                 sp_step_costs *costs);
 static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
 static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
 static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer,
                           sp_step_costs *costs);
-static void fill_forward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
-                               const sp_expert_overlap *overlap);
-static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
-                                const sp_expert_overlap *overlap);
-static void repeat_tasks(sp_layer_tasks *tasks, size_t k, int kinds);
+static void fill_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, int side, size_t k,
+                       const sp_expert_overlap *overlap);
 
 sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
                               sp_error *err)
 {
     sp_op_timer timer = sp_i_timer_of(cost);
-    const sp_pack_list *forward = &packing->forward;
-    const sp_pack_list *backward = sp_packing_backward(packing);
+    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
     int32_t *forward_pack = NULL;
-    sp_i_rounds rounds[2];
-    const int behind = backward != forward; // the backward's among them
+    sp_i_rounds made[2];
+    const int behind = lists[1] != lists[0]; // the backward's among them
     const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1 || cost->load != NULL;
-    if (in_rounds) {
-        sp_i_rounds_make(cost, forward, &rounds[0]);
-    }
-    if (in_rounds && behind != 0) {
-        sp_i_rounds_make(cost, backward, &rounds[behind]);
+    for (int i = 0; in_rounds && i <= behind; i++) {
+        sp_i_rounds_make(cost, lists[i], &made[i]);
     }
     sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
     fill_share_classes(cost, costs);
@@ -430,81 +401,38 @@ sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp
         begin_overlap(cost, &timer, costs);
     }
     sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
-    for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
-        const sp_pack *pack = &forward->packs[k];
-        sp_i_pack_time time;
-        int64_t expert_tokens = in_rounds ? rounds[0].of.tokens[k] : pack->computed;
-        if (repeats(forward, k) && (!in_rounds || sp_i_rounds_repeat(&rounds[0], k))) {
-            repeat_forward(k, costs);
-            continue;
-        }
-        status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
-        if (status == SP_OK) {
-            sp_i_pack_time_in_round(cost->packs, &timer, forward, pack, true, false, expert_tokens,
-                                    in_rounds ? rounds[0].overload[k].mean : 1.0, &time);
-            fill_forward(cost, &timer, pack, &time, k, costs);
-            fill_forward_tasks(cost, &time, k, &costs->overlap);
-            costs->forward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_F],
-                                                .zones = sp_i_pack_zones_of(costs, &time, false),
-                                                .expert_tokens = in_rounds ? rounds[0].held[k] : 0};
-            status = is_cut(costs->action[SP_ACTION_F], k, cost->classes)
-                         ? sp_i_beyond_limit(pack, err)
-                         : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->forward[k],
-                          &costs->forward_p2p[k]);
-            fill_pool(&timer, cost, forward, pack, time.layout, false, &costs->forward[k]);
-        }
-    }
-    for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
-        const sp_pack *pack = &backward->packs[k];
-        sp_i_cp_row row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
-        sp_i_pack_time time;
-        int64_t expert_tokens = in_rounds ? rounds[behind].of.tokens[k] : pack->computed;
-        if (repeats(backward, k) && row.pack == pack &&
-            (!in_rounds || sp_i_rounds_repeat(&rounds[behind], k))) {
-            repeat_backward(k, costs);
-            continue;
-        }
-        status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
-        if (status == SP_OK) {
-            sp_i_pack_time_in_round(cost->packs, &timer, row.list, row.pack, false, true,
-                                    expert_tokens,
-                                    in_rounds ? rounds[behind].overload[k].mean : 1.0, &time);
-            fill_backward(cost, &timer, pack, &time, k, costs);
-            fill_backward_tasks(cost, &time, k, &costs->overlap);
-            costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
-                                                 .cp_again = time.cp[SP_PASS_RECOMPUTE],
-                                                 .zones = sp_i_pack_zones_of(costs, &time, true)};
-            status = is_cut(costs->action[SP_ACTION_B], k, cost->classes)
-                         ? sp_i_beyond_limit(pack, err)
-                         : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->backward[k],
-                          &costs->backward_p2p[k]);
-            fill_pool(&timer, cost, backward, pack, time.layout, true, &costs->backward[k]);
+    for (int side = 0; side < 2; side++) {
+        const sp_i_rounds *rounds = in_rounds ? &made[side * behind] : NULL;
+        for (size_t k = 0; status == SP_OK && k < lists[side]->count; k++) {
+            const sp_pack *pack = &lists[side]->packs[k];
+            sp_i_cp_row row = {lists[side], pack};
+            if (side == 1) {
+                row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
+            }
+            if (repeats(lists[side], k) && row.pack == pack &&
+                (rounds == NULL || sp_i_rounds_repeat(rounds, k))) {
+                repeat_costs(costs, side, k);
+                continue;
+            }
+            status = fill_pack(cost, &timer, lists[side], row, rounds, side, k, costs, err);
         }
     }
     sp_free(forward_pack);
     if (status == SP_OK) {
         costs->blocking_transfers = cost->memory.stack.blocking_transfers;
-        status = fill_unit_costs(cost, packing, in_rounds ? rounds : NULL, costs, err);
+        status = fill_unit_costs(cost, packing, in_rounds ? made : NULL, costs, err);
     }
-    if (in_rounds && status == SP_OK) {
-        sp_i_wait_in_rounds(&rounds[0].of, SP_I_WAIT_EXPERTS, false, forward->count, costs);
-        sp_i_wait_in_rounds(&rounds[behind].of, SP_I_WAIT_EXPERTS, true, backward->count, costs);
-        if (cost->load != NULL) {
-            sp_i_rounds_report(&rounds[0], forward->count, &costs->overload);
-        }
+    for (int side = 0; in_rounds && status == SP_OK && side < 2; side++) {
+        sp_i_wait_in_rounds(&made[side * behind].of, SP_I_WAIT_EXPERTS, side, costs);
+    }
+    if (status == SP_OK && cost->load != NULL) {
+        sp_i_rounds_report(&made[0], lists[0]->count, &costs->overload);
+    }
+    for (int i = 0; in_rounds && i <= behind; i++) {
+        sp_i_rounds_free(&made[i]);
     }
     if (status == SP_OK) {
         wait_for_parameters(cost, packing, costs);
-    }
-    if (in_rounds) {
-        sp_i_rounds_free(&rounds[0]);
-    }
-    if (in_rounds && behind != 0) {
-        sp_i_rounds_free(&rounds[behind]);
-    }
-    if (status == SP_OK) {
         fill_ranks(cost, packing, costs);
     } else {
         sp_step_costs_fini(costs);
@@ -520,7 +448,7 @@ static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *pac
     for (int side = 0; ranks > 1 && side < 2; side++) {
         sp_rounds rounds;
         sp_rounds_make(cost->layout, lists[side], ranks, &rounds);
-        sp_i_wait_in_rounds(&rounds, SP_I_WAIT_PARAMETERS, side == 1, lists[side]->count, costs);
+        sp_i_wait_in_rounds(&rounds, SP_I_WAIT_PARAMETERS, side, costs);
         sp_rounds_free(&rounds);
     }
 }
@@ -537,26 +465,21 @@ static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
     }
 }
 
-static void repeat_forward(size_t k, sp_step_costs *costs)
+static void repeat_costs(sp_step_costs *costs, int side, size_t k)
 {
+    sp_side_costs *to = &costs->side[side];
+    sp_layer_tasks *tasks = costs->overlap.tasks[side];
     size_t n = (size_t)costs->classes;
-    memcpy(costs->action[SP_ACTION_F] + k * n, costs->action[SP_ACTION_F] + (k - 1) * n,
-           n * sizeof *costs->action[SP_ACTION_F]);
-    repeat_tasks(costs->overlap.forward, k, costs->overlap.kinds);
-    costs->forward_p2p[k] = costs->forward_p2p[k - 1];
-    costs->forward[k] = costs->forward[k - 1];
-}
-
-static void repeat_backward(size_t k, sp_step_costs *costs)
-{
-    size_t n = (size_t)costs->classes;
-    for (int kind = SP_ACTION_B; kind <= SP_ACTION_R; kind++) {
+    size_t kinds = (size_t)costs->overlap.kinds;
+    for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
         sp_action_cost *table = costs->action[kind];
         memcpy(table + k * n, table + (k - 1) * n, n * sizeof *table);
     }
-    repeat_tasks(costs->overlap.backward, k, costs->overlap.kinds);
-    costs->backward_p2p[k] = costs->backward_p2p[k - 1];
-    costs->backward[k] = costs->backward[k - 1];
+    if (tasks != NULL) {
+        memcpy(tasks + k * kinds, tasks + (k - 1) * kinds, kinds * sizeof *tasks);
+    }
+    to->p2p[k] = to->p2p[k - 1];
+    to->pack[k] = to->pack[k - 1];
 }
 
 // Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
@@ -569,32 +492,22 @@ static void take_overhead(const sp_cost_model *cost, int class, sp_action_cost *
     }
 }
 
-static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                         const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
+static void fill_actions(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                         const sp_i_pack_time *time, int side, size_t k, sp_step_costs *costs)
 {
     for (int c = 0; c < cost->classes; c++) {
         size_t at = k * (size_t)cost->classes + (size_t)c;
         const sp_stage *stage = &cost->class_stage[c];
-        costs->action[SP_ACTION_F][at] = sp_i_price_forward(cost, timer, pack, time, stage);
-        take_overhead(cost, c, &costs->action[SP_ACTION_F][at]);
-    }
-}
-
-static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
-{
-    for (int c = 0; c < cost->classes; c++) {
-        size_t at = k * (size_t)cost->classes + (size_t)c;
-        const sp_stage *stage = &cost->class_stage[c];
-        backward_price price = price_backward(cost, timer, pack, time, stage);
-        costs->action[SP_ACTION_B][at] = price.b;
-        costs->action[SP_ACTION_I][at] = price.i;
-        costs->action[SP_ACTION_W][at] = price.w;
-        costs->action[SP_ACTION_R][at] = price.r;
-        take_overhead(cost, c, &costs->action[SP_ACTION_B][at]);
-        take_overhead(cost, c, &costs->action[SP_ACTION_I][at]);
-        take_overhead(cost, c, &costs->action[SP_ACTION_W][at]);
-        take_overhead(cost, c, &costs->action[SP_ACTION_R][at]);
+        sp_action_cost of[SP_ACTION_O];
+        if (side == 0) {
+            of[SP_ACTION_F] = sp_i_price_forward(cost, timer, pack, time, stage);
+        } else {
+            price_backward(cost, timer, pack, time, stage, of);
+        }
+        for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
+            take_overhead(cost, c, &of[kind]);
+            costs->action[kind][at] = of[kind];
+        }
     }
 }
 
@@ -632,6 +545,33 @@ static void fill_pool(const sp_op_timer *timer, const sp_cost_model *cost, const
         sp_time_p2p(timer, bytes * tokens * (double)(shard.q + shard.context), crosses);
     costs->pool_keys_s = sp_time_p2p(
         timer, bytes * (double)costs->longest_tokens * (double)(shard.k + shard.v), crosses);
+}
+
+// `row`: the packs whose keys and values its context-parallel ranks have.
+static sp_status fill_pack(const sp_cost_model *cost, const sp_op_timer *timer,
+                           const sp_pack_list *list, sp_i_cp_row row, const sp_i_rounds *rounds,
+                           int side, size_t k, sp_step_costs *costs, sp_error *err)
+{
+    const sp_pack *pack = &list->packs[k];
+    sp_pack_costs *to = &costs->side[side].pack[k];
+    sp_i_pack_time time;
+    if (!is_countable(pack)) {
+        return sp_i_beyond_limit(pack, err);
+    }
+    sp_i_pack_time_in_round(cost->packs, timer, row.list, row.pack, side == 0, side == 1,
+                            rounds != NULL ? rounds->of.tokens[k] : pack->computed,
+                            rounds != NULL ? rounds->overload[k].mean : 1.0, &time);
+    fill_actions(cost, timer, pack, &time, side, k, costs);
+    fill_tasks(cost, &time, side, k, &costs->overlap);
+    *to = (sp_pack_costs){.cp = time.cp[side == 0 ? SP_PASS_F : SP_PASS_I],
+                          .cp_again = time.cp[SP_PASS_RECOMPUTE],
+                          .zones = sp_i_pack_zones_of(costs, &time, side == 1),
+                          .expert_tokens = rounds != NULL ? rounds->held[k] : 0};
+    fill_transfer(timer, cost, pack, time.layout, to, &costs->side[side].p2p[k]);
+    fill_pool(timer, cost, list, pack, time.layout, side == 1, to);
+    return is_cut(costs->action[sp_first_kind(side)], k, cost->classes)
+               ? sp_i_beyond_limit(pack, err)
+               : SP_OK;
 }
 
 // ---- what a pipeline rank has apart from its packs ----
@@ -826,32 +766,37 @@ static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
 }
 
 // Without what waiting for launches and sharded parameters add.
-static backward_price price_work(const sp_cost_model *cost, const sp_op_timer *timer,
-                                 const sp_pack *pack, const sp_i_pack_time *time,
-                                 const sp_stage *stage)
+static void price_work(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                       const sp_i_pack_time *time, const sp_stage *stage,
+                       sp_action_cost of[SP_ACTION_O])
 {
-    backward_price p;
-    p.r = rounded(stage_time(cost, time, stage, SP_PASS_RECOMPUTE));
-    p.r.again_ns = p.r.compute_ns;
-    p.i = sum_of(rounded(stage_time(cost, time, stage, SP_PASS_I)), p.r);
-    p.i.tp_ns += sp_i_cut_ns(
+    sp_action_cost *r = &of[SP_ACTION_R];
+    sp_action_cost *i = &of[SP_ACTION_I];
+    *r = rounded(stage_time(cost, time, stage, SP_PASS_RECOMPUTE));
+    r->again_ns = r->compute_ns;
+    *i = sum_of(rounded(stage_time(cost, time, stage, SP_PASS_I)), *r);
+    i->tp_ns += sp_i_cut_ns(
         vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
-    p.w = rounded(stage_time(cost, time, stage, SP_PASS_W));
-    p.b = sum_of(p.i, p.w);
-    return p;
+    of[SP_ACTION_W] = rounded(stage_time(cost, time, stage, SP_PASS_W));
+    of[SP_ACTION_B] = sum_of(*i, of[SP_ACTION_W]);
 }
 
-static backward_price price_backward(const sp_cost_model *cost, const sp_op_timer *timer,
-                                     const sp_pack *pack, const sp_i_pack_time *time,
-                                     const sp_stage *stage)
+static const unsigned passes_of[SP_ACTION_O] = {
+    [SP_ACTION_B] = SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS,
+    [SP_ACTION_I] = SP_I_AGAIN | SP_I_INPUTS,
+    [SP_ACTION_W] = SP_I_WEIGHTS,
+    [SP_ACTION_R] = SP_I_AGAIN,
+};
+
+static void price_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                           const sp_i_pack_time *time, const sp_stage *stage,
+                           sp_action_cost of[SP_ACTION_O])
 {
-    backward_price p = price_work(cost, timer, pack, time, stage);
-    add_launch_wait(cost, time, stage, SP_I_AGAIN, &p.r);
-    add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS, &p.i);
-    add_launch_wait(cost, time, stage, SP_I_WEIGHTS, &p.w);
-    add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, &p.b);
-    sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
-    return p;
+    price_work(cost, timer, pack, time, stage, of);
+    for (int kind = SP_ACTION_B; kind <= SP_ACTION_R; kind++) {
+        add_launch_wait(cost, time, stage, passes_of[kind], &of[kind]);
+    }
+    sp_i_zero_backward(cost, timer, stage, time, of);
 }
 
 // The time of its whole backward (w_ns: 0) alone or, `split`, of both gradients.
@@ -859,16 +804,16 @@ static void price_backward_ns(const sp_cost_model *cost, const sp_op_timer *time
                               const sp_pack *pack, const sp_i_pack_time *time,
                               const sp_stage *stage, bool split, int64_t *b_ns, int64_t *w_ns)
 {
-    backward_price p = price_work(cost, timer, pack, time, stage);
-    if (split) {
-        add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS, &p.i);
-        add_launch_wait(cost, time, stage, SP_I_WEIGHTS, &p.w);
-    } else {
-        add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, &p.b);
+    int first = split ? SP_ACTION_I : SP_ACTION_B;
+    int last = split ? SP_ACTION_W : SP_ACTION_B;
+    sp_action_cost of[SP_ACTION_O];
+    price_work(cost, timer, pack, time, stage, of);
+    for (int kind = first; kind <= last; kind++) {
+        add_launch_wait(cost, time, stage, passes_of[kind], &of[kind]);
     }
-    sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
-    *b_ns = sp_action_cost_ns(split ? &p.i : &p.b);
-    *w_ns = split ? sp_action_cost_ns(&p.w) : 0;
+    sp_i_zero_backward(cost, timer, stage, time, of);
+    *b_ns = sp_action_cost_ns(&of[first]);
+    *w_ns = split ? sp_action_cost_ns(&of[SP_ACTION_W]) : 0;
 }
 
 static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_pass pass,
@@ -937,9 +882,10 @@ static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer, s
         (sp_overlap_rates){.compute_slows = sp_i_dispatcher_slows(timer, &cost->memory.stack),
                            .exchange_slows = SP_I_EXCHANGE_SLOWS,
                            .delays_weights = cost->memory.stack.delay_wgrad};
-    overlap->forward = sp_calloc(costs->forward_packs * (size_t)kinds + 1, sizeof(sp_layer_tasks));
-    overlap->backward =
-        sp_calloc(costs->backward_packs * (size_t)kinds + 1, sizeof(sp_layer_tasks));
+    for (int side = 0; side < 2; side++) {
+        overlap->tasks[side] =
+            sp_calloc(costs->side[side].count * (size_t)kinds + 1, sizeof(sp_layer_tasks));
+    }
     overlap->first = sp_calloc(vstages + 1, sizeof *overlap->first);
     for (size_t s = 0; s < vstages; s++) {
         overlap->first[s + 1] = overlap->first[s] + cost->stages[s].layers;
@@ -950,13 +896,6 @@ static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer, s
             overlap->kind[overlap->first[s] + i] =
                 (uint8_t)sp_model_kind_of(model, cost->stages[s].first + i);
         }
-    }
-}
-
-static void repeat_tasks(sp_layer_tasks *tasks, size_t k, int kinds)
-{
-    for (int kind = 0; tasks != NULL && kind < kinds; kind++) {
-        tasks[k * (size_t)kinds + (size_t)kind] = tasks[(k - 1) * (size_t)kinds + (size_t)kind];
     }
 }
 
@@ -983,35 +922,25 @@ static void set_exchanges(const sp_i_pack_time *time, int kind, sp_pass pass, sp
     tasks->return_ns = sp_i_cut_ns(returns_s);
 }
 
-static void fill_forward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
-                               const sp_expert_overlap *overlap)
+// Recomputation runs just before the gradients of its inputs.
+static void fill_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, int side, size_t k,
+                       const sp_expert_overlap *overlap)
 {
-    for (int kind = 0; overlap->forward != NULL && kind < overlap->kinds; kind++) {
-        sp_layer_tasks *tasks = &overlap->forward[k * (size_t)overlap->kinds + (size_t)kind];
+    const sp_pass pass = side == 0 ? SP_PASS_F : SP_PASS_I;
+    for (int kind = 0; overlap->tasks[side] != NULL && kind < overlap->kinds; kind++) {
+        sp_layer_tasks *tasks = &overlap->tasks[side][k * (size_t)overlap->kinds + (size_t)kind];
         double computed_s[2] = {0.0, 0.0};
-        add_computed(cost, time, kind, SP_PASS_F, computed_s);
+        double weights_s[2] = {0.0, 0.0};
+        if (side == 1) {
+            add_computed(cost, time, kind, SP_PASS_RECOMPUTE, computed_s);
+            add_computed(cost, time, kind, SP_PASS_W, weights_s);
+        }
+        add_computed(cost, time, kind, pass, computed_s);
         tasks->attention_ns = sp_i_cut_ns(computed_s[0]);
         tasks->mlp_ns = sp_i_cut_ns(computed_s[1]);
-        set_exchanges(time, kind, SP_PASS_F, tasks);
-    }
-}
-
-// Recomputation runs just before the gradients of its inputs.
-static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
-                                const sp_expert_overlap *overlap)
-{
-    for (int kind = 0; overlap->backward != NULL && kind < overlap->kinds; kind++) {
-        sp_layer_tasks *tasks = &overlap->backward[k * (size_t)overlap->kinds + (size_t)kind];
-        double inputs_s[2] = {0.0, 0.0};
-        double weights_s[2] = {0.0, 0.0};
-        add_computed(cost, time, kind, SP_PASS_RECOMPUTE, inputs_s);
-        add_computed(cost, time, kind, SP_PASS_I, inputs_s);
-        add_computed(cost, time, kind, SP_PASS_W, weights_s);
-        tasks->attention_ns = sp_i_cut_ns(inputs_s[0]);
-        tasks->mlp_ns = sp_i_cut_ns(inputs_s[1]);
         tasks->attention_weights_ns = sp_i_cut_ns(weights_s[0]);
         tasks->mlp_weights_ns = sp_i_cut_ns(weights_s[1]);
-        set_exchanges(time, kind, SP_PASS_I, tasks);
+        set_exchanges(time, kind, pass, tasks);
     }
 }
 
@@ -1032,10 +961,9 @@ typedef struct filler {
     sp_step_costs *costs;
 } filler;
 
-static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                           sp_unit_bytes **units, int32_t *row_of, size_t *rows, sp_error *err);
+static sp_status fill_list(const filler *f, int side, bool backward, size_t *rows, sp_error *err);
 static void fill_copies(const filler *f, size_t rows);
-static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of);
+static void move_shares(const filler *f, int side);
 
 static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
                                  const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err)
@@ -1046,8 +974,7 @@ static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *pa
                 .counts_pairs = cost->memory.attention == SP_ATTENTION_UNFUSED ||
                                 cost->memory.stack.attention_mask,
                 .costs = costs};
-    size_t rows = 0;
-    const bool regrouped = costs->backward_unit_row != NULL;
+    const bool regrouped = costs->side[1].unit_row != NULL;
     sp_status status = SP_OK;
     sp_slice_sums_make(packing, cost->layout->cp, &f.sums);
     if (regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
@@ -1056,27 +983,25 @@ static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *pa
     if (packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
         f.end = sp_calloc(packing->batch->count, sizeof *f.end);
     }
-    if (status == SP_OK) {
-        status =
-            fill_list(&f, &packing->forward, !regrouped, &costs->unit, costs->unit_row, &rows, err);
+    for (int side = 0; status == SP_OK && side <= regrouped; side++) {
+        size_t rows;
+        status = fill_list(&f, side, side == 1 || !regrouped, &rows, err);
+        if (status == SP_OK && side == 0) {
+            fill_copies(&f, rows);
+        }
     }
-    if (status == SP_OK) {
-        fill_copies(&f, rows);
-    }
-    if (status == SP_OK && regrouped) {
-        status = fill_list(&f, &packing->backward, true, &costs->backward_unit,
-                           costs->backward_unit_row, &rows, err);
-    }
-    if (status == SP_OK) {
-        move_shares(&f, costs->forward_packs, costs->unit, costs->unit_row);
-    }
-    if (status == SP_OK && regrouped) {
-        move_shares(&f, costs->backward_packs, costs->backward_unit, costs->backward_unit_row);
+    for (int side = 0; status == SP_OK && side <= regrouped; side++) {
+        move_shares(&f, side);
     }
     sp_free(f.sums);
     sp_free(f.same);
     sp_free(f.end);
     return status;
+}
+
+static const sp_pack_list *list_of(const filler *f, int side)
+{
+    return side == 0 ? &f->packing->forward : &f->packing->backward;
 }
 
 static int64_t seen_tokens(const filler *f, const sp_pack_list *list, const sp_pack *pack)
@@ -1095,8 +1020,9 @@ static int64_t seen_tokens(const filler *f, const sp_pack_list *list, const sp_p
     return seen;
 }
 
-static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k, bool backward)
+static sp_unit_load load_of(const filler *f, int side, size_t k, bool backward)
 {
+    const sp_pack_list *list = list_of(f, side);
     const sp_pack *pack = &list->packs[k];
     sp_unit_load load = {.tokens = pack->computed,
                          .kv_tokens = pack->kv_tokens,
@@ -1104,7 +1030,7 @@ static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k,
                          .seen_tokens = seen_tokens(f, list, pack),
                          .slices = f->end != NULL ? (int64_t)pack->slice_count : 0};
     if (f->rounds != NULL) {
-        load.expert_tokens = f->rounds[list != &f->packing->forward].held[k];
+        load.expert_tokens = f->rounds[side].held[k];
     }
     if (backward) {
         load.begun_tokens = f->sums[k].begun_tokens;
@@ -1211,10 +1137,12 @@ static sp_status check_ranks(const filler *f, const double *steps, sp_error *err
 }
 
 // Packs of one load share a row, which has some hundred bytes for each class.
-static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                           sp_unit_bytes **units, int32_t *row_of, size_t *rows, sp_error *err)
+static sp_status fill_list(const filler *f, int side, bool backward, size_t *rows, sp_error *err)
 {
     const sp_cost_model *cost = f->cost;
+    const sp_pack_list *list = list_of(f, side);
+    sp_side_costs *to = &f->costs->side[side];
+    int32_t *row_of = to->unit_row;
     size_t classes = (size_t)cost->classes;
     size_t capacity = 0;
     double *steps = sp_calloc((size_t)cost->layout->dp + 1, sizeof *steps);
@@ -1226,15 +1154,15 @@ static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backw
     *rows = 0;
     for (size_t k = 0; status == SP_OK && k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
-        sp_unit_load load = load_of(f, list, k, backward);
+        sp_unit_load load = load_of(f, side, k, backward);
         row_of[k] = find_row(&known, &load, pack->dp_count);
         if (known.count > *rows) {
-            sp_reserve((void **)units, &capacity, known.count * classes, sizeof **units);
+            sp_reserve((void **)&to->unit, &capacity, known.count * classes, sizeof *to->unit);
             // A merged pack is sharded over its data-parallel ranks like context parallelism.
             sp_layout layout = *cost->layout;
             layout.cp *= pack->dp_count;
             layout.dp /= pack->dp_count;
-            sp_unit_bytes *row = *units + *rows * classes;
+            sp_unit_bytes *row = to->unit + *rows * classes;
             if (pack->dp_count != parts_ranks) {
                 sp_saved_parts_find(cost->model, &layout, &cost->memory, &parts);
                 parts_ranks = pack->dp_count;
@@ -1277,13 +1205,13 @@ static void fill_copies(const filler *f, size_t rows)
     size_t classes = (size_t)costs->classes;
     costs->offloaded_bytes = sp_malloc(rows * classes * sizeof *costs->offloaded_bytes + 1);
     for (size_t at = 0; at < rows * classes; at++) {
-        sp_bytes *held = &costs->unit[at].held;
+        sp_bytes *held = &costs->side[0].unit[at].held;
         costs->offloaded_bytes[at] = held->of[SP_MEM_OFFLOADED];
         held->of[SP_MEM_ACTIVATIONS] += held->of[SP_MEM_OFFLOADED];
         held->of[SP_MEM_OFFLOADED] = 0;
     }
-    for (size_t k = 0; k < costs->forward_packs; k++) {
-        const int64_t *bytes = &costs->offloaded_bytes[sp_step_costs_units(costs, k)];
+    for (size_t k = 0; k < costs->side[0].count; k++) {
+        const int64_t *bytes = &costs->offloaded_bytes[sp_step_costs_units(costs, 0, k)];
         for (size_t c = 0; c < classes; c++) {
             costs->o_ns[k * classes + c] = copy_ns(f->cost->cluster, bytes[c]);
             costs->l_ns[k * classes + c] = costs->o_ns[k * classes + c];
@@ -1294,10 +1222,10 @@ static void fill_copies(const filler *f, size_t rows)
 // Without tensor parallelism nobody gathers the gradient of the lookup: all that is left of a share
 // of an input gradient is the table's gradient, which is a weight gradient. Explicit tensors have
 // it in the input gradient, like the executors.
-static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, size_t pack)
+static bool has_no_input_gradient(const filler *f, int side, size_t pack)
 {
     const sp_step_costs *costs = f->costs;
-    bool backward = costs->backward_unit == NULL || units == costs->backward_unit;
+    bool backward = costs->side[1].unit == NULL || side == 1;
     size_t share = pack * (size_t)costs->classes + (size_t)costs->share_class;
     return backward && f->cost->memory.stack.tensors == SP_TENSORS_AUTOGRAD &&
            sp_action_cost_ns(&costs->action[SP_ACTION_I][share]) == 0;
@@ -1306,24 +1234,25 @@ static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, s
 // A share of the embedding leaves nothing: what it looks up goes into a message, and the mask of a
 // dropout is on the first stage's rank. Whoever shares a
 // head that runs again keeps nothing until then: the hidden states come a second time.
-static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of)
+static void move_shares(const filler *f, int side)
 {
     static const sp_bytes nothing;
     const sp_step_costs *costs = f->costs;
+    const sp_side_costs *of = &costs->side[side];
     size_t rows = 0;
-    for (size_t k = 0; costs->share_class > 0 && k < packs; k++) {
-        if ((size_t)row_of[k] != rows) {
+    for (size_t k = 0; costs->share_class > 0 && k < of->count; k++) {
+        if ((size_t)of->unit_row[k] != rows) {
             continue;
         }
         sp_unit_bytes *embedding =
-            &units[rows * (size_t)costs->classes + (size_t)costs->share_class];
+            &of->unit[rows * (size_t)costs->classes + (size_t)costs->share_class];
         rows++;
         embedding->forward.of[SP_MEM_WORKSPACE] +=
             embedding->forward.of[SP_MEM_ACTIVATIONS] + embedding->held.of[SP_MEM_ACTIVATIONS];
         embedding->forward.of[SP_MEM_ACTIVATIONS] = 0;
         embedding->first = embedding->forward;
         embedding->repeat = embedding->forward;
-        if (has_no_input_gradient(f, units, k)) {
+        if (has_no_input_gradient(f, side, k)) {
             embedding->input_gradient = nothing;
         }
         embedding->backward.of[SP_MEM_ACTIVATIONS] = 0;

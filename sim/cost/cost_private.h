@@ -638,8 +638,7 @@ void sp_i_rounds_report(const sp_i_rounds *rounds, size_t packs, sp_overload *ov
 
 // Makes actions of packs of one round as long as the longest of them, by waiting, and their
 // transfers. So the ranks of a group, whose lists are alike, begin every action together.
-void sp_i_wait_in_rounds(const sp_rounds *rounds, sp_i_wait wait, bool backward, size_t packs,
-                         sp_step_costs *costs);
+void sp_i_wait_in_rounds(const sp_rounds *rounds, sp_i_wait wait, int side, sp_step_costs *costs);
 
 // ---- shared by pack_time.c and cost_model.c ----
 
@@ -682,8 +681,7 @@ void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, cons
                        const sp_i_pack_time *time, sp_action_cost *f);
 // The whole backward, its halves, and a recomputation apart, which gathers for itself.
 void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
-                        const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
-                        sp_action_cost *w, sp_action_cost *r);
+                        const sp_i_pack_time *time, sp_action_cost of[SP_ACTION_O]);
 // Fills what the stages of costs->stages shard.
 void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
                             sp_step_costs *costs);

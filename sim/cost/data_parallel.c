@@ -34,13 +34,6 @@ static chain layers_of(const chain *whole);
 static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes, int64_t launch_ns);
 static int64_t exposed_ns(const chain *c, bool gathers, bool scatters);
 
-enum {
-    FORWARD = 1u << SP_PASS_F,
-    INPUTS = 1u << SP_PASS_I,
-    WEIGHTS = 1u << SP_PASS_W,
-    AGAIN = 1u << SP_PASS_RECOMPUTE
-};
-
 void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
                        const sp_i_pack_time *time, sp_action_cost *f)
 {
@@ -48,28 +41,31 @@ void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, cons
         return;
     }
     chain c = chain_of(cost, timer, stage, true);
-    set_work(&c, time, FORWARD, f->launch_ns);
+    set_work(&c, time, SP_I_FORWARD, f->launch_ns);
     f->dp_ns = exposed_ns(&c, true, false);
 }
 
 void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
-                        const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
-                        sp_action_cost *w, sp_action_cost *r)
+                        const sp_i_pack_time *time, sp_action_cost of[SP_ACTION_O])
 {
+    sp_action_cost *b = &of[SP_ACTION_B];
+    sp_action_cost *i = &of[SP_ACTION_I];
+    sp_action_cost *w = &of[SP_ACTION_W];
+    sp_action_cost *r = &of[SP_ACTION_R];
     if (sp_layout_zero_in_step(cost->layout) < 2) {
         return;
     }
     bool gathers = sp_layout_zero_in_step(cost->layout) >= 3;
     chain c = chain_of(cost, timer, stage, false);
-    set_work(&c, time, AGAIN | INPUTS | WEIGHTS, b->launch_ns);
+    set_work(&c, time, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, b->launch_ns);
     b->dp_ns = exposed_ns(&c, gathers, true);
-    set_work(&c, time, AGAIN | INPUTS, i->launch_ns);
+    set_work(&c, time, SP_I_AGAIN | SP_I_INPUTS, i->launch_ns);
     i->dp_ns = exposed_ns(&c, gathers, false);
-    set_work(&c, time, WEIGHTS, w->launch_ns);
+    set_work(&c, time, SP_I_WEIGHTS, w->launch_ns);
     w->dp_ns = exposed_ns(&c, false, true);
     if (gathers && r->compute_ns > 0) {
         c = layers_of(&c);
-        set_work(&c, time, AGAIN, r->launch_ns);
+        set_work(&c, time, SP_I_AGAIN, r->launch_ns);
         r->dp_ns = exposed_ns(&c, true, false);
     }
 }
