@@ -14,85 +14,7 @@
 #include "sim/plan/depends.h"
 #include "sim/plan/packing.h"
 
-// Fills the units of both sides, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
-static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err);
-
-// The backward of a pack by kind of action.
-static void price_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                           const sp_i_pack_time *time, const sp_stage *stage,
-                           sp_action_cost of[SP_ACTION_O]);
-static void price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
-                              const sp_pack *pack, const sp_i_pack_time *time,
-                              const sp_stage *stage, bool split, int64_t *b_ns, int64_t *w_ns);
-static double price_passes_s(const sp_cost_model *cost, const sp_i_pack_time *time,
-                             const sp_stage *stage, unsigned passes);
-static int64_t price_passes_ns(const sp_cost_model *cost, const sp_op_timer *timer,
-                               const sp_pack *pack, const sp_i_pack_time *time,
-                               const sp_stage *stage, unsigned passes);
-
-static void find_classes(sp_cost_model *cost);
-static void find_expert_exchanges(sp_cost_model *cost);
-static void find_reach(sp_cost_model *cost);
-
-sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const sp_layout *layout,
-                             const sp_cluster *cluster, const sp_profile *profile,
-                             sp_memory_options memory, const char *source, sp_error *err)
-{
-    *cost = (sp_cost_model){.model = model,
-                            .layout = layout,
-                            .cluster = cluster,
-                            .profile = profile,
-                            .memory = memory,
-                            .source = source};
-    size_t vstages = (size_t)sp_layout_vstages(layout);
-    cost->stages = sp_calloc(vstages, sizeof *cost->stages);
-    size_t most = sp_shares_are(layout) ? 2 * vstages + 2 : vstages;
-    cost->class_stage = sp_calloc(most, sizeof *cost->class_stage);
-    cost->class_of_vstage = sp_calloc(vstages, sizeof *cost->class_of_vstage);
-    if (sp_shares_are(layout)) {
-        cost->memory_class_of_vstage = sp_calloc(vstages, sizeof(int));
-    }
-    cost->least = sp_calloc(most * (SP_LEAST_SLOPES + 1), sizeof *cost->least);
-    cost->sizes = sp_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
-    cost->tried = sp_malloc(sizeof *cost->tried);
-    cost->tried->count = 0;
-    sp_status status = sp_layout_stages(layout, model, source, cost->stages, err);
-    if (status == SP_OK) {
-        cost->load = sp_expert_load_new(model, layout, cost->stages);
-        cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory, cost->load);
-        status = sp_i_find_spine_lines(cost, err);
-    }
-    if (status != SP_OK) {
-        sp_cost_model_fini(cost);
-        return status;
-    }
-    find_classes(cost);
-    find_expert_exchanges(cost);
-    find_reach(cost);
-    sp_i_least_work_find(cost);
-    return SP_OK;
-}
-
-void sp_cost_model_fini(sp_cost_model *cost)
-{
-    if (cost->searching != NULL) {
-        sp_cost_model_fini(cost->searching);
-        sp_free(cost->searching);
-    }
-    sp_i_pack_timer_free(cost->packs);
-    sp_expert_load_free(cost->load);
-    sp_free(cost->spine);
-    sp_free(cost->experts);
-    sp_free(cost->stages);
-    sp_free(cost->class_stage);
-    sp_free(cost->class_of_vstage);
-    sp_free(cost->memory_class_of_vstage);
-    sp_free(cost->least);
-    sp_free(cost->sizes);
-    sp_free(cost->tried);
-    *cost = (sp_cost_model){0};
-}
+#define BYTES_BF16 2.0
 
 // Layers of the same kinds in the same order, and the same ends?
 static bool is_alike_stage(const sp_model *model, const sp_stage *a, const sp_stage *b)
@@ -185,6 +107,65 @@ static void find_reach(sp_cost_model *cost)
     cost->maxima_s = maxima_s(cost);
 }
 
+sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const sp_layout *layout,
+                             const sp_cluster *cluster, const sp_profile *profile,
+                             sp_memory_options memory, const char *source, sp_error *err)
+{
+    *cost = (sp_cost_model){.model = model,
+                            .layout = layout,
+                            .cluster = cluster,
+                            .profile = profile,
+                            .memory = memory,
+                            .source = source};
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    cost->stages = sp_calloc(vstages, sizeof *cost->stages);
+    size_t most = sp_shares_are(layout) ? 2 * vstages + 2 : vstages;
+    cost->class_stage = sp_calloc(most, sizeof *cost->class_stage);
+    cost->class_of_vstage = sp_calloc(vstages, sizeof *cost->class_of_vstage);
+    if (sp_shares_are(layout)) {
+        cost->memory_class_of_vstage = sp_calloc(vstages, sizeof(int));
+    }
+    cost->least = sp_calloc(most * (SP_LEAST_SLOPES + 1), sizeof *cost->least);
+    cost->sizes = sp_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
+    cost->tried = sp_malloc(sizeof *cost->tried);
+    cost->tried->count = 0;
+    sp_status status = sp_layout_stages(layout, model, source, cost->stages, err);
+    if (status == SP_OK) {
+        cost->load = sp_expert_load_new(model, layout, cost->stages);
+        cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory, cost->load);
+        status = sp_i_find_spine_lines(cost, err);
+    }
+    if (status != SP_OK) {
+        sp_cost_model_fini(cost);
+        return status;
+    }
+    find_classes(cost);
+    find_expert_exchanges(cost);
+    find_reach(cost);
+    sp_i_least_work_find(cost);
+    return SP_OK;
+}
+
+void sp_cost_model_fini(sp_cost_model *cost)
+{
+    if (cost->searching != NULL) {
+        sp_cost_model_fini(cost->searching);
+        sp_free(cost->searching);
+    }
+    sp_i_pack_timer_free(cost->packs);
+    sp_expert_load_free(cost->load);
+    sp_free(cost->spine);
+    sp_free(cost->experts);
+    sp_free(cost->stages);
+    sp_free(cost->class_stage);
+    sp_free(cost->class_of_vstage);
+    sp_free(cost->memory_class_of_vstage);
+    sp_free(cost->least);
+    sp_free(cost->sizes);
+    sp_free(cost->tried);
+    *cost = (sp_cost_model){0};
+}
+
 void sp_cost_model_interpolate(sp_cost_model *cost)
 {
     cost->approximate = sp_layout_zero_in_step(cost->layout) < 2;
@@ -237,380 +218,6 @@ double sp_cost_model_held_rows(const sp_cost_model *cost, int64_t call, int64_t 
                : sp_expert_load_of(cost->load, call,
                                    sp_i_group_tokens(cost->model, cost->layout, &pack, tokens))
                      .held;
-}
-
-// On the slowest class of stages.
-static double slowest_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                        bool backward)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    double most_s = 0.0;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, backward, &time);
-    for (int c = 0; c < cost->stage_classes; c++) {
-        const sp_stage *stage = &cost->class_stage[c];
-        double forward_s = price_passes_s(cost, &time, stage, SP_I_FORWARD);
-        double backward_s =
-            backward ? price_passes_s(cost, &time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS)
-                     : 0.0;
-        most_s = fmax(most_s, forward_s + backward_s);
-    }
-    return fmin(most_s, SP_I_MOST_S);
-}
-
-double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
-{
-    return slowest_s(cost, list, pack, false);
-}
-
-double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
-{
-    return slowest_s(cost, list, pack, true);
-}
-
-static void forward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                       const sp_i_pack_time *time, int64_t *f_ns)
-{
-    for (int c = 0; c < cost->stage_classes; c++) {
-        const sp_stage *stage = &cost->class_stage[c];
-        if (cost->approximate) {
-            f_ns[c] = price_passes_ns(cost, timer, pack, time, stage, SP_I_FORWARD);
-        } else {
-            sp_action_cost f = sp_i_price_forward(cost, timer, pack, time, stage);
-            f_ns[c] = sp_action_cost_ns(&f);
-        }
-    }
-}
-
-static void backward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                        const sp_i_pack_time *time, bool split, int64_t *b_ns, int64_t *w_ns)
-{
-    for (int c = 0; c < cost->stage_classes; c++) {
-        const sp_stage *stage = &cost->class_stage[c];
-        if (cost->approximate) {
-            unsigned first = SP_I_AGAIN | SP_I_INPUTS | (split ? 0 : SP_I_WEIGHTS);
-            b_ns[c] = price_passes_ns(cost, timer, pack, time, stage, first);
-            w_ns[c] = split ? price_passes_ns(cost, timer, pack, time, stage, SP_I_WEIGHTS) : 0;
-        } else {
-            price_backward_ns(cost, timer, pack, time, stage, split, &b_ns[c], &w_ns[c]);
-        }
-    }
-}
-
-void sp_cost_model_pack_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                           bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, f_ns != NULL, b_ns != NULL, &time);
-    if (f_ns != NULL) {
-        forward_ns(cost, &timer, pack, &time, f_ns);
-    }
-    if (b_ns != NULL) {
-        backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
-    }
-}
-
-// ---- the costs of a packing ----
-
-#define BYTES_BF16 2.0
-
-// Packs up to this size keep every product of tokens and bytes within int64_t.
-#define MOST_TOKENS ((int64_t)1 << 40)
-
-static bool is_countable(const sp_pack *pack)
-{
-    return pack->computed <= MOST_TOKENS && pack->pairs2 < INT64_MAX &&
-           pack->full_pairs < INT64_MAX;
-}
-
-// Was a time cut at SP_I_MOST_S?
-static bool is_cut(const sp_action_cost *costs, size_t k, int classes)
-{
-    const int64_t most_ns = sp_i_cut_ns(SP_I_MOST_S);
-    for (int c = 0; c < classes; c++) {
-        const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t)c];
-        if (cost->compute_ns >= most_ns || cost->tp_ns >= most_ns || cost->cp_ns >= most_ns ||
-            cost->dp_ns >= most_ns || cost->ep_ns >= most_ns) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// Samples of one length make equal packs one after the other, whose costs need no second reckoning:
-// has pack k the shape of the one before it?
-static bool repeats(const sp_pack_list *list, size_t k)
-{
-    if (k == 0) {
-        return false;
-    }
-    const sp_pack *a = &list->packs[k - 1];
-    const sp_pack *b = &list->packs[k];
-    if (a->dp_count != b->dp_count || a->slice_count != b->slice_count ||
-        a->computed != b->computed || a->kv_tokens != b->kv_tokens || a->pairs2 != b->pairs2 ||
-        a->full_pairs != b->full_pairs || a->gathers != b->gathers) {
-        return false;
-    }
-    for (size_t i = 0; i < a->slice_count; i++) {
-        const sp_slice *x = &list->slices[a->first_slice + i];
-        const sp_slice *y = &list->slices[b->first_slice + i];
-        bool same_sample = i == 0 || (x->sample == x[-1].sample) == (y->sample == y[-1].sample);
-        if (x->begin != y->begin || x->computed_tokens != y->computed_tokens ||
-            x->zone != y->zone || !same_sample) {
-            return false;
-        }
-    }
-    return true;
-}
-
-// Both sides of a packing get the costs of each pack in one way.
-static void repeat_costs(sp_step_costs *costs, int side, size_t k);
-static sp_status fill_pack(const sp_cost_model *cost, const sp_op_timer *timer,
-                           const sp_pack_list *list, sp_i_cp_row row, const sp_i_rounds *rounds,
-                           int side, size_t k, sp_step_costs *costs, sp_error *err);
-static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
-                                sp_step_costs *costs);
-static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
-static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
-static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer,
-                          sp_step_costs *costs);
-static void fill_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, int side, size_t k,
-                       const sp_expert_overlap *overlap);
-
-sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
-                              sp_error *err)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
-    int32_t *forward_pack = NULL;
-    sp_i_rounds made[2];
-    const int behind = lists[1] != lists[0]; // the backward's among them
-    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1 || cost->load != NULL;
-    for (int i = 0; in_rounds && i <= behind; i++) {
-        sp_i_rounds_make(cost, lists[i], &made[i]);
-    }
-    sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
-    fill_share_classes(cost, costs);
-    if (cost->experts != NULL) {
-        size_t bytes =
-            (size_t)sp_layout_vstages(cost->layout) * SP_EXPERT_PASSES * sizeof *costs->experts;
-        costs->experts = memcpy(sp_malloc(bytes), cost->experts, bytes);
-    }
-    if (cost->memory.stack.expert_overlap && sp_layout_dispatches(cost->layout)) {
-        begin_overlap(cost, &timer, costs);
-    }
-    sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
-    for (int side = 0; side < 2; side++) {
-        const sp_i_rounds *rounds = in_rounds ? &made[side * behind] : NULL;
-        for (size_t k = 0; status == SP_OK && k < lists[side]->count; k++) {
-            const sp_pack *pack = &lists[side]->packs[k];
-            sp_i_cp_row row = {lists[side], pack};
-            if (side == 1) {
-                row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
-            }
-            if (repeats(lists[side], k) && row.pack == pack &&
-                (rounds == NULL || sp_i_rounds_repeat(rounds, k))) {
-                repeat_costs(costs, side, k);
-                continue;
-            }
-            status = fill_pack(cost, &timer, lists[side], row, rounds, side, k, costs, err);
-        }
-    }
-    sp_free(forward_pack);
-    if (status == SP_OK) {
-        costs->blocking_transfers = cost->memory.stack.blocking_transfers;
-        status = fill_unit_costs(cost, packing, in_rounds ? made : NULL, costs, err);
-    }
-    for (int side = 0; in_rounds && status == SP_OK && side < 2; side++) {
-        sp_i_wait_in_rounds(&made[side * behind].of, SP_I_WAIT_EXPERTS, side, costs);
-    }
-    if (status == SP_OK && cost->load != NULL) {
-        sp_i_rounds_report(&made[0], lists[0]->count, &costs->overload);
-    }
-    for (int i = 0; in_rounds && i <= behind; i++) {
-        sp_i_rounds_free(&made[i]);
-    }
-    if (status == SP_OK) {
-        wait_for_parameters(cost, packing, costs);
-        fill_ranks(cost, packing, costs);
-    } else {
-        sp_step_costs_fini(costs);
-    }
-    return status;
-}
-
-static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
-                                sp_step_costs *costs)
-{
-    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
-    int ranks = sp_layout_parameter_ranks(cost->layout);
-    for (int side = 0; ranks > 1 && side < 2; side++) {
-        sp_rounds rounds;
-        sp_rounds_make(cost->layout, lists[side], ranks, &rounds);
-        sp_i_wait_in_rounds(&rounds, SP_I_WAIT_PARAMETERS, side, costs);
-        sp_rounds_free(&rounds);
-    }
-}
-
-static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
-{
-    if (cost->memory_class_of_vstage == NULL) {
-        return;
-    }
-    costs->stage_classes = cost->stage_classes;
-    costs->share_class = cost->stage_classes;
-    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
-        costs->stages[s].memory_class = cost->memory_class_of_vstage[s];
-    }
-}
-
-static void repeat_costs(sp_step_costs *costs, int side, size_t k)
-{
-    sp_side_costs *to = &costs->side[side];
-    sp_layer_tasks *tasks = costs->overlap.tasks[side];
-    size_t n = (size_t)costs->classes;
-    size_t kinds = (size_t)costs->overlap.kinds;
-    for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
-        sp_action_cost *table = costs->action[kind];
-        memcpy(table + k * n, table + (k - 1) * n, n * sizeof *table);
-    }
-    if (tasks != NULL) {
-        memcpy(tasks + k * kinds, tasks + (k - 1) * kinds, kinds * sizeof *tasks);
-    }
-    to->p2p[k] = to->p2p[k - 1];
-    to->pack[k] = to->pack[k - 1];
-}
-
-// Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
-static void take_overhead(const sp_cost_model *cost, int class, sp_action_cost *action)
-{
-    if (class >= cost->stage_classes) {
-        action->compute_ns -= action->launch_ns;
-        action->launch_ns = 0;
-        action->dp_ns = 0;
-    }
-}
-
-static void fill_actions(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                         const sp_i_pack_time *time, int side, size_t k, sp_step_costs *costs)
-{
-    for (int c = 0; c < cost->classes; c++) {
-        size_t at = k * (size_t)cost->classes + (size_t)c;
-        const sp_stage *stage = &cost->class_stage[c];
-        sp_action_cost of[SP_ACTION_O];
-        if (side == 0) {
-            of[SP_ACTION_F] = sp_i_price_forward(cost, timer, pack, time, stage);
-        } else {
-            price_backward(cost, timer, pack, time, stage, of);
-        }
-        for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
-            take_overhead(cost, c, &of[kind]);
-            costs->action[kind][at] = of[kind];
-        }
-    }
-}
-
-// Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
-// holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
-// the stack sends them whole.
-static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times)
-{
-    bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
-    costs->p2p_bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
-                       (double)cost->model->hidden * BYTES_BF16;
-    times->ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 0));
-    times->internode_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 1));
-}
-
-// A rank keeps nothing of others for the backward (sp_i_tasks_moved), in which twice as much moves.
-static void fill_pool(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack_list *list,
-                      const sp_pack *pack, const sp_layout *layout, bool backward,
-                      sp_pack_costs *costs)
-{
-    if (cost->memory.stack.cp_overlap != SP_CP_TASKS || layout->pp == 1) {
-        return;
-    }
-    sp_shard shard = sp_shard_of(cost->model, layout);
-    double bytes = (backward ? 2.0 : 1.0) * BYTES_BF16;
-    int crosses = cost->pipeline_crosses_nodes;
-    for (size_t s = 0; s < pack->slice_count; s++) {
-        const sp_slice *slice = &list->slices[pack->first_slice + s];
-        costs->longest_tokens =
-            sp_larger(costs->longest_tokens, slice->begin + slice->computed_tokens);
-    }
-    double tokens = (double)pack->computed / layout->cp;
-    costs->pool_queries_s =
-        sp_time_p2p(timer, bytes * tokens * (double)(shard.q + shard.context), crosses);
-    costs->pool_keys_s = sp_time_p2p(
-        timer, bytes * (double)costs->longest_tokens * (double)(shard.k + shard.v), crosses);
-}
-
-// `row`: the packs whose keys and values its context-parallel ranks have.
-static sp_status fill_pack(const sp_cost_model *cost, const sp_op_timer *timer,
-                           const sp_pack_list *list, sp_i_cp_row row, const sp_i_rounds *rounds,
-                           int side, size_t k, sp_step_costs *costs, sp_error *err)
-{
-    const sp_pack *pack = &list->packs[k];
-    sp_pack_costs *to = &costs->side[side].pack[k];
-    sp_i_pack_time time;
-    if (!is_countable(pack)) {
-        return sp_i_beyond_limit(pack, err);
-    }
-    sp_i_pack_time_in_round(cost->packs, timer, row.list, row.pack, side == 0, side == 1,
-                            rounds != NULL ? rounds->of.tokens[k] : pack->computed,
-                            rounds != NULL ? rounds->overload[k].mean : 1.0, &time);
-    fill_actions(cost, timer, pack, &time, side, k, costs);
-    fill_tasks(cost, &time, side, k, &costs->overlap);
-    *to = (sp_pack_costs){.cp = time.cp[side == 0 ? SP_PASS_F : SP_PASS_I],
-                          .cp_again = time.cp[SP_PASS_RECOMPUTE],
-                          .zones = sp_i_pack_zones_of(costs, &time, side == 1),
-                          .expert_tokens = rounds != NULL ? rounds->held[k] : 0};
-    fill_transfer(timer, cost, pack, time.layout, to, &costs->side[side].p2p[k]);
-    fill_pool(timer, cost, list, pack, time.layout, side == 1, to);
-    return is_cut(costs->action[sp_first_kind(side)], k, cost->classes)
-               ? sp_i_beyond_limit(pack, err)
-               : SP_OK;
-}
-
-// ---- what a pipeline rank has apart from its packs ----
-
-// Beyond the last position of any slice.
-static int64_t positions_of(const sp_pack_list *list)
-{
-    int64_t positions = 0;
-    for (size_t s = 0; s < list->slice_count; s++) {
-        int64_t end = list->slices[s].begin + list->slices[s].computed_tokens;
-        positions = end > positions ? end : positions;
-    }
-    return positions;
-}
-
-static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs)
-{
-    const sp_layout *layout = cost->layout;
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_stage *held = sp_calloc((size_t)layout->chunks, sizeof *held);
-    int64_t rotary =
-        sp_footprint_rotary(cost->model, &cost->memory.stack, positions_of(&packing->forward));
-    for (int r = 0; r < layout->pp; r++) {
-        for (int c = 0; c < layout->chunks; c++) {
-            held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
-        }
-        sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
-                            &costs->ranks[r].states);
-        costs->ranks[r].states.of[SP_MEM_WORKSPACE] += rotary;
-        costs->crosses_nodes[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
-    }
-    for (int s = 0; s < sp_layout_vstages(layout); s++) {
-        costs->stages[s].cost_class = cost->class_of_vstage[s];
-        costs->stages[s].layers = cost->stages[s].layers;
-    }
-    sp_free(held);
-    costs->lone_times = cost->spine != NULL;
-    sp_i_fill_epilogues(cost, &timer, costs);
-    sp_i_zero_fill_sharded(cost, &timer, costs);
 }
 
 // ---- the actions of one pack on one virtual stage ----
@@ -788,6 +395,7 @@ static const unsigned passes_of[SP_ACTION_O] = {
     [SP_ACTION_R] = SP_I_AGAIN,
 };
 
+// The backward of a pack by kind of action.
 static void price_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
                            const sp_i_pack_time *time, const sp_stage *stage,
                            sp_action_cost of[SP_ACTION_O])
@@ -867,6 +475,119 @@ double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s
     double q = host->overlap_power;
     double norm = q > 0.0 ? longer * pow(1.0 + pow(shorter / longer, q), 1.0 / q) : longer;
     return norm - gpu_s;
+}
+
+// ---- packs that are tried ----
+
+// On the slowest class of stages.
+static double slowest_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                        bool backward)
+{
+    sp_op_timer timer = sp_i_timer_of(cost);
+    sp_i_pack_time time;
+    double most_s = 0.0;
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, backward, &time);
+    for (int c = 0; c < cost->stage_classes; c++) {
+        const sp_stage *stage = &cost->class_stage[c];
+        double forward_s = price_passes_s(cost, &time, stage, SP_I_FORWARD);
+        double backward_s =
+            backward ? price_passes_s(cost, &time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS)
+                     : 0.0;
+        most_s = fmax(most_s, forward_s + backward_s);
+    }
+    return fmin(most_s, SP_I_MOST_S);
+}
+
+double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
+{
+    return slowest_s(cost, list, pack, false);
+}
+
+double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
+{
+    return slowest_s(cost, list, pack, true);
+}
+
+static void forward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                       const sp_i_pack_time *time, int64_t *f_ns)
+{
+    for (int c = 0; c < cost->stage_classes; c++) {
+        const sp_stage *stage = &cost->class_stage[c];
+        if (cost->approximate) {
+            f_ns[c] = price_passes_ns(cost, timer, pack, time, stage, SP_I_FORWARD);
+        } else {
+            sp_action_cost f = sp_i_price_forward(cost, timer, pack, time, stage);
+            f_ns[c] = sp_action_cost_ns(&f);
+        }
+    }
+}
+
+static void backward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                        const sp_i_pack_time *time, bool split, int64_t *b_ns, int64_t *w_ns)
+{
+    for (int c = 0; c < cost->stage_classes; c++) {
+        const sp_stage *stage = &cost->class_stage[c];
+        if (cost->approximate) {
+            unsigned first = SP_I_AGAIN | SP_I_INPUTS | (split ? 0 : SP_I_WEIGHTS);
+            b_ns[c] = price_passes_ns(cost, timer, pack, time, stage, first);
+            w_ns[c] = split ? price_passes_ns(cost, timer, pack, time, stage, SP_I_WEIGHTS) : 0;
+        } else {
+            price_backward_ns(cost, timer, pack, time, stage, split, &b_ns[c], &w_ns[c]);
+        }
+    }
+}
+
+void sp_cost_model_pack_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                           bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns)
+{
+    sp_op_timer timer = sp_i_timer_of(cost);
+    sp_i_pack_time time;
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, f_ns != NULL, b_ns != NULL, &time);
+    if (f_ns != NULL) {
+        forward_ns(cost, &timer, pack, &time, f_ns);
+    }
+    if (b_ns != NULL) {
+        backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
+    }
+}
+
+// ---- what a pipeline rank has apart from its packs ----
+
+// Beyond the last position of any slice.
+static int64_t positions_of(const sp_pack_list *list)
+{
+    int64_t positions = 0;
+    for (size_t s = 0; s < list->slice_count; s++) {
+        int64_t end = list->slices[s].begin + list->slices[s].computed_tokens;
+        positions = end > positions ? end : positions;
+    }
+    return positions;
+}
+
+static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs)
+{
+    const sp_layout *layout = cost->layout;
+    sp_op_timer timer = sp_i_timer_of(cost);
+    sp_stage *held = sp_calloc((size_t)layout->chunks, sizeof *held);
+    int64_t rotary =
+        sp_footprint_rotary(cost->model, &cost->memory.stack, positions_of(&packing->forward));
+    for (int r = 0; r < layout->pp; r++) {
+        for (int c = 0; c < layout->chunks; c++) {
+            held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
+        }
+        sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
+                            &costs->ranks[r].states);
+        costs->ranks[r].states.of[SP_MEM_WORKSPACE] += rotary;
+        costs->crosses_nodes[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
+    }
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        costs->stages[s].cost_class = cost->class_of_vstage[s];
+        costs->stages[s].layers = cost->stages[s].layers;
+    }
+    sp_free(held);
+    costs->lone_times = cost->spine != NULL;
+    sp_i_fill_epilogues(cost, &timer, costs);
+    sp_i_zero_fill_sharded(cost, &timer, costs);
 }
 
 // ---- Tasks of pairs whose exchanges of experts hide behind each other ----
@@ -961,44 +682,6 @@ typedef struct filler {
     sp_step_costs *costs;
 } filler;
 
-static sp_status fill_list(const filler *f, int side, bool backward, size_t *rows, sp_error *err);
-static void fill_copies(const filler *f, size_t rows);
-static void move_shares(const filler *f, int side);
-
-static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err)
-{
-    filler f = {.cost = cost,
-                .rounds = rounds,
-                .packing = packing,
-                .counts_pairs = cost->memory.attention == SP_ATTENTION_UNFUSED ||
-                                cost->memory.stack.attention_mask,
-                .costs = costs};
-    const bool regrouped = costs->side[1].unit_row != NULL;
-    sp_status status = SP_OK;
-    sp_slice_sums_make(packing, cost->layout->cp, &f.sums);
-    if (regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
-        sp_same_packs(packing, &f.same);
-    }
-    if (packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
-        f.end = sp_calloc(packing->batch->count, sizeof *f.end);
-    }
-    for (int side = 0; status == SP_OK && side <= regrouped; side++) {
-        size_t rows;
-        status = fill_list(&f, side, side == 1 || !regrouped, &rows, err);
-        if (status == SP_OK && side == 0) {
-            fill_copies(&f, rows);
-        }
-    }
-    for (int side = 0; status == SP_OK && side <= regrouped; side++) {
-        move_shares(&f, side);
-    }
-    sp_free(f.sums);
-    sp_free(f.same);
-    sp_free(f.end);
-    return status;
-}
-
 static const sp_pack_list *list_of(const filler *f, int side)
 {
     return side == 0 ? &f->packing->forward : &f->packing->backward;
@@ -1040,14 +723,6 @@ static sp_unit_load load_of(const filler *f, int side, size_t k, bool backward)
     return load;
 }
 
-static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
-{
-    return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens && a->pairs == b->pairs &&
-           a->begun_tokens == b->begun_tokens && a->found_tokens == b->found_tokens &&
-           a->seen_tokens == b->seen_tokens && a->slices == b->slices &&
-           a->collects == b->collects && a->expert_tokens == b->expert_tokens;
-}
-
 // Packs of different loads, each with a row, to be found by their load.
 typedef struct known_load {
     sp_unit_load load;
@@ -1072,6 +747,14 @@ static void make_slots(known_loads *known, size_t packs)
     for (size_t i = 0; i < known->slot_count; i++) {
         known->slots[i] = -1;
     }
+}
+
+static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
+{
+    return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens && a->pairs == b->pairs &&
+           a->begun_tokens == b->begun_tokens && a->found_tokens == b->found_tokens &&
+           a->seen_tokens == b->seen_tokens && a->slices == b->slices &&
+           a->collects == b->collects && a->expert_tokens == b->expert_tokens;
 }
 
 // FNV-1a over the words of a load; the high bits go into the low ones, by which slots are chosen.
@@ -1261,4 +944,287 @@ static void move_shares(const filler *f, int side)
         embedding->weights = nothing;
         embedding[1].repeated = nothing;
     }
+}
+
+// Fills the units of both sides, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
+static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
+                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err)
+{
+    filler f = {.cost = cost,
+                .rounds = rounds,
+                .packing = packing,
+                .counts_pairs = cost->memory.attention == SP_ATTENTION_UNFUSED ||
+                                cost->memory.stack.attention_mask,
+                .costs = costs};
+    const bool regrouped = costs->side[1].unit_row != NULL;
+    sp_status status = SP_OK;
+    sp_slice_sums_make(packing, cost->layout->cp, &f.sums);
+    if (regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
+        sp_same_packs(packing, &f.same);
+    }
+    if (packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
+        f.end = sp_calloc(packing->batch->count, sizeof *f.end);
+    }
+    for (int side = 0; status == SP_OK && side <= regrouped; side++) {
+        size_t rows;
+        status = fill_list(&f, side, side == 1 || !regrouped, &rows, err);
+        if (status == SP_OK && side == 0) {
+            fill_copies(&f, rows);
+        }
+    }
+    for (int side = 0; status == SP_OK && side <= regrouped; side++) {
+        move_shares(&f, side);
+    }
+    sp_free(f.sums);
+    sp_free(f.same);
+    sp_free(f.end);
+    return status;
+}
+
+// ---- the costs of a packing ----
+
+// Packs up to this size keep every product of tokens and bytes within int64_t.
+#define MOST_TOKENS ((int64_t)1 << 40)
+
+static bool is_countable(const sp_pack *pack)
+{
+    return pack->computed <= MOST_TOKENS && pack->pairs2 < INT64_MAX &&
+           pack->full_pairs < INT64_MAX;
+}
+
+// Was a time cut at SP_I_MOST_S?
+static bool is_cut(const sp_action_cost *costs, size_t k, int classes)
+{
+    const int64_t most_ns = sp_i_cut_ns(SP_I_MOST_S);
+    for (int c = 0; c < classes; c++) {
+        const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t)c];
+        if (cost->compute_ns >= most_ns || cost->tp_ns >= most_ns || cost->cp_ns >= most_ns ||
+            cost->dp_ns >= most_ns || cost->ep_ns >= most_ns) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Samples of one length make equal packs one after the other, whose costs need no second reckoning:
+// has pack k the shape of the one before it?
+static bool repeats(const sp_pack_list *list, size_t k)
+{
+    if (k == 0) {
+        return false;
+    }
+    const sp_pack *a = &list->packs[k - 1];
+    const sp_pack *b = &list->packs[k];
+    if (a->dp_count != b->dp_count || a->slice_count != b->slice_count ||
+        a->computed != b->computed || a->kv_tokens != b->kv_tokens || a->pairs2 != b->pairs2 ||
+        a->full_pairs != b->full_pairs || a->gathers != b->gathers) {
+        return false;
+    }
+    for (size_t i = 0; i < a->slice_count; i++) {
+        const sp_slice *x = &list->slices[a->first_slice + i];
+        const sp_slice *y = &list->slices[b->first_slice + i];
+        bool same_sample = i == 0 || (x->sample == x[-1].sample) == (y->sample == y[-1].sample);
+        if (x->begin != y->begin || x->computed_tokens != y->computed_tokens ||
+            x->zone != y->zone || !same_sample) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
+                                sp_step_costs *costs)
+{
+    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
+    int ranks = sp_layout_parameter_ranks(cost->layout);
+    for (int side = 0; ranks > 1 && side < 2; side++) {
+        sp_rounds rounds;
+        sp_rounds_make(cost->layout, lists[side], ranks, &rounds);
+        sp_i_wait_in_rounds(&rounds, SP_I_WAIT_PARAMETERS, side, costs);
+        sp_rounds_free(&rounds);
+    }
+}
+
+static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
+{
+    if (cost->memory_class_of_vstage == NULL) {
+        return;
+    }
+    costs->stage_classes = cost->stage_classes;
+    costs->share_class = cost->stage_classes;
+    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
+        costs->stages[s].memory_class = cost->memory_class_of_vstage[s];
+    }
+}
+
+// Both sides of a packing get the costs of each pack in one way.
+static void repeat_costs(sp_step_costs *costs, int side, size_t k)
+{
+    sp_side_costs *to = &costs->side[side];
+    sp_layer_tasks *tasks = costs->overlap.tasks[side];
+    size_t n = (size_t)costs->classes;
+    size_t kinds = (size_t)costs->overlap.kinds;
+    for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
+        sp_action_cost *table = costs->action[kind];
+        memcpy(table + k * n, table + (k - 1) * n, n * sizeof *table);
+    }
+    if (tasks != NULL) {
+        memcpy(tasks + k * kinds, tasks + (k - 1) * kinds, kinds * sizeof *tasks);
+    }
+    to->p2p[k] = to->p2p[k - 1];
+    to->pack[k] = to->pack[k - 1];
+}
+
+// Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
+static void take_overhead(const sp_cost_model *cost, int class, sp_action_cost *action)
+{
+    if (class >= cost->stage_classes) {
+        action->compute_ns -= action->launch_ns;
+        action->launch_ns = 0;
+        action->dp_ns = 0;
+    }
+}
+
+static void fill_actions(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                         const sp_i_pack_time *time, int side, size_t k, sp_step_costs *costs)
+{
+    for (int c = 0; c < cost->classes; c++) {
+        size_t at = k * (size_t)cost->classes + (size_t)c;
+        const sp_stage *stage = &cost->class_stage[c];
+        sp_action_cost of[SP_ACTION_O];
+        if (side == 0) {
+            of[SP_ACTION_F] = sp_i_price_forward(cost, timer, pack, time, stage);
+        } else {
+            price_backward(cost, timer, pack, time, stage, of);
+        }
+        for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
+            take_overhead(cost, c, &of[kind]);
+            costs->action[kind][at] = of[kind];
+        }
+    }
+}
+
+// Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
+// holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
+// the stack sends them whole.
+static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
+                          const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times)
+{
+    bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
+    costs->p2p_bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
+                       (double)cost->model->hidden * BYTES_BF16;
+    times->ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 0));
+    times->internode_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 1));
+}
+
+// A rank keeps nothing of others for the backward (sp_i_tasks_moved), in which twice as much moves.
+static void fill_pool(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack_list *list,
+                      const sp_pack *pack, const sp_layout *layout, bool backward,
+                      sp_pack_costs *costs)
+{
+    if (cost->memory.stack.cp_overlap != SP_CP_TASKS || layout->pp == 1) {
+        return;
+    }
+    sp_shard shard = sp_shard_of(cost->model, layout);
+    double bytes = (backward ? 2.0 : 1.0) * BYTES_BF16;
+    int crosses = cost->pipeline_crosses_nodes;
+    for (size_t s = 0; s < pack->slice_count; s++) {
+        const sp_slice *slice = &list->slices[pack->first_slice + s];
+        costs->longest_tokens =
+            sp_larger(costs->longest_tokens, slice->begin + slice->computed_tokens);
+    }
+    double tokens = (double)pack->computed / layout->cp;
+    costs->pool_queries_s =
+        sp_time_p2p(timer, bytes * tokens * (double)(shard.q + shard.context), crosses);
+    costs->pool_keys_s = sp_time_p2p(
+        timer, bytes * (double)costs->longest_tokens * (double)(shard.k + shard.v), crosses);
+}
+
+// `row`: the packs whose keys and values its context-parallel ranks have.
+static sp_status fill_pack(const sp_cost_model *cost, const sp_op_timer *timer,
+                           const sp_pack_list *list, sp_i_cp_row row, const sp_i_rounds *rounds,
+                           int side, size_t k, sp_step_costs *costs, sp_error *err)
+{
+    const sp_pack *pack = &list->packs[k];
+    sp_pack_costs *to = &costs->side[side].pack[k];
+    sp_i_pack_time time;
+    if (!is_countable(pack)) {
+        return sp_i_beyond_limit(pack, err);
+    }
+    sp_i_pack_time_in_round(cost->packs, timer, row.list, row.pack, side == 0, side == 1,
+                            rounds != NULL ? rounds->of.tokens[k] : pack->computed,
+                            rounds != NULL ? rounds->overload[k].mean : 1.0, &time);
+    fill_actions(cost, timer, pack, &time, side, k, costs);
+    fill_tasks(cost, &time, side, k, &costs->overlap);
+    *to = (sp_pack_costs){.cp = time.cp[side == 0 ? SP_PASS_F : SP_PASS_I],
+                          .cp_again = time.cp[SP_PASS_RECOMPUTE],
+                          .zones = sp_i_pack_zones_of(costs, &time, side == 1),
+                          .expert_tokens = rounds != NULL ? rounds->held[k] : 0};
+    fill_transfer(timer, cost, pack, time.layout, to, &costs->side[side].p2p[k]);
+    fill_pool(timer, cost, list, pack, time.layout, side == 1, to);
+    return is_cut(costs->action[sp_first_kind(side)], k, cost->classes)
+               ? sp_i_beyond_limit(pack, err)
+               : SP_OK;
+}
+
+sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
+                              sp_error *err)
+{
+    sp_op_timer timer = sp_i_timer_of(cost);
+    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
+    int32_t *forward_pack = NULL;
+    sp_i_rounds made[2];
+    const int behind = lists[1] != lists[0]; // the backward's among them
+    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1 || cost->load != NULL;
+    for (int i = 0; in_rounds && i <= behind; i++) {
+        sp_i_rounds_make(cost, lists[i], &made[i]);
+    }
+    sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
+    fill_share_classes(cost, costs);
+    if (cost->experts != NULL) {
+        size_t bytes =
+            (size_t)sp_layout_vstages(cost->layout) * SP_EXPERT_PASSES * sizeof *costs->experts;
+        costs->experts = memcpy(sp_malloc(bytes), cost->experts, bytes);
+    }
+    if (cost->memory.stack.expert_overlap && sp_layout_dispatches(cost->layout)) {
+        begin_overlap(cost, &timer, costs);
+    }
+    sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
+    for (int side = 0; side < 2; side++) {
+        const sp_i_rounds *rounds = in_rounds ? &made[side * behind] : NULL;
+        for (size_t k = 0; status == SP_OK && k < lists[side]->count; k++) {
+            const sp_pack *pack = &lists[side]->packs[k];
+            sp_i_cp_row row = {lists[side], pack};
+            if (side == 1) {
+                row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
+            }
+            if (repeats(lists[side], k) && row.pack == pack &&
+                (rounds == NULL || sp_i_rounds_repeat(rounds, k))) {
+                repeat_costs(costs, side, k);
+                continue;
+            }
+            status = fill_pack(cost, &timer, lists[side], row, rounds, side, k, costs, err);
+        }
+    }
+    sp_free(forward_pack);
+    if (status == SP_OK) {
+        costs->blocking_transfers = cost->memory.stack.blocking_transfers;
+        status = fill_unit_costs(cost, packing, in_rounds ? made : NULL, costs, err);
+    }
+    for (int side = 0; in_rounds && status == SP_OK && side < 2; side++) {
+        sp_i_wait_in_rounds(&made[side * behind].of, SP_I_WAIT_EXPERTS, side, costs);
+    }
+    if (status == SP_OK && cost->load != NULL) {
+        sp_i_rounds_report(&made[0], lists[0]->count, &costs->overload);
+    }
+    for (int i = 0; in_rounds && i <= behind; i++) {
+        sp_i_rounds_free(&made[i]);
+    }
+    if (status == SP_OK) {
+        wait_for_parameters(cost, packing, costs);
+        fill_ranks(cost, packing, costs);
+    } else {
+        sp_step_costs_fini(costs);
+    }
+    return status;
 }

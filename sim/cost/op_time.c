@@ -16,8 +16,31 @@ static const struct {
                             {"attention backward", "length"},
                             {"collective", "bytes"}};
 
+// Elements of bf16 in the 16 bytes that rows must be aligned to.
+#define ALIGNED 8.0
+
+// The curves of one pass, and their shortest point.
+typedef struct attention_rates {
+    const sp_curve *causal, *full;
+    double first;
+} attention_rates;
+
 static void note_range(sp_uncalibrated *use, sp_range_kind kind, double least, double most,
-                       double first, double last);
+                       double first, double last)
+{
+    if (use->most[kind] <= 0.0) {
+        use->least[kind] = least;
+        use->most[kind] = most;
+        use->table_least[kind] = first;
+        use->table_most[kind] = last;
+        return;
+    }
+    use->least[kind] = fmin(use->least[kind], least);
+    use->most[kind] = fmax(use->most[kind], most);
+    // Several tables of one kind: the range that all of them cover.
+    use->table_least[kind] = fmax(use->table_least[kind], first);
+    use->table_most[kind] = fmin(use->table_most[kind], last);
+}
 
 int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160])
 {
@@ -40,23 +63,6 @@ int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160]
         }
     }
     return count;
-}
-
-static void note_range(sp_uncalibrated *use, sp_range_kind kind, double least, double most,
-                       double first, double last)
-{
-    if (use->most[kind] <= 0.0) {
-        use->least[kind] = least;
-        use->most[kind] = most;
-        use->table_least[kind] = first;
-        use->table_most[kind] = last;
-        return;
-    }
-    use->least[kind] = fmin(use->least[kind], least);
-    use->most[kind] = fmax(use->most[kind], most);
-    // Several tables of one kind: the range that all of them cover.
-    use->table_least[kind] = fmax(use->table_least[kind], first);
-    use->table_most[kind] = fmin(use->table_most[kind], last);
 }
 
 void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, double first,
@@ -154,9 +160,6 @@ static double covered(const sp_gemm_model *model, double batch, double m, double
     }
     return least;
 }
-
-// Elements of bf16 in the 16 bytes that rows must be aligned to.
-#define ALIGNED 8.0
 
 // Are such rows slower? Most profiles do not say so, and this is asked for every product.
 static bool is_unaligned(const sp_gemm_model *model, double row)
@@ -289,12 +292,6 @@ double sp_gemm_most_fp8_rate(const sp_profile *profile)
                       : 1.0;
     return best * profile->fp8.flops_per_s;
 }
-
-// The curves of one pass, and their shortest point.
-typedef struct attention_rates {
-    const sp_curve *causal, *full;
-    double first;
-} attention_rates;
 
 static attention_rates rates_of(const sp_op_timer *timer, int backward, double l, double o)
 {

@@ -77,20 +77,6 @@ struct sp_i_pack_timer {
     sp_i_blocks *blocks;             // of the pack that is priced
 };
 
-static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
-static void variant_free(variant *v);
-static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
-                           sp_pass pass, pass_ops *ops);
-static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
-                               int dp_count, int64_t tokens, int64_t expert_tokens);
-static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                                      const variant *v, int dp_count, int64_t tokens);
-static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
-                                   const sp_op_timer *timer);
-static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
-                           const sp_i_attention_load *load, double qkv_s, sp_pass pass,
-                           sp_cp_exchange *exchange);
-static int attending_part(const sp_i_pack_timer *packs, const variant *v, const view *of);
 static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
 static void fill_zones(sp_i_pack_timer *packs, const view *of, const sp_op_timer *timer,
                        const sp_pack_list *list, const sp_pack *pack, bool backward);
@@ -111,6 +97,62 @@ static void find_views(sp_i_pack_timer *packs)
             made->model = sp_model_of_kind(packs->model, k, &made->space);
         }
     }
+}
+
+static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
+                           sp_pass pass, pass_ops *ops)
+{
+    bool flash = packs->memory.attention == SP_ATTENTION_FLASH;
+    sp_model space;
+    sp_inventory_build(sp_i_model_of_part(packs->model, part, &space), layout, &packs->memory.stack,
+                       packs->memory.attention, packs->memory.recompute,
+                       part < SP_PARTS ? (sp_part)part : SP_PART_LAYER, pass, &ops->inventory);
+    for (int i = 0; i < ops->inventory.count; i++) {
+        const sp_op *op = &ops->inventory.ops[i];
+        ops->kernels += op->kernels * op->repeat;
+        if (op->kind == SP_OP_ATTENTION) {
+            ops->attentions += op->repeat;
+            ops->attention_kernels += flash ? op->kernels * op->repeat : 0;
+        }
+        if (op->kind == SP_OP_MEMORY) {
+            ops->pair_bytes += op->bytes_per_pair * op->repeat;
+            ops->unfused_pair_bytes += op->unfused_bytes_per_pair * op->repeat;
+        }
+        if (op->kind == SP_OP_CP_KV) {
+            ops->keys_bytes_per_token += op->bytes_per_token * op->repeat;
+        }
+        if (op->kind == SP_OP_CP_HEADS) {
+            ops->heads_bytes_per_token += op->bytes_per_token * op->repeat;
+        }
+    }
+    ops->attends = ops->attentions > 0 || ops->pair_bytes + ops->unfused_pair_bytes > 0.0 ||
+                   ops->keys_bytes_per_token + ops->heads_bytes_per_token > 0.0;
+}
+
+// Merged data-parallel ranks are neighbours, so together they make a context-parallel group.
+static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
+{
+    variant *v = sp_calloc(1, sizeof *v);
+    v->layout = *packs->layout;
+    v->layout.cp = packs->layout->cp * dp_count;
+    v->layout.dp = packs->layout->dp / dp_count;
+    v->groups = sp_i_block_groups_of(packs->cluster, packs->layout);
+    v->head_ranks = sp_stack_head_ranks(&packs->memory.stack, &v->layout);
+    v->cp = sp_cluster_nested_groups(packs->cluster, packs->layout, dp_count, v->head_ranks);
+    // A rank that exchanges heads with all others has all tokens of them: equal work, however the
+    // rows are cut.
+    bool uneven = v->layout.cp_sharding != SP_SHARD_EVEN && v->head_ranks < v->layout.cp;
+    if (uneven) {
+        v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
+        bool follows = v->layout.cp_ring_steps && v->head_ranks == 1;
+        v->ring = follows ? sp_i_cp_ring_new(v->layout.cp) : NULL;
+    }
+    for (int part = 0; part < packs->parts; part++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            pass_ops_build(packs, &v->layout, part, (sp_pass)pass, &v->ops[part][pass]);
+        }
+    }
+    return v;
 }
 
 sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
@@ -143,6 +185,15 @@ sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err)
         "a pack of %lld tokens takes longer, or holds more, than is simulated (lower "
         "workload.context, or raise parallel.cp, tp or pp)",
         (long long)pack->computed);
+}
+
+static void variant_free(variant *v)
+{
+    if (v != NULL) {
+        sp_free(v->rank_s);
+        sp_i_cp_ring_free(v->ring);
+        sp_free(v);
+    }
 }
 
 void sp_i_pack_timer_free(sp_i_pack_timer *packs)
@@ -205,6 +256,98 @@ static double exposed_reshuffle_s(const sp_i_pack_timer *packs, const sp_op_time
 {
     double gpu_bytes = remapped_bytes(packs) * packs->layout->cp;
     return fmax(0.0, sp_i_blocks_reshuffle_s(timer, load->moved_tokens, gpu_bytes) - linear_s);
+}
+
+// The first kind of layers with attention, of one view or (NULL) of any: others have neither
+// attention nor queries, keys and values. The first kind where none has.
+static int attending_part(const sp_i_pack_timer *packs, const variant *v, const view *of)
+{
+    for (int k = 0; k < sp_model_kinds(packs->model); k++) {
+        int part = sp_i_part_of_kind(k);
+        bool seen = of == NULL || &packs->view[packs->view_of_part[part]] == of;
+        if (seen && v->ops[part][SP_PASS_F].attends) {
+            return part;
+        }
+    }
+    return SP_PART_LAYER;
+}
+
+static bool has_blocks(const sp_memory_options *memory, const variant *v)
+{
+    return v->layout.cp > 1 && sp_stack_has_blocks(&memory->stack);
+}
+
+static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
+                                   const sp_op_timer *timer)
+{
+    int part = attending_part(packs, v, of);
+    return (sp_i_attention){.model = of->model,
+                            .is_mixed = packs->views > 1,
+                            .layout = &v->layout,
+                            .memory = &packs->memory,
+                            .timer = timer,
+                            .recomputes = v->ops[part][SP_PASS_RECOMPUTE].attentions > 0,
+                            .rank_s = v->rank_s,
+                            .ring = v->ring,
+                            .memo = of->memo,
+                            .blocks = has_blocks(&packs->memory, v) ? packs->blocks : NULL,
+                            .node_ranks = v->cp.outer.most_per_node};
+}
+
+// A ring cuts an attention call into one for each block; after a gather it runs on the two halves
+// of a rank's zig-zag share, unless one launch takes both, or all of the pack.
+static int attention_calls(const sp_i_attention *attention)
+{
+    const sp_layout *layout = attention->layout;
+    const sp_stack *stack = &attention->memory->stack;
+    int steps = ring_steps(attention->memory, layout);
+    bool whole =
+        stack->cp_overlap == SP_CP_GATHERED || sp_stack_head_ranks(stack, layout) == layout->cp;
+    return steps > 0 ? steps : whole ? 1 : 2;
+}
+
+// NICs of a hop of its ring (sp_i_cp_exchange_s).
+static int ring_nics(const sp_i_attention *attention, sp_group cp)
+{
+    const sp_stack *stack = &attention->memory->stack;
+    bool routed =
+        sp_stack_passes_keys(stack, attention->layout) && stack->cp_ring_nics > 0 && cp.nodes > 1;
+    return routed ? sp_ring_nics(attention->timer, cp, stack->cp_ring_nics) : 0;
+}
+
+// All-to-alls block: keys and values go on around a ring once their heads have come in.
+static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
+                           const sp_i_attention_load *load, double qkv_s, sp_pass pass,
+                           sp_cp_exchange *exchange)
+{
+    const sp_op_timer *timer = attention->timer;
+    int cp = attention->layout->cp;
+    double attention_s = ops->attentions * (pass == SP_PASS_I ? load->backward_s : load->forward_s);
+    double bytes = ops->keys_bytes_per_token * load->keys / cp;
+    double cp_s = sp_i_cp_exchange_s(attention, v->cp.outer, load, bytes, pass == SP_PASS_I);
+    double heads_bytes = ops->heads_bytes_per_token * load->keys / cp;
+    double heads_s = sp_time_collective(timer, SP_ALL_TO_ALL, v->cp.inner, heads_bytes);
+    *exchange = (sp_cp_exchange){.s = cp_s,
+                                 .bytes = bytes,
+                                 .heads_s = heads_s,
+                                 .heads_bytes = heads_bytes,
+                                 .head_ranks = v->head_ranks,
+                                 .ring_nics = ring_nics(attention, v->cp.outer)};
+    int calls = attention->blocks != NULL ? 1 + (int)sp_i_blocks_launches(load->rounds)
+                                          : attention_calls(attention);
+    if (attention->blocks != NULL && attention->memory->stack.cp_overlap == SP_CP_TASKS) {
+        calls = 2; // of the two halves of a pack
+    }
+    double score_bytes =
+        ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
+    double exposed_s =
+        sp_i_exposed_cp_s(attention, load, cp_s, attention_s, qkv_s, pass == SP_PASS_I);
+    double slowed_s = timer->profile->interference.overlap_share * (cp_s - exposed_s);
+    return (sp_i_time){.compute_s = attention_s + slowed_s +
+                                    sp_time_launch(timer, ops->attention_kernels * calls) +
+                                    sp_time_memory(timer, score_bytes, 0),
+                       .cp_s = exposed_s + heads_s,
+                       .attention_s = attention_s};
 }
 
 // What attention adds to the layers of one view.
@@ -272,6 +415,77 @@ static double expected_overload(const sp_i_pack_timer *packs, int dp_count, int6
                ? 1.0
                : sp_expert_load_expected(packs->load, sp_i_group_tokens(packs->model, packs->layout,
                                                                         &pack, expert_tokens));
+}
+
+static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
+                               int dp_count, int64_t tokens, int64_t expert_tokens)
+{
+    // Counts at the ends of cells keep apart, too.
+    uint64_t counts = (uint64_t)tokens + ((uint64_t)(expert_tokens - tokens) << 20);
+    size_t at = (counts * 0x9E3779B97F4A7C15u >> 40) % MEMO;
+    memo_key *key = &packs->keys[at];
+    memo *entry = &packs->memos[at];
+    if (key->dp_count == dp_count && key->tokens == tokens && key->expert_tokens == expert_tokens) {
+        return entry;
+    }
+    *key = (memo_key){.tokens = tokens, .expert_tokens = expert_tokens, .dp_count = dp_count};
+    double local_tokens = (double)tokens / v->layout.cp;
+    double rows_of = (double)expert_tokens / v->layout.cp;
+    // Of so many rows more than the mean's as are beyond the steps in which products take longer.
+    double overload = fmax(1.25, expected_overload(packs, dp_count, expert_tokens));
+    sp_i_timed_collectives timed = {.op = {NULL}};
+    for (int part = 0; part < packs->parts; part++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            const sp_inventory *ops = &v->ops[part][pass].inventory;
+            sp_i_token_times *times = &entry->of[part][pass];
+            sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
+                            local_tokens, rows_of, 1.0, &timed, times);
+            if (packs->load != NULL) {
+                sp_i_token_times fullest;
+                sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
+                                local_tokens, rows_of, overload, &timed, &fullest);
+                double longer_s = fullest.compute_s + fullest.ep_s - times->compute_s - times->ep_s;
+                times->wait_s = fmax(0.0, longer_s) / (overload - 1.0);
+            }
+        }
+    }
+    const int attends = attending_part(packs, v, NULL);
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        entry->qkv_s[pass] = sp_i_qkv_s(timer, &v->ops[attends][pass].inventory, local_tokens);
+    }
+    return entry;
+}
+
+// Between the first and the last token count of a cell, which has CELL tokens a rank.
+static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                                      const variant *v, int dp_count, int64_t tokens)
+{
+    int64_t cell = (int64_t)CELL * v->layout.cp;
+    int64_t first = (tokens - 1) / cell * cell + 1;
+    int64_t last = first + cell - 1;
+    if (tokens <= cell || tokens == first || tokens == last) {
+        return token_times(packs, timer, v, dp_count, tokens, tokens);
+    }
+    const memo a = *token_times(packs, timer, v, dp_count, first, first);
+    const memo *b = token_times(packs, timer, v, dp_count, last, last);
+    memo *m = &packs->between;
+    double w = (double)(tokens - first) / (double)(cell - 1);
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        for (int part = 0; part < packs->parts; part++) {
+            const sp_i_token_times *x = &a.of[part][pass];
+            const sp_i_token_times *y = &b->of[part][pass];
+            m->of[part][pass] =
+                (sp_i_token_times){.compute_s = x->compute_s + w * (y->compute_s - x->compute_s),
+                                   .tp_s = x->tp_s + w * (y->tp_s - x->tp_s),
+                                   .ep_s = x->ep_s + w * (y->ep_s - x->ep_s),
+                                   .mlp_s = x->mlp_s + w * (y->mlp_s - x->mlp_s),
+                                   .returns_s = x->returns_s + w * (y->returns_s - x->returns_s),
+                                   .beside_s = x->beside_s + w * (y->beside_s - x->beside_s),
+                                   .wait_s = x->wait_s + w * (y->wait_s - x->wait_s)};
+        }
+        m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);
+    }
+    return m;
 }
 
 void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
@@ -388,234 +602,6 @@ void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer
             token_s[part][pass] = times.compute_s + times.tp_s + times.ep_s;
         }
     }
-}
-
-// Merged data-parallel ranks are neighbours, so together they make a context-parallel group.
-static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
-{
-    variant *v = sp_calloc(1, sizeof *v);
-    v->layout = *packs->layout;
-    v->layout.cp = packs->layout->cp * dp_count;
-    v->layout.dp = packs->layout->dp / dp_count;
-    v->groups = sp_i_block_groups_of(packs->cluster, packs->layout);
-    v->head_ranks = sp_stack_head_ranks(&packs->memory.stack, &v->layout);
-    v->cp = sp_cluster_nested_groups(packs->cluster, packs->layout, dp_count, v->head_ranks);
-    // A rank that exchanges heads with all others has all tokens of them: equal work, however the
-    // rows are cut.
-    bool uneven = v->layout.cp_sharding != SP_SHARD_EVEN && v->head_ranks < v->layout.cp;
-    if (uneven) {
-        v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
-        bool follows = v->layout.cp_ring_steps && v->head_ranks == 1;
-        v->ring = follows ? sp_i_cp_ring_new(v->layout.cp) : NULL;
-    }
-    for (int part = 0; part < packs->parts; part++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            pass_ops_build(packs, &v->layout, part, (sp_pass)pass, &v->ops[part][pass]);
-        }
-    }
-    return v;
-}
-
-static void variant_free(variant *v)
-{
-    if (v != NULL) {
-        sp_free(v->rank_s);
-        sp_i_cp_ring_free(v->ring);
-        sp_free(v);
-    }
-}
-
-static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
-                           sp_pass pass, pass_ops *ops)
-{
-    bool flash = packs->memory.attention == SP_ATTENTION_FLASH;
-    sp_model space;
-    sp_inventory_build(sp_i_model_of_part(packs->model, part, &space), layout, &packs->memory.stack,
-                       packs->memory.attention, packs->memory.recompute,
-                       part < SP_PARTS ? (sp_part)part : SP_PART_LAYER, pass, &ops->inventory);
-    for (int i = 0; i < ops->inventory.count; i++) {
-        const sp_op *op = &ops->inventory.ops[i];
-        ops->kernels += op->kernels * op->repeat;
-        if (op->kind == SP_OP_ATTENTION) {
-            ops->attentions += op->repeat;
-            ops->attention_kernels += flash ? op->kernels * op->repeat : 0;
-        }
-        if (op->kind == SP_OP_MEMORY) {
-            ops->pair_bytes += op->bytes_per_pair * op->repeat;
-            ops->unfused_pair_bytes += op->unfused_bytes_per_pair * op->repeat;
-        }
-        if (op->kind == SP_OP_CP_KV) {
-            ops->keys_bytes_per_token += op->bytes_per_token * op->repeat;
-        }
-        if (op->kind == SP_OP_CP_HEADS) {
-            ops->heads_bytes_per_token += op->bytes_per_token * op->repeat;
-        }
-    }
-    ops->attends = ops->attentions > 0 || ops->pair_bytes + ops->unfused_pair_bytes > 0.0 ||
-                   ops->keys_bytes_per_token + ops->heads_bytes_per_token > 0.0;
-}
-
-static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
-                               int dp_count, int64_t tokens, int64_t expert_tokens)
-{
-    // Counts at the ends of cells keep apart, too.
-    uint64_t counts = (uint64_t)tokens + ((uint64_t)(expert_tokens - tokens) << 20);
-    size_t at = (counts * 0x9E3779B97F4A7C15u >> 40) % MEMO;
-    memo_key *key = &packs->keys[at];
-    memo *entry = &packs->memos[at];
-    if (key->dp_count == dp_count && key->tokens == tokens && key->expert_tokens == expert_tokens) {
-        return entry;
-    }
-    *key = (memo_key){.tokens = tokens, .expert_tokens = expert_tokens, .dp_count = dp_count};
-    double local_tokens = (double)tokens / v->layout.cp;
-    double rows_of = (double)expert_tokens / v->layout.cp;
-    // Of so many rows more than the mean's as are beyond the steps in which products take longer.
-    double overload = fmax(1.25, expected_overload(packs, dp_count, expert_tokens));
-    sp_i_timed_collectives timed = {.op = {NULL}};
-    for (int part = 0; part < packs->parts; part++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            const sp_inventory *ops = &v->ops[part][pass].inventory;
-            sp_i_token_times *times = &entry->of[part][pass];
-            sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
-                            local_tokens, rows_of, 1.0, &timed, times);
-            if (packs->load != NULL) {
-                sp_i_token_times fullest;
-                sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
-                                local_tokens, rows_of, overload, &timed, &fullest);
-                double longer_s = fullest.compute_s + fullest.ep_s - times->compute_s - times->ep_s;
-                times->wait_s = fmax(0.0, longer_s) / (overload - 1.0);
-            }
-        }
-    }
-    const int attends = attending_part(packs, v, NULL);
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        entry->qkv_s[pass] = sp_i_qkv_s(timer, &v->ops[attends][pass].inventory, local_tokens);
-    }
-    return entry;
-}
-
-// Between the first and the last token count of a cell, which has CELL tokens a rank.
-static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                                      const variant *v, int dp_count, int64_t tokens)
-{
-    int64_t cell = (int64_t)CELL * v->layout.cp;
-    int64_t first = (tokens - 1) / cell * cell + 1;
-    int64_t last = first + cell - 1;
-    if (tokens <= cell || tokens == first || tokens == last) {
-        return token_times(packs, timer, v, dp_count, tokens, tokens);
-    }
-    const memo a = *token_times(packs, timer, v, dp_count, first, first);
-    const memo *b = token_times(packs, timer, v, dp_count, last, last);
-    memo *m = &packs->between;
-    double w = (double)(tokens - first) / (double)(cell - 1);
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        for (int part = 0; part < packs->parts; part++) {
-            const sp_i_token_times *x = &a.of[part][pass];
-            const sp_i_token_times *y = &b->of[part][pass];
-            m->of[part][pass] =
-                (sp_i_token_times){.compute_s = x->compute_s + w * (y->compute_s - x->compute_s),
-                                   .tp_s = x->tp_s + w * (y->tp_s - x->tp_s),
-                                   .ep_s = x->ep_s + w * (y->ep_s - x->ep_s),
-                                   .mlp_s = x->mlp_s + w * (y->mlp_s - x->mlp_s),
-                                   .returns_s = x->returns_s + w * (y->returns_s - x->returns_s),
-                                   .beside_s = x->beside_s + w * (y->beside_s - x->beside_s),
-                                   .wait_s = x->wait_s + w * (y->wait_s - x->wait_s)};
-        }
-        m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);
-    }
-    return m;
-}
-
-// The first kind of layers with attention, of one view or (NULL) of any: others have neither
-// attention nor queries, keys and values. The first kind where none has.
-static int attending_part(const sp_i_pack_timer *packs, const variant *v, const view *of)
-{
-    for (int k = 0; k < sp_model_kinds(packs->model); k++) {
-        int part = sp_i_part_of_kind(k);
-        bool seen = of == NULL || &packs->view[packs->view_of_part[part]] == of;
-        if (seen && v->ops[part][SP_PASS_F].attends) {
-            return part;
-        }
-    }
-    return SP_PART_LAYER;
-}
-
-static bool has_blocks(const sp_memory_options *memory, const variant *v)
-{
-    return v->layout.cp > 1 && sp_stack_has_blocks(&memory->stack);
-}
-
-static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
-                                   const sp_op_timer *timer)
-{
-    int part = attending_part(packs, v, of);
-    return (sp_i_attention){.model = of->model,
-                            .is_mixed = packs->views > 1,
-                            .layout = &v->layout,
-                            .memory = &packs->memory,
-                            .timer = timer,
-                            .recomputes = v->ops[part][SP_PASS_RECOMPUTE].attentions > 0,
-                            .rank_s = v->rank_s,
-                            .ring = v->ring,
-                            .memo = of->memo,
-                            .blocks = has_blocks(&packs->memory, v) ? packs->blocks : NULL,
-                            .node_ranks = v->cp.outer.most_per_node};
-}
-
-// A ring cuts an attention call into one for each block; after a gather it runs on the two halves
-// of a rank's zig-zag share, unless one launch takes both, or all of the pack.
-static int attention_calls(const sp_i_attention *attention)
-{
-    const sp_layout *layout = attention->layout;
-    const sp_stack *stack = &attention->memory->stack;
-    int steps = ring_steps(attention->memory, layout);
-    bool whole =
-        stack->cp_overlap == SP_CP_GATHERED || sp_stack_head_ranks(stack, layout) == layout->cp;
-    return steps > 0 ? steps : whole ? 1 : 2;
-}
-
-// NICs of a hop of its ring (sp_i_cp_exchange_s).
-static int ring_nics(const sp_i_attention *attention, sp_group cp)
-{
-    const sp_stack *stack = &attention->memory->stack;
-    bool routed =
-        sp_stack_passes_keys(stack, attention->layout) && stack->cp_ring_nics > 0 && cp.nodes > 1;
-    return routed ? sp_ring_nics(attention->timer, cp, stack->cp_ring_nics) : 0;
-}
-
-// All-to-alls block: keys and values go on around a ring once their heads have come in.
-static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
-                           const sp_i_attention_load *load, double qkv_s, sp_pass pass,
-                           sp_cp_exchange *exchange)
-{
-    const sp_op_timer *timer = attention->timer;
-    int cp = attention->layout->cp;
-    double attention_s = ops->attentions * (pass == SP_PASS_I ? load->backward_s : load->forward_s);
-    double bytes = ops->keys_bytes_per_token * load->keys / cp;
-    double cp_s = sp_i_cp_exchange_s(attention, v->cp.outer, load, bytes, pass == SP_PASS_I);
-    double heads_bytes = ops->heads_bytes_per_token * load->keys / cp;
-    double heads_s = sp_time_collective(timer, SP_ALL_TO_ALL, v->cp.inner, heads_bytes);
-    *exchange = (sp_cp_exchange){.s = cp_s,
-                                 .bytes = bytes,
-                                 .heads_s = heads_s,
-                                 .heads_bytes = heads_bytes,
-                                 .head_ranks = v->head_ranks,
-                                 .ring_nics = ring_nics(attention, v->cp.outer)};
-    int calls = attention->blocks != NULL ? 1 + (int)sp_i_blocks_launches(load->rounds)
-                                          : attention_calls(attention);
-    if (attention->blocks != NULL && attention->memory->stack.cp_overlap == SP_CP_TASKS) {
-        calls = 2; // of the two halves of a pack
-    }
-    double score_bytes =
-        ops->pair_bytes * load->pairs + ops->unfused_pair_bytes * load->unfused_pairs;
-    double exposed_s =
-        sp_i_exposed_cp_s(attention, load, cp_s, attention_s, qkv_s, pass == SP_PASS_I);
-    double slowed_s = timer->profile->interference.overlap_share * (cp_s - exposed_s);
-    return (sp_i_time){.compute_s = attention_s + slowed_s +
-                                    sp_time_launch(timer, ops->attention_kernels * calls) +
-                                    sp_time_memory(timer, score_bytes, 0),
-                       .cp_s = exposed_s + heads_s,
-                       .attention_s = attention_s};
 }
 
 // ---- zones ----

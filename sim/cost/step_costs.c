@@ -9,6 +9,11 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
+// The part of a micro-batch's time that one pack takes.
+typedef struct slice_share {
+    double whole, linear, attention; // of equal slices; without attention; the attention
+} slice_share;
+
 // Tables with an entry for each class.
 static void free_class_tables(sp_step_costs *costs)
 {
@@ -99,11 +104,6 @@ void sp_i_step_costs_take(sp_step_costs *costs, const sp_layout *layout, const s
 {
     make_tables(costs, layout, packing, classes, true, true);
 }
-
-// The part of a micro-batch's time that one pack takes.
-typedef struct slice_share {
-    double whole, linear, attention; // of equal slices; without attention; the attention
-} slice_share;
 
 // A pack without slices is the whole micro-batch; otherwise it is one token of a sample whose
 // length is the number of slices, and the causal attention of slice k of n covers 2k+1 of n*n
@@ -351,103 +351,6 @@ sp_action_cost sp_share_cost_of(const sp_plan *plan, const sp_step_costs *costs,
     return class_cost(plan, costs, share->action, share_class(costs, head), false);
 }
 
-// ---- SlimPipe's exchange of attention ----
-
-// One pack on one chunk, at its place in the order that all ranks share.
-typedef struct unit {
-    size_t pack;
-    int chunk;
-    double pairs2;       // twice its causal pairs
-    double block_pairs2; // of them in one whole slice of context
-    double blocks;       // whole slices of context
-    int64_t rows, block_tokens;
-} unit;
-
-typedef struct unit_list {
-    unit *units;
-    size_t count, capacity;
-} unit_list;
-
-// A unit at work in a step.
-typedef struct worker {
-    const unit *unit;
-    size_t at; // of its cost in the tables
-    int rank;
-} worker;
-
-typedef struct exchange {
-    const sp_plan *plan;
-    sp_step_costs *costs; // one class per virtual stage
-    worker *workers;      // [pp]
-    sp_exchange_report *report;
-    bool pool;                            // sp_pool_apply
-    double most_before, most_after, mean; // sums over the steps, ns
-} exchange;
-
-static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide);
-static sp_status collect(const exchange *x, int dp_rank, bool backward, unit_list *list,
-                         sp_error *err);
-static void run_steps(exchange *x, const unit_list *list, bool backward);
-
-static sp_status apply(const sp_plan *plan, bool pool, sp_step_costs *costs,
-                       sp_exchange_report *report, sp_error *err);
-
-sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
-                            sp_error *err)
-{
-    return apply(plan, false, costs, report, err);
-}
-
-sp_status sp_pool_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
-                        sp_error *err)
-{
-    return apply(plan, true, costs, report, err);
-}
-
-static sp_status apply(const sp_plan *plan, bool pool, sp_step_costs *costs,
-                       sp_exchange_report *report, sp_error *err)
-{
-    *report = (sp_exchange_report){.imbalance_before = 1.0, .imbalance_after = 1.0};
-    if (plan->layout.pp == 1) {
-        return SP_OK;
-    }
-    sp_status status = SP_OK;
-    sp_step_costs wide = {0};
-    unit_list list = {0};
-    exchange x = {.plan = plan, .costs = &wide, .report = report, .pool = pool};
-    x.workers = sp_calloc((size_t)plan->layout.pp, sizeof *x.workers);
-    widen(costs, &plan->layout, &wide);
-    for (int side = 0; side < 2; side++) {
-        for (int d = 0; d < (pool ? 1 : plan->layout.dp); d++) {
-            status = collect(&x, d, side == 1, &list, err);
-            if (status != SP_OK) {
-                goto out;
-            }
-            run_steps(&x, &list, side == 1);
-        }
-    }
-    const sp_step_costs narrow = *costs;
-    *costs = wide;
-    wide = narrow;
-    if (x.mean > 0.0) {
-        report->imbalance_before = x.most_before / x.mean;
-        report->imbalance_after = x.most_after / x.mean;
-    }
-out:
-    if (status != SP_OK) {
-        *report = (sp_exchange_report){0};
-    }
-    free_class_tables(&wide);
-    sp_free(list.units);
-    sp_free(x.workers);
-    return status;
-}
-
-double sp_exchange_bytes(const sp_exchange_report *report, double q_bytes, double kv_bytes)
-{
-    return 2.0 * q_bytes * (double)report->q_tokens + kv_bytes * (double)report->kv_tokens;
-}
-
 // ---- tables with a class per virtual stage ----
 
 // Classes that belong to no stage.
@@ -518,6 +421,99 @@ static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_c
         wide->offloaded_bytes = spread(costs, vstages, costs->offloaded_bytes,
                                        count_rows(&costs->side[0]), sizeof *costs->offloaded_bytes);
     }
+}
+
+// ---- SlimPipe's exchange of attention ----
+
+// One pack on one chunk, at its place in the order that all ranks share.
+typedef struct unit {
+    size_t pack;
+    int chunk;
+    double pairs2;       // twice its causal pairs
+    double block_pairs2; // of them in one whole slice of context
+    double blocks;       // whole slices of context
+    int64_t rows, block_tokens;
+} unit;
+
+typedef struct unit_list {
+    unit *units;
+    size_t count, capacity;
+} unit_list;
+
+// A unit at work in a step.
+typedef struct worker {
+    const unit *unit;
+    size_t at; // of its cost in the tables
+    int rank;
+} worker;
+
+typedef struct exchange {
+    const sp_plan *plan;
+    sp_step_costs *costs; // one class per virtual stage
+    worker *workers;      // [pp]
+    sp_exchange_report *report;
+    bool pool;                            // sp_pool_apply
+    double most_before, most_after, mean; // sums over the steps, ns
+} exchange;
+
+static sp_status collect(const exchange *x, int dp_rank, bool backward, unit_list *list,
+                         sp_error *err);
+static void run_steps(exchange *x, const unit_list *list, bool backward);
+
+static sp_status apply(const sp_plan *plan, bool pool, sp_step_costs *costs,
+                       sp_exchange_report *report, sp_error *err)
+{
+    *report = (sp_exchange_report){.imbalance_before = 1.0, .imbalance_after = 1.0};
+    if (plan->layout.pp == 1) {
+        return SP_OK;
+    }
+    sp_status status = SP_OK;
+    sp_step_costs wide = {0};
+    unit_list list = {0};
+    exchange x = {.plan = plan, .costs = &wide, .report = report, .pool = pool};
+    x.workers = sp_calloc((size_t)plan->layout.pp, sizeof *x.workers);
+    widen(costs, &plan->layout, &wide);
+    for (int side = 0; side < 2; side++) {
+        for (int d = 0; d < (pool ? 1 : plan->layout.dp); d++) {
+            status = collect(&x, d, side == 1, &list, err);
+            if (status != SP_OK) {
+                goto out;
+            }
+            run_steps(&x, &list, side == 1);
+        }
+    }
+    const sp_step_costs narrow = *costs;
+    *costs = wide;
+    wide = narrow;
+    if (x.mean > 0.0) {
+        report->imbalance_before = x.most_before / x.mean;
+        report->imbalance_after = x.most_after / x.mean;
+    }
+out:
+    if (status != SP_OK) {
+        *report = (sp_exchange_report){0};
+    }
+    free_class_tables(&wide);
+    sp_free(list.units);
+    sp_free(x.workers);
+    return status;
+}
+
+sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
+                            sp_error *err)
+{
+    return apply(plan, false, costs, report, err);
+}
+
+sp_status sp_pool_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
+                        sp_error *err)
+{
+    return apply(plan, true, costs, report, err);
+}
+
+double sp_exchange_bytes(const sp_exchange_report *report, double q_bytes, double kv_bytes)
+{
+    return 2.0 * q_bytes * (double)report->q_tokens + kv_bytes * (double)report->kv_tokens;
 }
 
 // ---- the units in their order ----
