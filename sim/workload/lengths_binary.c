@@ -36,8 +36,44 @@ typedef struct npy_type {
     bool is_signed, is_big_endian;
 } npy_type;
 
-static bool parse_array_header(const char *text, size_t n, npy_header *header);
-static sp_status read_array(sp_i_reader *reader, uint64_t count, npy_type type);
+typedef struct npy_cursor {
+    const char *next;
+    const char *end;
+} npy_cursor;
+
+// Megatron-LM dataset indices (.idx; megatron/core/datasets/indexed_dataset.py, _IndexWriter), all
+// little-endian:
+//   "MMIDIDX\0\0", u64 version 1, u8 token type, u64 sequences, u64 document indices,
+//   i32 tokens[sequences], i64 byte offset in the .bin file[sequences],
+//   i64 document index[document indices], for multimodal sets i8 mode[sequences].
+// Document i is the sequences from index i to index i + 1, so there is one document less than there
+// are indices.
+
+enum {
+    HEADER_BYTES = 34,
+    WINDOW_BYTES = 1 << 16,
+};
+
+typedef struct index_header {
+    int64_t token_bytes;
+    int64_t sequences;
+    int64_t documents; // entries of the document index
+} index_header;
+
+// One array of the file, read piece by piece; the three arrays advance side by side.
+typedef struct index_window {
+    int64_t offset; // in the stream, of the bytes behind the buffer
+    int64_t rest;   // bytes of the array behind the buffer
+    size_t element_bytes;
+    size_t begin, end;
+    char buffer[WINDOW_BYTES];
+} index_window;
+
+typedef struct index_windows {
+    index_window sizes;
+    index_window pointers;
+    index_window documents;
+} index_windows;
 
 static sp_status malformed(sp_i_reader *reader, const char *what)
 {
@@ -133,35 +169,6 @@ static sp_status check_array_size(sp_i_reader *reader, size_t header_bytes, uint
     return SP_OK;
 }
 
-sp_status sp_i_lengths_read_npy(sp_i_reader *reader)
-{
-    size_t before = reader->begin;
-    size_t bytes = 0;
-    sp_status status = read_preamble(reader, &bytes);
-    if (status != SP_OK) {
-        return status;
-    }
-    npy_header header = {0};
-    npy_type type = {0};
-    if (!parse_array_header(reader->buffer + reader->begin, bytes, &header)) {
-        return malformed(reader,
-                         "the header is no dictionary of 'descr', 'fortran_order', 'shape'");
-    }
-    status = check_array(reader, &header, &type);
-    if (status != SP_OK) {
-        return status;
-    }
-    reader->begin += bytes;
-    // The size of a pipe is not known: the list grows then, and what is missing shows at its end.
-    if (reader->bytes >= 0) {
-        status = check_array_size(reader, reader->begin - before, header.count, type.bytes);
-        if (status != SP_OK) {
-            return status;
-        }
-    }
-    return read_array(reader, header.count, type);
-}
-
 // The bits of an element, with the sign carried to all 64.
 static uint64_t element_bits(const char *bytes, npy_type type)
 {
@@ -208,11 +215,6 @@ static sp_status read_array(sp_i_reader *reader, uint64_t count, npy_type type)
     }
     return SP_OK;
 }
-
-typedef struct npy_cursor {
-    const char *next;
-    const char *end;
-} npy_cursor;
 
 static void skip_blanks(npy_cursor *cursor)
 {
@@ -346,43 +348,34 @@ static bool parse_array_header(const char *text, size_t n, npy_header *header)
     return header->has_dtype && header->has_shape;
 }
 
-// Megatron-LM dataset indices (.idx; megatron/core/datasets/indexed_dataset.py, _IndexWriter), all
-// little-endian:
-//   "MMIDIDX\0\0", u64 version 1, u8 token type, u64 sequences, u64 document indices,
-//   i32 tokens[sequences], i64 byte offset in the .bin file[sequences],
-//   i64 document index[document indices], for multimodal sets i8 mode[sequences].
-// Document i is the sequences from index i to index i + 1, so there is one document less than there
-// are indices.
-
-enum {
-    HEADER_BYTES = 34,
-    WINDOW_BYTES = 1 << 16,
-};
-
-typedef struct index_header {
-    int64_t token_bytes;
-    int64_t sequences;
-    int64_t documents; // entries of the document index
-} index_header;
-
-// One array of the file, read piece by piece; the three arrays advance side by side.
-typedef struct index_window {
-    int64_t offset; // in the stream, of the bytes behind the buffer
-    int64_t rest;   // bytes of the array behind the buffer
-    size_t element_bytes;
-    size_t begin, end;
-    char buffer[WINDOW_BYTES];
-} index_window;
-
-typedef struct index_windows {
-    index_window sizes;
-    index_window pointers;
-    index_window documents;
-} index_windows;
-
-static sp_status read_index_header(sp_i_reader *reader, index_header *header);
-static sp_status read_documents(sp_i_reader *reader, const index_header *header,
-                                index_windows *windows);
+sp_status sp_i_lengths_read_npy(sp_i_reader *reader)
+{
+    size_t before = reader->begin;
+    size_t bytes = 0;
+    sp_status status = read_preamble(reader, &bytes);
+    if (status != SP_OK) {
+        return status;
+    }
+    npy_header header = {0};
+    npy_type type = {0};
+    if (!parse_array_header(reader->buffer + reader->begin, bytes, &header)) {
+        return malformed(reader,
+                         "the header is no dictionary of 'descr', 'fortran_order', 'shape'");
+    }
+    status = check_array(reader, &header, &type);
+    if (status != SP_OK) {
+        return status;
+    }
+    reader->begin += bytes;
+    // The size of a pipe is not known: the list grows then, and what is missing shows at its end.
+    if (reader->bytes >= 0) {
+        status = check_array_size(reader, reader->begin - before, header.count, type.bytes);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    return read_array(reader, header.count, type);
+}
 
 static void window_init(index_window *window, int64_t offset, int64_t count, size_t element_bytes)
 {
@@ -390,31 +383,6 @@ static void window_init(index_window *window, int64_t offset, int64_t count, siz
     window->rest = count * (int64_t)element_bytes;
     window->element_bytes = element_bytes;
     window->begin = window->end = 0;
-}
-
-sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
-{
-    if (reader->bytes < 0) {
-        return sp_error_set(reader->err, SP_ERR_IO,
-                            "%s: a Megatron-LM index is read at three places at once, which a pipe "
-                            "does not allow",
-                            reader->source);
-    }
-    index_header header = {0};
-    sp_status status = read_index_header(reader, &header);
-    if (status != SP_OK) {
-        return status;
-    }
-    index_windows *windows = sp_calloc(1, sizeof *windows);
-    int64_t offset = reader->start + HEADER_BYTES;
-    window_init(&windows->sizes, offset, header.sequences, 4);
-    window_init(&windows->pointers, offset + 4 * header.sequences, header.sequences, 8);
-    window_init(&windows->documents, offset + 12 * header.sequences, header.documents, 8);
-    // The counts are known to fit into the file, so this room is never out of proportion to it.
-    sp_i_lengths_reserve(reader->lengths, (size_t)(header.documents - 1));
-    status = read_documents(reader, &header, windows);
-    sp_free(windows);
-    return status;
 }
 
 static sp_status invalid(sp_i_reader *reader, const char *what)
@@ -611,5 +579,30 @@ static sp_status read_documents(sp_i_reader *reader, const index_header *header,
             status = sp_i_refuse(reader, where, found);
         }
     }
+    return status;
+}
+
+sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
+{
+    if (reader->bytes < 0) {
+        return sp_error_set(reader->err, SP_ERR_IO,
+                            "%s: a Megatron-LM index is read at three places at once, which a pipe "
+                            "does not allow",
+                            reader->source);
+    }
+    index_header header = {0};
+    sp_status status = read_index_header(reader, &header);
+    if (status != SP_OK) {
+        return status;
+    }
+    index_windows *windows = sp_calloc(1, sizeof *windows);
+    int64_t offset = reader->start + HEADER_BYTES;
+    window_init(&windows->sizes, offset, header.sequences, 4);
+    window_init(&windows->pointers, offset + 4 * header.sequences, header.sequences, 8);
+    window_init(&windows->documents, offset + 12 * header.sequences, header.documents, 8);
+    // The counts are known to fit into the file, so this room is never out of proportion to it.
+    sp_i_lengths_reserve(reader->lengths, (size_t)(header.documents - 1));
+    status = read_documents(reader, &header, windows);
+    sp_free(windows);
     return status;
 }
