@@ -25,6 +25,15 @@ static bool is_blank(const char *text, size_t n)
     return true;
 }
 
+static sp_status refuse_text(sp_i_reader *reader, const char *text, size_t n)
+{
+    char quoted[SP_I_QUOTE];
+    char found[SP_I_QUOTE + 2];
+    sp_quote(text, n, quoted);
+    snprintf(found, sizeof found, "\"%s\"", quoted);
+    return sp_i_refuse(reader, NULL, found);
+}
+
 static sp_status read_text(sp_i_reader *reader)
 {
     for (;;) {
@@ -38,11 +47,7 @@ static sp_status read_text(sp_i_reader *reader)
         if (sp_parse_length(line, n, &tokens)) {
             sp_lengths_append(reader->lengths, tokens);
         } else if (!is_blank(line, n) && line[0] != '#') {
-            char quoted[SP_I_QUOTE];
-            char found[SP_I_QUOTE + 2];
-            sp_quote(line, n, quoted);
-            snprintf(found, sizeof found, "\"%s\"", quoted);
-            status = sp_i_refuse(reader, NULL, found);
+            status = refuse_text(reader, line, n);
         }
         if (status != SP_OK) {
             return status;
@@ -96,10 +101,10 @@ static sp_status read_names(sp_i_reader *reader, sp_csv_record record, csv_table
     if (numbers) {
         char quoted[SP_I_QUOTE];
         sp_quote(table->names[0], strlen(table->names[0]), quoted);
-        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                           "expected a line of column names, got \"%s\" (plain text, one length "
-                           "per line, is read from a .txt file)",
-                           quoted);
+        return sp_i_wrong(reader, NULL,
+                          "expected a line of column names, got \"%s\" (plain text, one length per "
+                          "line, is read from a .txt file)",
+                          quoted);
     }
     return sp_i_choose_column(reader, "column", table->names, table->columns, &table->chosen);
 }
@@ -120,20 +125,15 @@ static sp_status read_row(sp_i_reader *reader, sp_csv_record record, const csv_t
     }
     // A comma too many would move another column's numbers into ours without a word.
     if (fields != table->columns) {
-        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                           "expected %d fields as in the first line, got %d", table->columns,
-                           fields);
+        return sp_i_wrong(reader, NULL, "expected %d fields as in the first line, got %d",
+                          table->columns, fields);
     }
     int64_t tokens = 0;
     if (sp_parse_length(chosen.text, chosen.bytes, &tokens)) {
         sp_lengths_append(reader->lengths, tokens);
         return SP_OK;
     }
-    char quoted[SP_I_QUOTE];
-    char found[SP_I_QUOTE + 2];
-    sp_quote(chosen.text, chosen.bytes, quoted);
-    snprintf(found, sizeof found, "\"%s\"", quoted);
-    return sp_i_refuse(reader, NULL, found);
+    return refuse_text(reader, chosen.text, chosen.bytes);
 }
 
 static sp_status read_table(sp_i_reader *reader, char delimiter)

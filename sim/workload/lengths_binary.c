@@ -75,36 +75,31 @@ typedef struct index_windows {
     index_window documents;
 } index_windows;
 
-static sp_status malformed(sp_i_reader *reader, const char *what)
-{
-    return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL, "%s", what);
-}
-
 // Takes version and header length off the buffer; *bytes is that of the dictionary.
 static sp_status read_preamble(sp_i_reader *reader, size_t *bytes)
 {
     const char *head = reader->buffer + reader->begin;
     size_t held = reader->end - reader->begin;
     if (held < 6 || memcmp(head, "\x93NUMPY", 6) != 0) {
-        return malformed(reader, "is no NumPy array (expected it to begin with \"\\x93NUMPY\")");
+        return sp_i_wrong(reader, NULL,
+                          "is no NumPy array (expected it to begin with \"\\x93NUMPY\")");
     }
     if (held < MAGIC_BYTES + 4) {
-        return malformed(reader, "truncated: the header is not complete");
+        return sp_i_wrong(reader, NULL, "truncated: the header is not complete");
     }
     unsigned char major = (unsigned char)head[6];
     if (major < 1 || major > 3) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "expected NumPy format version 1, 2 or 3, got %d", (int)major);
+        return sp_i_wrong(reader, NULL, "expected NumPy format version 1, 2 or 3, got %d",
+                          (int)major);
     }
     size_t size = major == 1 ? 2 : 4;
     uint64_t length = sp_i_little_endian(head + MAGIC_BYTES, size);
     if (length > HEADER_BYTES_MAX) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "expected a header of at most %d bytes, got %llu", (int)HEADER_BYTES_MAX,
-                           (unsigned long long)length);
+        return sp_i_wrong(reader, NULL, "expected a header of at most %d bytes, got %llu",
+                          (int)HEADER_BYTES_MAX, (unsigned long long)length);
     }
     if (held - MAGIC_BYTES - size < length) {
-        return malformed(reader, "truncated: the header is not complete");
+        return sp_i_wrong(reader, NULL, "truncated: the header is not complete");
     }
     reader->begin += MAGIC_BYTES + size;
     *bytes = (size_t)length;
@@ -133,14 +128,12 @@ static sp_status check_array(sp_i_reader *reader, const npy_header *header, npy_
     *type = header->structured ? (npy_type){0} : type_of(&header->dtype);
     if (type->bytes == 0) {
         sp_quote(header->dtype.text, header->dtype.bytes, found);
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "dtype",
-                           "expected integers such as '<i4' or '<u8', got %s%s%s",
-                           header->structured ? "" : "'", found, header->structured ? "" : "'");
+        return sp_i_wrong(reader, "dtype", "expected integers such as '<i4' or '<u8', got %s%s%s",
+                          header->structured ? "" : "'", found, header->structured ? "" : "'");
     }
     if (header->dimensions < 1 || header->is_matrix) {
         sp_quote(header->shape.text, header->shape.bytes, found);
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "shape",
-                           "expected one dimension, got %s", found);
+        return sp_i_wrong(reader, "shape", "expected one dimension, got %s", found);
     }
     return SP_OK;
 }
@@ -150,20 +143,19 @@ static sp_status check_array_size(sp_i_reader *reader, size_t header_bytes, uint
 {
     int64_t held = reader->bytes - (int64_t)header_bytes;
     if (count > (uint64_t)(INT64_MAX - (1 << 20)) / element_bytes) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "shape",
-                           "%llu elements fit into no file", (unsigned long long)count);
+        return sp_i_wrong(reader, "shape", "%llu elements fit into no file",
+                          (unsigned long long)count);
     }
     int64_t needed = (int64_t)count * (int64_t)element_bytes;
     if (held < needed) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "truncated: needs %lld bytes for %llu elements, has %lld",
-                           (long long)(needed + (int64_t)header_bytes), (unsigned long long)count,
-                           (long long)reader->bytes);
+        return sp_i_wrong(reader, NULL, "truncated: needs %lld bytes for %llu elements, has %lld",
+                          (long long)(needed + (int64_t)header_bytes), (unsigned long long)count,
+                          (long long)reader->bytes);
     }
     if (held > needed) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "%lld bytes follow the %llu elements (more than one array?)",
-                           (long long)(held - needed), (unsigned long long)count);
+        return sp_i_wrong(reader, NULL,
+                          "%lld bytes follow the %llu elements (more than one array?)",
+                          (long long)(held - needed), (unsigned long long)count);
     }
     sp_i_lengths_reserve(reader->lengths, (size_t)count);
     return SP_OK;
@@ -192,9 +184,8 @@ static sp_status read_array(sp_i_reader *reader, uint64_t count, npy_type type)
                 return status;
             }
             if (reader->end < type.bytes) {
-                return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                                   "truncated: ends after %llu of %llu elements",
-                                   (unsigned long long)i, (unsigned long long)count);
+                return sp_i_wrong(reader, NULL, "truncated: ends after %llu of %llu elements",
+                                  (unsigned long long)i, (unsigned long long)count);
             }
         }
         uint64_t bits = element_bits(reader->buffer + reader->begin, type);
@@ -359,8 +350,8 @@ sp_status sp_i_lengths_read_npy(sp_i_reader *reader)
     npy_header header = {0};
     npy_type type = {0};
     if (!parse_array_header(reader->buffer + reader->begin, bytes, &header)) {
-        return malformed(reader,
-                         "the header is no dictionary of 'descr', 'fortran_order', 'shape'");
+        return sp_i_wrong(reader, NULL,
+                          "the header is no dictionary of 'descr', 'fortran_order', 'shape'");
     }
     status = check_array(reader, &header, &type);
     if (status != SP_OK) {
@@ -385,11 +376,6 @@ static void window_init(index_window *window, int64_t offset, int64_t count, siz
     window->begin = window->end = 0;
 }
 
-static sp_status invalid(sp_i_reader *reader, const char *what)
-{
-    return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL, "%s", what);
-}
-
 // Codes of DType in indexed_dataset.py; 9 and 10 are fairseq's, from which the format comes.
 static int64_t token_bytes(unsigned char code)
 {
@@ -402,25 +388,24 @@ static sp_status check_size(sp_i_reader *reader, uint64_t sequences, uint64_t do
 {
     uint64_t held = (uint64_t)reader->bytes;
     if (sequences > held || documents > held) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "truncated: %llu sequences and %llu document indices do not fit into "
-                           "%llu bytes",
-                           (unsigned long long)sequences, (unsigned long long)documents,
-                           (unsigned long long)held);
+        return sp_i_wrong(
+            reader, NULL,
+            "truncated: %llu sequences and %llu document indices do not fit into %llu bytes",
+            (unsigned long long)sequences, (unsigned long long)documents, (unsigned long long)held);
     }
     uint64_t needed = HEADER_BYTES + 12 * sequences + 8 * documents;
     if (held < needed) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "truncated: needs %llu bytes for %llu sequences and %llu document "
-                           "indices, has %llu",
-                           (unsigned long long)needed, (unsigned long long)sequences,
-                           (unsigned long long)documents, (unsigned long long)held);
+        return sp_i_wrong(
+            reader, NULL,
+            "truncated: needs %llu bytes for %llu sequences and %llu document indices, has %llu",
+            (unsigned long long)needed, (unsigned long long)sequences,
+            (unsigned long long)documents, (unsigned long long)held);
     }
     if (held != needed && held != needed + sequences) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "%llu bytes follow the document indices (expected none, or one mode for "
-                           "each of %llu sequences)",
-                           (unsigned long long)(held - needed), (unsigned long long)sequences);
+        return sp_i_wrong(reader, NULL,
+                          "%llu bytes follow the document indices (expected none, or one mode for "
+                          "each of %llu sequences)",
+                          (unsigned long long)(held - needed), (unsigned long long)sequences);
     }
     return SP_OK;
 }
@@ -430,22 +415,21 @@ static sp_status read_index_header(sp_i_reader *reader, index_header *header)
     const char *head = reader->buffer + reader->begin;
     size_t held = reader->end - reader->begin;
     if (held < 9 || memcmp(head, "MMIDIDX\0\0", 9) != 0) {
-        return invalid(reader, "is no Megatron-LM index (expected it to begin with \"MMIDIDX\")");
+        return sp_i_wrong(reader, NULL,
+                          "is no Megatron-LM index (expected it to begin with \"MMIDIDX\")");
     }
     if (held < HEADER_BYTES) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "truncated: needs %d bytes for its header, has %lld", (int)HEADER_BYTES,
-                           (long long)reader->bytes);
+        return sp_i_wrong(reader, NULL, "truncated: needs %d bytes for its header, has %lld",
+                          (int)HEADER_BYTES, (long long)reader->bytes);
     }
     uint64_t version = sp_i_little_endian(head + 9, 8);
     if (version != 1) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "version",
-                           "expected 1, got %llu", (unsigned long long)version);
+        return sp_i_wrong(reader, "version", "expected 1, got %llu", (unsigned long long)version);
     }
     header->token_bytes = token_bytes((unsigned char)head[17]);
     if (header->token_bytes == 0) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "dtype",
-                           "expected a code from 1 to 10, got %d", (int)(unsigned char)head[17]);
+        return sp_i_wrong(reader, "dtype", "expected a code from 1 to 10, got %d",
+                          (int)(unsigned char)head[17]);
     }
     uint64_t sequences = sp_i_little_endian(head + 18, 8);
     uint64_t documents = sp_i_little_endian(head + 26, 8);
@@ -454,7 +438,8 @@ static sp_status read_index_header(sp_i_reader *reader, index_header *header)
         return status;
     }
     if (documents == 0) {
-        return invalid(reader, "the document indices are empty (expected at least the first, 0)");
+        return sp_i_wrong(reader, NULL,
+                          "the document indices are empty (expected at least the first, 0)");
     }
     header->sequences = (int64_t)sequences;
     header->documents = (int64_t)documents;
@@ -511,15 +496,14 @@ static sp_status sum_sequences(sp_i_reader *reader, const index_header *header,
         char where[TEXT];
         if (size < 0) {
             snprintf(where, sizeof where, "sequence %lld", (long long)i);
-            return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, where,
-                               "expected a size from 0 to %d tokens, got %lld",
-                               (int)SP_MAX_LENGTH_TOKENS, (long long)size);
+            return sp_i_wrong(reader, where, "expected a size from 0 to %d tokens, got %lld",
+                              (int)SP_MAX_LENGTH_TOKENS, (long long)size);
         }
         if ((uint64_t)pointer != *offset) {
             snprintf(where, sizeof where, "sequence %lld", (long long)i);
-            return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, where,
-                               "expected byte offset %llu by the sizes before it, got %lld",
-                               (unsigned long long)*offset, (long long)pointer);
+            return sp_i_wrong(reader, where,
+                              "expected byte offset %llu by the sizes before it, got %lld",
+                              (unsigned long long)*offset, (long long)pointer);
         }
         *tokens = size > INT64_MAX - *tokens ? INT64_MAX : *tokens + size;
         *offset += (uint64_t)(size * header->token_bytes);
@@ -532,9 +516,8 @@ static sp_status index_error(sp_i_reader *reader, int64_t entry, int64_t least, 
 {
     char where[TEXT];
     snprintf(where, sizeof where, "document index %lld", (long long)entry);
-    return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, where,
-                       "expected a sequence from %lld to %lld, got %lld", (long long)least,
-                       (long long)most, (long long)got);
+    return sp_i_wrong(reader, where, "expected a sequence from %lld to %lld, got %lld",
+                      (long long)least, (long long)most, (long long)got);
 }
 
 static sp_status read_documents(sp_i_reader *reader, const index_header *header,
