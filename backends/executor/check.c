@@ -437,8 +437,8 @@ static sp_status check_links(const char *backend, const sp_run_request *request,
                             "backend '%s': links: the request has no times to emulate links with",
                             backend);
     }
-    if (links.forward_packs != packing->forward.count ||
-        links.backward_packs != sp_packing_backward(packing)->count) {
+    if (links.count[0] != packing->forward.count ||
+        links.count[1] != sp_packing_backward(packing)->count) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend '%s': links: the times of links are those of another plan",
                             backend);

@@ -239,7 +239,7 @@ static sp_status observe(void *context, const sp_plan *plan, const sp_step_costs
 {
     // The bytes of a training step's units are not those of prompts.
     sp_step_costs without_memory = *costs;
-    without_memory.unit = NULL;
+    without_memory.side[0].unit = NULL;
     sp_step_view view = {.plan = plan, .timeline = timeline, .costs = &without_memory};
     return cli_exports_observe(context, &view, err);
 }

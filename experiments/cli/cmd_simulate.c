@@ -39,8 +39,7 @@ sp_status cli_exports_end(cli_exports *exports, sp_error *err)
         const sp_plan_notes notes = {.settings = exports->result->settings,
                                      .curtailed = exports->result->curtailed};
         status = named(
-            exports, sp_plan_json_end_noted(exports->plan_file.file, exports->formed, &notes, err),
-            err);
+            exports, sp_plan_json_end(exports->plan_file.file, exports->formed, &notes, err), err);
     }
     return sp_output_close(&exports->plan_file, status, err);
 }
@@ -165,7 +164,7 @@ typedef struct exported {
 // figure that the tensors of the step do not add up to.
 static const sp_memory_timeline *memory_of(const exported *s)
 {
-    bool known = s->view->costs->unit != NULL && !s->exports->planner_memory;
+    bool known = s->view->costs->side[0].unit != NULL && !s->exports->planner_memory;
     return known ? s->view->memory : NULL;
 }
 

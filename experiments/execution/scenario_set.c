@@ -622,7 +622,7 @@ static sp_status write_plan(const sp_scenario_case *scenario_case,
     status = status == SP_OK ? sp_plan_json_begin(e->file, scenario, err) : status;
     json_decref(scenario);
     status = status == SP_OK ? sp_set_run_case(scenario_case, &own, outcome, err) : status;
-    return status == SP_OK ? sp_plan_json_end(e->file, err) : status;
+    return status == SP_OK ? sp_plan_json_end(e->file, NULL, NULL, err) : status;
 }
 
 sp_status sp_set_export_case(const sp_scenario_case *scenario_case,

@@ -400,10 +400,10 @@ static void add_attention(tracing *t, bool backward)
                 masked++;
                 continue;
             }
-            double base_s =
-                (double)op->of.attention.batch *
-                sp_time_attention_slice(&timer, backward, (double)op->of.attention.queries, 0.0,
-                                        (double)op->of.attention.heads, op->of.attention.head_dim);
+            double base_s = (double)op->of.attention.batch *
+                            sp_time_attention_slice(
+                                &timer, backward, (double)op->of.attention.queries, 0.0, HUGE_VAL,
+                                (double)op->of.attention.heads, op->of.attention.head_dim);
             add_sample(&s, base_s / (1e-9 * (double)t->op_ns[i][o]));
         }
     }

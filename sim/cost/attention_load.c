@@ -26,59 +26,9 @@ static void cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *li
                          const sp_pack *pack, bool forward, bool backward,
                          sp_i_attention_load *load);
 
-static void place_blocks(const sp_i_attention *attention, const sp_pack_list *list,
-                         const sp_pack *pack, bool forward, bool backward,
-                         sp_i_attention_load *load);
-
-static void add_run(const sp_i_attention *attention, const run *r, bool forward, bool backward,
-                    sp_i_attention_load *load);
-static double run_s(const sp_i_attention *attention, bool backward, const run *r);
-static double slice_s(const sp_i_attention *attention, bool backward, const run *r);
-static const double *remembered_s(const sp_i_attention *attention, bool backward, const run *r);
-// Of all keys: what a query does not see is masked.
-static double unfused_s(const sp_i_attention *attention, bool backward, const run *r);
-static double score_weight(const sp_score_model *scores, double keys);
-static bool is_softmax_unfused(const sp_i_attention *attention, const run *r);
-static double mean_features(const sp_op_timer *timer, const sp_model *model, bool backward);
-static bool is_sliced(const sp_i_attention *attention);
-static bool is_gathered(const sp_i_attention *attention);
-static double sliced_s(const sp_i_attention *attention, bool backward, const run *r);
-
-sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
-                                           const sp_pack_list *list, const sp_pack *pack,
-                                           bool forward, bool backward)
-{
-    sp_i_attention_load load = {0};
-    bool even = attention->rank_s == NULL && attention->blocks == NULL;
-    if (pack->slice_count == 0) {
-        return load;
-    }
-    const sp_slice *slice = &list->slices[pack->first_slice];
-    const sp_slice *end = slice + pack->slice_count;
-    run pending = {0};
-    while (slice < end) {
-        double context = (double)slice->begin;
-        int64_t length = slice->computed_tokens;
-        slice = is_sliced(attention) ? slice + 1 : segment_end(slice, end, &length);
-        if ((double)length != pending.length || context != pending.context) {
-            add_run(attention, &pending, forward && even, backward && even, &load);
-            pending = (run){.length = (double)length, .context = context};
-        }
-        pending.count += 1.0;
-    }
-    add_run(attention, &pending, forward && even, backward && even, &load);
-    load.forward_s /= attention->layout->cp;
-    load.backward_s /= attention->layout->cp;
-    if (attention->rank_s != NULL) {
-        cp_slowest_s(attention, list, pack, forward, backward, &load);
-    }
-    if (attention->blocks != NULL) {
-        place_blocks(attention, list, pack, forward, backward, &load);
-    }
-    load.pairs /= attention->layout->cp;
-    load.unfused_pairs /= attention->layout->cp;
-    return load;
-}
+// sp_time_attention_slice or sp_time_attention_piece.
+typedef double slice_timer(const sp_op_timer *timer, int backward, double l, double o, double w,
+                           double heads, double head_dim);
 
 static sp_i_task_bytes task_bytes(const sp_i_attention *attention)
 {
@@ -86,6 +36,148 @@ static sp_i_task_bytes task_bytes(const sp_i_attention *attention)
     return (sp_i_task_bytes){.queries = BYTES_BF16 * (double)shard.q,
                              .results = BYTES_BF16 * (double)shard.context,
                              .keys = BYTES_BF16 * (double)(shard.k + shard.v)};
+}
+
+// Of a head, over the products of a pass of flash attention; more where kernels run at a share of
+// the rate.
+static double mean_features(const sp_op_timer *timer, const sp_model *model, bool backward)
+{
+    int products = backward ? FLASH_BACKWARD_PRODUCTS : FORWARD_PRODUCTS;
+    double mean = (double)sp_model_pair_features(model, products) / products;
+    const sp_profile *profile = timer->profile;
+    const sp_attention_shares *shares = sp_model_is_latent(model)  ? &profile->latent
+                                        : profile->flash_2.is_used ? &profile->flash_2
+                                                                   : NULL;
+    double share = shares == NULL ? 0.0 : backward ? shares->backward_share : shares->forward_share;
+    return share > 0.0 ? mean / share : mean;
+}
+
+// Queries [context, context + length) of chunks that run like samples of their own, at most as long
+// as all of them with a mask.
+static double chunks_s(const sp_op_timer *timer, double chunk, slice_timer *time, bool backward,
+                       double length, double context, double heads, double head_dim)
+{
+    const double all = HUGE_VAL;
+    if (context + length <= chunk) {
+        return time(timer, backward, length, context, all, heads, head_dim);
+    }
+    double inside = fmod(context, chunk);
+    double first = fmin(chunk - inside, length);
+    double last = fmod(length - first, chunk);
+    double whole = (length - first - last) / chunk;
+    double sum_s = time(timer, backward, first, inside, all, heads, head_dim) +
+                   time(timer, backward, last, 0.0, all, heads, head_dim);
+    if (whole > 0.0) {
+        sum_s += whole * time(timer, backward, chunk, 0.0, all, heads, head_dim);
+    }
+    sp_op_timer quiet = *timer;
+    quiet.uncalibrated = NULL;
+    return fmin(sum_s, time(&quiet, backward, length, context, all, heads, head_dim));
+}
+
+// Queries of a layer that sees all tokens, a window or a chunk.
+static double seen_s(const sp_op_timer *timer, const sp_model *model, slice_timer *time,
+                     bool backward, double length, double context, double heads)
+{
+    double head_dim = mean_features(timer, model, backward);
+    double window = model->window_tokens > 0 ? (double)model->window_tokens : HUGE_VAL;
+    return model->window_tokens <= 0 && model->chunk_tokens > 0
+               ? chunks_s(timer, (double)model->chunk_tokens, time, backward, length, context,
+                          heads, head_dim)
+               : time(timer, backward, length, context, window, heads, head_dim);
+}
+
+static double slice_s(const sp_i_attention *attention, bool backward, const run *r)
+{
+    return seen_s(attention->timer, attention->model, sp_time_attention_slice, backward, r->length,
+                  r->context, (double)attention->model->heads / attention->layout->tp);
+}
+
+static const double *remembered_s(const sp_i_attention *attention, bool backward, const run *r)
+{
+    uint64_t hash =
+        ((uint64_t)r->length * 0x9E3779B97F4A7C15u) ^ ((uint64_t)r->context * 0xC2B2AE3D27D4EB4Fu);
+    sp_i_attention_memo *memo = &attention->memo[(hash >> 40) % SP_I_ATTENTION_MEMOS];
+    if (memo->length < r->length || memo->length > r->length || memo->context < r->context ||
+        memo->context > r->context) {
+        *memo = (sp_i_attention_memo){r->length, r->context, {-1.0, -1.0}};
+    }
+    if (memo->time_s[backward] < 0.0) {
+        memo->time_s[backward] = slice_s(attention, backward, r);
+    }
+    return &memo->time_s[backward];
+}
+
+// Of all keys: what a query does not see is masked.
+static double unfused_s(const sp_i_attention *attention, bool backward, const run *r)
+{
+    double batch = r->count * (double)attention->model->heads / attention->layout->tp;
+    double qk = (double)attention->model->head_dim;
+    double v = (double)sp_model_v_dim(attention->model);
+    double l = r->length;
+    double keys = r->context + r->length;
+    double of_scores = backward ? v : qk; // dP = dO V^T, S = Q K^T
+    double of_rows = backward ? qk : v;   // dQ = dS K, O = P V
+    double scores_s = sp_time_batched_gemm(attention->timer, batch, l, keys, of_scores, of_scores);
+    double rows_s = sp_time_batched_gemm(attention->timer, batch, l, of_rows, keys, of_rows);
+    if (!backward) {
+        return scores_s + rows_s;
+    }
+    double keys_s = sp_time_batched_gemm(attention->timer, batch, keys, qk, l, qk);
+    double values_s = sp_time_batched_gemm(attention->timer, batch, keys, v, l, v);
+    return scores_s + rows_s + (keys_s + values_s);
+}
+
+static bool is_sliced(const sp_i_attention *attention)
+{
+    return attention->layout->cp > 1 && attention->memory->stack.cp_overlap == SP_CP_SLICES;
+}
+
+// The blocks that all 2*cp runs of a slice see before them where a query does not see all: a block
+// of which a run's first query sees a part runs whole.
+static double blocks_seen(const sp_model *model, double l, double context, double cp)
+{
+    double blocks = 0.0;
+    for (double begin = context; begin < context + (2.0 * cp - 0.5) * l; begin += l) {
+        double before = model->window_tokens > 0 ? fmin(begin, (double)model->window_tokens - 1.0)
+                                                 : fmod(begin, (double)model->chunk_tokens);
+        blocks += ceil(before / l);
+    }
+    return blocks;
+}
+
+// All ranks together. Of the 2*cp runs of a slice the i-th sees i runs before it and itself; a
+// rank's two, i and 2*cp-1-i, see 2*cp-1, and each sees all runs of the context. Every run with
+// itself is a call as well, and takes no less than the shortest block.
+static double sliced_s(const sp_i_attention *attention, bool backward, const run *r)
+{
+    double cp = attention->layout->cp;
+    double heads = (double)attention->model->heads / attention->layout->tp;
+    double head_dim = mean_features(attention->timer, attention->model, backward);
+    double l = r->length / (2.0 * cp);
+    double seen = 2.0 * cp - 1.0 + 2.0 * r->context / l;
+    const run own = {.length = l, .count = 1.0};
+    int64_t most = sp_model_least_seen(attention->model);
+    if (most > 0 && r->context + r->length > (double)most) {
+        seen = blocks_seen(attention->model, l, r->context, cp) / cp;
+    }
+    double own_s = slice_s(attention, backward, &own);
+    double seen_s = sp_time_attention_block(attention->timer, backward, l, l, heads, head_dim);
+    double one = fmin(l, 1.0);
+    double least_s = sp_time_attention_block(attention->timer, backward, one, one, heads, head_dim);
+    return cp * (2.0 * fmax(own_s, least_s) + seen * seen_s);
+}
+
+static double run_s(const sp_i_attention *attention, bool backward, const run *r)
+{
+    if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
+        return unfused_s(attention, backward, r);
+    }
+    if (is_sliced(attention)) {
+        return r->count * sliced_s(attention, backward, r);
+    }
+    return r->count * (attention->memo != NULL ? *remembered_s(attention, backward, r)
+                                               : slice_s(attention, backward, r));
 }
 
 // The rank with the longest attention sets the pace.
@@ -123,6 +215,88 @@ static void place_blocks(const sp_i_attention *attention, const sp_pack_list *li
         sp_i_blocks_moved(blocks, load->moved_tokens);
     }
     sp_free(rank_s);
+}
+
+// Traffic per score over what the kernels' own count says.
+static double score_weight(const sp_score_model *scores, double keys)
+{
+    if (!(scores->factor > 0.0)) {
+        return 1.0;
+    }
+    double held = fmin(fmax(keys, 1.0), scores->to_keys);
+    return scores->factor * pow(held / scores->from_keys, scores->growth);
+}
+
+static bool is_softmax_unfused(const sp_i_attention *attention, const run *r)
+{
+    if (attention->memory->attention != SP_ATTENTION_UNFUSED) {
+        return false;
+    }
+    double matrices = r->count * (double)attention->model->heads / attention->layout->tp;
+    bool beyond = fmod(matrices, FUSED_MULTIPLE) != 0.0 || r->context + r->length > FUSED_KEYS;
+    const sp_stack *stack = &attention->memory->stack;
+    return stack->unfused_softmax || (stack->fused_softmax_limited && beyond);
+}
+
+static void add_run(const sp_i_attention *attention, const run *r, bool forward, bool backward,
+                    sp_i_attention_load *load)
+{
+    if (!(r->length > 0.0)) {
+        return;
+    }
+    double keys = r->context + r->length;
+    double pairs =
+        r->count * r->length * keys * score_weight(&attention->timer->profile->scores, keys);
+    bool unfused = is_softmax_unfused(attention, r);
+    load->forward_s += forward ? run_s(attention, false, r) : 0.0;
+    load->backward_s += backward ? run_s(attention, true, r) : 0.0;
+    load->keys += r->count * keys;
+    load->exchanges += r->count * (1.0 + ceil(r->context / r->length));
+    load->pairs += pairs;
+    load->unfused_pairs += unfused ? pairs : 0.0;
+    load->calls += 1.0;
+    load->unfused_calls += unfused ? 1.0 : 0.0;
+}
+
+sp_i_attention_load sp_i_attention_load_of(const sp_i_attention *attention,
+                                           const sp_pack_list *list, const sp_pack *pack,
+                                           bool forward, bool backward)
+{
+    sp_i_attention_load load = {0};
+    bool even = attention->rank_s == NULL && attention->blocks == NULL;
+    if (pack->slice_count == 0) {
+        return load;
+    }
+    const sp_slice *slice = &list->slices[pack->first_slice];
+    const sp_slice *end = slice + pack->slice_count;
+    run pending = {0};
+    while (slice < end) {
+        double context = (double)slice->begin;
+        int64_t length = slice->computed_tokens;
+        slice = is_sliced(attention) ? slice + 1 : segment_end(slice, end, &length);
+        if ((double)length != pending.length || context != pending.context) {
+            add_run(attention, &pending, forward && even, backward && even, &load);
+            pending = (run){.length = (double)length, .context = context};
+        }
+        pending.count += 1.0;
+    }
+    add_run(attention, &pending, forward && even, backward && even, &load);
+    load.forward_s /= attention->layout->cp;
+    load.backward_s /= attention->layout->cp;
+    if (attention->rank_s != NULL) {
+        cp_slowest_s(attention, list, pack, forward, backward, &load);
+    }
+    if (attention->blocks != NULL) {
+        place_blocks(attention, list, pack, forward, backward, &load);
+    }
+    load.pairs /= attention->layout->cp;
+    load.unfused_pairs /= attention->layout->cp;
+    return load;
+}
+
+static bool is_gathered(const sp_i_attention *attention)
+{
+    return attention->layout->cp > 1 && attention->memory->stack.cp_overlap == SP_CP_GATHERED;
 }
 
 double sp_i_cp_exchange_s(const sp_i_attention *attention, sp_group cp,
@@ -212,214 +386,24 @@ static double most_of_blocks(const sp_i_attention *attention, const sp_curve *cu
     return used ? sp_i_curve_most(curve) : 0.0;
 }
 
-void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s)
+void sp_i_attention_least_s(const sp_i_attention *attention, double least_s[2])
 {
+    static const double flops[2] = {SP_I_FORWARD_FLOPS_PER_PAIR, SP_I_BACKWARD_FLOPS_PER_PAIR};
+    static const int unfused_products[2] = {FORWARD_PRODUCTS, UNFUSED_BACKWARD_PRODUCTS};
+    const sp_model *model = attention->model;
     const sp_profile *profile = attention->timer->profile;
     double half = 0.5 * (double)attention->model->heads / attention->layout->tp;
-    *forward_s = SP_I_FORWARD_FLOPS_PER_PAIR * half *
-                 mean_features(attention->timer, attention->model, false) /
-                 fmax(sp_i_curve_most(&profile->attention_forward_causal),
-                      most_of_blocks(attention, &profile->attention_forward_block));
-    *backward_s = SP_I_BACKWARD_FLOPS_PER_PAIR * half *
-                  mean_features(attention->timer, attention->model, true) /
-                  fmax(sp_i_curve_most(&profile->attention_backward_causal),
-                       most_of_blocks(attention, &profile->attention_backward_block));
-    if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
-        const sp_model *model = attention->model;
-        double feature_s = 2.0 * half / sp_gemm_most_rate(profile);
-        *forward_s = feature_s * (double)sp_model_pair_features(model, FORWARD_PRODUCTS);
-        *backward_s = feature_s * (double)sp_model_pair_features(model, UNFUSED_BACKWARD_PRODUCTS);
+    for (int backward = 0; backward < 2; backward++) {
+        const sp_curve *curves = profile->attention[backward];
+        least_s[backward] = flops[backward] * half *
+                            mean_features(attention->timer, model, backward) /
+                            fmax(sp_i_curve_most(&curves[SP_PAIRS_CAUSAL]),
+                                 most_of_blocks(attention, &curves[SP_PAIRS_BLOCK]));
+        if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
+            least_s[backward] = 2.0 * half / sp_gemm_most_rate(profile) *
+                                (double)sp_model_pair_features(model, unfused_products[backward]);
+        }
     }
-}
-
-static void add_run(const sp_i_attention *attention, const run *r, bool forward, bool backward,
-                    sp_i_attention_load *load)
-{
-    if (!(r->length > 0.0)) {
-        return;
-    }
-    double keys = r->context + r->length;
-    double pairs =
-        r->count * r->length * keys * score_weight(&attention->timer->profile->scores, keys);
-    bool unfused = is_softmax_unfused(attention, r);
-    load->forward_s += forward ? run_s(attention, false, r) : 0.0;
-    load->backward_s += backward ? run_s(attention, true, r) : 0.0;
-    load->keys += r->count * keys;
-    load->exchanges += r->count * (1.0 + ceil(r->context / r->length));
-    load->pairs += pairs;
-    load->unfused_pairs += unfused ? pairs : 0.0;
-    load->calls += 1.0;
-    load->unfused_calls += unfused ? 1.0 : 0.0;
-}
-
-static double run_s(const sp_i_attention *attention, bool backward, const run *r)
-{
-    if (attention->memory->attention == SP_ATTENTION_UNFUSED) {
-        return unfused_s(attention, backward, r);
-    }
-    if (is_sliced(attention)) {
-        return r->count * sliced_s(attention, backward, r);
-    }
-    return r->count * (attention->memo != NULL ? *remembered_s(attention, backward, r)
-                                               : slice_s(attention, backward, r));
-}
-
-// Of a head, over the products of a pass of flash attention; more where kernels run at a share of
-// the rate.
-static double mean_features(const sp_op_timer *timer, const sp_model *model, bool backward)
-{
-    int products = backward ? FLASH_BACKWARD_PRODUCTS : FORWARD_PRODUCTS;
-    double mean = (double)sp_model_pair_features(model, products) / products;
-    const sp_profile *profile = timer->profile;
-    const sp_attention_shares *shares = sp_model_is_latent(model)  ? &profile->latent
-                                        : profile->flash_2.is_used ? &profile->flash_2
-                                                                   : NULL;
-    double share = shares == NULL ? 0.0 : backward ? shares->backward_share : shares->forward_share;
-    return share > 0.0 ? mean / share : mean;
-}
-
-typedef double slice_timer(const sp_op_timer *timer, int backward, double l, double o, double heads,
-                           double head_dim);
-
-// Queries [context, context + length) of chunks that run like samples of their own, at most as long
-// as all of them with a mask.
-static double chunks_s(const sp_op_timer *timer, const sp_model *model, slice_timer *time,
-                       bool backward, double length, double context, double heads)
-{
-    double head_dim = mean_features(timer, model, backward);
-    double chunk = (double)model->chunk_tokens;
-    if (context + length <= chunk) {
-        return time(timer, backward, length, context, heads, head_dim);
-    }
-    double inside = fmod(context, chunk);
-    double first = fmin(chunk - inside, length);
-    double last = fmod(length - first, chunk);
-    double whole = (length - first - last) / chunk;
-    double sum_s = time(timer, backward, first, inside, heads, head_dim) +
-                   time(timer, backward, last, 0.0, heads, head_dim);
-    if (whole > 0.0) {
-        sum_s += whole * time(timer, backward, chunk, 0.0, heads, head_dim);
-    }
-    sp_op_timer quiet = *timer;
-    quiet.uncalibrated = NULL;
-    return fmin(sum_s, time(&quiet, backward, length, context, heads, head_dim));
-}
-
-static double slice_s(const sp_i_attention *attention, bool backward, const run *r)
-{
-    const sp_model *model = attention->model;
-    double heads = (double)model->heads / attention->layout->tp;
-    double head_dim = mean_features(attention->timer, model, backward);
-    if (model->window_tokens > 0) {
-        return sp_time_attention_window(attention->timer, backward, r->length, r->context,
-                                        (double)model->window_tokens, heads, head_dim);
-    }
-    if (model->chunk_tokens > 0) {
-        return chunks_s(attention->timer, model, sp_time_attention_slice, backward, r->length,
-                        r->context, heads);
-    }
-    return sp_time_attention_slice(attention->timer, backward, r->length, r->context, heads,
-                                   head_dim);
-}
-
-static const double *remembered_s(const sp_i_attention *attention, bool backward, const run *r)
-{
-    uint64_t hash =
-        ((uint64_t)r->length * 0x9E3779B97F4A7C15u) ^ ((uint64_t)r->context * 0xC2B2AE3D27D4EB4Fu);
-    sp_i_attention_memo *memo = &attention->memo[(hash >> 40) % SP_I_ATTENTION_MEMOS];
-    if (memo->length < r->length || memo->length > r->length || memo->context < r->context ||
-        memo->context > r->context) {
-        *memo = (sp_i_attention_memo){r->length, r->context, {-1.0, -1.0}};
-    }
-    if (memo->time_s[backward] < 0.0) {
-        memo->time_s[backward] = slice_s(attention, backward, r);
-    }
-    return &memo->time_s[backward];
-}
-
-static double unfused_s(const sp_i_attention *attention, bool backward, const run *r)
-{
-    double batch = r->count * (double)attention->model->heads / attention->layout->tp;
-    double qk = (double)attention->model->head_dim;
-    double v = (double)sp_model_v_dim(attention->model);
-    double l = r->length;
-    double keys = r->context + r->length;
-    double of_scores = backward ? v : qk; // dP = dO V^T, S = Q K^T
-    double of_rows = backward ? qk : v;   // dQ = dS K, O = P V
-    double scores_s = sp_time_batched_gemm(attention->timer, batch, l, keys, of_scores, of_scores);
-    double rows_s = sp_time_batched_gemm(attention->timer, batch, l, of_rows, keys, of_rows);
-    if (!backward) {
-        return scores_s + rows_s;
-    }
-    double keys_s = sp_time_batched_gemm(attention->timer, batch, keys, qk, l, qk);
-    double values_s = sp_time_batched_gemm(attention->timer, batch, keys, v, l, v);
-    return scores_s + rows_s + (keys_s + values_s);
-}
-
-static bool is_sliced(const sp_i_attention *attention)
-{
-    return attention->layout->cp > 1 && attention->memory->stack.cp_overlap == SP_CP_SLICES;
-}
-
-static bool is_gathered(const sp_i_attention *attention)
-{
-    return attention->layout->cp > 1 && attention->memory->stack.cp_overlap == SP_CP_GATHERED;
-}
-
-// The blocks that all 2*cp runs of a slice see before them where a query does not see all: a block
-// of which a run's first query sees a part runs whole.
-static double blocks_seen(const sp_model *model, double l, double context, double cp)
-{
-    double blocks = 0.0;
-    for (double begin = context; begin < context + (2.0 * cp - 0.5) * l; begin += l) {
-        double before = model->window_tokens > 0 ? fmin(begin, (double)model->window_tokens - 1.0)
-                                                 : fmod(begin, (double)model->chunk_tokens);
-        blocks += ceil(before / l);
-    }
-    return blocks;
-}
-
-// All ranks together. Of the 2*cp runs of a slice the i-th sees i runs before it and itself; a
-// rank's two, i and 2*cp-1-i, see 2*cp-1, and each sees all runs of the context. Every run with
-// itself is a call as well, and takes no less than the shortest block.
-static double sliced_s(const sp_i_attention *attention, bool backward, const run *r)
-{
-    double cp = attention->layout->cp;
-    double heads = (double)attention->model->heads / attention->layout->tp;
-    double head_dim = mean_features(attention->timer, attention->model, backward);
-    double l = r->length / (2.0 * cp);
-    double seen = 2.0 * cp - 1.0 + 2.0 * r->context / l;
-    const run own = {.length = l, .count = 1.0};
-    int64_t most = sp_model_least_seen(attention->model);
-    if (most > 0 && r->context + r->length > (double)most) {
-        seen = blocks_seen(attention->model, l, r->context, cp) / cp;
-    }
-    double own_s = slice_s(attention, backward, &own);
-    double seen_s = sp_time_attention_block(attention->timer, backward, l, l, heads, head_dim);
-    double one = fmin(l, 1.0);
-    double least_s = sp_time_attention_block(attention->timer, backward, one, one, heads, head_dim);
-    return cp * (2.0 * fmax(own_s, least_s) + seen * seen_s);
-}
-
-// Traffic per score over what the kernels' own count says.
-static double score_weight(const sp_score_model *scores, double keys)
-{
-    if (!(scores->factor > 0.0)) {
-        return 1.0;
-    }
-    double held = fmin(fmax(keys, 1.0), scores->to_keys);
-    return scores->factor * pow(held / scores->from_keys, scores->growth);
-}
-
-static bool is_softmax_unfused(const sp_i_attention *attention, const run *r)
-{
-    if (attention->memory->attention != SP_ATTENTION_UNFUSED) {
-        return false;
-    }
-    double matrices = r->count * (double)attention->model->heads / attention->layout->tp;
-    bool beyond = fmod(matrices, FUSED_MULTIPLE) != 0.0 || r->context + r->length > FUSED_KEYS;
-    const sp_stack *stack = &attention->memory->stack;
-    return stack->unfused_softmax || (stack->fused_softmax_limited && beyond);
 }
 
 // ---- shares of context-parallel ranks ----
@@ -504,74 +488,18 @@ typedef struct ranks {
     sp_i_cp_ring *ring;             // NULL: not asked for
 } ranks;
 
-static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack_list *list,
-                                  const sp_pack *pack);
-static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, sp_cp_sharding way,
-                    const sp_pack_list *list, const sp_pack *pack, bool forward, bool backward,
-                    sp_i_cp_ring *ring, sp_i_attention_load *load);
-
-// Attention time of the CP rank that takes longest over a pack, by the way its tokens are cut.
-// Fills forward_s and backward_s, those that are asked for, of one layer: every layer gathers keys
-// and values anew, so that the ranks wait for the slowest of each pass. The layout must shard in
-// another way than evenly and have several CP ranks. Adaptive takes the way whose passes of the
-// whole step, forward (again where it is recomputed) and backward, are the shorter together, the
-// sequence where they are alike: the forward and the backward of a pack agree on it, and so do its
-// layers, by attention to all tokens where they see different ones. O(slices * cp).
-static void cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *list,
-                         const sp_pack *pack, bool forward, bool backward,
-                         sp_i_attention_load *load)
-{
-    sp_cp_sharding way = sharding_of(attention, list, pack);
-    slowest(attention, attention->timer, way, list, pack, forward, backward, attention->ring, load);
-}
-
-// A trial notes no range as used.
-static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack_list *list,
-                                  const sp_pack *pack)
-{
-    static const sp_cp_sharding ways[] = {SP_SHARD_SEQUENCE, SP_SHARD_DOCUMENT};
-    double step_s[2];
-    sp_op_timer quiet = *attention->timer;
-    quiet.uncalibrated = NULL;
-    if (attention->layout->cp_sharding != SP_SHARD_ADAPTIVE) {
-        return attention->layout->cp_sharding;
-    }
-    sp_model whole = *attention->model;
-    sp_i_attention trial = *attention;
-    if (attention->is_mixed) {
-        whole.window_tokens = whole.chunk_tokens = 0;
-        trial.model = &whole;
-    }
-    for (int i = 0; i < 2; i++) {
-        sp_i_attention_load load;
-        slowest(&trial, &quiet, ways[i], list, pack, true, true, NULL, &load);
-        step_s[i] = load.forward_s * (attention->recomputes ? 2.0 : 1.0) + load.backward_s;
-    }
-    return ways[step_s[1] < step_s[0] ? 1 : 0];
-}
-
-static double piece_s(const ranks *r, bool backward, double l, double o)
-{
-    double window = (double)r->model->window_tokens;
-    double head_dim = mean_features(r->timer, r->model, backward);
-    if (window > 0.0) {
-        return sp_time_attention_window_piece(r->timer, backward, l, o, window, r->heads, head_dim);
-    }
-    return r->model->chunk_tokens > 0
-               ? chunks_s(r->timer, r->model, sp_time_attention_piece, backward, l, o, r->heads)
-               : sp_time_attention_piece(r->timer, backward, l, o, r->heads, head_dim);
-}
-
 static void add_piece(void *state, int rank, int64_t tokens, int64_t context)
 {
     const ranks *r = state;
     double l = (double)tokens;
     double o = (double)context;
     if (r->forward_s != NULL) {
-        r->forward_s[rank] += piece_s(r, false, l, o);
+        r->forward_s[rank] +=
+            seen_s(r->timer, r->model, sp_time_attention_piece, false, l, o, r->heads);
     }
     if (r->backward_s != NULL) {
-        r->backward_s[rank] += piece_s(r, true, l, o);
+        r->backward_s[rank] +=
+            seen_s(r->timer, r->model, sp_time_attention_piece, true, l, o, r->heads);
     }
     if (r->ring != NULL) {
         sp_i_cp_ring_add(r->ring, rank, tokens, context);
@@ -629,6 +557,46 @@ static void slowest(const sp_i_attention *attention, const sp_op_timer *timer, s
     level_neighbours(r.backward_s, cp, neighbours);
     load->forward_s = most(r.forward_s, cp);
     load->backward_s = most(r.backward_s, cp);
+}
+
+// A trial notes no range as used.
+static sp_cp_sharding sharding_of(const sp_i_attention *attention, const sp_pack_list *list,
+                                  const sp_pack *pack)
+{
+    static const sp_cp_sharding ways[] = {SP_SHARD_SEQUENCE, SP_SHARD_DOCUMENT};
+    double step_s[2];
+    sp_op_timer quiet = *attention->timer;
+    quiet.uncalibrated = NULL;
+    if (attention->layout->cp_sharding != SP_SHARD_ADAPTIVE) {
+        return attention->layout->cp_sharding;
+    }
+    sp_model whole = *attention->model;
+    sp_i_attention trial = *attention;
+    if (attention->is_mixed) {
+        whole.window_tokens = whole.chunk_tokens = 0;
+        trial.model = &whole;
+    }
+    for (int i = 0; i < 2; i++) {
+        sp_i_attention_load load;
+        slowest(&trial, &quiet, ways[i], list, pack, true, true, NULL, &load);
+        step_s[i] = load.forward_s * (attention->recomputes ? 2.0 : 1.0) + load.backward_s;
+    }
+    return ways[step_s[1] < step_s[0] ? 1 : 0];
+}
+
+// Attention time of the CP rank that takes longest over a pack, by the way its tokens are cut.
+// Fills forward_s and backward_s, those that are asked for, of one layer: every layer gathers keys
+// and values anew, so that the ranks wait for the slowest of each pass. The layout must shard in
+// another way than evenly and have several CP ranks. Adaptive takes the way whose passes of the
+// whole step, forward (again where it is recomputed) and backward, are the shorter together, the
+// sequence where they are alike: the forward and the backward of a pack agree on it, and so do its
+// layers, by attention to all tokens where they see different ones. O(slices * cp).
+static void cp_slowest_s(const sp_i_attention *attention, const sp_pack_list *list,
+                         const sp_pack *pack, bool forward, bool backward,
+                         sp_i_attention_load *load)
+{
+    sp_cp_sharding way = sharding_of(attention, list, pack);
+    slowest(attention, attention->timer, way, list, pack, forward, backward, attention->ring, load);
 }
 
 static bool is_cut(const sp_layout *layout, const sp_pack *pack)

@@ -14,89 +14,7 @@
 #include "sim/plan/depends.h"
 #include "sim/plan/packing.h"
 
-// Fills unit, backward_unit, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
-static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err);
-
-// Whole backward, input gradient, weight gradient, and the recomputation that b and i contain.
-typedef struct backward_price {
-    sp_action_cost b, i, w, r;
-} backward_price;
-
-static backward_price price_backward(const sp_cost_model *cost, const sp_op_timer *timer,
-                                     const sp_pack *pack, const sp_i_pack_time *time,
-                                     const sp_stage *stage);
-static void price_backward_ns(const sp_cost_model *cost, const sp_op_timer *timer,
-                              const sp_pack *pack, const sp_i_pack_time *time,
-                              const sp_stage *stage, bool split, int64_t *b_ns, int64_t *w_ns);
-static double price_passes_s(const sp_cost_model *cost, const sp_i_pack_time *time,
-                             const sp_stage *stage, unsigned passes);
-static int64_t price_passes_ns(const sp_cost_model *cost, const sp_op_timer *timer,
-                               const sp_pack *pack, const sp_i_pack_time *time,
-                               const sp_stage *stage, unsigned passes);
-
-static void find_classes(sp_cost_model *cost);
-static void find_expert_exchanges(sp_cost_model *cost);
-static void find_reach(sp_cost_model *cost);
-
-sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const sp_layout *layout,
-                             const sp_cluster *cluster, const sp_profile *profile,
-                             sp_memory_options memory, const char *source, sp_error *err)
-{
-    *cost = (sp_cost_model){.model = model,
-                            .layout = layout,
-                            .cluster = cluster,
-                            .profile = profile,
-                            .memory = memory,
-                            .source = source};
-    size_t vstages = (size_t)sp_layout_vstages(layout);
-    cost->stages = sp_calloc(vstages, sizeof *cost->stages);
-    size_t most = sp_shares_are(layout) ? 2 * vstages + 2 : vstages;
-    cost->class_stage = sp_calloc(most, sizeof *cost->class_stage);
-    cost->class_of_vstage = sp_calloc(vstages, sizeof *cost->class_of_vstage);
-    if (sp_shares_are(layout)) {
-        cost->memory_class_of_vstage = sp_calloc(vstages, sizeof(int));
-    }
-    cost->least = sp_calloc(most * (SP_LEAST_SLOPES + 1), sizeof *cost->least);
-    cost->sizes = sp_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
-    cost->tried = sp_malloc(sizeof *cost->tried);
-    cost->tried->count = 0;
-    sp_status status = sp_layout_stages(layout, model, source, cost->stages, err);
-    if (status == SP_OK) {
-        cost->load = sp_expert_load_new(model, layout, cost->stages);
-        cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory, cost->load);
-        status = sp_i_find_spine_lines(cost, err);
-    }
-    if (status != SP_OK) {
-        sp_cost_model_fini(cost);
-        return status;
-    }
-    find_classes(cost);
-    find_expert_exchanges(cost);
-    find_reach(cost);
-    sp_i_least_work_find(cost);
-    return SP_OK;
-}
-
-void sp_cost_model_fini(sp_cost_model *cost)
-{
-    if (cost->searching != NULL) {
-        sp_cost_model_fini(cost->searching);
-        sp_free(cost->searching);
-    }
-    sp_i_pack_timer_free(cost->packs);
-    sp_expert_load_free(cost->load);
-    sp_free(cost->spine);
-    sp_free(cost->experts);
-    sp_free(cost->stages);
-    sp_free(cost->class_stage);
-    sp_free(cost->class_of_vstage);
-    sp_free(cost->memory_class_of_vstage);
-    sp_free(cost->least);
-    sp_free(cost->sizes);
-    sp_free(cost->tried);
-    *cost = (sp_cost_model){0};
-}
+#define BYTES_BF16 2.0
 
 // Layers of the same kinds in the same order, and the same ends?
 static bool is_alike_stage(const sp_model *model, const sp_stage *a, const sp_stage *b)
@@ -189,6 +107,65 @@ static void find_reach(sp_cost_model *cost)
     cost->maxima_s = maxima_s(cost);
 }
 
+sp_status sp_cost_model_init(sp_cost_model *cost, const sp_model *model, const sp_layout *layout,
+                             const sp_cluster *cluster, const sp_profile *profile,
+                             sp_memory_options memory, const char *source, sp_error *err)
+{
+    *cost = (sp_cost_model){.model = model,
+                            .layout = layout,
+                            .cluster = cluster,
+                            .profile = profile,
+                            .memory = memory,
+                            .source = source};
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    cost->stages = sp_calloc(vstages, sizeof *cost->stages);
+    size_t most = sp_shares_are(layout) ? 2 * vstages + 2 : vstages;
+    cost->class_stage = sp_calloc(most, sizeof *cost->class_stage);
+    cost->class_of_vstage = sp_calloc(vstages, sizeof *cost->class_of_vstage);
+    if (sp_shares_are(layout)) {
+        cost->memory_class_of_vstage = sp_calloc(vstages, sizeof(int));
+    }
+    cost->least = sp_calloc(most * (SP_LEAST_SLOPES + 1), sizeof *cost->least);
+    cost->sizes = sp_calloc(most * SP_LEAST_SIZES, sizeof *cost->sizes);
+    cost->tried = sp_malloc(sizeof *cost->tried);
+    cost->tried->count = 0;
+    sp_status status = sp_layout_stages(layout, model, source, cost->stages, err);
+    if (status == SP_OK) {
+        cost->load = sp_expert_load_new(model, layout, cost->stages);
+        cost->packs = sp_i_pack_timer_new(model, layout, cluster, &cost->memory, cost->load);
+        status = sp_i_find_spine_lines(cost, err);
+    }
+    if (status != SP_OK) {
+        sp_cost_model_fini(cost);
+        return status;
+    }
+    find_classes(cost);
+    find_expert_exchanges(cost);
+    find_reach(cost);
+    sp_i_least_work_find(cost);
+    return SP_OK;
+}
+
+void sp_cost_model_fini(sp_cost_model *cost)
+{
+    if (cost->searching != NULL) {
+        sp_cost_model_fini(cost->searching);
+        sp_free(cost->searching);
+    }
+    sp_i_pack_timer_free(cost->packs);
+    sp_expert_load_free(cost->load);
+    sp_free(cost->spine);
+    sp_free(cost->experts);
+    sp_free(cost->stages);
+    sp_free(cost->class_stage);
+    sp_free(cost->class_of_vstage);
+    sp_free(cost->memory_class_of_vstage);
+    sp_free(cost->least);
+    sp_free(cost->sizes);
+    sp_free(cost->tried);
+    *cost = (sp_cost_model){0};
+}
+
 void sp_cost_model_interpolate(sp_cost_model *cost)
 {
     cost->approximate = sp_layout_zero_in_step(cost->layout) < 2;
@@ -241,436 +218,6 @@ double sp_cost_model_held_rows(const sp_cost_model *cost, int64_t call, int64_t 
                : sp_expert_load_of(cost->load, call,
                                    sp_i_group_tokens(cost->model, cost->layout, &pack, tokens))
                      .held;
-}
-
-double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    double most_s = 0.0;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, false, &time);
-    for (int c = 0; c < cost->stage_classes; c++) {
-        most_s = fmax(most_s, price_passes_s(cost, &time, &cost->class_stage[c], 1u << SP_PASS_F));
-    }
-    return fmin(most_s, SP_I_MOST_S);
-}
-
-double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
-{
-    const unsigned back = 1u << SP_PASS_RECOMPUTE | 1u << SP_PASS_I | 1u << SP_PASS_W;
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    double most_s = 0.0;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, true, &time);
-    for (int c = 0; c < cost->stage_classes; c++) {
-        const sp_stage *stage = &cost->class_stage[c];
-        most_s = fmax(most_s, price_passes_s(cost, &time, stage, 1u << SP_PASS_F) +
-                                  price_passes_s(cost, &time, stage, back));
-    }
-    return fmin(most_s, SP_I_MOST_S);
-}
-
-static void forward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                       const sp_i_pack_time *time, int64_t *f_ns)
-{
-    for (int c = 0; c < cost->stage_classes; c++) {
-        const sp_stage *stage = &cost->class_stage[c];
-        if (cost->approximate) {
-            f_ns[c] = price_passes_ns(cost, timer, pack, time, stage, SP_I_FORWARD);
-        } else {
-            sp_action_cost f = sp_i_price_forward(cost, timer, pack, time, stage);
-            f_ns[c] = sp_action_cost_ns(&f);
-        }
-    }
-}
-
-static void backward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                        const sp_i_pack_time *time, bool split, int64_t *b_ns, int64_t *w_ns)
-{
-    for (int c = 0; c < cost->stage_classes; c++) {
-        const sp_stage *stage = &cost->class_stage[c];
-        if (cost->approximate) {
-            unsigned first = SP_I_AGAIN | SP_I_INPUTS | (split ? 0 : SP_I_WEIGHTS);
-            b_ns[c] = price_passes_ns(cost, timer, pack, time, stage, first);
-            w_ns[c] = split ? price_passes_ns(cost, timer, pack, time, stage, SP_I_WEIGHTS) : 0;
-        } else {
-            price_backward_ns(cost, timer, pack, time, stage, split, &b_ns[c], &w_ns[c]);
-        }
-    }
-}
-
-void sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                              int64_t *f_ns)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, false, &time);
-    forward_ns(cost, &timer, pack, &time, f_ns);
-}
-
-void sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                               bool split, int64_t *b_ns, int64_t *w_ns)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, false, true, &time);
-    backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
-}
-
-void sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                           bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_i_pack_time time;
-    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, true, &time);
-    forward_ns(cost, &timer, pack, &time, f_ns);
-    backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
-}
-
-// ---- the costs of a packing ----
-
-#define BYTES_BF16 2.0
-
-// Packs up to this size keep every product of tokens and bytes within int64_t.
-#define MOST_TOKENS ((int64_t)1 << 40)
-
-static bool is_countable(const sp_pack *pack)
-{
-    return pack->computed <= MOST_TOKENS && pack->pairs2 < INT64_MAX &&
-           pack->full_pairs < INT64_MAX;
-}
-
-// Was a time cut at SP_I_MOST_S?
-static bool is_cut(const sp_action_cost *costs, size_t k, int classes)
-{
-    const int64_t most_ns = sp_i_cut_ns(SP_I_MOST_S);
-    for (int c = 0; c < classes; c++) {
-        const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t)c];
-        if (cost->compute_ns >= most_ns || cost->tp_ns >= most_ns || cost->cp_ns >= most_ns ||
-            cost->dp_ns >= most_ns || cost->ep_ns >= most_ns) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// Samples of one length make equal packs one after the other, whose costs need no second reckoning:
-// has pack k the shape of the one before it?
-static bool repeats(const sp_pack_list *list, size_t k)
-{
-    if (k == 0) {
-        return false;
-    }
-    const sp_pack *a = &list->packs[k - 1];
-    const sp_pack *b = &list->packs[k];
-    if (a->dp_count != b->dp_count || a->slice_count != b->slice_count ||
-        a->computed != b->computed || a->kv_tokens != b->kv_tokens || a->pairs2 != b->pairs2 ||
-        a->full_pairs != b->full_pairs || a->gathers != b->gathers) {
-        return false;
-    }
-    for (size_t i = 0; i < a->slice_count; i++) {
-        const sp_slice *x = &list->slices[a->first_slice + i];
-        const sp_slice *y = &list->slices[b->first_slice + i];
-        bool same_sample = i == 0 || (x->sample == x[-1].sample) == (y->sample == y[-1].sample);
-        if (x->begin != y->begin || x->computed_tokens != y->computed_tokens ||
-            x->zone != y->zone || !same_sample) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void repeat_forward(size_t k, sp_step_costs *costs);
-static void repeat_backward(size_t k, sp_step_costs *costs);
-static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                         const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
-static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs);
-static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times);
-static void fill_pool(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack_list *list,
-                      const sp_pack *pack, const sp_layout *layout, bool backward,
-                      sp_pack_costs *costs);
-static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
-                                sp_step_costs *costs);
-static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs);
-static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs);
-static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer,
-                          sp_step_costs *costs);
-static void fill_forward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
-                               const sp_expert_overlap *overlap);
-static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
-                                const sp_expert_overlap *overlap);
-static void repeat_tasks(sp_layer_tasks *tasks, size_t k, int kinds);
-
-sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
-                              sp_error *err)
-{
-    sp_op_timer timer = sp_i_timer_of(cost);
-    const sp_pack_list *forward = &packing->forward;
-    const sp_pack_list *backward = sp_packing_backward(packing);
-    int32_t *forward_pack = NULL;
-    sp_i_rounds rounds[2];
-    const int behind = backward != forward; // the backward's among them
-    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1 || cost->load != NULL;
-    if (in_rounds) {
-        sp_i_rounds_make(cost, forward, &rounds[0]);
-    }
-    if (in_rounds && behind != 0) {
-        sp_i_rounds_make(cost, backward, &rounds[behind]);
-    }
-    sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
-    fill_share_classes(cost, costs);
-    if (cost->experts != NULL) {
-        size_t bytes =
-            (size_t)sp_layout_vstages(cost->layout) * SP_EXPERT_PASSES * sizeof *costs->experts;
-        costs->experts = memcpy(sp_malloc(bytes), cost->experts, bytes);
-    }
-    if (cost->memory.stack.expert_overlap && sp_layout_dispatches(cost->layout)) {
-        begin_overlap(cost, &timer, costs);
-    }
-    sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
-    for (size_t k = 0; status == SP_OK && k < forward->count; k++) {
-        const sp_pack *pack = &forward->packs[k];
-        sp_i_pack_time time;
-        int64_t expert_tokens = in_rounds ? rounds[0].of.tokens[k] : pack->computed;
-        if (repeats(forward, k) && (!in_rounds || sp_i_rounds_repeat(&rounds[0], k))) {
-            repeat_forward(k, costs);
-            continue;
-        }
-        status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
-        if (status == SP_OK) {
-            sp_i_pack_time_in_round(cost->packs, &timer, forward, pack, true, false, expert_tokens,
-                                    in_rounds ? rounds[0].overload[k].mean : 1.0, &time);
-            fill_forward(cost, &timer, pack, &time, k, costs);
-            fill_forward_tasks(cost, &time, k, &costs->overlap);
-            costs->forward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_F],
-                                                .zones = sp_i_pack_zones_of(costs, &time, false),
-                                                .expert_tokens = in_rounds ? rounds[0].held[k] : 0};
-            status = is_cut(costs->action[SP_ACTION_F], k, cost->classes)
-                         ? sp_i_beyond_limit(pack, err)
-                         : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->forward[k],
-                          &costs->forward_p2p[k]);
-            fill_pool(&timer, cost, forward, pack, time.layout, false, &costs->forward[k]);
-        }
-    }
-    for (size_t k = 0; status == SP_OK && k < backward->count; k++) {
-        const sp_pack *pack = &backward->packs[k];
-        sp_i_cp_row row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
-        sp_i_pack_time time;
-        int64_t expert_tokens = in_rounds ? rounds[behind].of.tokens[k] : pack->computed;
-        if (repeats(backward, k) && row.pack == pack &&
-            (!in_rounds || sp_i_rounds_repeat(&rounds[behind], k))) {
-            repeat_backward(k, costs);
-            continue;
-        }
-        status = is_countable(pack) ? SP_OK : sp_i_beyond_limit(pack, err);
-        if (status == SP_OK) {
-            sp_i_pack_time_in_round(cost->packs, &timer, row.list, row.pack, false, true,
-                                    expert_tokens,
-                                    in_rounds ? rounds[behind].overload[k].mean : 1.0, &time);
-            fill_backward(cost, &timer, pack, &time, k, costs);
-            fill_backward_tasks(cost, &time, k, &costs->overlap);
-            costs->backward[k] = (sp_pack_costs){.cp = time.cp[SP_PASS_I],
-                                                 .cp_again = time.cp[SP_PASS_RECOMPUTE],
-                                                 .zones = sp_i_pack_zones_of(costs, &time, true)};
-            status = is_cut(costs->action[SP_ACTION_B], k, cost->classes)
-                         ? sp_i_beyond_limit(pack, err)
-                         : SP_OK;
-            fill_transfer(&timer, cost, pack, time.layout, &costs->backward[k],
-                          &costs->backward_p2p[k]);
-            fill_pool(&timer, cost, backward, pack, time.layout, true, &costs->backward[k]);
-        }
-    }
-    sp_free(forward_pack);
-    if (status == SP_OK) {
-        costs->blocking_transfers = cost->memory.stack.blocking_transfers;
-        status = fill_unit_costs(cost, packing, in_rounds ? rounds : NULL, costs, err);
-    }
-    if (in_rounds && status == SP_OK) {
-        sp_i_wait_in_rounds(&rounds[0].of, SP_I_WAIT_EXPERTS, false, forward->count, costs);
-        sp_i_wait_in_rounds(&rounds[behind].of, SP_I_WAIT_EXPERTS, true, backward->count, costs);
-        if (cost->load != NULL) {
-            sp_i_rounds_report(&rounds[0], forward->count, &costs->overload);
-        }
-    }
-    if (status == SP_OK) {
-        wait_for_parameters(cost, packing, costs);
-    }
-    if (in_rounds) {
-        sp_i_rounds_free(&rounds[0]);
-    }
-    if (in_rounds && behind != 0) {
-        sp_i_rounds_free(&rounds[behind]);
-    }
-    if (status == SP_OK) {
-        fill_ranks(cost, packing, costs);
-    } else {
-        sp_step_costs_fini(costs);
-    }
-    return status;
-}
-
-static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
-                                sp_step_costs *costs)
-{
-    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
-    int ranks = sp_layout_parameter_ranks(cost->layout);
-    for (int side = 0; ranks > 1 && side < 2; side++) {
-        sp_rounds rounds;
-        sp_rounds_make(cost->layout, lists[side], ranks, &rounds);
-        sp_i_wait_in_rounds(&rounds, SP_I_WAIT_PARAMETERS, side == 1, lists[side]->count, costs);
-        sp_rounds_free(&rounds);
-    }
-}
-
-static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
-{
-    if (cost->memory_class_of_vstage == NULL) {
-        return;
-    }
-    costs->stage_classes = cost->stage_classes;
-    costs->share_class = cost->stage_classes;
-    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
-        costs->stages[s].memory_class = cost->memory_class_of_vstage[s];
-    }
-}
-
-static void repeat_forward(size_t k, sp_step_costs *costs)
-{
-    size_t n = (size_t)costs->classes;
-    memcpy(costs->action[SP_ACTION_F] + k * n, costs->action[SP_ACTION_F] + (k - 1) * n,
-           n * sizeof *costs->action[SP_ACTION_F]);
-    repeat_tasks(costs->overlap.forward, k, costs->overlap.kinds);
-    costs->forward_p2p[k] = costs->forward_p2p[k - 1];
-    costs->forward[k] = costs->forward[k - 1];
-}
-
-static void repeat_backward(size_t k, sp_step_costs *costs)
-{
-    size_t n = (size_t)costs->classes;
-    for (int kind = SP_ACTION_B; kind <= SP_ACTION_R; kind++) {
-        sp_action_cost *table = costs->action[kind];
-        memcpy(table + k * n, table + (k - 1) * n, n * sizeof *table);
-    }
-    repeat_tasks(costs->overlap.backward, k, costs->overlap.kinds);
-    costs->backward_p2p[k] = costs->backward_p2p[k - 1];
-    costs->backward[k] = costs->backward[k - 1];
-}
-
-// Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
-static void take_overhead(const sp_cost_model *cost, int class, sp_action_cost *action)
-{
-    if (class >= cost->stage_classes) {
-        action->compute_ns -= action->launch_ns;
-        action->launch_ns = 0;
-        action->dp_ns = 0;
-    }
-}
-
-static void fill_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                         const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
-{
-    for (int c = 0; c < cost->classes; c++) {
-        size_t at = k * (size_t)cost->classes + (size_t)c;
-        const sp_stage *stage = &cost->class_stage[c];
-        costs->action[SP_ACTION_F][at] = sp_i_price_forward(cost, timer, pack, time, stage);
-        take_overhead(cost, c, &costs->action[SP_ACTION_F][at]);
-    }
-}
-
-static void fill_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
-                          const sp_i_pack_time *time, size_t k, sp_step_costs *costs)
-{
-    for (int c = 0; c < cost->classes; c++) {
-        size_t at = k * (size_t)cost->classes + (size_t)c;
-        const sp_stage *stage = &cost->class_stage[c];
-        backward_price price = price_backward(cost, timer, pack, time, stage);
-        costs->action[SP_ACTION_B][at] = price.b;
-        costs->action[SP_ACTION_I][at] = price.i;
-        costs->action[SP_ACTION_W][at] = price.w;
-        costs->action[SP_ACTION_R][at] = price.r;
-        take_overhead(cost, c, &costs->action[SP_ACTION_B][at]);
-        take_overhead(cost, c, &costs->action[SP_ACTION_I][at]);
-        take_overhead(cost, c, &costs->action[SP_ACTION_W][at]);
-        take_overhead(cost, c, &costs->action[SP_ACTION_R][at]);
-    }
-}
-
-// Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
-// holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
-// the stack sends them whole.
-static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
-                          const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times)
-{
-    bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
-    costs->p2p_bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
-                       (double)cost->model->hidden * BYTES_BF16;
-    times->ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 0));
-    times->internode_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 1));
-}
-
-// A rank keeps nothing of others for the backward (sp_i_tasks_moved), in which twice as much moves.
-static void fill_pool(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack_list *list,
-                      const sp_pack *pack, const sp_layout *layout, bool backward,
-                      sp_pack_costs *costs)
-{
-    if (cost->memory.stack.cp_overlap != SP_CP_TASKS || layout->pp == 1) {
-        return;
-    }
-    sp_shard shard = sp_shard_of(cost->model, layout);
-    double bytes = (backward ? 2.0 : 1.0) * BYTES_BF16;
-    int crosses = cost->pipeline_crosses_nodes;
-    for (size_t s = 0; s < pack->slice_count; s++) {
-        const sp_slice *slice = &list->slices[pack->first_slice + s];
-        costs->longest_tokens =
-            sp_larger(costs->longest_tokens, slice->begin + slice->computed_tokens);
-    }
-    double tokens = (double)pack->computed / layout->cp;
-    costs->pool_queries_s =
-        sp_time_p2p(timer, bytes * tokens * (double)(shard.q + shard.context), crosses);
-    costs->pool_keys_s = sp_time_p2p(
-        timer, bytes * (double)costs->longest_tokens * (double)(shard.k + shard.v), crosses);
-}
-
-// ---- what a pipeline rank has apart from its packs ----
-
-// Beyond the last position of any slice.
-static int64_t positions_of(const sp_pack_list *list)
-{
-    int64_t positions = 0;
-    for (size_t s = 0; s < list->slice_count; s++) {
-        int64_t end = list->slices[s].begin + list->slices[s].computed_tokens;
-        positions = end > positions ? end : positions;
-    }
-    return positions;
-}
-
-static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs)
-{
-    const sp_layout *layout = cost->layout;
-    sp_op_timer timer = sp_i_timer_of(cost);
-    sp_stage *held = sp_calloc((size_t)layout->chunks, sizeof *held);
-    int64_t rotary =
-        sp_footprint_rotary(cost->model, &cost->memory.stack, positions_of(&packing->forward));
-    for (int r = 0; r < layout->pp; r++) {
-        for (int c = 0; c < layout->chunks; c++) {
-            held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
-        }
-        sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
-                            &costs->ranks[r].states);
-        costs->ranks[r].states.of[SP_MEM_WORKSPACE] += rotary;
-        costs->crosses_nodes[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
-    }
-    for (int s = 0; s < sp_layout_vstages(layout); s++) {
-        costs->stages[s].cost_class = cost->class_of_vstage[s];
-        costs->stages[s].layers = cost->stages[s].layers;
-    }
-    sp_free(held);
-    costs->lone_times = cost->spine != NULL;
-    sp_i_fill_epilogues(cost, &timer, costs);
-    sp_i_zero_fill_sharded(cost, &timer, costs);
 }
 
 // ---- the actions of one pack on one virtual stage ----
@@ -826,32 +373,38 @@ static sp_action_cost sum_of(sp_action_cost a, sp_action_cost b)
 }
 
 // Without what waiting for launches and sharded parameters add.
-static backward_price price_work(const sp_cost_model *cost, const sp_op_timer *timer,
-                                 const sp_pack *pack, const sp_i_pack_time *time,
-                                 const sp_stage *stage)
+static void price_work(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                       const sp_i_pack_time *time, const sp_stage *stage,
+                       sp_action_cost of[SP_ACTION_O])
 {
-    backward_price p;
-    p.r = rounded(stage_time(cost, time, stage, SP_PASS_RECOMPUTE));
-    p.r.again_ns = p.r.compute_ns;
-    p.i = sum_of(rounded(stage_time(cost, time, stage, SP_PASS_I)), p.r);
-    p.i.tp_ns += sp_i_cut_ns(
+    sp_action_cost *r = &of[SP_ACTION_R];
+    sp_action_cost *i = &of[SP_ACTION_I];
+    *r = rounded(stage_time(cost, time, stage, SP_PASS_RECOMPUTE));
+    r->again_ns = r->compute_ns;
+    *i = sum_of(rounded(stage_time(cost, time, stage, SP_PASS_I)), *r);
+    i->tp_ns += sp_i_cut_ns(
         vocabulary_exchange_s(cost, timer, pack, time->layout, stage, SP_REDUCE_SCATTER));
-    p.w = rounded(stage_time(cost, time, stage, SP_PASS_W));
-    p.b = sum_of(p.i, p.w);
-    return p;
+    of[SP_ACTION_W] = rounded(stage_time(cost, time, stage, SP_PASS_W));
+    of[SP_ACTION_B] = sum_of(*i, of[SP_ACTION_W]);
 }
 
-static backward_price price_backward(const sp_cost_model *cost, const sp_op_timer *timer,
-                                     const sp_pack *pack, const sp_i_pack_time *time,
-                                     const sp_stage *stage)
+static const unsigned passes_of[SP_ACTION_O] = {
+    [SP_ACTION_B] = SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS,
+    [SP_ACTION_I] = SP_I_AGAIN | SP_I_INPUTS,
+    [SP_ACTION_W] = SP_I_WEIGHTS,
+    [SP_ACTION_R] = SP_I_AGAIN,
+};
+
+// The backward of a pack by kind of action.
+static void price_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                           const sp_i_pack_time *time, const sp_stage *stage,
+                           sp_action_cost of[SP_ACTION_O])
 {
-    backward_price p = price_work(cost, timer, pack, time, stage);
-    add_launch_wait(cost, time, stage, SP_I_AGAIN, &p.r);
-    add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS, &p.i);
-    add_launch_wait(cost, time, stage, SP_I_WEIGHTS, &p.w);
-    add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, &p.b);
-    sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
-    return p;
+    price_work(cost, timer, pack, time, stage, of);
+    for (int kind = SP_ACTION_B; kind <= SP_ACTION_R; kind++) {
+        add_launch_wait(cost, time, stage, passes_of[kind], &of[kind]);
+    }
+    sp_i_zero_backward(cost, timer, stage, time, of);
 }
 
 // The time of its whole backward (w_ns: 0) alone or, `split`, of both gradients.
@@ -859,16 +412,16 @@ static void price_backward_ns(const sp_cost_model *cost, const sp_op_timer *time
                               const sp_pack *pack, const sp_i_pack_time *time,
                               const sp_stage *stage, bool split, int64_t *b_ns, int64_t *w_ns)
 {
-    backward_price p = price_work(cost, timer, pack, time, stage);
-    if (split) {
-        add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS, &p.i);
-        add_launch_wait(cost, time, stage, SP_I_WEIGHTS, &p.w);
-    } else {
-        add_launch_wait(cost, time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, &p.b);
+    int first = split ? SP_ACTION_I : SP_ACTION_B;
+    int last = split ? SP_ACTION_W : SP_ACTION_B;
+    sp_action_cost of[SP_ACTION_O];
+    price_work(cost, timer, pack, time, stage, of);
+    for (int kind = first; kind <= last; kind++) {
+        add_launch_wait(cost, time, stage, passes_of[kind], &of[kind]);
     }
-    sp_i_zero_backward(cost, timer, stage, time, &p.b, &p.i, &p.w, &p.r);
-    *b_ns = sp_action_cost_ns(split ? &p.i : &p.b);
-    *w_ns = split ? sp_action_cost_ns(&p.w) : 0;
+    sp_i_zero_backward(cost, timer, stage, time, of);
+    *b_ns = sp_action_cost_ns(&of[first]);
+    *w_ns = split ? sp_action_cost_ns(&of[SP_ACTION_W]) : 0;
 }
 
 static double layer_s(const sp_host_model *host, const sp_i_pack_time *time, sp_pass pass,
@@ -924,6 +477,119 @@ double sp_i_launch_wait_s(const sp_host_model *host, double gpu_s, double host_s
     return norm - gpu_s;
 }
 
+// ---- packs that are tried ----
+
+// On the slowest class of stages.
+static double slowest_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                        bool backward)
+{
+    sp_op_timer timer = sp_i_timer_of(cost);
+    sp_i_pack_time time;
+    double most_s = 0.0;
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, true, backward, &time);
+    for (int c = 0; c < cost->stage_classes; c++) {
+        const sp_stage *stage = &cost->class_stage[c];
+        double forward_s = price_passes_s(cost, &time, stage, SP_I_FORWARD);
+        double backward_s =
+            backward ? price_passes_s(cost, &time, stage, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS)
+                     : 0.0;
+        most_s = fmax(most_s, forward_s + backward_s);
+    }
+    return fmin(most_s, SP_I_MOST_S);
+}
+
+double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
+{
+    return slowest_s(cost, list, pack, false);
+}
+
+double sp_cost_model_pack_s(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack)
+{
+    return slowest_s(cost, list, pack, true);
+}
+
+static void forward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                       const sp_i_pack_time *time, int64_t *f_ns)
+{
+    for (int c = 0; c < cost->stage_classes; c++) {
+        const sp_stage *stage = &cost->class_stage[c];
+        if (cost->approximate) {
+            f_ns[c] = price_passes_ns(cost, timer, pack, time, stage, SP_I_FORWARD);
+        } else {
+            sp_action_cost f = sp_i_price_forward(cost, timer, pack, time, stage);
+            f_ns[c] = sp_action_cost_ns(&f);
+        }
+    }
+}
+
+static void backward_ns(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                        const sp_i_pack_time *time, bool split, int64_t *b_ns, int64_t *w_ns)
+{
+    for (int c = 0; c < cost->stage_classes; c++) {
+        const sp_stage *stage = &cost->class_stage[c];
+        if (cost->approximate) {
+            unsigned first = SP_I_AGAIN | SP_I_INPUTS | (split ? 0 : SP_I_WEIGHTS);
+            b_ns[c] = price_passes_ns(cost, timer, pack, time, stage, first);
+            w_ns[c] = split ? price_passes_ns(cost, timer, pack, time, stage, SP_I_WEIGHTS) : 0;
+        } else {
+            price_backward_ns(cost, timer, pack, time, stage, split, &b_ns[c], &w_ns[c]);
+        }
+    }
+}
+
+void sp_cost_model_pack_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+                           bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns)
+{
+    sp_op_timer timer = sp_i_timer_of(cost);
+    sp_i_pack_time time;
+    sp_i_pack_time_of(cost->packs, &timer, list, pack, f_ns != NULL, b_ns != NULL, &time);
+    if (f_ns != NULL) {
+        forward_ns(cost, &timer, pack, &time, f_ns);
+    }
+    if (b_ns != NULL) {
+        backward_ns(cost, &timer, pack, &time, split, b_ns, w_ns);
+    }
+}
+
+// ---- what a pipeline rank has apart from its packs ----
+
+// Beyond the last position of any slice.
+static int64_t positions_of(const sp_pack_list *list)
+{
+    int64_t positions = 0;
+    for (size_t s = 0; s < list->slice_count; s++) {
+        int64_t end = list->slices[s].begin + list->slices[s].computed_tokens;
+        positions = end > positions ? end : positions;
+    }
+    return positions;
+}
+
+static void fill_ranks(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs)
+{
+    const sp_layout *layout = cost->layout;
+    sp_op_timer timer = sp_i_timer_of(cost);
+    sp_stage *held = sp_calloc((size_t)layout->chunks, sizeof *held);
+    int64_t rotary =
+        sp_footprint_rotary(cost->model, &cost->memory.stack, positions_of(&packing->forward));
+    for (int r = 0; r < layout->pp; r++) {
+        for (int c = 0; c < layout->chunks; c++) {
+            held[c] = cost->stages[sp_layout_vstage(layout, r, c)];
+        }
+        sp_footprint_states(cost->model, layout, &cost->memory.stack, held, layout->chunks,
+                            &costs->ranks[r].states);
+        costs->ranks[r].states.of[SP_MEM_WORKSPACE] += rotary;
+        costs->crosses_nodes[r] = sp_cluster_pp_crosses_node(cost->cluster, layout, r) != 0;
+    }
+    for (int s = 0; s < sp_layout_vstages(layout); s++) {
+        costs->stages[s].cost_class = cost->class_of_vstage[s];
+        costs->stages[s].layers = cost->stages[s].layers;
+    }
+    sp_free(held);
+    costs->lone_times = cost->spine != NULL;
+    sp_i_fill_epilogues(cost, &timer, costs);
+    sp_i_zero_fill_sharded(cost, &timer, costs);
+}
+
 // ---- Tasks of pairs whose exchanges of experts hide behind each other ----
 
 static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs)
@@ -937,9 +603,10 @@ static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer, s
         (sp_overlap_rates){.compute_slows = sp_i_dispatcher_slows(timer, &cost->memory.stack),
                            .exchange_slows = SP_I_EXCHANGE_SLOWS,
                            .delays_weights = cost->memory.stack.delay_wgrad};
-    overlap->forward = sp_calloc(costs->forward_packs * (size_t)kinds + 1, sizeof(sp_layer_tasks));
-    overlap->backward =
-        sp_calloc(costs->backward_packs * (size_t)kinds + 1, sizeof(sp_layer_tasks));
+    for (int side = 0; side < 2; side++) {
+        overlap->tasks[side] =
+            sp_calloc(costs->side[side].count * (size_t)kinds + 1, sizeof(sp_layer_tasks));
+    }
     overlap->first = sp_calloc(vstages + 1, sizeof *overlap->first);
     for (size_t s = 0; s < vstages; s++) {
         overlap->first[s + 1] = overlap->first[s] + cost->stages[s].layers;
@@ -950,13 +617,6 @@ static void begin_overlap(const sp_cost_model *cost, const sp_op_timer *timer, s
             overlap->kind[overlap->first[s] + i] =
                 (uint8_t)sp_model_kind_of(model, cost->stages[s].first + i);
         }
-    }
-}
-
-static void repeat_tasks(sp_layer_tasks *tasks, size_t k, int kinds)
-{
-    for (int kind = 0; tasks != NULL && kind < kinds; kind++) {
-        tasks[k * (size_t)kinds + (size_t)kind] = tasks[(k - 1) * (size_t)kinds + (size_t)kind];
     }
 }
 
@@ -983,35 +643,25 @@ static void set_exchanges(const sp_i_pack_time *time, int kind, sp_pass pass, sp
     tasks->return_ns = sp_i_cut_ns(returns_s);
 }
 
-static void fill_forward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
-                               const sp_expert_overlap *overlap)
+// Recomputation runs just before the gradients of its inputs.
+static void fill_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, int side, size_t k,
+                       const sp_expert_overlap *overlap)
 {
-    for (int kind = 0; overlap->forward != NULL && kind < overlap->kinds; kind++) {
-        sp_layer_tasks *tasks = &overlap->forward[k * (size_t)overlap->kinds + (size_t)kind];
+    const sp_pass pass = side == 0 ? SP_PASS_F : SP_PASS_I;
+    for (int kind = 0; overlap->tasks[side] != NULL && kind < overlap->kinds; kind++) {
+        sp_layer_tasks *tasks = &overlap->tasks[side][k * (size_t)overlap->kinds + (size_t)kind];
         double computed_s[2] = {0.0, 0.0};
-        add_computed(cost, time, kind, SP_PASS_F, computed_s);
+        double weights_s[2] = {0.0, 0.0};
+        if (side == 1) {
+            add_computed(cost, time, kind, SP_PASS_RECOMPUTE, computed_s);
+            add_computed(cost, time, kind, SP_PASS_W, weights_s);
+        }
+        add_computed(cost, time, kind, pass, computed_s);
         tasks->attention_ns = sp_i_cut_ns(computed_s[0]);
         tasks->mlp_ns = sp_i_cut_ns(computed_s[1]);
-        set_exchanges(time, kind, SP_PASS_F, tasks);
-    }
-}
-
-// Recomputation runs just before the gradients of its inputs.
-static void fill_backward_tasks(const sp_cost_model *cost, const sp_i_pack_time *time, size_t k,
-                                const sp_expert_overlap *overlap)
-{
-    for (int kind = 0; overlap->backward != NULL && kind < overlap->kinds; kind++) {
-        sp_layer_tasks *tasks = &overlap->backward[k * (size_t)overlap->kinds + (size_t)kind];
-        double inputs_s[2] = {0.0, 0.0};
-        double weights_s[2] = {0.0, 0.0};
-        add_computed(cost, time, kind, SP_PASS_RECOMPUTE, inputs_s);
-        add_computed(cost, time, kind, SP_PASS_I, inputs_s);
-        add_computed(cost, time, kind, SP_PASS_W, weights_s);
-        tasks->attention_ns = sp_i_cut_ns(inputs_s[0]);
-        tasks->mlp_ns = sp_i_cut_ns(inputs_s[1]);
         tasks->attention_weights_ns = sp_i_cut_ns(weights_s[0]);
         tasks->mlp_weights_ns = sp_i_cut_ns(weights_s[1]);
-        set_exchanges(time, kind, SP_PASS_I, tasks);
+        set_exchanges(time, kind, pass, tasks);
     }
 }
 
@@ -1032,51 +682,9 @@ typedef struct filler {
     sp_step_costs *costs;
 } filler;
 
-static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                           sp_unit_bytes **units, int32_t *row_of, size_t *rows, sp_error *err);
-static void fill_copies(const filler *f, size_t rows);
-static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of);
-
-static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
-                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err)
+static const sp_pack_list *list_of(const filler *f, int side)
 {
-    filler f = {.cost = cost,
-                .rounds = rounds,
-                .packing = packing,
-                .counts_pairs = cost->memory.attention == SP_ATTENTION_UNFUSED ||
-                                cost->memory.stack.attention_mask,
-                .costs = costs};
-    size_t rows = 0;
-    const bool regrouped = costs->backward_unit_row != NULL;
-    sp_status status = SP_OK;
-    sp_slice_sums_make(packing, cost->layout->cp, &f.sums);
-    if (regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
-        sp_same_packs(packing, &f.same);
-    }
-    if (packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
-        f.end = sp_calloc(packing->batch->count, sizeof *f.end);
-    }
-    if (status == SP_OK) {
-        status =
-            fill_list(&f, &packing->forward, !regrouped, &costs->unit, costs->unit_row, &rows, err);
-    }
-    if (status == SP_OK) {
-        fill_copies(&f, rows);
-    }
-    if (status == SP_OK && regrouped) {
-        status = fill_list(&f, &packing->backward, true, &costs->backward_unit,
-                           costs->backward_unit_row, &rows, err);
-    }
-    if (status == SP_OK) {
-        move_shares(&f, costs->forward_packs, costs->unit, costs->unit_row);
-    }
-    if (status == SP_OK && regrouped) {
-        move_shares(&f, costs->backward_packs, costs->backward_unit, costs->backward_unit_row);
-    }
-    sp_free(f.sums);
-    sp_free(f.same);
-    sp_free(f.end);
-    return status;
+    return side == 0 ? &f->packing->forward : &f->packing->backward;
 }
 
 static int64_t seen_tokens(const filler *f, const sp_pack_list *list, const sp_pack *pack)
@@ -1095,8 +703,9 @@ static int64_t seen_tokens(const filler *f, const sp_pack_list *list, const sp_p
     return seen;
 }
 
-static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k, bool backward)
+static sp_unit_load load_of(const filler *f, int side, size_t k, bool backward)
 {
+    const sp_pack_list *list = list_of(f, side);
     const sp_pack *pack = &list->packs[k];
     sp_unit_load load = {.tokens = pack->computed,
                          .kv_tokens = pack->kv_tokens,
@@ -1104,7 +713,7 @@ static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k,
                          .seen_tokens = seen_tokens(f, list, pack),
                          .slices = f->end != NULL ? (int64_t)pack->slice_count : 0};
     if (f->rounds != NULL) {
-        load.expert_tokens = f->rounds[list != &f->packing->forward].held[k];
+        load.expert_tokens = f->rounds[side].held[k];
     }
     if (backward) {
         load.begun_tokens = f->sums[k].begun_tokens;
@@ -1112,14 +721,6 @@ static sp_unit_load load_of(const filler *f, const sp_pack_list *list, size_t k,
         load.collects = f->same != NULL && f->same[k] < 0;
     }
     return load;
-}
-
-static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
-{
-    return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens && a->pairs == b->pairs &&
-           a->begun_tokens == b->begun_tokens && a->found_tokens == b->found_tokens &&
-           a->seen_tokens == b->seen_tokens && a->slices == b->slices &&
-           a->collects == b->collects && a->expert_tokens == b->expert_tokens;
 }
 
 // Packs of different loads, each with a row, to be found by their load.
@@ -1146,6 +747,14 @@ static void make_slots(known_loads *known, size_t packs)
     for (size_t i = 0; i < known->slot_count; i++) {
         known->slots[i] = -1;
     }
+}
+
+static bool is_alike(const sp_unit_load *a, const sp_unit_load *b)
+{
+    return a->tokens == b->tokens && a->kv_tokens == b->kv_tokens && a->pairs == b->pairs &&
+           a->begun_tokens == b->begun_tokens && a->found_tokens == b->found_tokens &&
+           a->seen_tokens == b->seen_tokens && a->slices == b->slices &&
+           a->collects == b->collects && a->expert_tokens == b->expert_tokens;
 }
 
 // FNV-1a over the words of a load; the high bits go into the low ones, by which slots are chosen.
@@ -1211,10 +820,12 @@ static sp_status check_ranks(const filler *f, const double *steps, sp_error *err
 }
 
 // Packs of one load share a row, which has some hundred bytes for each class.
-static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backward,
-                           sp_unit_bytes **units, int32_t *row_of, size_t *rows, sp_error *err)
+static sp_status fill_list(const filler *f, int side, bool backward, size_t *rows, sp_error *err)
 {
     const sp_cost_model *cost = f->cost;
+    const sp_pack_list *list = list_of(f, side);
+    sp_side_costs *to = &f->costs->side[side];
+    int32_t *row_of = to->unit_row;
     size_t classes = (size_t)cost->classes;
     size_t capacity = 0;
     double *steps = sp_calloc((size_t)cost->layout->dp + 1, sizeof *steps);
@@ -1226,15 +837,15 @@ static sp_status fill_list(const filler *f, const sp_pack_list *list, bool backw
     *rows = 0;
     for (size_t k = 0; status == SP_OK && k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
-        sp_unit_load load = load_of(f, list, k, backward);
+        sp_unit_load load = load_of(f, side, k, backward);
         row_of[k] = find_row(&known, &load, pack->dp_count);
         if (known.count > *rows) {
-            sp_reserve((void **)units, &capacity, known.count * classes, sizeof **units);
+            sp_reserve((void **)&to->unit, &capacity, known.count * classes, sizeof *to->unit);
             // A merged pack is sharded over its data-parallel ranks like context parallelism.
             sp_layout layout = *cost->layout;
             layout.cp *= pack->dp_count;
             layout.dp /= pack->dp_count;
-            sp_unit_bytes *row = *units + *rows * classes;
+            sp_unit_bytes *row = to->unit + *rows * classes;
             if (pack->dp_count != parts_ranks) {
                 sp_saved_parts_find(cost->model, &layout, &cost->memory, &parts);
                 parts_ranks = pack->dp_count;
@@ -1277,13 +888,13 @@ static void fill_copies(const filler *f, size_t rows)
     size_t classes = (size_t)costs->classes;
     costs->offloaded_bytes = sp_malloc(rows * classes * sizeof *costs->offloaded_bytes + 1);
     for (size_t at = 0; at < rows * classes; at++) {
-        sp_bytes *held = &costs->unit[at].held;
+        sp_bytes *held = &costs->side[0].unit[at].held;
         costs->offloaded_bytes[at] = held->of[SP_MEM_OFFLOADED];
         held->of[SP_MEM_ACTIVATIONS] += held->of[SP_MEM_OFFLOADED];
         held->of[SP_MEM_OFFLOADED] = 0;
     }
-    for (size_t k = 0; k < costs->forward_packs; k++) {
-        const int64_t *bytes = &costs->offloaded_bytes[sp_step_costs_units(costs, k)];
+    for (size_t k = 0; k < costs->side[0].count; k++) {
+        const int64_t *bytes = &costs->offloaded_bytes[sp_step_costs_units(costs, 0, k)];
         for (size_t c = 0; c < classes; c++) {
             costs->o_ns[k * classes + c] = copy_ns(f->cost->cluster, bytes[c]);
             costs->l_ns[k * classes + c] = costs->o_ns[k * classes + c];
@@ -1294,10 +905,10 @@ static void fill_copies(const filler *f, size_t rows)
 // Without tensor parallelism nobody gathers the gradient of the lookup: all that is left of a share
 // of an input gradient is the table's gradient, which is a weight gradient. Explicit tensors have
 // it in the input gradient, like the executors.
-static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, size_t pack)
+static bool has_no_input_gradient(const filler *f, int side, size_t pack)
 {
     const sp_step_costs *costs = f->costs;
-    bool backward = costs->backward_unit == NULL || units == costs->backward_unit;
+    bool backward = costs->side[1].unit == NULL || side == 1;
     size_t share = pack * (size_t)costs->classes + (size_t)costs->share_class;
     return backward && f->cost->memory.stack.tensors == SP_TENSORS_AUTOGRAD &&
            sp_action_cost_ns(&costs->action[SP_ACTION_I][share]) == 0;
@@ -1306,24 +917,25 @@ static bool has_no_input_gradient(const filler *f, const sp_unit_bytes *units, s
 // A share of the embedding leaves nothing: what it looks up goes into a message, and the mask of a
 // dropout is on the first stage's rank. Whoever shares a
 // head that runs again keeps nothing until then: the hidden states come a second time.
-static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, const int32_t *row_of)
+static void move_shares(const filler *f, int side)
 {
     static const sp_bytes nothing;
     const sp_step_costs *costs = f->costs;
+    const sp_side_costs *of = &costs->side[side];
     size_t rows = 0;
-    for (size_t k = 0; costs->share_class > 0 && k < packs; k++) {
-        if ((size_t)row_of[k] != rows) {
+    for (size_t k = 0; costs->share_class > 0 && k < of->count; k++) {
+        if ((size_t)of->unit_row[k] != rows) {
             continue;
         }
         sp_unit_bytes *embedding =
-            &units[rows * (size_t)costs->classes + (size_t)costs->share_class];
+            &of->unit[rows * (size_t)costs->classes + (size_t)costs->share_class];
         rows++;
         embedding->forward.of[SP_MEM_WORKSPACE] +=
             embedding->forward.of[SP_MEM_ACTIVATIONS] + embedding->held.of[SP_MEM_ACTIVATIONS];
         embedding->forward.of[SP_MEM_ACTIVATIONS] = 0;
         embedding->first = embedding->forward;
         embedding->repeat = embedding->forward;
-        if (has_no_input_gradient(f, units, k)) {
+        if (has_no_input_gradient(f, side, k)) {
             embedding->input_gradient = nothing;
         }
         embedding->backward.of[SP_MEM_ACTIVATIONS] = 0;
@@ -1332,4 +944,287 @@ static void move_shares(const filler *f, size_t packs, sp_unit_bytes *units, con
         embedding->weights = nothing;
         embedding[1].repeated = nothing;
     }
+}
+
+// Fills the units of both sides, offloaded_bytes, o_ns and l_ns. O(slices + packs * classes).
+static sp_status fill_unit_costs(const sp_cost_model *cost, const sp_packing *packing,
+                                 const sp_i_rounds *rounds, sp_step_costs *costs, sp_error *err)
+{
+    filler f = {.cost = cost,
+                .rounds = rounds,
+                .packing = packing,
+                .counts_pairs = cost->memory.attention == SP_ATTENTION_UNFUSED ||
+                                cost->memory.stack.attention_mask,
+                .costs = costs};
+    const bool regrouped = costs->side[1].unit_row != NULL;
+    sp_status status = SP_OK;
+    sp_slice_sums_make(packing, cost->layout->cp, &f.sums);
+    if (regrouped && cost->memory.stack.tensors == SP_TENSORS_EXPLICIT) {
+        sp_same_packs(packing, &f.same);
+    }
+    if (packing->batch != NULL && sp_stack_counts_device(&cost->memory.stack)) {
+        f.end = sp_calloc(packing->batch->count, sizeof *f.end);
+    }
+    for (int side = 0; status == SP_OK && side <= regrouped; side++) {
+        size_t rows;
+        status = fill_list(&f, side, side == 1 || !regrouped, &rows, err);
+        if (status == SP_OK && side == 0) {
+            fill_copies(&f, rows);
+        }
+    }
+    for (int side = 0; status == SP_OK && side <= regrouped; side++) {
+        move_shares(&f, side);
+    }
+    sp_free(f.sums);
+    sp_free(f.same);
+    sp_free(f.end);
+    return status;
+}
+
+// ---- the costs of a packing ----
+
+// Packs up to this size keep every product of tokens and bytes within int64_t.
+#define MOST_TOKENS ((int64_t)1 << 40)
+
+static bool is_countable(const sp_pack *pack)
+{
+    return pack->computed <= MOST_TOKENS && pack->pairs2 < INT64_MAX &&
+           pack->full_pairs < INT64_MAX;
+}
+
+// Was a time cut at SP_I_MOST_S?
+static bool is_cut(const sp_action_cost *costs, size_t k, int classes)
+{
+    const int64_t most_ns = sp_i_cut_ns(SP_I_MOST_S);
+    for (int c = 0; c < classes; c++) {
+        const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t)c];
+        if (cost->compute_ns >= most_ns || cost->tp_ns >= most_ns || cost->cp_ns >= most_ns ||
+            cost->dp_ns >= most_ns || cost->ep_ns >= most_ns) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Samples of one length make equal packs one after the other, whose costs need no second reckoning:
+// has pack k the shape of the one before it?
+static bool repeats(const sp_pack_list *list, size_t k)
+{
+    if (k == 0) {
+        return false;
+    }
+    const sp_pack *a = &list->packs[k - 1];
+    const sp_pack *b = &list->packs[k];
+    if (a->dp_count != b->dp_count || a->slice_count != b->slice_count ||
+        a->computed != b->computed || a->kv_tokens != b->kv_tokens || a->pairs2 != b->pairs2 ||
+        a->full_pairs != b->full_pairs || a->gathers != b->gathers) {
+        return false;
+    }
+    for (size_t i = 0; i < a->slice_count; i++) {
+        const sp_slice *x = &list->slices[a->first_slice + i];
+        const sp_slice *y = &list->slices[b->first_slice + i];
+        bool same_sample = i == 0 || (x->sample == x[-1].sample) == (y->sample == y[-1].sample);
+        if (x->begin != y->begin || x->computed_tokens != y->computed_tokens ||
+            x->zone != y->zone || !same_sample) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void wait_for_parameters(const sp_cost_model *cost, const sp_packing *packing,
+                                sp_step_costs *costs)
+{
+    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
+    int ranks = sp_layout_parameter_ranks(cost->layout);
+    for (int side = 0; ranks > 1 && side < 2; side++) {
+        sp_rounds rounds;
+        sp_rounds_make(cost->layout, lists[side], ranks, &rounds);
+        sp_i_wait_in_rounds(&rounds, SP_I_WAIT_PARAMETERS, side, costs);
+        sp_rounds_free(&rounds);
+    }
+}
+
+static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
+{
+    if (cost->memory_class_of_vstage == NULL) {
+        return;
+    }
+    costs->stage_classes = cost->stage_classes;
+    costs->share_class = cost->stage_classes;
+    for (int s = 0; s < sp_layout_vstages(cost->layout); s++) {
+        costs->stages[s].memory_class = cost->memory_class_of_vstage[s];
+    }
+}
+
+// Both sides of a packing get the costs of each pack in one way.
+static void repeat_costs(sp_step_costs *costs, int side, size_t k)
+{
+    sp_side_costs *to = &costs->side[side];
+    sp_layer_tasks *tasks = costs->overlap.tasks[side];
+    size_t n = (size_t)costs->classes;
+    size_t kinds = (size_t)costs->overlap.kinds;
+    for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
+        sp_action_cost *table = costs->action[kind];
+        memcpy(table + k * n, table + (k - 1) * n, n * sizeof *table);
+    }
+    if (tasks != NULL) {
+        memcpy(tasks + k * kinds, tasks + (k - 1) * kinds, kinds * sizeof *tasks);
+    }
+    to->p2p[k] = to->p2p[k - 1];
+    to->pack[k] = to->pack[k - 1];
+}
+
+// Launches that the GPU waits for, and what ZeRO exchanges, stay with the stage's action.
+static void take_overhead(const sp_cost_model *cost, int class, sp_action_cost *action)
+{
+    if (class >= cost->stage_classes) {
+        action->compute_ns -= action->launch_ns;
+        action->launch_ns = 0;
+        action->dp_ns = 0;
+    }
+}
+
+static void fill_actions(const sp_cost_model *cost, const sp_op_timer *timer, const sp_pack *pack,
+                         const sp_i_pack_time *time, int side, size_t k, sp_step_costs *costs)
+{
+    for (int c = 0; c < cost->classes; c++) {
+        size_t at = k * (size_t)cost->classes + (size_t)c;
+        const sp_stage *stage = &cost->class_stage[c];
+        sp_action_cost of[SP_ACTION_O];
+        if (side == 0) {
+            of[SP_ACTION_F] = sp_i_price_forward(cost, timer, pack, time, stage);
+        } else {
+            price_backward(cost, timer, pack, time, stage, of);
+        }
+        for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
+            take_overhead(cost, c, &of[kind]);
+            costs->action[kind][at] = of[kind];
+        }
+    }
+}
+
+// Hidden states of the pack. Each TP rank sends its share, with sequence parallelism because it
+// holds no more, without it by Megatron-LM's scatter-gather (arXiv 2104.04473, section 4.1) unless
+// the stack sends them whole.
+static void fill_transfer(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack *pack,
+                          const sp_layout *layout, sp_pack_costs *costs, sp_p2p_times *times)
+{
+    bool whole = cost->memory.stack.whole_transfers && !layout->sequence_parallel;
+    costs->p2p_bytes = (double)pack->computed / layout->cp / (whole ? 1 : layout->tp) *
+                       (double)cost->model->hidden * BYTES_BF16;
+    times->ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 0));
+    times->internode_ns = sp_i_cut_ns(sp_time_p2p(timer, costs->p2p_bytes, 1));
+}
+
+// A rank keeps nothing of others for the backward (sp_i_tasks_moved), in which twice as much moves.
+static void fill_pool(const sp_op_timer *timer, const sp_cost_model *cost, const sp_pack_list *list,
+                      const sp_pack *pack, const sp_layout *layout, bool backward,
+                      sp_pack_costs *costs)
+{
+    if (cost->memory.stack.cp_overlap != SP_CP_TASKS || layout->pp == 1) {
+        return;
+    }
+    sp_shard shard = sp_shard_of(cost->model, layout);
+    double bytes = (backward ? 2.0 : 1.0) * BYTES_BF16;
+    int crosses = cost->pipeline_crosses_nodes;
+    for (size_t s = 0; s < pack->slice_count; s++) {
+        const sp_slice *slice = &list->slices[pack->first_slice + s];
+        costs->longest_tokens =
+            sp_larger(costs->longest_tokens, slice->begin + slice->computed_tokens);
+    }
+    double tokens = (double)pack->computed / layout->cp;
+    costs->pool_queries_s =
+        sp_time_p2p(timer, bytes * tokens * (double)(shard.q + shard.context), crosses);
+    costs->pool_keys_s = sp_time_p2p(
+        timer, bytes * (double)costs->longest_tokens * (double)(shard.k + shard.v), crosses);
+}
+
+// `row`: the packs whose keys and values its context-parallel ranks have.
+static sp_status fill_pack(const sp_cost_model *cost, const sp_op_timer *timer,
+                           const sp_pack_list *list, sp_i_cp_row row, const sp_i_rounds *rounds,
+                           int side, size_t k, sp_step_costs *costs, sp_error *err)
+{
+    const sp_pack *pack = &list->packs[k];
+    sp_pack_costs *to = &costs->side[side].pack[k];
+    sp_i_pack_time time;
+    if (!is_countable(pack)) {
+        return sp_i_beyond_limit(pack, err);
+    }
+    sp_i_pack_time_in_round(cost->packs, timer, row.list, row.pack, side == 0, side == 1,
+                            rounds != NULL ? rounds->of.tokens[k] : pack->computed,
+                            rounds != NULL ? rounds->overload[k].mean : 1.0, &time);
+    fill_actions(cost, timer, pack, &time, side, k, costs);
+    fill_tasks(cost, &time, side, k, &costs->overlap);
+    *to = (sp_pack_costs){.cp = time.cp[side == 0 ? SP_PASS_F : SP_PASS_I],
+                          .cp_again = time.cp[SP_PASS_RECOMPUTE],
+                          .zones = sp_i_pack_zones_of(costs, &time, side == 1),
+                          .expert_tokens = rounds != NULL ? rounds->held[k] : 0};
+    fill_transfer(timer, cost, pack, time.layout, to, &costs->side[side].p2p[k]);
+    fill_pool(timer, cost, list, pack, time.layout, side == 1, to);
+    return is_cut(costs->action[sp_first_kind(side)], k, cost->classes)
+               ? sp_i_beyond_limit(pack, err)
+               : SP_OK;
+}
+
+sp_status sp_cost_model_build(sp_cost_model *cost, const sp_packing *packing, sp_step_costs *costs,
+                              sp_error *err)
+{
+    sp_op_timer timer = sp_i_timer_of(cost);
+    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
+    int32_t *forward_pack = NULL;
+    sp_i_rounds made[2];
+    const int behind = lists[1] != lists[0]; // the backward's among them
+    const bool in_rounds = sp_layout_expert_ranks(cost->layout) > 1 || cost->load != NULL;
+    for (int i = 0; in_rounds && i <= behind; i++) {
+        sp_i_rounds_make(cost, lists[i], &made[i]);
+    }
+    sp_i_step_costs_take(costs, cost->layout, packing, cost->classes);
+    fill_share_classes(cost, costs);
+    if (cost->experts != NULL) {
+        size_t bytes =
+            (size_t)sp_layout_vstages(cost->layout) * SP_EXPERT_PASSES * sizeof *costs->experts;
+        costs->experts = memcpy(sp_malloc(bytes), cost->experts, bytes);
+    }
+    if (cost->memory.stack.expert_overlap && sp_layout_dispatches(cost->layout)) {
+        begin_overlap(cost, &timer, costs);
+    }
+    sp_status status = sp_i_cp_regroup(cost->layout, packing, cost->source, &forward_pack, err);
+    for (int side = 0; side < 2; side++) {
+        const sp_i_rounds *rounds = in_rounds ? &made[side * behind] : NULL;
+        for (size_t k = 0; status == SP_OK && k < lists[side]->count; k++) {
+            const sp_pack *pack = &lists[side]->packs[k];
+            sp_i_cp_row row = {lists[side], pack};
+            if (side == 1) {
+                row = sp_i_cp_row_of(cost->layout, packing, forward_pack, pack);
+            }
+            if (repeats(lists[side], k) && row.pack == pack &&
+                (rounds == NULL || sp_i_rounds_repeat(rounds, k))) {
+                repeat_costs(costs, side, k);
+                continue;
+            }
+            status = fill_pack(cost, &timer, lists[side], row, rounds, side, k, costs, err);
+        }
+    }
+    sp_free(forward_pack);
+    if (status == SP_OK) {
+        costs->blocking_transfers = cost->memory.stack.blocking_transfers;
+        status = fill_unit_costs(cost, packing, in_rounds ? made : NULL, costs, err);
+    }
+    for (int side = 0; in_rounds && status == SP_OK && side < 2; side++) {
+        sp_i_wait_in_rounds(&made[side * behind].of, SP_I_WAIT_EXPERTS, side, costs);
+    }
+    if (status == SP_OK && cost->load != NULL) {
+        sp_i_rounds_report(&made[0], lists[0]->count, &costs->overload);
+    }
+    for (int i = 0; in_rounds && i <= behind; i++) {
+        sp_i_rounds_free(&made[i]);
+    }
+    if (status == SP_OK) {
+        wait_for_parameters(cost, packing, costs);
+        fill_ranks(cost, packing, costs);
+    } else {
+        sp_step_costs_fini(costs);
+    }
+    return status;
 }

@@ -135,12 +135,8 @@ double sp_cost_model_forward_s(sp_cost_model *cost, const sp_pack_list *list, co
 
 // Nanoseconds of its forward on every class, [classes], as sp_cost_model_build tabulates it; of its
 // whole backward (w_ns: 0) or, `split`, of its input gradient and its weight gradient. O(slices).
-void sp_cost_model_forward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                              int64_t *f_ns);
-void sp_cost_model_backward_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
-                               bool split, int64_t *b_ns, int64_t *w_ns);
-// Prices both at once, for less than each by itself.
-void sp_cost_model_both_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
+// f_ns or b_ns NULL: of the other alone; both at once for less than each by itself.
+void sp_cost_model_pack_ns(sp_cost_model *cost, const sp_pack_list *list, const sp_pack *pack,
                            bool split, int64_t *f_ns, int64_t *b_ns, int64_t *w_ns);
 
 // Seconds of its forward and its whole backward together, with what is recomputed.

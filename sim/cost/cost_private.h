@@ -287,7 +287,7 @@ double sp_i_cp_ring_s(sp_i_cp_ring *ring, const double *rank_s, double transfer_
 // Least times of one layer on all CP ranks together, per square of a sample's tokens: n tokens
 // cover n*n/2 causal pairs however they are cut, at no better than the best causal rate
 // (op_time.h).
-void sp_i_attention_least_s(const sp_i_attention *attention, double *forward_s, double *backward_s);
+void sp_i_attention_least_s(const sp_i_attention *attention, double least_s[2]);
 
 // The pieces of a pack's slices that each CP rank holds (WLB-LLM, arXiv 2503.17924). A piece is a
 // stretch of one slice: its queries attend to themselves and to all tokens of the sample before
@@ -638,8 +638,7 @@ void sp_i_rounds_report(const sp_i_rounds *rounds, size_t packs, sp_overload *ov
 
 // Makes actions of packs of one round as long as the longest of them, by waiting, and their
 // transfers. So the ranks of a group, whose lists are alike, begin every action together.
-void sp_i_wait_in_rounds(const sp_rounds *rounds, sp_i_wait wait, bool backward, size_t packs,
-                         sp_step_costs *costs);
+void sp_i_wait_in_rounds(const sp_rounds *rounds, sp_i_wait wait, int side, sp_step_costs *costs);
 
 // ---- shared by pack_time.c and cost_model.c ----
 
@@ -682,8 +681,7 @@ void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, cons
                        const sp_i_pack_time *time, sp_action_cost *f);
 // The whole backward, its halves, and a recomputation apart, which gathers for itself.
 void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
-                        const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
-                        sp_action_cost *w, sp_action_cost *r);
+                        const sp_i_pack_time *time, sp_action_cost of[SP_ACTION_O]);
 // Fills what the stages of costs->stages shard.
 void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
                             sp_step_costs *costs);

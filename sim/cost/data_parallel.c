@@ -28,52 +28,6 @@ typedef struct chain {
     double overlap_share; // of what is hidden: how much longer the work takes that hides it
 } chain;
 
-static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
-                      bool forward);
-static chain layers_of(const chain *whole);
-static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes, int64_t launch_ns);
-static int64_t exposed_ns(const chain *c, bool gathers, bool scatters);
-
-enum {
-    FORWARD = 1u << SP_PASS_F,
-    INPUTS = 1u << SP_PASS_I,
-    WEIGHTS = 1u << SP_PASS_W,
-    AGAIN = 1u << SP_PASS_RECOMPUTE
-};
-
-void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
-                       const sp_i_pack_time *time, sp_action_cost *f)
-{
-    if (sp_layout_zero_in_step(cost->layout) < 3) {
-        return;
-    }
-    chain c = chain_of(cost, timer, stage, true);
-    set_work(&c, time, FORWARD, f->launch_ns);
-    f->dp_ns = exposed_ns(&c, true, false);
-}
-
-void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
-                        const sp_i_pack_time *time, sp_action_cost *b, sp_action_cost *i,
-                        sp_action_cost *w, sp_action_cost *r)
-{
-    if (sp_layout_zero_in_step(cost->layout) < 2) {
-        return;
-    }
-    bool gathers = sp_layout_zero_in_step(cost->layout) >= 3;
-    chain c = chain_of(cost, timer, stage, false);
-    set_work(&c, time, AGAIN | INPUTS | WEIGHTS, b->launch_ns);
-    b->dp_ns = exposed_ns(&c, gathers, true);
-    set_work(&c, time, AGAIN | INPUTS, i->launch_ns);
-    i->dp_ns = exposed_ns(&c, gathers, false);
-    set_work(&c, time, WEIGHTS, w->launch_ns);
-    w->dp_ns = exposed_ns(&c, false, true);
-    if (gathers && r->compute_ns > 0) {
-        c = layers_of(&c);
-        set_work(&c, time, AGAIN, r->launch_ns);
-        r->dp_ns = exposed_ns(&c, true, false);
-    }
-}
-
 // Parameters by the group of ranks that hold the same ones: those of experts on several ranks have
 // a group of their own.
 typedef struct held {
@@ -84,6 +38,31 @@ typedef struct held {
 typedef struct replicas {
     sp_nested_groups common, experts; // the second with held.experts alone
 } replicas;
+
+// What is gathered of a stage's parameters, and of what gradients are reduced.
+typedef struct exchanged {
+    held all, trained;
+} exchanged;
+
+static const sp_group alone = {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1};
+
+// How many buckets parameters go in, each with its latency; at least 1.
+typedef struct bucket_counts {
+    double common, experts;
+} bucket_counts;
+
+static const bucket_counts at_once = {1.0, 1.0};
+
+// Exchanges beside a unit take this much beyond it, and hiding them adds to it.
+typedef struct added {
+    double beyond_s, hidden_s;
+} added;
+
+static held less(held a, held b)
+{
+    return (held){a.common - b.common, a.experts - b.experts, a.products - b.products,
+                  a.expert_products - b.expert_products};
+}
 
 static held all_parameters(const sp_cost_model *cost, const sp_model *model, const sp_stage *stages,
                            int n)
@@ -107,12 +86,6 @@ static held all_parameters(const sp_cost_model *cost, const sp_model *model, con
     return of;
 }
 
-static held less(held a, held b)
-{
-    return (held){a.common - b.common, a.experts - b.experts, a.products - b.products,
-                  a.expert_products - b.expert_products};
-}
-
 // Those that have gradients. Models with experts have no adapters.
 static held trained_parameters(const sp_cost_model *cost, const sp_model *model,
                                const sp_stage *stages, int n)
@@ -123,11 +96,6 @@ static held trained_parameters(const sp_cost_model *cost, const sp_model *model,
     return (held){(double)sp_footprint_trained_parameters(model, cost->layout, stages, n), 0.0, 0.0,
                   0.0};
 }
-
-// What is gathered of a stage's parameters, and of what gradients are reduced.
-typedef struct exchanged {
-    held all, trained;
-} exchanged;
 
 static exchanged parameters_of(const sp_cost_model *cost, const sp_model *model,
                                const sp_stage *stage)
@@ -141,6 +109,22 @@ static exchanged layer_parameters(const sp_cost_model *cost, int kind)
     const sp_stage layer = {.layers = 1};
     sp_model space;
     return parameters_of(cost, sp_model_of_kind(cost->model, kind, &space), &layer);
+}
+
+// The ranks that split states (inner) and those that hold equal shares (outer); without ZeRO none
+// split.
+static replicas replicas_of(const sp_cost_model *cost)
+{
+    const sp_layout *layout = cost->layout;
+    replicas of = {{sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP), alone}, {alone, alone}};
+    if (sp_layout_zero_ranks(layout) < layout->dp * layout->cp && layout->zero > 0) {
+        of.common = sp_cluster_nested_groups(cost->cluster, layout, layout->dp,
+                                             sp_layout_zero_ranks(layout));
+    }
+    if (sp_layout_dispatches(layout)) {
+        of.experts.inner = sp_cluster_group(cost->cluster, layout, SP_DIM_EDP);
+    }
+    return of;
 }
 
 static double all_of(held parameters)
@@ -165,24 +149,6 @@ static double all_gathered(const sp_cost_model *cost, held parameters)
                           parameters.products + parameters.expert_products);
 }
 
-static const sp_group alone = {.size = 1, .nodes = 1, .least_per_node = 1, .most_per_node = 1};
-
-// The ranks that split states (inner) and those that hold equal shares (outer); without ZeRO none
-// split.
-static replicas replicas_of(const sp_cost_model *cost)
-{
-    const sp_layout *layout = cost->layout;
-    replicas of = {{sp_cluster_group(cost->cluster, layout, SP_DIM_DP_CP), alone}, {alone, alone}};
-    if (sp_layout_zero_ranks(layout) < layout->dp * layout->cp && layout->zero > 0) {
-        of.common = sp_cluster_nested_groups(cost->cluster, layout, layout->dp,
-                                             sp_layout_zero_ranks(layout));
-    }
-    if (sp_layout_dispatches(layout)) {
-        of.experts.inner = sp_cluster_group(cost->cluster, layout, SP_DIM_EDP);
-    }
-    return of;
-}
-
 static bool has_rooted_shares(const sp_cost_model *cost)
 {
     return cost->memory.stack.rooted_shares && cost->layout->zero >= 1 && cost->layout->zero <= 2;
@@ -200,11 +166,6 @@ static double group_reduction_s(const sp_cost_model *cost, const sp_op_timer *ti
     return inner_s +
            sp_time_collective(timer, SP_ALL_REDUCE, group->outer, bytes / group->inner.size);
 }
-
-// How many buckets parameters go in, each with its latency; at least 1.
-typedef struct bucket_counts {
-    double common, experts;
-} bucket_counts;
 
 // Of those of experts alone.
 static double expert_reduction_s(const sp_cost_model *cost, const sp_op_timer *timer,
@@ -251,8 +212,6 @@ static double gather_s(const sp_cost_model *cost, const sp_op_timer *timer, cons
     return counts.common * group_gather_s(cost, timer, of->common.inner, common / counts.common) +
            expert_gather_s(cost, timer, of, parameters, counts);
 }
-
-static const bucket_counts at_once = {1.0, 1.0};
 
 // Is there nothing to exchange, because all is frozen?
 static bool has_none(const sp_cost_model *cost, held trained)
@@ -326,16 +285,6 @@ static chain chain_of(const sp_cost_model *cost, const sp_op_timer *timer, const
     return c;
 }
 
-// A recomputation is forward, over the layers alone.
-static chain layers_of(const chain *whole)
-{
-    chain c = *whole;
-    c.stage = sp_stage_layers(&whole->stage);
-    c.count = whole->stage.layers;
-    c.forward = true;
-    return c;
-}
-
 // Exchanges run while the GPU waits for launches, too, which nearly all are of layers.
 static void set_work(chain *c, const sp_i_pack_time *time, unsigned passes, int64_t launch_ns)
 {
@@ -365,11 +314,6 @@ static const unit *unit_at(const chain *c, int index)
     int layer = c->stage.first + at - c->stage.embedding;
     return &c->of[sp_i_part_of_kind(sp_model_kind_of(c->model, layer))];
 }
-
-// Exchanges beside a unit take this much beyond it, and hiding them adds to it.
-typedef struct added {
-    double beyond_s, hidden_s;
-} added;
 
 static added beside(const chain *c, int index, bool gathers, bool scatters)
 {
@@ -401,6 +345,52 @@ static int64_t exposed_ns(const chain *c, bool gathers, bool scatters)
         exposed_s += of.hidden_s;
     }
     return sp_i_cut_ns(exposed_s);
+}
+
+void sp_i_zero_forward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                       const sp_i_pack_time *time, sp_action_cost *f)
+{
+    if (sp_layout_zero_in_step(cost->layout) < 3) {
+        return;
+    }
+    chain c = chain_of(cost, timer, stage, true);
+    set_work(&c, time, SP_I_FORWARD, f->launch_ns);
+    f->dp_ns = exposed_ns(&c, true, false);
+}
+
+// A recomputation is forward, over the layers alone.
+static chain layers_of(const chain *whole)
+{
+    chain c = *whole;
+    c.stage = sp_stage_layers(&whole->stage);
+    c.count = whole->stage.layers;
+    c.forward = true;
+    return c;
+}
+
+void sp_i_zero_backward(const sp_cost_model *cost, const sp_op_timer *timer, const sp_stage *stage,
+                        const sp_i_pack_time *time, sp_action_cost of[SP_ACTION_O])
+{
+    sp_action_cost *b = &of[SP_ACTION_B];
+    sp_action_cost *i = &of[SP_ACTION_I];
+    sp_action_cost *w = &of[SP_ACTION_W];
+    sp_action_cost *r = &of[SP_ACTION_R];
+    if (sp_layout_zero_in_step(cost->layout) < 2) {
+        return;
+    }
+    bool gathers = sp_layout_zero_in_step(cost->layout) >= 3;
+    chain c = chain_of(cost, timer, stage, false);
+    set_work(&c, time, SP_I_AGAIN | SP_I_INPUTS | SP_I_WEIGHTS, b->launch_ns);
+    b->dp_ns = exposed_ns(&c, gathers, true);
+    set_work(&c, time, SP_I_AGAIN | SP_I_INPUTS, i->launch_ns);
+    i->dp_ns = exposed_ns(&c, gathers, false);
+    set_work(&c, time, SP_I_WEIGHTS, w->launch_ns);
+    w->dp_ns = exposed_ns(&c, false, true);
+    if (gathers && r->compute_ns > 0) {
+        c = layers_of(&c);
+        set_work(&c, time, SP_I_AGAIN, r->launch_ns);
+        r->dp_ns = exposed_ns(&c, true, false);
+    }
 }
 
 // ---- for links ----
@@ -463,20 +453,6 @@ void sp_i_zero_fill_sharded(const sp_cost_model *cost, const sp_op_timer *timer,
 
 #define BYTES_FP32 4.0
 
-static bucket_counts count_buckets(const sp_cost_model *cost, const sp_stage *stage,
-                                   held parameters);
-static sp_epilogue_cost epilogue_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                    const replicas *group, held parameters, bucket_counts counts,
-                                    double matrices);
-static sp_bucket_cost buckets_of(const sp_cost_model *cost, const sp_op_timer *timer,
-                                 const replicas *group, const sp_stage *stage, held parameters);
-static int64_t hideable_gather_ns(const sp_cost_model *cost, const sp_op_timer *timer,
-                                  const replicas *group, const sp_stage *first_chunk,
-                                  int64_t gather_ns);
-static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *timer,
-                               sp_step_costs *costs);
-static double count_matrices(const sp_cost_model *cost, const sp_stage *stages, int n);
-
 // From ZeRO 2 on gradients are scattered inside the actions (sp_i_zero_fill_sharded).
 static bool hides_reduction(const sp_cost_model *cost)
 {
@@ -484,56 +460,6 @@ static bool hides_reduction(const sp_cost_model *cost)
     int zero = sp_layout_zero_in_step(cost->layout);
     return (stack->hide_gradient_reduce && zero < 2) ||
            (stack->hide_gradient_all_reduce && zero == 0);
-}
-
-void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs)
-{
-    const sp_stack *stack = &cost->memory.stack;
-    const sp_layout *layout = cost->layout;
-    int chunks = layout->chunks;
-    const replicas of = replicas_of(cost);
-    const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
-    sp_stage *stages = sp_calloc((size_t)chunks, sizeof *stages);
-    if (hides_reduction(cost)) {
-        costs->buckets = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
-    }
-    for (int r = 0; r < layout->pp; r++) {
-        held parameters = {0.0, 0.0, 0.0, 0.0};
-        bucket_counts counts = {0.0, 0.0};
-        for (int c = 0; c < chunks; c++) {
-            stages[c] = cost->stages[sp_layout_vstage(layout, r, c)];
-            // A tied table that two chunks of the rank share is the first one's.
-            held with_chunk = trained_parameters(cost, cost->model, stages, c + 1);
-            held of_chunk = less(with_chunk, parameters);
-            if (costs->buckets != NULL) {
-                costs->buckets[r * chunks + c] =
-                    buckets_of(cost, &of_replicas, &of, &stages[c], of_chunk);
-            }
-            if (cost->memory.stack.bucketed_epilogue) {
-                bucket_counts more = count_buckets(cost, &stages[c], of_chunk);
-                counts.common += more.common;
-                counts.experts += more.experts;
-            }
-            parameters = with_chunk;
-        }
-        double matrices = stack->host_overlap && stack->offload_states > 0.0
-                              ? count_matrices(cost, stages, chunks)
-                              : 0.0;
-        costs->ranks[r].epilogue =
-            epilogue_of(cost, &of_replicas, &of, parameters, counts, matrices);
-        if (costs->buckets != NULL) {
-            costs->ranks[r].epilogue.grad_reduce_ns = 0;
-            costs->ranks[r].epilogue.reduce_bytes = 0.0;
-            costs->ranks[r].epilogue.expert_reduce_ns = 0;
-            costs->ranks[r].epilogue.expert_reduce_bytes = 0.0;
-        }
-        if (cost->memory.stack.hide_parameter_gather || layout->whole_in_step) {
-            costs->ranks[r].epilogue.hideable_gather_ns = hideable_gather_ns(
-                cost, &of_replicas, &of, &stages[0], costs->ranks[r].epilogue.param_gather_ns);
-        }
-    }
-    add_tied_reduction(cost, timer, costs);
-    sp_free(stages);
 }
 
 // The matrices of a rank that are stepped.
@@ -747,4 +673,54 @@ static void add_tied_reduction(const sp_cost_model *cost, const sp_op_timer *tim
     costs->ranks[0].epilogue.tied_reduce_ns = ns;
     costs->ranks[last_rank].epilogue.grad_reduce_ns += ns;
     costs->ranks[last_rank].epilogue.tied_reduce_ns = ns;
+}
+
+void sp_i_fill_epilogues(const sp_cost_model *cost, const sp_op_timer *timer, sp_step_costs *costs)
+{
+    const sp_stack *stack = &cost->memory.stack;
+    const sp_layout *layout = cost->layout;
+    int chunks = layout->chunks;
+    const replicas of = replicas_of(cost);
+    const sp_op_timer of_replicas = sp_i_replica_timer(cost, timer);
+    sp_stage *stages = sp_calloc((size_t)chunks, sizeof *stages);
+    if (hides_reduction(cost)) {
+        costs->buckets = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->buckets);
+    }
+    for (int r = 0; r < layout->pp; r++) {
+        held parameters = {0.0, 0.0, 0.0, 0.0};
+        bucket_counts counts = {0.0, 0.0};
+        for (int c = 0; c < chunks; c++) {
+            stages[c] = cost->stages[sp_layout_vstage(layout, r, c)];
+            // A tied table that two chunks of the rank share is the first one's.
+            held with_chunk = trained_parameters(cost, cost->model, stages, c + 1);
+            held of_chunk = less(with_chunk, parameters);
+            if (costs->buckets != NULL) {
+                costs->buckets[r * chunks + c] =
+                    buckets_of(cost, &of_replicas, &of, &stages[c], of_chunk);
+            }
+            if (cost->memory.stack.bucketed_epilogue) {
+                bucket_counts more = count_buckets(cost, &stages[c], of_chunk);
+                counts.common += more.common;
+                counts.experts += more.experts;
+            }
+            parameters = with_chunk;
+        }
+        double matrices = stack->host_overlap && stack->offload_states > 0.0
+                              ? count_matrices(cost, stages, chunks)
+                              : 0.0;
+        costs->ranks[r].epilogue =
+            epilogue_of(cost, &of_replicas, &of, parameters, counts, matrices);
+        if (costs->buckets != NULL) {
+            costs->ranks[r].epilogue.grad_reduce_ns = 0;
+            costs->ranks[r].epilogue.reduce_bytes = 0.0;
+            costs->ranks[r].epilogue.expert_reduce_ns = 0;
+            costs->ranks[r].epilogue.expert_reduce_bytes = 0.0;
+        }
+        if (cost->memory.stack.hide_parameter_gather || layout->whole_in_step) {
+            costs->ranks[r].epilogue.hideable_gather_ns = hideable_gather_ns(
+                cost, &of_replicas, &of, &stages[0], costs->ranks[r].epilogue.param_gather_ns);
+        }
+    }
+    add_tied_reduction(cost, timer, costs);
+    sp_free(stages);
 }

@@ -173,16 +173,16 @@ static sp_task_chain chain_on(const sp_expert_overlap *overlap, const sp_layer_t
 void sp_hide_experts(const sp_plan *plan, const sp_expert_overlap *overlap, int pp,
                      sp_action action, sp_action partner, sp_action_cost *cost)
 {
-    if (overlap->forward == NULL) {
+    if (overlap->tasks[0] == NULL) {
         return;
     }
     bool backward = sp_action_is_backward(action);
     sp_action f = backward ? partner : action;
     sp_action b = backward ? action : partner;
     sp_task_chain forward =
-        chain_on(overlap, overlap->forward, f.pack, sp_layout_vstage(&plan->layout, pp, f.chunk));
+        chain_on(overlap, overlap->tasks[0], f.pack, sp_layout_vstage(&plan->layout, pp, f.chunk));
     sp_task_chain back =
-        chain_on(overlap, overlap->backward, b.pack, sp_layout_vstage(&plan->layout, pp, b.chunk));
+        chain_on(overlap, overlap->tasks[1], b.pack, sp_layout_vstage(&plan->layout, pp, b.chunk));
     sp_pair_times times = sp_time_pair(&overlap->rates, &forward, &back);
     int64_t hidden_ns = sp_larger(0, times.compute_ns + times.exchange_ns - times.makespan_ns);
     if (hidden_ns == 0) {

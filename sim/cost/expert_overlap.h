@@ -48,10 +48,11 @@ sp_pair_times sp_time_pair(const sp_overlap_rates *rates, const sp_task_chain *f
 // The tasks of all packs of a step.
 typedef struct sp_expert_overlap {
     sp_overlap_rates rates;
-    int kinds;                          // of layers
-    sp_layer_tasks *forward, *backward; // [pack * kinds + kind]; NULL: nothing overlaps
-    uint8_t *kind;                      // of the layers of all virtual stages in their order
-    int *first;                         // [virtual stages + 1], into `kind`
+    int kinds;                // of layers
+    sp_layer_tasks *tasks[2]; // of forward and backward packs, [pack * kinds + kind]; NULL: nothing
+                              // overlaps
+    uint8_t *kind;            // of the layers of all virtual stages in their order
+    int *first;               // [virtual stages + 1], into `kind`
 } sp_expert_overlap;
 
 // Takes from the cost of an action of a pair (with_next) on a pipeline rank its part of what the

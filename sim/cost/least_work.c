@@ -21,15 +21,50 @@ const double sp_i_unit_share[SP_I_PASSES] = {
 // Share of the least time per token that a slope keeps; slope 0 is that of every operator alone.
 static const double kept[SP_LEAST_SLOPES] = {0.0, 1.0, 0.98, 0.95, 0.9};
 
-static sp_op_timer silent_timer(const sp_cost_model *cost);
 static void find_limit(sp_cost_model *cost);
-static double of_stage(const sp_model *model, const sp_stage *stage,
-                       double of_part[SP_I_PARTS][SP_I_PASSES], sp_pass pass);
-static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
-                              const sp_stage *stage);
-static const sp_least_work *least_of_class(sp_cost_model *cost, int class, int slope);
-static void make_known(sp_cost_model *cost);
 static void find_lines(sp_cost_model *cost, int first, int classes);
+
+static sp_op_timer silent_timer(const sp_cost_model *cost)
+{
+    return (sp_op_timer){.cluster = cost->cluster, .profile = cost->profile};
+}
+
+static double of_stage(const sp_model *model, const sp_stage *stage,
+                       double of_part[SP_I_PARTS][SP_I_PASSES], sp_pass pass)
+{
+    double of_layers = 0.0;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        of_layers += sp_stage_count(stage, model, k) * of_part[sp_i_part_of_kind(k)][pass];
+    }
+    return of_layers + stage->embedding * of_part[SP_PART_EMBEDDING][pass] +
+           stage->head * of_part[SP_PART_HEAD][pass];
+}
+
+static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
+                              const sp_stage *stage)
+{
+    double unit_s = cost->profile->host.unit_s;
+    const sp_model *model = cost->model;
+    sp_least_work least = {
+        .f_token_s = of_stage(model, stage, parts->token_s, SP_PASS_F),
+        .f_square_s = of_stage(model, stage, parts->square_s, SP_PASS_F),
+        .i_token_s = of_stage(model, stage, parts->token_s, SP_PASS_RECOMPUTE) +
+                     of_stage(model, stage, parts->token_s, SP_PASS_I),
+        .i_square_s = of_stage(model, stage, parts->square_s, SP_PASS_RECOMPUTE) +
+                      of_stage(model, stage, parts->square_s, SP_PASS_I),
+        .f_pack_s = sp_i_unit_share[SP_PASS_F] * unit_s,
+        .i_pack_s = sp_i_unit_share[SP_PASS_I] * unit_s,
+    };
+    least.b_token_s = least.i_token_s + of_stage(model, stage, parts->token_s, SP_PASS_W);
+    least.b_square_s = least.i_square_s + of_stage(model, stage, parts->square_s, SP_PASS_W);
+    least.b_pack_s = least.i_pack_s + sp_i_unit_share[SP_PASS_W] * unit_s;
+    for (int k = 0; k < sp_model_kinds(model); k++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            least.seen_s[k] += sp_stage_count(stage, model, k) * parts->seen_s[k][pass];
+        }
+    }
+    return least;
+}
 
 void sp_i_least_work_find(sp_cost_model *cost)
 {
@@ -80,9 +115,13 @@ double sp_least_work_s(const sp_least_work *least, const sp_sample_sums *sums)
     return work_s;
 }
 
-const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope)
+// Once for all classes: sizes of known ones have tokens.
+static void make_known(sp_cost_model *cost)
 {
-    return least_of_class(cost, cost->class_of_vstage[vstage], slope > 0 ? slope : SP_LEAST_SLOPES);
+    bool known = cost->sizes[0].tokens > 0.0;
+    for (int c = 0; !known && c < cost->classes; c += AT_ONCE) {
+        find_lines(cost, c, cost->classes - c < AT_ONCE ? cost->classes - c : AT_ONCE);
+    }
 }
 
 static const sp_least_work *least_of_class(sp_cost_model *cost, int class, int slope)
@@ -91,6 +130,11 @@ static const sp_least_work *least_of_class(sp_cost_model *cost, int class, int s
         make_known(cost);
     }
     return &cost->least[slope * cost->classes + class];
+}
+
+const sp_least_work *sp_cost_model_least_work(sp_cost_model *cost, int vstage, int slope)
+{
+    return least_of_class(cost, cost->class_of_vstage[vstage], slope > 0 ? slope : SP_LEAST_SLOPES);
 }
 
 static int passage_class(const sp_cost_model *cost, int vstage)
@@ -109,57 +153,6 @@ const sp_least_size *sp_cost_model_least_sizes(sp_cost_model *cost, int vstage)
     int class = passage_class(cost, vstage);
     make_known(cost);
     return &cost->sizes[class * SP_LEAST_SIZES];
-}
-
-// Once for all classes: sizes of known ones have tokens.
-static void make_known(sp_cost_model *cost)
-{
-    bool known = cost->sizes[0].tokens > 0.0;
-    for (int c = 0; !known && c < cost->classes; c += AT_ONCE) {
-        find_lines(cost, c, cost->classes - c < AT_ONCE ? cost->classes - c : AT_ONCE);
-    }
-}
-
-static sp_op_timer silent_timer(const sp_cost_model *cost)
-{
-    return (sp_op_timer){.cluster = cost->cluster, .profile = cost->profile};
-}
-
-static double of_stage(const sp_model *model, const sp_stage *stage,
-                       double of_part[SP_I_PARTS][SP_I_PASSES], sp_pass pass)
-{
-    double of_layers = 0.0;
-    for (int k = 0; k < sp_model_kinds(model); k++) {
-        of_layers += sp_stage_count(stage, model, k) * of_part[sp_i_part_of_kind(k)][pass];
-    }
-    return of_layers + stage->embedding * of_part[SP_PART_EMBEDDING][pass] +
-           stage->head * of_part[SP_PART_HEAD][pass];
-}
-
-static sp_least_work least_of(const sp_cost_model *cost, sp_i_least_work *parts,
-                              const sp_stage *stage)
-{
-    double unit_s = cost->profile->host.unit_s;
-    const sp_model *model = cost->model;
-    sp_least_work least = {
-        .f_token_s = of_stage(model, stage, parts->token_s, SP_PASS_F),
-        .f_square_s = of_stage(model, stage, parts->square_s, SP_PASS_F),
-        .i_token_s = of_stage(model, stage, parts->token_s, SP_PASS_RECOMPUTE) +
-                     of_stage(model, stage, parts->token_s, SP_PASS_I),
-        .i_square_s = of_stage(model, stage, parts->square_s, SP_PASS_RECOMPUTE) +
-                      of_stage(model, stage, parts->square_s, SP_PASS_I),
-        .f_pack_s = sp_i_unit_share[SP_PASS_F] * unit_s,
-        .i_pack_s = sp_i_unit_share[SP_PASS_I] * unit_s,
-    };
-    least.b_token_s = least.i_token_s + of_stage(model, stage, parts->token_s, SP_PASS_W);
-    least.b_square_s = least.i_square_s + of_stage(model, stage, parts->square_s, SP_PASS_W);
-    least.b_pack_s = least.i_pack_s + sp_i_unit_share[SP_PASS_W] * unit_s;
-    for (int k = 0; k < sp_model_kinds(model); k++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            least.seen_s[k] += sp_stage_count(stage, model, k) * parts->seen_s[k][pass];
-        }
-    }
-    return least;
 }
 
 // ---- the limit of any layout ----
@@ -220,8 +213,7 @@ static void find_limit(sp_cost_model *cost)
     const sp_i_attention attention = {
         .model = model, .layout = &whole, .memory = &cost->memory, .timer = &timer};
     int count[SP_LAYER_KINDS];
-    double forward_s;
-    double backward_s;
+    double least_s[2];
     sp_model_count_kinds(model, 0, sp_model_all_layers(model), count);
     cost->limit_token_s = part_products_s(cost, &whole, model, SP_PART_EMBEDDING) +
                           part_products_s(cost, &whole, model, SP_PART_HEAD);
@@ -232,8 +224,8 @@ static void find_limit(sp_cost_model *cost)
             part_products_s(cost, &whole, sp_model_of_kind(model, k, &space), SP_PART_LAYER);
     }
     // Pairs are those of the mean layer (sp_model_pairs2).
-    sp_i_attention_least_s(&attention, &forward_s, &backward_s);
-    cost->limit_pair2_s = sp_model_all_layers(model) * (forward_s + backward_s);
+    sp_i_attention_least_s(&attention, least_s);
+    cost->limit_pair2_s = sp_model_all_layers(model) * (least_s[0] + least_s[1]);
 }
 
 // ---- packs of every size ----

@@ -16,8 +16,31 @@ static const struct {
                             {"attention backward", "length"},
                             {"collective", "bytes"}};
 
+// Elements of bf16 in the 16 bytes that rows must be aligned to.
+#define ALIGNED 8.0
+
+// The curves of one pass, and their shortest point.
+typedef struct attention_rates {
+    const sp_curve *causal, *full;
+    double first;
+} attention_rates;
+
 static void note_range(sp_uncalibrated *use, sp_range_kind kind, double least, double most,
-                       double first, double last);
+                       double first, double last)
+{
+    if (use->most[kind] <= 0.0) {
+        use->least[kind] = least;
+        use->most[kind] = most;
+        use->table_least[kind] = first;
+        use->table_most[kind] = last;
+        return;
+    }
+    use->least[kind] = fmin(use->least[kind], least);
+    use->most[kind] = fmax(use->most[kind], most);
+    // Several tables of one kind: the range that all of them cover.
+    use->table_least[kind] = fmax(use->table_least[kind], first);
+    use->table_most[kind] = fmin(use->table_most[kind], last);
+}
 
 int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160])
 {
@@ -40,23 +63,6 @@ int sp_uncalibrated_lines(const sp_uncalibrated *use, char lines[SP_RANGES][160]
         }
     }
     return count;
-}
-
-static void note_range(sp_uncalibrated *use, sp_range_kind kind, double least, double most,
-                       double first, double last)
-{
-    if (use->most[kind] <= 0.0) {
-        use->least[kind] = least;
-        use->most[kind] = most;
-        use->table_least[kind] = first;
-        use->table_most[kind] = last;
-        return;
-    }
-    use->least[kind] = fmin(use->least[kind], least);
-    use->most[kind] = fmax(use->most[kind], most);
-    // Several tables of one kind: the range that all of them cover.
-    use->table_least[kind] = fmax(use->table_least[kind], first);
-    use->table_most[kind] = fmin(use->table_most[kind], last);
 }
 
 void sp_i_note_range(const sp_op_timer *timer, sp_range_kind kind, double x, double first,
@@ -154,9 +160,6 @@ static double covered(const sp_gemm_model *model, double batch, double m, double
     }
     return least;
 }
-
-// Elements of bf16 in the 16 bytes that rows must be aligned to.
-#define ALIGNED 8.0
 
 // Are such rows slower? Most profiles do not say so, and this is asked for every product.
 static bool is_unaligned(const sp_gemm_model *model, double row)
@@ -290,23 +293,23 @@ double sp_gemm_most_fp8_rate(const sp_profile *profile)
     return best * profile->fp8.flops_per_s;
 }
 
-// The curves of one pass, and their shortest point.
-typedef struct attention_rates {
-    const sp_curve *causal, *full;
-    double first;
-} attention_rates;
-
 static attention_rates rates_of(const sp_op_timer *timer, int backward, double l, double o)
 {
     const sp_profile *profile = timer->profile;
-    attention_rates r = {
-        backward ? &profile->attention_backward_causal : &profile->attention_forward_causal,
-        backward ? &profile->attention_backward_full : &profile->attention_forward_full, 0.0};
+    const sp_curve *curves = profile->attention[backward];
+    attention_rates r = {&curves[SP_PAIRS_CAUSAL], &curves[SP_PAIRS_FULL], 0.0};
     sp_range_kind kind = backward ? SP_RANGE_ATTENTION_BACKWARD : SP_RANGE_ATTENTION_FORWARD;
     r.first = sp_i_curve_first(r.causal);
     sp_i_note_range(timer, kind, l < r.first ? l : fmax(l + o, r.first), r.first,
                     sp_i_curve_last(r.causal));
     return r;
+}
+
+static attention_rates rates_of_window(const sp_op_timer *timer, int backward, double l, double o,
+                                       double w)
+{
+    return l + o <= w ? rates_of(timer, backward, l, o)
+                      : rates_of(timer, backward, fmin(l, w), fmax(0.0, w - l));
 }
 
 // A tile beyond the shortest measured length cannot be told from the table; a smaller one keeps the
@@ -352,16 +355,6 @@ static double slice_pairs_s(const attention_rates *r, double l, double o)
     return l < r->first ? rate_pairs_s * falloff(r, l) : rate_pairs_s;
 }
 
-double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o,
-                               double heads, double head_dim)
-{
-    if (!(l > 0.0)) {
-        return 0.0;
-    }
-    attention_rates r = rates_of(timer, backward, l, o);
-    return with_flops(slice_pairs_s(&r, l, o), backward, heads, head_dim);
-}
-
 // Those of l queries after o tokens that see all before them, because the window still holds it.
 static double queries_before(double l, double o, double w)
 {
@@ -390,14 +383,18 @@ static double window_pairs_s(const attention_rates *r, double l, double o, doubl
     return least < r->first ? rate_pairs_s * falloff(r, least) : rate_pairs_s;
 }
 
-double sp_time_attention_window(const sp_op_timer *timer, int backward, double l, double o,
-                                double w, double heads, double head_dim)
+double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o, double w,
+                               double heads, double head_dim)
 {
-    if (!(l > 0.0) || l + o <= w) {
-        return sp_time_attention_slice(timer, backward, l, o, heads, head_dim);
+    bool sees_all = l + o <= w;
+    if (!(l > 0.0)) {
+        return 0.0;
     }
-    attention_rates r = rates_of(timer, backward, fmin(l, w), fmax(0.0, w - l));
-    double rate_pairs_s = fmin(slice_pairs_s(&r, l, o), window_pairs_s(&r, l, o, w, fmin(l, w)));
+    attention_rates r = rates_of_window(timer, backward, l, o, w);
+    double rate_pairs_s = slice_pairs_s(&r, l, o);
+    if (!sees_all) {
+        rate_pairs_s = fmin(rate_pairs_s, window_pairs_s(&r, l, o, w, fmin(l, w)));
+    }
     return with_flops(rate_pairs_s, backward, heads, head_dim);
 }
 
@@ -405,15 +402,14 @@ double sp_time_attention_block(const sp_op_timer *timer, int backward, double l,
                                double heads, double head_dim)
 {
     const sp_profile *profile = timer->profile;
-    const sp_curve *curve =
-        backward ? &profile->attention_backward_block : &profile->attention_forward_block;
+    const sp_curve *curve = &profile->attention[backward][SP_PAIRS_BLOCK];
     if (!(l > 0.0 && o > 0.0)) {
         return 0.0;
     }
     if (curve->points == 0) {
         return o / l *
-               (sp_time_attention_slice(timer, backward, l, l, heads, head_dim) -
-                sp_time_attention_slice(timer, backward, l, 0.0, heads, head_dim));
+               (sp_time_attention_slice(timer, backward, l, l, HUGE_VAL, heads, head_dim) -
+                sp_time_attention_slice(timer, backward, l, 0.0, HUGE_VAL, heads, head_dim));
     }
     double first = sp_i_curve_first(curve);
     sp_i_note_range(timer, backward ? SP_RANGE_ATTENTION_BACKWARD : SP_RANGE_ATTENTION_FORWARD,
@@ -440,24 +436,18 @@ static double piece_pairs_s(const attention_rates *r, double rows, double o)
     return rate_pairs_s;
 }
 
-double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l, double o,
+double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l, double o, double w,
                                double heads, double head_dim)
 {
+    bool sees_all = l + o <= w;
     if (!(l > 0.0)) {
         return 0.0;
     }
-    attention_rates r = rates_of(timer, backward, l, o);
-    return with_flops(piece_pairs_s(&r, rows_of_piece(&r, l), o), backward, heads, head_dim);
-}
-
-double sp_time_attention_window_piece(const sp_op_timer *timer, int backward, double l, double o,
-                                      double w, double heads, double head_dim)
-{
-    if (!(l > 0.0) || l + o <= w) {
-        return sp_time_attention_piece(timer, backward, l, o, heads, head_dim);
-    }
-    attention_rates r = rates_of(timer, backward, fmin(l, w), fmax(0.0, w - l));
+    attention_rates r = rates_of_window(timer, backward, l, o, w);
     double rows = rows_of_piece(&r, l);
-    double rate_pairs_s = fmin(piece_pairs_s(&r, rows, o), window_pairs_s(&r, rows, o, w, w));
+    double rate_pairs_s = piece_pairs_s(&r, rows, o);
+    if (!sees_all) {
+        rate_pairs_s = fmin(rate_pairs_s, window_pairs_s(&r, rows, o, w, w));
+    }
     return with_flops(rate_pairs_s, backward, heads, head_dim);
 }

@@ -79,17 +79,15 @@ double sp_time_memory(const sp_op_timer *timer, double bytes, int kernels);
 // fall with length). Below the shortest table point x0 the rate of both falls as l/(l+128), for the
 // half tile of 128 keys that a query row computes in vain on average (min(128, x0) where x0 is
 // shorter).
-double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o,
-                               double heads, double head_dim);
-
-// One slice as above whose queries see w keys at most, their own among them: those that begin
+//
+// Of queries that see w keys at most (HUGE_VAL: all), their own among them: those that begin
 // before the window does are causal, and each of the others sees w keys at the rate of length w,
 // whose half tile stands for those at both edges of the band, and at most at the full-mask rate of
 // the rectangle. Below x0 the rate falls with the shorter of l and w. At most what the slice takes
 // with all keys, which a mask leaves; from w = l + o on, that. A wider window takes no less, but
 // for slices shorter than x0, where it may be a tenth.
-double sp_time_attention_window(const sp_op_timer *timer, int backward, double l, double o,
-                                double w, double heads, double head_dim);
+double sp_time_attention_slice(const sp_op_timer *timer, int backward, double l, double o, double w,
+                               double heads, double head_dim);
 
 // A rectangle of l queries over o earlier keys in a call of its own, at the rate that the profile's
 // table of such blocks has at length sqrt(l*o); shorter than the table it takes what its first
@@ -103,10 +101,8 @@ double sp_time_attention_block(const sp_op_timer *timer, int backward, double l,
 // has no half tiles of keys, and from a whole tile on a piece of any length reaches its rate in a
 // variable-length call (DistCA, arXiv 2510.18121): there the rate does not fall below x0. Not
 // continuous in l. With a window of w keys the rows of the tiles take what they do above.
-double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l, double o,
+double sp_time_attention_piece(const sp_op_timer *timer, int backward, double l, double o, double w,
                                double heads, double head_dim);
-double sp_time_attention_window_piece(const sp_op_timer *timer, int backward, double l, double o,
-                                      double w, double heads, double head_dim);
 
 // The launch floor of `kernels` kernels.
 double sp_time_launch(const sp_op_timer *timer, int kernels);

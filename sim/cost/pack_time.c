@@ -77,20 +77,6 @@ struct sp_i_pack_timer {
     sp_i_blocks *blocks;             // of the pack that is priced
 };
 
-static variant *variant_new(const sp_i_pack_timer *packs, int dp_count);
-static void variant_free(variant *v);
-static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
-                           sp_pass pass, pass_ops *ops);
-static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
-                               int dp_count, int64_t tokens, int64_t expert_tokens);
-static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                                      const variant *v, int dp_count, int64_t tokens);
-static sp_i_attention attention_of(const sp_i_pack_timer *packs, const variant *v, const view *of,
-                                   const sp_op_timer *timer);
-static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, const pass_ops *ops,
-                           const sp_i_attention_load *load, double qkv_s, sp_pass pass,
-                           sp_cp_exchange *exchange);
-static int attending_part(const sp_i_pack_timer *packs, const variant *v, const view *of);
 static bool has_zones(const sp_pack_list *list, const sp_pack *pack);
 static void fill_zones(sp_i_pack_timer *packs, const view *of, const sp_op_timer *timer,
                        const sp_pack_list *list, const sp_pack *pack, bool backward);
@@ -111,6 +97,62 @@ static void find_views(sp_i_pack_timer *packs)
             made->model = sp_model_of_kind(packs->model, k, &made->space);
         }
     }
+}
+
+static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
+                           sp_pass pass, pass_ops *ops)
+{
+    bool flash = packs->memory.attention == SP_ATTENTION_FLASH;
+    sp_model space;
+    sp_inventory_build(sp_i_model_of_part(packs->model, part, &space), layout, &packs->memory.stack,
+                       packs->memory.attention, packs->memory.recompute,
+                       part < SP_PARTS ? (sp_part)part : SP_PART_LAYER, pass, &ops->inventory);
+    for (int i = 0; i < ops->inventory.count; i++) {
+        const sp_op *op = &ops->inventory.ops[i];
+        ops->kernels += op->kernels * op->repeat;
+        if (op->kind == SP_OP_ATTENTION) {
+            ops->attentions += op->repeat;
+            ops->attention_kernels += flash ? op->kernels * op->repeat : 0;
+        }
+        if (op->kind == SP_OP_MEMORY) {
+            ops->pair_bytes += op->bytes_per_pair * op->repeat;
+            ops->unfused_pair_bytes += op->unfused_bytes_per_pair * op->repeat;
+        }
+        if (op->kind == SP_OP_CP_KV) {
+            ops->keys_bytes_per_token += op->bytes_per_token * op->repeat;
+        }
+        if (op->kind == SP_OP_CP_HEADS) {
+            ops->heads_bytes_per_token += op->bytes_per_token * op->repeat;
+        }
+    }
+    ops->attends = ops->attentions > 0 || ops->pair_bytes + ops->unfused_pair_bytes > 0.0 ||
+                   ops->keys_bytes_per_token + ops->heads_bytes_per_token > 0.0;
+}
+
+// Merged data-parallel ranks are neighbours, so together they make a context-parallel group.
+static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
+{
+    variant *v = sp_calloc(1, sizeof *v);
+    v->layout = *packs->layout;
+    v->layout.cp = packs->layout->cp * dp_count;
+    v->layout.dp = packs->layout->dp / dp_count;
+    v->groups = sp_i_block_groups_of(packs->cluster, packs->layout);
+    v->head_ranks = sp_stack_head_ranks(&packs->memory.stack, &v->layout);
+    v->cp = sp_cluster_nested_groups(packs->cluster, packs->layout, dp_count, v->head_ranks);
+    // A rank that exchanges heads with all others has all tokens of them: equal work, however the
+    // rows are cut.
+    bool uneven = v->layout.cp_sharding != SP_SHARD_EVEN && v->head_ranks < v->layout.cp;
+    if (uneven) {
+        v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
+        bool follows = v->layout.cp_ring_steps && v->head_ranks == 1;
+        v->ring = follows ? sp_i_cp_ring_new(v->layout.cp) : NULL;
+    }
+    for (int part = 0; part < packs->parts; part++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            pass_ops_build(packs, &v->layout, part, (sp_pass)pass, &v->ops[part][pass]);
+        }
+    }
+    return v;
 }
 
 sp_i_pack_timer *sp_i_pack_timer_new(const sp_model *model, const sp_layout *layout,
@@ -143,6 +185,15 @@ sp_status sp_i_beyond_limit(const sp_pack *pack, sp_error *err)
         "a pack of %lld tokens takes longer, or holds more, than is simulated (lower "
         "workload.context, or raise parallel.cp, tp or pp)",
         (long long)pack->computed);
+}
+
+static void variant_free(variant *v)
+{
+    if (v != NULL) {
+        sp_free(v->rank_s);
+        sp_i_cp_ring_free(v->ring);
+        sp_free(v);
+    }
 }
 
 void sp_i_pack_timer_free(sp_i_pack_timer *packs)
@@ -205,326 +256,6 @@ static double exposed_reshuffle_s(const sp_i_pack_timer *packs, const sp_op_time
 {
     double gpu_bytes = remapped_bytes(packs) * packs->layout->cp;
     return fmax(0.0, sp_i_blocks_reshuffle_s(timer, load->moved_tokens, gpu_bytes) - linear_s);
-}
-
-// What attention adds to the layers of one view.
-static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *of,
-                          const sp_op_timer *timer, const sp_pack_list *list, const sp_pack *pack,
-                          const memo *tokens, bool forward, bool backward, sp_i_pack_time *time)
-{
-    bool zones = time->zones != NULL;
-    sp_i_attention attention = attention_of(packs, v, of, timer);
-    bool gathers = pack->gathers && !zones && v->head_ranks == 1;
-    bool tasks = packs->memory.stack.cp_overlap == SP_CP_TASKS;
-    attention.memory = gathers ? &packs->gathered : &packs->memory;
-    attention.blocks = gathers ? NULL : attention.blocks;
-    sp_i_attention_load load =
-        sp_i_attention_load_of(&attention, list, pack, forward || attention.recomputes, backward);
-    load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
-    time->recomputes_attention = time->recomputes_attention || attention.recomputes;
-    time->ring_steps = ring_steps(attention.memory, &v->layout);
-    time->unfused_softmax = load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0;
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        bool of_forward = pass == SP_PASS_F;
-        if (!(of_forward ? forward : backward)) {
-            continue;
-        }
-        if (zones && (of_forward || pass == SP_PASS_I)) { // for all backward passes
-            fill_zones(packs, of, timer, list, pack, !of_forward);
-        }
-        for (int part = 0; part < packs->parts; part++) {
-            const pass_ops *ops = &v->ops[part][pass];
-            if (!ops->attends || &packs->view[packs->view_of_part[part]] != of) {
-                continue;
-            }
-            double behind_s = tasks ? tokens->of[part][pass].compute_s : tokens->qkv_s[pass];
-            time->of[part][pass] =
-                zones ? sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs))
-                      : pass_time(&attention, v, ops, &load, behind_s, (sp_pass)pass,
-                                  &time->cp[pass]);
-            if (attention.blocks != NULL && !zones && !tasks) {
-                time->of[part][pass].cp_s +=
-                    exposed_reshuffle_s(packs, timer, &load, tokens->of[part][pass].compute_s);
-            }
-        }
-    }
-}
-
-void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
-                       const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time)
-{
-    sp_i_pack_time_in_round(packs, timer, list, pack, forward, backward, pack->computed, 0.0, time);
-}
-
-double sp_i_group_tokens(const sp_model *model, const sp_layout *layout, const sp_pack *pack,
-                         int64_t expert_tokens)
-{
-    sp_shard shard = sp_shard_of(model, layout);
-    return (double)expert_tokens / pack->dp_count / layout->cp * sp_layout_ep(layout) *
-           (double)shard.rows_of / (double)shard.rows_over;
-}
-
-// The expected overload of a pack, 1 where ranks are loaded evenly.
-static double expected_overload(const sp_i_pack_timer *packs, int dp_count, int64_t expert_tokens)
-{
-    const sp_pack pack = {.dp_count = dp_count};
-    return packs->load == NULL
-               ? 1.0
-               : sp_expert_load_expected(packs->load, sp_i_group_tokens(packs->model, packs->layout,
-                                                                        &pack, expert_tokens));
-}
-
-void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                             const sp_pack_list *list, const sp_pack *pack, bool forward,
-                             bool backward, int64_t expert_tokens, double overload,
-                             sp_i_pack_time *time)
-{
-    const variant *v = variant_of(packs, pack->dp_count);
-    const memo *tokens =
-        packs->interpolates && expert_tokens == pack->computed
-            ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
-            : token_times(packs, timer, v, pack->dp_count, pack->computed, expert_tokens);
-    double most =
-        overload > 0.0 ? overload : expected_overload(packs, pack->dp_count, expert_tokens);
-    const pass_ops *layer = v->ops[SP_PART_LAYER];
-    time->layout = &v->layout;
-    time->recompute_share =
-        (double)layer[SP_PASS_RECOMPUTE].kernels / (double)layer[SP_PASS_F].kernels;
-    time->recomputes_attention = false;
-    time->zones = has_zones(list, pack) ? &packs->zones : NULL;
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        time->cp[pass] = (sp_cp_exchange){0};
-        for (int part = 0; part < packs->parts; part++) {
-            time->of[part][pass] = (sp_i_time){0};
-        }
-    }
-    for (int i = 0; i < packs->views; i++) {
-        add_attention(packs, v, &packs->view[i], timer, list, pack, tokens, forward, backward,
-                      time);
-    }
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        for (int part = 0; (pass == SP_PASS_F ? forward : backward) && part < packs->parts;
-             part++) {
-            time->of[part][pass].compute_s += tokens->of[part][pass].compute_s;
-            time->of[part][pass].tp_s += tokens->of[part][pass].tp_s;
-            time->of[part][pass].ep_wait_s = (most - 1.0) * tokens->of[part][pass].wait_s;
-            time->of[part][pass].ep_beside_s = tokens->of[part][pass].beside_s;
-            time->of[part][pass].ep_s +=
-                tokens->of[part][pass].ep_s + time->of[part][pass].ep_wait_s;
-            time->experts[part][pass] =
-                (sp_i_expert_parts){tokens->of[part][pass].mlp_s, tokens->of[part][pass].returns_s};
-        }
-    }
-}
-
-sp_expert_exchange sp_i_expert_exchange_of(const sp_i_pack_timer *packs, const sp_op_timer *timer,
-                                           const sp_stage *stage, sp_pass pass)
-{
-    const variant *v = packs->variants[1];
-    sp_expert_exchange exchange = {.fixed_s = 0.0};
-    for (int part = 0; part < packs->parts; part++) {
-        double layers = part == SP_PART_EMBEDDING ? stage->embedding
-                        : part == SP_PART_HEAD    ? stage->head
-                                                  : 0.0;
-        for (int k = 0; k < sp_model_kinds(packs->model); k++) {
-            layers += sp_i_part_of_kind(k) == part ? sp_stage_count(stage, packs->model, k) : 0;
-        }
-        sp_i_add_expert_exchange(timer, &packs->memory.stack, &v->groups,
-                                 &v->ops[part][pass].inventory, layers, &exchange);
-    }
-    return exchange;
-}
-
-// A sample of n tokens has at least n*n/2 full pairs, so many with the finest slices: no fewer
-// scores are read and written. Unfused attention computes what windows and chunks mask.
-void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer, bool whole,
-                          sp_i_least_work *least)
-{
-    const variant *v = packs->variants[1];
-    double expert_share = whole ? 1.0 : 1.0 / v->groups.ranks;
-    sp_i_attention attention = attention_of(packs, v, &packs->view[0], timer);
-    double cp = v->layout.cp;
-    double forward_s;
-    double backward_s;
-    sp_i_attention_least_s(&attention, &forward_s, &backward_s);
-    *least = (sp_i_least_work){0};
-    for (int part = 0; part < packs->parts; part++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            const pass_ops *ops = &v->ops[part][pass];
-            least->token_s[part][pass] =
-                sp_i_token_least_s(timer, &packs->memory.stack, &v->groups, &ops->inventory,
-                                   (sp_pass)pass, expert_share) /
-                cp;
-            least->square_s[part][pass] =
-                (ops->attentions * (pass == SP_PASS_I ? backward_s : forward_s) +
-                 (timer->profile->scores.factor > 0.0
-                      ? 0.0
-                      : sp_time_memory(timer, 0.5 * ops->pair_bytes, 0))) /
-                cp;
-        }
-    }
-    for (int k = 0; k < sp_model_kinds(packs->model); k++) {
-        int part = sp_i_part_of_kind(k);
-        const sp_model *model = packs->view[packs->view_of_part[part]].model;
-        bool masks = packs->memory.attention == SP_ATTENTION_UNFUSED;
-        for (int pass = 0; sp_model_least_seen(model) > 0 && !masks && pass < SP_I_PASSES; pass++) {
-            least->seen_s[k][pass] = least->square_s[part][pass];
-            least->square_s[part][pass] = 0.0;
-        }
-    }
-}
-
-void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
-                          double token_s[SP_I_PARTS][SP_I_PASSES])
-{
-    const variant *v = packs->variants[1];
-    sp_i_timed_collectives timed = {.op = {NULL}};
-    for (int part = 0; part < packs->parts; part++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            sp_i_token_times times;
-            double local_tokens = tokens / v->layout.cp;
-            sp_i_token_time(timer, &packs->memory.stack, &v->groups, &v->ops[part][pass].inventory,
-                            (sp_pass)pass, local_tokens, local_tokens / v->groups.ranks, 1.0,
-                            &timed, &times);
-            token_s[part][pass] = times.compute_s + times.tp_s + times.ep_s;
-        }
-    }
-}
-
-// Merged data-parallel ranks are neighbours, so together they make a context-parallel group.
-static variant *variant_new(const sp_i_pack_timer *packs, int dp_count)
-{
-    variant *v = sp_calloc(1, sizeof *v);
-    v->layout = *packs->layout;
-    v->layout.cp = packs->layout->cp * dp_count;
-    v->layout.dp = packs->layout->dp / dp_count;
-    v->groups = sp_i_block_groups_of(packs->cluster, packs->layout);
-    v->head_ranks = sp_stack_head_ranks(&packs->memory.stack, &v->layout);
-    v->cp = sp_cluster_nested_groups(packs->cluster, packs->layout, dp_count, v->head_ranks);
-    // A rank that exchanges heads with all others has all tokens of them: equal work, however the
-    // rows are cut.
-    bool uneven = v->layout.cp_sharding != SP_SHARD_EVEN && v->head_ranks < v->layout.cp;
-    if (uneven) {
-        v->rank_s = sp_calloc(2 * (size_t)v->layout.cp, sizeof *v->rank_s);
-        bool follows = v->layout.cp_ring_steps && v->head_ranks == 1;
-        v->ring = follows ? sp_i_cp_ring_new(v->layout.cp) : NULL;
-    }
-    for (int part = 0; part < packs->parts; part++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            pass_ops_build(packs, &v->layout, part, (sp_pass)pass, &v->ops[part][pass]);
-        }
-    }
-    return v;
-}
-
-static void variant_free(variant *v)
-{
-    if (v != NULL) {
-        sp_free(v->rank_s);
-        sp_i_cp_ring_free(v->ring);
-        sp_free(v);
-    }
-}
-
-static void pass_ops_build(const sp_i_pack_timer *packs, const sp_layout *layout, int part,
-                           sp_pass pass, pass_ops *ops)
-{
-    bool flash = packs->memory.attention == SP_ATTENTION_FLASH;
-    sp_model space;
-    sp_inventory_build(sp_i_model_of_part(packs->model, part, &space), layout, &packs->memory.stack,
-                       packs->memory.attention, packs->memory.recompute,
-                       part < SP_PARTS ? (sp_part)part : SP_PART_LAYER, pass, &ops->inventory);
-    for (int i = 0; i < ops->inventory.count; i++) {
-        const sp_op *op = &ops->inventory.ops[i];
-        ops->kernels += op->kernels * op->repeat;
-        if (op->kind == SP_OP_ATTENTION) {
-            ops->attentions += op->repeat;
-            ops->attention_kernels += flash ? op->kernels * op->repeat : 0;
-        }
-        if (op->kind == SP_OP_MEMORY) {
-            ops->pair_bytes += op->bytes_per_pair * op->repeat;
-            ops->unfused_pair_bytes += op->unfused_bytes_per_pair * op->repeat;
-        }
-        if (op->kind == SP_OP_CP_KV) {
-            ops->keys_bytes_per_token += op->bytes_per_token * op->repeat;
-        }
-        if (op->kind == SP_OP_CP_HEADS) {
-            ops->heads_bytes_per_token += op->bytes_per_token * op->repeat;
-        }
-    }
-    ops->attends = ops->attentions > 0 || ops->pair_bytes + ops->unfused_pair_bytes > 0.0 ||
-                   ops->keys_bytes_per_token + ops->heads_bytes_per_token > 0.0;
-}
-
-static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
-                               int dp_count, int64_t tokens, int64_t expert_tokens)
-{
-    // Counts at the ends of cells keep apart, too.
-    uint64_t counts = (uint64_t)tokens + ((uint64_t)(expert_tokens - tokens) << 20);
-    size_t at = (counts * 0x9E3779B97F4A7C15u >> 40) % MEMO;
-    memo_key *key = &packs->keys[at];
-    memo *entry = &packs->memos[at];
-    if (key->dp_count == dp_count && key->tokens == tokens && key->expert_tokens == expert_tokens) {
-        return entry;
-    }
-    *key = (memo_key){.tokens = tokens, .expert_tokens = expert_tokens, .dp_count = dp_count};
-    double local_tokens = (double)tokens / v->layout.cp;
-    double rows_of = (double)expert_tokens / v->layout.cp;
-    // Of so many rows more than the mean's as are beyond the steps in which products take longer.
-    double overload = fmax(1.25, expected_overload(packs, dp_count, expert_tokens));
-    sp_i_timed_collectives timed = {.op = {NULL}};
-    for (int part = 0; part < packs->parts; part++) {
-        for (int pass = 0; pass < SP_I_PASSES; pass++) {
-            const sp_inventory *ops = &v->ops[part][pass].inventory;
-            sp_i_token_times *times = &entry->of[part][pass];
-            sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
-                            local_tokens, rows_of, 1.0, &timed, times);
-            if (packs->load != NULL) {
-                sp_i_token_times fullest;
-                sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
-                                local_tokens, rows_of, overload, &timed, &fullest);
-                double longer_s = fullest.compute_s + fullest.ep_s - times->compute_s - times->ep_s;
-                times->wait_s = fmax(0.0, longer_s) / (overload - 1.0);
-            }
-        }
-    }
-    const int attends = attending_part(packs, v, NULL);
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        entry->qkv_s[pass] = sp_i_qkv_s(timer, &v->ops[attends][pass].inventory, local_tokens);
-    }
-    return entry;
-}
-
-// Between the first and the last token count of a cell, which has CELL tokens a rank.
-static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
-                                      const variant *v, int dp_count, int64_t tokens)
-{
-    int64_t cell = (int64_t)CELL * v->layout.cp;
-    int64_t first = (tokens - 1) / cell * cell + 1;
-    int64_t last = first + cell - 1;
-    if (tokens <= cell || tokens == first || tokens == last) {
-        return token_times(packs, timer, v, dp_count, tokens, tokens);
-    }
-    const memo a = *token_times(packs, timer, v, dp_count, first, first);
-    const memo *b = token_times(packs, timer, v, dp_count, last, last);
-    memo *m = &packs->between;
-    double w = (double)(tokens - first) / (double)(cell - 1);
-    for (int pass = 0; pass < SP_I_PASSES; pass++) {
-        for (int part = 0; part < packs->parts; part++) {
-            const sp_i_token_times *x = &a.of[part][pass];
-            const sp_i_token_times *y = &b->of[part][pass];
-            m->of[part][pass] =
-                (sp_i_token_times){.compute_s = x->compute_s + w * (y->compute_s - x->compute_s),
-                                   .tp_s = x->tp_s + w * (y->tp_s - x->tp_s),
-                                   .ep_s = x->ep_s + w * (y->ep_s - x->ep_s),
-                                   .mlp_s = x->mlp_s + w * (y->mlp_s - x->mlp_s),
-                                   .returns_s = x->returns_s + w * (y->returns_s - x->returns_s),
-                                   .beside_s = x->beside_s + w * (y->beside_s - x->beside_s),
-                                   .wait_s = x->wait_s + w * (y->wait_s - x->wait_s)};
-        }
-        m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);
-    }
-    return m;
 }
 
 // The first kind of layers with attention, of one view or (NULL) of any: others have neither
@@ -617,6 +348,260 @@ static sp_i_time pass_time(const sp_i_attention *attention, const variant *v, co
                                     sp_time_memory(timer, score_bytes, 0),
                        .cp_s = exposed_s + heads_s,
                        .attention_s = attention_s};
+}
+
+// What attention adds to the layers of one view.
+static void add_attention(sp_i_pack_timer *packs, const variant *v, const view *of,
+                          const sp_op_timer *timer, const sp_pack_list *list, const sp_pack *pack,
+                          const memo *tokens, bool forward, bool backward, sp_i_pack_time *time)
+{
+    bool zones = time->zones != NULL;
+    sp_i_attention attention = attention_of(packs, v, of, timer);
+    bool gathers = pack->gathers && !zones && v->head_ranks == 1;
+    bool tasks = packs->memory.stack.cp_overlap == SP_CP_TASKS;
+    attention.memory = gathers ? &packs->gathered : &packs->memory;
+    attention.blocks = gathers ? NULL : attention.blocks;
+    sp_i_attention_load load =
+        sp_i_attention_load_of(&attention, list, pack, forward || attention.recomputes, backward);
+    load.forward_s = load.forward_s * packs->kept_share + packs->kept_fixed_s;
+    time->recomputes_attention = time->recomputes_attention || attention.recomputes;
+    time->ring_steps = ring_steps(attention.memory, &v->layout);
+    time->unfused_softmax = load.calls > 0.0 ? load.unfused_calls / load.calls : 0.0;
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        bool of_forward = pass == SP_PASS_F;
+        if (!(of_forward ? forward : backward)) {
+            continue;
+        }
+        if (zones && (of_forward || pass == SP_PASS_I)) { // for all backward passes
+            fill_zones(packs, of, timer, list, pack, !of_forward);
+        }
+        for (int part = 0; part < packs->parts; part++) {
+            const pass_ops *ops = &v->ops[part][pass];
+            if (!ops->attends || &packs->view[packs->view_of_part[part]] != of) {
+                continue;
+            }
+            double behind_s = tasks ? tokens->of[part][pass].compute_s : tokens->qkv_s[pass];
+            time->of[part][pass] =
+                zones ? sp_i_zones_time(&packs->zones, timer, (sp_pass)pass, remapped_bytes(packs))
+                      : pass_time(&attention, v, ops, &load, behind_s, (sp_pass)pass,
+                                  &time->cp[pass]);
+            if (attention.blocks != NULL && !zones && !tasks) {
+                time->of[part][pass].cp_s +=
+                    exposed_reshuffle_s(packs, timer, &load, tokens->of[part][pass].compute_s);
+            }
+        }
+    }
+}
+
+void sp_i_pack_time_of(sp_i_pack_timer *packs, const sp_op_timer *timer, const sp_pack_list *list,
+                       const sp_pack *pack, bool forward, bool backward, sp_i_pack_time *time)
+{
+    sp_i_pack_time_in_round(packs, timer, list, pack, forward, backward, pack->computed, 0.0, time);
+}
+
+double sp_i_group_tokens(const sp_model *model, const sp_layout *layout, const sp_pack *pack,
+                         int64_t expert_tokens)
+{
+    sp_shard shard = sp_shard_of(model, layout);
+    return (double)expert_tokens / pack->dp_count / layout->cp * sp_layout_ep(layout) *
+           (double)shard.rows_of / (double)shard.rows_over;
+}
+
+// The expected overload of a pack, 1 where ranks are loaded evenly.
+static double expected_overload(const sp_i_pack_timer *packs, int dp_count, int64_t expert_tokens)
+{
+    const sp_pack pack = {.dp_count = dp_count};
+    return packs->load == NULL
+               ? 1.0
+               : sp_expert_load_expected(packs->load, sp_i_group_tokens(packs->model, packs->layout,
+                                                                        &pack, expert_tokens));
+}
+
+static const memo *token_times(sp_i_pack_timer *packs, const sp_op_timer *timer, const variant *v,
+                               int dp_count, int64_t tokens, int64_t expert_tokens)
+{
+    // Counts at the ends of cells keep apart, too.
+    uint64_t counts = (uint64_t)tokens + ((uint64_t)(expert_tokens - tokens) << 20);
+    size_t at = (counts * 0x9E3779B97F4A7C15u >> 40) % MEMO;
+    memo_key *key = &packs->keys[at];
+    memo *entry = &packs->memos[at];
+    if (key->dp_count == dp_count && key->tokens == tokens && key->expert_tokens == expert_tokens) {
+        return entry;
+    }
+    *key = (memo_key){.tokens = tokens, .expert_tokens = expert_tokens, .dp_count = dp_count};
+    double local_tokens = (double)tokens / v->layout.cp;
+    double rows_of = (double)expert_tokens / v->layout.cp;
+    // Of so many rows more than the mean's as are beyond the steps in which products take longer.
+    double overload = fmax(1.25, expected_overload(packs, dp_count, expert_tokens));
+    sp_i_timed_collectives timed = {.op = {NULL}};
+    for (int part = 0; part < packs->parts; part++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            const sp_inventory *ops = &v->ops[part][pass].inventory;
+            sp_i_token_times *times = &entry->of[part][pass];
+            sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
+                            local_tokens, rows_of, 1.0, &timed, times);
+            if (packs->load != NULL) {
+                sp_i_token_times fullest;
+                sp_i_token_time(timer, &packs->memory.stack, &v->groups, ops, (sp_pass)pass,
+                                local_tokens, rows_of, overload, &timed, &fullest);
+                double longer_s = fullest.compute_s + fullest.ep_s - times->compute_s - times->ep_s;
+                times->wait_s = fmax(0.0, longer_s) / (overload - 1.0);
+            }
+        }
+    }
+    const int attends = attending_part(packs, v, NULL);
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        entry->qkv_s[pass] = sp_i_qkv_s(timer, &v->ops[attends][pass].inventory, local_tokens);
+    }
+    return entry;
+}
+
+// Between the first and the last token count of a cell, which has CELL tokens a rank.
+static const memo *interpolated_times(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                                      const variant *v, int dp_count, int64_t tokens)
+{
+    int64_t cell = (int64_t)CELL * v->layout.cp;
+    int64_t first = (tokens - 1) / cell * cell + 1;
+    int64_t last = first + cell - 1;
+    if (tokens <= cell || tokens == first || tokens == last) {
+        return token_times(packs, timer, v, dp_count, tokens, tokens);
+    }
+    const memo a = *token_times(packs, timer, v, dp_count, first, first);
+    const memo *b = token_times(packs, timer, v, dp_count, last, last);
+    memo *m = &packs->between;
+    double w = (double)(tokens - first) / (double)(cell - 1);
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        for (int part = 0; part < packs->parts; part++) {
+            const sp_i_token_times *x = &a.of[part][pass];
+            const sp_i_token_times *y = &b->of[part][pass];
+            m->of[part][pass] =
+                (sp_i_token_times){.compute_s = x->compute_s + w * (y->compute_s - x->compute_s),
+                                   .tp_s = x->tp_s + w * (y->tp_s - x->tp_s),
+                                   .ep_s = x->ep_s + w * (y->ep_s - x->ep_s),
+                                   .mlp_s = x->mlp_s + w * (y->mlp_s - x->mlp_s),
+                                   .returns_s = x->returns_s + w * (y->returns_s - x->returns_s),
+                                   .beside_s = x->beside_s + w * (y->beside_s - x->beside_s),
+                                   .wait_s = x->wait_s + w * (y->wait_s - x->wait_s)};
+        }
+        m->qkv_s[pass] = a.qkv_s[pass] + w * (b->qkv_s[pass] - a.qkv_s[pass]);
+    }
+    return m;
+}
+
+void sp_i_pack_time_in_round(sp_i_pack_timer *packs, const sp_op_timer *timer,
+                             const sp_pack_list *list, const sp_pack *pack, bool forward,
+                             bool backward, int64_t expert_tokens, double overload,
+                             sp_i_pack_time *time)
+{
+    const variant *v = variant_of(packs, pack->dp_count);
+    const memo *tokens =
+        packs->interpolates && expert_tokens == pack->computed
+            ? interpolated_times(packs, timer, v, pack->dp_count, pack->computed)
+            : token_times(packs, timer, v, pack->dp_count, pack->computed, expert_tokens);
+    double most =
+        overload > 0.0 ? overload : expected_overload(packs, pack->dp_count, expert_tokens);
+    const pass_ops *layer = v->ops[SP_PART_LAYER];
+    time->layout = &v->layout;
+    time->recompute_share =
+        (double)layer[SP_PASS_RECOMPUTE].kernels / (double)layer[SP_PASS_F].kernels;
+    time->recomputes_attention = false;
+    time->zones = has_zones(list, pack) ? &packs->zones : NULL;
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        time->cp[pass] = (sp_cp_exchange){0};
+        for (int part = 0; part < packs->parts; part++) {
+            time->of[part][pass] = (sp_i_time){0};
+        }
+    }
+    for (int i = 0; i < packs->views; i++) {
+        add_attention(packs, v, &packs->view[i], timer, list, pack, tokens, forward, backward,
+                      time);
+    }
+    for (int pass = 0; pass < SP_I_PASSES; pass++) {
+        for (int part = 0; (pass == SP_PASS_F ? forward : backward) && part < packs->parts;
+             part++) {
+            time->of[part][pass].compute_s += tokens->of[part][pass].compute_s;
+            time->of[part][pass].tp_s += tokens->of[part][pass].tp_s;
+            time->of[part][pass].ep_wait_s = (most - 1.0) * tokens->of[part][pass].wait_s;
+            time->of[part][pass].ep_beside_s = tokens->of[part][pass].beside_s;
+            time->of[part][pass].ep_s +=
+                tokens->of[part][pass].ep_s + time->of[part][pass].ep_wait_s;
+            time->experts[part][pass] =
+                (sp_i_expert_parts){tokens->of[part][pass].mlp_s, tokens->of[part][pass].returns_s};
+        }
+    }
+}
+
+sp_expert_exchange sp_i_expert_exchange_of(const sp_i_pack_timer *packs, const sp_op_timer *timer,
+                                           const sp_stage *stage, sp_pass pass)
+{
+    const variant *v = packs->variants[1];
+    sp_expert_exchange exchange = {.fixed_s = 0.0};
+    for (int part = 0; part < packs->parts; part++) {
+        double layers = part == SP_PART_EMBEDDING ? stage->embedding
+                        : part == SP_PART_HEAD    ? stage->head
+                                                  : 0.0;
+        for (int k = 0; k < sp_model_kinds(packs->model); k++) {
+            layers += sp_i_part_of_kind(k) == part ? sp_stage_count(stage, packs->model, k) : 0;
+        }
+        sp_i_add_expert_exchange(timer, &packs->memory.stack, &v->groups,
+                                 &v->ops[part][pass].inventory, layers, &exchange);
+    }
+    return exchange;
+}
+
+// A sample of n tokens has at least n*n/2 full pairs, so many with the finest slices: no fewer
+// scores are read and written. Unfused attention computes what windows and chunks mask.
+void sp_i_pack_least_work(const sp_i_pack_timer *packs, const sp_op_timer *timer, bool whole,
+                          sp_i_least_work *least)
+{
+    const variant *v = packs->variants[1];
+    double expert_share = whole ? 1.0 : 1.0 / v->groups.ranks;
+    sp_i_attention attention = attention_of(packs, v, &packs->view[0], timer);
+    double cp = v->layout.cp;
+    double least_s[2];
+    sp_i_attention_least_s(&attention, least_s);
+    *least = (sp_i_least_work){0};
+    for (int part = 0; part < packs->parts; part++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            const pass_ops *ops = &v->ops[part][pass];
+            least->token_s[part][pass] =
+                sp_i_token_least_s(timer, &packs->memory.stack, &v->groups, &ops->inventory,
+                                   (sp_pass)pass, expert_share) /
+                cp;
+            least->square_s[part][pass] =
+                (ops->attentions * least_s[pass == SP_PASS_I] +
+                 (timer->profile->scores.factor > 0.0
+                      ? 0.0
+                      : sp_time_memory(timer, 0.5 * ops->pair_bytes, 0))) /
+                cp;
+        }
+    }
+    for (int k = 0; k < sp_model_kinds(packs->model); k++) {
+        int part = sp_i_part_of_kind(k);
+        const sp_model *model = packs->view[packs->view_of_part[part]].model;
+        bool masks = packs->memory.attention == SP_ATTENTION_UNFUSED;
+        for (int pass = 0; sp_model_least_seen(model) > 0 && !masks && pass < SP_I_PASSES; pass++) {
+            least->seen_s[k][pass] = least->square_s[part][pass];
+            least->square_s[part][pass] = 0.0;
+        }
+    }
+}
+
+void sp_i_pack_token_time(const sp_i_pack_timer *packs, const sp_op_timer *timer, double tokens,
+                          double token_s[SP_I_PARTS][SP_I_PASSES])
+{
+    const variant *v = packs->variants[1];
+    sp_i_timed_collectives timed = {.op = {NULL}};
+    for (int part = 0; part < packs->parts; part++) {
+        for (int pass = 0; pass < SP_I_PASSES; pass++) {
+            sp_i_token_times times;
+            double local_tokens = tokens / v->layout.cp;
+            sp_i_token_time(timer, &packs->memory.stack, &v->groups, &v->ops[part][pass].inventory,
+                            (sp_pass)pass, local_tokens, local_tokens / v->groups.ranks, 1.0,
+                            &timed, &times);
+            token_s[part][pass] = times.compute_s + times.tp_s + times.ep_s;
+        }
+    }
 }
 
 // ---- zones ----

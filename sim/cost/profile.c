@@ -26,7 +26,7 @@ enum { SOURCE_BYTES = sizeof(((sp_curve *)0)->source) };
 
 const char *const sp_level_names[] = {"measured", "published", "fitted", "assumed", NULL};
 
-enum { CURVES = 8 + SP_GEMM_TABLES + SP_COLLECTIVES + SP_COLLECTIVE_TABLES };
+enum { CURVES = 2 + 2 * SP_PAIRS + SP_GEMM_TABLES + SP_COLLECTIVES + SP_COLLECTIVE_TABLES };
 
 static void curve_allocate(sp_curve *curve, size_t points);
 
@@ -34,13 +34,10 @@ static void curves_of(sp_profile *profile, sp_curve *curves[CURVES])
 {
     int n = 0;
     curves[n++] = &profile->gemm_rate;
-    curves[n++] = &profile->attention_forward_causal;
-    curves[n++] = &profile->attention_forward_full;
-    curves[n++] = &profile->attention_backward_causal;
-    curves[n++] = &profile->attention_backward_full;
-    curves[n++] = &profile->attention_forward_block;
-    curves[n++] = &profile->attention_backward_block;
     curves[n++] = &profile->groups.bytes_per_s;
+    for (int i = 0; i < 2 * SP_PAIRS; i++) {
+        curves[n++] = &profile->attention[i / SP_PAIRS][i % SP_PAIRS];
+    }
     for (int i = 0; i < SP_GEMM_TABLES; i++) {
         curves[n++] = &profile->gemm[i].time_s;
     }
@@ -717,27 +714,21 @@ static void read_collective_table(sp_object *object, sp_profile *profile)
 // grow with its pairs: a larger one never takes less.
 static void read_attention(sp_object *root, sp_profile *profile)
 {
-    struct {
-        const char *key;
-        sp_curve *curve;
-        bool required;
-        double power;
-    } tables[] = {{"forward_causal", &profile->attention_forward_causal, true, 1.0},
-                  {"forward_full", &profile->attention_forward_full, false, 1.0},
-                  {"backward_causal", &profile->attention_backward_causal, true, 1.0},
-                  {"backward_full", &profile->attention_backward_full, false, 1.0},
-                  {"forward_block", &profile->attention_forward_block, false, 2.0},
-                  {"backward_block", &profile->attention_backward_block, false, 2.0}};
+    static const char *const keys[2][SP_PAIRS] = {
+        {"forward_causal", "forward_full", "forward_block"},
+        {"backward_causal", "backward_full", "backward_block"}};
     sp_object object;
     sp_object_require(root, "attention");
     bool given = sp_object_member(root, "attention", &object);
     double scale = sp_object_real(&object, "scale", 1.0, LEAST_NUMBER, MOST_SCALE);
-    for (size_t i = 0; given && i < sizeof tables / sizeof tables[0]; i++) {
-        if (tables[i].required) {
-            sp_object_require(&object, tables[i].key);
+    for (int i = 0; given && i < 2 * SP_PAIRS; i++) {
+        int backward = i / SP_PAIRS;
+        int pairs = i % SP_PAIRS;
+        if (pairs == SP_PAIRS_CAUSAL) {
+            sp_object_require(&object, keys[backward][pairs]);
         }
-        read_rate(&object, tables[i].key, scale * FLOPS_PER_TFLOP, tables[i].power,
-                  tables[i].curve);
+        read_rate(&object, keys[backward][pairs], scale * FLOPS_PER_TFLOP,
+                  pairs == SP_PAIRS_BLOCK ? 2.0 : 1.0, &profile->attention[backward][pairs]);
     }
     sp_object_end(&object);
 }

@@ -41,6 +41,9 @@ enum {
     SP_COLLECTIVE_TABLES = 32
 };
 
+// The pairs of an attention call: under a causal mask, all, or all in a call of its own.
+typedef enum sp_pairs { SP_PAIRS_CAUSAL, SP_PAIRS_FULL, SP_PAIRS_BLOCK, SP_PAIRS } sp_pairs;
+
 // Times of one GEMM shape family: fixed n and k, by m (tokens). Filled by `calibrate`; used before
 // the rate curve where n and k match.
 typedef struct sp_gemm_table {
@@ -188,13 +191,10 @@ typedef struct sp_profile {
     sp_gemm_table gemm[SP_GEMM_TABLES];
     int gemm_tables;
     // Attention rates in FLOP/s (causal counts half the square) over the sequence length.
-    sp_curve attention_forward_causal, attention_forward_full;
-    sp_curve attention_backward_causal, attention_backward_full;
-    sp_curve attention_forward_block,
-        attention_backward_block; // without mask, in a call of its own
-    double memory_bytes_per_s;    // reached by copies and by products that memory bounds, read plus
-                                  // write
-    double kernel_share;          // of it that element-wise kernels reach in a step; 0: all
+    sp_curve attention[2][SP_PAIRS]; // forward, backward
+    double memory_bytes_per_s; // reached by copies and by products that memory bounds, read plus
+                               // write
+    double kernel_share;       // of it that element-wise kernels reach in a step; 0: all
     sp_level memory_level;
     double kernel_s; // time of an empty kernel in a stream: the floor of each launch
     sp_level kernel_level;

@@ -127,15 +127,9 @@ static void scale_rate(sp_curve *curve, double by)
 
 static void scale_compute(sp_profile *profile, double by)
 {
-    sp_curve *rates[] = {&profile->gemm_rate,
-                         &profile->attention_forward_causal,
-                         &profile->attention_forward_full,
-                         &profile->attention_backward_causal,
-                         &profile->attention_backward_full,
-                         &profile->attention_forward_block,
-                         &profile->attention_backward_block};
-    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
-        scale_rate(rates[i], by);
+    scale_rate(&profile->gemm_rate, by);
+    for (int i = 0; i < 2 * SP_PAIRS; i++) {
+        scale_rate(&profile->attention[i / SP_PAIRS][i % SP_PAIRS], by);
     }
     for (int i = 0; i < profile->gemm_tables; i++) {
         scale_transfers(&profile->gemm[i].time_s, false, by);

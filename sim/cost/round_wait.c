@@ -144,19 +144,17 @@ static void wait_tasks(const sp_rounds *rounds, sp_layer_tasks *tasks, int kinds
     sp_free(slowest);
 }
 
-void sp_i_wait_in_rounds(const sp_rounds *rounds, sp_i_wait wait, bool backward, size_t packs,
-                         sp_step_costs *costs)
+void sp_i_wait_in_rounds(const sp_rounds *rounds, sp_i_wait wait, int side, sp_step_costs *costs)
 {
+    size_t packs = costs->side[side].count;
     int64_t *most_ns = sp_calloc((size_t)rounds->count + 1, sizeof *most_ns);
-    int first = backward ? SP_ACTION_B : SP_ACTION_F;
-    int last = backward ? SP_ACTION_R : SP_ACTION_F;
-    for (int kind = first; kind <= last; kind++) {
+    for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
         wait_action(rounds, wait, costs->action[kind], packs, costs->classes, most_ns);
     }
-    sp_layer_tasks *tasks = backward ? costs->overlap.backward : costs->overlap.forward;
+    sp_layer_tasks *tasks = costs->overlap.tasks[side];
     if (tasks != NULL) {
         wait_tasks(rounds, tasks, costs->overlap.kinds, packs);
     }
-    wait_transfers(rounds, backward ? costs->backward_p2p : costs->forward_p2p, packs);
+    wait_transfers(rounds, costs->side[side].p2p, packs);
     sp_free(most_ns);
 }

@@ -9,6 +9,11 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
+// The part of a micro-batch's time that one pack takes.
+typedef struct slice_share {
+    double whole, linear, attention; // of equal slices; without attention; the attention
+} slice_share;
+
 // Tables with an entry for each class.
 static void free_class_tables(sp_step_costs *costs)
 {
@@ -19,27 +24,25 @@ static void free_class_tables(sp_step_costs *costs)
     sp_free(costs->o_ns);
     sp_free(costs->l_ns);
     sp_free(costs->offloaded_bytes);
-    sp_free(costs->unit);
-    sp_free(costs->backward_unit);
+    sp_free(costs->side[0].unit);
+    sp_free(costs->side[1].unit);
 }
 
 void sp_step_costs_fini(sp_step_costs *costs)
 {
     free_class_tables(costs);
-    sp_free(costs->forward_p2p);
-    sp_free(costs->backward_p2p);
-    sp_free(costs->forward);
-    sp_free(costs->backward);
+    for (int side = 0; side < 2; side++) {
+        sp_free(costs->side[side].p2p);
+        sp_free(costs->side[side].pack);
+        sp_free(costs->side[side].unit_row);
+        sp_free(costs->overlap.tasks[side]);
+    }
     sp_arena_free(&costs->zone_work);
     sp_free(costs->ranks);
     sp_free(costs->crosses_nodes);
     sp_free(costs->sharded);
     sp_free(costs->buckets);
-    sp_free(costs->unit_row);
-    sp_free(costs->backward_unit_row);
     sp_free(costs->experts);
-    sp_free(costs->overlap.forward);
-    sp_free(costs->overlap.backward);
     sp_free(costs->overlap.kind);
     sp_free(costs->overlap.first);
     *costs = (sp_step_costs){0};
@@ -54,12 +57,9 @@ static void *pack_table(size_t count, size_t size, bool written)
 static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_packing *packing,
                         int classes, bool with_memory, bool written)
 {
-    size_t forward = packing->forward.count;
-    size_t backward = sp_packing_backward(packing)->count;
-    size_t rows = (size_t)classes;
+    const sp_pack_list *lists[2] = {&packing->forward, sp_packing_backward(packing)};
+    const size_t forward_rows = lists[0]->count * (size_t)classes;
     *costs = (sp_step_costs){.classes = classes,
-                             .forward_packs = forward,
-                             .backward_packs = backward,
                              .unit_f = 1.0,
                              .unit_b = -1.0,
                              .split_unit_f = 1.0,
@@ -68,31 +68,28 @@ static void make_tables(sp_step_costs *costs, const sp_layout *layout, const sp_
     costs->ranks = sp_calloc((size_t)layout->pp, sizeof *costs->ranks);
     costs->crosses_nodes = sp_calloc((size_t)layout->pp, sizeof *costs->crosses_nodes);
     costs->sharded = sp_calloc((size_t)sp_layout_vstages(layout), sizeof *costs->sharded);
-    for (int kind = 0; kind < SP_ACTION_O; kind++) {
-        size_t packs = kind == SP_ACTION_F ? forward : backward;
-        costs->action[kind] = pack_table(packs * rows, sizeof(sp_action_cost), written);
+    for (int side = 0; side < 2; side++) {
+        sp_side_costs *of = &costs->side[side];
+        size_t packs = lists[side]->count;
+        size_t rows = packs * (size_t)classes;
+        of->count = packs;
+        for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
+            costs->action[kind] = pack_table(rows, sizeof(sp_action_cost), written);
+        }
+        of->p2p = pack_table(packs, sizeof *of->p2p, written);
+        of->pack = pack_table(packs, sizeof *of->pack, written);
+        // Whoever fills the others knows how many rows there are of what units hold.
+        bool has_units = with_memory && (side == 0 || lists[1] != lists[0]);
+        of->unit_row = has_units && written ? sp_malloc(packs * sizeof *of->unit_row + 1) : NULL;
+        of->unit = has_units && !written ? sp_calloc(rows, sizeof *of->unit) : NULL;
     }
-    costs->forward_p2p = pack_table(forward, sizeof *costs->forward_p2p, written);
-    costs->backward_p2p = pack_table(backward, sizeof *costs->backward_p2p, written);
-    costs->forward = pack_table(forward, sizeof *costs->forward, written);
-    costs->backward = pack_table(backward, sizeof *costs->backward, written);
     costs->has_bytes = with_memory;
     if (with_memory) {
-        costs->o_ns = pack_table(forward * rows, sizeof *costs->o_ns, written);
-        costs->l_ns = pack_table(forward * rows, sizeof *costs->l_ns, written);
+        costs->o_ns = pack_table(forward_rows, sizeof *costs->o_ns, written);
+        costs->l_ns = pack_table(forward_rows, sizeof *costs->l_ns, written);
     }
-    // Whoever fills the others knows how many rows there are of what units hold.
-    if (with_memory && written) {
-        costs->unit_row = pack_table(forward, sizeof *costs->unit_row, written);
-    } else if (with_memory) {
-        costs->unit = pack_table(forward * rows, sizeof *costs->unit, written);
-        costs->offloaded_bytes =
-            pack_table(forward * rows, sizeof *costs->offloaded_bytes, written);
-    }
-    if (with_memory && written && packing->backward.count > 0) {
-        costs->backward_unit_row = pack_table(backward, sizeof *costs->backward_unit_row, written);
-    } else if (with_memory && packing->backward.count > 0) {
-        costs->backward_unit = pack_table(backward * rows, sizeof *costs->backward_unit, written);
+    if (with_memory && !written) {
+        costs->offloaded_bytes = sp_calloc(forward_rows, sizeof *costs->offloaded_bytes);
     }
 }
 
@@ -107,11 +104,6 @@ void sp_i_step_costs_take(sp_step_costs *costs, const sp_layout *layout, const s
 {
     make_tables(costs, layout, packing, classes, true, true);
 }
-
-// The part of a micro-batch's time that one pack takes.
-typedef struct slice_share {
-    double whole, linear, attention; // of equal slices; without attention; the attention
-} slice_share;
 
 // A pack without slices is the whole micro-batch; otherwise it is one token of a sample whose
 // length is the number of slices, and the causal attention of slice k of n covers 2k+1 of n*n
@@ -143,12 +135,12 @@ void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *lay
     sp_i_step_costs_init(costs, layout, packing, 1, false);
     double chunks = uniform->per_chunk ? 1.0 : (double)layout->chunks;
     int64_t p2p_ns = sp_ns_from_ms(uniform->p2p_ms);
-    for (size_t k = 0; k < costs->forward_packs; k++) {
+    for (size_t k = 0; k < costs->side[0].count; k++) {
         slice_share part = share_of(&packing->forward, packing->batch, k, uniform->attention_share);
         costs->action[SP_ACTION_F][k] = part_cost(uniform->f_ms / chunks, part);
-        costs->forward_p2p[k].ns = p2p_ns;
+        costs->side[0].p2p[k].ns = p2p_ns;
     }
-    for (size_t k = 0; k < costs->backward_packs; k++) {
+    for (size_t k = 0; k < costs->side[1].count; k++) {
         slice_share part =
             share_of(sp_packing_backward(packing), packing->batch, k, uniform->attention_share);
         slice_share equal = {.linear = part.whole};
@@ -158,7 +150,7 @@ void sp_step_costs_uniform(const sp_uniform_costs *uniform, const sp_layout *lay
             (sp_action_cost){.compute_ns = costs->action[SP_ACTION_I][k].compute_ns +
                                            costs->action[SP_ACTION_W][k].compute_ns,
                              .attention_ns = costs->action[SP_ACTION_I][k].attention_ns};
-        costs->backward_p2p[k].ns = p2p_ns;
+        costs->side[1].p2p[k].ns = p2p_ns;
     }
     if (uniform->has_units) {
         costs->unit_f = costs->split_unit_f = uniform->unit_f;
@@ -182,61 +174,53 @@ double sp_step_costs_mean_p2p_ns(const sp_step_costs *costs, int pp, int backwar
         crossings += costs->crosses_nodes[r];
     }
     double crossing = pp > 1 ? (double)crossings / (pp - 1) : 0.0;
-    const sp_p2p_times *sent = &(backward ? costs->backward_p2p : costs->forward_p2p)[k];
+    const sp_p2p_times *sent = &costs->side[backward].p2p[k];
     return (1.0 - crossing) * (double)sent->ns + crossing * (double)sent->internode_ns;
 }
 
-static void fill_transfers(const sp_step_costs *costs, int pp, int backward, size_t packs,
-                           int64_t *to)
+// Returns what lies behind the times.
+static int64_t *fill_transfers(const sp_step_costs *costs, int pp, int side, int64_t *to)
 {
-    for (size_t k = 0; k < packs; k++) {
-        to[k] = (int64_t)(sp_step_costs_mean_p2p_ns(costs, pp, backward, k) + 0.5);
+    for (size_t k = 0; k < costs->side[side].count; k++) {
+        *to++ = (int64_t)(sp_step_costs_mean_p2p_ns(costs, pp, side, k) + 0.5);
     }
+    return to;
 }
 
-static void fill_pack_times(const sp_step_costs *costs, const sp_action_cost *from, size_t packs,
-                            size_t vstages, int64_t *to)
+static int64_t *fill_pack_times(const sp_step_costs *costs, int kind, size_t vstages, int64_t *to)
 {
-    for (size_t k = 0; k < packs; k++) {
+    const sp_action_cost *from = costs->action[kind];
+    for (size_t k = 0; k < costs->side[kind != SP_ACTION_F].count; k++) {
         for (size_t s = 0; s < vstages; s++) {
             size_t class = (size_t)costs->stages[s].cost_class;
-            to[k * vstages + s] = sp_action_cost_ns(&from[k * (size_t)costs->classes + class]);
+            *to++ = sp_action_cost_ns(&from[k * (size_t)costs->classes + class]);
         }
     }
+    return to;
 }
 
 void sp_step_costs_by_pack(const sp_step_costs *costs, const sp_plan *plan,
                            sp_schedule_costs *means)
 {
     size_t vstages = (size_t)sp_layout_vstages(&plan->layout);
-    size_t forward = costs->forward_packs * vstages;
-    size_t backward = costs->backward_packs * vstages;
-    size_t packs = costs->forward_packs + costs->backward_packs;
-    int64_t *f_ns = sp_malloc((forward + 3 * backward + packs + 1) * sizeof *f_ns);
-    int64_t *b_ns = f_ns + forward;
-    int64_t *i_ns = b_ns + backward;
-    int64_t *w_ns = i_ns + backward;
-    fill_pack_times(costs, costs->action[SP_ACTION_F], costs->forward_packs, vstages, f_ns);
-    fill_pack_times(costs, costs->action[SP_ACTION_B], costs->backward_packs, vstages, b_ns);
-    fill_pack_times(costs, costs->action[SP_ACTION_I], costs->backward_packs, vstages, i_ns);
-    fill_pack_times(costs, costs->action[SP_ACTION_W], costs->backward_packs, vstages, w_ns);
-    int64_t *p2p_f_ns = w_ns + backward;
-    int64_t *p2p_b_ns = p2p_f_ns + costs->forward_packs;
-    fill_transfers(costs, plan->layout.pp, 0, costs->forward_packs, p2p_f_ns);
-    fill_transfers(costs, plan->layout.pp, 1, costs->backward_packs, p2p_b_ns);
-    means->pack_p2p_f_ns = p2p_f_ns;
-    means->pack_p2p_b_ns = p2p_b_ns;
-    means->pack_f_ns = f_ns;
-    means->pack_b_ns = b_ns;
-    means->pack_i_ns = i_ns;
-    means->pack_w_ns = w_ns;
+    size_t times = costs->side[0].count * (vstages + 1) + costs->side[1].count * (3 * vstages + 1);
+    int64_t *table = sp_malloc((times + 1) * sizeof *table);
+    means->pack_f_ns = table;
+    means->pack_b_ns = table = fill_pack_times(costs, SP_ACTION_F, vstages, table);
+    means->pack_i_ns = table = fill_pack_times(costs, SP_ACTION_B, vstages, table);
+    means->pack_w_ns = table = fill_pack_times(costs, SP_ACTION_I, vstages, table);
+    means->pack_p2p_f_ns = table = fill_pack_times(costs, SP_ACTION_W, vstages, table);
+    means->pack_p2p_b_ns = table = fill_transfers(costs, plan->layout.pp, 0, table);
+    (void)fill_transfers(costs, plan->layout.pp, 1, table);
 }
 
-static int64_t mean_ns(const sp_action_cost *costs, size_t packs, int classes, int class)
+static int64_t mean_ns(const sp_step_costs *costs, int kind, int class)
 {
+    size_t packs = costs->side[kind != SP_ACTION_F].count;
     double sum = 0.0;
     for (size_t k = 0; k < packs; k++) {
-        const sp_action_cost *cost = &costs[k * (size_t)classes + (size_t) class];
+        const sp_action_cost *cost =
+            &costs->action[kind][k * (size_t)costs->classes + (size_t) class];
         sum += (double)(sp_action_cost_ns(cost));
     }
     return packs > 0 ? (int64_t)(sum / (double)packs + 0.5) : 0;
@@ -250,14 +234,13 @@ sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan
     int64_t *table = (int64_t *)(void *)(made + 1);
     for (size_t s = 0; s < vstages; s++) {
         int class = costs->stages[s].cost_class;
-        table[s] = mean_ns(costs->action[SP_ACTION_F], costs->forward_packs, costs->classes, class);
-        table[vstages + s] =
-            mean_ns(costs->action[SP_ACTION_I], costs->backward_packs, costs->classes, class);
-        table[2 * vstages + s] =
-            mean_ns(costs->action[SP_ACTION_W], costs->backward_packs, costs->classes, class);
+        table[s] = mean_ns(costs, SP_ACTION_F, class);
+        table[vstages + s] = mean_ns(costs, SP_ACTION_I, class);
+        table[2 * vstages + s] = mean_ns(costs, SP_ACTION_W, class);
     }
     double p2p = 0.0;
-    for (size_t k = 0; k < costs->forward_packs; k++) {
+    size_t forward = costs->side[0].count;
+    for (size_t k = 0; k < forward; k++) {
         p2p += sp_step_costs_mean_p2p_ns(costs, plan->layout.pp, 0, k);
     }
     *made = (sp_schedule_costs){.f_ns = table,
@@ -266,12 +249,16 @@ sp_schedule_costs *sp_step_costs_means(const sp_step_costs *costs, const sp_plan
                                 .unit_f = costs->split_unit_f,
                                 .unit_b = costs->split_unit_b,
                                 .unit_w = costs->split_unit_w};
-    made->p2p_ns =
-        costs->forward_packs > 0 ? (int64_t)(p2p / (double)costs->forward_packs + 0.5) : 0;
+    made->p2p_ns = forward > 0 ? (int64_t)(p2p / (double)forward + 0.5) : 0;
     return made;
 }
 
 // ---- one action ----
+
+static int64_t without(int64_t whole_ns, int64_t part_ns)
+{
+    return whole_ns > part_ns ? whole_ns - part_ns : 0;
+}
 
 static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs, sp_action action,
                                  int class, bool recomputed)
@@ -291,18 +278,18 @@ static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs
     case SP_ACTION_I: {
         sp_action_cost cost = costs->action[action.kind][at];
         if (recomputed) {
-            cost.compute_ns -= costs->action[SP_ACTION_R][at].compute_ns;
+            const sp_action_cost *apart = &costs->action[SP_ACTION_R][at];
+            cost.compute_ns -= apart->compute_ns;
             cost.again_ns = 0;
-            cost.tp_ns -= costs->action[SP_ACTION_R][at].tp_ns;
-            cost.cp_ns -= costs->action[SP_ACTION_R][at].cp_ns;
-            cost.ep_ns -= costs->action[SP_ACTION_R][at].ep_ns;
-            cost.ep_wait_ns -= costs->action[SP_ACTION_R][at].ep_wait_ns;
-            cost.dp_ns -= costs->action[SP_ACTION_R][at].dp_wait_ns;
-            cost.dp_wait_ns -= costs->action[SP_ACTION_R][at].dp_wait_ns;
+            cost.tp_ns -= apart->tp_ns;
+            cost.cp_ns -= apart->cp_ns;
+            cost.ep_ns -= apart->ep_ns;
+            cost.ep_wait_ns -= apart->ep_wait_ns;
+            cost.dp_ns -= apart->dp_wait_ns;
+            cost.dp_wait_ns -= apart->dp_wait_ns;
             sp_action_cost_keep_above_zero(&cost); // a repeat may wait longer for other ranks
             // Waits do not add up: launches that one part hides in the other count once.
-            int64_t apart_ns = costs->action[SP_ACTION_R][at].launch_ns;
-            cost.launch_ns -= apart_ns < cost.launch_ns ? apart_ns : cost.launch_ns;
+            cost.launch_ns = without(cost.launch_ns, apart->launch_ns);
         }
         return cost;
     }
@@ -319,11 +306,6 @@ static sp_action_cost class_cost(const sp_plan *plan, const sp_step_costs *costs
 static int share_class(const sp_step_costs *costs, bool head)
 {
     return costs->share_class + head;
-}
-
-static int64_t without(int64_t whole_ns, int64_t part_ns)
-{
-    return whole_ns > part_ns ? whole_ns - part_ns : 0;
 }
 
 // Takes out what the rank does at the place of a share.
@@ -369,6 +351,78 @@ sp_action_cost sp_share_cost_of(const sp_plan *plan, const sp_step_costs *costs,
     return class_cost(plan, costs, share->action, share_class(costs, head), false);
 }
 
+// ---- tables with a class per virtual stage ----
+
+// Classes that belong to no stage.
+static size_t others_of(const sp_step_costs *costs)
+{
+    return costs->share_class > 0 ? (size_t)(costs->classes - costs->stage_classes) : 0;
+}
+
+// A copy of a table with its rows spread over the virtual stages, other classes behind them.
+static void *spread(const sp_step_costs *costs, size_t vstages, const void *table, size_t rows,
+                    size_t bytes)
+{
+    size_t columns = vstages + others_of(costs);
+    char *made = sp_calloc(rows * columns, bytes);
+    for (size_t k = 0; k < rows; k++) {
+        for (size_t s = 0; s < columns; s++) {
+            size_t class = s < vstages ? (size_t)costs->stages[s].cost_class
+                                       : (size_t)costs->stage_classes + s - vstages;
+            size_t from = k * (size_t)costs->classes + class;
+            memcpy(made + (k * columns + s) * bytes, (const char *)table + from * bytes, bytes);
+        }
+    }
+    return made;
+}
+
+// Rows of a side's packs (sp_side_costs.unit_row).
+static size_t count_rows(const sp_side_costs *of)
+{
+    size_t rows = of->unit_row == NULL ? of->count : 0;
+    for (size_t k = 0; of->unit_row != NULL && k < of->count; k++) {
+        rows += (size_t)of->unit_row[k] == rows;
+    }
+    return rows;
+}
+
+// Only the tables that depend on the class are filled.
+static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide)
+{
+    size_t vstages = (size_t)sp_layout_vstages(layout);
+    bool shares = costs->share_class > 0;
+    int moved = (int)vstages - costs->stage_classes;
+    *wide = *costs;
+    wide->classes = (int)(vstages + others_of(costs));
+    wide->stage_classes = shares ? (int)vstages : 0;
+    wide->share_class = shares ? costs->share_class + moved : 0;
+    wide->stages = sp_malloc(vstages * sizeof *wide->stages);
+    memcpy(wide->stages, costs->stages, vstages * sizeof *wide->stages);
+    for (size_t s = 0; s < vstages; s++) {
+        wide->stages[s].cost_class = (int)s;
+        wide->stages[s].memory_class = shares ? costs->stages[s].memory_class + moved : 0;
+    }
+    for (int side = 0; side < 2; side++) {
+        const sp_side_costs *of = &costs->side[side];
+        for (int kind = sp_first_kind(side); kind <= sp_last_kind(side); kind++) {
+            wide->action[kind] =
+                spread(costs, vstages, costs->action[kind], of->count, sizeof(sp_action_cost));
+        }
+        if (of->unit != NULL) {
+            wide->side[side].unit =
+                spread(costs, vstages, of->unit, count_rows(of), sizeof *of->unit);
+        }
+    }
+    // Copies to host memory come all together.
+    if (costs->o_ns != NULL) {
+        size_t forward = costs->side[0].count;
+        wide->o_ns = spread(costs, vstages, costs->o_ns, forward, sizeof *costs->o_ns);
+        wide->l_ns = spread(costs, vstages, costs->l_ns, forward, sizeof *costs->l_ns);
+        wide->offloaded_bytes = spread(costs, vstages, costs->offloaded_bytes,
+                                       count_rows(&costs->side[0]), sizeof *costs->offloaded_bytes);
+    }
+}
+
 // ---- SlimPipe's exchange of attention ----
 
 // One pack on one chunk, at its place in the order that all ranks share.
@@ -402,25 +456,9 @@ typedef struct exchange {
     double most_before, most_after, mean; // sums over the steps, ns
 } exchange;
 
-static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide);
 static sp_status collect(const exchange *x, int dp_rank, bool backward, unit_list *list,
                          sp_error *err);
 static void run_steps(exchange *x, const unit_list *list, bool backward);
-
-static sp_status apply(const sp_plan *plan, bool pool, sp_step_costs *costs,
-                       sp_exchange_report *report, sp_error *err);
-
-sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
-                            sp_error *err)
-{
-    return apply(plan, false, costs, report, err);
-}
-
-sp_status sp_pool_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
-                        sp_error *err)
-{
-    return apply(plan, true, costs, report, err);
-}
 
 static sp_status apply(const sp_plan *plan, bool pool, sp_step_costs *costs,
                        sp_exchange_report *report, sp_error *err)
@@ -461,85 +499,21 @@ out:
     return status;
 }
 
+sp_status sp_exchange_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
+                            sp_error *err)
+{
+    return apply(plan, false, costs, report, err);
+}
+
+sp_status sp_pool_apply(const sp_plan *plan, sp_step_costs *costs, sp_exchange_report *report,
+                        sp_error *err)
+{
+    return apply(plan, true, costs, report, err);
+}
+
 double sp_exchange_bytes(const sp_exchange_report *report, double q_bytes, double kv_bytes)
 {
     return 2.0 * q_bytes * (double)report->q_tokens + kv_bytes * (double)report->kv_tokens;
-}
-
-// ---- tables with a class per virtual stage ----
-
-// Classes that belong to no stage.
-static size_t others_of(const sp_step_costs *costs)
-{
-    return costs->share_class > 0 ? (size_t)(costs->classes - costs->stage_classes) : 0;
-}
-
-// A copy of a table with its rows spread over the virtual stages, other classes behind them.
-static void *spread(const sp_step_costs *costs, size_t vstages, const void *table, size_t rows,
-                    size_t bytes)
-{
-    size_t columns = vstages + others_of(costs);
-    char *made = sp_calloc(rows * columns, bytes);
-    for (size_t k = 0; k < rows; k++) {
-        for (size_t s = 0; s < columns; s++) {
-            size_t class = s < vstages ? (size_t)costs->stages[s].cost_class
-                                       : (size_t)costs->stage_classes + s - vstages;
-            size_t from = k * (size_t)costs->classes + class;
-            memcpy(made + (k * columns + s) * bytes, (const char *)table + from * bytes, bytes);
-        }
-    }
-    return made;
-}
-
-// Rows of so many packs (sp_step_costs.unit_row).
-static size_t count_rows(const int32_t *row_of, size_t packs)
-{
-    size_t rows = row_of == NULL ? packs : 0;
-    for (size_t k = 0; row_of != NULL && k < packs; k++) {
-        rows += (size_t)row_of[k] == rows;
-    }
-    return rows;
-}
-
-// Only the tables that depend on the class are filled.
-static void widen(const sp_step_costs *costs, const sp_layout *layout, sp_step_costs *wide)
-{
-    size_t vstages = (size_t)sp_layout_vstages(layout);
-    size_t forward = costs->forward_packs;
-    size_t backward = costs->backward_packs;
-    bool shares = costs->share_class > 0;
-    int moved = (int)vstages - costs->stage_classes;
-    *wide = *costs;
-    wide->classes = (int)(vstages + others_of(costs));
-    wide->stage_classes = shares ? (int)vstages : 0;
-    wide->share_class = shares ? costs->share_class + moved : 0;
-    wide->stages = sp_malloc(vstages * sizeof *wide->stages);
-    memcpy(wide->stages, costs->stages, vstages * sizeof *wide->stages);
-    for (int kind = 0; kind < SP_ACTION_O; kind++) {
-        wide->action[kind] =
-            spread(costs, vstages, costs->action[kind], kind == SP_ACTION_F ? forward : backward,
-                   sizeof(sp_action_cost));
-    }
-    for (size_t s = 0; s < vstages; s++) {
-        wide->stages[s].cost_class = (int)s;
-        wide->stages[s].memory_class = shares ? costs->stages[s].memory_class + moved : 0;
-    }
-    const size_t unit_rows = count_rows(costs->unit_row, forward);
-    if (costs->unit != NULL) {
-        wide->unit = spread(costs, vstages, costs->unit, unit_rows, sizeof *costs->unit);
-    }
-    if (costs->backward_unit != NULL) {
-        wide->backward_unit =
-            spread(costs, vstages, costs->backward_unit,
-                   count_rows(costs->backward_unit_row, backward), sizeof *costs->backward_unit);
-    }
-    // Copies to host memory come all together.
-    if (costs->o_ns != NULL) {
-        wide->o_ns = spread(costs, vstages, costs->o_ns, forward, sizeof *costs->o_ns);
-        wide->l_ns = spread(costs, vstages, costs->l_ns, forward, sizeof *costs->l_ns);
-        wide->offloaded_bytes = spread(costs, vstages, costs->offloaded_bytes, unit_rows,
-                                       sizeof *costs->offloaded_bytes);
-    }
 }
 
 // ---- the units in their order ----
@@ -651,8 +625,7 @@ static int compare_workers(const void *left, const void *right)
 
 static int64_t attention_ns(const exchange *x, const worker *w, bool backward)
 {
-    return (backward ? x->costs->action[SP_ACTION_B] : x->costs->action[SP_ACTION_F])[w->at]
-        .attention_ns;
+    return x->costs->action[sp_first_kind(backward)][w->at].attention_ns;
 }
 
 static double most_attention_ns(const exchange *x, int count, bool backward)
@@ -711,7 +684,7 @@ static void run_step(exchange *x, int count, bool backward)
 
 static const sp_pack_costs *pack_costs(const exchange *x, const worker *w, bool backward)
 {
-    return backward ? &x->costs->backward[w->unit->pack] : &x->costs->forward[w->unit->pack];
+    return &x->costs->side[backward].pack[w->unit->pack];
 }
 
 // What a unit exchanges beyond what its computation hides, where `share` of its attention moves.

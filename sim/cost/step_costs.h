@@ -151,9 +151,9 @@ typedef struct sp_stage_costs {
 // The times of hidden states and their gradients between pipeline ranks: the part of a step's costs
 // that a backend needs to emulate links. Tables are borrowed from the costs.
 typedef struct sp_link_times {
-    size_t forward_packs, backward_packs;
-    const sp_p2p_times *forward, *backward; // [pack]
-    const bool *crosses_nodes;              // [pp]: the link between ranks r and (r+1) % pp does
+    size_t count[2];            // forward packs, backward packs
+    const sp_p2p_times *p2p[2]; // [pack]
+    const bool *crosses_nodes;  // [pp]: the link between ranks r and (r+1) % pp does
 } sp_link_times;
 
 // Time of a crossing from pipeline rank `from` to rank `to` (neighbours on the ring of pp).
@@ -162,7 +162,7 @@ static inline int64_t sp_link_times_ns(const sp_link_times *links, bool backward
 {
     // The link between ranks r and r+1 carries both directions; `from` names it going up.
     int link = (from + 1) % pp == to ? from : to;
-    const sp_p2p_times *sent = &(backward ? links->backward : links->forward)[pack];
+    const sp_p2p_times *sent = &links->p2p[backward][pack];
     return links->crosses_nodes[link] ? sent->internode_ns : sent->ns;
 }
 
@@ -176,6 +176,18 @@ typedef struct sp_bucket_cost {
     int64_t expert_ns;
     sp_collective_algorithm reduces_by;
 } sp_bucket_cost;
+
+// What is known of the forward packs (0), or of the backward packs (1).
+typedef struct sp_side_costs {
+    size_t count;
+    sp_p2p_times *p2p;   // [pack]. The walk reads the times for every action.
+    sp_pack_costs *pack; // [pack]
+    // Memory: NULL for uniform costs, and of backward packs where they are the forward packs.
+    sp_unit_bytes *unit; // [row * classes + class]; all of `held` on the GPU
+    // [pack]: its row in `unit`. Equal packs share one, and rows count up in the order of the first
+    // packs that have them. NULL: the row of a pack is its index.
+    int32_t *unit_row;
+} sp_side_costs;
 
 // Virtual stages of one class (same layers, embedding, head) cost the same. Where pipeline ranks
 // share a vocabulary a stage's costs hold its rank's shares of embedding and head; those alone are
@@ -192,15 +204,12 @@ typedef struct sp_step_costs {
     // Where a vocabulary is shared: how many classes are of stages; the class of an embedding's
     // share, behind which stands that of a head's. Else 0.
     int stage_classes, share_class;
-    size_t forward_packs, backward_packs;
+    sp_side_costs side[2];
     // By kind of action (F, B, I, W and R; NULL for copies): the cost of a pack on a class, at
     // [pack * classes + class]. Those of F are by forward pack, the others by backward pack. R is
     // the recomputation that B and I contain: an action R takes it out of its backward. Where packs
     // are regrouped it runs a whole forward again (ChunkFlow), and costs what F does.
     sp_action_cost *action[SP_ACTION_KINDS];
-    // [pack]. The walk reads the times for every action, so that they lie together.
-    sp_p2p_times *forward_p2p, *backward_p2p;
-    sp_pack_costs *forward, *backward;
     bool has_bytes; // of transfers and exchanges; false: uniform costs
     bool zoned;     // some pack has zones
     // [virtual stage * SP_EXPERT_PASSES + pass]; NULL: each rank has experts for itself.
@@ -217,16 +226,8 @@ typedef struct sp_step_costs {
     // Collectives of data-parallel ranks by an algorithm take the time of a flow that is alone,
     // spine and PCIe included; false: their time follows from rates of NVLink and NICs.
     bool lone_times;
-    // Memory: NULL for uniform costs.
-    sp_unit_bytes *unit; // forward packs, [row * classes + class]; all of `held` on the GPU
-    // [forward packs] and [backward packs]: the row of a pack in `unit` or `backward_unit`. Equal
-    // packs share one, and rows count up in the order of the first packs that have them. NULL: the
-    // row of a pack is its index.
-    int32_t *unit_row, *backward_unit_row;
-    // The part of a unit's activations that O takes away and L brings back, like `unit`.
+    // The part of a forward unit's activations that O takes away and L brings back, like `unit`.
     int64_t *offloaded_bytes;
-    sp_unit_bytes
-        *backward_unit; // backward packs of their own; NULL where they are the forward packs
     // Activation units: change at the start of F, at the end of B (or I), at the end of W.
     double unit_f, unit_b, unit_w;
     // Same units for schedules that split the backward.
@@ -248,32 +249,37 @@ static inline size_t sp_i_memory_class(const sp_step_costs *costs, int vstage)
     return (size_t)(costs->share_class > 0 ? stage->memory_class : stage->cost_class);
 }
 
-// Where the row of a forward pack in `unit` begins.
-static inline size_t sp_step_costs_units(const sp_step_costs *costs, size_t pack)
+// Where the row of a pack in the side's `unit` begins.
+static inline size_t sp_step_costs_units(const sp_step_costs *costs, int side, size_t pack)
 {
-    size_t row = costs->unit_row != NULL ? (size_t)costs->unit_row[pack] : pack;
-    return row * (size_t)costs->classes;
-}
-
-// Where that of a backward pack in `backward_unit` begins.
-static inline size_t sp_step_costs_backward_units(const sp_step_costs *costs, size_t pack)
-{
-    size_t row = costs->backward_unit_row != NULL ? (size_t)costs->backward_unit_row[pack] : pack;
-    return row * (size_t)costs->classes;
+    const int32_t *row_of = costs->side[side].unit_row;
+    return (row_of != NULL ? (size_t)row_of[pack] : pack) * (size_t)costs->classes;
 }
 
 // Bytes that a copy to host memory takes of a forward pack on a virtual stage.
 static inline int64_t sp_step_costs_offloaded(const sp_step_costs *costs, size_t pack, int vstage)
 {
-    return costs
-        ->offloaded_bytes[sp_step_costs_units(costs, pack) + sp_i_memory_class(costs, vstage)];
+    size_t units = sp_step_costs_units(costs, 0, pack);
+    return costs->offloaded_bytes[units + sp_i_memory_class(costs, vstage)];
+}
+
+// The kinds of action that packs of a side have: F, or B, I, W and R.
+static inline int sp_first_kind(int side)
+{
+    return side == 0 ? SP_ACTION_F : SP_ACTION_B;
+}
+
+static inline int sp_last_kind(int side)
+{
+    return side == 0 ? SP_ACTION_F : SP_ACTION_R;
 }
 
 // The transfers in the costs; borrows their tables.
 static inline sp_link_times sp_step_costs_links(const sp_step_costs *costs)
 {
-    sp_link_times links = {costs->forward_packs, costs->backward_packs, costs->forward_p2p,
-                           costs->backward_p2p, costs->crosses_nodes};
+    const sp_side_costs *side = costs->side;
+    sp_link_times links = {
+        {side[0].count, side[1].count}, {side[0].p2p, side[1].p2p}, costs->crosses_nodes};
     return links;
 }
 

@@ -11,282 +11,10 @@ typedef struct gemm_shape {
     double tokens, n, k; // tokens for one local token
 } gemm_shape;
 
-static double op_s(const sp_op_timer *timer, const sp_op *op, double local_tokens);
-static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tokens);
-static gemm_shape shape_of(const sp_op *op);
-static sp_collective collective_of(sp_op_kind kind);
-static bool is_tp_collective(const sp_op *op);
-static bool is_of_experts(const sp_op *op);
-static sp_collective exchange_of(sp_op_kind kind);
-static sp_group exchange_group(const sp_i_block_groups *groups, sp_op_kind kind);
-static double exchange_s(const sp_op_timer *timer, const sp_stack *stack,
-                         const sp_i_block_groups *groups, const sp_op *op, double local_tokens);
-static void hide_behind_shared(const sp_op_timer *timer, const sp_stack *stack,
-                               const double beside_s[3][2], sp_i_token_times *times);
-static double least_exchange_s(const sp_op_timer *timer, const sp_stack *stack,
-                               const sp_i_block_groups *groups, const sp_op *op, double share);
-static bool is_alike(const sp_op *a, const sp_op *b);
-static bool is_hidden(const sp_stack *stack, sp_pass pass, const sp_op *op);
-static int neighbour(const sp_inventory *inventory, int at);
-static double least_gemm_s(const sp_profile *profile, const sp_op *op);
-static double least_compute_s(const sp_op_timer *timer, const sp_op *op);
-
-sp_i_block_groups sp_i_block_groups_of(const sp_cluster *cluster, const sp_layout *layout)
-{
-    sp_i_block_groups groups = {.tp = sp_cluster_group(cluster, layout, SP_DIM_TP), .ranks = 1};
-    if (sp_layout_dispatches(layout)) {
-        groups.ep = sp_cluster_group(cluster, layout, SP_DIM_EP);
-        groups.etp = sp_cluster_group(cluster, layout, SP_DIM_ETP);
-        groups.both = sp_cluster_group(cluster, layout, SP_DIM_ETP_EP);
-        groups.ranks = sp_layout_expert_ranks(layout);
-    }
-    return groups;
-}
-
-void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
-                     const sp_i_block_groups *groups, const sp_inventory *inventory, sp_pass pass,
-                     double local_tokens, double expert_tokens, double overload,
-                     sp_i_timed_collectives *timed, sp_i_token_times *times)
-{
-    const sp_group tp = groups->tp;
-    double left_s[SP_INVENTORY_OPS];
-    double beside_s[3][2] = {{0}}; // exchange, shared experts
-    *times = (sp_i_token_times){0};
-    for (int i = 0; i < inventory->count; i++) {
-        const sp_op *op = &inventory->ops[i];
-        left_s[i] = 0.0;
-        bool grows = op->routed || op->kind == SP_OP_EXPERT_ALL_TO_ALL;
-        double tokens = (op->routed ? expert_tokens : local_tokens) * (grows ? overload : 1.0);
-        if (is_of_experts(op)) {
-            double ep_s = exchange_s(timer, stack, groups, op, tokens);
-            times->ep_s += ep_s;
-            times->returns_s += op->returns ? ep_s : 0.0;
-            beside_s[op->returns ? SP_BESIDE_RETURN : SP_BESIDE_FIRST][0] +=
-                op->kind == SP_OP_EXPERT_ALL_TO_ALL ? ep_s : 0.0;
-        } else if (!is_tp_collective(op)) {
-            left_s[i] = op_s(timer, op, tokens);
-            times->compute_s += left_s[i];
-            times->mlp_s += op->of_mlp ? left_s[i] : 0.0;
-            beside_s[op->beside][1] += left_s[i];
-        }
-    }
-    if (stack->shared_expert_overlap) {
-        hide_behind_shared(timer, stack, (const double(*)[2])beside_s, times);
-    }
-    for (int i = 0; i < inventory->count; i++) {
-        const sp_op *op = &inventory->ops[i];
-        if (!is_tp_collective(op)) {
-            continue;
-        }
-        sp_collective kind = collective_of(op->kind);
-        if (timed->op[kind] == NULL || !is_alike(timed->op[kind], op)) {
-            timed->once_s[kind] =
-                sp_time_collective(timer, kind, tp, op->bytes_per_token * local_tokens);
-            timed->op[kind] = op;
-        }
-        double exposed_s = op->repeat * timed->once_s[kind];
-        int gemm = is_hidden(stack, pass, op) ? neighbour(inventory, i) : -1;
-        if (gemm >= 0) {
-            double hidden_s = fmin(exposed_s, left_s[gemm]);
-            left_s[gemm] -= hidden_s;
-            exposed_s -= hidden_s;
-            double slowed_s = timer->profile->interference.overlap_share * hidden_s;
-            times->compute_s += slowed_s;
-            times->mlp_s += op->of_mlp ? slowed_s : 0.0;
-        }
-        times->tp_s += exposed_s;
-        times->mlp_s += op->of_mlp ? exposed_s : 0.0;
-    }
-}
-
-double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens)
-{
-    for (int i = 0; i < inventory->count; i++) {
-        if (inventory->ops[i].is_qkv) {
-            return gemm_s(timer, &inventory->ops[i], local_tokens);
-        }
-    }
-    return 0.0;
-}
-
-// A GEMM and the collectives that hide behind it take together at least the longer of the two, each
-// at its best rate.
-double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack,
-                          const sp_i_block_groups *groups, const sp_inventory *inventory,
-                          sp_pass pass, double expert_share)
-{
-    const sp_group tp = groups->tp;
-    double left_s[SP_INVENTORY_OPS];
-    double least_s = 0.0;
-    double shared_s = 0.0;
-    double exchanged_s = 0.0;
-    const bool hides = stack->shared_expert_overlap || stack->expert_overlap;
-    for (int i = 0; i < inventory->count; i++) {
-        const sp_op *op = &inventory->ops[i];
-        double share = op->routed ? expert_share : 1.0;
-        left_s[i] = share * least_compute_s(timer, op);
-        least_s += left_s[i];
-        shared_s += op->beside != SP_BESIDE_NOTHING ? left_s[i] : 0.0;
-        if (is_of_experts(op)) {
-            double exchange_least_s = least_exchange_s(timer, stack, groups, op, share);
-            *(hides ? &exchanged_s : &least_s) += exchange_least_s;
-        }
-    }
-    if (hides) {
-        least_s += stack->expert_overlap ? 0.0 : fmax(0.0, exchanged_s - shared_s);
-    }
-    for (int i = 0; i < inventory->count; i++) {
-        const sp_op *op = &inventory->ops[i];
-        if (!is_tp_collective(op)) {
-            continue;
-        }
-        double exposed_s = op->repeat * op->bytes_per_token *
-                           sp_i_collective_least_s_per_byte(timer, collective_of(op->kind), tp);
-        int gemm = is_hidden(stack, pass, op) ? neighbour(inventory, i) : -1;
-        if (gemm >= 0) {
-            double hidden_s = fmin(exposed_s, left_s[gemm]);
-            left_s[gemm] -= hidden_s;
-            exposed_s -= hidden_s;
-        }
-        least_s += exposed_s;
-    }
-    return least_s;
-}
-
-// Per local token, without collectives.
-static double least_compute_s(const sp_op_timer *timer, const sp_op *op)
-{
-    if (op->kind == SP_OP_GEMM) {
-        return op->repeat * least_gemm_s(timer->profile, op);
-    }
-    if (op->kind != SP_OP_MEMORY ||
-        (op->logits_per_token > 0.0 && timer->profile->loss_bytes_per_logit > 0.0)) {
-        return 0.0;
-    }
-    return op->repeat * sp_time_memory(timer, op->bytes_per_token, 0);
-}
-
 // Of PyTorch's top-k: 66 to 79 us for 4096 tokens of 256 scores on H800
 // (at::native::sbtopk::gatherTopK in deepseek-ai/profile-data, train.json). Assumed: as long for
 // other counts of experts and on other GPUs, since a block is taken for each token.
 #define TOP_K_S (70.5e-6 / 4096.0)
-
-// Seconds of an operator other than a collective.
-static double op_s(const sp_op_timer *timer, const sp_op *op, double local_tokens)
-{
-    if (op->kind == SP_OP_GEMM) {
-        return gemm_s(timer, op, local_tokens);
-    }
-    if (op->kind == SP_OP_MEMORY) {
-        double per_token = op->bytes_per_token;
-        if (op->logits_per_token > 0.0 && timer->profile->loss_bytes_per_logit > 0.0) {
-            per_token = 0.5 * timer->profile->loss_bytes_per_logit * op->logits_per_token;
-        }
-        return op->repeat *
-               (sp_time_memory(timer, per_token * local_tokens + op->bytes_fixed, op->kernels) +
-                op->top_ks_per_token * local_tokens * TOP_K_S);
-    }
-    return 0.0;
-}
-
-// Rows of an expert with those that fill them up: half of the multiple more in the mean where
-// tokens choose their experts, but never more than a multiple for each.
-static double padded_rows(const sp_op *op, double rows)
-{
-    double multiple = op->pad_rows;
-    return op->pad_rows == 0 ? rows
-           : op->even_rows   ? multiple * ceil(rows / multiple)
-                             : fmin(rows * multiple, rows + 0.5 * multiple);
-}
-
-static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tokens)
-{
-    gemm_shape shape = shape_of(op);
-    double tokens = padded_rows(op, shape.tokens * local_tokens);
-    if (op->fp8) {
-        return sp_time_fp8_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
-    }
-    if (op->of_experts) {
-        return sp_time_grouped_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
-    }
-    return op->repeat * sp_time_gemm(timer, shape.pass, tokens, shape.n, shape.k);
-}
-
-static gemm_shape shape_of(const sp_op *op)
-{
-    double m = (double)op->m;
-    double n = (double)op->n;
-    double k = (double)op->k;
-    if (op->m == 0) {
-        return (gemm_shape){SP_GEMM_TOKENS_OUT, op->token_share, n, k};
-    }
-    SP_ASSERT(op->k == 0);
-    return (gemm_shape){SP_GEMM_TOKENS_IN, op->token_share, m, n};
-}
-
-static sp_collective collective_of(sp_op_kind kind)
-{
-    if (kind == SP_OP_ALL_GATHER) {
-        return SP_ALL_GATHER;
-    }
-    return kind == SP_OP_REDUCE_SCATTER ? SP_REDUCE_SCATTER : SP_ALL_REDUCE;
-}
-
-static bool is_tp_collective(const sp_op *op)
-{
-    return op->kind == SP_OP_ALL_GATHER || op->kind == SP_OP_REDUCE_SCATTER ||
-           op->kind == SP_OP_ALL_REDUCE;
-}
-
-// Do two collectives of one kind take as long? A layer has the same one for attention and MLP.
-static bool is_alike(const sp_op *a, const sp_op *b)
-{
-    return !(a->bytes_per_token < b->bytes_per_token) && !(a->bytes_per_token > b->bytes_per_token);
-}
-
-// Does the stack hide this collective behind the GEMM next to it?
-static bool is_hidden(const sp_stack *stack, sp_pass pass, const sp_op *op)
-{
-    bool forward = pass == SP_PASS_F || pass == SP_PASS_RECOMPUTE;
-    if (op->blocks) {
-        return false;
-    }
-    if (op->kind == SP_OP_ALL_GATHER) {
-        return forward ? stack->hide_forward_gather : stack->hide_backward_gather;
-    }
-    return forward ? stack->hide_forward_reduce : stack->hide_backward_reduce;
-}
-
-// The GEMM that a collective stands next to: a gather comes before it, a reduction after it; -1
-// where there is none.
-static int neighbour(const sp_inventory *inventory, int at)
-{
-    int step = inventory->ops[at].kind == SP_OP_ALL_GATHER ? 1 : -1;
-    for (int i = at + step; i >= 0 && i < inventory->count; i += step) {
-        if (inventory->ops[i].kind == SP_OP_GEMM) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-// Least seconds of a GEMM per token: best rate of the curve, or best time per token of the table.
-static double least_gemm_s(const sp_profile *profile, const sp_op *op)
-{
-    gemm_shape shape = shape_of(op);
-    if (op->fp8) {
-        return 2.0 * shape.tokens * shape.n * shape.k / sp_gemm_most_fp8_rate(profile);
-    }
-    const sp_gemm_table *table = sp_i_gemm_table(profile, shape.pass, shape.n, shape.k);
-    if (table == NULL) {
-        return 2.0 * shape.tokens * shape.n * shape.k / sp_gemm_most_rate(profile);
-    }
-    double least = table->time_s.y[0] / table->time_s.x[0];
-    for (int i = 1; i < table->time_s.points; i++) {
-        least = fmin(least, table->time_s.y[i] / table->time_s.x[i]);
-    }
-    return shape.tokens * least;
-}
 
 // ---- experts on several ranks ----
 
@@ -421,4 +149,258 @@ static void hide_behind_shared(const sp_op_timer *timer, const sp_stack *stack,
         times->beside_s += hidden_s;
         times->returns_s -= b == SP_BESIDE_RETURN ? hidden_s : 0.0;
     }
+}
+
+// ---- the operators of an inventory ----
+
+sp_i_block_groups sp_i_block_groups_of(const sp_cluster *cluster, const sp_layout *layout)
+{
+    sp_i_block_groups groups = {.tp = sp_cluster_group(cluster, layout, SP_DIM_TP), .ranks = 1};
+    if (sp_layout_dispatches(layout)) {
+        groups.ep = sp_cluster_group(cluster, layout, SP_DIM_EP);
+        groups.etp = sp_cluster_group(cluster, layout, SP_DIM_ETP);
+        groups.both = sp_cluster_group(cluster, layout, SP_DIM_ETP_EP);
+        groups.ranks = sp_layout_expert_ranks(layout);
+    }
+    return groups;
+}
+
+// Rows of an expert with those that fill them up: half of the multiple more in the mean where
+// tokens choose their experts, but never more than a multiple for each.
+static double padded_rows(const sp_op *op, double rows)
+{
+    double multiple = op->pad_rows;
+    return op->pad_rows == 0 ? rows
+           : op->even_rows   ? multiple * ceil(rows / multiple)
+                             : fmin(rows * multiple, rows + 0.5 * multiple);
+}
+
+static gemm_shape shape_of(const sp_op *op)
+{
+    double m = (double)op->m;
+    double n = (double)op->n;
+    double k = (double)op->k;
+    if (op->m == 0) {
+        return (gemm_shape){SP_GEMM_TOKENS_OUT, op->token_share, n, k};
+    }
+    SP_ASSERT(op->k == 0);
+    return (gemm_shape){SP_GEMM_TOKENS_IN, op->token_share, m, n};
+}
+
+static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tokens)
+{
+    gemm_shape shape = shape_of(op);
+    double tokens = padded_rows(op, shape.tokens * local_tokens);
+    if (op->fp8) {
+        return sp_time_fp8_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
+    }
+    if (op->of_experts) {
+        return sp_time_grouped_gemm(timer, shape.pass, op->repeat, tokens, shape.n, shape.k);
+    }
+    return op->repeat * sp_time_gemm(timer, shape.pass, tokens, shape.n, shape.k);
+}
+
+// Seconds of an operator other than a collective.
+static double op_s(const sp_op_timer *timer, const sp_op *op, double local_tokens)
+{
+    if (op->kind == SP_OP_GEMM) {
+        return gemm_s(timer, op, local_tokens);
+    }
+    if (op->kind == SP_OP_MEMORY) {
+        double per_token = op->bytes_per_token;
+        if (op->logits_per_token > 0.0 && timer->profile->loss_bytes_per_logit > 0.0) {
+            per_token = 0.5 * timer->profile->loss_bytes_per_logit * op->logits_per_token;
+        }
+        return op->repeat *
+               (sp_time_memory(timer, per_token * local_tokens + op->bytes_fixed, op->kernels) +
+                op->top_ks_per_token * local_tokens * TOP_K_S);
+    }
+    return 0.0;
+}
+
+static sp_collective collective_of(sp_op_kind kind)
+{
+    if (kind == SP_OP_ALL_GATHER) {
+        return SP_ALL_GATHER;
+    }
+    return kind == SP_OP_REDUCE_SCATTER ? SP_REDUCE_SCATTER : SP_ALL_REDUCE;
+}
+
+static bool is_tp_collective(const sp_op *op)
+{
+    return op->kind == SP_OP_ALL_GATHER || op->kind == SP_OP_REDUCE_SCATTER ||
+           op->kind == SP_OP_ALL_REDUCE;
+}
+
+// Do two collectives of one kind take as long? A layer has the same one for attention and MLP.
+static bool is_alike(const sp_op *a, const sp_op *b)
+{
+    return !(a->bytes_per_token < b->bytes_per_token) && !(a->bytes_per_token > b->bytes_per_token);
+}
+
+// Does the stack hide this collective behind the GEMM next to it?
+static bool is_hidden(const sp_stack *stack, sp_pass pass, const sp_op *op)
+{
+    bool forward = pass == SP_PASS_F || pass == SP_PASS_RECOMPUTE;
+    if (op->blocks) {
+        return false;
+    }
+    if (op->kind == SP_OP_ALL_GATHER) {
+        return forward ? stack->hide_forward_gather : stack->hide_backward_gather;
+    }
+    return forward ? stack->hide_forward_reduce : stack->hide_backward_reduce;
+}
+
+// The GEMM that a collective stands next to: a gather comes before it, a reduction after it; -1
+// where there is none.
+static int neighbour(const sp_inventory *inventory, int at)
+{
+    int step = inventory->ops[at].kind == SP_OP_ALL_GATHER ? 1 : -1;
+    for (int i = at + step; i >= 0 && i < inventory->count; i += step) {
+        if (inventory->ops[i].kind == SP_OP_GEMM) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+void sp_i_token_time(const sp_op_timer *timer, const sp_stack *stack,
+                     const sp_i_block_groups *groups, const sp_inventory *inventory, sp_pass pass,
+                     double local_tokens, double expert_tokens, double overload,
+                     sp_i_timed_collectives *timed, sp_i_token_times *times)
+{
+    const sp_group tp = groups->tp;
+    double left_s[SP_INVENTORY_OPS];
+    double beside_s[3][2] = {{0}}; // exchange, shared experts
+    *times = (sp_i_token_times){0};
+    for (int i = 0; i < inventory->count; i++) {
+        const sp_op *op = &inventory->ops[i];
+        left_s[i] = 0.0;
+        bool grows = op->routed || op->kind == SP_OP_EXPERT_ALL_TO_ALL;
+        double tokens = (op->routed ? expert_tokens : local_tokens) * (grows ? overload : 1.0);
+        if (is_of_experts(op)) {
+            double ep_s = exchange_s(timer, stack, groups, op, tokens);
+            times->ep_s += ep_s;
+            times->returns_s += op->returns ? ep_s : 0.0;
+            beside_s[op->returns ? SP_BESIDE_RETURN : SP_BESIDE_FIRST][0] +=
+                op->kind == SP_OP_EXPERT_ALL_TO_ALL ? ep_s : 0.0;
+        } else if (!is_tp_collective(op)) {
+            left_s[i] = op_s(timer, op, tokens);
+            times->compute_s += left_s[i];
+            times->mlp_s += op->of_mlp ? left_s[i] : 0.0;
+            beside_s[op->beside][1] += left_s[i];
+        }
+    }
+    if (stack->shared_expert_overlap) {
+        hide_behind_shared(timer, stack, (const double(*)[2])beside_s, times);
+    }
+    for (int i = 0; i < inventory->count; i++) {
+        const sp_op *op = &inventory->ops[i];
+        if (!is_tp_collective(op)) {
+            continue;
+        }
+        sp_collective kind = collective_of(op->kind);
+        if (timed->op[kind] == NULL || !is_alike(timed->op[kind], op)) {
+            timed->once_s[kind] =
+                sp_time_collective(timer, kind, tp, op->bytes_per_token * local_tokens);
+            timed->op[kind] = op;
+        }
+        double exposed_s = op->repeat * timed->once_s[kind];
+        int gemm = is_hidden(stack, pass, op) ? neighbour(inventory, i) : -1;
+        if (gemm >= 0) {
+            double hidden_s = fmin(exposed_s, left_s[gemm]);
+            left_s[gemm] -= hidden_s;
+            exposed_s -= hidden_s;
+            double slowed_s = timer->profile->interference.overlap_share * hidden_s;
+            times->compute_s += slowed_s;
+            times->mlp_s += op->of_mlp ? slowed_s : 0.0;
+        }
+        times->tp_s += exposed_s;
+        times->mlp_s += op->of_mlp ? exposed_s : 0.0;
+    }
+}
+
+double sp_i_qkv_s(const sp_op_timer *timer, const sp_inventory *inventory, double local_tokens)
+{
+    for (int i = 0; i < inventory->count; i++) {
+        if (inventory->ops[i].is_qkv) {
+            return gemm_s(timer, &inventory->ops[i], local_tokens);
+        }
+    }
+    return 0.0;
+}
+
+// Least seconds of a GEMM per token: best rate of the curve, or best time per token of the table.
+static double least_gemm_s(const sp_profile *profile, const sp_op *op)
+{
+    gemm_shape shape = shape_of(op);
+    if (op->fp8) {
+        return 2.0 * shape.tokens * shape.n * shape.k / sp_gemm_most_fp8_rate(profile);
+    }
+    const sp_gemm_table *table = sp_i_gemm_table(profile, shape.pass, shape.n, shape.k);
+    if (table == NULL) {
+        return 2.0 * shape.tokens * shape.n * shape.k / sp_gemm_most_rate(profile);
+    }
+    double least = table->time_s.y[0] / table->time_s.x[0];
+    for (int i = 1; i < table->time_s.points; i++) {
+        least = fmin(least, table->time_s.y[i] / table->time_s.x[i]);
+    }
+    return shape.tokens * least;
+}
+
+// Per local token, without collectives.
+static double least_compute_s(const sp_op_timer *timer, const sp_op *op)
+{
+    if (op->kind == SP_OP_GEMM) {
+        return op->repeat * least_gemm_s(timer->profile, op);
+    }
+    if (op->kind != SP_OP_MEMORY ||
+        (op->logits_per_token > 0.0 && timer->profile->loss_bytes_per_logit > 0.0)) {
+        return 0.0;
+    }
+    return op->repeat * sp_time_memory(timer, op->bytes_per_token, 0);
+}
+
+// A GEMM and the collectives that hide behind it take together at least the longer of the two, each
+// at its best rate.
+double sp_i_token_least_s(const sp_op_timer *timer, const sp_stack *stack,
+                          const sp_i_block_groups *groups, const sp_inventory *inventory,
+                          sp_pass pass, double expert_share)
+{
+    const sp_group tp = groups->tp;
+    double left_s[SP_INVENTORY_OPS];
+    double least_s = 0.0;
+    double shared_s = 0.0;
+    double exchanged_s = 0.0;
+    const bool hides = stack->shared_expert_overlap || stack->expert_overlap;
+    for (int i = 0; i < inventory->count; i++) {
+        const sp_op *op = &inventory->ops[i];
+        double share = op->routed ? expert_share : 1.0;
+        left_s[i] = share * least_compute_s(timer, op);
+        least_s += left_s[i];
+        shared_s += op->beside != SP_BESIDE_NOTHING ? left_s[i] : 0.0;
+        if (is_of_experts(op)) {
+            double exchange_least_s = least_exchange_s(timer, stack, groups, op, share);
+            *(hides ? &exchanged_s : &least_s) += exchange_least_s;
+        }
+    }
+    if (hides) {
+        least_s += stack->expert_overlap ? 0.0 : fmax(0.0, exchanged_s - shared_s);
+    }
+    for (int i = 0; i < inventory->count; i++) {
+        const sp_op *op = &inventory->ops[i];
+        if (!is_tp_collective(op)) {
+            continue;
+        }
+        double exposed_s = op->repeat * op->bytes_per_token *
+                           sp_i_collective_least_s_per_byte(timer, collective_of(op->kind), tp);
+        int gemm = is_hidden(stack, pass, op) ? neighbour(inventory, i) : -1;
+        if (gemm >= 0) {
+            double hidden_s = fmin(exposed_s, left_s[gemm]);
+            left_s[gemm] -= hidden_s;
+            exposed_s -= hidden_s;
+        }
+        least_s += exposed_s;
+    }
+    return least_s;
 }

@@ -136,7 +136,7 @@ static void add_tensors(explanation *e, int32_t index, int chunk, const sp_unit_
     const sp_unit_load load = {.tokens = pack->computed,
                                .kv_tokens = pack->kv_tokens,
                                .pairs = pack->full_pairs,
-                               .expert_tokens = e->costs->forward[index].expert_tokens};
+                               .expert_tokens = e->costs->side[0].pack[index].expert_tokens};
     int count = sp_unit_tensors(e->model, &layout, &stage, e->options, &load, tensors);
     bool away = state->holds == SP_HOLDS_RESIDENT || state->holds == SP_HOLDS_LOADED;
     int64_t part = away ? sp_unit_offload(tensors, count, e->options->offload_ratio) : 0;
@@ -169,7 +169,7 @@ static void add_units(explanation *e)
         for (int chunk = 0; chunk < parts; chunk++) {
             const sp_unit_state *state = &e->state.units[p * (size_t)parts + (size_t)chunk];
             const sp_unit_bytes *unit =
-                &e->costs->unit[sp_step_costs_units(e->costs, p) + class_of(e, chunk)];
+                &e->costs->side[0].unit[sp_step_costs_units(e->costs, 0, p) + class_of(e, chunk)];
             if (state->holds == SP_HOLDS_WEIGHTS) {
                 add_all(e, kept, &unit->weights);
             } else if (state->holds == SP_HOLDS_REPEAT) {
@@ -182,8 +182,8 @@ static void add_units(explanation *e)
     for (size_t p = 0; p < plan->packing->backward.count; p++) {
         for (int chunk = 0; chunk < parts; chunk++) {
             if (e->state.deferred[p * (size_t)parts + (size_t)chunk] != 0) {
-                size_t row = sp_step_costs_backward_units(e->costs, p) + class_of(e, chunk);
-                add_all(e, kept, &e->costs->backward_unit[row].weights);
+                size_t row = sp_step_costs_units(e->costs, 1, p) + class_of(e, chunk);
+                add_all(e, kept, &e->costs->side[1].unit[row].weights);
             }
         }
     }

@@ -420,13 +420,153 @@ typedef struct every {
     int64_t step, count;
 } every;
 
-static progression along(const sp_layout *layout, sp_axis axis);
-static progression over_two(const sp_layout *layout, sp_axis axis, sp_axis other, int64_t times);
-static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, progression p);
+static progression along(const sp_layout *layout, sp_axis axis)
+{
+    return (progression){sp_layout_stride(layout, axis), sp_layout_size(layout, axis), 0, 1};
+}
+
+static progression over_two(const sp_layout *layout, sp_axis axis, sp_axis other, int64_t times)
+{
+    progression p = along(layout, axis);
+    progression q = along(layout, other);
+    q.size = times;
+    if (q.size == 1) {
+        return p;
+    }
+    if (p.size == 1) {
+        return q;
+    }
+    if (q.stride == p.stride * p.size) {
+        return (progression){p.stride, p.size * q.size, 0, 1};
+    }
+    if (p.stride == q.stride * q.size) {
+        return (progression){q.stride, p.size * q.size, 0, 1};
+    }
+    bool first = p.stride < q.stride;
+    return (progression){first ? p.stride : q.stride, first ? p.size : q.size,
+                         first ? q.stride : p.stride, first ? q.size : p.size};
+}
+
+// With a stride of a node or more each member is alone. Else no node between the first and the last
+// is skipped, and the number of members of a full node depends only on the offset of its first
+// member, which repeats after at most `stride` nodes.
+static sp_group describe(int64_t first, progression p, int64_t per_node)
+{
+    if (p.stride >= per_node || p.size == 1) {
+        return (sp_group){(int)p.size, (int)p.size, 1, 1};
+    }
+    int64_t last = first + (p.size - 1) * p.stride;
+    int64_t nodes = last / per_node - first / per_node + 1;
+    int64_t in_last = (last % per_node) / p.stride + 1;
+    if (nodes == 1) {
+        return (sp_group){(int)p.size, 1, (int)p.size, (int)p.size};
+    }
+    sp_group group = {(int)p.size, (int)nodes, (int)in_last, (int)in_last};
+    int64_t offset = first % per_node;
+    for (int64_t node = 0; node < nodes - 1 && node <= p.stride; node++) {
+        int64_t members = sp_ceil_div(per_node - offset, p.stride);
+        group.least_per_node = members < group.least_per_node ? (int)members : group.least_per_node;
+        group.most_per_node = members > group.most_per_node ? (int)members : group.most_per_node;
+        offset = offset + members * p.stride - per_node;
+    }
+    return group;
+}
+
+// Slower collectives first: between nodes, then fewer members (NICs) in the least populated node.
+static bool is_worse(const sp_group *a, const sp_group *b)
+{
+    if ((a->nodes > 1) != (b->nodes > 1)) {
+        return a->nodes > 1;
+    }
+    if (a->least_per_node != b->least_per_node) {
+        return a->least_per_node < b->least_per_node;
+    }
+    if (a->nodes != b->nodes) {
+        return a->nodes > b->nodes;
+    }
+    return a->most_per_node > b->most_per_node;
+}
+
+// Groups start at block*stride*size + j with j < stride. Where they lie follows from the start
+// modulo the node size, so both indices need at most one period of it.
+static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, progression p)
+{
+    int64_t per_node = cluster->gpus_per_node;
+    int64_t span = p.stride * p.size;
+    int64_t blocks = sp_layout_ranks(layout) / span;
+    int64_t block_period = per_node / sp_gcd(span, per_node);
+    blocks = blocks < block_period ? blocks : block_period;
+    int64_t starts = p.stride < per_node ? p.stride : per_node;
+    sp_group worst = describe(0, p, per_node);
+    if (p.stride >= per_node) {
+        return worst; // every member has a node of its own, wherever the group starts
+    }
+    for (int64_t block = 0; block < blocks; block++) {
+        for (int64_t j = 0; j < starts; j++) {
+            sp_group group = describe(block * span + j, p, per_node);
+            worst = is_worse(&group, &worst) ? group : worst;
+        }
+    }
+    return worst;
+}
+
+// Members from one on, in ascending order, so that those of one node follow each other.
+static sp_group count_members(int64_t first, progression p, int64_t from, every part,
+                              int64_t per_node)
+{
+    sp_group group = {.size = (int)part.count};
+    int64_t node = -1;
+    int in_node = 0;
+    for (int64_t k = 0; k <= part.count; k++) {
+        bool more = k < part.count;
+        int64_t i = from + k * part.step;
+        int64_t rank = first + i / p.size * p.step + i % p.size * p.stride;
+        if (more && rank / per_node == node) {
+            in_node++;
+            continue;
+        }
+        if (node >= 0) {
+            group.nodes++;
+            group.least_per_node =
+                group.nodes == 1 || in_node < group.least_per_node ? in_node : group.least_per_node;
+            group.most_per_node = in_node > group.most_per_node ? in_node : group.most_per_node;
+        }
+        node = rank / per_node;
+        in_node = 1;
+    }
+    return group;
+}
+
+// Does a block of dp_count neighbouring data-parallel ranks begin with this rank?
+static bool begins_block(const sp_layout *layout, int dp_count, int64_t rank)
+{
+    int64_t dp = rank / sp_layout_stride(layout, SP_AXIS_DP) % layout->dp;
+    return rank / sp_layout_stride(layout, SP_AXIS_CP) % layout->cp == 0 && dp % dp_count == 0 &&
+           dp + dp_count <= layout->dp;
+}
+
+// The worst of all such blocks, p being one of them.
 static sp_group worst_joint(const sp_cluster *cluster, const sp_layout *layout, int dp_count,
-                            progression p, every part);
-static sp_group describe(int64_t first, progression p, int64_t per_node);
-static bool is_worse(const sp_group *a, const sp_group *b);
+                            progression p, every part)
+{
+    int64_t span = part.step * part.count; // members in which each part of them begins once
+    if (part.count == 1) {
+        return (sp_group){1, 1, 1, 1};
+    }
+    sp_group worst = count_members(0, p, 0, part, cluster->gpus_per_node);
+    for (int64_t first = 0; first < sp_layout_ranks(layout); first++) {
+        if (!begins_block(layout, dp_count, first)) {
+            continue;
+        }
+        for (int64_t i = 0; i < p.size * p.times; i++) {
+            if (i % span < part.step) {
+                sp_group group = count_members(first, p, i, part, cluster->gpus_per_node);
+                worst = is_worse(&group, &worst) ? group : worst;
+            }
+        }
+    }
+    return worst;
+}
 
 // The worst group of context-parallel ranks of dp_count neighbouring data-parallel ranks.
 static sp_group joint_group(const sp_cluster *cluster, const sp_layout *layout, int dp_count)
@@ -518,154 +658,6 @@ int sp_cluster_node_dp_ranks(const sp_cluster *cluster, const sp_layout *layout)
         most = group.nodes <= 1 && dp % ranks == 0 ? ranks : most;
     }
     return most;
-}
-
-static progression along(const sp_layout *layout, sp_axis axis)
-{
-    return (progression){sp_layout_stride(layout, axis), sp_layout_size(layout, axis), 0, 1};
-}
-
-static progression over_two(const sp_layout *layout, sp_axis axis, sp_axis other, int64_t times)
-{
-    progression p = along(layout, axis);
-    progression q = along(layout, other);
-    q.size = times;
-    if (q.size == 1) {
-        return p;
-    }
-    if (p.size == 1) {
-        return q;
-    }
-    if (q.stride == p.stride * p.size) {
-        return (progression){p.stride, p.size * q.size, 0, 1};
-    }
-    if (p.stride == q.stride * q.size) {
-        return (progression){q.stride, p.size * q.size, 0, 1};
-    }
-    bool first = p.stride < q.stride;
-    return (progression){first ? p.stride : q.stride, first ? p.size : q.size,
-                         first ? q.stride : p.stride, first ? q.size : p.size};
-}
-
-// Groups start at block*stride*size + j with j < stride. Where they lie follows from the start
-// modulo the node size, so both indices need at most one period of it.
-static sp_group worst_group(const sp_cluster *cluster, const sp_layout *layout, progression p)
-{
-    int64_t per_node = cluster->gpus_per_node;
-    int64_t span = p.stride * p.size;
-    int64_t blocks = sp_layout_ranks(layout) / span;
-    int64_t block_period = per_node / sp_gcd(span, per_node);
-    blocks = blocks < block_period ? blocks : block_period;
-    int64_t starts = p.stride < per_node ? p.stride : per_node;
-    sp_group worst = describe(0, p, per_node);
-    if (p.stride >= per_node) {
-        return worst; // every member has a node of its own, wherever the group starts
-    }
-    for (int64_t block = 0; block < blocks; block++) {
-        for (int64_t j = 0; j < starts; j++) {
-            sp_group group = describe(block * span + j, p, per_node);
-            worst = is_worse(&group, &worst) ? group : worst;
-        }
-    }
-    return worst;
-}
-
-// Members from one on, in ascending order, so that those of one node follow each other.
-static sp_group count_members(int64_t first, progression p, int64_t from, every part,
-                              int64_t per_node)
-{
-    sp_group group = {.size = (int)part.count};
-    int64_t node = -1;
-    int in_node = 0;
-    for (int64_t k = 0; k <= part.count; k++) {
-        bool more = k < part.count;
-        int64_t i = from + k * part.step;
-        int64_t rank = first + i / p.size * p.step + i % p.size * p.stride;
-        if (more && rank / per_node == node) {
-            in_node++;
-            continue;
-        }
-        if (node >= 0) {
-            group.nodes++;
-            group.least_per_node =
-                group.nodes == 1 || in_node < group.least_per_node ? in_node : group.least_per_node;
-            group.most_per_node = in_node > group.most_per_node ? in_node : group.most_per_node;
-        }
-        node = rank / per_node;
-        in_node = 1;
-    }
-    return group;
-}
-
-// Does a block of dp_count neighbouring data-parallel ranks begin with this rank?
-static bool begins_block(const sp_layout *layout, int dp_count, int64_t rank)
-{
-    int64_t dp = rank / sp_layout_stride(layout, SP_AXIS_DP) % layout->dp;
-    return rank / sp_layout_stride(layout, SP_AXIS_CP) % layout->cp == 0 && dp % dp_count == 0 &&
-           dp + dp_count <= layout->dp;
-}
-
-// The worst of all such blocks, p being one of them.
-static sp_group worst_joint(const sp_cluster *cluster, const sp_layout *layout, int dp_count,
-                            progression p, every part)
-{
-    int64_t span = part.step * part.count; // members in which each part of them begins once
-    if (part.count == 1) {
-        return (sp_group){1, 1, 1, 1};
-    }
-    sp_group worst = count_members(0, p, 0, part, cluster->gpus_per_node);
-    for (int64_t first = 0; first < sp_layout_ranks(layout); first++) {
-        if (!begins_block(layout, dp_count, first)) {
-            continue;
-        }
-        for (int64_t i = 0; i < p.size * p.times; i++) {
-            if (i % span < part.step) {
-                sp_group group = count_members(first, p, i, part, cluster->gpus_per_node);
-                worst = is_worse(&group, &worst) ? group : worst;
-            }
-        }
-    }
-    return worst;
-}
-
-// With a stride of a node or more each member is alone. Else no node between the first and the last
-// is skipped, and the number of members of a full node depends only on the offset of its first
-// member, which repeats after at most `stride` nodes.
-static sp_group describe(int64_t first, progression p, int64_t per_node)
-{
-    if (p.stride >= per_node || p.size == 1) {
-        return (sp_group){(int)p.size, (int)p.size, 1, 1};
-    }
-    int64_t last = first + (p.size - 1) * p.stride;
-    int64_t nodes = last / per_node - first / per_node + 1;
-    int64_t in_last = (last % per_node) / p.stride + 1;
-    if (nodes == 1) {
-        return (sp_group){(int)p.size, 1, (int)p.size, (int)p.size};
-    }
-    sp_group group = {(int)p.size, (int)nodes, (int)in_last, (int)in_last};
-    int64_t offset = first % per_node;
-    for (int64_t node = 0; node < nodes - 1 && node <= p.stride; node++) {
-        int64_t members = sp_ceil_div(per_node - offset, p.stride);
-        group.least_per_node = members < group.least_per_node ? (int)members : group.least_per_node;
-        group.most_per_node = members > group.most_per_node ? (int)members : group.most_per_node;
-        offset = offset + members * p.stride - per_node;
-    }
-    return group;
-}
-
-// Slower collectives first: between nodes, then fewer members (NICs) in the least populated node.
-static bool is_worse(const sp_group *a, const sp_group *b)
-{
-    if ((a->nodes > 1) != (b->nodes > 1)) {
-        return a->nodes > 1;
-    }
-    if (a->least_per_node != b->least_per_node) {
-        return a->least_per_node < b->least_per_node;
-    }
-    if (a->nodes != b->nodes) {
-        return a->nodes > b->nodes;
-    }
-    return a->most_per_node > b->most_per_node;
 }
 
 // Ranks of one pipeline rank lie at block*span + pp_rank*stride + j with j < stride; where they and

@@ -11,6 +11,13 @@
 
 const char *const sp_cp_sharding_names[] = {"even", "sequence", "document", "adaptive", NULL};
 
+static const char *const axis_names[SP_AXES] = {"tp", "cp", "dp", "pp"};
+
+static sp_status check_equal_shares(const sp_layout *layout, int layers, const char *source,
+                                    sp_error *err);
+static sp_status check_stage_layers(const sp_layout *layout, int layers, const char *source,
+                                    sp_error *err);
+
 int sp_stage_attending_layers(const sp_stage *stage, const sp_model *model)
 {
     int layers = model->runs == 0 && model->mixer == SP_MIXER_ATTENTION ? stage->layers : 0;
@@ -73,8 +80,6 @@ int sp_layout_round_ranks(const sp_layout *layout)
     int parameters = sp_layout_parameter_ranks(layout);
     return experts > parameters ? experts : parameters;
 }
-
-static const char *const axis_names[SP_AXES] = {"tp", "cp", "dp", "pp"};
 
 static sp_axis axis_at(const sp_rank_order *order, int place)
 {
@@ -196,11 +201,6 @@ bool sp_layout_is_even(const sp_layout *layout)
     }
     return true;
 }
-
-static sp_status check_equal_shares(const sp_layout *layout, int layers, const char *source,
-                                    sp_error *err);
-static sp_status check_stage_layers(const sp_layout *layout, int layers, const char *source,
-                                    sp_error *err);
 
 sp_status sp_layout_stages(const sp_layout *layout, const sp_model *model, const char *source,
                            sp_stage *stages, sp_error *err)
@@ -595,19 +595,6 @@ static sp_status check_stage_layers(const sp_layout *layout, int layers, const c
 // Limits that keep every product of degrees inside int (tp*cp*pp*dp inside int64_t).
 enum { MAX_DEGREE = 1 << 20, MAX_RANKS = 1 << 24, MAX_CHUNKS = 4096 };
 
-static bool check_degrees(const sp_layout *layout, const char *source, sp_error *err);
-static bool check_split(const sp_layout *layout, const sp_model *model, const char *source,
-                        sp_error *err);
-
-sp_status sp_layout_check(const sp_layout *layout, const sp_model *model, const char *source,
-                          sp_error *err)
-{
-    if (!check_degrees(layout, source, err)) {
-        return SP_ERR_CONTENT;
-    }
-    return check_split(layout, model, source, err) ? SP_OK : SP_ERR_CONTENT;
-}
-
 static bool check_degrees(const sp_layout *layout, const char *source, sp_error *err)
 {
     const struct {
@@ -765,4 +752,13 @@ static bool check_split(const sp_layout *layout, const sp_model *model, const ch
                     "the V placement has 2 chunks per rank, got %d", layout->chunks);
     }
     return good;
+}
+
+sp_status sp_layout_check(const sp_layout *layout, const sp_model *model, const char *source,
+                          sp_error *err)
+{
+    if (!check_degrees(layout, source, err)) {
+        return SP_ERR_CONTENT;
+    }
+    return check_split(layout, model, source, err) ? SP_OK : SP_ERR_CONTENT;
 }

@@ -12,189 +12,9 @@
 
 enum { KIND_TEXT = 80 };
 
-static void read_dtype(sp_object *object, sp_model *model);
-static void refuse_activations(sp_object *object, const sp_i_hf_family *family);
-static void read_named(sp_object *object, const sp_i_hf_family *family, sp_model *model);
-static void read_family(sp_object *object, const sp_i_hf_family *family, sp_model *model);
-static void name_model(sp_object *object, const char *fallback, sp_model *model);
-
 sp_status sp_model_from_hf(const json_t *config, const char *source, sp_model *model, sp_error *err)
 {
     return sp_i_hf_read(config, source, NULL, model, err);
-}
-
-// ---- the document ----
-
-static const sp_i_hf_family *family_named(const char *kind)
-{
-    for (int i = 0; kind != NULL && i < SP_I_HF_FAMILIES; i++) {
-        if (strcmp(kind, sp_i_hf_families[i].name) == 0) {
-            return &sp_i_hf_families[i];
-        }
-    }
-    return NULL;
-}
-
-// Kinds that are published often, and what of them no layer here has.
-static const struct {
-    const char *names, *why;
-} other_kinds[] = {
-    {"falcon gptj codegen phi cohere cohere2", "attention and MLP side by side"},
-    {"mpt bloom", "positions that are added to scores (ALiBi)"},
-    {"opt", "ReLU"},
-    {"olmo", "norms without weights"},
-    {"olmo2 olmo3 exaone4", "norms behind attention and MLP alone"},
-    {"mllama llama4_vision_model t5 bart whisper", "layers that attend to another part"},
-    {"mamba falcon_mamba rwkv recurrent_gemma zamba falcon_h1 lfm2 jamba",
-     "layers other than attention, Mamba-2 and MLP"},
-};
-
-const char *sp_model_hf_kind(int index)
-{
-    return index >= 0 && index < SP_I_HF_FAMILIES ? sp_i_hf_families[index].name : NULL;
-}
-
-// Numbers tell kinds apart, so none is a misspelt other.
-static const sp_i_hf_family *family_of(sp_object *object)
-{
-    const json_t *value = sp_object_get(object, "model_type");
-    const char *kind = json_string_value(value);
-    const sp_i_hf_family *family = family_named(kind);
-    const char *why = NULL;
-    for (size_t i = 0; kind != NULL && i < sizeof other_kinds / sizeof other_kinds[0]; i++) {
-        why = sp_names_hold(other_kinds[i].names, kind) ? other_kinds[i].why : why;
-    }
-    if (family == NULL) {
-        char found[KIND_TEXT];
-        sp_json_quote(value, found, sizeof found);
-        sp_object_error(object, "model_type",
-                        "expected one of the kinds that \"slimpack help model_types\" lists, or in "
-                        "place of the file an object with the shape of the model (model.layers, "
-                        "model.hidden, ...), got %s%s%s",
-                        found, why != NULL ? ", which has " : "", why != NULL ? why : "");
-    }
-    return family;
-}
-
-static bool is_known_kind(const json_t *config)
-{
-    return family_named(json_string_value(json_object_get(config, "model_type"))) != NULL;
-}
-
-// The text model of one that also sees or hears; what the file says of both stands around it.
-static json_t *text_part(sp_object *whole)
-{
-    const json_t *part = json_object_get(whole->json, "text_config");
-    json_t *text = json_is_object(part) ? json_copy((json_t *)(uintptr_t)part) : NULL;
-    const json_t *tied = json_object_get(whole->json, "tie_word_embeddings");
-    if (text != NULL && json_is_boolean(tied) &&
-        json_object_get(text, "tie_word_embeddings") == NULL) {
-        json_object_set(text, "tie_word_embeddings", (json_t *)(uintptr_t)tied);
-    }
-    return text;
-}
-
-sp_status sp_i_hf_read(const json_t *config, const char *source, const char *called,
-                       sp_model *model, sp_error *err)
-{
-    sp_error local;
-    sp_error_clear(&local);
-    sp_error *found = err != NULL ? err : &local;
-    int before = found->count + found->dropped;
-    char name[SP_DATA_PATH];
-
-    *model = (sp_model){.layers = 1};
-    sp_object whole;
-    sp_object object;
-    sp_object_begin(&whole, config, source, "", found);
-    object = whole;
-    json_t *text = NULL;
-    if (whole.json != NULL && !is_known_kind(config)) {
-        text = text_part(&whole);
-    }
-    if (text != NULL) {
-        sp_i_hf_read_quantization(&whole, model);
-        sp_i_hf_refuse_keys(&whole, true);
-        sp_object_begin(&object, text, source, "text_config", found);
-    }
-    const char *kind = text == NULL ? sp_json_kind(config) : NULL;
-    if (kind != NULL && json_object_get(config, "model_type") == NULL &&
-        json_object_get(config, "architectures") == NULL) {
-        sp_error_in(found, SP_ERR_CONTENT, source, NULL, "expected a model's config.json, got %s",
-                    kind);
-    } else if (json_object_get(object.json, "peft_type") != NULL) {
-        sp_object_error(&object, "peft_type", "%s, beside the config.json of their base model",
-                        sp_i_hf_adapters);
-    } else if (object.json != NULL) {
-        sp_object_require(&object, "model_type");
-    }
-    const sp_i_hf_family *family =
-        found->count + found->dropped == before ? family_of(&object) : NULL;
-    if (family != NULL) {
-        snprintf(name, sizeof name, "%s%s", called != NULL ? called : family->name,
-                 text != NULL ? " (text)" : "");
-        name_model(text != NULL ? &whole : &object, name, model);
-        refuse_activations(&object, family);
-        read_dtype(&object, model);
-        sp_i_hf_read_quantization(&whole, model);
-        sp_i_hf_read_quantization(&object, model);
-        read_named(&object, family, model);
-        if (family->read != NULL) {
-            family->read(&object, family, model);
-        } else {
-            read_family(&object, family, model);
-        }
-        sp_i_hf_refuse_keys(&object, false);
-        sp_i_hf_note_unread(&object, model);
-        if (text != NULL) {
-            sp_i_hf_note_parts(config, model);
-        }
-    }
-    json_decref(text);
-    return found->count + found->dropped != before ? found->status
-                                                   : sp_model_check(model, source, "", found);
-}
-
-// The type that weights are stored in; "auto" says none.
-static void read_dtype(sp_object *object, sp_model *model)
-{
-    static const char *const keys[] = {"torch_dtype", "dtype"};
-    for (size_t k = 0; k < 2; k++) {
-        const json_t *value = json_object_get(object->json, keys[k]);
-        const char *name = json_string_value(value);
-        name = name != NULL && strncmp(name, "torch.", 6) == 0 ? name + 6 : name;
-        bool known = name == NULL || strcmp(name, "auto") == 0;
-        for (int i = 0; !known && i < SP_STORED_FP8; i++) {
-            known = strcmp(name, sp_stored_dtype_names[i]) == 0;
-            model->stored_dtype = known ? (sp_stored_dtype)i : model->stored_dtype;
-        }
-        if (!known) {
-            sp_object_expected(object, keys[k], value, "bfloat16, float16 or float32");
-        }
-    }
-}
-
-// GELU by any of the names that approximations of it have, and what a gated MLP multiplies with.
-static void refuse_activations(sp_object *object, const sp_i_hf_family *family)
-{
-    static const char *const keys[] = {"hidden_act", "hidden_activation", "activation_function"};
-    bool gelu = family->activation == SP_GELU || family->activation == SP_GEGLU;
-    bool squared = family->activation == SP_SQUARED_RELU;
-    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
-        const json_t *value = json_object_get(object->json, keys[k]);
-        const char *name = json_string_value(value);
-        bool known =
-            value == NULL || json_is_null(value) ||
-            (name != NULL && (gelu      ? strstr(name, "gelu") != NULL
-                              : squared ? strcmp(name, "relu2") == 0
-                                        : strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0));
-        if (!known) {
-            sp_object_expected(object, keys[k], value, "%s",
-                               gelu      ? "\"gelu\" or one of its approximations"
-                               : squared ? "\"relu2\""
-                                         : "\"silu\"");
-        }
-    }
 }
 
 // ---- what is read ----
@@ -534,4 +354,178 @@ static void read_family(sp_object *object, const sp_i_hf_family *family, sp_mode
     } else {
         sp_i_hf_note_dropout(object, model);
     }
+}
+
+// ---- the document ----
+
+static const sp_i_hf_family *family_named(const char *kind)
+{
+    for (int i = 0; kind != NULL && i < SP_I_HF_FAMILIES; i++) {
+        if (strcmp(kind, sp_i_hf_families[i].name) == 0) {
+            return &sp_i_hf_families[i];
+        }
+    }
+    return NULL;
+}
+
+// Kinds that are published often, and what of them no layer here has.
+static const struct {
+    const char *names, *why;
+} other_kinds[] = {
+    {"falcon gptj codegen phi cohere cohere2", "attention and MLP side by side"},
+    {"mpt bloom", "positions that are added to scores (ALiBi)"},
+    {"opt", "ReLU"},
+    {"olmo", "norms without weights"},
+    {"olmo2 olmo3 exaone4", "norms behind attention and MLP alone"},
+    {"mllama llama4_vision_model t5 bart whisper", "layers that attend to another part"},
+    {"mamba falcon_mamba rwkv recurrent_gemma zamba falcon_h1 lfm2 jamba",
+     "layers other than attention, Mamba-2 and MLP"},
+};
+
+const char *sp_model_hf_kind(int index)
+{
+    return index >= 0 && index < SP_I_HF_FAMILIES ? sp_i_hf_families[index].name : NULL;
+}
+
+// Numbers tell kinds apart, so none is a misspelt other.
+static const sp_i_hf_family *family_of(sp_object *object)
+{
+    const json_t *value = sp_object_get(object, "model_type");
+    const char *kind = json_string_value(value);
+    const sp_i_hf_family *family = family_named(kind);
+    const char *why = NULL;
+    for (size_t i = 0; kind != NULL && i < sizeof other_kinds / sizeof other_kinds[0]; i++) {
+        why = sp_names_hold(other_kinds[i].names, kind) ? other_kinds[i].why : why;
+    }
+    if (family == NULL) {
+        char found[KIND_TEXT];
+        sp_json_quote(value, found, sizeof found);
+        sp_object_error(object, "model_type",
+                        "expected one of the kinds that \"slimpack help model_types\" lists, or in "
+                        "place of the file an object with the shape of the model (model.layers, "
+                        "model.hidden, ...), got %s%s%s",
+                        found, why != NULL ? ", which has " : "", why != NULL ? why : "");
+    }
+    return family;
+}
+
+static bool is_known_kind(const json_t *config)
+{
+    return family_named(json_string_value(json_object_get(config, "model_type"))) != NULL;
+}
+
+// The text model of one that also sees or hears; what the file says of both stands around it.
+static json_t *text_part(sp_object *whole)
+{
+    const json_t *part = json_object_get(whole->json, "text_config");
+    json_t *text = json_is_object(part) ? json_copy((json_t *)(uintptr_t)part) : NULL;
+    const json_t *tied = json_object_get(whole->json, "tie_word_embeddings");
+    if (text != NULL && json_is_boolean(tied) &&
+        json_object_get(text, "tie_word_embeddings") == NULL) {
+        json_object_set(text, "tie_word_embeddings", (json_t *)(uintptr_t)tied);
+    }
+    return text;
+}
+
+// The type that weights are stored in; "auto" says none.
+static void read_dtype(sp_object *object, sp_model *model)
+{
+    static const char *const keys[] = {"torch_dtype", "dtype"};
+    for (size_t k = 0; k < 2; k++) {
+        const json_t *value = json_object_get(object->json, keys[k]);
+        const char *name = json_string_value(value);
+        name = name != NULL && strncmp(name, "torch.", 6) == 0 ? name + 6 : name;
+        bool known = name == NULL || strcmp(name, "auto") == 0;
+        for (int i = 0; !known && i < SP_STORED_FP8; i++) {
+            known = strcmp(name, sp_stored_dtype_names[i]) == 0;
+            model->stored_dtype = known ? (sp_stored_dtype)i : model->stored_dtype;
+        }
+        if (!known) {
+            sp_object_expected(object, keys[k], value, "bfloat16, float16 or float32");
+        }
+    }
+}
+
+// GELU by any of the names that approximations of it have, and what a gated MLP multiplies with.
+static void refuse_activations(sp_object *object, const sp_i_hf_family *family)
+{
+    static const char *const keys[] = {"hidden_act", "hidden_activation", "activation_function"};
+    bool gelu = family->activation == SP_GELU || family->activation == SP_GEGLU;
+    bool squared = family->activation == SP_SQUARED_RELU;
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+        const json_t *value = json_object_get(object->json, keys[k]);
+        const char *name = json_string_value(value);
+        bool known =
+            value == NULL || json_is_null(value) ||
+            (name != NULL && (gelu      ? strstr(name, "gelu") != NULL
+                              : squared ? strcmp(name, "relu2") == 0
+                                        : strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0));
+        if (!known) {
+            sp_object_expected(object, keys[k], value, "%s",
+                               gelu      ? "\"gelu\" or one of its approximations"
+                               : squared ? "\"relu2\""
+                                         : "\"silu\"");
+        }
+    }
+}
+
+sp_status sp_i_hf_read(const json_t *config, const char *source, const char *called,
+                       sp_model *model, sp_error *err)
+{
+    sp_error local;
+    sp_error_clear(&local);
+    sp_error *found = err != NULL ? err : &local;
+    int before = found->count + found->dropped;
+    char name[SP_DATA_PATH];
+
+    *model = (sp_model){.layers = 1};
+    sp_object whole;
+    sp_object object;
+    sp_object_begin(&whole, config, source, "", found);
+    object = whole;
+    json_t *text = NULL;
+    if (whole.json != NULL && !is_known_kind(config)) {
+        text = text_part(&whole);
+    }
+    if (text != NULL) {
+        sp_i_hf_read_quantization(&whole, model);
+        sp_i_hf_refuse_keys(&whole, true);
+        sp_object_begin(&object, text, source, "text_config", found);
+    }
+    const char *kind = text == NULL ? sp_json_kind(config) : NULL;
+    if (kind != NULL && json_object_get(config, "model_type") == NULL &&
+        json_object_get(config, "architectures") == NULL) {
+        sp_error_in(found, SP_ERR_CONTENT, source, NULL, "expected a model's config.json, got %s",
+                    kind);
+    } else if (json_object_get(object.json, "peft_type") != NULL) {
+        sp_object_error(&object, "peft_type", "%s, beside the config.json of their base model",
+                        sp_i_hf_adapters);
+    } else if (object.json != NULL) {
+        sp_object_require(&object, "model_type");
+    }
+    const sp_i_hf_family *family =
+        found->count + found->dropped == before ? family_of(&object) : NULL;
+    if (family != NULL) {
+        snprintf(name, sizeof name, "%s%s", called != NULL ? called : family->name,
+                 text != NULL ? " (text)" : "");
+        name_model(text != NULL ? &whole : &object, name, model);
+        refuse_activations(&object, family);
+        read_dtype(&object, model);
+        sp_i_hf_read_quantization(&whole, model);
+        sp_i_hf_read_quantization(&object, model);
+        read_named(&object, family, model);
+        if (family->read != NULL) {
+            family->read(&object, family, model);
+        } else {
+            read_family(&object, family, model);
+        }
+        sp_i_hf_refuse_keys(&object, false);
+        sp_i_hf_note_unread(&object, model);
+        if (text != NULL) {
+            sp_i_hf_note_parts(config, model);
+        }
+    }
+    json_decref(text);
+    return found->count + found->dropped != before ? found->status
+                                                   : sp_model_check(model, source, "", found);
 }

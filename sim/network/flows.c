@@ -65,13 +65,6 @@ typedef struct link_record {
     bool is_full, is_touched, is_overfull;
 } link_record;
 
-// Returns the rate that is spare beside `used` more. It may be far below 0, and wrap, until it is
-// put right.
-static inline int64_t less(int64_t spare, int64_t used)
-{
-    return (int64_t)((uint64_t)spare - (uint64_t)used);
-}
-
 // The capacity of a link, in units, and the demand of its flows.
 typedef struct link_demand {
     int64_t capacity;
@@ -119,6 +112,20 @@ struct sp_flows {
     sp_flows_counts counts;
 };
 
+static void set_rate(sp_flows *flows, flow_record *flow, int64_t rate);
+
+// The flows of a link, as hops of their paths. Those over tight links come first, then those over
+// other watched ones.
+
+enum { MOST_HOPS = 1 << 28 };
+
+// Returns the rate that is spare beside `used` more. It may be far below 0, and wrap, until it is
+// put right.
+static inline int64_t less(int64_t spare, int64_t used)
+{
+    return (int64_t)((uint64_t)spare - (uint64_t)used);
+}
+
 // Returns what a flow could have of a link for itself.
 static inline int64_t alone_on(const sp_flows *flows, int32_t link, int32_t times)
 {
@@ -132,14 +139,6 @@ static inline bool is_calm(link_record *link)
     enum { FLOWS_OF_EVENT = 8 };
     return ++link->calm > link->hops / FLOWS_OF_EVENT;
 }
-
-static void touch(sp_flows *flows, int32_t index);
-static void set_rate(sp_flows *flows, flow_record *flow, int64_t rate);
-
-// The flows of a link, as hops of their paths. Those over tight links come first, then those over
-// other watched ones.
-
-enum { MOST_HOPS = 1 << 28 };
 
 // ---- blocks of hops ----
 
@@ -281,19 +280,142 @@ static void set_free(sp_flows *flows, int32_t index)
     }
 }
 
-// ---- flows come and go ----
+// ---- progressive filling of what the open flows may have ----
 
-static void enter_link(sp_flows *flows, flow_record *flow, int32_t index);
-
-static void leave_link(sp_flows *flows, const flow_record *flow, int32_t index);
-
-static void enter_links(sp_flows *flows, flow_record *flow)
+// Finds the rate that each hop may have. Few hops are the rule, and a division is slow.
+static int64_t share_of(const link_record *link)
 {
-    flow->tight_hops = flow->watched_hops = flow->least_hops = 0;
-    for (int32_t i = 0; i < flow->hops; i++) {
-        enter_link(flows, flow, flow->first_hop + i);
+    return link->unfilled == 1 ? link->left : link->left / link->unfilled;
+}
+
+static void sift_share_down(sp_flows *flows, int32_t at)
+{
+    fill_level *heap = flows->shares;
+    fill_level moved = heap[at];
+    for (;;) {
+        int32_t child = 2 * at + 1;
+        if (child >= flows->share_count) {
+            break;
+        }
+        if (child + 1 < flows->share_count && heap[child + 1].rate < heap[child].rate) {
+            child++;
+        }
+        if (heap[child].rate >= moved.rate) {
+            break;
+        }
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+}
+
+// A flow with a link in demand that cannot give it more than its most needs no entry of its own.
+static void heap_shares(sp_flows *flows)
+{
+    for (int32_t i = 0; i < flows->touched_count; i++) {
+        link_record *link = &flows->links[flows->touched[i]];
+        link->left = link->spare;
+        link->unfilled = link->open_times;
+        link->is_full = false;
+        link->top = -1;
+        if (link->open_times > 0) {
+            flows->shares[flows->share_count++] =
+                (fill_level){share_of(link), flows->touched[i], NONE};
+        }
+    }
+    for (int32_t i = 0; i < flows->open_count; i++) {
+        flow_record *flow = &flows->flow[flows->open[i]];
+        flow->is_found = false;
+        if (flow->least_hops == 0) {
+            flows->shares[flows->share_count++] = (fill_level){flow->most, NONE, flows->open[i]};
+        }
+    }
+    for (int32_t i = flows->share_count / 2 - 1; i >= 0; i--) {
+        sift_share_down(flows, i);
     }
 }
+
+// Takes the links that are full first, all with the same level, and the flows that can have no
+// more, and returns how many. A share in the heap may be an old one; shares only grow, so the least
+// is right once it is up to date.
+static int32_t take_lowest(sp_flows *flows, int64_t *level)
+{
+    int32_t full = 0;
+    while (flows->share_count > 0 && (full == 0 || flows->shares[0].rate == *level)) {
+        fill_level *first = &flows->shares[0];
+        link_record *link = first->link != NONE ? &flows->links[first->link] : NULL;
+        bool is_filled = link != NULL ? link->unfilled == 0 : flows->flow[first->flow].is_found;
+        int64_t share = link != NULL && !is_filled ? share_of(link) : first->rate;
+        if (share > first->rate) {
+            first->rate = share;
+        } else {
+            if (!is_filled) {
+                *level = share;
+                flows->filled[full++] = *first;
+                if (link != NULL) {
+                    link->is_full = true;
+                }
+            }
+            *first = flows->shares[--flows->share_count];
+        }
+        sift_share_down(flows, 0);
+    }
+    return full;
+}
+
+// Where several links hold the flow back, the first by number counts.
+static void freeze(sp_flows *flows, flow_record *flow, int64_t level)
+{
+    if (flow->is_found) {
+        return;
+    }
+    int32_t held_by = INT32_MAX;
+    for (int32_t i = 0; i < flow->tight_hops; i++) {
+        const hop_record *hop = &flows->hops[flow->first_hop + i];
+        link_record *link = &flows->links[hop->link];
+        link->left -= hop->times * level;
+        link->unfilled -= hop->times;
+        link->top = level;
+        if (link->is_full && hop->link < held_by) {
+            held_by = hop->link;
+        }
+    }
+    flow->is_found = true;
+    flow->next_rate = level;
+    flow->next_held_by = level < flow->most ? held_by : NONE;
+    flows->found_count++;
+    flows->counts.hops += flow->tight_hops;
+}
+
+static void freeze_of(sp_flows *flows, const fill_level *full)
+{
+    if (full->link == NONE) {
+        freeze(flows, &flows->flow[full->flow], full->rate);
+        return;
+    }
+    int32_t hop = flows->links[full->link].open_first;
+    for (; hop != NONE; hop = flows->hops[hop].open_next) {
+        freeze(flows, &flows->flow[flows->hops[hop].flow], full->rate);
+    }
+}
+
+// All links rise together; those that are full at the same level are taken at once, and the flows
+// on them stay at that level, as do flows that can have no more.
+static void fill(sp_flows *flows)
+{
+    flows->share_count = 0;
+    flows->found_count = 0;
+    heap_shares(flows);
+    while (flows->found_count < flows->open_count) {
+        int64_t level;
+        int32_t full = take_lowest(flows, &level);
+        for (int32_t i = 0; i < full; i++) {
+            freeze_of(flows, &flows->filled[i]);
+        }
+    }
+}
+
+// ---- flows come and go ----
 
 // Returns the rate that a flow could have of a link, above 0.
 static int64_t wanted_by(const flow_record *flow, const hop_record *hop)
@@ -329,12 +451,23 @@ static void enter_link(sp_flows *flows, flow_record *flow, int32_t index)
     }
 }
 
-static void leave_links(sp_flows *flows, flow_record *flow)
+static void enter_links(sp_flows *flows, flow_record *flow)
 {
-    for (int32_t i = flow->hops - 1; i >= 0; i--) {
-        flow->tight_hops = i < flow->tight_hops ? i : flow->tight_hops;
-        flow->watched_hops = i < flow->watched_hops ? i : flow->watched_hops;
-        leave_link(flows, flow, flow->first_hop + i);
+    flow->tight_hops = flow->watched_hops = flow->least_hops = 0;
+    for (int32_t i = 0; i < flow->hops; i++) {
+        enter_link(flows, flow, flow->first_hop + i);
+    }
+}
+
+// Marks a link whose flows have changed.
+static void touch(sp_flows *flows, int32_t index)
+{
+    link_record *link = &flows->links[index];
+    if (!link->is_touched) {
+        link->is_touched = true;
+        link->open_first = NONE;
+        link->open_times = 0;
+        flows->touched[flows->touched_count++] = index;
     }
 }
 
@@ -368,6 +501,15 @@ static void leave_link(sp_flows *flows, const flow_record *flow, int32_t index)
     }
 }
 
+static void leave_links(sp_flows *flows, flow_record *flow)
+{
+    for (int32_t i = flow->hops - 1; i >= 0; i--) {
+        flow->tight_hops = i < flow->tight_hops ? i : flow->tight_hops;
+        flow->watched_hops = i < flow->watched_hops ? i : flow->watched_hops;
+        leave_link(flows, flow, flow->first_hop + i);
+    }
+}
+
 // Max-min fair rates after a change. Only flows that the change reaches are sought: at first those
 // that began. All others keep their rates, which the links have already given away. A filling of
 // the rest then shows who else must be asked: on a full link whoever has more than its share, and
@@ -387,15 +529,21 @@ static void open_begun(sp_flows *flows);
 
 static void open_reached(sp_flows *flows);
 
-static void find_rates(sp_flows *flows);
-
-static void fill(sp_flows *flows);
-
 static bool open_more(sp_flows *flows, bool all);
 
 static void settle(sp_flows *flows);
 
 static bool open_overfull(sp_flows *flows);
+
+// A change that goes far is followed faster: all neighbours at once.
+static void find_rates(sp_flows *flows)
+{
+    int round = 0;
+    do {
+        fill(flows);
+        round++;
+    } while (open_more(flows, round > CAREFUL_ROUNDS));
+}
 
 // Finds the rates that change since links were touched and flows opened. O(1) where none was.
 static void share_links(sp_flows *flows)
@@ -409,28 +557,6 @@ static void share_links(sp_flows *flows)
         find_rates(flows);
         settle(flows);
     } while (open_overfull(flows));
-}
-
-// A change that goes far is followed faster: all neighbours at once.
-static void find_rates(sp_flows *flows)
-{
-    int round = 0;
-    do {
-        fill(flows);
-        round++;
-    } while (open_more(flows, round > CAREFUL_ROUNDS));
-}
-
-// Marks a link whose flows have changed.
-static void touch(sp_flows *flows, int32_t index)
-{
-    link_record *link = &flows->links[index];
-    if (!link->is_touched) {
-        link->is_touched = true;
-        link->open_first = NONE;
-        link->open_times = 0;
-        flows->touched[flows->touched_count++] = index;
-    }
 }
 
 // ---- who is asked first ----
@@ -487,13 +613,24 @@ static void open_begun(sp_flows *flows)
     open_marked(flows, 0);
 }
 
-static void open_above(sp_flows *flows, int32_t index, int64_t rate);
-
 // Returns the rate of a link's flows if it held all sought ones back.
 static int64_t guess(const link_record *link)
 {
     const int64_t hops = link->held + link->open_times;
     return (link->spare + link->held * link->level) / hops;
+}
+
+static void open_above(sp_flows *flows, int32_t index, int64_t rate)
+{
+    const int32_t from = flows->open_count;
+    flows->links[index].level = rate;
+    for (int32_t h = flows->links[index].first; h != NONE; h = flows->hops[h].next) {
+        const flow_record *flow = &flows->flow[flows->hops[h].flow];
+        if (flow->rate > rate || flow->held_by == index) {
+            mark(flows, flows->hops[h].flow);
+        }
+    }
+    open_marked(flows, from);
 }
 
 // Flows that will probably get another rate are asked at once: where one of a link changes, those
@@ -511,180 +648,7 @@ static void open_reached(sp_flows *flows)
     }
 }
 
-static void open_above(sp_flows *flows, int32_t index, int64_t rate)
-{
-    const int32_t from = flows->open_count;
-    flows->links[index].level = rate;
-    for (int32_t h = flows->links[index].first; h != NONE; h = flows->hops[h].next) {
-        const flow_record *flow = &flows->flow[flows->hops[h].flow];
-        if (flow->rate > rate || flow->held_by == index) {
-            mark(flows, flows->hops[h].flow);
-        }
-    }
-    open_marked(flows, from);
-}
-
-// ---- progressive filling of what the open flows may have ----
-
-static void heap_shares(sp_flows *flows);
-
-static void sift_share_down(sp_flows *flows, int32_t at);
-
-static int64_t share_of(const link_record *link);
-
-static int32_t take_lowest(sp_flows *flows, int64_t *level);
-
-static void freeze_of(sp_flows *flows, const fill_level *full);
-
-static void freeze(sp_flows *flows, flow_record *flow, int64_t level);
-
-// All links rise together; those that are full at the same level are taken at once, and the flows
-// on them stay at that level, as do flows that can have no more.
-static void fill(sp_flows *flows)
-{
-    flows->share_count = 0;
-    flows->found_count = 0;
-    heap_shares(flows);
-    while (flows->found_count < flows->open_count) {
-        int64_t level;
-        int32_t full = take_lowest(flows, &level);
-        for (int32_t i = 0; i < full; i++) {
-            freeze_of(flows, &flows->filled[i]);
-        }
-    }
-}
-
-// A flow with a link in demand that cannot give it more than its most needs no entry of its own.
-static void heap_shares(sp_flows *flows)
-{
-    for (int32_t i = 0; i < flows->touched_count; i++) {
-        link_record *link = &flows->links[flows->touched[i]];
-        link->left = link->spare;
-        link->unfilled = link->open_times;
-        link->is_full = false;
-        link->top = -1;
-        if (link->open_times > 0) {
-            flows->shares[flows->share_count++] =
-                (fill_level){share_of(link), flows->touched[i], NONE};
-        }
-    }
-    for (int32_t i = 0; i < flows->open_count; i++) {
-        flow_record *flow = &flows->flow[flows->open[i]];
-        flow->is_found = false;
-        if (flow->least_hops == 0) {
-            flows->shares[flows->share_count++] = (fill_level){flow->most, NONE, flows->open[i]};
-        }
-    }
-    for (int32_t i = flows->share_count / 2 - 1; i >= 0; i--) {
-        sift_share_down(flows, i);
-    }
-}
-
-// Finds the rate that each hop may have. Few hops are the rule, and a division is slow.
-static int64_t share_of(const link_record *link)
-{
-    return link->unfilled == 1 ? link->left : link->left / link->unfilled;
-}
-
-static void sift_share_down(sp_flows *flows, int32_t at)
-{
-    fill_level *heap = flows->shares;
-    fill_level moved = heap[at];
-    for (;;) {
-        int32_t child = 2 * at + 1;
-        if (child >= flows->share_count) {
-            break;
-        }
-        if (child + 1 < flows->share_count && heap[child + 1].rate < heap[child].rate) {
-            child++;
-        }
-        if (heap[child].rate >= moved.rate) {
-            break;
-        }
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moved;
-}
-
-// Takes the links that are full first, all with the same level, and the flows that can have no
-// more, and returns how many. A share in the heap may be an old one; shares only grow, so the least
-// is right once it is up to date.
-static int32_t take_lowest(sp_flows *flows, int64_t *level)
-{
-    int32_t full = 0;
-    while (flows->share_count > 0 && (full == 0 || flows->shares[0].rate == *level)) {
-        fill_level *first = &flows->shares[0];
-        link_record *link = first->link != NONE ? &flows->links[first->link] : NULL;
-        bool is_filled = link != NULL ? link->unfilled == 0 : flows->flow[first->flow].is_found;
-        int64_t share = link != NULL && !is_filled ? share_of(link) : first->rate;
-        if (share > first->rate) {
-            first->rate = share;
-        } else {
-            if (!is_filled) {
-                *level = share;
-                flows->filled[full++] = *first;
-                if (link != NULL) {
-                    link->is_full = true;
-                }
-            }
-            *first = flows->shares[--flows->share_count];
-        }
-        sift_share_down(flows, 0);
-    }
-    return full;
-}
-
-static void freeze_of(sp_flows *flows, const fill_level *full)
-{
-    if (full->link == NONE) {
-        freeze(flows, &flows->flow[full->flow], full->rate);
-        return;
-    }
-    int32_t hop = flows->links[full->link].open_first;
-    for (; hop != NONE; hop = flows->hops[hop].open_next) {
-        freeze(flows, &flows->flow[flows->hops[hop].flow], full->rate);
-    }
-}
-
-// Where several links hold the flow back, the first by number counts.
-static void freeze(sp_flows *flows, flow_record *flow, int64_t level)
-{
-    if (flow->is_found) {
-        return;
-    }
-    int32_t held_by = INT32_MAX;
-    for (int32_t i = 0; i < flow->tight_hops; i++) {
-        const hop_record *hop = &flows->hops[flow->first_hop + i];
-        link_record *link = &flows->links[hop->link];
-        link->left -= hop->times * level;
-        link->unfilled -= hop->times;
-        link->top = level;
-        if (link->is_full && hop->link < held_by) {
-            held_by = hop->link;
-        }
-    }
-    flow->is_found = true;
-    flow->next_rate = level;
-    flow->next_held_by = level < flow->most ? held_by : NONE;
-    flows->found_count++;
-    flows->counts.hops += flow->tight_hops;
-}
-
 // ---- who else must be asked ----
-
-static void mark_of_link(sp_flows *flows, int32_t index, bool all);
-
-static bool open_more(sp_flows *flows, bool all)
-{
-    // The links are looked at as they stand: only then what more flows have is given back.
-    const int32_t before = flows->open_count;
-    for (int32_t i = 0; i < flows->touched_count; i++) {
-        mark_of_link(flows, flows->touched[i], all);
-    }
-    open_marked(flows, before);
-    return flows->open_count > before;
-}
 
 static void mark_of_link(sp_flows *flows, int32_t index, bool all)
 {
@@ -705,26 +669,18 @@ static void mark_of_link(sp_flows *flows, int32_t index, bool all)
     link->level = some_have_more ? link->top : link->level;
 }
 
-// ---- the rates as found ----
-
-static void settle_flow(sp_flows *flows, flow_record *flow);
-
-static void settle(sp_flows *flows)
+static bool open_more(sp_flows *flows, bool all)
 {
-    for (int32_t i = 0; i < flows->open_count; i++) {
-        settle_flow(flows, &flows->flow[flows->open[i]]);
-    }
+    // The links are looked at as they stand: only then what more flows have is given back.
+    const int32_t before = flows->open_count;
     for (int32_t i = 0; i < flows->touched_count; i++) {
-        const int32_t index = flows->touched[i];
-        link_record *link = &flows->links[index];
-        link->is_touched = false;
-        if (link->held == 0 && link->spare > flows->demand[index].capacity / 32 && is_calm(link)) {
-            loosen(flows, index);
-        }
+        mark_of_link(flows, flows->touched[i], all);
     }
-    flows->open_count = 0;
-    flows->touched_count = 0;
+    open_marked(flows, before);
+    return flows->open_count > before;
 }
+
+// ---- the rates as found ----
 
 static void settle_flow(sp_flows *flows, flow_record *flow)
 {
@@ -752,6 +708,23 @@ static void settle_flow(sp_flows *flows, flow_record *flow)
         }
     }
     set_rate(flows, flow, flow->next_rate);
+}
+
+static void settle(sp_flows *flows)
+{
+    for (int32_t i = 0; i < flows->open_count; i++) {
+        settle_flow(flows, &flows->flow[flows->open[i]]);
+    }
+    for (int32_t i = 0; i < flows->touched_count; i++) {
+        const int32_t index = flows->touched[i];
+        link_record *link = &flows->links[index];
+        link->is_touched = false;
+        if (link->held == 0 && link->spare > flows->demand[index].capacity / 32 && is_calm(link)) {
+            loosen(flows, index);
+        }
+    }
+    flows->open_count = 0;
+    flows->touched_count = 0;
 }
 
 // Watched links whose flows have more than all of them now become tight, and flows with more than
@@ -788,35 +761,10 @@ enum { RATE_BITS = 60, LEAST_RATE_BITS = 30, MOST_FLOWS = 1 << 28, MOST_CROSSING
 
 // ---- links ----
 
-static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err);
-
-static void reserve_links(sp_flows *flows, size_t links);
-
-static void reserve_shares(sp_flows *flows, size_t shares);
-
-static void set_link(sp_flows *flows, int32_t index, double bytes_per_s);
-
-sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows **flows,
-                       sp_error *err)
+static void reserve_shares(sp_flows *flows, size_t shares)
 {
-    double most = 0.0;
-    *flows = NULL;
-    sp_status status = check_rates(link_bytes_per_s, links, &most, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    sp_flows *made = sp_calloc(1, sizeof *made);
-    reserve_links(made, (size_t)links + 1);
-    int exponent;
-    frexp(most, &exponent);
-    made->unit = ldexp(1.0, exponent - RATE_BITS);
-    made->link_count = links;
-    made->unused_flow = NONE;
-    for (int32_t i = 0; i < links; i++) {
-        set_link(made, i, link_bytes_per_s[i]);
-    }
-    *flows = made;
-    return SP_OK;
+    flows->filled = sp_realloc(flows->filled, shares * sizeof *flows->filled);
+    flows->shares = sp_realloc(flows->shares, shares * sizeof *flows->shares);
 }
 
 static void reserve_links(sp_flows *flows, size_t links)
@@ -827,12 +775,6 @@ static void reserve_links(sp_flows *flows, size_t links)
     flows->touched = sp_realloc(flows->touched, links * sizeof *flows->touched);
     flows->overfull = sp_realloc(flows->overfull, links * sizeof *flows->overfull);
     reserve_shares(flows, links);
-}
-
-static void reserve_shares(sp_flows *flows, size_t shares)
-{
-    flows->filled = sp_realloc(flows->filled, shares * sizeof *flows->filled);
-    flows->shares = sp_realloc(flows->shares, shares * sizeof *flows->shares);
 }
 
 static sp_status check_rates(const double *bytes_per_s, int32_t links, double *most, sp_error *err)
@@ -861,6 +803,29 @@ static void set_link(sp_flows *flows, int32_t index, double bytes_per_s)
     flows->links[index] = (link_record){.first = NONE};
 }
 
+sp_status sp_flows_new(const double *link_bytes_per_s, int32_t links, sp_flows **flows,
+                       sp_error *err)
+{
+    double most = 0.0;
+    *flows = NULL;
+    sp_status status = check_rates(link_bytes_per_s, links, &most, err);
+    if (status != SP_OK) {
+        return status;
+    }
+    sp_flows *made = sp_calloc(1, sizeof *made);
+    reserve_links(made, (size_t)links + 1);
+    int exponent;
+    frexp(most, &exponent);
+    made->unit = ldexp(1.0, exponent - RATE_BITS);
+    made->link_count = links;
+    made->unused_flow = NONE;
+    for (int32_t i = 0; i < links; i++) {
+        set_link(made, i, link_bytes_per_s[i]);
+    }
+    *flows = made;
+    return SP_OK;
+}
+
 void sp_flows_free(sp_flows *flows)
 {
     if (flows == NULL) {
@@ -884,50 +849,7 @@ void sp_flows_free(sp_flows *flows)
 
 // ---- the start of a flow ----
 
-static int64_t crossings_of(const sp_flow *flow);
-
-static sp_status reserve_flow(sp_flows *flows, sp_error *err);
-
-static int32_t take_flow(sp_flows *flows);
-
-static void set_path(sp_flows *flows, int32_t index, const sp_flow *given);
-
 static void begin_or_wait(sp_flows *flows, int32_t index);
-
-sp_status sp_flows_start(sp_flows *flows, const sp_flow *given, int32_t *id, sp_error *err)
-{
-    SP_ASSERT(given->start_ns >= flows->now_ns && given->hops > 0 && given->bytes >= 0.0);
-    flow_record flow = {.hops = given->hops,
-                        .held_by = NONE,
-                        .state = FLOW_WAITS,
-                        .bytes_left = given->bytes,
-                        .offset_s = given->latency_s,
-                        .base_ns = given->start_ns,
-                        .sequence = flows->sequence,
-                        .crossings = crossings_of(given),
-                        .tag = given->tag};
-    if (flow.crossings > MOST_CROSSINGS - flows->crossings) {
-        return sp_error_set(err, SP_ERR_LIMIT, "flows that cross links more than %d times",
-                            MOST_CROSSINGS);
-    }
-    sp_status status = reserve_flow(flows, err);
-    if (status == SP_OK) {
-        status = take_hops(flows, flow.hops, &flow.first_hop, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    int32_t index = take_flow(flows);
-    flows->flow[index] = flow;
-    flows->sequence++;
-    flows->crossings += flow.crossings;
-    set_path(flows, index, given);
-    begin_or_wait(flows, index);
-    if (id != NULL) {
-        *id = index;
-    }
-    return SP_OK;
-}
 
 static int64_t crossings_of(const sp_flow *flow)
 {
@@ -936,17 +858,6 @@ static int64_t crossings_of(const sp_flow *flow)
         crossings += flow->path[i].times;
     }
     return crossings;
-}
-
-// Time at which `s` seconds have passed since the flow's base.
-static int64_t after(const flow_record *flow, double s)
-{
-    double ns = (flow->offset_s + s) * SP_NS_PER_S;
-    if (!(ns < (double)(NEVER_NS / 2))) {
-        return NEVER_NS;
-    }
-    const int64_t whole = (int64_t)ns; // and to the nearest, in place of a slow llround
-    return flow->base_ns + whole + (ns - (double)whole >= 0.5 ? 1 : 0);
 }
 
 // Room for one more flow in all that has an element for each.
@@ -1003,6 +914,52 @@ static void set_path(sp_flows *flows, int32_t index, const sp_flow *given)
         hops[i] = (hop_record){.flow = index, .link = hop.link, .times = hop.times};
     }
     flow->most_bytes_per_s = most;
+}
+
+sp_status sp_flows_start(sp_flows *flows, const sp_flow *given, int32_t *id, sp_error *err)
+{
+    SP_ASSERT(given->start_ns >= flows->now_ns && given->hops > 0 && given->bytes >= 0.0);
+    flow_record flow = {.hops = given->hops,
+                        .held_by = NONE,
+                        .state = FLOW_WAITS,
+                        .bytes_left = given->bytes,
+                        .offset_s = given->latency_s,
+                        .base_ns = given->start_ns,
+                        .sequence = flows->sequence,
+                        .crossings = crossings_of(given),
+                        .tag = given->tag};
+    if (flow.crossings > MOST_CROSSINGS - flows->crossings) {
+        return sp_error_set(err, SP_ERR_LIMIT, "flows that cross links more than %d times",
+                            MOST_CROSSINGS);
+    }
+    sp_status status = reserve_flow(flows, err);
+    if (status == SP_OK) {
+        status = take_hops(flows, flow.hops, &flow.first_hop, err);
+    }
+    if (status != SP_OK) {
+        return status;
+    }
+    int32_t index = take_flow(flows);
+    flows->flow[index] = flow;
+    flows->sequence++;
+    flows->crossings += flow.crossings;
+    set_path(flows, index, given);
+    begin_or_wait(flows, index);
+    if (id != NULL) {
+        *id = index;
+    }
+    return SP_OK;
+}
+
+// Time at which `s` seconds have passed since the flow's base.
+static int64_t after(const flow_record *flow, double s)
+{
+    double ns = (flow->offset_s + s) * SP_NS_PER_S;
+    if (!(ns < (double)(NEVER_NS / 2))) {
+        return NEVER_NS;
+    }
+    const int64_t whole = (int64_t)ns; // and to the nearest, in place of a slow llround
+    return flow->base_ns + whole + (ns - (double)whole >= 0.5 ? 1 : 0);
 }
 
 // ---- the heap of events ----
@@ -1074,37 +1031,15 @@ static void pop_event(sp_flows *flows)
 
 // ---- time goes on ----
 
-static int64_t next_event_ns(sp_flows *flows);
-
-static int64_t end_of(const sp_flows *flows, const flow_record *flow);
-
-static void begin(sp_flows *flows, int32_t index);
-
-static void end(sp_flows *flows, int32_t index);
-
-int64_t sp_flows_advance(sp_flows *flows, int64_t until_ns)
+// The most is given as it was stated, not in units.
+static double rate_of(const sp_flows *flows, const flow_record *flow)
 {
-    flows->ended_count = 0;
-    while (flows->ended_count == 0) {
-        share_links(flows);
-        int64_t next_ns = next_event_ns(flows);
-        if (flows->event_count == 0 || next_ns > until_ns) {
-            flows->now_ns = sp_larger(flows->now_ns, until_ns);
-            break;
-        }
-        flows->now_ns = next_ns;
-        do {
-            int32_t index = flows->events[0].flow;
-            const flow_record *flow = &flows->flow[index];
-            if (flow->state == FLOW_WAITS && flow->bytes_left > 0.0) {
-                sift_down(flows, 0, (flow_event){NEVER_NS, index});
-                begin(flows, index);
-            } else {
-                end(flows, index);
-            }
-        } while (next_event_ns(flows) == next_ns);
-    }
-    return flows->now_ns;
+    return flow->rate == flow->most ? flow->most_bytes_per_s : (double)flow->rate * flows->unit;
+}
+
+static int64_t end_of(const sp_flows *flows, const flow_record *flow)
+{
+    return sp_larger(after(flow, flow->bytes_left / rate_of(flows, flow)), flows->now_ns);
 }
 
 // When the first event is; NEVER_NS where there is none.
@@ -1120,18 +1055,6 @@ static int64_t next_event_ns(sp_flows *flows)
         sift_down(flows, 0, (flow_event){end_of(flows, flow), event.flow});
     }
     return NEVER_NS;
-}
-
-// A flow that begins now goes to the end of the heap and not through it.
-static void begin_or_wait(sp_flows *flows, int32_t index)
-{
-    const flow_record *flow = &flows->flow[index];
-    int64_t begins_ns = after(flow, 0.0);
-    bool is_now = begins_ns <= flows->now_ns && flow->bytes_left > 0.0;
-    push_event(flows, (flow_event){is_now ? NEVER_NS : begins_ns, index});
-    if (is_now) {
-        begin(flows, index);
-    }
 }
 
 // Its end is known once it has a rate; until then its event is none.
@@ -1164,15 +1087,41 @@ static void end(sp_flows *flows, int32_t index)
     flows->running--;
 }
 
-// The most is given as it was stated, not in units.
-static double rate_of(const sp_flows *flows, const flow_record *flow)
+int64_t sp_flows_advance(sp_flows *flows, int64_t until_ns)
 {
-    return flow->rate == flow->most ? flow->most_bytes_per_s : (double)flow->rate * flows->unit;
+    flows->ended_count = 0;
+    while (flows->ended_count == 0) {
+        share_links(flows);
+        int64_t next_ns = next_event_ns(flows);
+        if (flows->event_count == 0 || next_ns > until_ns) {
+            flows->now_ns = sp_larger(flows->now_ns, until_ns);
+            break;
+        }
+        flows->now_ns = next_ns;
+        do {
+            int32_t index = flows->events[0].flow;
+            const flow_record *flow = &flows->flow[index];
+            if (flow->state == FLOW_WAITS && flow->bytes_left > 0.0) {
+                sift_down(flows, 0, (flow_event){NEVER_NS, index});
+                begin(flows, index);
+            } else {
+                end(flows, index);
+            }
+        } while (next_event_ns(flows) == next_ns);
+    }
+    return flows->now_ns;
 }
 
-static int64_t end_of(const sp_flows *flows, const flow_record *flow)
+// A flow that begins now goes to the end of the heap and not through it.
+static void begin_or_wait(sp_flows *flows, int32_t index)
 {
-    return sp_larger(after(flow, flow->bytes_left / rate_of(flows, flow)), flows->now_ns);
+    const flow_record *flow = &flows->flow[index];
+    int64_t begins_ns = after(flow, 0.0);
+    bool is_now = begins_ns <= flows->now_ns && flow->bytes_left > 0.0;
+    push_event(flows, (flow_event){is_now ? NEVER_NS : begins_ns, index});
+    if (is_now) {
+        begin(flows, index);
+    }
 }
 
 // Half a nanosecond of a flow may be left over at its rounded end, or taken too much. The event of

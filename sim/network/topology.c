@@ -22,8 +22,28 @@ struct sp_topology {
     double *bytes_per_s;
 };
 
-static int64_t leaves(const sp_topology *t, int64_t nodes);
-static double rate_of(const sp_topology *t, const sp_cluster *cluster, sp_link_kind kind);
+static int64_t leaves(const sp_topology *t, int64_t nodes)
+{
+    return sp_ceil_div(nodes, t->nodes_per_leaf) * t->fabric.rails;
+}
+
+static double rate_of(const sp_topology *t, const sp_cluster *cluster, sp_link_kind kind)
+{
+    double node = cluster->nics_per_node * cluster->nic_bytes_per_s * t->rates.nic_efficiency;
+    switch (kind) {
+    case SP_LINK_NVLINK:
+        return t->rates.nvlink_bytes_per_s;
+    case SP_LINK_PCIE:
+        return cluster->host_link_bytes_per_s;
+    case SP_LINK_NIC:
+        return node / t->nics_per_node;
+    case SP_LINK_SPINE:
+        return node / t->fabric.rails * t->nodes_per_leaf / t->fabric.oversubscription;
+    case SP_LINK_KINDS:
+        break;
+    }
+    SP_UNREACHABLE("a kind of link");
+}
 
 sp_status sp_topology_new(const sp_cluster *cluster, const sp_link_rates *rates,
                           sp_topology **topology, sp_error *err)
@@ -74,29 +94,6 @@ void sp_topology_free(sp_topology *topology)
         sp_free(topology->bytes_per_s);
         sp_free(topology);
     }
-}
-
-static int64_t leaves(const sp_topology *t, int64_t nodes)
-{
-    return sp_ceil_div(nodes, t->nodes_per_leaf) * t->fabric.rails;
-}
-
-static double rate_of(const sp_topology *t, const sp_cluster *cluster, sp_link_kind kind)
-{
-    double node = cluster->nics_per_node * cluster->nic_bytes_per_s * t->rates.nic_efficiency;
-    switch (kind) {
-    case SP_LINK_NVLINK:
-        return t->rates.nvlink_bytes_per_s;
-    case SP_LINK_PCIE:
-        return cluster->host_link_bytes_per_s;
-    case SP_LINK_NIC:
-        return node / t->nics_per_node;
-    case SP_LINK_SPINE:
-        return node / t->fabric.rails * t->nodes_per_leaf / t->fabric.oversubscription;
-    case SP_LINK_KINDS:
-        break;
-    }
-    SP_UNREACHABLE("a kind of link");
 }
 
 int32_t sp_topology_links(const sp_topology *topology)
@@ -150,33 +147,6 @@ typedef struct way {
     double latency_s, spine_latency_s;
 } way;
 
-static place place_of(const sp_topology *t, int64_t gpu);
-static int64_t on_rail(const sp_topology *t, const place *from, int rail);
-static void go_by_nvlink(way *w, int64_t from, int64_t to);
-static void go_by_network(way *w, const place *a, const place *b);
-
-int sp_topology_path(const sp_topology *t, int64_t from, int64_t to, sp_flow_hop path[SP_PATH_HOPS],
-                     double *latency_s, double *spine_latency_s)
-{
-    way w = {.topology = t, .path = path};
-    place a = place_of(t, from);
-    place b = place_of(t, to);
-    if (from != to && a.node == b.node) {
-        go_by_nvlink(&w, from, to);
-    } else if (from != to) {
-        if (a.rail != b.rail && t->fabric.pxn) {
-            int64_t other = on_rail(t, &a, b.rail);
-            go_by_nvlink(&w, from, other);
-            w.latency_s = 0.0;
-            a = place_of(t, other);
-        }
-        go_by_network(&w, &a, &b);
-    }
-    *latency_s = w.latency_s;
-    *spine_latency_s = w.spine_latency_s;
-    return w.hops;
-}
-
 static place place_of(const sp_topology *t, int64_t gpu)
 {
     place p = {.gpu = gpu, .node = gpu / t->gpus_per_node, .local = (int)(gpu % t->gpus_per_node)};
@@ -185,34 +155,6 @@ static place place_of(const sp_topology *t, int64_t gpu)
                 : (int)((int64_t)p.local * t->nics_per_node / t->gpus_per_node);
     p.rail = p.nic % t->fabric.rails;
     return p;
-}
-
-int sp_topology_nic(const sp_topology *topology, int64_t gpu)
-{
-    return place_of(topology, gpu).nic;
-}
-
-int sp_topology_rail(const sp_topology *topology, int64_t gpu)
-{
-    return place_of(topology, gpu).rail;
-}
-
-static int64_t leaf_of(const sp_topology *t, int64_t node, int rail)
-{
-    return node / t->nodes_per_leaf * t->fabric.rails + rail;
-}
-
-int32_t sp_topology_beyond(const sp_topology *t, int32_t link)
-{
-    sp_link from = sp_topology_link(t, link);
-    int64_t end = -1;
-    if (from.kind == SP_LINK_PCIE) {
-        place p = place_of(t, (int64_t)from.node * t->gpus_per_node + from.index);
-        end = t->first[SP_LINK_NIC] + 2 * (p.node * t->nics_per_node + p.nic);
-    } else if (from.kind == SP_LINK_NIC) {
-        end = t->first[SP_LINK_SPINE] + 2 * leaf_of(t, from.node, from.index % t->fabric.rails);
-    }
-    return end < 0 ? -1 : (int32_t)end + from.inward;
 }
 
 // The GPU of the node that comes next, from this one on, on a rail.
@@ -241,6 +183,11 @@ static void go_by_nvlink(way *w, int64_t from, int64_t to)
     w->latency_s += w->topology->rates.nvlink_latency_s;
 }
 
+static int64_t leaf_of(const sp_topology *t, int64_t node, int rail)
+{
+    return node / t->nodes_per_leaf * t->fabric.rails + rail;
+}
+
 static void go_by_network(way *w, const place *a, const place *b)
 {
     const sp_topology *t = w->topology;
@@ -257,4 +204,49 @@ static void go_by_network(way *w, const place *a, const place *b)
     }
     add(w, SP_LINK_NIC, b->node * t->nics_per_node + b->nic, true);
     add(w, SP_LINK_PCIE, b->gpu, true);
+}
+
+int sp_topology_path(const sp_topology *t, int64_t from, int64_t to, sp_flow_hop path[SP_PATH_HOPS],
+                     double *latency_s, double *spine_latency_s)
+{
+    way w = {.topology = t, .path = path};
+    place a = place_of(t, from);
+    place b = place_of(t, to);
+    if (from != to && a.node == b.node) {
+        go_by_nvlink(&w, from, to);
+    } else if (from != to) {
+        if (a.rail != b.rail && t->fabric.pxn) {
+            int64_t other = on_rail(t, &a, b.rail);
+            go_by_nvlink(&w, from, other);
+            w.latency_s = 0.0;
+            a = place_of(t, other);
+        }
+        go_by_network(&w, &a, &b);
+    }
+    *latency_s = w.latency_s;
+    *spine_latency_s = w.spine_latency_s;
+    return w.hops;
+}
+
+int sp_topology_nic(const sp_topology *topology, int64_t gpu)
+{
+    return place_of(topology, gpu).nic;
+}
+
+int sp_topology_rail(const sp_topology *topology, int64_t gpu)
+{
+    return place_of(topology, gpu).rail;
+}
+
+int32_t sp_topology_beyond(const sp_topology *t, int32_t link)
+{
+    sp_link from = sp_topology_link(t, link);
+    int64_t end = -1;
+    if (from.kind == SP_LINK_PCIE) {
+        place p = place_of(t, (int64_t)from.node * t->gpus_per_node + from.index);
+        end = t->first[SP_LINK_NIC] + 2 * (p.node * t->nics_per_node + p.nic);
+    } else if (from.kind == SP_LINK_NIC) {
+        end = t->first[SP_LINK_SPINE] + 2 * leaf_of(t, from.node, from.index % t->fabric.rails);
+    }
+    return end < 0 ? -1 : (int32_t)end + from.inward;
 }

@@ -32,10 +32,6 @@ typedef struct plan_check {
     sp_arena work;
 } plan_check;
 
-static void note_broken(plan_check *check, const char *where, const char *format, ...)
-    SP_PRINTF(3, 4);
-static bool is_full(const plan_check *check);
-
 enum {
     NAME = 32,         // bytes of an action's name
     IN_BACKWARD = 128, // beside 1 << sp_action_kind: a backward of the forward pack's slices ran
@@ -71,38 +67,7 @@ typedef struct checker {
     sp_arena work;
 } checker;
 
-static void build_edges(checker *c);
-
-static size_t *count_own(checker *c, const sp_pack_list *list);
-
-static bool enough_actions(checker *c);
-
-static void check_stage(checker *c);
-
-// Checks the action lists; the slices have been found in order. Time and memory
-// O(slices + actions).
-static void check_actions(plan_check *check)
-{
-    const sp_layout *layout = &check->plan->layout;
-    checker c = {.check = check, .chunks = layout->chunks};
-    size_t chunks = (size_t)layout->chunks;
-    build_edges(&c);
-    c.own_f = count_own(&c, check->forward.list);
-    c.own_b = count_own(&c, check->backward.list);
-    if (enough_actions(&c)) {
-        size_t slots[2] = {check->forward.list->count * chunks,
-                           check->backward.list->count * chunks};
-        c.f_slots = sp_arena_take(&c.work, slots[0], sizeof *c.f_slots);
-        c.b_slots = sp_arena_take(&c.work, slots[1], sizeof *c.b_slots);
-        for (c.dp_rank = 0; c.dp_rank < layout->dp; c.dp_rank++) {
-            for (c.pp_rank = 0; c.pp_rank < layout->pp && !is_full(check); c.pp_rank++) {
-                c.stage++;
-                check_stage(&c);
-            }
-        }
-    }
-    sp_arena_free(&c.work);
-}
+enum { WHERE = 192, TEXT = 400 }; // bytes of a path and of the text of a finding
 
 // Groups the edges by their `from` (below from_count), dropping repetitions; `to` is below
 // to_count.
@@ -191,6 +156,21 @@ static const sp_stage_plan *current_stage(const checker *c)
     return sp_plan_stage(c->check->plan, c->dp_rank, c->pp_rank);
 }
 
+// Notes a broken rule at `where` (a path below check->path, or NULL).
+static void note_broken(plan_check *check, const char *where, const char *format, ...)
+{
+    char path[WHERE];
+    char text[TEXT];
+    bool both = check->path[0] != '\0' && where != NULL;
+    snprintf(path, sizeof path, "%s%s%s", check->path, both ? "." : "", where == NULL ? "" : where);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    check->errors++;
+    sp_error_in(check->err, SP_ERR_CONTENT, check->source, path, "%s", text);
+}
+
 // Memory for packs times chunks is asked for only when the actions of each rank are about as many:
 // a small file cannot ask for much of it.
 static bool enough_actions(checker *c)
@@ -222,17 +202,6 @@ static progress *slot_of(checker *c, progress *slots, int32_t pack, unsigned chu
     return found;
 }
 
-static const sp_pack_list *list_of(const checker *c, sp_action action)
-{
-    return sp_action_is_backward(action) ? c->check->backward.list : c->check->forward.list;
-}
-
-static bool runs_here(const checker *c, const sp_pack_list *list, int32_t pack)
-{
-    const sp_pack *p = &list->packs[pack];
-    return p->dp_first <= c->dp_rank && c->dp_rank - p->dp_first < p->dp_count;
-}
-
 static bool saw(const progress *slot, sp_action_kind kind)
 {
     return (slot->seen & (1u << kind)) != 0;
@@ -255,6 +224,17 @@ static void report_before(checker *c, sp_action action, sp_action_kind kind, int
                    c->chunks, name);
     snprintf(text, sizeof text, "comes before %s%s", name, why);
     report(c, action, text);
+}
+
+static const sp_pack_list *list_of(const checker *c, sp_action action)
+{
+    return sp_action_is_backward(action) ? c->check->backward.list : c->check->forward.list;
+}
+
+static bool runs_here(const checker *c, const sp_pack_list *list, int32_t pack)
+{
+    const sp_pack *p = &list->packs[pack];
+    return p->dp_first <= c->dp_rank && c->dp_rank - p->dp_first < p->dp_count;
 }
 
 static bool known_action(checker *c, sp_action action)
@@ -441,6 +421,12 @@ static void check_pair(checker *c, const sp_stage_plan *stage, size_t i)
     }
 }
 
+// As many findings as an error record holds: further ones are not looked for.
+static bool is_full(const plan_check *check)
+{
+    return check->errors >= SP_ERROR_MESSAGES;
+}
+
 static void check_stage(checker *c)
 {
     const sp_stage_plan *stage = current_stage(c);
@@ -471,75 +457,34 @@ static void check_stage(checker *c)
     }
 }
 
-enum { WHERE = 192, TEXT = 400 }; // bytes of a path and of the text of a finding
-
-static void check_packs(plan_check *check, const check_side *side);
-
-static void check_samples(plan_check *check);
-
-static void place_slices(plan_check *check, check_side *side);
+// Checks the action lists; the slices have been found in order. Time and memory
+// O(slices + actions).
+static void check_actions(plan_check *check)
+{
+    const sp_layout *layout = &check->plan->layout;
+    checker c = {.check = check, .chunks = layout->chunks};
+    size_t chunks = (size_t)layout->chunks;
+    build_edges(&c);
+    c.own_f = count_own(&c, check->forward.list);
+    c.own_b = count_own(&c, check->backward.list);
+    if (enough_actions(&c)) {
+        size_t slots[2] = {check->forward.list->count * chunks,
+                           check->backward.list->count * chunks};
+        c.f_slots = sp_arena_take(&c.work, slots[0], sizeof *c.f_slots);
+        c.b_slots = sp_arena_take(&c.work, slots[1], sizeof *c.b_slots);
+        for (c.dp_rank = 0; c.dp_rank < layout->dp; c.dp_rank++) {
+            for (c.pp_rank = 0; c.pp_rank < layout->pp && !is_full(check); c.pp_rank++) {
+                c.stage++;
+                check_stage(&c);
+            }
+        }
+    }
+    sp_arena_free(&c.work);
+}
 
 sp_status sp_plan_check(const sp_plan *plan, const char *source, sp_error *err)
 {
     return sp_i_plan_check_at(plan, source, "", err);
-}
-
-sp_status sp_i_plan_check_at(const sp_plan *plan, const char *source, const char *path,
-                             sp_error *err)
-{
-    const sp_packing *packing = plan->packing;
-    plan_check check = {
-        .plan = plan,
-        .source = source,
-        .path = path,
-        .err = err,
-        .samples = packing->batch == NULL ? 0 : packing->batch->count,
-        .forward = {.list = &packing->forward, .name = "forward_packs"},
-        .backward = {.list = sp_packing_backward(packing), .name = "backward_packs"},
-    };
-    check.shared = check.backward.list == check.forward.list;
-
-    check_packs(&check, &check.forward);
-    if (!check.shared) {
-        check_packs(&check, &check.backward);
-    }
-    // The following checks index by the samples and ranks checked just now.
-    if (check.errors > 0) {
-        return SP_ERR_CONTENT;
-    }
-    place_slices(&check, &check.forward);
-    if (check.shared) {
-        check.backward.first = check.forward.first;
-        check.backward.placed = check.forward.placed;
-    } else {
-        place_slices(&check, &check.backward);
-    }
-    check_samples(&check);
-    if (check.errors == 0) {
-        check_actions(&check);
-    }
-    sp_arena_free(&check.work);
-    return check.errors > 0 ? SP_ERR_CONTENT : SP_OK;
-}
-
-// A broken rule of a slice: "forward_packs[3]: slice 2 (sample 17, tokens 4096..8191) ...".
-SP_PRINTF(4, 5)
-static void report_slice(plan_check *check, const check_side *side, placed_slice placed,
-                         const char *format, ...)
-{
-    char where[WHERE];
-    char text[TEXT];
-    snprintf(where, sizeof where, "%s[%d]", side->name, (int)placed.pack);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    const sp_slice *slice = placed.slice;
-    size_t number =
-        (size_t)(slice - side->list->slices) - side->list->packs[placed.pack].first_slice;
-    note_broken(check, where, "slice %zu (sample %d, tokens %lld..%lld) %s", number,
-                (int)slice->sample, (long long)slice->begin,
-                (long long)(slice->begin + slice->tokens - 1), text);
 }
 
 static bool is_zone_of(const sp_pack *pack, int32_t zone)
@@ -661,6 +606,26 @@ static void place_slices(plan_check *check, check_side *side)
     for (size_t s = 0; s < check->samples; s++) {
         order_by_begin(side->placed + side->first[s], side->first[s + 1] - side->first[s]);
     }
+}
+
+// A broken rule of a slice: "forward_packs[3]: slice 2 (sample 17, tokens 4096..8191) ...".
+SP_PRINTF(4, 5)
+static void report_slice(plan_check *check, const check_side *side, placed_slice placed,
+                         const char *format, ...)
+{
+    char where[WHERE];
+    char text[TEXT];
+    snprintf(where, sizeof where, "%s[%d]", side->name, (int)placed.pack);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const sp_slice *slice = placed.slice;
+    size_t number =
+        (size_t)(slice - side->list->slices) - side->list->packs[placed.pack].first_slice;
+    note_broken(check, where, "slice %zu (sample %d, tokens %lld..%lld) %s", number,
+                (int)slice->sample, (long long)slice->begin,
+                (long long)(slice->begin + slice->tokens - 1), text);
 }
 
 static void report_gap(plan_check *check, const check_side *side, size_t sample, int64_t from,
@@ -806,23 +771,40 @@ static void check_samples(plan_check *check)
     }
 }
 
-// Notes a broken rule at `where` (a path below check->path, or NULL).
-static void note_broken(plan_check *check, const char *where, const char *format, ...)
+sp_status sp_i_plan_check_at(const sp_plan *plan, const char *source, const char *path,
+                             sp_error *err)
 {
-    char path[WHERE];
-    char text[TEXT];
-    bool both = check->path[0] != '\0' && where != NULL;
-    snprintf(path, sizeof path, "%s%s%s", check->path, both ? "." : "", where == NULL ? "" : where);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    check->errors++;
-    sp_error_in(check->err, SP_ERR_CONTENT, check->source, path, "%s", text);
-}
+    const sp_packing *packing = plan->packing;
+    plan_check check = {
+        .plan = plan,
+        .source = source,
+        .path = path,
+        .err = err,
+        .samples = packing->batch == NULL ? 0 : packing->batch->count,
+        .forward = {.list = &packing->forward, .name = "forward_packs"},
+        .backward = {.list = sp_packing_backward(packing), .name = "backward_packs"},
+    };
+    check.shared = check.backward.list == check.forward.list;
 
-// As many findings as an error record holds: further ones are not looked for.
-static bool is_full(const plan_check *check)
-{
-    return check->errors >= SP_ERROR_MESSAGES;
+    check_packs(&check, &check.forward);
+    if (!check.shared) {
+        check_packs(&check, &check.backward);
+    }
+    // The following checks index by the samples and ranks checked just now.
+    if (check.errors > 0) {
+        return SP_ERR_CONTENT;
+    }
+    place_slices(&check, &check.forward);
+    if (check.shared) {
+        check.backward.first = check.forward.first;
+        check.backward.placed = check.forward.placed;
+    } else {
+        place_slices(&check, &check.backward);
+    }
+    check_samples(&check);
+    if (check.errors == 0) {
+        check_actions(&check);
+    }
+    sp_arena_free(&check.work);
+    return check.errors > 0 ? SP_ERR_CONTENT : SP_OK;
 }

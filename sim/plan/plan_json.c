@@ -23,12 +23,6 @@ typedef struct reader {
     bool *accounted; // [samples] has slices, or stands in dropped or delayed
 } reader;
 
-static const json_t *array_member(sp_object *object, const char *key);
-
-static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max);
-
-static void read_batch(reader *r, sp_object *root, size_t index);
-
 bool sp_plan_json_is_plan(const json_t *root)
 {
     const char *text = json_string_value(json_object_get(root, "schema"));
@@ -38,6 +32,12 @@ bool sp_plan_json_is_plan(const json_t *root)
 static void too_many(sp_object *object, const char *key, const char *most)
 {
     sp_object_error(object, key, "more than %s", most);
+}
+
+static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max)
+{
+    sp_object_require(object, key);
+    return sp_object_int(object, key, min, min, max);
 }
 
 // The text behind the batches that says how they were formed.
@@ -71,6 +71,12 @@ static void read_formed(sp_object *root, sp_batches *formed)
     }
 }
 
+static const json_t *array_member(sp_object *object, const char *key)
+{
+    sp_object_require(object, key);
+    return sp_object_array(object, key);
+}
+
 // The document around the batches; its batches array.
 static const json_t *read_head(sp_object *root, sp_plan_file *file)
 {
@@ -97,125 +103,6 @@ static const json_t *read_head(sp_object *root, sp_plan_file *file)
     sp_object_end(root);
     file->scenario = json_incref((json_t *)stored);
     return batches;
-}
-
-sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_layout *layout,
-                            sp_plan_file *file, sp_error *err)
-{
-    sp_error own;
-    if (err == NULL) {
-        sp_error_clear(&own);
-        err = &own;
-    }
-    *file = (sp_plan_file){0};
-    sp_object object;
-    sp_object_begin(&object, root, source, "", err);
-    const json_t *batches = read_head(&object, file);
-    if (err->status != SP_OK) {
-        goto out;
-    }
-    size_t count = json_array_size(batches);
-    if (count > INT_MAX) {
-        sp_error_in(err, SP_ERR_CONTENT, source, "batches", "more than %d batches", INT_MAX);
-        goto out;
-    }
-    file->batches = sp_calloc(count, sizeof *file->batches);
-    file->packings = sp_calloc(count, sizeof *file->packings);
-    file->plans = sp_calloc(count, sizeof *file->plans);
-    file->count = (int)count;
-    for (int i = 0; i < file->count && err->count < SP_ERROR_MESSAGES; i++) {
-        reader r = {
-            .source = source,
-            .layout = layout,
-            .err = err,
-            .batch = &file->batches[i],
-            .packing = &file->packings[i],
-            .plan = &file->plans[i],
-        };
-        read_batch(&r, &object, (size_t)i);
-    }
-out:
-    if (err->status != SP_OK) {
-        sp_plan_file_fini(file);
-    }
-    return err->status;
-}
-
-void sp_plan_file_fini(sp_plan_file *file)
-{
-    for (int i = 0; i < file->count; i++) {
-        sp_plan_fini(&file->plans[i]);
-        sp_packing_fini(&file->packings[i]);
-        sp_batch_fini(&file->batches[i]);
-    }
-    sp_free(file->plans);
-    sp_free(file->packings);
-    sp_free(file->batches);
-    json_decref(file->scenario);
-    json_decref(file->settings);
-    *file = (sp_plan_file){0};
-}
-
-static const json_t *array_member(sp_object *object, const char *key)
-{
-    sp_object_require(object, key);
-    return sp_object_array(object, key);
-}
-
-static int64_t required_int(sp_object *object, const char *key, int64_t min, int64_t max)
-{
-    sp_object_require(object, key);
-    return sp_object_int(object, key, min, min, max);
-}
-
-static void read_samples(reader *r, sp_object *batch, const json_t *array);
-
-static void read_packs(reader *r, sp_object *batch, const json_t *array, const char *side,
-                       sp_pack_list *list);
-
-static void merge_sides(reader *r, sp_object *batch, const json_t *backward, bool regrouped);
-
-static void read_left_out(reader *r, sp_object *batch, const json_t *dropped,
-                          const json_t *delayed);
-
-static void read_stages(reader *r, sp_object *batch, const json_t *array);
-
-static void read_batch(reader *r, sp_object *root, size_t index)
-{
-    sp_object object;
-    sp_object_item(root, "batches", index, &object);
-    if (object.json == NULL) {
-        return;
-    }
-    const json_t *samples = array_member(&object, "samples");
-    read_samples(r, &object, samples);
-    r->batch->documents = (size_t)sp_object_int(&object, "documents", 0, 1, r->batch->total_tokens);
-    r->batch->cut_tokens = sp_object_int(&object, "cut_tokens", 0, 0, r->batch->total_tokens);
-    bool whole_backwards = sp_object_bool(&object, "whole_backwards", false);
-    bool regrouped = sp_object_bool(&object, "regrouped", false);
-    int64_t row_tokens = sp_object_int(&object, "row_tokens", 0, 1, INT64_MAX);
-    const json_t *forward = array_member(&object, "forward_packs");
-    const json_t *backward = array_member(&object, "backward_packs");
-    const json_t *stages = array_member(&object, "stages");
-    const json_t *dropped = array_member(&object, "dropped");
-    const json_t *delayed = array_member(&object, "delayed");
-    sp_object_real(&object, "lower_bound_ms", 0, 0, HUGE_VAL);
-    sp_object_real(&object, "predicted_ms", 0, 0, HUGE_VAL);
-    sp_object_end(&object);
-
-    sp_packing *packing = r->packing;
-    sp_packing_init(packing, json_array_size(samples) > 0 ? r->batch : NULL, r->layout->dp);
-    read_packs(r, &object, forward, "forward_packs", &packing->forward);
-    read_packs(r, &object, backward, "backward_packs", &packing->backward);
-    packing->whole_backwards = whole_backwards;
-    packing->row_tokens = row_tokens;
-    merge_sides(r, &object, backward, regrouped);
-    read_left_out(r, &object, dropped, delayed);
-    sp_plan_init(r->plan, r->layout, packing);
-    read_stages(r, &object, stages);
-    if (r->err->status == SP_OK) {
-        sp_i_plan_check_at(r->plan, r->source, object.path, r->err);
-    }
 }
 
 static void read_samples(reader *r, sp_object *batch, const json_t *array)
@@ -498,6 +385,101 @@ static void read_stages(reader *r, sp_object *batch, const json_t *array)
     sp_free(seen);
 }
 
+static void read_batch(reader *r, sp_object *root, size_t index)
+{
+    sp_object object;
+    sp_object_item(root, "batches", index, &object);
+    if (object.json == NULL) {
+        return;
+    }
+    const json_t *samples = array_member(&object, "samples");
+    read_samples(r, &object, samples);
+    r->batch->documents = (size_t)sp_object_int(&object, "documents", 0, 1, r->batch->total_tokens);
+    r->batch->cut_tokens = sp_object_int(&object, "cut_tokens", 0, 0, r->batch->total_tokens);
+    bool whole_backwards = sp_object_bool(&object, "whole_backwards", false);
+    bool regrouped = sp_object_bool(&object, "regrouped", false);
+    int64_t row_tokens = sp_object_int(&object, "row_tokens", 0, 1, INT64_MAX);
+    const json_t *forward = array_member(&object, "forward_packs");
+    const json_t *backward = array_member(&object, "backward_packs");
+    const json_t *stages = array_member(&object, "stages");
+    const json_t *dropped = array_member(&object, "dropped");
+    const json_t *delayed = array_member(&object, "delayed");
+    sp_object_real(&object, "lower_bound_ms", 0, 0, HUGE_VAL);
+    sp_object_real(&object, "predicted_ms", 0, 0, HUGE_VAL);
+    sp_object_end(&object);
+
+    sp_packing *packing = r->packing;
+    sp_packing_init(packing, json_array_size(samples) > 0 ? r->batch : NULL, r->layout->dp);
+    read_packs(r, &object, forward, "forward_packs", &packing->forward);
+    read_packs(r, &object, backward, "backward_packs", &packing->backward);
+    packing->whole_backwards = whole_backwards;
+    packing->row_tokens = row_tokens;
+    merge_sides(r, &object, backward, regrouped);
+    read_left_out(r, &object, dropped, delayed);
+    sp_plan_init(r->plan, r->layout, packing);
+    read_stages(r, &object, stages);
+    if (r->err->status == SP_OK) {
+        sp_i_plan_check_at(r->plan, r->source, object.path, r->err);
+    }
+}
+
+sp_status sp_plan_json_read(const json_t *root, const char *source, const sp_layout *layout,
+                            sp_plan_file *file, sp_error *err)
+{
+    sp_error own;
+    if (err == NULL) {
+        sp_error_clear(&own);
+        err = &own;
+    }
+    *file = (sp_plan_file){0};
+    sp_object object;
+    sp_object_begin(&object, root, source, "", err);
+    const json_t *batches = read_head(&object, file);
+    if (err->status != SP_OK) {
+        goto out;
+    }
+    size_t count = json_array_size(batches);
+    if (count > INT_MAX) {
+        sp_error_in(err, SP_ERR_CONTENT, source, "batches", "more than %d batches", INT_MAX);
+        goto out;
+    }
+    file->batches = sp_calloc(count, sizeof *file->batches);
+    file->packings = sp_calloc(count, sizeof *file->packings);
+    file->plans = sp_calloc(count, sizeof *file->plans);
+    file->count = (int)count;
+    for (int i = 0; i < file->count && err->count < SP_ERROR_MESSAGES; i++) {
+        reader r = {
+            .source = source,
+            .layout = layout,
+            .err = err,
+            .batch = &file->batches[i],
+            .packing = &file->packings[i],
+            .plan = &file->plans[i],
+        };
+        read_batch(&r, &object, (size_t)i);
+    }
+out:
+    if (err->status != SP_OK) {
+        sp_plan_file_fini(file);
+    }
+    return err->status;
+}
+
+void sp_plan_file_fini(sp_plan_file *file)
+{
+    for (int i = 0; i < file->count; i++) {
+        sp_plan_fini(&file->plans[i]);
+        sp_packing_fini(&file->packings[i]);
+        sp_batch_fini(&file->batches[i]);
+    }
+    sp_free(file->plans);
+    sp_free(file->packings);
+    sp_free(file->batches);
+    json_decref(file->scenario);
+    json_decref(file->settings);
+    *file = (sp_plan_file){0};
+}
+
 // Plans have millions of slices and actions: the text is never held as a whole. Errors of the
 // writer stick, so they are asked for once per call.
 
@@ -535,7 +517,8 @@ sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err)
     SP_ASSERT(scenario != NULL);
     sp_writer out;
     sp_writer_init(&out, file);
-    write_value(&out, "{\"schema\": \"slimpack/plan/1\", \"scenario\": ", scenario);
+    sp_write(&out, "{\"schema\": \"%s\", \"scenario\": ", schema);
+    write_value(&out, "", scenario);
     sp_write(&out, ", \"batches\": [");
     return sp_writer_finish(&out, "plan", err);
 }
@@ -665,25 +648,17 @@ sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
     return sp_writer_finish(&out, "plan", err);
 }
 
-sp_status sp_plan_json_end(FILE *file, sp_error *err)
-{
-    return sp_plan_json_end_formed(file, &(sp_batches){0}, err);
-}
-
-sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err)
-{
-    return sp_plan_json_end_noted(file, formed, &(sp_plan_notes){.reason = NULL}, err);
-}
-
 static void write_text(sp_writer *out, const char *key, const char *text)
 {
     write_new(out, key, text != NULL && text[0] != '\0' ? json_string(text) : NULL);
 }
 
-sp_status sp_plan_json_end_noted(FILE *file, const sp_batches *formed, const sp_plan_notes *notes,
-                                 sp_error *err)
+sp_status sp_plan_json_end(FILE *file, const sp_batches *formed, const sp_plan_notes *notes,
+                           sp_error *err)
 {
     sp_writer out;
+    formed = formed != NULL ? formed : &(sp_batches){0};
+    notes = notes != NULL ? notes : &(sp_plan_notes){.reason = NULL};
     sp_writer_init(&out, file);
     sp_write(&out, "\n]");
     if (formed->dropped + formed->truncated + formed->split > 0) {

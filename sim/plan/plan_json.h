@@ -29,9 +29,6 @@ typedef struct sp_plan_predictions {
 SP_API sp_status sp_plan_json_begin(FILE *file, const json_t *scenario, sp_error *err);
 SP_API sp_status sp_plan_json_batch(FILE *file, int index, const sp_plan *plan,
                                     sp_plan_predictions predictions, sp_error *err);
-SP_API sp_status sp_plan_json_end(FILE *file, sp_error *err);
-// The end, with what these batches left out (their samples are not looked at).
-SP_API sp_status sp_plan_json_end_formed(FILE *file, const sp_batches *formed, sp_error *err);
 // How a plan was found, which only planning anew would say again.
 typedef struct sp_plan_notes {
     const char *reason;   // why it does not fit; NULL or "": it does
@@ -39,9 +36,10 @@ typedef struct sp_plan_notes {
     bool curtailed;       // a bound of work ended the search for it
 } sp_plan_notes;
 
-// The end of a plan with notes.
-SP_API sp_status sp_plan_json_end_noted(FILE *file, const sp_batches *formed,
-                                        const sp_plan_notes *notes, sp_error *err);
+// The end, with what these batches left out (their samples are not looked at) and notes; NULL:
+// none.
+SP_API sp_status sp_plan_json_end(FILE *file, const sp_batches *formed, const sp_plan_notes *notes,
+                                  sp_error *err);
 
 // A plan file in memory; owns its batches, packings and plans.
 typedef struct sp_plan_file {

@@ -67,6 +67,12 @@ typedef struct walk_state {
     sp_arena work;            // holds all tables but those of ends
 } walk_state;
 
+static void allocate_network(walk_state *w);
+static void allocate_shares(walk_state *w);
+static void enqueue(walk_state *w, walk_rank *rank);
+static sp_status end_over_network(walk_state *w, walk_rank *rank, const sp_walk_event *event,
+                                  sp_error *err);
+
 static inline walk_rank *walk_rank_of(const walk_state *w, int dp, int pp)
 {
     return &w->ranks[w->rank_of_dp[dp] + (size_t)pp];
@@ -98,12 +104,6 @@ static inline void wait_rank(const walk_rank *rank, bool own, walk_start *start)
         move_behind(start, rank->leaving_ns, 0, own);
     }
 }
-
-static void allocate_network(walk_state *w);
-static void allocate_shares(walk_state *w);
-static void enqueue(walk_state *w, walk_rank *rank);
-static sp_status end_over_network(walk_state *w, walk_rank *rank, const sp_walk_event *event,
-                                  sp_error *err);
 
 // The ranks: those of the timeline, or all.
 static void make_ranks(walk_state *w, const sp_plan *plan, sp_timeline *timeline)

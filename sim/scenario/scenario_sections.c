@@ -13,34 +13,6 @@ enum { CLUSTER_LIMIT_BYTES = 1 << 20 };
 
 // ---- model, cluster and profile ----
 
-static void read_model(sp_i_scenario_reader *reader);
-static void read_profile(sp_i_scenario_reader *reader);
-static void read_cluster(sp_i_scenario_reader *reader);
-static void default_profile(sp_i_scenario_reader *reader);
-static void read_stack(sp_i_scenario_reader *reader);
-static void read_precision(sp_i_scenario_reader *reader);
-
-void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
-{
-    sp_scenario *scenario = reader->scenario;
-    read_model(reader);
-    read_profile(reader);
-    read_cluster(reader);
-    default_profile(reader);
-    sp_profile_join(&scenario->profile, &scenario->cluster);
-    read_stack(reader);
-    read_precision(reader);
-    int of_cluster = scenario->cluster.nodes;
-    scenario->cluster.nodes =
-        (int)sp_object_int(&reader->root, "nodes", of_cluster, 1, SP_I_MAX_RANKS);
-    const json_t *stated = json_object_get(reader->root.json, "cluster");
-    if (json_object_get(stated, "nodes") != NULL && of_cluster > 0 &&
-        scenario->cluster.nodes != of_cluster) {
-        sp_object_error(&reader->root, "nodes", "is %d, cluster.nodes is %d: state one of them",
-                        scenario->cluster.nodes, of_cluster);
-    }
-}
-
 static void named_model(sp_i_scenario_reader *reader, const char *name)
 {
     const sp_i_names models = {"model", sp_model_builtin_count(), sp_model_builtin_name};
@@ -167,11 +139,6 @@ static void read_profile(sp_i_scenario_reader *reader)
     }
 }
 
-sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err)
-{
-    return sp_json_read_file(path, CLUSTER_LIMIT_BYTES, root, err);
-}
-
 // A profile that is named alone brings the cluster it carries, else the first built-in one that
 // uses it.
 static void cluster_of_profile(sp_i_scenario_reader *reader)
@@ -188,6 +155,11 @@ static void cluster_of_profile(sp_i_scenario_reader *reader)
         sp_object_error(&reader->root, "cluster",
                         "is missing: the profile carries no cluster, name one");
     }
+}
+
+sp_status sp_i_scenario_cluster_file(const char *path, json_t **root, sp_error *err)
+{
+    return sp_json_read_file(path, CLUSTER_LIMIT_BYTES, root, err);
 }
 
 static void cluster_of_file(sp_i_scenario_reader *reader, const char *path)
@@ -349,6 +321,27 @@ static void read_precision(sp_i_scenario_reader *reader)
     }
 }
 
+void sp_i_scenario_read_model(sp_i_scenario_reader *reader)
+{
+    sp_scenario *scenario = reader->scenario;
+    read_model(reader);
+    read_profile(reader);
+    read_cluster(reader);
+    default_profile(reader);
+    sp_profile_join(&scenario->profile, &scenario->cluster);
+    read_stack(reader);
+    read_precision(reader);
+    int of_cluster = scenario->cluster.nodes;
+    scenario->cluster.nodes =
+        (int)sp_object_int(&reader->root, "nodes", of_cluster, 1, SP_I_MAX_RANKS);
+    const json_t *stated = json_object_get(reader->root.json, "cluster");
+    if (json_object_get(stated, "nodes") != NULL && of_cluster > 0 &&
+        scenario->cluster.nodes != of_cluster) {
+        sp_object_error(&reader->root, "nodes", "is %d, cluster.nodes is %d: state one of them",
+                        scenario->cluster.nodes, of_cluster);
+    }
+}
+
 // ---- memory ----
 
 // A stated limit goes before what the reserve leaves.
@@ -495,23 +488,6 @@ void sp_i_scenario_read_parallel(sp_i_scenario_reader *reader)
 
 // ---- the workload ----
 
-static void read_source(sp_i_scenario_reader *reader, sp_object *workload);
-static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload);
-
-void sp_i_scenario_read_workload(sp_i_scenario_reader *reader)
-{
-    sp_object workload;
-    sp_i_begin_section(reader, sp_i_workload_settings, reader->scenario, &workload);
-    read_source(reader, &workload);
-    read_batch_size(reader, &workload);
-    sp_object_end(&workload);
-}
-
-static const char *distribution_name(int index)
-{
-    return sp_distribution_at(index)->name;
-}
-
 // A whole real (4096.0) is as good as an integer, as everywhere in a scenario.
 static bool length_of(const json_t *value, int64_t *tokens)
 {
@@ -545,6 +521,11 @@ static void read_array(sp_i_scenario_reader *reader, sp_object *workload, const 
         }
     }
     reader->scenario->workload.lengths = lengths;
+}
+
+static const char *distribution_name(int index)
+{
+    return sp_distribution_at(index)->name;
 }
 
 static void read_named(sp_i_scenario_reader *reader, sp_object *workload, const char *name)
@@ -648,6 +629,15 @@ static void read_batch_size(sp_i_scenario_reader *reader, sp_object *workload)
                         "%d batches of %lld samples are more than the %d samples that are held",
                         spec->batches, (long long)spec->samples_per_batch, SP_I_MAX_SAMPLES_IN_ALL);
     }
+}
+
+void sp_i_scenario_read_workload(sp_i_scenario_reader *reader)
+{
+    sp_object workload;
+    sp_i_begin_section(reader, sp_i_workload_settings, reader->scenario, &workload);
+    read_source(reader, &workload);
+    read_batch_size(reader, &workload);
+    sp_object_end(&workload);
 }
 
 // Launch files count rows: a replica runs so many micro-batches of so many rows in each step. What

@@ -8,53 +8,6 @@
 #include "sim/model/settings.h"
 #include "sim/scenario/scenario_private.h"
 
-static int64_t context_tokens(const sp_workload_spec *workload);
-static void add_cluster(const sp_cluster *cluster, double figure[SP_STEP_FIGURES]);
-static const char *cluster_name(const sp_cluster *cluster);
-static bool fills_rows(const sp_workload_spec *workload);
-static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
-                       char word[SP_STEP_WORD]);
-
-void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
-                     double microbatches, sp_step_kind *kind)
-{
-    const sp_layout *layout = &scenario->layout;
-    const sp_memory_options *memory = &scenario->memory;
-    *kind = (sp_step_kind){{0}, {{0}}};
-    double *figure = kind->figure;
-    figure[SP_STEP_PARAMETERS] = (double)sp_model_parameters(&scenario->model);
-    figure[SP_STEP_EXPERTS] = sp_model_most_experts(&scenario->model);
-    figure[SP_STEP_GPUS] = (double)sp_layout_ranks(layout);
-    figure[SP_STEP_TP] = layout->tp;
-    figure[SP_STEP_TP_NODES] = sp_cluster_group(&scenario->cluster, layout, SP_DIM_TP).nodes;
-    figure[SP_STEP_CP] = layout->cp;
-    figure[SP_STEP_PP] = layout->pp;
-    figure[SP_STEP_ZERO] = layout->zero;
-    figure[SP_STEP_CONTEXT] = (double)context_tokens(&scenario->workload);
-    figure[SP_STEP_CHUNKS] = layout->chunks;
-    figure[SP_STEP_MICROBATCH] = (double)scenario->strategy.microbatch_samples;
-    figure[SP_STEP_MICROBATCHES_PER_STAGE] = microbatches / layout->dp / layout->pp;
-    figure[SP_STEP_BUBBLE] = bubble;
-    add_cluster(&scenario->cluster, figure);
-    char recompute[SP_RECOMPUTE_TEXT];
-    const char *words[SP_STEP_WORDS] = {
-        [SP_STEP_CLUSTER] = cluster_name(&scenario->cluster),
-        [SP_STEP_STACK] = "",
-        [SP_STEP_PRECISION] = sp_compute_names[memory->stack.precision.compute],
-        // No step with such layers was logged, so that none is like one.
-        [SP_STEP_ATTENTION] = sp_model_has_state(&scenario->model)
-                                  ? "with states"
-                                  : sp_attention_names[memory->attention],
-        [SP_STEP_RECOMPUTE] = sp_recompute_text(memory->recompute, recompute),
-        [SP_STEP_LENGTHS] = fills_rows(&scenario->workload) ? "uniform" : "mixed",
-        [SP_STEP_SCHEDULE] = sp_schedule_names[scenario->schedule.kind],
-    };
-    for (int w = 0; w < SP_STEP_WORDS; w++) {
-        snprintf(kind->word[w], SP_STEP_WORD, "%s", words[w]);
-    }
-    name_stack(&memory->stack, layout, profile, kind->word[SP_STEP_STACK]);
-}
-
 static void add_cluster(const sp_cluster *cluster, double figure[SP_STEP_FIGURES])
 {
     figure[SP_STEP_PEAK] = cluster->peak_flops_per_s / 1e12;
@@ -136,6 +89,59 @@ static sp_stack in_layout(sp_stack named, const sp_stack *stack, const sp_layout
     return named;
 }
 
+// A profile's errors are of its own stack, whatever the built-in one of that name is.
+static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
+                       char word[SP_STEP_WORD])
+{
+    sp_stack named = profile->stack;
+    if (strcmp(named.name, stack->name) != 0) {
+        sp_stack_builtin(stack->name, &named);
+    }
+    named = in_layout(named, stack, layout);
+    snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name,
+             count_changes(stack, &named) == 0 ? "" : ", changed");
+}
+
+void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
+                     double microbatches, sp_step_kind *kind)
+{
+    const sp_layout *layout = &scenario->layout;
+    const sp_memory_options *memory = &scenario->memory;
+    *kind = (sp_step_kind){{0}, {{0}}};
+    double *figure = kind->figure;
+    figure[SP_STEP_PARAMETERS] = (double)sp_model_parameters(&scenario->model);
+    figure[SP_STEP_EXPERTS] = sp_model_most_experts(&scenario->model);
+    figure[SP_STEP_GPUS] = (double)sp_layout_ranks(layout);
+    figure[SP_STEP_TP] = layout->tp;
+    figure[SP_STEP_TP_NODES] = sp_cluster_group(&scenario->cluster, layout, SP_DIM_TP).nodes;
+    figure[SP_STEP_CP] = layout->cp;
+    figure[SP_STEP_PP] = layout->pp;
+    figure[SP_STEP_ZERO] = layout->zero;
+    figure[SP_STEP_CONTEXT] = (double)context_tokens(&scenario->workload);
+    figure[SP_STEP_CHUNKS] = layout->chunks;
+    figure[SP_STEP_MICROBATCH] = (double)scenario->strategy.microbatch_samples;
+    figure[SP_STEP_MICROBATCHES_PER_STAGE] = microbatches / layout->dp / layout->pp;
+    figure[SP_STEP_BUBBLE] = bubble;
+    add_cluster(&scenario->cluster, figure);
+    char recompute[SP_RECOMPUTE_TEXT];
+    const char *words[SP_STEP_WORDS] = {
+        [SP_STEP_CLUSTER] = cluster_name(&scenario->cluster),
+        [SP_STEP_STACK] = "",
+        [SP_STEP_PRECISION] = sp_compute_names[memory->stack.precision.compute],
+        // No step with such layers was logged, so that none is like one.
+        [SP_STEP_ATTENTION] = sp_model_has_state(&scenario->model)
+                                  ? "with states"
+                                  : sp_attention_names[memory->attention],
+        [SP_STEP_RECOMPUTE] = sp_recompute_text(memory->recompute, recompute),
+        [SP_STEP_LENGTHS] = fills_rows(&scenario->workload) ? "uniform" : "mixed",
+        [SP_STEP_SCHEDULE] = sp_schedule_names[scenario->schedule.kind],
+    };
+    for (int w = 0; w < SP_STEP_WORDS; w++) {
+        snprintf(kind->word[w], SP_STEP_WORD, "%s", words[w]);
+    }
+    name_stack(&memory->stack, layout, profile, kind->word[SP_STEP_STACK]);
+}
+
 // A profile may have a stack of a built-in name with values of its own, which documents that state
 // no stack take, and those that state the name do not: the nearer one is meant.
 sp_stack sp_scenario_unchanged_stack(const sp_scenario *scenario)
@@ -149,19 +155,6 @@ sp_stack sp_scenario_unchanged_stack(const sp_scenario *scenario)
     named = in_layout(named, stack, &scenario->layout);
     bool is_own = strcmp(own.name, stack->name) == 0;
     return is_own && count_changes(stack, &own) <= count_changes(stack, &named) ? own : named;
-}
-
-// A profile's errors are of its own stack, whatever the built-in one of that name is.
-static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
-                       char word[SP_STEP_WORD])
-{
-    sp_stack named = profile->stack;
-    if (strcmp(named.name, stack->name) != 0) {
-        sp_stack_builtin(stack->name, &named);
-    }
-    named = in_layout(named, stack, layout);
-    snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name,
-             count_changes(stack, &named) == 0 ? "" : ", changed");
 }
 
 sp_waiting_steps sp_scenario_waiting_steps(const sp_scenario *scenario)

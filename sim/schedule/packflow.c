@@ -69,96 +69,15 @@ typedef struct run {
     sp_packflow_outcome *outcome;
 } run;
 
-static void begin(run *r, void **memory);
-
 static void run_all(run *r);
-
-static void choose_on(run *r, int k);
-
-static void choose_again(run *r, int k, choice started);
-
-static void find_forward(run *r, stage_state *stage);
-
-static void find_backward(run *r, stage_state *stage);
-
-static bool fits(const run *r, const rank_state *on, const stage_state *stage);
-
-static bool is_exempt(const run *r, const rank_state *on, const stage_state *stage);
 
 static choice choose(const run *r, const rank_state *on);
 
 static void start(run *r, int k);
 
-static void hold(run *r, int k, const choice *c, size_t pack);
-
 static void add_work(run *r);
 
 static bool is_beaten(run *r, int k);
-
-// A twentieth of its time is what it may cost a step not to fit tightly.
-static int64_t counted_ns(const sp_packflow_outcome *out)
-{
-    return out->tight ? out->makespan_ns + out->makespan_ns / 20 : out->makespan_ns;
-}
-
-bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
-{
-    if (a->lacking_bytes != b->lacking_bytes) {
-        return a->lacking_bytes < b->lacking_bytes;
-    }
-    if (a->overfull != b->overfull) {
-        return b->overfull;
-    }
-    return counted_ns(a) < counted_ns(b);
-}
-
-size_t sp_packflow_length(const sp_packflow_job *job)
-{
-    return (job->forward + job->backward * (job->w_ns != NULL ? 2 : 1)) *
-           (size_t)job->layout->chunks;
-}
-
-static double sum_ns(const int64_t *times, size_t count)
-{
-    double sum = 0.0;
-    for (size_t i = 0; times != NULL && i < count; i++) {
-        sum += (double)times[i];
-    }
-    return sum;
-}
-
-// No order of the actions ends later.
-static double work_ns(const sp_packflow_job *job, int vstages)
-{
-    const size_t stages = (size_t)vstages;
-    double sum = sum_ns(job->f_ns, job->forward * stages);
-    sum += sum_ns(job->b_ns, job->backward * stages);
-    sum += sum_ns(job->w_ns, job->backward * stages);
-    return sum +
-           vstages * (sum_ns(job->p2p_f_ns, job->forward) + sum_ns(job->p2p_b_ns, job->backward));
-}
-
-sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
-                          sp_packflow_outcome *outcome, sp_error *err)
-{
-    run r = {.job = job,
-             .vstages = sp_layout_vstages(job->layout),
-             .words = (job->layout->chunks + WORD - 1) / WORD,
-             .steps = steps,
-             .outcome = outcome};
-    void *memory;
-    *outcome = (sp_packflow_outcome){0};
-    if (!(work_ns(job, r.vstages) < MOST_NS)) {
-        return sp_error_set(err, SP_ERR_LIMIT, "the actions of a step add up to over 285 years");
-    }
-    begin(&r, &memory);
-    if (job->beaten != NULL && job->forward > 0 && job->backward > 0) {
-        add_work(&r);
-    }
-    run_all(&r);
-    sp_free(memory);
-    return SP_OK;
-}
 
 // ---- before the first action ----
 
@@ -264,155 +183,71 @@ static void begin(run *r, void **memory)
     add_bytes(r);
 }
 
-// ---- action by action ----
+// ---- a run ----
 
-// Actions are fixed in the order of their starts, so that whatever was ready by then is known.
-static void run_all(run *r)
+// A twentieth of its time is what it may cost a step not to fit tightly.
+static int64_t counted_ns(const sp_packflow_outcome *out)
 {
-    size_t left = sp_packflow_length(r->job) * (size_t)r->job->layout->pp;
-    int pp = r->job->layout->pp;
-    for (int v = 0; v < r->vstages; v++) {
-        find_forward(r, r->of[v]);
-    }
-    for (int k = 0; k < pp; k++) {
-        choose_on(r, k);
-    }
-    for (int k = 0; r->job->beaten != NULL && k < pp; k++) {
-        if (is_beaten(r, k)) {
-            return;
-        }
-    }
-    for (; left > 0; left--) {
-        int first = 0;
-        int64_t least_ns = r->next_ns[0];
-        for (int k = 1; k < pp; k++) {
-            bool earlier = r->next_ns[k] < least_ns;
-            first = earlier ? k : first;
-            least_ns = earlier ? r->next_ns[k] : least_ns;
-        }
-        const choice next = r->ranks[first].next;
-        SP_ASSERT(next.start_ns != NEVER);
-        start(r, first);
-        if (r->job->beaten != NULL && is_beaten(r, first)) {
-            return;
-        }
-        choose_again(r, first, next);
-    }
+    return out->tight ? out->makespan_ns + out->makespan_ns / 20 : out->makespan_ns;
 }
 
-static void choose_on(run *r, int k)
+bool sp_packflow_is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
 {
-    rank_state *on = &r->ranks[k];
-    on->next = choose(r, on);
-    r->next_ns[k] = on->next.start_ns;
+    if (a->lacking_bytes != b->lacking_bytes) {
+        return a->lacking_bytes < b->lacking_bytes;
+    }
+    if (a->overfull != b->overfull) {
+        return b->overfull;
+    }
+    return counted_ns(a) < counted_ns(b);
 }
 
-// An action that became ready on another rank changes nothing where that rank starts something else
-// earlier, and goes first where nothing else is ready by then.
-static void choose_elsewhere(run *r, choice ready)
+size_t sp_packflow_length(const sp_packflow_job *job)
 {
-    int k = ready.stage->rank;
-    rank_state *on = &r->ranks[k];
-    if (ready.start_ns == NEVER || ready.start_ns > r->next_ns[k]) {
-        return;
-    }
-    ready.start_ns = sp_larger(ready.start_ns, on->free_ns);
-    if (ready.start_ns == r->next_ns[k]) {
-        choose_on(r, k);
-    } else if (ready.kind == SP_PACKFLOW_B || fits(r, on, ready.stage) ||
-               is_exempt(r, on, ready.stage)) {
-        on->next = ready;
-        r->next_ns[k] = ready.start_ns;
-    }
+    return (job->forward + job->backward * (job->w_ns != NULL ? 2 : 1)) *
+           (size_t)job->layout->chunks;
 }
 
-// A started forward makes that of its pack ready on the next virtual stage, a backward on the one
-// before: where that is what comes next there.
-static void choose_again(run *r, int k, choice started)
+static double sum_ns(const int64_t *times, size_t count)
 {
-    stage_state *stage = started.stage;
-    choice ready = {NEVER, stage, started.kind};
-    if (started.kind == SP_PACKFLOW_F) {
-        find_forward(r, stage);
-        if (stage->b_ready_ns == NEVER) {
-            find_backward(r, stage);
-        }
-        if (stage->behind != NULL && stage->behind->forwards + 1 == stage->forwards) {
-            ready.stage = stage->behind;
-            find_forward(r, ready.stage);
-            ready.start_ns = ready.stage->f_ready_ns;
-        }
-    } else if (started.kind == SP_PACKFLOW_B) {
-        find_backward(r, stage);
-        if (stage->before != NULL && stage->before->backwards + 1 == stage->backwards) {
-            ready.stage = stage->before;
-            find_backward(r, ready.stage);
-            ready.start_ns = ready.stage->b_ready_ns;
-        }
+    double sum = 0.0;
+    for (size_t i = 0; times != NULL && i < count; i++) {
+        sum += (double)times[i];
     }
-    choose_on(r, k);
-    if (ready.stage->rank != k) {
-        choose_elsewhere(r, ready);
-    }
+    return sum;
 }
 
-static int64_t forward_ready_ns(const run *r, const stage_state *stage)
+// No order of the actions ends later.
+static double work_ns(const sp_packflow_job *job, int vstages)
 {
-    size_t next = stage->forwards;
-    if (next == r->job->forward) {
-        return NEVER;
-    }
-    if (stage->before == NULL) {
-        return 0;
-    }
-    return stage->before->forwards > next ? stage->before->f_there_ns[next] : NEVER;
+    const size_t stages = (size_t)vstages;
+    double sum = sum_ns(job->f_ns, job->forward * stages);
+    sum += sum_ns(job->b_ns, job->backward * stages);
+    sum += sum_ns(job->w_ns, job->backward * stages);
+    return sum +
+           vstages * (sum_ns(job->p2p_f_ns, job->forward) + sum_ns(job->p2p_b_ns, job->backward));
 }
 
-static int64_t backward_ready_ns(const run *r, const stage_state *stage)
+sp_status sp_packflow_run(const sp_packflow_job *job, sp_packflow_step *steps,
+                          sp_packflow_outcome *outcome, sp_error *err)
 {
-    const sp_packflow_job *job = r->job;
-    size_t next = stage->backwards;
-    if (next == job->backward || stage->forwards <= (size_t)job->need[next]) {
-        return NEVER;
+    run r = {.job = job,
+             .vstages = sp_layout_vstages(job->layout),
+             .words = (job->layout->chunks + WORD - 1) / WORD,
+             .steps = steps,
+             .outcome = outcome};
+    void *memory;
+    *outcome = (sp_packflow_outcome){0};
+    if (!(work_ns(job, r.vstages) < MOST_NS)) {
+        return sp_error_set(err, SP_ERR_LIMIT, "the actions of a step add up to over 285 years");
     }
-    if (stage->behind == NULL) {
-        return stage->f_there_ns[job->need[next]];
+    begin(&r, &memory);
+    if (job->beaten != NULL && job->forward > 0 && job->backward > 0) {
+        add_work(&r);
     }
-    return stage->behind->backwards > next ? stage->behind->b_there_ns[next] : NEVER;
-}
-
-static inline void find_forward(run *r, stage_state *stage)
-{
-    stage->f_ready_ns = forward_ready_ns(r, stage);
-    *stage->f_known =
-        stage->f_ready_ns == NEVER ? *stage->f_known & ~stage->bit : *stage->f_known | stage->bit;
-}
-
-static inline void find_backward(run *r, stage_state *stage)
-{
-    stage->b_ready_ns = backward_ready_ns(r, stage);
-    *stage->b_known =
-        stage->b_ready_ns == NEVER ? *stage->b_known & ~stage->bit : *stage->b_known | stage->bit;
-}
-
-// The chunks of a set that are left, from the last on.
-typedef struct chunks_left {
-    const uint64_t *set;
-    uint64_t bits;
-    int word;
-} chunks_left;
-
-static inline stage_state *next_chunk(const rank_state *on, chunks_left *left)
-{
-    while (left->bits == 0) {
-        if (left->word == 0) {
-            return NULL;
-        }
-        left->bits = left->set[--left->word];
-    }
-    int bit = WORD - 1 - __builtin_clzll(left->bits);
-    left->bits ^= UINT64_C(1) << bit;
-    return on->first + left->word * WORD + bit;
+    run_all(&r);
+    sp_free(memory);
+    return SP_OK;
 }
 
 // ---- memory ----
@@ -492,6 +327,157 @@ static bool is_exempt(const run *r, const rank_state *on, const stage_state *sta
 {
     return on->first->backwards < r->job->backward &&
            stage->forwards <= (size_t)r->job->need[on->first->backwards];
+}
+
+// ---- action by action ----
+
+static void choose_on(run *r, int k)
+{
+    rank_state *on = &r->ranks[k];
+    on->next = choose(r, on);
+    r->next_ns[k] = on->next.start_ns;
+}
+
+// An action that became ready on another rank changes nothing where that rank starts something else
+// earlier, and goes first where nothing else is ready by then.
+static void choose_elsewhere(run *r, choice ready)
+{
+    int k = ready.stage->rank;
+    rank_state *on = &r->ranks[k];
+    if (ready.start_ns == NEVER || ready.start_ns > r->next_ns[k]) {
+        return;
+    }
+    ready.start_ns = sp_larger(ready.start_ns, on->free_ns);
+    if (ready.start_ns == r->next_ns[k]) {
+        choose_on(r, k);
+    } else if (ready.kind == SP_PACKFLOW_B || fits(r, on, ready.stage) ||
+               is_exempt(r, on, ready.stage)) {
+        on->next = ready;
+        r->next_ns[k] = ready.start_ns;
+    }
+}
+
+static int64_t forward_ready_ns(const run *r, const stage_state *stage)
+{
+    size_t next = stage->forwards;
+    if (next == r->job->forward) {
+        return NEVER;
+    }
+    if (stage->before == NULL) {
+        return 0;
+    }
+    return stage->before->forwards > next ? stage->before->f_there_ns[next] : NEVER;
+}
+
+static inline void find_forward(run *r, stage_state *stage)
+{
+    stage->f_ready_ns = forward_ready_ns(r, stage);
+    *stage->f_known =
+        stage->f_ready_ns == NEVER ? *stage->f_known & ~stage->bit : *stage->f_known | stage->bit;
+}
+
+static int64_t backward_ready_ns(const run *r, const stage_state *stage)
+{
+    const sp_packflow_job *job = r->job;
+    size_t next = stage->backwards;
+    if (next == job->backward || stage->forwards <= (size_t)job->need[next]) {
+        return NEVER;
+    }
+    if (stage->behind == NULL) {
+        return stage->f_there_ns[job->need[next]];
+    }
+    return stage->behind->backwards > next ? stage->behind->b_there_ns[next] : NEVER;
+}
+
+static inline void find_backward(run *r, stage_state *stage)
+{
+    stage->b_ready_ns = backward_ready_ns(r, stage);
+    *stage->b_known =
+        stage->b_ready_ns == NEVER ? *stage->b_known & ~stage->bit : *stage->b_known | stage->bit;
+}
+
+// A started forward makes that of its pack ready on the next virtual stage, a backward on the one
+// before: where that is what comes next there.
+static void choose_again(run *r, int k, choice started)
+{
+    stage_state *stage = started.stage;
+    choice ready = {NEVER, stage, started.kind};
+    if (started.kind == SP_PACKFLOW_F) {
+        find_forward(r, stage);
+        if (stage->b_ready_ns == NEVER) {
+            find_backward(r, stage);
+        }
+        if (stage->behind != NULL && stage->behind->forwards + 1 == stage->forwards) {
+            ready.stage = stage->behind;
+            find_forward(r, ready.stage);
+            ready.start_ns = ready.stage->f_ready_ns;
+        }
+    } else if (started.kind == SP_PACKFLOW_B) {
+        find_backward(r, stage);
+        if (stage->before != NULL && stage->before->backwards + 1 == stage->backwards) {
+            ready.stage = stage->before;
+            find_backward(r, ready.stage);
+            ready.start_ns = ready.stage->b_ready_ns;
+        }
+    }
+    choose_on(r, k);
+    if (ready.stage->rank != k) {
+        choose_elsewhere(r, ready);
+    }
+}
+
+// Actions are fixed in the order of their starts, so that whatever was ready by then is known.
+static void run_all(run *r)
+{
+    size_t left = sp_packflow_length(r->job) * (size_t)r->job->layout->pp;
+    int pp = r->job->layout->pp;
+    for (int v = 0; v < r->vstages; v++) {
+        find_forward(r, r->of[v]);
+    }
+    for (int k = 0; k < pp; k++) {
+        choose_on(r, k);
+    }
+    for (int k = 0; r->job->beaten != NULL && k < pp; k++) {
+        if (is_beaten(r, k)) {
+            return;
+        }
+    }
+    for (; left > 0; left--) {
+        int first = 0;
+        int64_t least_ns = r->next_ns[0];
+        for (int k = 1; k < pp; k++) {
+            bool earlier = r->next_ns[k] < least_ns;
+            first = earlier ? k : first;
+            least_ns = earlier ? r->next_ns[k] : least_ns;
+        }
+        const choice next = r->ranks[first].next;
+        SP_ASSERT(next.start_ns != NEVER);
+        start(r, first);
+        if (r->job->beaten != NULL && is_beaten(r, first)) {
+            return;
+        }
+        choose_again(r, first, next);
+    }
+}
+
+// The chunks of a set that are left, from the last on.
+typedef struct chunks_left {
+    const uint64_t *set;
+    uint64_t bits;
+    int word;
+} chunks_left;
+
+static inline stage_state *next_chunk(const rank_state *on, chunks_left *left)
+{
+    while (left->bits == 0) {
+        if (left->word == 0) {
+            return NULL;
+        }
+        left->bits = left->set[--left->word];
+    }
+    int bit = WORD - 1 - __builtin_clzll(left->bits);
+    left->bits ^= UINT64_C(1) << bit;
+    return on->first + left->word * WORD + bit;
 }
 
 // ---- what goes first ----

@@ -24,6 +24,15 @@ static const struct {
 #undef X
 };
 
+// Packs of every data-parallel rank: list[first[d] .. first[d+1]) ascending.
+typedef struct local_lists {
+    int32_t *list;
+    size_t *first;
+} local_lists;
+
+// A plan of this size takes some 4 GB and 10 s.
+#define MOST_ACTIONS ((int64_t)1 << 25)
+
 sp_schedule_traits sp_schedule_traits_of(sp_schedule_kind kind)
 {
     return families[kind].traits;
@@ -34,12 +43,6 @@ sp_placement sp_schedule_placement(sp_schedule_kind kind, int chunks)
     const sp_schedule_traits *traits = &families[kind].traits;
     return traits->v_of_two && chunks == 2 ? SP_PLACE_V : traits->placement;
 }
-
-// Packs of every data-parallel rank: list[first[d] .. first[d+1]) ascending.
-typedef struct local_lists {
-    int32_t *list;
-    size_t *first;
-} local_lists;
 
 // Where the micro-batches of a rank begin in its packs: a run of packs of one micro-batch.
 static int find_microbatches(const sp_pack_list *packs, const int32_t *local, int count, int *first)
@@ -221,9 +224,6 @@ static void part_merged_pairs(sp_plan *plan)
     }
 }
 
-// A plan of this size takes some 4 GB and 10 s.
-#define MOST_ACTIONS ((int64_t)1 << 25)
-
 // Every pack has a forward and a backward on every virtual stage of each of its ranks.
 sp_status sp_schedule_check_size(const sp_layout *layout, const sp_packing *packing, sp_error *err)
 {
@@ -287,27 +287,6 @@ typedef struct offloading {
     sp_depends depends;
     use *uses; // [forward packs * chunks], of the rank at hand
 } offloading;
-
-static void find_uses(const offloading *o, const sp_stage_plan *stage);
-static void rewrite(const offloading *o, sp_stage_plan *stage);
-
-void sp_schedule_add_offload(sp_plan *plan)
-{
-    if (sp_plan_find(plan, SP_ACTION_O) != NULL || sp_plan_find(plan, SP_ACTION_L) != NULL) {
-        return;
-    }
-    offloading o;
-    size_t uses = plan->packing->forward.count * (size_t)plan->layout.chunks;
-    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
-    sp_depends_init(&o.depends, plan, NULL);
-    o.uses = sp_calloc(uses, sizeof *o.uses);
-    for (size_t s = 0; s < stages; s++) {
-        find_uses(&o, &plan->stages[s]);
-        rewrite(&o, &plan->stages[s]);
-    }
-    sp_free(o.uses);
-    sp_depends_fini(&o.depends);
-}
 
 static use *use_of(const offloading *o, int32_t pack, unsigned chunk)
 {
@@ -393,4 +372,22 @@ static void rewrite(const offloading *o, sp_stage_plan *stage)
     }
     sp_free(stage->actions);
     *stage = to;
+}
+
+void sp_schedule_add_offload(sp_plan *plan)
+{
+    if (sp_plan_find(plan, SP_ACTION_O) != NULL || sp_plan_find(plan, SP_ACTION_L) != NULL) {
+        return;
+    }
+    offloading o;
+    size_t uses = plan->packing->forward.count * (size_t)plan->layout.chunks;
+    size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
+    sp_depends_init(&o.depends, plan, NULL);
+    o.uses = sp_calloc(uses, sizeof *o.uses);
+    for (size_t s = 0; s < stages; s++) {
+        find_uses(&o, &plan->stages[s]);
+        rewrite(&o, &plan->stages[s]);
+    }
+    sp_free(o.uses);
+    sp_depends_fini(&o.depends);
 }

@@ -57,6 +57,50 @@ typedef struct v_order {
 // Greedy orders under a memory cap, by simulating the ranks.
 enum { V_RULES = 4 };
 
+// The rules differ in this, all of it at the end of the batch or against small delays of chunk 1,
+// on which the other ranks wait. No one setting is best for all costs.
+typedef struct greedy_rule {
+    int wait_half; // leave a rank idle when F of chunk 1 arrives within half of another operation
+    int lead;      // without F of chunk 0 left, I of chunk 0 goes first while more than (p-r)/lead
+                   // of them are behind chunk 1
+    int last_f;    // for so many last F of chunk 1 nothing else may be in the way
+    int last_i;    // for so many last I of each chunk, likewise
+} greedy_rule;
+
+static const greedy_rule rules[V_RULES] = {{0, 2, 1, 0}, {1, 2, 1, 0}, {1, 1, 0, 0}, {1, 1, 0, 2}};
+
+enum { NOT_YET = -1 };
+
+typedef struct simulation {
+    v_order *order;
+    const v_setting *setting;
+    const greedy_rule *rule;
+    int64_t *arrival_ns[2]; // of F and I, [2 * pp * m]; NOT_YET while the source has not started
+    int *done[V_KINDS];     // [2 * pp]
+    int64_t *held;          // [pp]
+    int64_t *free_ns;       // [pp]
+    int64_t *next_ns;       // [pp]: when the rank looks again; INT64_MAX: when woken
+} simulation;
+
+// The state that one rank sees when it chooses. Chunk numbers index the pairs.
+typedef struct view {
+    int rank;
+    int vstage[2];
+    int64_t now_ns;
+    int64_t ready_ns[2][2]; // of F and I by chunk; INT64_MAX: unknown or not allowed
+    bool pending_w[2];
+    int left[2][2];      // F and I still to run, by chunk
+    bool full;           // less than a chunk's memory above the reserve is free
+    bool cooldown;       // no F of chunk 0 left
+    int64_t critical_ns; // next arrival that nothing may delay
+} view;
+
+typedef struct choice {
+    int kind, chunk; // kind V_KINDS: none
+} choice;
+
+static const choice nothing = {V_KINDS, 0};
+
 static size_t operations(const v_setting *s)
 {
     return (size_t)V_KINDS * 2 * (size_t)s->pp * (size_t)s->microbatches;
@@ -275,42 +319,6 @@ static void copy_order(v_order *to, const v_order *from)
     memcpy(to->held, from->held, total * sizeof *to->held);
 }
 
-static void justify(v_order *order);
-
-// Starts every operation of a full order, which can finish, as early as order and inputs allow,
-// then justifies the order `rounds` times. What is shorter than *best_ns on the way goes to *best;
-// it ends where nothing can be shorter.
-// Beside the justification O(operations + p * rounds of the ranks).
-static void v_order_improve(v_order *order, int rounds, v_order *best, int64_t *best_ns)
-{
-    int64_t least_ns = least_span_ns(order->setting);
-    bool finishes = time_all(order);
-    SP_ASSERT(finishes);
-    for (int round = 0; round <= rounds && *best_ns > least_ns; round++) {
-        if (round > 0) {
-            justify(order);
-        }
-        int64_t span_ns = longest_span_ns(order);
-        if (span_ns < *best_ns) {
-            *best_ns = span_ns;
-            copy_order(best, order);
-        }
-    }
-}
-
-// Adds the actions of an order that keeps to the cap to the plan.
-static void v_order_emit(const v_order *order, sp_i_schedule_job *job)
-{
-    static const sp_action_kind kinds[V_KINDS] = {
-        [V_F] = SP_ACTION_F, [V_I] = SP_ACTION_I, [V_W] = SP_ACTION_W};
-    SP_ASSERT(peak_of(order) <= order->setting->cap);
-    for (size_t at = 0; at < operations(order->setting); at++) {
-        v_op op = order->what[order->op[at]];
-        int chunk = op.vstage < order->setting->pp ? 0 : 1;
-        sp_i_schedule_add(job, op.rank, kinds[op.kind], chunk, op.microbatch, 0);
-    }
-}
-
 static bool is_before(const v_key *x, const v_key *y)
 {
     if (x->first_ns != y->first_ns) {
@@ -378,20 +386,6 @@ static int64_t latest_end(const v_order *order, v_op op, int64_t deadline_ns)
     return deadline_ns;
 }
 
-// When `op` has all that it waits for.
-static int64_t earliest_start(const v_order *order, v_op op)
-{
-    int64_t earliest_ns = 0;
-    size_t ids[3];
-    int count = find_neighbours(order->setting, op, -1, ids);
-    for (int k = 0; k < count; k++) {
-        int vstage = order->what[ids[k]].vstage;
-        int64_t lag_ns = transfer_lag_ns(order->setting, vstage, op.vstage);
-        earliest_ns = sp_larger(earliest_ns, end_of(order, ids[k]) + lag_ns);
-    }
-    return earliest_ns;
-}
-
 static int64_t unit_of(const v_order *order, size_t id)
 {
     return order->setting->unit[order->what[id].kind];
@@ -452,6 +446,20 @@ static void move_right(v_order *order, size_t id, int64_t deadline_ns)
     }
     move(order, base, place, best);
     order->start_ns[id] = best_ns;
+}
+
+// When `op` has all that it waits for.
+static int64_t earliest_start(const v_order *order, v_op op)
+{
+    int64_t earliest_ns = 0;
+    size_t ids[3];
+    int count = find_neighbours(order->setting, op, -1, ids);
+    for (int k = 0; k < count; k++) {
+        int vstage = order->what[ids[k]].vstage;
+        int64_t lag_ns = transfer_lag_ns(order->setting, vstage, op.vstage);
+        earliest_ns = sp_larger(earliest_ns, end_of(order, ids[k]) + lag_ns);
+    }
+    return earliest_ns;
 }
 
 static void move_left(v_order *order, size_t id)
@@ -516,49 +524,39 @@ static void justify(v_order *order)
     }
 }
 
-// The rules differ in this, all of it at the end of the batch or against small delays of chunk 1,
-// on which the other ranks wait. No one setting is best for all costs.
-typedef struct greedy_rule {
-    int wait_half; // leave a rank idle when F of chunk 1 arrives within half of another operation
-    int lead;      // without F of chunk 0 left, I of chunk 0 goes first while more than (p-r)/lead
-                   // of them are behind chunk 1
-    int last_f;    // for so many last F of chunk 1 nothing else may be in the way
-    int last_i;    // for so many last I of each chunk, likewise
-} greedy_rule;
+// Starts every operation of a full order, which can finish, as early as order and inputs allow,
+// then justifies the order `rounds` times. What is shorter than *best_ns on the way goes to *best;
+// it ends where nothing can be shorter.
+// Beside the justification O(operations + p * rounds of the ranks).
+static void v_order_improve(v_order *order, int rounds, v_order *best, int64_t *best_ns)
+{
+    int64_t least_ns = least_span_ns(order->setting);
+    bool finishes = time_all(order);
+    SP_ASSERT(finishes);
+    for (int round = 0; round <= rounds && *best_ns > least_ns; round++) {
+        if (round > 0) {
+            justify(order);
+        }
+        int64_t span_ns = longest_span_ns(order);
+        if (span_ns < *best_ns) {
+            *best_ns = span_ns;
+            copy_order(best, order);
+        }
+    }
+}
 
-static const greedy_rule rules[V_RULES] = {{0, 2, 1, 0}, {1, 2, 1, 0}, {1, 1, 0, 0}, {1, 1, 0, 2}};
-
-enum { NOT_YET = -1 };
-
-typedef struct simulation {
-    v_order *order;
-    const v_setting *setting;
-    const greedy_rule *rule;
-    int64_t *arrival_ns[2]; // of F and I, [2 * pp * m]; NOT_YET while the source has not started
-    int *done[V_KINDS];     // [2 * pp]
-    int64_t *held;          // [pp]
-    int64_t *free_ns;       // [pp]
-    int64_t *next_ns;       // [pp]: when the rank looks again; INT64_MAX: when woken
-} simulation;
-
-// The state that one rank sees when it chooses. Chunk numbers index the pairs.
-typedef struct view {
-    int rank;
-    int vstage[2];
-    int64_t now_ns;
-    int64_t ready_ns[2][2]; // of F and I by chunk; INT64_MAX: unknown or not allowed
-    bool pending_w[2];
-    int left[2][2];      // F and I still to run, by chunk
-    bool full;           // less than a chunk's memory above the reserve is free
-    bool cooldown;       // no F of chunk 0 left
-    int64_t critical_ns; // next arrival that nothing may delay
-} view;
-
-typedef struct choice {
-    int kind, chunk; // kind V_KINDS: none
-} choice;
-
-static const choice nothing = {V_KINDS, 0};
+// Adds the actions of an order that keeps to the cap to the plan.
+static void v_order_emit(const v_order *order, sp_i_schedule_job *job)
+{
+    static const sp_action_kind kinds[V_KINDS] = {
+        [V_F] = SP_ACTION_F, [V_I] = SP_ACTION_I, [V_W] = SP_ACTION_W};
+    SP_ASSERT(peak_of(order) <= order->setting->cap);
+    for (size_t at = 0; at < operations(order->setting); at++) {
+        v_op op = order->what[order->op[at]];
+        int chunk = op.vstage < order->setting->pp ? 0 : 1;
+        sp_i_schedule_add(job, op.rank, kinds[op.kind], chunk, op.microbatch, 0);
+    }
+}
 
 static int64_t arrival(const simulation *sim, int kind, int vstage)
 {

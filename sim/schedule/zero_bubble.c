@@ -3,8 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static uint8_t *order_rank(const sp_i_zb_order *order, int pp_rank);
-
 sp_i_zb_clock sp_i_zb_clock_new(sp_arena *work, const sp_schedule_costs *costs, double cap, int pp,
                                 int microbatches)
 {
@@ -61,6 +59,11 @@ static int64_t zb_arrival_ns(const sp_i_zb_clock *clock, int rank, sp_action_kin
     const int64_t *end_ns = kind == SP_ACTION_F ? clock->f_end_ns : clock->i_end_ns;
     return end_ns[(size_t)source * (size_t)clock->order.microbatches + (size_t)next] +
            clock->costs->p2p_ns;
+}
+
+static uint8_t *order_rank(const sp_i_zb_order *order, int pp_rank)
+{
+    return order->kinds + (size_t)pp_rank * 3 * (size_t)order->microbatches;
 }
 
 // Runs the next F, I or W of a rank. What it waits for must have run.
@@ -148,11 +151,6 @@ sp_i_zb_order sp_i_zb_order_new(sp_arena *work, int pp, int microbatches)
         .pp = pp,
         .microbatches = microbatches,
         .kinds = sp_arena_take(work, (size_t)pp * 3 * (size_t)microbatches, sizeof(uint8_t))};
-}
-
-static uint8_t *order_rank(const sp_i_zb_order *order, int pp_rank)
-{
-    return order->kinds + (size_t)pp_rank * 3 * (size_t)order->microbatches;
 }
 
 void sp_i_zb_order_static(const sp_i_zb_order *order, int steepness)

@@ -132,7 +132,7 @@ static sp_i_unit_shape *make_shape(rank_replay *l, int32_t index, int chunk)
     const sp_unit_load load = {.tokens = pack->computed,
                                .kv_tokens = pack->kv_tokens,
                                .pairs = pack->full_pairs,
-                               .expert_tokens = l->costs->forward[index].expert_tokens,
+                               .expert_tokens = l->costs->side[0].pack[index].expert_tokens,
                                .whole = !l->splits};
     sp_tensor_program_build(l->model, &layout, &l->stages[chunk], l->options, &load,
                             &shape->program);
@@ -143,7 +143,8 @@ static sp_i_unit_shape *make_shape(rank_replay *l, int32_t index, int chunk)
 static const sp_i_unit_shape *shape_for(rank_replay *l, sp_action action)
 {
     sp_action row = action;
-    row.pack = l->costs->unit_row != NULL ? l->costs->unit_row[action.pack] : action.pack;
+    const int32_t *row_of = l->costs->side[0].unit_row;
+    row.pack = row_of != NULL ? row_of[action.pack] : action.pack;
     sp_i_unit_shape **known = &l->shape_of[unit_index(l, row)];
     if (*known == NULL) {
         *known = make_shape(l, action.pack, action.chunk);
@@ -406,7 +407,7 @@ static void prepare(const sp_timeline *timeline, const sp_step_costs *costs, con
         *obstacle = SP_REPLAY_TOO_LONG;
         return;
     }
-    if (costs->unit == NULL) {
+    if (costs->side[0].unit == NULL) {
         *obstacle = "uniform costs know no bytes";
         return;
     }

@@ -64,21 +64,21 @@ static void columns_of(const sp_step_costs *c, int side, column columns[COLUMNS]
     size_t kinds = (size_t)c->overlap.kinds;
     const column forward[COLUMNS] = {
         {c->action[SP_ACTION_F], n * sizeof(sp_action_cost), true, NULL},
-        {c->forward_p2p, sizeof *c->forward_p2p, true, NULL},
-        {c->unit, n * sizeof *c->unit, true, c->unit_row},
+        {c->side[0].p2p, sizeof *c->side[0].p2p, true, NULL},
+        {c->side[0].unit, n * sizeof *c->side[0].unit, true, c->side[0].unit_row},
         {c->o_ns, n * sizeof *c->o_ns, true, NULL},
-        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false, c->unit_row},
+        {c->offloaded_bytes, n * sizeof *c->offloaded_bytes, false, c->side[0].unit_row},
         {c->l_ns, n * sizeof *c->l_ns, false, NULL},
-        {c->overlap.forward, kinds * sizeof *c->overlap.forward, false, NULL},
+        {c->overlap.tasks[0], kinds * sizeof *c->overlap.tasks[0], false, NULL},
     };
     const column backward[COLUMNS] = {
         {c->action[SP_ACTION_B], n * sizeof(sp_action_cost), true, NULL},
         {c->action[SP_ACTION_I], n * sizeof(sp_action_cost), false, NULL},
         {c->action[SP_ACTION_W], n * sizeof(sp_action_cost), false, NULL},
         {c->action[SP_ACTION_R], n * sizeof(sp_action_cost), false, NULL},
-        {c->backward_p2p, sizeof *c->backward_p2p, true, NULL},
-        {c->backward_unit, n * sizeof *c->backward_unit, false, c->backward_unit_row},
-        {c->overlap.backward, kinds * sizeof *c->overlap.backward, false, NULL},
+        {c->side[1].p2p, sizeof *c->side[1].p2p, true, NULL},
+        {c->side[1].unit, n * sizeof *c->side[1].unit, false, c->side[1].unit_row},
+        {c->overlap.tasks[1], kinds * sizeof *c->overlap.tasks[1], false, NULL},
     };
     memcpy(columns, side == 0 ? forward : backward, COLUMNS * sizeof *columns);
 }

@@ -96,7 +96,7 @@ static inline bool walk_runs_again(const rank_walk *w, sp_action action)
 // Where a forward pack's unit stands in the tables of the costs.
 static inline size_t walk_unit(const rank_walk *w, int32_t pack, int chunk)
 {
-    return sp_step_costs_units(w->shared->costs, (size_t)pack) + w->shared->class_of[chunk];
+    return sp_step_costs_units(w->shared->costs, 0, (size_t)pack) + w->shared->class_of[chunk];
 }
 
 static void walk_note_total(rank_walk *w, int64_t total);
@@ -125,7 +125,7 @@ static void walk_free_slices(rank_walk *w, sp_action action);
 const sp_bytes *sp_i_unit_row(const sp_step_costs *costs, size_t unit, sp_unit_holds holds,
                               sp_bytes *own)
 {
-    const sp_unit_bytes *row = &costs->unit[unit];
+    const sp_unit_bytes *row = &costs->side[0].unit[unit];
     switch (holds) {
     case SP_HOLDS_NOTHING:
         break;
@@ -178,7 +178,7 @@ sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *
                         const sp_unit_state *state)
 {
     sp_bytes bytes = unit_held(costs, unit, (sp_unit_holds)state->holds);
-    int64_t kv = state->holds == SP_HOLDS_ALL ? costs->unit[unit].kv_activations : 0;
+    int64_t kv = state->holds == SP_HOLDS_ALL ? costs->side[0].unit[unit].kv_activations : 0;
     bytes.of[SP_MEM_ACTIVATIONS] -= kv;
     for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
         bytes.of[c] = sp_unit_left(pack, state, (sp_memory_category)c, false, bytes.of[c]);
@@ -237,14 +237,14 @@ static void walk_find_classes(const rank_walk *w)
 static const sp_unit_bytes *walk_backward(const rank_walk *w, sp_action action)
 {
     const sp_step_costs *costs = w->shared->costs;
-    if (costs->unit == NULL) {
+    if (costs->side[0].unit == NULL) {
         return NULL;
     }
     if (!walk_is_regrouped(w)) {
-        return &costs->unit[walk_unit(w, action.pack, action.chunk)];
+        return &costs->side[0].unit[walk_unit(w, action.pack, action.chunk)];
     }
-    size_t row = sp_step_costs_backward_units(costs, (size_t)action.pack);
-    return &costs->backward_unit[row + w->shared->class_of[action.chunk]];
+    size_t row = sp_step_costs_units(costs, 1, (size_t)action.pack);
+    return &costs->side[1].unit[row + w->shared->class_of[action.chunk]];
 }
 
 // Did anything that a backward pack reads come back from the host?
@@ -270,11 +270,11 @@ static bool is_loaded(const rank_walk *w, sp_action action)
 static const sp_bytes *transients_of(const rank_walk *w, sp_action action)
 {
     const sp_step_costs *costs = w->shared->costs;
-    if (costs->unit == NULL) {
+    if (costs->side[0].unit == NULL) {
         return NULL;
     }
     if (walk_is_forward(w, action)) {
-        const sp_unit_bytes *unit = &costs->unit[walk_unit(w, action.pack, action.chunk)];
+        const sp_unit_bytes *unit = &costs->side[0].unit[walk_unit(w, action.pack, action.chunk)];
         return action.kind == SP_ACTION_R   ? &unit->repeat
                : walk_runs_again(w, action) ? &unit->first
                                             : &unit->forward;
@@ -348,14 +348,14 @@ static inline void add_unit(rank_walk *w, size_t unit, sp_unit_holds holds, int 
 static int64_t copied_of(const sp_step_costs *costs, size_t unit, sp_unit_holds holds)
 {
     bool is_copied = holds == SP_HOLDS_RESIDENT || holds == SP_HOLDS_LOADED;
-    int64_t rebuilt = holds == SP_HOLDS_LOADED ? costs->unit[unit].rebuilt : 0;
+    int64_t rebuilt = holds == SP_HOLDS_LOADED ? costs->side[0].unit[unit].rebuilt : 0;
     return is_copied ? costs->offloaded_bytes[unit] - rebuilt : 0;
 }
 
 static void walk_hold(rank_walk *w, sp_action action, sp_unit_holds holds)
 {
     sp_unit_state *state = unit_state(w, action.pack, action.chunk);
-    if (w->shared->costs->unit != NULL) {
+    if (w->shared->costs->side[0].unit != NULL) {
         size_t unit = walk_unit(w, action.pack, action.chunk);
         add_unit(w, unit, (sp_unit_holds)state->holds, -1);
         add_unit(w, unit, holds, 1);
@@ -473,7 +473,7 @@ static void release(rank_walk *w, sp_action action)
 {
     if (!walk_is_regrouped(w)) {
         walk_hold(w, action, sp_depends_left(action, false));
-    } else if (w->shared->costs->unit != NULL) {
+    } else if (w->shared->costs->side[0].unit != NULL) {
         if (action.kind != SP_ACTION_W) {
             walk_free_slices(w, action);
         }
@@ -491,7 +491,7 @@ static void end_backward(rank_walk *w, sp_action action)
                 : sp_depends_splits(action) ? costs->split_unit_b
                                             : costs->unit_b + costs->unit_w;
     release(w, action);
-    if (!weights && costs->unit != NULL) {
+    if (!weights && costs->side[0].unit != NULL) {
         const sp_unit_bytes *unit = walk_backward(w, action);
         int64_t change = unit->gradients_begun - unit->gradients_found;
         w->gradient_sums += change;
@@ -526,7 +526,7 @@ static void end_span(rank_walk *w, const sp_span *span)
         end_backward(w, span->action);
         end_weights(w, span->action);
     }
-    if (w->shared->costs->unit != NULL) {
+    if (w->shared->costs->side[0].unit != NULL) {
         walk_note(w, span->end_ns);
     }
 }
@@ -551,7 +551,7 @@ static bool share_runs_again(const rank_walk *w, const sp_share_span *share)
 static void begin_share(rank_walk *w, const sp_share_span *share)
 {
     sp_action part = as_part(w, share);
-    if (share->own || w->shared->costs->unit == NULL) {
+    if (share->own || w->shared->costs->side[0].unit == NULL) {
         return;
     }
     w->action = share->span.action;
@@ -562,7 +562,8 @@ static void begin_share(rank_walk *w, const sp_share_span *share)
         bool again = share_runs_again(w, share);
         walk_hold(w, part, sp_depends_left(part, again));
         if (again) {
-            w->transients = &w->shared->costs->unit[walk_unit(w, part.pack, part.chunk)].first;
+            w->transients =
+                &w->shared->costs->side[0].unit[walk_unit(w, part.pack, part.chunk)].first;
         }
     }
     walk_add(&w->now, w->transients, 1);

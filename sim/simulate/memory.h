@@ -17,8 +17,9 @@ typedef struct sp_unit_state {
     uint8_t copied;
 } sp_unit_state;
 
-// The bytes of a whole unit that holds what `holds` says; `unit` is its place in costs->unit. In
-// the tables where a row has just these bytes, otherwise in *own; NULL: nothing.
+// The bytes of a whole unit that holds what `holds` says; `unit` is its place in
+// costs->side[0].unit. In the tables where a row has just these bytes, otherwise in *own; NULL:
+// nothing.
 const sp_bytes *sp_i_unit_row(const sp_step_costs *costs, size_t unit, sp_unit_holds holds,
                               sp_bytes *own);
 

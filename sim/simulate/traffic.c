@@ -117,7 +117,7 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
         *there_ns = at_ns + alone_ns;
         return SP_OK;
     }
-    double bytes = (backward ? t->costs->backward : t->costs->forward)[pack].p2p_bytes;
+    double bytes = t->costs->side[backward].pack[pack].p2p_bytes;
     double all_bytes = bytes * layout->tp * layout->cp;
     double lone_s = sp_route_lone_s(&path->route, all_bytes, 1, (double)alone_ns / SP_NS_PER_S);
     sp_flow flow = sp_route_flow_of(&path->route, at_ns, all_bytes, 1, lone_s);
@@ -186,9 +186,8 @@ static const sp_i_group_paths *group_of(const sp_i_traffic *t, const sp_walk_act
     if (t->plan->layout.cp * pack->dp_count > 1) {
         double layers[2];
         bool forward = count_layers(t, action, layers);
-        add_layers(whole, layers[0],
-                   forward ? &t->costs->forward[k].cp : &t->costs->backward[k].cp);
-        add_layers(whole, layers[1], &t->costs->backward[k].cp_again);
+        add_layers(whole, layers[0], &t->costs->side[!forward].pack[k].cp);
+        add_layers(whole, layers[1], &t->costs->side[1].pack[k].cp_again);
     }
     const sp_i_group_paths *group =
         whole->s + whole->heads_s > 0.0
@@ -285,7 +284,7 @@ static const sp_pack_zones *zones_of(const sp_i_traffic *t, const sp_walk_action
                                      double layers[2])
 {
     bool forward = count_layers(t, action, layers);
-    const sp_pack_costs *packs = forward ? t->costs->forward : t->costs->backward;
+    const sp_pack_costs *packs = t->costs->side[!forward].pack;
     return layers[0] + layers[1] > 0.0 ? packs[action->place.action.pack].zones : NULL;
 }
 

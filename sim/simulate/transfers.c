@@ -102,10 +102,9 @@ static void add_group(sp_i_paths *p, int dp_first, int dp_count, int pp,
 static const sp_cp_exchange *cp_exchange_of(const sp_i_paths *p, size_t pack, bool backward)
 {
     const sp_step_costs *costs = p->costs;
-    const sp_cp_exchange *exchange =
-        backward ? &costs->backward[pack].cp : &costs->forward[pack].cp;
+    const sp_cp_exchange *exchange = &costs->side[backward].pack[pack].cp;
     if (backward && !(exchange->s + exchange->heads_s > 0.0)) {
-        exchange = &costs->backward[pack].cp_again;
+        exchange = &costs->side[1].pack[pack].cp_again;
     }
     return exchange->s + exchange->heads_s > 0.0 ? exchange : NULL;
 }
@@ -655,8 +654,9 @@ void sp_i_paths_init(sp_i_paths *p, const sp_plan *plan, const sp_step_costs *co
     find_sends(p);
     find_groups(p, &plan->packing->forward, false);
     find_groups(p, sp_packing_backward(plan->packing), true);
-    find_zones(p, costs->forward, costs->forward_packs);
-    find_zones(p, costs->backward, costs->backward_packs);
+    for (int side = 0; side < 2; side++) {
+        find_zones(p, costs->side[side].pack, costs->side[side].count);
+    }
     // All data-parallel ranks of a pipeline rank in two orders, or two pipeline ranks of one.
     size_t most_gpus = 2 * (size_t)layout->dp * (size_t)(layout->tp * layout->cp);
     int64_t *gpus = sp_malloc(most_gpus * sizeof *gpus);

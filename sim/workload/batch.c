@@ -34,13 +34,12 @@ typedef struct sampler {
     sample remainder; // of a sample in pieces; no tokens: none
 } sampler;
 
-static sp_status check_spec(const sp_workload_spec *spec, sp_error *err);
-static sp_status check_context(const sp_workload_spec *spec, int64_t *dropped, sp_error *err);
-static void count_source(const sp_workload_spec *spec, sp_batches *batches);
-static void count_left(const sampler *from, const sample *pending, sp_batches *batches);
-static sp_status sampler_init(sampler *from, const sp_workload_spec *spec, sp_error *err);
-static sample next_sample(sampler *from);
-static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch);
+// Rows that a batch has begun, each as long as the context at most.
+typedef struct filled_rows {
+    int64_t length; // of a row
+    int64_t begun;
+    int64_t used; // tokens of the last
+} filled_rows;
 
 void sp_batch_fini(sp_batch *batch)
 {
@@ -153,39 +152,6 @@ void sp_batches_fini(sp_batches *batches)
     *batches = (sp_batches){0};
 }
 
-sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_error *err)
-{
-    *batches = (sp_batches){0};
-    sampler from = {0};
-    sp_status status = check_spec(spec, err);
-    if (status == SP_OK) {
-        status = check_context(spec, &batches->dropped, err);
-    }
-    if (status == SP_OK) {
-        status = sampler_init(&from, spec, err);
-    }
-    if (status != SP_OK) {
-        goto out;
-    }
-    batches->batch = sp_calloc((size_t)spec->batches, sizeof *batches->batch);
-    batches->count = spec->batches;
-    sample pending = next_sample(&from);
-    for (int i = 0; i < spec->batches; i++) {
-        fill_batch(&from, &pending, batches, &batches->batch[i]);
-    }
-    count_source(spec, batches);
-    count_left(&from, &pending, batches);
-    if (spec->context > 0) {
-        batches->context = spec->context;
-    }
-out:
-    sp_free(from.order);
-    if (status != SP_OK) {
-        sp_batches_fini(batches);
-    }
-    return status;
-}
-
 static const char *source_of(const sp_workload_spec *spec)
 {
     return spec->source != NULL ? spec->source : "workload";
@@ -213,18 +179,18 @@ static sp_status check_spec(const sp_workload_spec *spec, sp_error *err)
     return SP_OK;
 }
 
+static bool takes_any_length(const sp_workload_spec *spec)
+{
+    return spec->context <= 0 || spec->over_length == SP_OVER_TRUNCATE ||
+           spec->over_length == SP_OVER_SPLIT;
+}
+
 static sp_status too_long(const sp_workload_spec *spec, const char *where, int64_t tokens,
                           sp_error *err)
 {
     return sp_error_in(err, SP_ERR_CONTENT, source_of(spec), where,
                        "%lld tokens are more than the context of %lld", (long long)tokens,
                        (long long)spec->context);
-}
-
-static bool takes_any_length(const sp_workload_spec *spec)
-{
-    return spec->context <= 0 || spec->over_length == SP_OVER_TRUNCATE ||
-           spec->over_length == SP_OVER_SPLIT;
 }
 
 static sp_status check_list(const sp_workload_spec *spec, int64_t *dropped, sp_error *err)
@@ -392,65 +358,6 @@ static sample next_sample(sampler *from)
     return drawn;
 }
 
-static void reserve(sp_batch *batch, bool in_pieces, size_t *capacity, size_t needed)
-{
-    size_t ids_capacity = *capacity;
-    size_t tokens_capacity = *capacity;
-    size_t flags_capacity = batch->goes_on != NULL ? *capacity : 0;
-    void *ids = batch->ids;
-    void *tokens = batch->tokens;
-    void *goes_on = batch->goes_on;
-    sp_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids);
-    sp_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens);
-    if (in_pieces) {
-        sp_reserve(&goes_on, &flags_capacity, needed, sizeof *batch->goes_on);
-    }
-    batch->ids = ids;
-    batch->tokens = tokens;
-    batch->goes_on = goes_on;
-    *capacity = tokens_capacity;
-}
-
-// Rows that a batch has begun, each as long as the context at most.
-typedef struct filled_rows {
-    int64_t length; // of a row
-    int64_t begun;
-    int64_t used; // tokens of the last
-} filled_rows;
-
-static bool needs_row(const filled_rows *rows, const sample *next)
-{
-    return rows->begun == 0 || next->tokens > rows->length - rows->used;
-}
-
-static void put_in_row(filled_rows *rows, const sample *next)
-{
-    const bool begins = needs_row(rows, next);
-    rows->begun += begins;
-    rows->used = next->tokens + (begins ? 0 : rows->used);
-}
-
-static int64_t row_length(const sp_workload_spec *spec)
-{
-    int64_t longest = spec->uniform_tokens;
-    for (size_t i = 0; spec->lengths != NULL && i < spec->lengths->count; i++) {
-        longest = spec->lengths->tokens[i] > longest ? spec->lengths->tokens[i] : longest;
-    }
-    return spec->context > 0 ? spec->context : longest;
-}
-
-static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const filled_rows *rows,
-                     const sample *next)
-{
-    if (spec->samples_per_batch > 0) {
-        return batch->count < (uint64_t)spec->samples_per_batch;
-    }
-    if (spec->rows_per_batch > 0) {
-        return !needs_row(rows, next) || rows->begun < spec->rows_per_batch;
-    }
-    return batch->count == 0 || next->tokens <= spec->tokens_per_batch - batch->total_tokens;
-}
-
 static void count_source(const sp_workload_spec *spec, sp_batches *batches)
 {
     if (spec->lengths != NULL && batches->dropped > 0) {
@@ -499,6 +406,124 @@ static void count_left(const sampler *from, const sample *pending, sp_batches *b
     }
 }
 
+static void reserve(sp_batch *batch, bool in_pieces, size_t *capacity, size_t needed)
+{
+    size_t ids_capacity = *capacity;
+    size_t tokens_capacity = *capacity;
+    size_t flags_capacity = batch->goes_on != NULL ? *capacity : 0;
+    void *ids = batch->ids;
+    void *tokens = batch->tokens;
+    void *goes_on = batch->goes_on;
+    sp_reserve(&ids, &ids_capacity, needed, sizeof *batch->ids);
+    sp_reserve(&tokens, &tokens_capacity, needed, sizeof *batch->tokens);
+    if (in_pieces) {
+        sp_reserve(&goes_on, &flags_capacity, needed, sizeof *batch->goes_on);
+    }
+    batch->ids = ids;
+    batch->tokens = tokens;
+    batch->goes_on = goes_on;
+    *capacity = tokens_capacity;
+}
+
+static bool needs_row(const filled_rows *rows, const sample *next)
+{
+    return rows->begun == 0 || next->tokens > rows->length - rows->used;
+}
+
+static void put_in_row(filled_rows *rows, const sample *next)
+{
+    const bool begins = needs_row(rows, next);
+    rows->begun += begins;
+    rows->used = next->tokens + (begins ? 0 : rows->used);
+}
+
+static int64_t row_length(const sp_workload_spec *spec)
+{
+    int64_t longest = spec->uniform_tokens;
+    for (size_t i = 0; spec->lengths != NULL && i < spec->lengths->count; i++) {
+        longest = spec->lengths->tokens[i] > longest ? spec->lengths->tokens[i] : longest;
+    }
+    return spec->context > 0 ? spec->context : longest;
+}
+
+static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const filled_rows *rows,
+                     const sample *next)
+{
+    if (spec->samples_per_batch > 0) {
+        return batch->count < (uint64_t)spec->samples_per_batch;
+    }
+    if (spec->rows_per_batch > 0) {
+        return !needs_row(rows, next) || rows->begun < spec->rows_per_batch;
+    }
+    return batch->count == 0 || next->tokens <= spec->tokens_per_batch - batch->total_tokens;
+}
+
+// Puts samples into the batch while they fit; `pending` is the one that comes next.
+static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch)
+{
+    const sp_workload_spec *spec = from->spec;
+    size_t capacity = 0;
+    // The list's dropped samples are counted once, those of a distribution as they are drawn.
+    bool count_dropped = spec->distribution != NULL;
+    bool in_pieces = spec->context > 0 && spec->over_length == SP_OVER_SPLIT;
+    filled_rows rows = {.length = spec->rows_per_batch > 0 ? row_length(spec) : 0};
+    while (has_room(spec, batch, &rows, pending)) {
+        size_t wanted =
+            spec->samples_per_batch > 0 ? (size_t)spec->samples_per_batch : batch->count + 1;
+        if (batch->count == capacity) {
+            reserve(batch, in_pieces, &capacity, wanted);
+        }
+        if (in_pieces) {
+            batch->goes_on[batch->count] = pending->goes_on;
+            batch->cut_tokens += pending->goes_on ? pending->tokens : 0;
+        }
+        batch->ids[batch->count] = pending->id;
+        batch->tokens[batch->count++] = pending->tokens;
+        batch->total_tokens += pending->tokens;
+        put_in_row(&rows, pending);
+        batches->context = pending->tokens > batches->context ? pending->tokens : batches->context;
+        batches->truncated += pending->truncated;
+        batches->split += pending->split;
+        batches->wrapped = batches->wrapped || pending->second_pass;
+        batches->dropped = count_dropped ? pending->dropped : batches->dropped;
+        batches->lost_tokens = pending->lost;
+        *pending = next_sample(from);
+    }
+}
+
+sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_error *err)
+{
+    *batches = (sp_batches){0};
+    sampler from = {0};
+    sp_status status = check_spec(spec, err);
+    if (status == SP_OK) {
+        status = check_context(spec, &batches->dropped, err);
+    }
+    if (status == SP_OK) {
+        status = sampler_init(&from, spec, err);
+    }
+    if (status != SP_OK) {
+        goto out;
+    }
+    batches->batch = sp_calloc((size_t)spec->batches, sizeof *batches->batch);
+    batches->count = spec->batches;
+    sample pending = next_sample(&from);
+    for (int i = 0; i < spec->batches; i++) {
+        fill_batch(&from, &pending, batches, &batches->batch[i]);
+    }
+    count_source(spec, batches);
+    count_left(&from, &pending, batches);
+    if (spec->context > 0) {
+        batches->context = spec->context;
+    }
+out:
+    sp_free(from.order);
+    if (status != SP_OK) {
+        sp_batches_fini(batches);
+    }
+    return status;
+}
+
 int64_t sp_workload_samples(const sp_workload_spec *spec)
 {
     int64_t samples = 0;
@@ -534,37 +559,4 @@ double sp_batches_over_length_share(const sp_batches *batches)
     return batches->source_tokens > 0
                ? (double)batches->lost_tokens / (double)batches->source_tokens
                : (double)NAN;
-}
-
-// Puts samples into the batch while they fit; `pending` is the one that comes next.
-static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch)
-{
-    const sp_workload_spec *spec = from->spec;
-    size_t capacity = 0;
-    // The list's dropped samples are counted once, those of a distribution as they are drawn.
-    bool count_dropped = spec->distribution != NULL;
-    bool in_pieces = spec->context > 0 && spec->over_length == SP_OVER_SPLIT;
-    filled_rows rows = {.length = spec->rows_per_batch > 0 ? row_length(spec) : 0};
-    while (has_room(spec, batch, &rows, pending)) {
-        size_t wanted =
-            spec->samples_per_batch > 0 ? (size_t)spec->samples_per_batch : batch->count + 1;
-        if (batch->count == capacity) {
-            reserve(batch, in_pieces, &capacity, wanted);
-        }
-        if (in_pieces) {
-            batch->goes_on[batch->count] = pending->goes_on;
-            batch->cut_tokens += pending->goes_on ? pending->tokens : 0;
-        }
-        batch->ids[batch->count] = pending->id;
-        batch->tokens[batch->count++] = pending->tokens;
-        batch->total_tokens += pending->tokens;
-        put_in_row(&rows, pending);
-        batches->context = pending->tokens > batches->context ? pending->tokens : batches->context;
-        batches->truncated += pending->truncated;
-        batches->split += pending->split;
-        batches->wrapped = batches->wrapped || pending->second_pass;
-        batches->dropped = count_dropped ? pending->dropped : batches->dropped;
-        batches->lost_tokens = pending->lost;
-        *pending = next_sample(from);
-    }
 }

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -201,12 +202,23 @@ uint64_t sp_i_little_endian(const char *bytes, size_t n)
     return value;
 }
 
-// Is it quoted, with two words? Numbers with a unit, dates or a header are something else.
-static bool is_prose(const char *found)
+bool sp_i_is_prose(const char *text)
 {
-    const char *blank = strchr(found, ' ');
-    return found[0] == '"' && isalpha((unsigned char)found[1]) && blank != NULL &&
-           isalpha((unsigned char)blank[1]);
+    const char *blank = strchr(text, ' ');
+    return blank != NULL && isalpha((unsigned char)text[0]) && isalpha((unsigned char)blank[1]);
+}
+
+sp_status sp_i_wrong(sp_i_reader *reader, const char *where, const char *format, ...)
+{
+    char text[SP_ERROR_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return where != NULL
+               ? sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, where, "%s", text)
+               : sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0, "%s",
+                             text);
 }
 
 // Of the objects d of a file; its quotes are those of a shell.
@@ -224,10 +236,10 @@ sp_status sp_i_refuse_texts(sp_i_reader *reader, const char *keys, bool chat, bo
     char command[sizeof texts + sizeof messages];
     snprintf(command, sizeof command, chat ? messages : texts,
              array ? "json.load(sys.stdin)" : "map(json.loads, sys.stdin)");
-    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                       "holds %s (%s), which have as many tokens as their tokenizer makes of them: "
-                       "write these once by %s MODEL %s <%s >lengths.txt' and give lengths.txt",
-                       chat ? "messages" : "texts", keys, command, keys, reader->source);
+    return sp_i_wrong(reader, NULL,
+                      "holds %s (%s), which have as many tokens as their tokenizer makes of them: "
+                      "write these once by %s MODEL %s <%s >lengths.txt' and give lengths.txt",
+                      chat ? "messages" : "texts", keys, command, keys, reader->source);
 }
 
 sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
@@ -238,12 +250,11 @@ sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
         "by " COUNT_TOKENS("k(d[sys.argv[2]]).input_ids",
                            "map(json.loads, sys.stdin)") " MODEL KEY <FILE.jsonl "
                                                          ">lengths.txt'";
-    const char *format = is_prose(found) ? prose : "expected a length from 1 to %d, got %s";
-    sp_status status = where == NULL
-                           ? sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line,
-                                         0, format, (int)SP_MAX_LENGTH_TOKENS, found)
-                           : sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, where, format,
-                                         (int)SP_MAX_LENGTH_TOKENS, found);
+    // Numbers with a unit, dates or a header are something else.
+    bool prose_found = found[0] == '"' && sp_i_is_prose(found + 1);
+    sp_status status =
+        sp_i_wrong(reader, where, prose_found ? prose : "expected a length from 1 to %d, got %s",
+                   (int)SP_MAX_LENGTH_TOKENS, found);
     reader->refused++;
     // A file that begins with something else is most likely no list of lengths at all: one message
     // says so better than ten.
@@ -307,8 +318,7 @@ static sp_status refuse_twice(sp_i_reader *reader, const char *what, const char 
 {
     for (int i = chosen + 1; i < count; i++) {
         if (strcmp(names[i], names[chosen]) == 0) {
-            return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                               "%s '%s' stands there twice", what, names[chosen]);
+            return sp_i_wrong(reader, NULL, "%s '%s' stands there twice", what, names[chosen]);
         }
     }
     return SP_OK;
@@ -328,12 +338,11 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
         if (near != NULL) {
             char quoted[SP_I_QUOTE];
             sp_quote(near, strlen(near), quoted);
-            return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                               "no %s '%s' (did you mean '%s'?)", what, reader->column, quoted);
+            return sp_i_wrong(reader, NULL, "no %s '%s' (did you mean '%s'?)", what, reader->column,
+                              quoted);
         }
         list_names(names, count, listed, sizeof listed);
-        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                           "no %s '%s' (there are: %s)", what, reader->column, listed);
+        return sp_i_wrong(reader, NULL, "no %s '%s' (there are: %s)", what, reader->column, listed);
     }
     if (count == 1) {
         *chosen = 0;
@@ -346,11 +355,11 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
     }
     for (size_t i = 0; *chosen >= 0 && i < sizeof count_names / sizeof count_names[0]; i++) {
         if (find_name(count_names[i], names, count) >= 0) {
-            return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                               "%s '%s': a histogram is not read, expected a line for each "
-                               "document; with --column NAME, or workload.column of a scenario, "
-                               "it is one",
-                               what, count_names[i]);
+            return sp_i_wrong(
+                reader, NULL,
+                "%s '%s': a histogram is not read, expected a line for each document; with "
+                "--column NAME, or workload.column of a scenario, it is one",
+                what, count_names[i]);
         }
     }
     if (*chosen >= 0 && found <= 1) {
@@ -361,10 +370,10 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
                            "expected lengths, got a scenario: name its workload.lengths");
     }
     list_names(names, count, listed, sizeof listed);
-    return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                       "which %s holds the lengths? (there are: %s): --column NAME, or "
-                       "workload.column of a scenario",
-                       what, listed);
+    return sp_i_wrong(reader, NULL,
+                      "which %s holds the lengths? (there are: %s): --column NAME, or "
+                      "workload.column of a scenario",
+                      what, listed);
 }
 
 sp_status sp_i_refuse_column(sp_i_reader *reader, const char *what)

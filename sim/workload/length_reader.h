@@ -70,6 +70,13 @@ bool sp_parse_length(const char *text, size_t n, int64_t *tokens);
 // The unsigned integer in n (at most 8) bytes.
 uint64_t sp_i_little_endian(const char *bytes, size_t n);
 
+// Two words of letters at the beginning?
+bool sp_i_is_prose(const char *text);
+
+// A content error at `where` ("[5]"), or in the current line when it is NULL.
+sp_status sp_i_wrong(sp_i_reader *reader, const char *where, const char *format, ...)
+    SP_PRINTF(3, 4);
+
 // Notes a bad length at `where` ("[5]"), or in the current line when it is NULL. SP_OK: reading may
 // go on to collect more of them; else the file is hopeless (nothing good before, or ten bad ones).
 sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found);

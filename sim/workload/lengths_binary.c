@@ -36,13 +36,44 @@ typedef struct npy_type {
     bool is_signed, is_big_endian;
 } npy_type;
 
-static bool parse_array_header(const char *text, size_t n, npy_header *header);
-static sp_status read_array(sp_i_reader *reader, uint64_t count, npy_type type);
+typedef struct npy_cursor {
+    const char *next;
+    const char *end;
+} npy_cursor;
 
-static sp_status malformed(sp_i_reader *reader, const char *what)
-{
-    return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL, "%s", what);
-}
+// Megatron-LM dataset indices (.idx; megatron/core/datasets/indexed_dataset.py, _IndexWriter), all
+// little-endian:
+//   "MMIDIDX\0\0", u64 version 1, u8 token type, u64 sequences, u64 document indices,
+//   i32 tokens[sequences], i64 byte offset in the .bin file[sequences],
+//   i64 document index[document indices], for multimodal sets i8 mode[sequences].
+// Document i is the sequences from index i to index i + 1, so there is one document less than there
+// are indices.
+
+enum {
+    HEADER_BYTES = 34,
+    WINDOW_BYTES = 1 << 16,
+};
+
+typedef struct index_header {
+    int64_t token_bytes;
+    int64_t sequences;
+    int64_t documents; // entries of the document index
+} index_header;
+
+// One array of the file, read piece by piece; the three arrays advance side by side.
+typedef struct index_window {
+    int64_t offset; // in the stream, of the bytes behind the buffer
+    int64_t rest;   // bytes of the array behind the buffer
+    size_t element_bytes;
+    size_t begin, end;
+    char buffer[WINDOW_BYTES];
+} index_window;
+
+typedef struct index_windows {
+    index_window sizes;
+    index_window pointers;
+    index_window documents;
+} index_windows;
 
 // Takes version and header length off the buffer; *bytes is that of the dictionary.
 static sp_status read_preamble(sp_i_reader *reader, size_t *bytes)
@@ -50,25 +81,25 @@ static sp_status read_preamble(sp_i_reader *reader, size_t *bytes)
     const char *head = reader->buffer + reader->begin;
     size_t held = reader->end - reader->begin;
     if (held < 6 || memcmp(head, "\x93NUMPY", 6) != 0) {
-        return malformed(reader, "is no NumPy array (expected it to begin with \"\\x93NUMPY\")");
+        return sp_i_wrong(reader, NULL,
+                          "is no NumPy array (expected it to begin with \"\\x93NUMPY\")");
     }
     if (held < MAGIC_BYTES + 4) {
-        return malformed(reader, "truncated: the header is not complete");
+        return sp_i_wrong(reader, NULL, "truncated: the header is not complete");
     }
     unsigned char major = (unsigned char)head[6];
     if (major < 1 || major > 3) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "expected NumPy format version 1, 2 or 3, got %d", (int)major);
+        return sp_i_wrong(reader, NULL, "expected NumPy format version 1, 2 or 3, got %d",
+                          (int)major);
     }
     size_t size = major == 1 ? 2 : 4;
     uint64_t length = sp_i_little_endian(head + MAGIC_BYTES, size);
     if (length > HEADER_BYTES_MAX) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "expected a header of at most %d bytes, got %llu", (int)HEADER_BYTES_MAX,
-                           (unsigned long long)length);
+        return sp_i_wrong(reader, NULL, "expected a header of at most %d bytes, got %llu",
+                          (int)HEADER_BYTES_MAX, (unsigned long long)length);
     }
     if (held - MAGIC_BYTES - size < length) {
-        return malformed(reader, "truncated: the header is not complete");
+        return sp_i_wrong(reader, NULL, "truncated: the header is not complete");
     }
     reader->begin += MAGIC_BYTES + size;
     *bytes = (size_t)length;
@@ -97,14 +128,12 @@ static sp_status check_array(sp_i_reader *reader, const npy_header *header, npy_
     *type = header->structured ? (npy_type){0} : type_of(&header->dtype);
     if (type->bytes == 0) {
         sp_quote(header->dtype.text, header->dtype.bytes, found);
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "dtype",
-                           "expected integers such as '<i4' or '<u8', got %s%s%s",
-                           header->structured ? "" : "'", found, header->structured ? "" : "'");
+        return sp_i_wrong(reader, "dtype", "expected integers such as '<i4' or '<u8', got %s%s%s",
+                          header->structured ? "" : "'", found, header->structured ? "" : "'");
     }
     if (header->dimensions < 1 || header->is_matrix) {
         sp_quote(header->shape.text, header->shape.bytes, found);
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "shape",
-                           "expected one dimension, got %s", found);
+        return sp_i_wrong(reader, "shape", "expected one dimension, got %s", found);
     }
     return SP_OK;
 }
@@ -114,52 +143,22 @@ static sp_status check_array_size(sp_i_reader *reader, size_t header_bytes, uint
 {
     int64_t held = reader->bytes - (int64_t)header_bytes;
     if (count > (uint64_t)(INT64_MAX - (1 << 20)) / element_bytes) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "shape",
-                           "%llu elements fit into no file", (unsigned long long)count);
+        return sp_i_wrong(reader, "shape", "%llu elements fit into no file",
+                          (unsigned long long)count);
     }
     int64_t needed = (int64_t)count * (int64_t)element_bytes;
     if (held < needed) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "truncated: needs %lld bytes for %llu elements, has %lld",
-                           (long long)(needed + (int64_t)header_bytes), (unsigned long long)count,
-                           (long long)reader->bytes);
+        return sp_i_wrong(reader, NULL, "truncated: needs %lld bytes for %llu elements, has %lld",
+                          (long long)(needed + (int64_t)header_bytes), (unsigned long long)count,
+                          (long long)reader->bytes);
     }
     if (held > needed) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "%lld bytes follow the %llu elements (more than one array?)",
-                           (long long)(held - needed), (unsigned long long)count);
+        return sp_i_wrong(reader, NULL,
+                          "%lld bytes follow the %llu elements (more than one array?)",
+                          (long long)(held - needed), (unsigned long long)count);
     }
     sp_i_lengths_reserve(reader->lengths, (size_t)count);
     return SP_OK;
-}
-
-sp_status sp_i_lengths_read_npy(sp_i_reader *reader)
-{
-    size_t before = reader->begin;
-    size_t bytes = 0;
-    sp_status status = read_preamble(reader, &bytes);
-    if (status != SP_OK) {
-        return status;
-    }
-    npy_header header = {0};
-    npy_type type = {0};
-    if (!parse_array_header(reader->buffer + reader->begin, bytes, &header)) {
-        return malformed(reader,
-                         "the header is no dictionary of 'descr', 'fortran_order', 'shape'");
-    }
-    status = check_array(reader, &header, &type);
-    if (status != SP_OK) {
-        return status;
-    }
-    reader->begin += bytes;
-    // The size of a pipe is not known: the list grows then, and what is missing shows at its end.
-    if (reader->bytes >= 0) {
-        status = check_array_size(reader, reader->begin - before, header.count, type.bytes);
-        if (status != SP_OK) {
-            return status;
-        }
-    }
-    return read_array(reader, header.count, type);
 }
 
 // The bits of an element, with the sign carried to all 64.
@@ -185,9 +184,8 @@ static sp_status read_array(sp_i_reader *reader, uint64_t count, npy_type type)
                 return status;
             }
             if (reader->end < type.bytes) {
-                return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                                   "truncated: ends after %llu of %llu elements",
-                                   (unsigned long long)i, (unsigned long long)count);
+                return sp_i_wrong(reader, NULL, "truncated: ends after %llu of %llu elements",
+                                  (unsigned long long)i, (unsigned long long)count);
             }
         }
         uint64_t bits = element_bits(reader->buffer + reader->begin, type);
@@ -208,11 +206,6 @@ static sp_status read_array(sp_i_reader *reader, uint64_t count, npy_type type)
     }
     return SP_OK;
 }
-
-typedef struct npy_cursor {
-    const char *next;
-    const char *end;
-} npy_cursor;
 
 static void skip_blanks(npy_cursor *cursor)
 {
@@ -346,43 +339,34 @@ static bool parse_array_header(const char *text, size_t n, npy_header *header)
     return header->has_dtype && header->has_shape;
 }
 
-// Megatron-LM dataset indices (.idx; megatron/core/datasets/indexed_dataset.py, _IndexWriter), all
-// little-endian:
-//   "MMIDIDX\0\0", u64 version 1, u8 token type, u64 sequences, u64 document indices,
-//   i32 tokens[sequences], i64 byte offset in the .bin file[sequences],
-//   i64 document index[document indices], for multimodal sets i8 mode[sequences].
-// Document i is the sequences from index i to index i + 1, so there is one document less than there
-// are indices.
-
-enum {
-    HEADER_BYTES = 34,
-    WINDOW_BYTES = 1 << 16,
-};
-
-typedef struct index_header {
-    int64_t token_bytes;
-    int64_t sequences;
-    int64_t documents; // entries of the document index
-} index_header;
-
-// One array of the file, read piece by piece; the three arrays advance side by side.
-typedef struct index_window {
-    int64_t offset; // in the stream, of the bytes behind the buffer
-    int64_t rest;   // bytes of the array behind the buffer
-    size_t element_bytes;
-    size_t begin, end;
-    char buffer[WINDOW_BYTES];
-} index_window;
-
-typedef struct index_windows {
-    index_window sizes;
-    index_window pointers;
-    index_window documents;
-} index_windows;
-
-static sp_status read_index_header(sp_i_reader *reader, index_header *header);
-static sp_status read_documents(sp_i_reader *reader, const index_header *header,
-                                index_windows *windows);
+sp_status sp_i_lengths_read_npy(sp_i_reader *reader)
+{
+    size_t before = reader->begin;
+    size_t bytes = 0;
+    sp_status status = read_preamble(reader, &bytes);
+    if (status != SP_OK) {
+        return status;
+    }
+    npy_header header = {0};
+    npy_type type = {0};
+    if (!parse_array_header(reader->buffer + reader->begin, bytes, &header)) {
+        return sp_i_wrong(reader, NULL,
+                          "the header is no dictionary of 'descr', 'fortran_order', 'shape'");
+    }
+    status = check_array(reader, &header, &type);
+    if (status != SP_OK) {
+        return status;
+    }
+    reader->begin += bytes;
+    // The size of a pipe is not known: the list grows then, and what is missing shows at its end.
+    if (reader->bytes >= 0) {
+        status = check_array_size(reader, reader->begin - before, header.count, type.bytes);
+        if (status != SP_OK) {
+            return status;
+        }
+    }
+    return read_array(reader, header.count, type);
+}
 
 static void window_init(index_window *window, int64_t offset, int64_t count, size_t element_bytes)
 {
@@ -390,36 +374,6 @@ static void window_init(index_window *window, int64_t offset, int64_t count, siz
     window->rest = count * (int64_t)element_bytes;
     window->element_bytes = element_bytes;
     window->begin = window->end = 0;
-}
-
-sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
-{
-    if (reader->bytes < 0) {
-        return sp_error_set(reader->err, SP_ERR_IO,
-                            "%s: a Megatron-LM index is read at three places at once, which a pipe "
-                            "does not allow",
-                            reader->source);
-    }
-    index_header header = {0};
-    sp_status status = read_index_header(reader, &header);
-    if (status != SP_OK) {
-        return status;
-    }
-    index_windows *windows = sp_calloc(1, sizeof *windows);
-    int64_t offset = reader->start + HEADER_BYTES;
-    window_init(&windows->sizes, offset, header.sequences, 4);
-    window_init(&windows->pointers, offset + 4 * header.sequences, header.sequences, 8);
-    window_init(&windows->documents, offset + 12 * header.sequences, header.documents, 8);
-    // The counts are known to fit into the file, so this room is never out of proportion to it.
-    sp_i_lengths_reserve(reader->lengths, (size_t)(header.documents - 1));
-    status = read_documents(reader, &header, windows);
-    sp_free(windows);
-    return status;
-}
-
-static sp_status invalid(sp_i_reader *reader, const char *what)
-{
-    return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL, "%s", what);
 }
 
 // Codes of DType in indexed_dataset.py; 9 and 10 are fairseq's, from which the format comes.
@@ -434,25 +388,24 @@ static sp_status check_size(sp_i_reader *reader, uint64_t sequences, uint64_t do
 {
     uint64_t held = (uint64_t)reader->bytes;
     if (sequences > held || documents > held) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "truncated: %llu sequences and %llu document indices do not fit into "
-                           "%llu bytes",
-                           (unsigned long long)sequences, (unsigned long long)documents,
-                           (unsigned long long)held);
+        return sp_i_wrong(
+            reader, NULL,
+            "truncated: %llu sequences and %llu document indices do not fit into %llu bytes",
+            (unsigned long long)sequences, (unsigned long long)documents, (unsigned long long)held);
     }
     uint64_t needed = HEADER_BYTES + 12 * sequences + 8 * documents;
     if (held < needed) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "truncated: needs %llu bytes for %llu sequences and %llu document "
-                           "indices, has %llu",
-                           (unsigned long long)needed, (unsigned long long)sequences,
-                           (unsigned long long)documents, (unsigned long long)held);
+        return sp_i_wrong(
+            reader, NULL,
+            "truncated: needs %llu bytes for %llu sequences and %llu document indices, has %llu",
+            (unsigned long long)needed, (unsigned long long)sequences,
+            (unsigned long long)documents, (unsigned long long)held);
     }
     if (held != needed && held != needed + sequences) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "%llu bytes follow the document indices (expected none, or one mode for "
-                           "each of %llu sequences)",
-                           (unsigned long long)(held - needed), (unsigned long long)sequences);
+        return sp_i_wrong(reader, NULL,
+                          "%llu bytes follow the document indices (expected none, or one mode for "
+                          "each of %llu sequences)",
+                          (unsigned long long)(held - needed), (unsigned long long)sequences);
     }
     return SP_OK;
 }
@@ -462,22 +415,21 @@ static sp_status read_index_header(sp_i_reader *reader, index_header *header)
     const char *head = reader->buffer + reader->begin;
     size_t held = reader->end - reader->begin;
     if (held < 9 || memcmp(head, "MMIDIDX\0\0", 9) != 0) {
-        return invalid(reader, "is no Megatron-LM index (expected it to begin with \"MMIDIDX\")");
+        return sp_i_wrong(reader, NULL,
+                          "is no Megatron-LM index (expected it to begin with \"MMIDIDX\")");
     }
     if (held < HEADER_BYTES) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, NULL,
-                           "truncated: needs %d bytes for its header, has %lld", (int)HEADER_BYTES,
-                           (long long)reader->bytes);
+        return sp_i_wrong(reader, NULL, "truncated: needs %d bytes for its header, has %lld",
+                          (int)HEADER_BYTES, (long long)reader->bytes);
     }
     uint64_t version = sp_i_little_endian(head + 9, 8);
     if (version != 1) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "version",
-                           "expected 1, got %llu", (unsigned long long)version);
+        return sp_i_wrong(reader, "version", "expected 1, got %llu", (unsigned long long)version);
     }
     header->token_bytes = token_bytes((unsigned char)head[17]);
     if (header->token_bytes == 0) {
-        return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, "dtype",
-                           "expected a code from 1 to 10, got %d", (int)(unsigned char)head[17]);
+        return sp_i_wrong(reader, "dtype", "expected a code from 1 to 10, got %d",
+                          (int)(unsigned char)head[17]);
     }
     uint64_t sequences = sp_i_little_endian(head + 18, 8);
     uint64_t documents = sp_i_little_endian(head + 26, 8);
@@ -486,7 +438,8 @@ static sp_status read_index_header(sp_i_reader *reader, index_header *header)
         return status;
     }
     if (documents == 0) {
-        return invalid(reader, "the document indices are empty (expected at least the first, 0)");
+        return sp_i_wrong(reader, NULL,
+                          "the document indices are empty (expected at least the first, 0)");
     }
     header->sequences = (int64_t)sequences;
     header->documents = (int64_t)documents;
@@ -543,15 +496,14 @@ static sp_status sum_sequences(sp_i_reader *reader, const index_header *header,
         char where[TEXT];
         if (size < 0) {
             snprintf(where, sizeof where, "sequence %lld", (long long)i);
-            return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, where,
-                               "expected a size from 0 to %d tokens, got %lld",
-                               (int)SP_MAX_LENGTH_TOKENS, (long long)size);
+            return sp_i_wrong(reader, where, "expected a size from 0 to %d tokens, got %lld",
+                              (int)SP_MAX_LENGTH_TOKENS, (long long)size);
         }
         if ((uint64_t)pointer != *offset) {
             snprintf(where, sizeof where, "sequence %lld", (long long)i);
-            return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, where,
-                               "expected byte offset %llu by the sizes before it, got %lld",
-                               (unsigned long long)*offset, (long long)pointer);
+            return sp_i_wrong(reader, where,
+                              "expected byte offset %llu by the sizes before it, got %lld",
+                              (unsigned long long)*offset, (long long)pointer);
         }
         *tokens = size > INT64_MAX - *tokens ? INT64_MAX : *tokens + size;
         *offset += (uint64_t)(size * header->token_bytes);
@@ -564,9 +516,8 @@ static sp_status index_error(sp_i_reader *reader, int64_t entry, int64_t least, 
 {
     char where[TEXT];
     snprintf(where, sizeof where, "document index %lld", (long long)entry);
-    return sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, where,
-                       "expected a sequence from %lld to %lld, got %lld", (long long)least,
-                       (long long)most, (long long)got);
+    return sp_i_wrong(reader, where, "expected a sequence from %lld to %lld, got %lld",
+                      (long long)least, (long long)most, (long long)got);
 }
 
 static sp_status read_documents(sp_i_reader *reader, const index_header *header,
@@ -611,5 +562,30 @@ static sp_status read_documents(sp_i_reader *reader, const index_header *header,
             status = sp_i_refuse(reader, where, found);
         }
     }
+    return status;
+}
+
+sp_status sp_i_lengths_read_megatron(sp_i_reader *reader)
+{
+    if (reader->bytes < 0) {
+        return sp_error_set(reader->err, SP_ERR_IO,
+                            "%s: a Megatron-LM index is read at three places at once, which a pipe "
+                            "does not allow",
+                            reader->source);
+    }
+    index_header header = {0};
+    sp_status status = read_index_header(reader, &header);
+    if (status != SP_OK) {
+        return status;
+    }
+    index_windows *windows = sp_calloc(1, sizeof *windows);
+    int64_t offset = reader->start + HEADER_BYTES;
+    window_init(&windows->sizes, offset, header.sequences, 4);
+    window_init(&windows->pointers, offset + 4 * header.sequences, header.sequences, 8);
+    window_init(&windows->documents, offset + 12 * header.sequences, header.documents, 8);
+    // The counts are known to fit into the file, so this room is never out of proportion to it.
+    sp_i_lengths_reserve(reader->lengths, (size_t)(header.documents - 1));
+    status = read_documents(reader, &header, windows);
+    sp_free(windows);
     return status;
 }

@@ -32,14 +32,6 @@ typedef struct list_item {
     const char *where; // NULL: the line
 } list_item;
 
-static sp_status wrong_item(sp_i_reader *reader, const list_item *item, const char *text)
-{
-    return item->where == NULL
-               ? sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0, "%s",
-                             text)
-               : sp_error_in(reader->err, SP_ERR_CONTENT, reader->source, item->where, "%s", text);
-}
-
 // Ids of one document: of a batch of them (an array of arrays) each is another length.
 static bool holds_ids(const char *key, const json_t *value)
 {
@@ -77,7 +69,7 @@ static sp_status take_value(sp_i_reader *reader, const list_item *item, const ch
         return SP_OK;
     }
     if (json_is_array(value) && !counted) {
-        return wrong_item(reader, item,
+        return sp_i_wrong(reader, item->where,
                           "got an array under the key: " FORMS
                           "; the entries are counted of arrays under a key that ends in ids");
     }
@@ -88,13 +80,6 @@ static sp_status take_value(sp_i_reader *reader, const list_item *item, const ch
         sp_json_quote(value, found, sizeof found);
     }
     return sp_i_refuse(reader, item->where, found);
-}
-
-// Two words of letters.
-static bool is_prose(const char *text)
-{
-    const char *blank = text != NULL ? strchr(text, ' ') : NULL;
-    return blank != NULL && isalpha((unsigned char)text[0]) && isalpha((unsigned char)blank[1]);
 }
 
 // The keys of an object that holds a document in words; false: it holds none. A conversation is
@@ -126,7 +111,7 @@ static bool find_texts(const json_t *object, char keys[SP_I_QUOTE], bool *chat)
         }
         if (plain && text != NULL && sp_names_hold(parts, key)) {
             sp_append(usual, sizeof usual, "%s%s", usual[0] != '\0' ? " " : "", key);
-        } else if (plain && is_prose(text)) {
+        } else if (plain && text != NULL && sp_i_is_prose(text)) {
             sp_append(prose, sizeof prose, "%s%s", prose[0] != '\0' ? " " : "", key);
         }
     }
@@ -161,8 +146,7 @@ static sp_status choose_key(sp_i_reader *reader, json_t *object, bool array, cha
         return status;
     }
     if (strlen(names[chosen]) >= KEY_BYTES) {
-        return sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line, 0,
-                           "the key is longer than %d bytes", KEY_BYTES - 1);
+        return sp_i_wrong(reader, NULL, "the key is longer than %d bytes", KEY_BYTES - 1);
     }
     memcpy(key, names[chosen], strlen(names[chosen]) + 1);
     return SP_OK;
@@ -178,30 +162,26 @@ static sp_status check_ids(sp_i_reader *reader, const list_item *item, const cha
         json_number_value(value) == (double)count_ids(item->json, ids)) {
         return SP_OK;
     }
-    char text[KEY_BYTES + 160];
-    snprintf(text, sizeof text,
-             "'%s' is %.15g, '%s' holds %zu: which of them? (--column, workload.column)", key,
-             json_number_value(value), ids_key, count_ids(item->json, ids));
-    return wrong_item(reader, item, text);
+    return sp_i_wrong(reader, item->where,
+                      "'%s' is %.15g, '%s' holds %zu: which of them? (--column, workload.column)",
+                      key, json_number_value(value), ids_key, count_ids(item->json, ids));
 }
 
 // *key is NULL until the first object.
 static sp_status take_item(sp_i_reader *reader, const list_item *item, const char **key,
                            char chosen[KEY_BYTES])
 {
-    char text[SP_I_QUOTE + KEY_BYTES];
     if (!json_is_object(item->json)) {
         if (*key == NULL && json_is_number(item->json)) {
             sp_status status = sp_i_refuse_column(reader, bare);
             return status == SP_OK ? take_value(reader, item, NULL, item->json) : status;
         }
         if (json_is_array(item->json)) {
-            return wrong_item(reader, item, "got an array: " FORMS);
+            return sp_i_wrong(reader, item->where, "got an array: " FORMS);
         }
         char found[SP_I_QUOTE];
         sp_json_quote(item->json, found, sizeof found);
-        snprintf(text, sizeof text, "expected an object, got %s", found);
-        return wrong_item(reader, item, text);
+        return sp_i_wrong(reader, item->where, "expected an object, got %s", found);
     }
     if (*key == NULL) {
         sp_status status =
@@ -213,8 +193,7 @@ static sp_status take_item(sp_i_reader *reader, const list_item *item, const cha
     }
     const json_t *value = json_object_get(item->json, *key);
     if (value == NULL) {
-        snprintf(text, sizeof text, "no key '%s'", *key);
-        return wrong_item(reader, item, text);
+        return sp_i_wrong(reader, item->where, "no key '%s'", *key);
     }
     sp_status status = reader->column == NULL ? check_ids(reader, item, *key, value) : SP_OK;
     return status == SP_OK ? take_value(reader, item, *key, value) : status;
@@ -315,7 +294,7 @@ static sp_status take_element(array_reader *a, int64_t index)
     size_t bytes = 0;
     snprintf(where, sizeof where, "[%lld]", (long long)index);
     if (sp_scan_peek(&a->scan) == '[') {
-        return wrong_item(a->reader, &(list_item){.where = where}, "got an array: " FORMS);
+        return sp_i_wrong(a->reader, where, "got an array: " FORMS);
     }
     if (!sp_scan_text(&a->scan, SP_I_LINE_BYTES, &text, &bytes)) {
         return a->scan.status;

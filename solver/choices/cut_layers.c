@@ -312,8 +312,7 @@ static sp_status time_stages(const cutter *c, int kind, int two, int *stage_laye
     int64_t *ns = sp_calloc(3 * classes, sizeof *ns); // f, b and w of the classes
     for (size_t k = 0; k < c->rows.count; k++) {
         const sp_pack *row = &c->rows.packs[k];
-        sp_cost_model_forward_ns(&cost, &c->rows, row, ns);
-        sp_cost_model_backward_ns(&cost, &c->rows, row, splits(c), ns + classes, ns + 2 * classes);
+        sp_cost_model_pack_ns(&cost, &c->rows, row, splits(c), ns, ns + classes, ns + 2 * classes);
         for (int p = 0; p < PLACES; p++) {
             const int64_t *of = ns + at[p];
             times[k].ns[p][SP_I_CUT_F] = (double)of[0];

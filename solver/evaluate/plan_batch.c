@@ -329,7 +329,7 @@ sp_status sp_batch_plan_text(const sp_planner *planner, const sp_batch_plan *pla
                                    .source_tokens = plan->source_tokens};
         const sp_plan_notes notes = {
             .reason = plan->reason, .settings = plan->settings, .curtailed = plan->curtailed};
-        status = sp_plan_json_end_noted(file, &formed, &notes, err);
+        status = sp_plan_json_end(file, &formed, &notes, err);
     }
     return close_text(file, text, bytes, status, err);
 }

@@ -616,11 +616,10 @@ static void fill_times(sp_i_rank_scorer *s, const sp_packing *packing, const int
     block = 0;
     for (size_t j = 0; j < nb; j++) {
         const sp_pack *pack = &packing->backward.packs[j];
+        sp_cost_model_pack_ns(s->cost, &packing->backward, pack, split, is_mirror ? f_ns : NULL,
+                              b_ns, w_ns);
         if (is_mirror) {
-            sp_cost_model_both_ns(s->cost, &packing->backward, pack, split, f_ns, b_ns, w_ns);
             spread(s, f_ns, s->times + mirrored(need, j, &block) * vstages);
-        } else {
-            sp_cost_model_backward_ns(s->cost, &packing->backward, pack, split, b_ns, w_ns);
         }
         spread(s, b_ns, backward + j * vstages);
         if (split) {
@@ -628,7 +627,8 @@ static void fill_times(sp_i_rank_scorer *s, const sp_packing *packing, const int
         }
     }
     for (size_t k = 0; !is_mirror && k < nf; k++) {
-        sp_cost_model_forward_ns(s->cost, &packing->forward, &packing->forward.packs[k], f_ns);
+        sp_cost_model_pack_ns(s->cost, &packing->forward, &packing->forward.packs[k], false, f_ns,
+                              NULL, NULL);
         spread(s, f_ns, s->times + k * vstages);
     }
 }

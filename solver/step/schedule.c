@@ -187,7 +187,7 @@ static void fill_memory(const sp_scenario *scenario, const sp_cost_model *cost, 
 {
     const sp_layout *layout = &plan->layout;
     *tables = (memory_tables){0};
-    if (costs->unit == NULL) {
+    if (costs->side[0].unit == NULL) {
         return; // uniform costs
     }
     sp_pack_memory memory;

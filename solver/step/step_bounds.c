@@ -144,7 +144,7 @@ static freedom freedom_of(const sp_i_steps *steps, const sp_plan *plan, const sp
         may.merges = may.merges || packing->forward.packs[k].dp_count > 1;
     }
     // Then a repeat takes nothing out of a backward (step_costs.h).
-    bool adds = costs->backward_unit != NULL && scenario->memory.recompute == SP_RECOMPUTE_NONE;
+    bool adds = costs->side[1].unit != NULL && scenario->memory.recompute == SP_RECOMPUTE_NONE;
     for (int s = 0; s < plan->layout.dp * plan->layout.pp; s++) {
         for (size_t a = 0; a < plan->stages[s].count; a++) {
             const sp_action *action = &plan->stages[s].actions[a];
@@ -528,7 +528,7 @@ static bool price_until_beaten(const sp_strategy_input *input, const sp_pack_lis
     p.in_order = !p.split && !layout->vocab_parallel && holds_whole_samples(list);
     bool beaten = false;
     for (size_t k = 0; k < list->count && !beaten; k++) {
-        sp_cost_model_both_ns(input->cost, list, &list->packs[k], false, p.f_ns, p.b_ns, p.w_ns);
+        sp_cost_model_pack_ns(input->cost, list, &list->packs[k], false, p.f_ns, p.b_ns, p.w_ns);
         add_pack(&p, input->cost, &list->packs[k]);
         beaten = is_beaten(p.most_ns, than);
     }

@@ -232,7 +232,7 @@ static void fill_sharded(const sp_layout *layout, sp_step_costs *costs)
                                .scatter = {.s = 2.0 * GATHER_S, .bytes = 2.0 * GATHER_BYTES}};
         costs->ranks[p].epilogue = (sp_epilogue_cost){.optimizer_ns = 0};
     }
-    for (size_t k = 0; k < costs->forward_packs; k++) {
+    for (size_t k = 0; k < costs->side[0].count; k++) {
         costs->action[SP_ACTION_F][k].dp_ns = 1000000;
         costs->action[SP_ACTION_B][k].dp_ns = 3000000;
     }
@@ -244,15 +244,15 @@ static void fill_costs(const sp_layout *layout, bool uneven, sp_step_costs *cost
     sp_prng prng;
     sp_prng_seed(&prng, 1);
     costs->has_bytes = true;
-    fill_packs(costs->forward, costs->forward_packs, RING_BYTES);
-    fill_packs(costs->backward, costs->backward_packs, 2.0 * RING_BYTES);
-    for (size_t k = 0; k < costs->forward_packs; k++) {
+    fill_packs(costs->side[0].pack, costs->side[0].count, RING_BYTES);
+    fill_packs(costs->side[1].pack, costs->side[1].count, 2.0 * RING_BYTES);
+    for (size_t k = 0; k < costs->side[0].count; k++) {
         int64_t more_ns = uneven ? (int64_t)sp_prng_below(&prng, (uint64_t)UNEVEN_NS) : 0;
         costs->action[SP_ACTION_F][k] =
             (sp_action_cost){.compute_ns = FORWARD_NS + more_ns, .cp_ns = 500000};
         costs->action[SP_ACTION_B][k] =
             (sp_action_cost){.compute_ns = BACKWARD_NS + more_ns, .cp_ns = 500000};
-        costs->forward_p2p[k].internode_ns = costs->backward_p2p[k].internode_ns = 200000;
+        costs->side[0].p2p[k].internode_ns = costs->side[1].p2p[k].internode_ns = 200000;
     }
     for (int p = 0; p < layout->pp; p++) {
         costs->stages[p].layers = 1;

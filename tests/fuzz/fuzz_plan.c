@@ -27,7 +27,7 @@ static char *write_plan(const sp_plan_file *plan, size_t *bytes)
         sp_plan_predictions none = {.lower_bound_ms = -1, .predicted_ms = -1};
         SP_ASSERT(sp_plan_json_batch(file, i, &plan->plans[i], none, NULL) == SP_OK);
     }
-    SP_ASSERT(sp_plan_json_end(file, NULL) == SP_OK);
+    SP_ASSERT(sp_plan_json_end(file, NULL, NULL, NULL) == SP_OK);
     SP_ASSERT(fclose(file) == 0);
     return text;
 }

@@ -89,8 +89,8 @@ static void use(const sp_profile *profile)
         total += sp_time_memory(&timer, sizes[i], 1);
         total += sp_time_p2p(&timer, sizes[i], 0) + sp_time_p2p(&timer, sizes[i], 1);
         total += host_time(profile, total);
-        total += sp_time_attention_slice(&timer, 0, sizes[i], sizes[3 - i], 8.0, 128.0);
-        total += sp_time_attention_slice(&timer, 1, sizes[i], 0.0, 8.0, 128.0);
+        total += sp_time_attention_slice(&timer, 0, sizes[i], sizes[3 - i], HUGE_VAL, 8.0, 128.0);
+        total += sp_time_attention_slice(&timer, 1, sizes[i], 0.0, HUGE_VAL, 8.0, 128.0);
         for (int kind = 0; kind < SP_COLLECTIVES; kind++) {
             sp_group near = {8, 1, 8, 8};
             sp_group wide = {20, 3, 4, 8};

@@ -342,16 +342,16 @@ TEST(chunkflow_memory)
     uniform_step step;
     build_packing(&n, 1, 1, &step);
     set_costs(&layout, &weight, 1000, 2500, &step);
-    step.costs.unit = sp_calloc(N, sizeof *step.costs.unit);
-    step.costs.backward_unit = sp_calloc(N, sizeof *step.costs.backward_unit);
-    assert_non_null(step.costs.unit);
-    assert_non_null(step.costs.backward_unit);
+    step.costs.side[0].unit = sp_calloc(N, sizeof *step.costs.side[0].unit);
+    step.costs.side[1].unit = sp_calloc(N, sizeof *step.costs.side[1].unit);
+    assert_non_null(step.costs.side[0].unit);
+    assert_non_null(step.costs.side[1].unit);
     for (int s = 0; s < N; s++) {
         step.costs.action[SP_ACTION_R][s].compute_ns = 300;
-        step.costs.unit[s].held.of[SP_MEM_KV_CACHE] = KV;
-        step.costs.unit[s].held.of[SP_MEM_ACTIVATIONS] = ACTIVATIONS;
-        step.costs.unit[s].repeated.of[SP_MEM_KV_CACHE] = KV;
-        step.costs.backward_unit[s].backward.of[SP_MEM_WORKSPACE] = TRANSIENT;
+        step.costs.side[0].unit[s].held.of[SP_MEM_KV_CACHE] = KV;
+        step.costs.side[0].unit[s].held.of[SP_MEM_ACTIVATIONS] = ACTIVATIONS;
+        step.costs.side[0].unit[s].repeated.of[SP_MEM_KV_CACHE] = KV;
+        step.costs.side[1].unit[s].backward.of[SP_MEM_WORKSPACE] = TRANSIENT;
     }
     simulate(&spec, &layout, &step);
     assert_int_equal(step.metrics.makespan_ns, 1000 * (2 * N - K) + 2500 * N - 300 * (N - K));

@@ -100,7 +100,7 @@ TEST(cap_of_one)
 // Costs of their own on every stage: embedding, head, uneven layers.
 static void give_stages_own_costs(sp_step_costs *costs, int pp, sp_prng *prng)
 {
-    size_t cells = costs->forward_packs * (size_t)pp;
+    size_t cells = costs->side[0].count * (size_t)pp;
     sp_action_cost **tables[] = {&costs->action[SP_ACTION_F], &costs->action[SP_ACTION_I],
                                  &costs->action[SP_ACTION_W]};
     costs->classes = pp;
@@ -113,7 +113,7 @@ static void give_stages_own_costs(sp_step_costs *costs, int pp, sp_prng *prng)
         assert_non_null(*tables[t]);
         for (int r = 0; r < pp; r++) {
             int64_t ns = 100 + (int64_t)sp_prng_below(prng, 3000);
-            for (size_t k = 0; k < costs->forward_packs; k++) {
+            for (size_t k = 0; k < costs->side[0].count; k++) {
                 (*tables[t])[k * (size_t)pp + (size_t)r].compute_ns = ns;
             }
         }

@@ -356,8 +356,8 @@ static sp_status check_times(const sp_run_request *request, const fake_options *
 {
     const sp_plan *plan = request->plan;
     const sp_step_costs *costs = request->costs;
-    if (costs != NULL && (costs->forward_packs != plan->packing->forward.count ||
-                          costs->backward_packs != sp_packing_backward(plan->packing)->count)) {
+    if (costs != NULL && (costs->side[0].count != plan->packing->forward.count ||
+                          costs->side[1].count != sp_packing_backward(plan->packing)->count)) {
         return sp_error_set(err, SP_ERR_USAGE, "the costs are those of another plan");
     }
     for (int d = 0; d < plan->layout.dp; d++) {

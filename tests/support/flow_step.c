@@ -8,11 +8,11 @@
 void flow_step_set_bytes(sp_step_costs *costs, double f_bytes, double b_bytes)
 {
     costs->has_bytes = true;
-    for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->forward[k].p2p_bytes = f_bytes;
+    for (size_t k = 0; k < costs->side[0].count; k++) {
+        costs->side[0].pack[k].p2p_bytes = f_bytes;
     }
-    for (size_t k = 0; k < costs->backward_packs; k++) {
-        costs->backward[k].p2p_bytes = b_bytes;
+    for (size_t k = 0; k < costs->side[1].count; k++) {
+        costs->side[1].pack[k].p2p_bytes = b_bytes;
     }
 }
 
@@ -50,11 +50,11 @@ static void draw_layout(sp_prng *prng, flow_step *s, sp_schedule_kind kind)
 
 void flow_step_lengthen(sp_step_costs *costs)
 {
-    for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->forward_p2p[k].ns += 1000;
-        costs->forward_p2p[k].internode_ns += 1000;
-        costs->backward_p2p[k].ns += 1000;
-        costs->backward_p2p[k].internode_ns += 1000;
+    for (size_t k = 0; k < costs->side[0].count; k++) {
+        costs->side[0].p2p[k].ns += 1000;
+        costs->side[0].p2p[k].internode_ns += 1000;
+        costs->side[1].p2p[k].ns += 1000;
+        costs->side[1].p2p[k].internode_ns += 1000;
     }
 }
 
@@ -96,10 +96,10 @@ void flow_step_set_exchanges(flow_step *s, double bytes)
     for (size_t v = 0; v < vstages; v++) {
         costs->stages[v].layers = 2 + (int)v % 2;
     }
-    for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->forward[k].cp = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
-        costs->backward[k].cp = (sp_cp_exchange){.s = 1e-6, .bytes = 2.0 * bytes};
-        costs->backward[k].cp_again = (sp_cp_exchange){.s = 0.5e-6, .bytes = bytes};
+    for (size_t k = 0; k < costs->side[0].count; k++) {
+        costs->side[0].pack[k].cp = (sp_cp_exchange){.s = 1e-6, .bytes = bytes};
+        costs->side[1].pack[k].cp = (sp_cp_exchange){.s = 1e-6, .bytes = 2.0 * bytes};
+        costs->side[1].pack[k].cp_again = (sp_cp_exchange){.s = 0.5e-6, .bytes = bytes};
     }
 }
 
@@ -108,13 +108,13 @@ static void draw_heads(sp_prng *prng, flow_step *s, double bytes)
 {
     sp_step_costs *costs = &s->costs;
     int ranks = 1 << prng_below(prng, 3);
-    size_t packs[] = {costs->forward_packs, costs->backward_packs, costs->backward_packs};
+    size_t packs[] = {costs->side[0].count, costs->side[1].count, costs->side[1].count};
     ranks = ranks < s->layout.cp ? ranks : s->layout.cp;
     for (int t = 0; t < 3; t++) {
         for (size_t k = 0; k < packs[t]; k++) {
-            sp_cp_exchange *exchange = t == 0   ? &costs->forward[k].cp
-                                       : t == 1 ? &costs->backward[k].cp
-                                                : &costs->backward[k].cp_again;
+            sp_cp_exchange *exchange = t == 0   ? &costs->side[0].pack[k].cp
+                                       : t == 1 ? &costs->side[1].pack[k].cp
+                                                : &costs->side[1].pack[k].cp_again;
             exchange->head_ranks = ranks;
             exchange->heads_s = ranks > 1 ? 0.2e-6 : 0.0;
             exchange->heads_bytes = ranks > 1 ? bytes : 0.0;
@@ -139,8 +139,8 @@ void flow_step_draw_sharded(sp_prng *prng, flow_step *s, double bytes)
     int zero = 2 * prng_below(prng, 2) + prng_below(prng, 2);
     int vstages = sp_layout_vstages(&s->layout);
     size_t classes = (size_t)costs->classes;
-    size_t backward = costs->backward_packs * classes;
-    set_shown(prng, costs->action[SP_ACTION_F], costs->forward_packs * classes, zero == 3);
+    size_t backward = costs->side[1].count * classes;
+    set_shown(prng, costs->action[SP_ACTION_F], costs->side[0].count * classes, zero == 3);
     set_shown(prng, costs->action[SP_ACTION_I], backward, zero == 3);
     set_shown(prng, costs->action[SP_ACTION_W], backward, zero >= 2);
     set_shown(prng, costs->action[SP_ACTION_R], backward, false);

@@ -34,7 +34,8 @@ static void send(world *w, int rank, int to, sp_action action, int64_t *there_ns
     }
     int64_t alone_ns =
         sp_step_costs_p2p_ns(&s->costs, backward, (size_t)action.pack, pp, to, layout->pp);
-    double bytes = (backward ? s->costs.backward : s->costs.forward)[action.pack].p2p_bytes;
+    double bytes =
+        (backward ? s->costs.side[1].pack : s->costs.side[0].pack)[action.pack].p2p_bytes;
     sp_route_pairs(w->topology, from, gpus, pairs, &route);
     alone_ns -= llround(1e9 * world_saved_s(w, &route, bytes * pairs, 1, (double)alone_ns / 1e9));
     world_start_flow(w, A_SEND, rank, route, w->now_ns, bytes * pairs, 1, alone_ns)->there_ns =
@@ -80,7 +81,7 @@ static void end_action(world *w, int rank, sp_timeline *ran)
 
 static sp_route exchange_route(const world *w, int rank, int part)
 {
-    int heads = w->s->costs.forward[0].cp.head_ranks;
+    int heads = w->s->costs.side[0].pack[0].cp.head_ranks;
     bool rings = part == 0 && heads < w->s->layout.cp;
     return rings ? world_rings_of_every(w, rank, heads > 1 ? heads : 1)
                  : world_all_to_alls(w, rank, heads);
@@ -200,13 +201,13 @@ static void begin_action(world *w, int rank, sp_action action)
     sp_action_cost took = sp_action_cost_of(&s->plan, &s->costs, action, vstage, false);
     int64_t took_ns = sp_action_cost_ns(&took);
     sp_cp_exchange each = action.kind == SP_ACTION_W   ? (sp_cp_exchange){0}
-                          : action.kind == SP_ACTION_F ? s->costs.forward[action.pack].cp
-                                                       : s->costs.backward[action.pack].cp;
+                          : action.kind == SP_ACTION_F ? s->costs.side[0].pack[action.pack].cp
+                                                       : s->costs.side[1].pack[action.pack].cp;
     if (action.kind == SP_ACTION_B || action.kind == SP_ACTION_I) {
-        each.s += s->costs.backward[action.pack].cp_again.s;
-        each.bytes += s->costs.backward[action.pack].cp_again.bytes;
-        each.heads_s += s->costs.backward[action.pack].cp_again.heads_s;
-        each.heads_bytes += s->costs.backward[action.pack].cp_again.heads_bytes;
+        each.s += s->costs.side[1].pack[action.pack].cp_again.s;
+        each.bytes += s->costs.side[1].pack[action.pack].cp_again.bytes;
+        each.heads_s += s->costs.side[1].pack[action.pack].cp_again.heads_s;
+        each.heads_bytes += s->costs.side[1].pack[action.pack].cp_again.heads_bytes;
     }
     double layers = s->costs.stages[vstage].layers;
     state->runs = true;

@@ -287,7 +287,7 @@ void random_copies(sp_prng *prng, const sp_packing *packing, sp_step_costs *cost
     assert_non_null(costs->l_ns);
     assert_non_null(costs->offloaded_bytes);
     for (size_t i = 0; i < rows; i++) {
-        uint64_t held = (uint64_t)costs->unit[i].held.of[SP_MEM_ACTIVATIONS];
+        uint64_t held = (uint64_t)costs->side[0].unit[i].held.of[SP_MEM_ACTIVATIONS];
         costs->o_ns[i] = (int64_t)sp_prng_below(prng, 4000);
         costs->l_ns[i] = (int64_t)sp_prng_below(prng, 4000);
         costs->offloaded_bytes[i] = (int64_t)sp_prng_below(prng, held + 1);

@@ -53,9 +53,9 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
     size_t classes = vstages > 1 ? 2 : 1;
     sp_i_step_costs_init(costs, layout, packing, (int)classes, false);
     costs->stages[vstages - 1].cost_class = (int)classes - 1;
-    costs->unit = get(forward * classes, sizeof *costs->unit);
+    costs->side[0].unit = get(forward * classes, sizeof *costs->side[0].unit);
     if (packing->backward.count > 0) {
-        costs->backward_unit = get(backward * classes, sizeof *costs->backward_unit);
+        costs->side[1].unit = get(backward * classes, sizeof *costs->side[1].unit);
     }
     for (size_t k = 0; k < forward; k++) {
         // The row to repeat: the first pack of the same kind on the same place of its rank.
@@ -67,18 +67,18 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
             costs->action[SP_ACTION_F][at] =
                 copy ? costs->action[SP_ACTION_F][from] : draw_cost(prng);
             if (copy) {
-                costs->unit[at] = costs->unit[from];
+                costs->side[0].unit[at] = costs->side[0].unit[from];
             } else {
-                draw_bytes(prng, &costs->unit[at].held);
-                draw_bytes(prng, &costs->unit[at].weights);
-                draw_bytes(prng, &costs->unit[at].forward);
-                draw_bytes(prng, &costs->unit[at].backward);
-                costs->unit[at].loaded_backward = costs->unit[at].backward;
+                draw_bytes(prng, &costs->side[0].unit[at].held);
+                draw_bytes(prng, &costs->side[0].unit[at].weights);
+                draw_bytes(prng, &costs->side[0].unit[at].forward);
+                draw_bytes(prng, &costs->side[0].unit[at].backward);
+                costs->side[0].unit[at].loaded_backward = costs->side[0].unit[at].backward;
             }
         }
-        costs->forward_p2p[k].ns = copy ? costs->forward_p2p[same].ns : draw(prng, 400);
-        costs->forward_p2p[k].internode_ns =
-            copy ? costs->forward_p2p[same].internode_ns : draw(prng, 4000);
+        costs->side[0].p2p[k].ns = copy ? costs->side[0].p2p[same].ns : draw(prng, 400);
+        costs->side[0].p2p[k].internode_ns =
+            copy ? costs->side[0].p2p[same].internode_ns : draw(prng, 4000);
     }
     for (size_t k = 0; k < backward; k++) {
         size_t same = kinds > 0 ? k / (size_t)layout->dp % (size_t)kinds * (size_t)layout->dp : k;
@@ -92,14 +92,14 @@ void random_costs(sp_prng *prng, const sp_layout *layout, const sp_packing *pack
                 copy ? costs->action[SP_ACTION_W][from] : draw_cost(prng);
             costs->action[SP_ACTION_B][at] =
                 sum(costs->action[SP_ACTION_I][at], costs->action[SP_ACTION_W][at]);
-            if (costs->backward_unit != NULL) {
-                draw_bytes(prng, &costs->backward_unit[at].backward);
-                costs->backward_unit[at].loaded_backward = costs->backward_unit[at].backward;
+            if (costs->side[1].unit != NULL) {
+                draw_bytes(prng, &costs->side[1].unit[at].backward);
+                costs->side[1].unit[at].loaded_backward = costs->side[1].unit[at].backward;
             }
         }
-        costs->backward_p2p[k].ns = copy ? costs->backward_p2p[same].ns : draw(prng, 400);
-        costs->backward_p2p[k].internode_ns =
-            copy ? costs->backward_p2p[same].internode_ns : draw(prng, 4000);
+        costs->side[1].p2p[k].ns = copy ? costs->side[1].p2p[same].ns : draw(prng, 400);
+        costs->side[1].p2p[k].internode_ns =
+            copy ? costs->side[1].p2p[same].internode_ns : draw(prng, 4000);
     }
     for (int r = 0; r < layout->pp; r++) {
         costs->crosses_nodes[r] = (uint8_t)draw(prng, 2);

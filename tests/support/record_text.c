@@ -13,7 +13,7 @@ json_t *record_plan(const sp_plan *plan)
     FILE *file = open_memstream(&text, &bytes);
     must_succeed(sp_plan_json_begin(file, scenario, ERR));
     must_succeed(sp_plan_json_batch(file, 0, plan, none, ERR));
-    must_succeed(sp_plan_json_end(file, ERR));
+    must_succeed(sp_plan_json_end(file, NULL, NULL, ERR));
     assert_int_equal(fclose(file), 0);
     json_decref(scenario);
     must_succeed(sp_json_read_text(text, strlen(text), "plan", &root, ERR));

@@ -54,8 +54,8 @@ static void gpipe(step *s, int pp, int count, sp_recompute recompute)
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
     must_succeed(sp_schedule_generate(&spec, NULL, "test", &s->plan, ERR));
     assert_true(count <= COUNT_OF(s->forward));
-    s->costs.unit = &s->unit;
-    s->costs.forward = s->forward;
+    s->costs.side[0].unit = &s->unit;
+    s->costs.side[0].pack = s->forward;
     s->timeline = (sp_timeline){.plan = &s->plan, .ranks = s->ranks, .rank_count = (size_t)pp};
     s->memory = (sp_memory_timeline){.ranks = s->memories, .rank_count = (size_t)pp};
     for (int r = 0; r < pp; r++) {

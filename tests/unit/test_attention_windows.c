@@ -252,21 +252,21 @@ TEST(times_grow_with_the_window)
             double o = i % 3 == 0 ? 0.0 : floor(exp(12.0 * sp_prng_uniform(&prng)));
             double w = 1.0 + floor(exp(12.0 * sp_prng_uniform(&prng)));
             double wider = w * (1.0 + sp_prng_uniform(&prng));
-            double all_s = sp_time_attention_slice(&timer, backward, l, o, 8, 128);
-            double time_s = sp_time_attention_window(&timer, backward, l, o, w, 8, 128);
+            double all_s = sp_time_attention_slice(&timer, backward, l, o, HUGE_VAL, 8, 128);
+            double time_s = sp_time_attention_slice(&timer, backward, l, o, w, 8, 128);
             assert_true(time_s <= all_s && (w < l + o || time_s == all_s));
             // The shortest length that is measured on any of them is 512.
             double rounding = l < 512.0 ? 0.1 : 1e-5;
-            assert_true(sp_time_attention_window(&timer, backward, l, o, wider, 8, 128) >=
+            assert_true(sp_time_attention_slice(&timer, backward, l, o, wider, 8, 128) >=
                         time_s * (1.0 - rounding));
-            assert_true(sp_time_attention_window(&timer, backward, l + 1, o, w, 8, 128) >=
+            assert_true(sp_time_attention_slice(&timer, backward, l + 1, o, w, 8, 128) >=
                         time_s * (1.0 - 1e-3));
-            double piece_s = sp_time_attention_window_piece(&timer, backward, l, o, w, 8, 128);
-            double whole_s = sp_time_attention_piece(&timer, backward, l, o, 8, 128);
+            double piece_s = sp_time_attention_piece(&timer, backward, l, o, w, 8, 128);
+            double whole_s = sp_time_attention_piece(&timer, backward, l, o, HUGE_VAL, 8, 128);
             assert_true(piece_s <= whole_s && (w < l + o || piece_s == whole_s));
             sp_model model = with_window((int64_t)w);
-            double most = sp_i_curve_most(backward ? &profile.attention_backward_causal
-                                                   : &profile.attention_forward_causal);
+            double most = sp_i_curve_most(backward ? &profile.attention[1][SP_PAIRS_CAUSAL]
+                                                   : &profile.attention[0][SP_PAIRS_CAUSAL]);
             double flops = (backward ? 5.0 : 2.0) * 8 * 128 * sp_model_pairs2(&model, o, l);
             assert_true(time_s >= flops / most * (1.0 - 1e-9));
             assert_true(piece_s >= flops / most * (1.0 - 1e-9));

@@ -83,7 +83,7 @@ TEST(closed_form)
     double forward_s = 8 * 4 * pairs * 1024 / FLAT_FORWARD_FLOPS_PER_S;
     double backward_s = 8 * 10 * pairs * 1024 / FLAT_BACKWARD_FLOPS_PER_S;
     assert_int_equal(f.costs.classes, 1);
-    assert_int_equal(f.costs.backward_packs, 1);
+    assert_int_equal(f.costs.side[1].count, 1);
     assert_within((double)f.costs.action[SP_ACTION_F][0].compute_ns, 1e9 * (linear_s + forward_s),
                   2);
     assert_within((double)f.costs.action[SP_ACTION_I][0].compute_ns, 1e9 * (linear_s + backward_s),
@@ -132,9 +132,9 @@ TEST(tensor_parallel)
     assert_int_equal(whole.costs.action[SP_ACTION_F][inner].tp_ns, 0);
     // Boundary: half the hidden states each. Four stages fill a node, so the middle boundary of the
     // eight crosses nodes, and so does the way back from the last to the first.
-    assert_within((double)split.costs.forward_p2p[0].ns,
+    assert_within((double)split.costs.side[0].p2p[0].ns,
                   1e9 * (bytes / 2 / FLAT_NVLINK_BYTES_PER_S), 1);
-    assert_within((double)split.costs.backward_p2p[0].internode_ns,
+    assert_within((double)split.costs.side[1].p2p[0].internode_ns,
                   1e9 * (bytes / 2 / (50e9 * FLAT_NIC_EFFICIENCY)), 1);
     for (int r = 0; r < 8; r++) {
         assert_int_equal(split.costs.crosses_nodes[r], r == 3 || r == 7);
@@ -209,7 +209,7 @@ TEST(is_linear_in_equal_samples)
                       2 * (double)f.costs.action[SP_ACTION_B][k].compute_ns, 6);
         assert_within((double)f.costs.action[SP_ACTION_B][k + 1].tp_ns,
                       2 * (double)f.costs.action[SP_ACTION_B][k].tp_ns, 6);
-        assert_within((double)f.costs.forward_p2p[k + 1].ns, 2 * (double)f.costs.forward_p2p[k].ns,
+        assert_within((double)f.costs.side[0].p2p[k + 1].ns, 2 * (double)f.costs.side[0].p2p[k].ns,
                       2);
     }
     end(&f);
@@ -305,8 +305,9 @@ TEST(merged_ranks_are_context_parallel)
                         sizeof *cp.costs.action[SP_ACTION_F]);
     assert_memory_equal(merged.costs.action[SP_ACTION_B], cp.costs.action[SP_ACTION_B],
                         sizeof *cp.costs.action[SP_ACTION_B]);
-    assert_memory_equal(merged.costs.unit, cp.costs.unit, sizeof *cp.costs.unit);
-    assert_int_equal(merged.costs.forward_p2p[0].ns, cp.costs.forward_p2p[0].ns);
+    assert_memory_equal(merged.costs.side[0].unit, cp.costs.side[0].unit,
+                        sizeof *cp.costs.side[0].unit);
+    assert_int_equal(merged.costs.side[0].p2p[0].ns, cp.costs.side[0].p2p[0].ns);
     assert_true(merged.costs.action[SP_ACTION_F][0].cp_ns > 0);
     end(&merged);
     end(&cp);
@@ -505,7 +506,7 @@ TEST(least_work_is_a_bound)
         }
         double work_s = sp_cost_model_sample_work_s(&f.cost, tokens);
         assert_true(work_s > 0.0);
-        assert_true(paid_ns >= 1e9 * work_s * (1.0 - 1e-9) - 100.0 * (double)f.costs.forward_packs);
+        assert_true(paid_ns >= 1e9 * work_s * (1.0 - 1e-9) - 100.0 * (double)f.costs.side[0].count);
         end(&f);
     }
 }
@@ -576,7 +577,7 @@ TEST(packs_that_hold_the_same_share_a_row)
         }
         build(&f);
         for (size_t k = 0; k < 5; k++) {
-            assert_int_equal(f.costs.unit_row[k], expected[unfused][k]);
+            assert_int_equal(f.costs.side[0].unit_row[k], expected[unfused][k]);
         }
         end(&f);
     }

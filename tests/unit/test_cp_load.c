@@ -140,7 +140,7 @@ static void published(void)
 static double piece_s(double l, double o)
 {
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
-    return sp_time_attention_piece(&timer, false, l, o, 8.0, 128.0);
+    return sp_time_attention_piece(&timer, false, l, o, HUGE_VAL, 8.0, 128.0);
 }
 
 // A piece takes what its tiles of 128 queries take; whole tiles no shorter than the table's first
@@ -155,7 +155,8 @@ TEST(pieces_fill_tiles)
             assert_true(l % 128 != 1 || piece_s(l, o) < piece_s(l + 128, o));
         }
         for (int l = 512; l <= 8192; l += 128) {
-            assert_true(piece_s(l, o) == sp_time_attention_slice(&timer, false, l, o, 8.0, 128.0));
+            assert_true(piece_s(l, o) ==
+                        sp_time_attention_slice(&timer, false, l, o, HUGE_VAL, 8.0, 128.0));
         }
     }
     assert_true(piece_s(0, 100) == 0.0);
@@ -258,7 +259,7 @@ TEST(never_below_the_least)
     published();
     sp_prng prng;
     sp_prng_seed(&prng, 19);
-    const sp_curve *curve = &profile.attention_forward_causal;
+    const sp_curve *curve = &profile.attention[0][SP_PAIRS_CAUSAL];
     double best = curve->y[curve->points - 1];
     for (int round = 0; round < 400; round++) {
         sp_slice slices[MOST_SLICES];

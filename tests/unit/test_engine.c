@@ -228,7 +228,7 @@ TEST(regrouped_packs)
     simulate(&plan, &costs, false, &s);
     // Backward pack 0 frees forward pack 1 whole and 3 of the 7 tokens of forward pack 0.
     const sp_rank_memory *memory = &s.memory.ranks[1];
-    const sp_bytes *held = &costs.unit[0 * (size_t)costs.classes + 1].held;
+    const sp_bytes *held = &costs.side[0].unit[0 * (size_t)costs.classes + 1].held;
     int64_t states = costs.ranks[1].states.of[SP_MEM_ACTIVATIONS];
     int64_t whole = held->of[SP_MEM_ACTIVATIONS];
     bool seen = false;

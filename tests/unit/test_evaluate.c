@@ -263,7 +263,7 @@ static void round_trip(const char *text)
     must_succeed_for(text, sp_plan_json_begin(writer.file, r.scenario.resolved, ERR));
     must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, ERR));
     must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR));
-    must_succeed_for(text, sp_plan_json_end(writer.file, ERR));
+    must_succeed_for(text, sp_plan_json_end(writer.file, NULL, NULL, ERR));
     assert_int_equal(writer.batches, r.result.batch_count);
 
     rewind(writer.file);

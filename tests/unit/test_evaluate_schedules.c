@@ -40,7 +40,7 @@ static void evaluate(const char *text, sp_result *result, bool round_trip)
     must_succeed(sp_plan_json_begin(file, scenario.resolved, ERR));
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, ERR));
-    must_succeed(sp_plan_json_end(file, ERR));
+    must_succeed(sp_plan_json_end(file, NULL, NULL, ERR));
     if (round_trip) {
         sp_plan_file plans;
         sp_result again;

@@ -21,11 +21,8 @@ static const sp_p2p_times backward_times[PACKS] = {
     {.ns = 700 * SECOND, .internode_ns = 10 * SECOND},
     {.ns = 900 * SECOND, .internode_ns = 2 * SECOND}};
 static const bool far[2] = {false, true};
-static const sp_link_times times = {.forward_packs = PACKS,
-                                    .backward_packs = PACKS,
-                                    .forward = forward_times,
-                                    .backward = backward_times,
-                                    .crosses_nodes = far};
+static const sp_link_times times = {
+    .count = {PACKS, PACKS}, .p2p = {forward_times, backward_times}, .crosses_nodes = far};
 
 static const sp_backend_option emulated[] = {{"links", "emulated"}};
 
@@ -205,7 +202,7 @@ TEST(refusals)
     fixture f;
     sp_link_times other = times;
     const sp_backend_option slow[] = {{"links", "slow"}};
-    other.backward_packs = PACKS + 1;
+    other.count[1] = PACKS + 1;
     fixture_make(&f);
     sp_run_request cases[] = {f.request, f.request, f.request, f.request};
     cases[0].clock = SP_CLOCK_WALL;

@@ -33,11 +33,11 @@ static void stack(offload_step *s, int m, times t, int64_t leaving)
         s->costs.action[SP_ACTION_B][k].compute_ns = t.b_ns;
         s->costs.o_ns[k] = t.o_ns;
         s->costs.l_ns[k] = t.l_ns;
-        s->costs.unit[k].held.of[SP_MEM_ACTIVATIONS] = HELD;
-        s->costs.unit[k].held.of[SP_MEM_KV_CACHE] = OTHER;
-        s->costs.unit[k].forward.of[SP_MEM_WORKSPACE] = FORWARD;
-        s->costs.unit[k].backward.of[SP_MEM_WORKSPACE] = BACKWARD;
-        s->costs.unit[k].loaded_backward.of[SP_MEM_WORKSPACE] = BACKWARD;
+        s->costs.side[0].unit[k].held.of[SP_MEM_ACTIVATIONS] = HELD;
+        s->costs.side[0].unit[k].held.of[SP_MEM_KV_CACHE] = OTHER;
+        s->costs.side[0].unit[k].forward.of[SP_MEM_WORKSPACE] = FORWARD;
+        s->costs.side[0].unit[k].backward.of[SP_MEM_WORKSPACE] = BACKWARD;
+        s->costs.side[0].unit[k].loaded_backward.of[SP_MEM_WORKSPACE] = BACKWARD;
         s->costs.offloaded_bytes[k] = leaving;
     }
     for (int k = m - 1; k >= 0; k--) {
@@ -154,7 +154,7 @@ TEST(tensor_that_leaves_in_part)
     offload_step s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD / 4);
     for (int k = 0; k < 4; k++) {
-        s.costs.unit[k].rebuilt = 10;
+        s.costs.side[0].unit[k].rebuilt = 10;
     }
     step_offload(&s);
     step_simulate(&s, false);
@@ -286,7 +286,7 @@ TEST(costs_of_copies)
         must_succeed(
             sp_cost_model_init(&cost, &model, &layout, &cluster, &profile, memory, "test", ERR));
         must_succeed(sp_cost_model_build(&cost, &packing, &costs, ERR));
-        whole = quarters == 0 ? costs.unit[0].held.of[SP_MEM_ACTIVATIONS] : whole;
+        whole = quarters == 0 ? costs.side[0].unit[0].held.of[SP_MEM_ACTIVATIONS] : whole;
         // All but the softmax statistics of a layer, 40 heads * 4 B * 1000 tokens, in whole MiB.
         int64_t large = whole - INT64_C(20) * 40 * 4 * 1000;
         int64_t leaves = (large * quarters / 4 + 1048575) / 1048576 * 1048576;
@@ -294,10 +294,10 @@ TEST(costs_of_copies)
         size_t classes = (size_t)costs.classes;
         for (size_t k = 0; k < 2; k++) {
             size_t at = k * classes;
-            const sp_unit_bytes *unit = &costs.unit[sp_step_costs_units(&costs, k)];
+            const sp_unit_bytes *unit = &costs.side[0].unit[sp_step_costs_units(&costs, 0, k)];
             assert_int_equal(unit->held.of[SP_MEM_ACTIVATIONS], whole);
             assert_int_equal(unit->held.of[SP_MEM_OFFLOADED], 0);
-            assert_int_equal(costs.offloaded_bytes[sp_step_costs_units(&costs, k)], leaves);
+            assert_int_equal(costs.offloaded_bytes[sp_step_costs_units(&costs, 0, k)], leaves);
             assert_true(llabs((costs.o_ns[at] - latency_ns) * 50 - leaves) <= 50);
             assert_int_equal(costs.l_ns[at], costs.o_ns[at]);
         }

@@ -88,7 +88,7 @@ TEST(regrouped_slices)
         s.costs.action[SP_ACTION_B][k].compute_ns = 20;
         s.costs.o_ns[k] = 5;
         s.costs.l_ns[k] = 17;
-        s.costs.unit[k].held.of[SP_MEM_ACTIVATIONS] = 70;
+        s.costs.side[0].unit[k].held.of[SP_MEM_ACTIVATIONS] = 70;
         s.costs.offloaded_bytes[k] = 35;
     }
     step_offload(&s);
@@ -123,7 +123,7 @@ static void random_step(sp_prng *prng, int kinds, int64_t most_ns, offload_step 
     sp_step_costs *costs = &s->costs;
     costs->blocking_transfers = sp_prng_below(prng, 2) == 1;
     size_t n = (size_t)costs->classes;
-    size_t cells = costs->forward_packs * n;
+    size_t cells = costs->side[0].count * n;
     costs->o_ns = sp_calloc(cells, sizeof *costs->o_ns);
     costs->l_ns = sp_calloc(cells, sizeof *costs->l_ns);
     costs->offloaded_bytes = sp_calloc(cells, sizeof *costs->offloaded_bytes);
@@ -133,7 +133,7 @@ static void random_step(sp_prng *prng, int kinds, int64_t most_ns, offload_step 
         size_t pack = at / n;
         size_t same = kinds > 0 ? pack / dp % (size_t)kinds * dp : pack;
         size_t from = same * n + at % n;
-        int64_t held = costs->unit[at].held.of[SP_MEM_ACTIVATIONS];
+        int64_t held = costs->side[0].unit[at].held.of[SP_MEM_ACTIVATIONS];
         bool copy = from < at;
         costs->o_ns[at] =
             copy ? costs->o_ns[from] : (int64_t)sp_prng_below(prng, (uint64_t)most_ns);
@@ -142,7 +142,7 @@ static void random_step(sp_prng *prng, int kinds, int64_t most_ns, offload_step 
         costs->offloaded_bytes[at] =
             copy ? costs->offloaded_bytes[from] : (int64_t)sp_prng_below(prng, (uint64_t)held + 1);
         // Not where copies take no time: there the peak has a bound without it.
-        costs->unit[at].rebuilt = most_ns > 1 ? costs->offloaded_bytes[at] / 3 : 0;
+        costs->side[0].unit[at].rebuilt = most_ns > 1 ? costs->offloaded_bytes[at] / 3 : 0;
     }
 }
 
@@ -186,7 +186,7 @@ TEST(random_steps_verify)
         if (round % 3 == 0) {
             assert_int_equal(s.metrics.makespan_ns, makespan_ns);
             int64_t buffer_bytes = 0;
-            size_t cells = s.costs.forward_packs * (size_t)s.costs.classes;
+            size_t cells = s.costs.side[0].count * (size_t)s.costs.classes;
             for (size_t at = 0; at < cells; at++) {
                 int64_t bytes = s.costs.offloaded_bytes[at];
                 buffer_bytes = bytes > buffer_bytes ? bytes : buffer_bytes;
@@ -226,9 +226,9 @@ TEST(folding_counts_copies)
         prepare(&s, (sp_schedule_spec){.kind = kind}, 3, 4, 1, 6, slices);
         random_step(&prng, slices == 1 ? 3 : 1, 20000, &s);
         // random_costs draws these for every pack.
-        size_t rows = s.costs.backward_packs * (size_t)s.costs.classes;
+        size_t rows = s.costs.side[1].count * (size_t)s.costs.classes;
         for (size_t at = 1; slices > 1 && at < rows; at++) {
-            s.costs.backward_unit[at] = s.costs.backward_unit[0];
+            s.costs.side[1].unit[at] = s.costs.side[1].unit[0];
         }
         step_offload(&s);
         step_simulate(&s, true);
@@ -323,7 +323,7 @@ TEST(plans_round_trip)
     assert_non_null(scenario);
     must_succeed(sp_plan_json_begin(file, scenario, ERR));
     must_succeed(sp_plan_json_batch(file, 0, &s.plan, predictions, ERR));
-    must_succeed(sp_plan_json_end(file, ERR));
+    must_succeed(sp_plan_json_end(file, NULL, NULL, ERR));
     assert_int_equal(fclose(file), 0);
     json_t *root = NULL;
     sp_plan_file read;

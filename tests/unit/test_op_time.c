@@ -424,14 +424,14 @@ TEST(attention_flat)
     double l = 3000;
     double o = 5000;
     double pairs = l * l / 2 + l * o;
-    assert_close(sp_time_attention_slice(&timer, 0, l, o, 5, 128),
+    assert_close(sp_time_attention_slice(&timer, 0, l, o, HUGE_VAL, 5, 128),
                  4 * pairs * 5 * 128 / FLAT_FORWARD_FLOPS_PER_S, 1e-9);
-    assert_close(sp_time_attention_slice(&timer, 1, l, o, 5, 128),
+    assert_close(sp_time_attention_slice(&timer, 1, l, o, HUGE_VAL, 5, 128),
                  10 * pairs * 5 * 128 / FLAT_BACKWARD_FLOPS_PER_S, 1e-9);
-    double whole = sp_time_attention_slice(&timer, 0, 7777, 0, 5, 128);
+    double whole = sp_time_attention_slice(&timer, 0, 7777, 0, HUGE_VAL, 5, 128);
     double cut = 0.0;
     for (double at = 0; at < 7777; at += 1000) {
-        cut += sp_time_attention_slice(&timer, 0, fmin(1000, 7777 - at), at, 5, 128);
+        cut += sp_time_attention_slice(&timer, 0, fmin(1000, 7777 - at), at, HUGE_VAL, 5, 128);
     }
     assert_close(cut, whole, 1e-9);
     sp_profile_fini(&profile);
@@ -448,19 +448,19 @@ TEST(attention_short)
                          NULL},
         &profile);
     sp_op_timer timer = timer_of(&profile);
-    double at_2048 = sp_time_attention_slice(&timer, 0, 2048, 0, 8, 128);
+    double at_2048 = sp_time_attention_slice(&timer, 0, 2048, 0, HUGE_VAL, 8, 128);
     assert_close(at_2048, 2.0 * 2048 * 2048 * 8 * 128 / 484e12, 1e-12);
-    assert_close(sp_time_attention_slice(&timer, 0, 100, 0, 8, 128) / at_2048,
+    assert_close(sp_time_attention_slice(&timer, 0, 100, 0, HUGE_VAL, 8, 128) / at_2048,
                  100 * (50 + 64.0) / (2048 * (1024 + 64.0)), 1e-9);
     // sqrt(l*o) = 4096 gives 671 unmasked, but l + o = 8704 is held at the causal 591.
-    assert_close(sp_time_attention_slice(&timer, 0, 8192, 2048, 8, 128),
+    assert_close(sp_time_attention_slice(&timer, 0, 8192, 2048, HUGE_VAL, 8, 128),
                  (2.0 * 8192 * 8192 + 4.0 * 8192 * 2048) * 8 * 128 / 591e12, 1e-12);
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0],
                         "attention forward: length 100 to 10240 (calibrated 2048 to 4096)");
     // With the backward it is one line of both, over the lengths of either.
-    sp_time_attention_slice(&timer, 1, 50, 0, 8, 128);
+    sp_time_attention_slice(&timer, 1, 50, 0, HUGE_VAL, 8, 128);
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     const char *both = "attention: length 50 to 10240 (calibrated ";
     assert_memory_equal(lines[0], both, strlen(both));
@@ -488,8 +488,8 @@ TEST(attention_blocks)
     assert_true(sp_time_attention_block(&timer, 0, 64, 0, 8, 128) == 0.0);
     // Without a table: what as much context adds to a slice.
     assert_close(sp_time_attention_block(&timer, 1, 1024, 1024, 8, 128),
-                 sp_time_attention_slice(&timer, 1, 1024, 1024, 8, 128) -
-                     sp_time_attention_slice(&timer, 1, 1024, 0, 8, 128),
+                 sp_time_attention_slice(&timer, 1, 1024, 1024, HUGE_VAL, 8, 128) -
+                     sp_time_attention_slice(&timer, 1, 1024, 0, HUGE_VAL, 8, 128),
                  1e-12);
     sp_profile_fini(&profile);
 }
@@ -516,15 +516,16 @@ TEST(attention_is_monotone_and_continuous)
             l = round % 2 == 0 ? l : fmax(l, first);
             double o = exp(11.0 * sp_prng_uniform(&prng)) - 1.0;
             double step = 1.0 + exp(-20.0 * sp_prng_uniform(&prng));
-            double time_s = sp_time_attention_slice(&timer, 0, l, o, 4, 128);
-            assert_true(sp_time_attention_slice(&timer, 0, l * step, o, 4, 128) >=
+            double time_s = sp_time_attention_slice(&timer, 0, l, o, HUGE_VAL, 4, 128);
+            assert_true(sp_time_attention_slice(&timer, 0, l * step, o, HUGE_VAL, 4, 128) >=
                         time_s * (1.0 - 1e-12));
-            assert_true(sp_time_attention_slice(&timer, 0, l, o * step, 4, 128) >=
+            assert_true(sp_time_attention_slice(&timer, 0, l, o * step, HUGE_VAL, 4, 128) >=
                         time_s * (1.0 - 1e-12));
-            assert_close(sp_time_attention_slice(&timer, 0, l * (1.0 + 1e-9), o, 4, 128), time_s,
-                         1e-7);
-            assert_close(sp_time_attention_slice(&timer, 0, l, o * (1.0 + 1e-9) + 1e-9, 4, 128),
-                         time_s, 1e-6);
+            assert_close(sp_time_attention_slice(&timer, 0, l * (1.0 + 1e-9), o, HUGE_VAL, 4, 128),
+                         time_s, 1e-7);
+            assert_close(
+                sp_time_attention_slice(&timer, 0, l, o * (1.0 + 1e-9) + 1e-9, HUGE_VAL, 4, 128),
+                time_s, 1e-6);
         }
         sp_profile_fini(&profile);
     }
@@ -544,9 +545,10 @@ TEST(cutting_saves_nothing)
             int backward = i % 2;
             double first = 1.0 + floor(exp(12.0 * sp_prng_uniform(&prng)));
             double second = 1.0 + floor(exp(12.0 * sp_prng_uniform(&prng)));
-            double whole = sp_time_attention_slice(&timer, backward, first + second, 0, 5, 128);
-            double cut = sp_time_attention_slice(&timer, backward, first, 0, 5, 128) +
-                         sp_time_attention_slice(&timer, backward, second, first, 5, 128);
+            double whole =
+                sp_time_attention_slice(&timer, backward, first + second, 0, HUGE_VAL, 5, 128);
+            double cut = sp_time_attention_slice(&timer, backward, first, 0, HUGE_VAL, 5, 128) +
+                         sp_time_attention_slice(&timer, backward, second, first, HUGE_VAL, 5, 128);
             assert_true(cut >= whole * (1.0 - 1e-3));
             assert_true(cut < whole * 3.0);
         }

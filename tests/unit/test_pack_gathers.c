@@ -229,7 +229,7 @@ static double slimpack_ms(const char *text, const char *options, size_t *gathers
     must_succeed(sp_plan_json_begin(w.file, no_scenario, ERR));
     json_decref(no_scenario);
     run_good(json_text("%s, 'strategy': {%s}}", text, options), &writes, &r);
-    must_succeed(sp_plan_json_end(w.file, ERR));
+    must_succeed(sp_plan_json_end(w.file, NULL, NULL, ERR));
     round_trip(&r, &w);
     assert_int_equal(run_warned(&r.result.warnings, "gather keys and values as llama-cp does"),
                      w.gathers > 0);

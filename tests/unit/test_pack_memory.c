@@ -77,8 +77,9 @@ TEST(tables_cover_every_pack)
             for (int v = 0; v < sp_layout_vstages(&c.scenario.layout); v++) {
                 double least_gap = 1.0;
                 for (size_t k = 0; k < count; k++) {
-                    const sp_unit_bytes *unit = &costs.unit[sp_step_costs_units(&costs, k) +
-                                                            (size_t)costs.stages[v].cost_class];
+                    const sp_unit_bytes *unit =
+                        &costs.side[0].unit[sp_step_costs_units(&costs, 0, k) +
+                                            (size_t)costs.stages[v].cost_class];
                     double held = (double)sp_bytes_total(&unit->held);
                     double most = memory.whole[v] * (double)tokens[k];
                     assert_true(held <= most * (1.0 + 1e-12));
@@ -133,9 +134,8 @@ TEST(tables_hold_the_fullest_rank_of_experts)
         sp_pack_memory_measure(&memory, &c.cost, &fullest[0]);
         for (size_t k = 0; k < PACKS; k++) {
             for (int v = 0; v < 2; v++) {
-                const sp_unit_bytes *unit =
-                    &costs
-                         .unit[sp_step_costs_units(&costs, k) + (size_t)costs.stages[v].cost_class];
+                const sp_unit_bytes *unit = &costs.side[0].unit[sp_step_costs_units(&costs, 0, k) +
+                                                                (size_t)costs.stages[v].cost_class];
                 double bytes = (double)sp_bytes_total(&unit->held);
                 assert_true(bytes <= memory.whole[v] * TOKENS * (1.0 + 1e-12));
                 assert_true((double)sp_bytes_total(&unit->forward) <= memory.running[v]);

@@ -101,7 +101,7 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
     int64_t first_ns[MOST_CLASSES], second_ns[MOST_CLASSES];
     size_t at = k * (size_t)costs->classes;
     for (int split = 0; backward && split < 2; split++) {
-        sp_cost_model_backward_ns(cost, list, &list->packs[k], split == 1, first_ns, second_ns);
+        sp_cost_model_pack_ns(cost, list, &list->packs[k], split == 1, NULL, first_ns, second_ns);
         for (int c = 0; c < cost->stage_classes; c++) {
             const sp_action_cost *first =
                 &(split ? costs->action[SP_ACTION_I] : costs->action[SP_ACTION_B])[at + (size_t)c];
@@ -111,7 +111,7 @@ static void check_pack(sp_cost_model *cost, const sp_pack_list *list, size_t k, 
         }
     }
     if (!backward) {
-        sp_cost_model_forward_ns(cost, list, &list->packs[k], first_ns);
+        sp_cost_model_pack_ns(cost, list, &list->packs[k], false, first_ns, NULL, NULL);
         for (int c = 0; c < cost->stage_classes; c++) {
             assert_int_equal(first_ns[c], total_ns(&costs->action[SP_ACTION_F][at + (size_t)c]));
         }
@@ -125,9 +125,9 @@ static void check_both(sp_cost_model *cost, const sp_pack_list *list, size_t k)
         int64_t ns[3][MOST_CLASSES] = {{0}};
         int64_t apart_ns[3][MOST_CLASSES] = {{0}};
         const sp_pack *pack = &list->packs[k];
-        sp_cost_model_both_ns(cost, list, pack, split == 1, ns[0], ns[1], ns[2]);
-        sp_cost_model_forward_ns(cost, list, pack, apart_ns[0]);
-        sp_cost_model_backward_ns(cost, list, pack, split == 1, apart_ns[1], apart_ns[2]);
+        sp_cost_model_pack_ns(cost, list, pack, split == 1, ns[0], ns[1], ns[2]);
+        sp_cost_model_pack_ns(cost, list, pack, false, apart_ns[0], NULL, NULL);
+        sp_cost_model_pack_ns(cost, list, pack, split == 1, NULL, apart_ns[1], apart_ns[2]);
         assert_memory_equal(ns, apart_ns, sizeof ns);
     }
 }

@@ -133,7 +133,7 @@ static bool agrees_noted(const char *text, bool curtailed)
     if (planned) {
         const sp_plan_notes notes = {.settings = r.result.settings,
                                      .curtailed = r.result.curtailed};
-        must_succeed_for(text, sp_plan_json_end_noted(file, &r.batches, &notes, ERR));
+        must_succeed_for(text, sp_plan_json_end(file, &r.batches, &notes, ERR));
         json_t *of_scenario = result_keys(&r.result);
         assert_true(r.result.curtailed || !curtailed);
         json_t *of_plan = result_of_plan(text, file);

@@ -75,7 +75,7 @@ static json_t *evaluated_document(const sp_scenario *scenario)
     must_succeed(sp_evaluate_batches(scenario, &batches, ERR));
     sp_evaluate_options options = {.observer = write_batch, .observer_context = &w};
     must_succeed(sp_evaluate(scenario, &batches, &options, &result, ERR));
-    must_succeed(sp_plan_json_end(w.file, ERR));
+    must_succeed(sp_plan_json_end(w.file, NULL, NULL, ERR));
     assert_int_equal(fclose(w.file), 0);
     json_t *root = json_loads(w.text, 0, NULL);
     assert_non_null(root);

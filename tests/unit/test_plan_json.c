@@ -55,7 +55,7 @@ static char *write(const json_t *scenario, const sp_plan *plans, int count,
     for (int i = 0; i < count; i++) {
         assert_int_equal(sp_plan_json_batch(file, i, &plans[i], predictions, NULL), SP_OK);
     }
-    assert_int_equal(sp_plan_json_end(file, NULL), SP_OK);
+    assert_int_equal(sp_plan_json_end(file, NULL, NULL, NULL), SP_OK);
     assert_int_equal(fclose(file), 0);
     return text;
 }
@@ -436,7 +436,7 @@ TEST(write_failures_are_reported)
     assert_non_null(file);
     assert_int_equal(sp_plan_json_begin(file, plan.scenario, NULL), SP_ERR_IO);
     assert_int_equal(sp_plan_json_batch(file, 0, &plan.plans[0], unknown, NULL), SP_ERR_IO);
-    assert_int_equal(sp_plan_json_end(file, NULL), SP_ERR_IO);
+    assert_int_equal(sp_plan_json_end(file, NULL, NULL, NULL), SP_ERR_IO);
     fclose(file);
     sp_plan_file_fini(&plan);
     json_decref(root);

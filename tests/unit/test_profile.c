@@ -114,7 +114,7 @@ TEST(levels_noise)
         NULL};
     must_succeed(flat_profile(overrides, &profile, ERR));
     assert_within(profile.gemm_rate.y[1] / 80e12, 1.0, 1e-12);
-    assert_within(profile.attention_forward_causal.y[1] / 20e12, 1.0, 1e-12);
+    assert_within(profile.attention[0][SP_PAIRS_CAUSAL].y[1] / 20e12, 1.0, 1e-12);
     assert_within(profile.collective[SP_ALL_REDUCE].y[1] / 4e9, 1.0, 1e-12);
     assert_within(profile.collective[SP_ALL_REDUCE].y[2] / 8e9, 1.0, 1e-12);
     assert_within(profile.gemm[0].time_s.y[1] / 20e-6, 1.0, 1e-12);
@@ -323,9 +323,10 @@ TEST(shipped_profiles)
         sp_profile profile;
         must_succeed(sp_profile_load(shipped[i].name, &profile, ERR));
         assert_string_equal(profile.name, shipped[i].name);
-        const sp_curve *curves[] = {
-            &profile.gemm_rate, &profile.attention_forward_causal, &profile.attention_forward_full,
-            &profile.attention_backward_causal, &profile.attention_backward_full};
+        const sp_curve *curves[] = {&profile.gemm_rate, &profile.attention[0][SP_PAIRS_CAUSAL],
+                                    &profile.attention[0][SP_PAIRS_FULL],
+                                    &profile.attention[1][SP_PAIRS_CAUSAL],
+                                    &profile.attention[1][SP_PAIRS_FULL]};
         for (size_t j = 0; j < 5; j++) {
             assert_true(curves[j]->points > 0);
             assert_true(strlen(curves[j]->source) > 0);
@@ -333,10 +334,10 @@ TEST(shipped_profiles)
                 assert_true(curves[j]->y[k] < shipped[i].peak);
             }
         }
-        const sp_curve *causal = &profile.attention_forward_causal;
+        const sp_curve *causal = &profile.attention[0][SP_PAIRS_CAUSAL];
         for (int k = 0; k < causal->points; k++) {
-            assert_true(profile.attention_backward_causal.y[k] <= causal->y[k]);
-            assert_true(causal->y[k] <= profile.attention_forward_full.y[k]);
+            assert_true(profile.attention[1][SP_PAIRS_CAUSAL].y[k] <= causal->y[k]);
+            assert_true(causal->y[k] <= profile.attention[0][SP_PAIRS_FULL].y[k]);
         }
         sp_level level =
             strcmp(shipped[i].name, "host") == 0 ? SP_LEVEL_ASSUMED : SP_LEVEL_PUBLISHED;
@@ -345,9 +346,9 @@ TEST(shipped_profiles)
     }
     sp_profile profile;
     must_succeed(sp_profile_load("h200-burst", &profile, ERR));
-    assert_true(profile.attention_forward_causal.x[2] == 8192.0);
-    assert_true(profile.attention_forward_causal.y[2] == 644e12);
-    assert_true(profile.attention_backward_full.y[4] == 572e12);
+    assert_true(profile.attention[0][SP_PAIRS_CAUSAL].x[2] == 8192.0);
+    assert_true(profile.attention[0][SP_PAIRS_CAUSAL].y[2] == 644e12);
+    assert_true(profile.attention[1][SP_PAIRS_FULL].y[4] == 572e12);
     assert_true(profile.memory_bytes_per_s == 4010e9);
     sp_profile_fini(&profile);
     must_succeed(sp_profile_load("h100-burst", &profile, ERR));

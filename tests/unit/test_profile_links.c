@@ -244,7 +244,7 @@ static gpu_times times_on(const char *const *overrides, double peak, double hbm)
     sp_profile_join(&profile, &cluster); // changes nothing
     gpu_times times = {sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 4096, 4096),
                        sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 400, 512, 512),
-                       sp_time_attention_slice(&timer, 0, 4096.0, 0.0, 8.0, 128.0),
+                       sp_time_attention_slice(&timer, 0, 4096.0, 0.0, HUGE_VAL, 8.0, 128.0),
                        sp_time_memory(&timer, 1e9, 0)};
     sp_profile_fini(&profile);
     return times;

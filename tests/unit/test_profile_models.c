@@ -173,8 +173,10 @@ TEST(scale_multiplies_rates)
                                        "attention.forward_causal.scale=2", NULL},
                       &profile);
     assert_close(profile.gemm_rate.y[0], 0.5 * FLAT_GEMM_FLOPS_PER_S, 1e-12);
-    assert_close(profile.attention_forward_causal.y[0], 2 * 0.25 * FLAT_FORWARD_FLOPS_PER_S, 1e-12);
-    assert_close(profile.attention_backward_causal.y[0], 0.25 * FLAT_BACKWARD_FLOPS_PER_S, 1e-12);
+    assert_close(profile.attention[0][SP_PAIRS_CAUSAL].y[0], 2 * 0.25 * FLAT_FORWARD_FLOPS_PER_S,
+                 1e-12);
+    assert_close(profile.attention[1][SP_PAIRS_CAUSAL].y[0], 0.25 * FLAT_BACKWARD_FLOPS_PER_S,
+                 1e-12);
     sp_profile_fini(&profile);
     refused("gemm_rate.scale=0", "gemm_rate.scale");
     refused("attention.scale=1001", "attention.scale");

@@ -293,8 +293,9 @@ TEST(interpolated_times_are_near)
                 sp_cost_model *models[] = {&c.cost, &near};
                 for (int m = 0; m < 2; m++) {
                     int64_t(*ns)[2] = m == 0 ? exact_ns : near_ns;
-                    sp_cost_model_forward_ns(models[m], lists[0], forward, ns[0]);
-                    sp_cost_model_backward_ns(models[m], lists[1], backward, false, ns[1], none_ns);
+                    sp_cost_model_pack_ns(models[m], lists[0], forward, false, ns[0], NULL, NULL);
+                    sp_cost_model_pack_ns(models[m], lists[1], backward, false, NULL, ns[1],
+                                          none_ns);
                 }
                 for (int pass = 0; pass < 2; pass++) {
                     double exact = (double)(exact_ns[pass][0] + exact_ns[pass][1]);

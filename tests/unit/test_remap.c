@@ -221,7 +221,8 @@ TEST(packs_in_a_row)
     must_succeed(sp_cost_model_build(&b.cost, &packing, &costs, ERR));
     int64_t ns[4];
     for (int k = 0; k < 4; k++) {
-        sp_cost_model_forward_ns(&b.cost, &packing.forward, &packing.forward.packs[k], &ns[k]);
+        sp_cost_model_pack_ns(&b.cost, &packing.forward, &packing.forward.packs[k], false, &ns[k],
+                              NULL, NULL);
         assert_int_equal(sp_action_cost_ns(&costs.action[SP_ACTION_F][k]), ns[k]);
     }
     assert_true(ns[0] != ns[1] && ns[1] != ns[2] && ns[2] == ns[3]);

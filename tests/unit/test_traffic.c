@@ -171,7 +171,7 @@ TEST(bytes_on_links)
     double sums[SP_LINK_KINDS][2];
     flow_step_uniform(&s, 40000.0, 30000.0);
     for (int k = 0; k < 2; k++) {
-        s.costs.forward_p2p[k].ns = s.costs.backward_p2p[k].ns = 100000;
+        s.costs.side[0].p2p[k].ns = s.costs.side[1].p2p[k].ns = 100000;
         s.costs.ranks[k].epilogue.grad_reduce_ns = 100000;
         s.costs.ranks[k].epilogue.reduce_bytes = 5000.0;
     }

@@ -16,7 +16,7 @@ static void set_groups_of(flow_step *s, int cp, int dp, const char *order, sp_ne
     assert_true(sp_rank_order_read(order, &s->layout.order));
     flow_step_uniform(s, 0.0, 0.0);
     for (int k = 0; k < dp; k++) {
-        s->costs.backward[k].cp = s->costs.backward[k].cp_again = (sp_cp_exchange){0};
+        s->costs.side[1].pack[k].cp = s->costs.side[1].pack[k].cp_again = (sp_cp_exchange){0};
     }
     sp_plan_init(&s->plan, &s->layout, &s->packing);
     flow_step_set_cluster(s, detail);
@@ -48,7 +48,7 @@ static int64_t exchange_ns(double bytes, int64_t whole_ns, int64_t shown_ns,
     sp_timeline timeline;
     set_groups(&s, detail);
     for (int k = 0; k < 2; k++) {
-        s.costs.forward[k].cp = each_of_two(bytes, whole_ns);
+        s.costs.side[0].pack[k].cp = each_of_two(bytes, whole_ns);
         s.costs.action[SP_ACTION_F][k] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = shown_ns};
         plan_add_actions(&s.plan, k, 0, k == 0 ? "F0B0" : "F1B1");
     }
@@ -90,7 +90,7 @@ TEST(heads_follow_keys)
             // Of 2500 ns for the keys, at 10 bytes a nanosecond, 2000 are hidden; a NIC sends one
             // of two ranks' blocks, and of a rank's heads those of the other. Formulas give half of
             // it.
-            sp_cp_exchange *exchange = &s.costs.forward[k].cp;
+            sp_cp_exchange *exchange = &s.costs.side[0].pack[k].cp;
             *exchange = each_of_two(50000.0, 5000);
             exchange->head_ranks = 2;
             exchange->heads_s = 600e-9;
@@ -115,7 +115,7 @@ TEST(bytes_of_heads_and_keys)
     set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_CLOSED);
     sp_cp_exchange exchange = {
         .s = 2e-6, .bytes = 8000.0, .heads_s = 1e-6, .heads_bytes = 3000.0, .head_ranks = 2};
-    s.costs.forward[0].cp = s.costs.backward[0].cp = exchange;
+    s.costs.side[0].pack[0].cp = s.costs.side[1].pack[0].cp = exchange;
     s.costs.action[SP_ACTION_F][0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
     s.costs.action[SP_ACTION_B][0] = (sp_action_cost){.compute_ns = F_NS};
     plan_add_actions(&s.plan, 0, 0, "F0B0");
@@ -137,7 +137,8 @@ TEST(bytes_of_a_ring_by_its_nics)
         int used = 0;
         set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_FLOWS);
         s.cluster.nics_per_node = 2;
-        s.costs.forward[0].cp = (sp_cp_exchange){.s = 2e-6, .bytes = 8000.0, .ring_nics = nics};
+        s.costs.side[0].pack[0].cp =
+            (sp_cp_exchange){.s = 2e-6, .bytes = 8000.0, .ring_nics = nics};
         s.costs.action[SP_ACTION_F][0] = (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2500};
         s.costs.action[SP_ACTION_B][0] = (sp_action_cost){.compute_ns = F_NS};
         plan_add_actions(&s.plan, 0, 0, "F0B0");
@@ -167,8 +168,8 @@ TEST(a_recomputation_exchanges_again)
             sp_timeline timeline;
             set_groups(&s, (sp_network_detail)detail);
             for (int k = 0; k < 2; k++) {
-                s.costs.forward[k].cp = each_of_two(20000.0, 2000);
-                s.costs.backward[k].cp_again = each_of_two(7500.0, 1000);
+                s.costs.side[0].pack[k].cp = each_of_two(20000.0, 2000);
+                s.costs.side[1].pack[k].cp_again = each_of_two(7500.0, 1000);
                 s.costs.action[SP_ACTION_F][k] =
                     (sp_action_cost){.compute_ns = F_NS, .cp_ns = 2000};
                 s.costs.action[SP_ACTION_R][k] =

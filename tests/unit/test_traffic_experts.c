@@ -25,9 +25,9 @@ static void set_groups(flow_step *s, int groups, int nodes, int per_leaf, double
 {
     *s = (flow_step){.layout = {LAYOUT(1, 1, 1, 2 * groups * nodes, 1), .ep = 2 * nodes}};
     flow_step_uniform(s, 0.0, 0.0);
-    for (size_t k = 0; k < s->costs.forward_packs; k++) {
+    for (size_t k = 0; k < s->costs.side[0].count; k++) {
         s->packing.forward.packs[k].computed = TOKENS;
-        s->costs.backward[k].cp = s->costs.backward[k].cp_again = (sp_cp_exchange){0};
+        s->costs.side[1].pack[k].cp = s->costs.side[1].pack[k].cp_again = (sp_cp_exchange){0};
     }
     sp_plan_init(&s->plan, &s->layout, &s->packing);
     flow_step_set_cluster(s, SP_NETWORK_FLOWS);

@@ -21,7 +21,7 @@ static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later
     for (int k = 0; k < dp; k++) {
         s.costs.action[SP_ACTION_F][k].compute_ns = F_NS + k * later_ns;
         s.costs.action[SP_ACTION_B][k].compute_ns = B_NS;
-        s.costs.forward_p2p[k].internode_ns = s.costs.backward_p2p[k].internode_ns =
+        s.costs.side[0].p2p[k].internode_ns = s.costs.side[1].p2p[k].internode_ns =
             llround(40000.0 / rate * dp * 1e9);
     }
     flow_step_schedule(&s, SP_SCHEDULE_1F1B, detail);

@@ -141,7 +141,7 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t
         s->costs.sharded[p].gather = (sp_exchanged){
             .s = (double)whole_ns * 1e-9, .bytes = bytes, .bare_s = (double)bare_ns * 1e-9};
     }
-    for (size_t k = 0; k < s->costs.forward_packs; k++) {
+    for (size_t k = 0; k < s->costs.side[0].count; k++) {
         s->costs.action[SP_ACTION_F][k] = (sp_action_cost){.compute_ns = F_NS, .dp_ns = shown_ns};
         s->costs.action[SP_ACTION_B][k] = (sp_action_cost){.compute_ns = F_NS};
     }

@@ -22,9 +22,9 @@ static void set_zones(flow_step *s, const sp_pack_zones *zones)
 {
     sp_step_costs *costs = &s->costs;
     costs->zoned = true;
-    for (size_t k = 0; k < costs->forward_packs; k++) {
-        costs->forward[k].zones = costs->backward[k].zones = zones;
-        costs->forward[k].cp = costs->backward[k].cp = costs->backward[k].cp_again =
+    for (size_t k = 0; k < costs->side[0].count; k++) {
+        costs->side[0].pack[k].zones = costs->side[1].pack[k].zones = zones;
+        costs->side[0].pack[k].cp = costs->side[1].pack[k].cp = costs->side[1].pack[k].cp_again =
             (sp_cp_exchange){0};
     }
 }
@@ -59,7 +59,7 @@ static void make_stages(double bytes, double moved_bytes, int64_t shown_ns, two_
                                 .moves_s = {moved_bytes > 0.0 ? MOVES_NS * 1e-9 : 0.0}};
     set_zones(s, &of->zones);
     s->costs.stages[0].layers = s->costs.stages[1].layers = 1;
-    s->costs.backward[0].zones = s->costs.backward[1].zones = NULL;
+    s->costs.side[1].pack[0].zones = s->costs.side[1].pack[1].zones = NULL;
     for (int k = 0; k < 2; k++) {
         int64_t moves_ns = moved_bytes > 0.0 ? MOVES_NS : 0;
         s->costs.action[SP_ACTION_F][k] =

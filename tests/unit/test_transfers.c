@@ -44,7 +44,7 @@ static void pipeline_init(pipeline *s, int p, int m)
 
 static void set_stage(pipeline *s, int stage, int64_t f_ns, int64_t b_ns)
 {
-    for (size_t k = 0; k < s->costs.forward_packs; k++) {
+    for (size_t k = 0; k < s->costs.side[0].count; k++) {
         size_t at = k * (size_t)s->costs.classes + (size_t)stage;
         s->costs.action[SP_ACTION_F][at].compute_ns = f_ns;
         s->costs.action[SP_ACTION_B][at].compute_ns = b_ns;
@@ -53,9 +53,9 @@ static void set_stage(pipeline *s, int stage, int64_t f_ns, int64_t b_ns)
 
 static void set_transfers(pipeline *s, int64_t intranode_ns, int64_t internode_ns)
 {
-    for (size_t k = 0; k < s->costs.forward_packs; k++) {
-        s->costs.forward_p2p[k].ns = s->costs.backward_p2p[k].ns = intranode_ns;
-        s->costs.forward_p2p[k].internode_ns = s->costs.backward_p2p[k].internode_ns = internode_ns;
+    for (size_t k = 0; k < s->costs.side[0].count; k++) {
+        s->costs.side[0].p2p[k].ns = s->costs.side[1].p2p[k].ns = intranode_ns;
+        s->costs.side[0].p2p[k].internode_ns = s->costs.side[1].p2p[k].internode_ns = internode_ns;
     }
 }
 
@@ -164,8 +164,8 @@ static int64_t recursion_ns(const pipeline *s, int m)
             bool sends = target >= 0 && target < p;
             int link = target < i ? target : i;
             int64_t send_ns = !sends                         ? 0
-                              : s->costs.crosses_nodes[link] ? s->costs.forward_p2p[0].internode_ns
-                                                             : s->costs.forward_p2p[0].ns;
+                              : s->costs.crosses_nodes[link] ? s->costs.side[0].p2p[0].internode_ns
+                                                             : s->costs.side[0].p2p[0].ns;
             free_ns[i] = end_ns + send_ns;
             (forward ? forward_ns : backward_ns)[i][k] = free_ns[i];
             last_ns = later(last_ns, end_ns);

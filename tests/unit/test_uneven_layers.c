@@ -171,8 +171,8 @@ TEST(activations_are_proportional_to_layers)
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
         flat_costs f;
         flat_costs_make(&model, &layout, (sp_recompute)m, 1000, &f);
-        int64_t a = f.costs.unit[f.costs.stages[1].cost_class].held.of[SP_MEM_ACTIVATIONS];
-        int64_t b = f.costs.unit[f.costs.stages[2].cost_class].held.of[SP_MEM_ACTIVATIONS];
+        int64_t a = f.costs.side[0].unit[f.costs.stages[1].cost_class].held.of[SP_MEM_ACTIVATIONS];
+        int64_t b = f.costs.side[0].unit[f.costs.stages[2].cost_class].held.of[SP_MEM_ACTIVATIONS];
         assert_true(a > 0);
         assert_int_equal(13 * a, 7 * b);
         flat_costs_fini(&f);
@@ -253,7 +253,7 @@ static void run(const char *text, FILE *plan, step *s)
     must_succeed_for(text, sp_evaluate_batches(&s->scenario, &batches, ERR));
     must_succeed_for(text, sp_evaluate(&s->scenario, &batches, &options, &s->result, ERR));
     if (plan != NULL) {
-        must_succeed_for(text, sp_plan_json_end(plan, ERR));
+        must_succeed_for(text, sp_plan_json_end(plan, NULL, NULL, ERR));
     }
     sp_batches_fini(&batches);
 }

@@ -91,7 +91,7 @@ TEST(volumes_on_links)
         // Half of a tensor from each of two ranks, over a link out and a link in.
         double exchanged = 2.0 * (reduced + gathered) * (double)sp_model_parameters(&c.model);
         double sent = 4.0 * c.microbatches *
-                      (step.costs.forward[0].p2p_bytes + step.costs.backward[0].p2p_bytes);
+                      (step.costs.side[0].pack[0].p2p_bytes + step.costs.side[1].pack[0].p2p_bytes);
         assert_close(nvlink_bytes(&step), exchanged + sent, 1e-9);
         priced_step_fini(&step);
     }
@@ -359,11 +359,11 @@ TEST(memory_of_gathered_layers)
     c.layout.zero = 3;
     priced_step_run(&c, &three);
     int64_t layer_bytes = (int64_t)(BYTES_BF16 * priced_parameters(&one, one_layer));
-    assert_int_equal(three.costs.unit[0].forward.of[SP_MEM_WORKSPACE] -
-                         one.costs.unit[0].forward.of[SP_MEM_WORKSPACE],
+    assert_int_equal(three.costs.side[0].unit[0].forward.of[SP_MEM_WORKSPACE] -
+                         one.costs.side[0].unit[0].forward.of[SP_MEM_WORKSPACE],
                      2 * layer_bytes);
-    assert_int_equal(three.costs.unit[0].backward.of[SP_MEM_WORKSPACE] -
-                         one.costs.unit[0].backward.of[SP_MEM_WORKSPACE],
+    assert_int_equal(three.costs.side[0].unit[0].backward.of[SP_MEM_WORKSPACE] -
+                         one.costs.side[0].unit[0].backward.of[SP_MEM_WORKSPACE],
                      2 * layer_bytes);
     int64_t parameters = one.costs.ranks[0].states.of[SP_MEM_PARAMETERS];
     assert_int_equal(three.costs.ranks[0].states.of[SP_MEM_PARAMETERS], (parameters + 3) / 4);

@@ -38,7 +38,7 @@ static void draw_sends(sp_prng *prng, sp_pack_costs *packs, sp_p2p_times *times,
 
 static void draw_costs(sp_prng *prng, const sp_layout *layout, sp_step_costs *costs)
 {
-    size_t packs = costs->forward_packs;
+    size_t packs = costs->side[0].count;
     const bool cp = layout->cp > 1;
     size_t vstages = (size_t)sp_layout_vstages(layout);
     costs->has_bytes = true;
@@ -46,11 +46,11 @@ static void draw_costs(sp_prng *prng, const sp_layout *layout, sp_step_costs *co
     draw_actions(prng, costs->action[SP_ACTION_B], packs, 40.0, cp);
     draw_actions(prng, costs->action[SP_ACTION_I], packs, 20.0, cp);
     draw_actions(prng, costs->action[SP_ACTION_W], packs, 20.0, false);
-    draw_sends(prng, costs->forward, costs->forward_p2p, packs);
-    draw_sends(prng, costs->backward, costs->backward_p2p, packs);
+    draw_sends(prng, costs->side[0].pack, costs->side[0].p2p, packs);
+    draw_sends(prng, costs->side[1].pack, costs->side[1].p2p, packs);
     for (size_t k = 0; cp && k < packs; k++) {
-        costs->forward[k].cp = draw_exchange(prng);
-        costs->backward[k].cp = draw_exchange(prng);
+        costs->side[0].pack[k].cp = draw_exchange(prng);
+        costs->side[1].pack[k].cp = draw_exchange(prng);
     }
     for (size_t v = 0; v < vstages; v++) {
         costs->stages[v].layers = 2;

@@ -183,7 +183,7 @@ static void make_routes(const builder *b, const sp_network *network)
 
 static acting **given_at(const builder *b, bool backward, int pack, int vstage)
 {
-    size_t row = (backward ? b->costs->forward_packs : 0) + (size_t)pack;
+    size_t row = (backward ? b->costs->side[0].count : 0) + (size_t)pack;
     return &b->given_by[row * (size_t)sp_layout_vstages(b->layout) + (size_t)vstage];
 }
 
@@ -197,9 +197,9 @@ static void add_action(const builder *b, int rank, sp_action action, acting *a)
     int64_t work_ns = sp_action_cost_ns(&took) - took.cp_ns;
     sp_cp_exchange each = {0};
     if (b->layout->cp > 1 && costs->has_bytes && action.kind != SP_ACTION_W) {
-        each = backward ? costs->backward[action.pack].cp : costs->forward[action.pack].cp;
-        each.s += backward ? costs->backward[action.pack].cp_again.s : 0.0;
-        each.bytes += backward ? costs->backward[action.pack].cp_again.bytes : 0.0;
+        each = backward ? costs->side[1].pack[action.pack].cp : costs->side[0].pack[action.pack].cp;
+        each.s += backward ? costs->side[1].pack[action.pack].cp_again.s : 0.0;
+        each.bytes += backward ? costs->side[1].pack[action.pack].cp_again.bytes : 0.0;
     }
     *a = (acting){add_task(b->g, (double)work_ns, -1), -1, -1};
     if (each.s > 0.0) {
@@ -250,7 +250,7 @@ static void add_input(const builder *b, int rank, sp_action action, const acting
         add_start(b, from, a);
         return;
     }
-    double bytes = (backward ? costs->backward : costs->forward)[action.pack].p2p_bytes;
+    double bytes = (backward ? costs->side[1].pack : costs->side[0].pack)[action.pack].p2p_bytes;
     int64_t ns =
         sp_step_costs_p2p_ns(costs, backward, (size_t)action.pack, pp, rank % l->pp, l->pp);
     bool back = (pp + 1) % l->pp != rank % l->pp;
@@ -302,7 +302,7 @@ void step_graph_make(const sp_plan *plan, const sp_step_costs *costs, const sp_n
     for (int r = 0; r < b.ranks; r++) {
         actions += plan->stages[r].count;
     }
-    size_t given = (costs->forward_packs + costs->backward_packs) * (size_t)sp_layout_vstages(l);
+    size_t given = (costs->side[0].count + costs->side[1].count) * (size_t)sp_layout_vstages(l);
     b.actings = must_have(calloc(actions, sizeof *b.actings));
     b.given_by = must_have(calloc(given, sizeof(acting *)));
     g->action_ends = must_have(calloc(2 * actions, sizeof *g->action_ends));
