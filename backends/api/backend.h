@@ -76,7 +76,7 @@ enum { SP_CAP_RECOMPUTE_NONE = SP_CAPABILITIES };
 const char *sp_capability_text(sp_capability capability);
 
 // Version of this interface. A backend of another version is refused.
-enum { SP_BACKEND_ABI = 1 };
+enum { SP_BACKEND_ABI = 2 };
 
 // wall: ranks work side by side and time is the clock's. virtual: actions run one by one, and what
 // each took decides when it would have run (sim/plan/walk.h).
@@ -149,10 +149,6 @@ typedef struct sp_device_info {
     int64_t cores;         // that the ranks share on the wall clock; 0: each has what it needs
 } sp_device_info;
 
-typedef struct sp_device_memory {
-    int64_t free_bytes, total_bytes;
-} sp_device_memory;
-
 typedef struct sp_calibration_request {
     sp_precision precision;
     uint64_t seed;
@@ -202,7 +198,6 @@ typedef struct sp_backend_ops {
     sp_status (*tensor_count)(void *state, size_t *count, sp_error *err);
     sp_status (*tensor_info)(void *state, size_t index, sp_tensor_info *info, sp_error *err);
     sp_status (*tensor_read)(void *state, size_t index, double *values, sp_error *err);
-    sp_status (*device_memory)(int device, sp_device_memory *memory, sp_error *err);
     // Measures the device; *profile is a profile document (sim/cost/profile.h), the caller's.
     sp_status (*calibrate)(int device, const sp_calibration_request *request, json_t **profile,
                            sp_error *err);

@@ -28,11 +28,6 @@ const char *sp_backend_name(const sp_backend *backend)
     return backend->ops.name;
 }
 
-const char *sp_backend_description(const sp_backend *backend)
-{
-    return backend->ops.description;
-}
-
 const char *sp_backend_stack(const sp_backend *backend)
 {
     return backend->ops.stack;
@@ -86,18 +81,6 @@ sp_status sp_backend_device_info(const sp_backend *backend, int device, sp_devic
     *info = (sp_device_info){0};
     sp_status status = check_device(backend, device, err);
     return status == SP_OK ? backend->ops.device_info(device, info, err) : status;
-}
-
-sp_status sp_backend_device_memory(const sp_backend *backend, int device, sp_device_memory *memory,
-                                   sp_error *err)
-{
-    *memory = (sp_device_memory){0};
-    sp_status status = check_device(backend, device, err);
-    if (status == SP_OK && backend->ops.device_memory == NULL) {
-        status = sp_error_set(err, SP_ERR_USAGE, "backend '%s' does not tell its memory",
-                              backend->ops.name);
-    }
-    return status == SP_OK ? backend->ops.device_memory(device, memory, err) : status;
 }
 
 sp_status sp_backend_calibrate(const sp_backend *backend, int device,

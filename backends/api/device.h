@@ -12,7 +12,6 @@ typedef struct sp_backend sp_backend;
 typedef struct sp_run sp_run;
 
 const char *sp_backend_name(const sp_backend *backend);
-const char *sp_backend_description(const sp_backend *backend);
 // Name of the software stack that describes its memory; NULL: it names none.
 const char *sp_backend_stack(const sp_backend *backend);
 // Ends with a NULL key.
@@ -27,8 +26,6 @@ sp_status sp_backend_device_count(const sp_backend *backend, int *count, sp_erro
 // SP_ERR_USAGE for a device that is not there, with what is.
 sp_status sp_backend_device_info(const sp_backend *backend, int device, sp_device_info *info,
                                  sp_error *err);
-sp_status sp_backend_device_memory(const sp_backend *backend, int device, sp_device_memory *memory,
-                                   sp_error *err);
 sp_status sp_backend_calibrate(const sp_backend *backend, int device,
                                const sp_calibration_request *request, json_t **profile,
                                sp_error *err);

@@ -41,17 +41,6 @@ static sp_status describe(int device, sp_device_info *info, sp_error *err)
     return status;
 }
 
-static sp_status read_memory(int device, sp_device_memory *memory, sp_error *err)
-{
-    sp_i_cuda_api api;
-    sp_i_cuda_api_init(&api);
-    const sp_i_cuda_device of = {&api, device};
-    *memory = (sp_device_memory){0};
-    sp_status status = sp_i_cuda_use(&of, err);
-    return status == SP_OK ? sp_i_cuda_memory(&of, &memory->free_bytes, &memory->total_bytes, err)
-                           : status;
-}
-
 const sp_backend_ops sp_backend_plugin = {
     .abi = SP_BACKEND_ABI,
     .size = sizeof(sp_backend_ops),
@@ -67,7 +56,6 @@ const sp_backend_ops sp_backend_plugin = {
     .tensor_count = sp_i_cuda_tensor_count,
     .tensor_info = sp_i_cuda_tensor_info,
     .tensor_read = sp_i_cuda_tensor_read,
-    .device_memory = read_memory,
     .calibrate = sp_i_cuda_calibrate,
     .stack = "cuda",
     .report = sp_i_cuda_report,

@@ -8,6 +8,7 @@
 #include "sim/base/units.h"
 #include "sim/memory/saved_tensors.h"
 #include "sim/schedule/schedule.h"
+#include "sim/simulate/memory.h"
 
 // ---- Copies ----
 
@@ -369,19 +370,12 @@ bool sp_i_exec_copy_back(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_acti
 // ---- The memory timeline of a step ----
 
 // The memory of a step over time, put together from what each action noted: what the rank held but
-// for its copies, and what each copy changed, at the copy's own time. The order of things that
-// happen at one moment is that of sim/simulate/memory.c.
-
-// The spans or copies of one kind, with their place among the plan's actions.
-typedef struct cursor {
-    const sp_span *spans;
-    size_t count, at;
-    size_t action; // of spans[at]
-} cursor;
+// for its copies, and what each copy changed, at the copy's own time.
 
 typedef struct course {
     sp_i_exec_rank *rank;
-    const sp_stage_plan *stage;
+    const sp_rank_timeline *line;
+    size_t *spans, *copies; // of the line: their places among the plan's actions
     sp_rank_memory *memory;
     bool points;
     sp_bytes held;  // but for copies
@@ -390,31 +384,25 @@ typedef struct course {
     sp_action action; // the last that began
     bool acted, running;
     int32_t forwards_ended;
-    size_t share, shares_logged; // of the timeline's, and of the log's: those of its own have none
-    bool share_runs;
+    size_t shares_logged; // those of the rank's own actions have no log
 } course;
 
-static bool is_of(sp_action action, int kind)
+static void place_actions(const course *c, const sp_stage_plan *stage)
 {
-    return kind == SP_ACTION_KINDS ? !sp_action_is_copy(action) : action.kind == kind;
-}
-
-// Moves to the next of its kind, or of all that are no copies (SP_ACTION_KINDS).
-static void skip(cursor *c, const sp_stage_plan *stage, int kind)
-{
-    while (c->at < c->count && !is_of(c->spans[c->at].action, kind)) {
-        c->at++;
+    size_t spans = 0;
+    size_t copies[2] = {0, 0};
+    for (size_t a = 0; a < stage->count; a++) {
+        sp_action action = stage->actions[a];
+        if (!sp_action_is_copy(action)) {
+            c->spans[spans++] = a;
+            continue;
+        }
+        size_t *at = &copies[action.kind == SP_ACTION_L];
+        while (c->line->copies[*at].action.kind != action.kind) {
+            ++*at;
+        }
+        c->copies[(*at)++] = a;
     }
-    while (c->action < stage->count && !is_of(stage->actions[c->action], kind)) {
-        c->action++;
-    }
-}
-
-static void step(cursor *c, const sp_stage_plan *stage, int kind)
-{
-    c->at++;
-    c->action++;
-    skip(c, stage, kind);
 }
 
 static void note(course *c, int64_t time_ns)
@@ -427,44 +415,33 @@ static void note(course *c, int64_t time_ns)
     sp_rank_memory_note(c->memory, time_ns, &now, c->acted ? &c->action : NULL, c->points);
 }
 
-static void note_span(course *c, const sp_span *span, const sp_i_exec_log *log)
+static void note_work(course *c, const sp_span *span, const sp_i_exec_log *log, bool ends)
 {
-    c->running = !c->running;
-    c->held = c->running ? log->during : log->after;
+    c->running = !ends;
+    c->held = ends ? log->after : log->during;
     c->action = span->action;
     c->acted = true;
-    c->forwards_ended += !c->running && span->action.kind == SP_ACTION_F;
-    note(c, c->running ? span->start_ns : span->end_ns);
+    note(c, ends ? span->end_ns : span->start_ns);
 }
 
-static void note_share(course *c, const sp_share_span *share)
+static void note_span(void *context, size_t span, bool ends)
 {
-    const sp_i_exec_log *log = &c->rank->share_log[c->shares_logged];
-    c->running = !c->running;
-    c->share_runs = c->running;
-    c->held = c->running ? log->during : log->after;
-    c->action = share->span.action;
-    c->acted = true;
-    c->share += !c->running;
-    c->shares_logged += !c->running;
-    note(c, c->running ? share->span.start_ns : share->span.end_ns);
+    course *c = context;
+    c->forwards_ended += ends && c->line->spans[span].action.kind == SP_ACTION_F;
+    note_work(c, &c->line->spans[span], &c->rank->log[c->spans[span]], ends);
 }
 
-// The share of another rank's action that runs, or that comes before a span, or with NULL the next.
-static const sp_share_span *share_before(course *c, const sp_rank_timeline *line,
-                                         const sp_span *span)
+static void note_share(void *context, size_t share, bool ends)
 {
-    while (c->share < line->share_count && line->shares[c->share].own) {
-        c->share++;
+    course *c = context;
+    const sp_share_span *span = &c->line->shares[share];
+    if (!span->own) {
+        note_work(c, &span->span, &c->rank->share_log[c->shares_logged], ends);
+        c->shares_logged += ends;
     }
-    const sp_share_span *share = &line->shares[c->share];
-    bool is_next = c->share < line->share_count && !c->running &&
-                   (span == NULL || share->span.start_ns < span->start_ns ||
-                    share->span.end_ns <= span->start_ns);
-    return c->share_runs || is_next ? share : NULL;
 }
 
-static void note_copy(course *c, const sp_span *span, sp_i_exec_log *log, int64_t time_ns)
+static void note_copy(course *c, sp_action action, sp_i_exec_log *log, int64_t time_ns)
 {
     if (log->counted) {
         return;
@@ -474,61 +451,34 @@ static void note_copy(course *c, const sp_span *span, sp_i_exec_log *log, int64_
         c->moved.of[k] += log->after.of[k];
     }
     if (!c->running) {
-        c->action = span->action;
+        c->action = action;
         c->acted = true;
     }
     note(c, time_ns);
 }
 
 // When what a copy took goes; INT64_MAX: not yet known.
-static int64_t gone_ns(const course *c, const cursor *out)
+static int64_t gone_ns(const void *context, size_t copy)
 {
-    if (out->at == out->count || c->forwards_ended < c->rank->log[out->action].forwards) {
-        return INT64_MAX;
-    }
-    int64_t end_ns = out->spans[out->at].end_ns;
-    return end_ns > c->time_ns ? end_ns : c->time_ns;
+    const course *c = context;
+    int64_t end_ns = c->line->copies[copy].end_ns;
+    return c->forwards_ended < c->rank->log[c->copies[copy]].forwards ? INT64_MAX
+           : end_ns > c->time_ns                                      ? end_ns
+                                                                      : c->time_ns;
 }
 
-static void walk(course *c, const sp_rank_timeline *line)
+static void note_gone(void *context, size_t copy, int64_t at_ns)
 {
-    sp_i_exec_log *log = c->rank->log;
-    cursor work = {.spans = line->spans, .count = line->count};
-    cursor out = {.spans = line->copies, .count = line->copy_count};
-    cursor back = out;
-    skip(&work, c->stage, SP_ACTION_KINDS);
-    skip(&out, c->stage, SP_ACTION_O);
-    skip(&back, c->stage, SP_ACTION_L);
-    while (true) {
-        const sp_span *span = work.at < work.count ? &work.spans[work.at] : NULL;
-        const sp_share_span *share = share_before(c, line, span);
-        span = share != NULL ? &share->span : span;
-        if (span == NULL && out.at == out.count && back.at == back.count) {
-            break;
-        }
-        int64_t span_ns = span == NULL ? INT64_MAX : c->running ? span->end_ns : span->start_ns;
-        int64_t out_ns = gone_ns(c, &out);
-        int64_t back_ns = back.at < back.count ? back.spans[back.at].start_ns : INT64_MAX;
-        int64_t copy_ns = out_ns < back_ns ? out_ns : back_ns;
-        if (span_ns < copy_ns || (c->running && span_ns == copy_ns)) {
-            if (share != NULL) {
-                note_share(c, share);
-                continue;
-            }
-            note_span(c, span, &log[work.action]);
-            if (!c->running) {
-                step(&work, c->stage, SP_ACTION_KINDS);
-            }
-        } else if (out_ns <= back_ns) {
-            note_copy(c, &out.spans[out.at], &log[out.action], out_ns);
-            step(&out, c->stage, SP_ACTION_O);
-        } else {
-            const sp_span *copy = &back.spans[back.at];
-            note_copy(c, copy, &log[log[back.action].out], back_ns);
-            note_copy(c, copy, &log[back.action], back_ns);
-            step(&back, c->stage, SP_ACTION_L);
-        }
-    }
+    course *c = context;
+    note_copy(c, c->line->copies[copy].action, &c->rank->log[c->copies[copy]], at_ns);
+}
+
+static void note_back(void *context, size_t copy, int64_t at_ns)
+{
+    course *c = context;
+    sp_i_exec_log *log = &c->rank->log[c->copies[copy]];
+    note_copy(c, c->line->copies[copy].action, &c->rank->log[log->out], at_ns);
+    note_copy(c, c->line->copies[copy].action, log, at_ns);
 }
 
 static int64_t most_held(const sp_i_exec_rank *rank)
@@ -562,12 +512,22 @@ void sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *measured)
     for (size_t r = 0; r < measured->timeline.rank_count; r++) {
         const sp_rank_timeline *line = &measured->timeline.ranks[r];
         course c = {.rank = fullest(run, line->dp, line->pp),
-                    .stage = sp_plan_stage(run->request->plan, line->dp, line->pp),
+                    .line = line,
+                    .spans = sp_calloc(line->count, sizeof *c.spans),
+                    .copies = sp_calloc(line->copy_count, sizeof *c.copies),
                     .memory = &measured->memory.ranks[r],
                     .points = run->request->memory_points};
         SP_ASSERT(c.rank->logged == line->count + line->copy_count);
+        place_actions(&c, sp_plan_stage(run->request->plan, line->dp, line->pp));
         c.held = c.rank->held;
         note(&c, 0);
-        walk(&c, line);
+        sp_memory_in_order(line, &(sp_memory_order){.context = &c,
+                                                    .span = note_span,
+                                                    .share = note_share,
+                                                    .gone_ns = gone_ns,
+                                                    .gone = note_gone,
+                                                    .back = note_back});
+        sp_free(c.spans);
+        sp_free(c.copies);
     }
 }

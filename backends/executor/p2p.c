@@ -275,8 +275,9 @@ static void send(sp_i_exec_run *run, sp_i_exec_rank *rank, const slot *to, int r
     buffer->content = NULL;
     int64_t bytes = bytes_of(rank, to->gradient, to->pack);
     if (bytes > 0) {
-        sp_status status = sp_comm_channel_send(rank->links.me, channel->number, sent_item->content,
-                                                bytes, &sent_item->message, &rank->links.err);
+        sp_status status =
+            run->transport->ops->send(run->transport, channel->number, sent_item->content, bytes,
+                                      &sent_item->message, &rank->links.err);
         rank->links.status = rank->links.status == SP_OK ? status : rank->links.status;
     }
 }
@@ -301,8 +302,8 @@ static sp_status post_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
         return sp_error_set(err, status, "%s", text);
     }
     return bytes == 0 ? SP_OK
-                      : sp_comm_channel_receive(rank->links.me, channel->number, room, bytes,
-                                                &buffer->message, err);
+                      : run->transport->ops->receive(run->transport, channel->number, room, bytes,
+                                                     &buffer->message, err);
 }
 
 sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,

@@ -226,11 +226,8 @@ static void name_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err)
 {
     bool wall = run->clock->side_by_side;
-    const sp_comm_options options = {.spins = wall ? -1 : 0,
-                                     .one_at_a_time = !wall,
-                                     .clocked = !wall,
-                                     .runtime = run->runtime,
-                                     .transport = run->transport};
+    const sp_comm_options options = {
+        .one_at_a_time = !wall, .runtime = run->runtime, .transport = run->transport};
     int ranks = (int)sp_i_exec_rank_count(run);
     sp_status status = sp_comm_world_new(ranks, &options, &run->world, err);
     for (int r = 0; status == SP_OK && r < ranks; r++) {
@@ -273,10 +270,9 @@ static int64_t time_left_ns(const sp_i_exec_run *run)
 sp_status sp_i_exec_on_ranks(sp_i_exec_run *run, const int *ranks, int count, sp_comm_body *body,
                              void *data, sp_error *err)
 {
-    const sp_workers_options options = {.pin = run->clock->side_by_side && run->transport == NULL};
     sp_error first = {0};
-    sp_status status = sp_comm_run_ranks(run->world, ranks, count, &options, body, data,
-                                         time_left_ns(run), &first);
+    sp_status status =
+        sp_comm_run_ranks(run->world, ranks, count, body, data, time_left_ns(run), &first);
     if (status == SP_OK || sp_comm_world_failure(run->world, NULL) != SP_OK) {
         return status == SP_OK ? SP_OK : first_failure(run, err);
     }

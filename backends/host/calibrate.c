@@ -181,14 +181,14 @@ static sp_status run_ranks(const side_by_side *all, int ranks, const int *number
 {
     side_by_side in = *all;
     sp_comm_world *world;
-    const sp_comm_options options = {.runtime = sp_runtime_cpu(), .spins = -1};
+    const sp_comm_options options = {.runtime = sp_runtime_cpu()};
     sp_status status = sp_comm_world_new(ranks, &options, &world, err);
     if (status != SP_OK) {
         return status;
     }
     status = sp_comm_group_new(world, "reference", numbers, ranks, &in.group, err);
     if (status == SP_OK) {
-        status = sp_comm_run(world, NULL, run_rank, &in, 0, err);
+        status = sp_comm_run(world, run_rank, &in, 0, err);
     }
     sp_comm_world_free(world);
     return status;
@@ -559,7 +559,7 @@ static sp_status add_table(calibration *c, sp_comm_world *world, trial *t, int64
          t->elements *= GROWTH) {
         t->count = 0;
         t->bytes = t->elements * c->probe->real_bytes;
-        status = sp_comm_run_ranks(world, NULL, t->ranks, NULL, repeat, t, 0, err);
+        status = sp_comm_run_ranks(world, NULL, t->ranks, repeat, t, 0, err);
         if (status == SP_OK) {
             sp_i_timing timing = timing_of(t->seconds, t->count);
             spread = fmax(spread, timing.spread);
@@ -597,8 +597,7 @@ static sp_status add_group(calibration *c, sp_comm_world *world, trial *t, int64
 
 static sp_status add_tables(calibration *c, trial *t, int64_t most, json_t *tables, sp_error *err)
 {
-    const sp_comm_options options = {
-        .runtime = sp_runtime_cpu(), .one_at_a_time = true, .clocked = true};
+    const sp_comm_options options = {.runtime = sp_runtime_cpu(), .one_at_a_time = true};
     sp_comm_world *world;
     sp_status status = sp_comm_world_new(MOST_RANKS, &options, &world, err);
     if (status != SP_OK) {

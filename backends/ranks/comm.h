@@ -27,16 +27,11 @@ enum { SP_COMM_ACTION = 32, SP_COMM_GROUP_NAME = 32, SP_COMM_RANK_NAME = 48 };
 
 typedef struct sp_comm_world sp_comm_world;
 typedef struct sp_transport sp_transport;
-typedef struct sp_workers_options sp_workers_options;
 typedef struct sp_comm sp_comm; // one rank's end
 
 typedef struct sp_comm_options {
-    int spins;           // looks before a waiting rank sleeps; 0: none; negative: some where every
-                         // rank can have a core of its own
-    int queue_slots;     // messages that a queue holds; 0: 2
-    bool one_at_a_time;  // see below
-    sp_runtime *runtime; // required: of all ranks; outlives the world
-    bool clocked;        // the device's now_ns advances the ranks' clocks; else they stand
+    bool one_at_a_time;      // see below; the device's now_ns then advances the ranks' clocks
+    sp_runtime *runtime;     // required: of all ranks; outlives the world
     sp_transport *transport; // where other ranks are processes, see below; or NULL
 } sp_comm_options;
 
@@ -101,10 +96,10 @@ int sp_comm_failed_rank(sp_comm_world *world);
 // A send takes no time but its own copying, as if queues had room without end. So times depend on
 // what the ranks compute and exchange, not on when their threads run.
 //
-// Own computing, where the world is clocked (sp_comm_options), is what the device's now_ns has
-// advanced between two readings. The calls of the communicator read it, so they wait for the rank's
-// work, and leave out what it advances while they wait and while they wake others: ranks with
-// devices of their own would look for each other, and whether one already sleeps is chance.
+// Own computing is what the device's now_ns has advanced between two readings; clocks stand where
+// ranks do not compute one at a time. The calls of the communicator read it, so they wait for the
+// rank's work, and leave out what it advances while they wait and while they wake others: ranks
+// with devices of their own would look for each other, and whether one already sleeps is chance.
 
 // For the rank's own thread. A clock is 0 at first.
 
@@ -154,14 +149,13 @@ typedef sp_status sp_comm_body(sp_comm *me, void *data, sp_error *err);
 // with its messages. After timeout_ns (0: none) the world fails with SP_ERR_LIMIT, first with the
 // ranks that were at work; ranks that compute end with their next call. Returns the world's
 // failure, so the first reason, even where no body gave one, or SP_OK; SP_ERR_NO_MEMORY where the
-// threads cannot start. `options` may be NULL.
-sp_status sp_comm_run(sp_comm_world *world, const sp_workers_options *options, sp_comm_body *body,
-                      void *data, int64_t timeout_ns, sp_error *err);
+// threads cannot start. Each has a core of its own where the process may use enough of them.
+sp_status sp_comm_run(sp_comm_world *world, sp_comm_body *body, void *data, int64_t timeout_ns,
+                      sp_error *err);
 // On `count` distinct ranks alone, of a world that has not failed: what they wait for must come
 // from each other. `ranks` NULL: the first ones.
-sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
-                            const sp_workers_options *options, sp_comm_body *body, void *data,
-                            int64_t timeout_ns, sp_error *err);
+sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count, sp_comm_body *body,
+                            void *data, int64_t timeout_ns, sp_error *err);
 
 // ---- Collectives ----
 
@@ -286,42 +280,6 @@ struct sp_transport {
     const sp_transport_ops *ops;
     int rank, ranks; // of the world
 };
-
-// The transport's calls of the same names. For worlds that have a
-// transport.
-sp_status sp_comm_channel_send(sp_comm *me, int channel, const void *data, int64_t bytes,
-                               uint64_t *message, sp_error *err);
-sp_status sp_comm_channel_receive(sp_comm *me, int channel, void *data, int64_t bytes,
-                                  uint64_t *message, sp_error *err);
-
-// ---- Worker threads ----
-
-// One function run once per rank, each in a thread of its own.
-
-typedef struct sp_workers sp_workers;
-
-// The function that a worker runs. `err` is its own and is returned by the join.
-typedef sp_status sp_worker_run(void *data, int rank, sp_error *err);
-
-struct sp_workers_options {
-    bool pin; // each to a core of its own where the process may use enough of them
-};
-
-// Starts `count` threads; none runs before all are there. SP_ERR_NO_MEMORY where one cannot be
-// made, and then none has run. `options` may be NULL; `data` must outlive the threads.
-sp_status sp_workers_start(int count, const sp_workers_options *options, sp_worker_run *run,
-                           void *data, sp_workers **workers, sp_error *err);
-
-// Waits until all have ended, at most timeout_ns (0: for ever). Returns the status and messages of
-// the lowest rank that failed. SP_ERR_LIMIT names the ranks that still run: let their world fail
-// and join again.
-sp_status sp_workers_join(sp_workers *workers, int64_t timeout_ns, sp_error *err);
-
-// Threads that have not ended. After a join with a deadline, whether it was met.
-int sp_workers_running(sp_workers *workers);
-
-// Waits for threads that still run.
-void sp_workers_free(sp_workers *workers);
 
 // Cores that this process may use; at least 1.
 int sp_i_cores(void);

@@ -122,8 +122,6 @@ static void work(sp_comm *me, const sp_i_comm_group *group, int member, uint64_t
     SP_UNREACHABLE("kind of collective");
 }
 
-// Ranks in other processes. All knowledge of how they are reached is the transport's.
-
 // ---- Collectives with ranks in other processes ----
 
 static sp_status call_transport(sp_transport *transport, int number, const sp_i_comm_call *call,
@@ -324,22 +322,6 @@ sp_status sp_comm_broadcast(sp_comm *me, int group, sp_element type, const void 
     return collective(me, group, &call, err);
 }
 
-// ---- Messages to ranks in other processes ----
-
-sp_status sp_comm_channel_send(sp_comm *me, int channel, const void *data, int64_t bytes,
-                               uint64_t *message, sp_error *err)
-{
-    sp_transport *transport = me->world->transport;
-    return transport->ops->send(transport, channel, data, bytes, message, err);
-}
-
-sp_status sp_comm_channel_receive(sp_comm *me, int channel, void *data, int64_t bytes,
-                                  uint64_t *message, sp_error *err)
-{
-    sp_transport *transport = me->world->transport;
-    return transport->ops->receive(transport, channel, data, bytes, message, err);
-}
-
 // ---- Messages within a process ----
 
 // The queue of a call of `me`; NULL with the status set.
@@ -369,7 +351,7 @@ static sp_i_comm_queue *find_queue(sp_comm *me, int from, int to, int tag, sp_st
 static void put(sp_comm *me, sp_i_comm_queue *queue, const void *data, size_t bytes)
 {
     uint64_t sent = atomic_load(&queue->sent);
-    sp_i_comm_slot *slot = &queue->slot[sent % (uint64_t)queue->slots];
+    sp_i_comm_slot *slot = &queue->slot[sent % SP_I_COMM_SLOTS];
     if (bytes > slot->capacity) {
         sp_free(slot->data);
         slot->data = sp_malloc(bytes);
@@ -390,7 +372,7 @@ static void put(sp_comm *me, sp_i_comm_queue *queue, const void *data, size_t by
 static sp_status take(sp_comm *me, sp_i_comm_queue *queue, void *data, size_t bytes, sp_error *err)
 {
     uint64_t received = atomic_load(&queue->received);
-    const sp_i_comm_slot *slot = &queue->slot[received % (uint64_t)queue->slots];
+    const sp_i_comm_slot *slot = &queue->slot[received % SP_I_COMM_SLOTS];
     if (slot->bytes != bytes) {
         return sp_i_comm_fail(me, err, SP_ERR_INTERNAL,
                               "expected %zu bytes from rank %d with tag %d, got %zu", bytes,

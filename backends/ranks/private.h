@@ -9,6 +9,13 @@
 #include "backends/ranks/comm.h"
 #include "sim/base/alloc.h"
 
+// Runs a function for each rank in a thread of its own, with `pin` on a core of its own where the
+// process may use enough of them; none begins before all are there. Returns when all have ended,
+// and calls `late` where some have not after timeout_ns (0: there is no deadline). SP_ERR_NO_MEMORY
+// where a thread cannot be made, and then none has run.
+sp_status sp_i_run_threads(int count, bool pin, void (*run)(void *data, int rank),
+                           void (*late)(void *data), void *data, int64_t timeout_ns, sp_error *err);
+
 // A flow of control with a stack of its own, on the thread of whoever drives it: entered and left
 // at places that it chooses, without the operating system, in a fraction of the time in which one
 // thread wakes another.
@@ -73,11 +80,12 @@ typedef struct sp_i_comm_slot {
     size_t capacity, bytes;
 } sp_i_comm_slot;
 
+enum { SP_I_COMM_SLOTS = 2 };
+
 typedef struct sp_i_comm_queue {
     struct sp_i_comm_queue *next; // of the same two ranks
     int from, to, tag;
-    int slots;
-    sp_i_comm_slot *slot; // [slots], message n in slot n % slots
+    sp_i_comm_slot slot[SP_I_COMM_SLOTS]; // message n in slot n % SP_I_COMM_SLOTS
     char unshared[SP_I_CACHE_LINE];
     _Atomic uint64_t sent; // by the sender alone
     char unshared_too[SP_I_CACHE_LINE];
@@ -127,11 +135,9 @@ struct sp_comm_world {
     int rank_count;
     sp_comm *ranks;
     int spins; // 0 where ranks compute one at a time
-    int queue_slots;
     sp_runtime *runtime;
     sp_transport *transport; // or NULL
     bool fenced;             // memory is not plain: work is ordered by fences
-    bool clocked;
     bool one_at_a_time;
     sp_i_comm_scheduler scheduler;
     sp_i_comm_group **groups;

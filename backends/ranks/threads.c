@@ -1,4 +1,4 @@
-// Flows of control for ranks: worker threads, and fibers, which share one thread.
+// Flows of control for ranks: threads, and fibers, which share one thread.
 //
 // The C library declares affinity, names of threads and anonymous mappings as extensions.
 #define _GNU_SOURCE
@@ -35,7 +35,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-enum { NS_PER_S = 1000000000, LISTED_RANKS = 8 };
+enum { NS_PER_S = 1000000000 };
 
 // ---- Cores; where the system does not offer them, nothing is done ----
 
@@ -94,98 +94,73 @@ static void name_thread(const char *name)
 
 // ---- Threads ----
 
-typedef struct worker {
-    sp_workers *workers;
-    int rank;
-    pthread_t thread;
-    bool ended;
-    sp_status status;
-    sp_error err;
-} worker;
-
 typedef enum gate_state { GATE_CLOSED, GATE_OPEN, GATE_CANCELLED } gate_state;
 
-struct sp_workers {
-    sp_worker_run *run;
+typedef struct team {
+    void (*run)(void *data, int rank);
     void *data;
     bool pin;
-    int count;
-    worker *each;
-    pthread_mutex_t lock; // of all below and of what a worker has to say when it ends
+    pthread_mutex_t lock; // of all below
     pthread_cond_t changed;
     gate_state gate;
-    int at_gate;
     int running;
-};
+} team;
 
-static void release(sp_workers *workers)
-{
-    pthread_cond_destroy(&workers->changed);
-    pthread_mutex_destroy(&workers->lock);
-    sp_free(workers->each);
-    sp_free(workers);
-}
+typedef struct worker {
+    team *team;
+    int rank;
+    pthread_t thread;
+} worker;
 
-static bool pass_gate(sp_workers *workers)
+static bool pass_gate(team *t)
 {
-    pthread_mutex_lock(&workers->lock);
-    workers->at_gate++;
-    pthread_cond_broadcast(&workers->changed);
-    while (workers->gate == GATE_CLOSED) {
-        pthread_cond_wait(&workers->changed, &workers->lock);
+    pthread_mutex_lock(&t->lock);
+    while (t->gate == GATE_CLOSED) {
+        pthread_cond_wait(&t->changed, &t->lock);
     }
-    bool open = workers->gate == GATE_OPEN;
-    pthread_mutex_unlock(&workers->lock);
+    bool open = t->gate == GATE_OPEN;
+    pthread_mutex_unlock(&t->lock);
     return open;
-}
-
-static void end(worker *me)
-{
-    sp_workers *workers = me->workers;
-    pthread_mutex_lock(&workers->lock);
-    me->ended = true;
-    workers->running--;
-    pthread_cond_broadcast(&workers->changed);
-    pthread_mutex_unlock(&workers->lock);
 }
 
 static void *run_worker(void *data)
 {
-    worker *me = data;
-    sp_workers *workers = me->workers;
+    const worker *me = data;
+    team *t = me->team;
     char name[16]; // as much as the system keeps
     snprintf(name, sizeof name, "rank %d", me->rank);
     name_thread(name);
-    if (workers->pin) {
+    if (t->pin) {
         pin_to_core(me->rank);
     }
-    if (pass_gate(workers)) {
-        me->status = workers->run(workers->data, me->rank, &me->err);
+    if (pass_gate(t)) {
+        t->run(t->data, me->rank);
     }
-    end(me);
+    pthread_mutex_lock(&t->lock);
+    t->running--;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
     return NULL;
 }
 
-static void locks_init(sp_workers *workers)
+static void locks_init(team *t)
 {
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes) != 0 ||
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) != 0 ||
-        pthread_mutex_init(&workers->lock, NULL) != 0 ||
-        pthread_cond_init(&workers->changed, &attributes) != 0) {
-        sp_out_of_memory(sizeof workers->lock + sizeof workers->changed);
+        pthread_mutex_init(&t->lock, NULL) != 0 ||
+        pthread_cond_init(&t->changed, &attributes) != 0) {
+        sp_out_of_memory(sizeof t->lock + sizeof t->changed);
     }
     pthread_condattr_destroy(&attributes);
 }
 
-static int start_threads(sp_workers *workers)
+static int start_threads(team *t, worker *workers, int count)
 {
     int started = 0;
-    while (started < workers->count) {
-        worker *next = &workers->each[started];
-        next->workers = workers;
-        next->rank = started;
-        if (pthread_create(&next->thread, NULL, run_worker, next) != 0) {
+    while (started < count) {
+        workers[started] = (worker){.team = t, .rank = started};
+        if (pthread_create(&workers[started].thread, NULL, run_worker, &workers[started]) != 0) {
             break;
         }
         started++;
@@ -193,56 +168,8 @@ static int start_threads(sp_workers *workers)
     return started;
 }
 
-static void set_gate(sp_workers *workers, int started, gate_state gate)
-{
-    pthread_mutex_lock(&workers->lock);
-    while (workers->at_gate < started) {
-        pthread_cond_wait(&workers->changed, &workers->lock);
-    }
-    workers->gate = gate;
-    pthread_cond_broadcast(&workers->changed);
-    pthread_mutex_unlock(&workers->lock);
-}
-
-static sp_workers *workers_new(int count, const sp_workers_options *options, sp_worker_run *run,
-                               void *data)
-{
-    sp_workers *workers = sp_calloc(1, sizeof *workers);
-    workers->run = run;
-    workers->data = data;
-    workers->count = count;
-    workers->running = count;
-    workers->pin = options != NULL && options->pin && count <= sp_i_cores();
-    workers->each = sp_calloc((size_t)count, sizeof *workers->each);
-    locks_init(workers);
-    return workers;
-}
-
-sp_status sp_workers_start(int count, const sp_workers_options *options, sp_worker_run *run,
-                           void *data, sp_workers **workers, sp_error *err)
-{
-    *workers = NULL;
-    if (count < 1) {
-        return sp_error_set(err, SP_ERR_USAGE, "expected at least one worker, got %d", count);
-    }
-    sp_workers *made = workers_new(count, options, run, data);
-    int started = start_threads(made);
-    if (started < count) {
-        set_gate(made, started, GATE_CANCELLED);
-        for (int i = 0; i < started; i++) {
-            pthread_join(made->each[i].thread, NULL);
-        }
-        release(made);
-        return sp_error_set(err, SP_ERR_NO_MEMORY, "only %d of %d worker threads could start",
-                            started, count);
-    }
-    set_gate(made, started, GATE_OPEN);
-    *workers = made;
-    return SP_OK;
-}
-
-// The lock is held.
-static bool wait_for_all(sp_workers *workers, int64_t timeout_ns)
+// The lock is held. False where the time is over first.
+static bool wait_for_all(team *t, int64_t timeout_ns)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -253,70 +180,38 @@ static bool wait_for_all(sp_workers *workers, int64_t timeout_ns)
         until.tv_nsec -= NS_PER_S;
     }
     int result = 0;
-    while (workers->running > 0 && result != ETIMEDOUT) {
-        result = timeout_ns > 0 ? pthread_cond_timedwait(&workers->changed, &workers->lock, &until)
-                                : pthread_cond_wait(&workers->changed, &workers->lock);
+    while (t->running > 0 && result != ETIMEDOUT) {
+        result = timeout_ns > 0 ? pthread_cond_timedwait(&t->changed, &t->lock, &until)
+                                : pthread_cond_wait(&t->changed, &t->lock);
     }
-    return workers->running == 0;
+    return t->running == 0;
 }
 
-static sp_status name_running(const sp_workers *workers, int64_t timeout_ns, sp_error *err)
+sp_status sp_i_run_threads(int count, bool pin, void (*run)(void *data, int rank),
+                           void (*late)(void *data), void *data, int64_t timeout_ns, sp_error *err)
 {
-    char text[LISTED_RANKS * 12 + 32] = "";
-    size_t used = 0;
-    int listed = 0;
-    for (int i = 0; i < workers->count && listed < LISTED_RANKS; i++) {
-        if (!workers->each[i].ended) {
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%d",
-                                     listed > 0 ? ", " : "", i);
-            listed++;
-        }
+    team t = {.run = run, .data = data, .pin = pin && count <= sp_i_cores(), .running = count};
+    worker *workers = sp_calloc((size_t)count, sizeof *workers);
+    locks_init(&t);
+    int started = start_threads(&t, workers, count);
+    pthread_mutex_lock(&t.lock);
+    t.gate = started == count ? GATE_OPEN : GATE_CANCELLED;
+    pthread_cond_broadcast(&t.changed);
+    bool is_late = started == count && !wait_for_all(&t, timeout_ns);
+    pthread_mutex_unlock(&t.lock);
+    if (is_late) {
+        late(data);
     }
-    if (workers->running > listed) {
-        snprintf(text + used, sizeof text - used, " and %d more", workers->running - listed);
+    for (int i = 0; i < started; i++) {
+        pthread_join(workers[i].thread, NULL);
     }
-    return sp_error_set(err, SP_ERR_LIMIT, "after %.3g s still at work: rank %s",
-                        (double)timeout_ns * 1e-9, text);
-}
-
-static sp_status first_failure(const sp_workers *workers, sp_error *err)
-{
-    for (int i = 0; i < workers->count; i++) {
-        const worker *one = &workers->each[i];
-        if (one->status != SP_OK) {
-            sp_error_add(err, &one->err);
-            return one->status;
-        }
-    }
-    return SP_OK;
-}
-
-sp_status sp_workers_join(sp_workers *workers, int64_t timeout_ns, sp_error *err)
-{
-    pthread_mutex_lock(&workers->lock);
-    bool all = wait_for_all(workers, timeout_ns);
-    sp_status status = all ? first_failure(workers, err) : name_running(workers, timeout_ns, err);
-    pthread_mutex_unlock(&workers->lock);
-    return status;
-}
-
-int sp_workers_running(sp_workers *workers)
-{
-    pthread_mutex_lock(&workers->lock);
-    int running = workers->running;
-    pthread_mutex_unlock(&workers->lock);
-    return running;
-}
-
-void sp_workers_free(sp_workers *workers)
-{
-    if (workers == NULL) {
-        return;
-    }
-    for (int i = 0; i < workers->count; i++) {
-        pthread_join(workers->each[i].thread, NULL);
-    }
-    release(workers);
+    pthread_cond_destroy(&t.changed);
+    pthread_mutex_destroy(&t.lock);
+    sp_free(workers);
+    return started == count
+               ? SP_OK
+               : sp_error_set(err, SP_ERR_NO_MEMORY, "only %d of %d worker threads could start",
+                              started, count);
 }
 
 // ---- Fibers ----

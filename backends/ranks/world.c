@@ -5,7 +5,8 @@
 #include "backends/ranks/private.h"
 #include "sim/base/alloc.h"
 
-enum { DEFAULT_SPINS = 2000, DEFAULT_SLOTS = 2 };
+// A rank that waits looks so often before it sleeps, where every rank can have a core of its own.
+enum { SPINS = 2000 };
 
 // Between the tables of two ranks, so that they are not in one cache line.
 enum { UNSHARED = SP_I_CACHE_LINE / sizeof(void *) };
@@ -61,17 +62,11 @@ sp_status sp_comm_world_new(int ranks, const sp_comm_options *options, sp_comm_w
     sp_comm_world *made = sp_calloc(1, sizeof *made);
     lock_init(&made->failure_lock);
     lock_init(&made->work_lock);
-    made->queue_slots = options->queue_slots > 0 ? options->queue_slots : DEFAULT_SLOTS;
     made->runtime = options->runtime;
     made->transport = options->transport;
     made->fenced = !made->runtime->ops->plain_memory;
-    made->clocked = options->clocked;
     made->one_at_a_time = options->one_at_a_time;
-    made->spins = options->spins;
-    if (options->spins < 0) {
-        made->spins = ranks <= sp_i_cores() ? DEFAULT_SPINS : 0;
-    }
-    made->spins = made->one_at_a_time ? 0 : made->spins;
+    made->spins = made->one_at_a_time || ranks > sp_i_cores() ? 0 : SPINS;
     made->failed_rank = -1;
     ranks_init(made, ranks);
     *world = made;
@@ -96,22 +91,10 @@ static sp_i_comm_queue *find_queue(sp_comm_world *world, int from, int to, int t
 
 static void queue_free(sp_i_comm_queue *queue)
 {
-    for (int i = 0; i < queue->slots; i++) {
+    for (int i = 0; i < SP_I_COMM_SLOTS; i++) {
         sp_free(queue->slot[i].data);
     }
-    sp_free(queue->slot);
     sp_free(queue);
-}
-
-static sp_i_comm_queue *queue_new(int from, int to, int tag, int slots)
-{
-    sp_i_comm_queue *queue = sp_calloc(1, sizeof *queue);
-    queue->from = from;
-    queue->to = to;
-    queue->tag = tag;
-    queue->slots = slots;
-    queue->slot = sp_calloc((size_t)slots, sizeof *queue->slot);
-    return queue;
 }
 
 // Sender and receiver may both come first. Queues never leave their list, so it is read without a
@@ -126,7 +109,10 @@ sp_i_comm_queue *sp_i_comm_queue_find(sp_comm_world *world, int from, int to, in
     pthread_mutex_lock(lock);
     queue = find_queue(world, from, to, tag);
     if (queue == NULL) {
-        queue = queue_new(from, to, tag, world->queue_slots);
+        queue = sp_calloc(1, sizeof *queue);
+        queue->from = from;
+        queue->to = to;
+        queue->tag = tag;
         queue->next = atomic_load(list_of(world, from, to));
         atomic_store(list_of(world, from, to), queue);
     }
@@ -379,7 +365,7 @@ int64_t sp_comm_clock_own(sp_comm *me)
 void sp_i_comm_clock_skip(sp_comm *me)
 {
     sp_comm_world *world = me->world;
-    if (world->clocked) {
+    if (world->one_at_a_time) {
         me->reading_ns = world->runtime->ops->now_ns(world->runtime);
     }
 }
@@ -475,7 +461,7 @@ static bool is_over(const sp_i_comm_wait *wait)
         return false;
     }
     uint64_t held = atomic_load(&wait->queue->sent) - atomic_load(&wait->queue->received);
-    return wait->sending ? held < (uint64_t)wait->queue->slots : held > 0;
+    return wait->sending ? held < SP_I_COMM_SLOTS : held > 0;
 }
 
 // A rank as it was when it was looked at.
@@ -684,21 +670,6 @@ static void stop_work(sp_comm *me, bool ended)
     if (for_ever) {
         fail_with(world, report_waits);
     }
-}
-
-static void end_at_deadline(sp_comm_world *world)
-{
-    bool late = false;
-    pthread_mutex_lock(&world->work_lock);
-    for (int i = 0; !late && i < world->rank_count; i++) {
-        pthread_mutex_lock(&world->ranks[i].lock);
-        late = !world->ranks[i].ended;
-        pthread_mutex_unlock(&world->ranks[i].lock);
-    }
-    if (late) {
-        fail_with(world, report_timeout);
-    }
-    pthread_mutex_unlock(&world->work_lock);
 }
 
 // ---- Waits ----
@@ -910,38 +881,38 @@ static sp_status end_work(sp_comm *me, sp_status status, sp_error *err)
     return runtime->ops->synchronize(runtime, status == SP_OK ? err : NULL);
 }
 
-static sp_status run_rank(void *data, int number, sp_error *err)
+static void run_rank(void *data, int number)
 {
     const run *r = data;
     sp_comm *me = rank_at(r, number);
     sp_runtime *runtime = r->world->runtime;
+    sp_error own = {0};
     runtime->ops->enter(runtime, me->rank);
     sp_i_comm_clock_skip(me);
-    sp_status status = r->body(me, r->data, err);
-    sp_status of_work = end_work(me, status, err);
+    sp_status status = r->body(me, r->data, &own);
+    sp_status of_work = end_work(me, status, &own);
     status = status == SP_OK ? of_work : status;
     if (status != SP_OK) {
         sp_i_comm_fail(me, NULL, status, "%s",
-                       err->count > 0 ? err->message[0] : sp_status_text(status));
+                       own.count > 0 ? own.message[0] : sp_status_text(status));
     }
     stop_work(me, true);
-    return status;
 }
 
-static sp_status run_threads(run *r, int threads, const sp_workers_options *options,
-                             sp_worker_run *work, int64_t timeout_ns, sp_error *err)
+static void end_at_deadline(void *data)
 {
-    sp_workers *workers;
-    sp_status status = sp_workers_start(threads, options, work, r, &workers, err);
-    if (status != SP_OK) {
-        return status;
+    sp_comm_world *world = ((const run *)data)->world;
+    bool late = false;
+    pthread_mutex_lock(&world->work_lock);
+    for (int i = 0; !late && i < world->rank_count; i++) {
+        pthread_mutex_lock(&world->ranks[i].lock);
+        late = !world->ranks[i].ended;
+        pthread_mutex_unlock(&world->ranks[i].lock);
     }
-    sp_workers_join(workers, timeout_ns, NULL);
-    if (sp_workers_running(workers) > 0) {
-        end_at_deadline(r->world);
+    if (late) {
+        fail_with(world, report_timeout);
     }
-    sp_workers_free(workers);
-    return SP_OK;
+    pthread_mutex_unlock(&world->work_lock);
 }
 
 typedef struct fiber_rank {
@@ -952,15 +923,13 @@ typedef struct fiber_rank {
 static void run_fiber(void *data)
 {
     const fiber_rank *rank = data;
-    sp_error own = {0};
-    (void)run_rank(rank->run, rank->number, &own);
+    run_rank(rank->run, rank->number);
 }
 
-static sp_status run_fibers(void *data, int thread, sp_error *err)
+static void run_fibers(void *data, int thread)
 {
     run *r = data;
     (void)thread;
-    (void)err;
     fiber_rank *each = sp_calloc((size_t)r->count, sizeof *each);
     for (int i = 0; i < r->count; i++) {
         sp_comm *me = rank_at(r, i);
@@ -971,7 +940,6 @@ static sp_status run_fibers(void *data, int thread, sp_error *err)
     }
     run_scheduler(r->world, r->count);
     sp_free(each);
-    return SP_OK;
 }
 
 // Leaves the one rank that is this process's, where ranks are processes; false where the run is
@@ -988,16 +956,14 @@ static bool keep_here(run *r)
     return found;
 }
 
-sp_status sp_comm_run(sp_comm_world *world, const sp_workers_options *options, sp_comm_body *body,
-                      void *data, int64_t timeout_ns, sp_error *err)
+sp_status sp_comm_run(sp_comm_world *world, sp_comm_body *body, void *data, int64_t timeout_ns,
+                      sp_error *err)
 {
-    return sp_comm_run_ranks(world, NULL, sp_comm_world_ranks(world), options, body, data,
-                             timeout_ns, err);
+    return sp_comm_run_ranks(world, NULL, sp_comm_world_ranks(world), body, data, timeout_ns, err);
 }
 
-sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
-                            const sp_workers_options *options, sp_comm_body *body, void *data,
-                            int64_t timeout_ns, sp_error *err)
+sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count, sp_comm_body *body,
+                            void *data, int64_t timeout_ns, sp_error *err)
 {
     run r = {.world = world, .ranks = ranks, .count = count, .body = body, .data = data};
     sp_status status = SP_OK;
@@ -1007,15 +973,14 @@ sp_status sp_comm_run_ranks(sp_comm_world *world, const int *ranks, int count,
     timeout_ns = world->transport != NULL ? 0 : timeout_ns;
     set_all_ended(&r, false);
     if (r.count == 1 && timeout_ns == 0) {
-        sp_error own = {0};
-        run_rank(&r, 0, &own);
+        run_rank(&r, 0);
     } else if (world->one_at_a_time && timeout_ns == 0) {
-        run_fibers(&r, 0, NULL);
+        run_fibers(&r, 0);
     } else if (world->one_at_a_time) {
         // A deadline is kept by a thread beside the one that all ranks are on.
-        status = run_threads(&r, 1, options, run_fibers, timeout_ns, err);
+        status = sp_i_run_threads(1, false, run_fibers, end_at_deadline, &r, timeout_ns, err);
     } else {
-        status = run_threads(&r, r.count, options, run_rank, timeout_ns, err);
+        status = sp_i_run_threads(r.count, true, run_rank, end_at_deadline, &r, timeout_ns, err);
     }
     if (status != SP_OK) {
         set_all_ended(&r, true);

@@ -28,13 +28,13 @@ static void measure_tensors(const sp_saved_tensor *rows, int count, const sp_lay
         }
         const sp_layer_tensor *tensor = &sp_layer_tensors[t];
         if (tensor->part == SP_PART_LAYER) {
-            x->kinds[x->kind].made[tensor->made] |= SP_LAYER_SET(t);
-            x->kinds[x->kind].last_read[tensor->last_read] |= SP_LAYER_SET(t);
-            x->kinds[x->kind].read_back[tensor->read_back] |= SP_LAYER_SET(t);
+            x->at->made[tensor->made] |= SP_LAYER_SET(t);
+            x->at->last_read[tensor->last_read] |= SP_LAYER_SET(t);
+            x->at->read_back[tensor->read_back] |= SP_LAYER_SET(t);
         }
-        x->kinds[x->kind].bytes[t] = cut(x->stage, bytes);
-        x->kinds[x->kind].kept[t] = sp_saved_is_kept(row, repeated);
-        x->kinds[x->kind].category[t] = sp_saved_category(row);
+        x->at->bytes[t] = cut(x->stage, bytes);
+        x->at->kept[t] = sp_saved_is_kept(row, repeated);
+        x->at->category[t] = sp_saved_category(row);
     }
 }
 
@@ -55,7 +55,7 @@ static int64_t choice_parameters(const sp_model *model, const sp_shard *shard)
 static void measure_steps(const sp_model *alike, const sp_unit_sizes *sizes, sp_i_explicit *x)
 {
     enum { ROUTE_NUMBERS = 2 }; // a weight and an expert
-    sp_i_explicit_kind *kind = &x->kinds[x->kind];
+    sp_i_explicit_kind *kind = x->at;
     kind->routed = alike->experts > 0;
     kind->gated = alike->shared_gate;
     kind->latent = sp_model_is_latent(alike);
@@ -89,10 +89,9 @@ static void measure_parts(const sp_model *model, const sp_layout *layout, sp_i_e
         int64_t all = sp_footprint_parameters(model, layout, &stages[p], 1);
         int64_t of_layer = layer_norms * norm + choice_parameters(model, &shard);
         int64_t now = p == SP_PART_EMBEDDING ? all : p == SP_PART_LAYER ? of_layer : norm;
-        x->kinds[x->kind].parameters[p] = zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
-        x->kinds[x->kind].gradients[p] = zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
-        x->kinds[x->kind].input_gradients[p] =
-            zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, now)) : 0;
+        x->at->parameters[p] = zero >= 3 ? cut(x->stage, sp_mul_bytes(BF16, all)) : 0;
+        x->at->gradients[p] = zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, all)) : 0;
+        x->at->input_gradients[p] = zero >= 2 ? cut(x->stage, sp_mul_bytes(FP32, now)) : 0;
     }
 }
 
@@ -167,9 +166,9 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
     sp_unit_sizes sizes;
     // The first kind comes last, whose sizes are those of what all layers share.
     for (int k = sp_model_kinds(model); k-- > 0;) {
-        x->kind = k;
         sp_model space;
-        const sp_model *alike = sp_model_of_kind(model, x->kind, &space);
+        const sp_model *alike = sp_model_of_kind(model, k, &space);
+        x->at = &x->kinds[k];
         unsigned repeated = sp_recompute_operations(options->recompute, alike);
         sp_saved_tensor rows[SP_SAVED_TENSORS];
         for (int part = 0; part < SP_PARTS; part++) {
@@ -178,13 +177,13 @@ void sp_i_explicit_measure(const sp_model *model, const sp_layout *layout, const
         }
         sp_unit_sizes_of(alike, layout, options, load, &sizes);
         for (int w = 0; w < SP_LAYER_WIDTHS; w++) {
-            x->kinds[x->kind].width[w] = cut(stage, sizes.width[w]);
+            x->at->width[w] = cut(stage, sizes.width[w]);
         }
         measure_parts(alike, layout, x);
         measure_steps(alike, &sizes, x);
     }
-    x->hidden = x->kinds[x->kind].bytes[SP_TENSOR_INPUT];
-    x->hidden_gathered = sizes.shard.norm_split > 1 ? x->kinds[x->kind].width[SP_WIDTH_HIDDEN] : 0;
+    x->hidden = x->at->bytes[SP_TENSOR_INPUT];
+    x->hidden_gathered = sizes.shard.norm_split > 1 ? x->at->width[SP_WIDTH_HIDDEN] : 0;
     measure_attention(model, layout, &options->stack, load, x);
     int64_t kv = sp_mul_bytes(sp_footprint_kv_gradient_bytes(&options->stack),
                               sizes.shard.k + sizes.shard.v);
@@ -228,7 +227,7 @@ void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there)
 // From now on layer number `layer` of the stage is at hand.
 static void enter_layer(sp_i_explicit *x, int layer)
 {
-    x->kind = sp_model_kind_of(x->model, x->stage->first + layer);
+    x->at = &x->kinds[sp_model_kind_of(x->model, x->stage->first + layer)];
 }
 
 static void take(sp_i_explicit *x, int64_t workspace_bytes)
@@ -244,9 +243,8 @@ static void give(sp_i_explicit *x, int64_t workspace_bytes)
 // What a layer, embedding or LM head has beside its tensors while it is at work.
 static int64_t open_bytes(const sp_i_explicit *x, sp_part part, bool backward)
 {
-    int64_t gradients = x->splits ? sp_i_explicit_of(x)->input_gradients[part]
-                                  : sp_i_explicit_of(x)->gradients[part];
-    return sp_i_explicit_of(x)->parameters[part] + (backward ? gradients : 0);
+    int64_t gradients = x->splits ? x->at->input_gradients[part] : x->at->gradients[part];
+    return x->at->parameters[part] + (backward ? gradients : 0);
 }
 
 static void open_part(sp_i_explicit *x, sp_part part, bool backward)
@@ -268,7 +266,7 @@ static void take_briefly(sp_i_explicit *x, int64_t workspace_bytes)
 
 static bool has(const sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
-    return x->place[tensor] != SP_MEM_CATEGORIES && sp_i_explicit_of(x)->bytes[tensor] > 0;
+    return x->place[tensor] != SP_MEM_CATEGORIES && x->at->bytes[tensor] > 0;
 }
 
 // Where the pass at hand counts a tensor that it makes.
@@ -277,8 +275,7 @@ static sp_memory_category place_of(const sp_i_explicit *x, sp_layer_tensor_id te
     if (x->rebuilds) {
         return SP_MEM_RECOMPUTE;
     }
-    return x->keeps && sp_i_explicit_of(x)->kept[tensor] ? sp_i_explicit_of(x)->category[tensor]
-                                                         : SP_MEM_WORKSPACE;
+    return x->keeps && x->at->kept[tensor] ? x->at->category[tensor] : SP_MEM_WORKSPACE;
 }
 
 // Makes a tensor of the layer at hand unless it is there.
@@ -286,14 +283,14 @@ static void make(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     if (x->place[tensor] == SP_MEM_CATEGORIES) {
         x->place[tensor] = place_of(x, tensor);
-        count_in(&x->gauge, x->place[tensor], sp_i_explicit_of(x)->bytes[tensor]);
+        count_in(&x->gauge, x->place[tensor], x->at->bytes[tensor]);
     }
 }
 
 static void drop(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
     if (x->place[tensor] != SP_MEM_CATEGORIES) {
-        int64_t gone = x->viewed[tensor] ? 0 : sp_i_explicit_of(x)->bytes[tensor];
+        int64_t gone = x->viewed[tensor] ? 0 : x->at->bytes[tensor];
         count_out(&x->gauge, x->place[tensor], gone);
         x->place[tensor] = SP_MEM_CATEGORIES;
     }
@@ -304,7 +301,7 @@ static void drop(sp_i_explicit *x, sp_layer_tensor_id tensor)
 // Its readers are done: only what is kept survives them, and what a backward rebuilt.
 static void leave(sp_i_explicit *x, sp_layer_tensor_id tensor)
 {
-    if (!x->rebuilds && !(x->keeps && sp_i_explicit_of(x)->kept[tensor])) {
+    if (!x->rebuilds && !(x->keeps && x->at->kept[tensor])) {
         drop(x, tensor);
     }
 }
@@ -320,7 +317,7 @@ static void end_layer(sp_i_explicit *x)
 
 static void make_all(sp_i_explicit *x, sp_layer_place step)
 {
-    for (sp_layer_set left = sp_i_explicit_of(x)->made[step]; left != 0; left &= left - 1) {
+    for (sp_layer_set left = x->at->made[step]; left != 0; left &= left - 1) {
         make(x, sp_layer_set_first(left));
     }
 }
@@ -330,8 +327,8 @@ static void make_all(sp_i_explicit *x, sp_layer_place step)
 static void project(sp_i_explicit *x, sp_layer_place step)
 {
     take(x, x->hidden_gathered);
-    bool joint = step == SP_STEP_QKV && sp_i_explicit_of(x)->runs[step];
-    take(x, joint ? sp_i_explicit_of(x)->width[SP_WIDTH_QKV] : 0);
+    bool joint = step == SP_STEP_QKV && x->at->runs[step];
+    take(x, joint ? x->at->width[SP_WIDTH_QKV] : 0);
     make_all(x, step);
     give(x, x->hidden_gathered);
 }
@@ -343,15 +340,14 @@ static void split_qkv(sp_i_explicit *x)
         count_in(&x->gauge, SP_MEM_KV_CACHE, x->kv_cached);
     }
     make(x, SP_TENSOR_KEYS_VALUES);
-    give(x,
-         sp_i_explicit_of(x)->width[sp_i_explicit_of(x)->latent ? SP_WIDTH_KV_UP : SP_WIDTH_QKV]);
+    give(x, x->at->width[x->at->latent ? SP_WIDTH_KV_UP : SP_WIDTH_QKV]);
 }
 
 // A latent without what stands behind it, and the statistics of its norm.
 static int64_t latent_norm_bytes(const sp_i_explicit *x, sp_layer_place step)
 {
     enum { STATISTICS = 2 * FP32 / BF16 };
-    const int64_t *width = sp_i_explicit_of(x)->width;
+    const int64_t *width = x->at->width;
     return (step == SP_STEP_KV_NORM ? width[SP_WIDTH_KV_LATENT] : 0) +
            STATISTICS * width[SP_WIDTH_ONE];
 }
@@ -360,9 +356,9 @@ static int64_t latent_norm_bytes(const sp_i_explicit *x, sp_layer_place step)
 static void attend(sp_i_explicit *x)
 {
     make(x, SP_TENSOR_ATTENTION);
-    take(x, sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
+    take(x, x->at->bytes[SP_TENSOR_PROBABILITIES]);
     make(x, SP_TENSOR_PROBABILITIES);
-    give(x, sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
+    give(x, x->at->bytes[SP_TENSOR_PROBABILITIES]);
     make_all(x, SP_STEP_CORE);
     take_briefly(x, x->attend);
 }
@@ -380,7 +376,7 @@ static void reduce(sp_i_explicit *x, sp_layer_place step)
 // What shared experts give, without a gate, goes when it is added.
 static int64_t ungated_bytes(const sp_i_explicit *x, sp_layer_place step)
 {
-    const sp_i_explicit_kind *kind = sp_i_explicit_of(x);
+    const sp_i_explicit_kind *kind = x->at;
     return kind->runs[step] && !kind->gated && !x->rebuilds ? x->hidden : 0;
 }
 
@@ -388,10 +384,10 @@ static int64_t ungated_bytes(const sp_i_explicit *x, sp_layer_place step)
 static void permute(sp_i_explicit *x)
 {
     make_all(x, SP_STEP_PERMUTATION);
-    take(x, sp_i_explicit_of(x)->sent_routes);
-    take(x, sp_i_explicit_of(x)->sent_rows);
-    give(x, sp_i_explicit_of(x)->sent_routes);
-    give(x, sp_i_explicit_of(x)->sent_rows);
+    take(x, x->at->sent_routes);
+    take(x, x->at->sent_rows);
+    give(x, x->at->sent_routes);
+    give(x, x->at->sent_rows);
 }
 
 static void run_step(sp_i_explicit *x, sp_layer_place step)
@@ -413,17 +409,17 @@ static void run_step(sp_i_explicit *x, sp_layer_place step)
         break;
     case SP_STEP_Q:
     case SP_STEP_Q_UP:
-        if (sp_i_explicit_of(x)->runs[step]) {
+        if (x->at->runs[step]) {
             make(x, SP_TENSOR_QUERIES);
         }
         break;
     case SP_STEP_KV_UP:
-        take(x, sp_i_explicit_of(x)->runs[step] ? sp_i_explicit_of(x)->width[SP_WIDTH_KV_UP] : 0);
+        take(x, x->at->runs[step] ? x->at->width[SP_WIDTH_KV_UP] : 0);
         break;
     case SP_STEP_Q_NORM:
     case SP_STEP_KV_NORM:
         make_all(x, step);
-        take_briefly(x, sp_i_explicit_of(x)->runs[step] ? latent_norm_bytes(x, step) : 0);
+        take_briefly(x, x->at->runs[step] ? latent_norm_bytes(x, step) : 0);
         break;
     case SP_STEP_SHARED_FC2:
         take(x, ungated_bytes(x, step));
@@ -435,7 +431,7 @@ static void run_step(sp_i_explicit *x, sp_layer_place step)
         permute(x);
         break;
     case SP_STEP_UNPERMUTATION:
-        take_briefly(x, sp_i_explicit_of(x)->sent_rows);
+        take_briefly(x, x->at->sent_rows);
         break;
     default:
         make_all(x, step);
@@ -447,8 +443,7 @@ static void layer_forward(sp_i_explicit *x)
 {
     for (int step = 0; step < SP_LAYER_STEPS; step++) {
         run_step(x, (sp_layer_place)step);
-        for (sp_layer_set left = sp_i_explicit_of(x)->last_read[step]; left != 0;
-             left &= left - 1) {
+        for (sp_layer_set left = x->at->last_read[step]; left != 0; left &= left - 1) {
             leave(x, sp_layer_set_first(left));
         }
     }
@@ -463,9 +458,9 @@ static bool misses_any(const sp_i_explicit *x, sp_layer_place step)
     sp_layer_place made = projects                        ? SP_STEP_QKV_ELEMENTWISE
                           : step == SP_STEP_OUTPUT_REDUCE ? SP_STEP_RESIDUAL1
                                                           : step;
-    for (sp_layer_set left = sp_i_explicit_of(x)->made[made]; left != 0; left &= left - 1) {
+    for (sp_layer_set left = x->at->made[made]; left != 0; left &= left - 1) {
         sp_layer_tensor_id tensor = sp_layer_set_first(left);
-        if (x->place[tensor] == SP_MEM_CATEGORIES && sp_i_explicit_of(x)->bytes[tensor] > 0) {
+        if (x->place[tensor] == SP_MEM_CATEGORIES && x->at->bytes[tensor] > 0) {
             return true;
         }
     }
@@ -512,7 +507,7 @@ void sp_i_explicit_forward(sp_i_explicit *x)
         sp_memory_category output = SP_MEM_CATEGORIES;
         if (!last || stage->head) {
             output = place_of(x, next);
-            count_in(&x->gauge, output, sp_i_explicit_of(x)->bytes[next]);
+            count_in(&x->gauge, output, x->at->bytes[next]);
         }
         enter_layer(x, i);
         open_part(x, SP_PART_LAYER, false);
@@ -537,7 +532,7 @@ void sp_i_explicit_forward(sp_i_explicit *x)
 static bool is_viewed(const sp_i_explicit *x, int tensor, int layer, int layers)
 {
     int place = x->away_from_last ? layers - 1 - layer : layer;
-    return x->loaded && sp_i_explicit_of(x)->kept[tensor] && place < x->away_layers[tensor];
+    return x->loaded && x->at->kept[tensor] && place < x->away_layers[tensor];
 }
 
 // What the forward kept. Where its rows lie in several forward packs they are copied, and given
@@ -546,12 +541,11 @@ static void fetch(sp_i_explicit *x, sp_layer_tensor_id first, sp_layer_tensor_id
                   int layers)
 {
     for (int t = (int)first; t < (int)end; t++) {
-        x->place[t] =
-            sp_i_explicit_of(x)->kept[t] ? sp_i_explicit_of(x)->category[t] : SP_MEM_CATEGORIES;
+        x->place[t] = x->at->kept[t] ? x->at->category[t] : SP_MEM_CATEGORIES;
         x->viewed[t] = is_viewed(x, t, layer, layers);
-        if (sp_i_explicit_of(x)->kept[t] && x->collects && t != SP_TENSOR_KEYS_VALUES) {
-            count_in(&x->gauge, sp_i_explicit_of(x)->category[t], sp_i_explicit_of(x)->bytes[t]);
-            count_out(&x->gauge, sp_i_explicit_of(x)->category[t], sp_i_explicit_of(x)->bytes[t]);
+        if (x->at->kept[t] && x->collects && t != SP_TENSOR_KEYS_VALUES) {
+            count_in(&x->gauge, x->at->category[t], x->at->bytes[t]);
+            count_out(&x->gauge, x->at->category[t], x->at->bytes[t]);
         }
     }
 }
@@ -562,9 +556,8 @@ static void finish(sp_i_explicit *x, sp_layer_tensor_id input, int64_t output_gr
 {
     if (x->splits) {
         if (x->place[input] != SP_MEM_CATEGORIES) { // else another product has read it
-            count_out(&x->gauge, x->place[input],
-                      x->viewed[input] ? 0 : sp_i_explicit_of(x)->bytes[input]);
-            count_in(&x->gauge, SP_MEM_ACTIVATIONS, sp_i_explicit_of(x)->bytes[input]);
+            count_out(&x->gauge, x->place[input], x->viewed[input] ? 0 : x->at->bytes[input]);
+            count_in(&x->gauge, SP_MEM_ACTIVATIONS, x->at->bytes[input]);
         }
         give(x, output_gradient);
         count_in(&x->gauge, SP_MEM_ACTIVATIONS, output_gradient);
@@ -591,11 +584,11 @@ static bool enter_block(sp_i_explicit *x, sp_layer_tensor_id mask, sp_layer_tens
 static void attend_backward(sp_i_explicit *x)
 {
     sp_i_memory_gauge *gauge = &x->gauge;
-    const int64_t *width = sp_i_explicit_of(x)->width;
+    const int64_t *width = x->at->width;
     // Of queries, or with latents, whose queries' gradients stay, of keys and values.
-    int64_t gradients = width[sp_i_explicit_of(x)->latent ? SP_WIDTH_KV : SP_WIDTH_Q];
+    int64_t gradients = width[x->at->latent ? SP_WIDTH_KV : SP_WIDTH_Q];
     take(x, gradients);
-    take(x, 2 * sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
+    take(x, 2 * x->at->bytes[SP_TENSOR_PROBABILITIES]);
     take(x, x->attend_backward);
     count_in(gauge, SP_MEM_KV_GRADIENTS, x->kv_missing);
     count_in(gauge, SP_MEM_KV_GRADIENTS, x->kv_begun);
@@ -604,8 +597,8 @@ static void attend_backward(sp_i_explicit *x)
     count_out(gauge, SP_MEM_KV_GRADIENTS, x->kv_found);
     count_out(gauge, SP_MEM_KV_CACHE, x->kv_cached);
     drop(x, SP_TENSOR_KEYS_VALUES);
-    give(x, 2 * sp_i_explicit_of(x)->bytes[SP_TENSOR_PROBABILITIES]);
-    take_briefly(x, sp_i_explicit_of(x)->latent ? 2 * width[SP_WIDTH_ROTARY] : 0);
+    give(x, 2 * x->at->bytes[SP_TENSOR_PROBABILITIES]);
+    take_briefly(x, x->at->latent ? 2 * width[SP_WIDTH_ROTARY] : 0);
     give(x, gradients);
 }
 
@@ -638,9 +631,9 @@ static void owe(block *b, sp_layer_tensor_id reads, int64_t gradient, bool is_co
 static void product_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
-    const int64_t *width = sp_i_explicit_of(x)->width;
+    const int64_t *width = x->at->width;
     bool column = step->inputs == SP_WIDTH_HIDDEN;
-    if (place == SP_STEP_FC1 && sp_i_explicit_of(x)->routed) {
+    if (place == SP_STEP_FC1 && x->at->routed) {
         take(x, width[SP_WIDTH_ROUTED]);
         owe(b, SP_TENSOR_EXPERT_INPUT, width[step->outputs], column);
         return;
@@ -651,7 +644,7 @@ static void product_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         give(x, x->hidden_gathered);
         owe(b, step->reads, width[step->outputs], column);
     } else {
-        bool routed = place == SP_STEP_FC2 && sp_i_explicit_of(x)->routed;
+        bool routed = place == SP_STEP_FC2 && x->at->routed;
         bool leaves = step->outputs == SP_WIDTH_HIDDEN;
         int64_t output = routed   ? width[SP_WIDTH_ROUTED]
                          : leaves ? x->hidden
@@ -665,7 +658,7 @@ static void product_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 // what experts read to one of hidden states.
 static void permute_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
-    const sp_i_explicit_kind *kind = sp_i_explicit_of(x);
+    const sp_i_explicit_kind *kind = x->at;
     if (place == SP_STEP_PERMUTATION) {
         take(x, x->hidden);
         take_briefly(x, kind->sent_rows);
@@ -682,7 +675,7 @@ static void permute_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 // Shared experts work on the gradient around the block, or, behind a gate, on one of their own.
 static void shared_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
-    const sp_i_explicit_kind *kind = sp_i_explicit_of(x);
+    const sp_i_explicit_kind *kind = x->at;
     switch (place) {
     case SP_STEP_SHARED_SUM:
         take(x, kind->gated ? x->hidden : 0);
@@ -713,7 +706,7 @@ static void shared_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 static void latent_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
-    const int64_t *width = sp_i_explicit_of(x)->width;
+    const int64_t *width = x->at->width;
     int64_t inputs = width[step->inputs];
     if (step->kind == SP_LAYER_KIND_NORM) {
         take_briefly(x, latent_norm_bytes(x, place) + 2 * inputs);
@@ -731,7 +724,7 @@ static void latent_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 
 static void latent_attention_backward(sp_i_explicit *x)
 {
-    const int64_t *width = sp_i_explicit_of(x)->width;
+    const int64_t *width = x->at->width;
     take(x, width[SP_WIDTH_Q] + width[SP_WIDTH_KV_UP] + width[SP_WIDTH_KV_DOWN]);
     attend_backward(x);
     give(x, width[SP_WIDTH_CONTEXT]);
@@ -762,14 +755,14 @@ static void norm_backward(sp_i_explicit *x, block *b)
 static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
-    if (!sp_i_explicit_of(x)->runs[place]) {
+    if (!x->at->runs[place]) {
         return;
     }
     if ((step->conditions & (SP_IF_LATENT | SP_IF_QUERY_LATENT)) != 0) {
         latent_backward(x, place, b);
         return;
     }
-    if (place == SP_STEP_CORE && sp_i_explicit_of(x)->latent) {
+    if (place == SP_STEP_CORE && x->at->latent) {
         latent_attention_backward(x);
         return;
     }
@@ -788,20 +781,20 @@ static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         if (sp_layer_is_product(step)) {
             product_backward(x, place, b);
         } else {
-            give(x, sp_i_explicit_of(x)->width[step->outputs]);
+            give(x, x->at->width[step->outputs]);
         }
         break;
     case SP_LAYER_KIND_PERMUTATION:
         permute_backward(x, place, b);
         break;
     case SP_LAYER_KIND_ACTIVATION:
-        take(x, sp_i_explicit_of(x)->width[SP_WIDTH_FC1]);
-        give(x, sp_i_explicit_of(x)->width[SP_WIDTH_FFN]);
+        take(x, x->at->width[SP_WIDTH_FC1]);
+        give(x, x->at->width[SP_WIDTH_FFN]);
         break;
     case SP_LAYER_KIND_ATTENTION:
-        take(x, sp_i_explicit_of(x)->width[SP_WIDTH_QKV]);
+        take(x, x->at->width[SP_WIDTH_QKV]);
         attend_backward(x);
-        give(x, sp_i_explicit_of(x)->width[SP_WIDTH_Q]);
+        give(x, x->at->width[SP_WIDTH_Q]);
         break;
     case SP_LAYER_KIND_NORM:
         norm_backward(x, b);
@@ -818,8 +811,7 @@ static void layer_backward(sp_i_explicit *x, int layer)
     rebuild(x);
     for (int step = SP_LAYER_STEPS - 1; step >= 0; step--) {
         step_backward(x, (sp_layer_place)step, &b);
-        for (sp_layer_set left = sp_i_explicit_of(x)->read_back[step]; left != 0;
-             left &= left - 1) {
+        for (sp_layer_set left = x->at->read_back[step]; left != 0; left &= left - 1) {
             drop(x, sp_layer_set_first(left));
         }
     }
@@ -828,11 +820,11 @@ static void layer_backward(sp_i_explicit *x, int layer)
 // The gradient of the logits takes their place.
 static void head_backward(sp_i_explicit *x)
 {
-    int64_t gradient = sp_i_explicit_of(x)->width[SP_WIDTH_VOCAB];
+    int64_t gradient = x->at->width[SP_WIDTH_VOCAB];
     take(x, x->hidden);
     take(x, x->hidden);
     fetch(x, SP_TENSOR_FINAL_INPUT, SP_ALL_TENSORS, 0, 1);
-    count_out(&x->gauge, SP_MEM_LOGITS, sp_i_explicit_of(x)->bytes[SP_TENSOR_LOGITS] - gradient);
+    count_out(&x->gauge, SP_MEM_LOGITS, x->at->bytes[SP_TENSOR_LOGITS] - gradient);
     x->place[SP_TENSOR_LOGITS] = SP_MEM_CATEGORIES;
     take_briefly(x, x->hidden_gathered);
     give(x, x->hidden);

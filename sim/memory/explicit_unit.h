@@ -46,7 +46,7 @@ typedef struct sp_i_explicit {
     const sp_model *model;
     const sp_stage *stage;
     sp_i_explicit_kind kinds[SP_LAYER_KINDS];
-    int kind;                        // of the layer at hand
+    sp_i_explicit_kind *at;          // that of the layer at hand
     int64_t hidden, hidden_gathered; // all rows, 0 where no gathering is
     // Work space of a GPU's attention, forward and backward.
     int64_t attend, attend_backward;
@@ -84,10 +84,5 @@ void sp_i_explicit_begin(sp_i_explicit *x, const sp_bytes *there);
 // A whole pass, begun already.
 void sp_i_explicit_forward(sp_i_explicit *x);
 void sp_i_explicit_backward(sp_i_explicit *x);
-
-static inline const sp_i_explicit_kind *sp_i_explicit_of(const sp_i_explicit *x)
-{
-    return &x->kinds[x->kind];
-}
 
 #endif

@@ -46,8 +46,6 @@ typedef struct rank_walk {
     int64_t copied_bytes; // by which units are smaller because they were copied
     int64_t gradient_sums;
     int64_t time_ns;
-    size_t share;               // of the rank's, done
-    bool share_runs;            // the next one, beside copies
     const sp_bytes *transients; // of the action or share that runs
     sp_bytes limited;           // where they are not those of the tables
     bool below;                 // something was held that is less than nothing: first where
@@ -584,26 +582,6 @@ static void end_share(rank_walk *w, const sp_share_span *share)
     walk_note(w, share->span.end_ns);
 }
 
-// The share that the rank runs before a span, or with NULL the next one; NULL: none.
-static const sp_share_span *share_before(const rank_walk *w, const sp_span *span)
-{
-    const sp_share_span *share = &w->rank->shares[w->share];
-    bool is_next =
-        w->share < w->rank->share_count && (span == NULL || share->span.start_ns < span->start_ns ||
-                                            share->span.end_ns <= span->start_ns);
-    return is_next ? share : NULL;
-}
-
-// All shares that are left.
-static void run_shares(rank_walk *w)
-{
-    for (; w->share < w->rank->share_count; w->share++) {
-        const sp_share_span *share = &w->rank->shares[w->share];
-        begin_share(w, share);
-        end_share(w, share);
-    }
-}
-
 static int64_t copied_bytes(const rank_walk *w, sp_action action)
 {
     if (unit_state(w, action.pack, action.chunk)->copied == 0) {
@@ -650,6 +628,45 @@ static void begin_copy_back(rank_walk *w, sp_action action, int64_t time_ns)
     walk_note(w, time_ns);
 }
 
+// When the copy is done and the forward after the copied one is over; INT64_MAX: not yet known.
+static int64_t gone_ns(const void *context, size_t copy)
+{
+    const rank_walk *w = context;
+    const sp_span *span = &w->rank->copies[copy];
+    int32_t forward = unit_state(w, span->action.pack, span->action.chunk)->forward;
+    int32_t needed = forward + 1 < w->forwards ? forward + 2 : w->forwards;
+    if (w->forwards_ended < needed) {
+        return INT64_MAX;
+    }
+    return span->end_ns > w->time_ns ? span->end_ns : w->time_ns;
+}
+
+static void order_span(void *context, size_t span, bool ends)
+{
+    rank_walk *w = context;
+    (ends ? end_span : begin_span)(w, &w->rank->spans[span]);
+}
+
+static void order_share(void *context, size_t share, bool ends)
+{
+    rank_walk *w = context;
+    (ends ? end_share : begin_share)(w, &w->rank->shares[share]);
+}
+
+static void order_gone(void *context, size_t copy, int64_t at_ns)
+{
+    rank_walk *w = context;
+    end_copy_out(w, w->rank->copies[copy].action, at_ns);
+}
+
+static void order_back(void *context, size_t copy, int64_t at_ns)
+{
+    rank_walk *w = context;
+    begin_copy_back(w, w->rank->copies[copy].action, at_ns);
+}
+
+// ---- The order of events ----
+
 static size_t next_copy(const sp_rank_timeline *rank, size_t from, sp_action_kind kind)
 {
     while (from < rank->copy_count && rank->copies[from].action.kind != kind) {
@@ -658,51 +675,47 @@ static size_t next_copy(const sp_rank_timeline *rank, size_t from, sp_action_kin
     return from;
 }
 
-// When the copy is done and the forward after the copied one is over; INT64_MAX: not yet known.
-static int64_t copied_out_ns(const rank_walk *w, const sp_span *copy)
+// Does the rank run a share before a span, or with NULL next?
+static bool is_share_next(const sp_rank_timeline *rank, size_t share, const sp_span *span)
 {
-    int32_t forward = unit_state(w, copy->action.pack, copy->action.chunk)->forward;
-    int32_t needed = forward + 1 < w->forwards ? forward + 2 : w->forwards;
-    if (w->forwards_ended < needed) {
-        return INT64_MAX;
+    if (share == rank->share_count) {
+        return false;
     }
-    return copy->end_ns > w->time_ns ? copy->end_ns : w->time_ns;
+    const sp_span *own = &rank->shares[share].span;
+    return span == NULL || own->start_ns < span->start_ns || own->end_ns <= span->start_ns;
 }
 
 // Both copy directions run their copies one after another, so that starts order ends as well.
-static void run_in_order(rank_walk *w)
+void sp_memory_in_order(const sp_rank_timeline *rank, const sp_memory_order *order)
 {
-    const sp_rank_timeline *rank = w->rank;
     size_t out = next_copy(rank, 0, SP_ACTION_O);
     size_t back = next_copy(rank, 0, SP_ACTION_L);
+    size_t span = 0;
+    size_t share = 0;
     bool running = false;
-    size_t i = 0;
-    while (i < rank->count || out < rank->copy_count || back < rank->copy_count || w->share_runs) {
-        // A share counts as a span of its own.
-        const sp_span *span = i == rank->count ? NULL : &rank->spans[i];
-        const sp_share_span *share = w->share_runs ? &rank->shares[w->share]
-                                     : running     ? NULL
-                                                   : share_before(w, span);
-        span = share != NULL ? &share->span : span;
-        int64_t span_ns = span == NULL ? INT64_MAX : running ? span->end_ns : span->start_ns;
-        int64_t out_ns = out < rank->copy_count ? copied_out_ns(w, &rank->copies[out]) : INT64_MAX;
+    bool is_share = false; // what runs or comes next
+    while (true) {
+        const sp_span *next = span < rank->count ? &rank->spans[span] : NULL;
+        is_share = running ? is_share : is_share_next(rank, share, next);
+        next = is_share ? &rank->shares[share].span : next;
+        if (next == NULL && out == rank->copy_count && back == rank->copy_count) {
+            return;
+        }
+        int64_t next_ns = next == NULL ? INT64_MAX : running ? next->end_ns : next->start_ns;
+        int64_t out_ns = out < rank->copy_count ? order->gone_ns(order->context, out) : INT64_MAX;
         int64_t back_ns = back < rank->copy_count ? rank->copies[back].start_ns : INT64_MAX;
         int64_t copy_ns = out_ns < back_ns ? out_ns : back_ns;
-        if (span_ns < copy_ns || (running && span_ns == copy_ns)) {
-            if (share != NULL) {
-                (running ? end_share : begin_share)(w, share);
-                w->share += running;
-                w->share_runs = !running;
-            } else {
-                (running ? end_span : begin_span)(w, span);
-                i += running;
-            }
+        if (next_ns < copy_ns || (running && next_ns == copy_ns)) {
+            (is_share ? order->share : order->span)(order->context, is_share ? share : span,
+                                                    running);
+            share += running && is_share;
+            span += running && !is_share;
             running = !running;
         } else if (out_ns <= back_ns) {
-            end_copy_out(w, rank->copies[out].action, out_ns);
+            order->gone(order->context, out, out_ns);
             out = next_copy(rank, out + 1, SP_ACTION_O);
         } else {
-            begin_copy_back(w, rank->copies[back].action, back_ns);
+            order->back(order->context, back, back_ns);
             back = next_copy(rank, back + 1, SP_ACTION_L);
         }
     }
@@ -763,8 +776,12 @@ static sp_status walk_rank(rank_walk *w, sp_error *err)
     if (w->rank->copy_count == 0 && w->rank->share_count == 0) {
         run_spans(w);
     } else {
-        run_in_order(w);
-        run_shares(w);
+        sp_memory_in_order(w->rank, &(sp_memory_order){.context = w,
+                                                       .span = order_span,
+                                                       .share = order_share,
+                                                       .gone_ns = gone_ns,
+                                                       .gone = order_gone,
+                                                       .back = order_back});
     }
     if (w->below) {
         char name[32];

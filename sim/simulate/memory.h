@@ -52,6 +52,21 @@ sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *
 sp_status sp_memory_replay(const sp_timeline *timeline, const sp_step_costs *costs, bool points,
                            sp_memory_timeline *memory, sp_error *err);
 
+// The order in which a rank's memory changes: its spans, its shares of a vocabulary between them,
+// and the copies of both directions beside them; at one time what ends comes first. Spans, shares
+// and copies go by their numbers in the timeline.
+typedef struct sp_memory_order {
+    void *context;
+    void (*span)(void *context, size_t span, bool ends);
+    void (*share)(void *context, size_t share, bool ends);
+    // Returns when what an O has copied goes; INT64_MAX: that is not yet known.
+    int64_t (*gone_ns)(const void *context, size_t copy);
+    void (*gone)(void *context, size_t copy, int64_t at_ns);
+    void (*back)(void *context, size_t copy, int64_t at_ns); // an L begins
+} sp_memory_order;
+
+void sp_memory_in_order(const sp_rank_timeline *rank, const sp_memory_order *order);
+
 // The bytes that a rank holds at the moment of its peak.
 typedef struct sp_peak_state {
     // Chunks, and behind them the rank's share of a head that pipeline ranks share.

@@ -95,14 +95,6 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
     return status;
 }
 
-static sp_status device_memory(int device, sp_device_memory *memory, sp_error *err)
-{
-    (void)device;
-    (void)err;
-    *memory = (sp_device_memory){.free_bytes = 3000, .total_bytes = 4000};
-    return SP_OK;
-}
-
 static sp_status calibrate(int device, const sp_calibration_request *request, json_t **profile,
                            sp_error *err)
 {
@@ -133,7 +125,6 @@ const sp_backend_ops SAMPLE_SYMBOL = {
     .device_count = device_count,
     .device_info = device_info,
     .execute = execute,
-    .device_memory = device_memory,
     .calibrate = calibrate,
 #ifdef SAMPLE_PROCESS
     .process = process,

@@ -7,7 +7,7 @@
 
 sp_comm_world *world_of(int count)
 {
-    return world_with(count, &(sp_comm_options){.spins = -1});
+    return world_with(count, &(sp_comm_options){0});
 }
 
 sp_comm_world *world_with(int count, const sp_comm_options *options)
@@ -37,7 +37,7 @@ int group_of_all(sp_comm_world *world)
 
 sp_status run_ranks(sp_comm_world *world, sp_comm_body *body, void *data, sp_error *err)
 {
-    return sp_comm_run(world, NULL, body, data, INT64_C(50000000000), err);
+    return sp_comm_run(world, body, data, INT64_C(50000000000), err);
 }
 
 void assert_ranks(sp_comm_world *world, sp_comm_body *body, void *data)

@@ -161,7 +161,7 @@ static void random_script(script *s, sp_prng *prng)
     }
 }
 
-static void check_script(uint64_t seed, bool turns)
+static void check_script(uint64_t seed)
 {
     static script s;
     sp_prng prng = prng_seeded(seed);
@@ -169,8 +169,7 @@ static void check_script(uint64_t seed, bool turns)
     sp_runtime runtime;
     sp_runtime_ops ops;
     set_clock(&runtime, &ops, scripted_now_ns);
-    sp_comm_options options = {
-        .spins = -1, .one_at_a_time = turns, .runtime = &runtime, .clocked = true};
+    sp_comm_options options = {.one_at_a_time = true, .runtime = &runtime};
     sp_comm_world *world = world_with(RANKS, &options);
     s.groups[0] = group_of_all(world);
     s.groups[1] = group_of(world, "pair", (const int[]){2, 0}, 2);
@@ -190,7 +189,7 @@ static void check_script(uint64_t seed, bool turns)
 TEST(clocks_that_read)
 {
     for (uint64_t seed = 0; seed < 10; seed++) {
-        check_script(seed, seed % 2 == 1);
+        check_script(seed);
     }
 }
 
@@ -235,15 +234,13 @@ TEST(waiting_is_not_computing)
     sp_runtime runtime;
     sp_runtime_ops ops;
     set_clock(&runtime, &ops, common_now_ns);
-    for (int spins = -1; spins <= 0; spins++) {
-        sp_comm_flag flag = {0};
-        sp_comm_world *world =
-            world_with(2, &(sp_comm_options){.spins = spins, .runtime = &runtime, .clocked = true});
-        group_of_all(world);
-        atomic_store(&common_ns, 77);
-        assert_ranks(world, wait_meanwhile, &flag);
-        sp_comm_world_free(world);
-    }
+    sp_comm_flag flag = {0};
+    sp_comm_world *world =
+        world_with(2, &(sp_comm_options){.one_at_a_time = true, .runtime = &runtime});
+    group_of_all(world);
+    atomic_store(&common_ns, 77);
+    assert_ranks(world, wait_meanwhile, &flag);
+    sp_comm_world_free(world);
 }
 
 // ---- Processor time ----
@@ -284,8 +281,7 @@ TEST(processor_time)
 {
     load l = {0};
     int64_t total = 0;
-    sp_comm_world *world =
-        world_with(RANKS, &(sp_comm_options){.spins = -1, .one_at_a_time = true, .clocked = true});
+    sp_comm_world *world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = true});
     l.all = group_of_all(world);
     assert_ranks(world, compute_and_meet, &l);
     for (int rank = 0; rank < RANKS; rank++) {

@@ -89,8 +89,7 @@ static void check_abort(int operation, uint64_t seed)
     job j = {.operation = operation,
              .failing = prng_below(&prng, RANKS),
              .after_us = (int64_t)sp_prng_below(&prng, 1500),
-             .world = world_with(RANKS,
-                                 &(sp_comm_options){.spins = -1, .one_at_a_time = seed % 2 == 0})};
+             .world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = seed % 2 == 0})};
     char expected[80];
     // A collective of the others goes on and on; with the failing rank in it, it waits.
     int others[RANKS] = {0};
@@ -151,8 +150,7 @@ static void check_stuck(int operation, uint64_t seed)
     job j = {.operation = operation,
              .failing = prng_below(&prng, RANKS),
              .after_us = (int64_t)sp_prng_below(&prng, 1000),
-             .world = world_with(RANKS,
-                                 &(sp_comm_options){.spins = -1, .one_at_a_time = seed % 2 == 0})};
+             .world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = seed % 2 == 0})};
     j.group = group_of_all(j.world);
     assert_int_equal(run_ranks(j.world, until_stuck, &j, NULL), SP_ERR_LIMIT);
     int first = sp_comm_failed_rank(j.world);
@@ -218,7 +216,7 @@ TEST(deadline_of_a_run)
 {
     sp_comm_world *world = world_of(3);
     job j = {.group = group_of(world, "pair", (const int[]){0, 1}, 2)};
-    must_fail_with(sp_comm_run(world, NULL, work_for_ever, &j, 200000000, ERR), SP_ERR_LIMIT,
+    must_fail_with(sp_comm_run(world, work_for_ever, &j, 200000000, ERR), SP_ERR_LIMIT,
                    ": is not done at the timeout");
     assert_string_equal(ERR->message[ERR->count - 1], "rank 2: is done");
     assert_int_equal(sp_comm_failed_rank(world), -1);
@@ -239,7 +237,7 @@ TEST(failing_body)
     for (int i = 0; i < 2; i++) {
         sp_comm_world *world = world_of(3);
         group_of_all(world);
-        must_fail(sp_comm_run(world, NULL, fail_plainly, i == 0 ? ERR : NULL, 0, ERR), SP_ERR_IO,
+        must_fail(sp_comm_run(world, fail_plainly, i == 0 ? ERR : NULL, 0, ERR), SP_ERR_IO,
                   i == 0 ? "rank 1: W3: torn" : "rank 1: W3: cannot read or write");
         assert_int_equal(ERR->count, 1);
         sp_comm_world_free(world);
@@ -294,7 +292,7 @@ TEST(raiser_fails)
         static flag_job j;
         memset(&j, 0, sizeof j);
         j.seed = (uint64_t)i;
-        j.world = world_with(RANKS, &(sp_comm_options){.spins = -1, .one_at_a_time = i % 2 == 1});
+        j.world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = i % 2 == 1});
         assert_int_equal(run_ranks(j.world, wait_for_ever, &j, NULL), SP_ERR_INFEASIBLE);
         for (int rank = 0; rank < RANKS; rank++) {
             assert_int_equal(j.seen[rank], rank == 1 ? SP_OK : SP_ERR_INFEASIBLE);
@@ -327,7 +325,7 @@ TEST(report_of_flags)
 {
     for (int turns = 0; turns < 2; turns++) {
         static flag_job j;
-        j.world = world_with(RANKS, &(sp_comm_options){.spins = -1, .one_at_a_time = turns == 1});
+        j.world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = turns == 1});
         sp_error_clear(ERR);
         assert_int_equal(run_ranks(j.world, wait_too_long, &j, ERR), SP_ERR_LIMIT);
         assert_int_equal(ERR->count, 4);
@@ -442,7 +440,7 @@ TEST(one_rank_waits)
     for (int64_t timeout_ns = 0; timeout_ns <= INT64_C(50000000000); timeout_ns += 50000000000) {
         sp_comm_world *world = world_of(1);
         sp_comm_flag flag = {0};
-        must_fail(sp_comm_run(world, NULL, wait_for_itself, &flag, timeout_ns, ERR), SP_ERR_LIMIT,
+        must_fail(sp_comm_run(world, wait_for_itself, &flag, timeout_ns, ERR), SP_ERR_LIMIT,
                   "rank 0: waits for ever for its own end");
         assert_int_equal(ERR->count, 1);
         sp_comm_world_free(world);

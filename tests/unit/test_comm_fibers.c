@@ -17,8 +17,7 @@ typedef struct job {
 
 static sp_comm_world *world_of_fibers(int ranks)
 {
-    return world_with(ranks,
-                      &(sp_comm_options){.spins = -1, .queue_slots = 1, .one_at_a_time = true});
+    return world_with(ranks, &(sp_comm_options){.one_at_a_time = true});
 }
 
 // Sleeps now and then, so that a rank that does not keep out gets its chance.
@@ -101,7 +100,7 @@ TEST(deadline_ends_a_turn)
 {
     job j = {.world = world_of_fibers(RANKS)};
     j.all = group_of_all(j.world);
-    assert_int_equal(sp_comm_run(j.world, NULL, keep_the_turn, &j, 50000000, NULL), SP_ERR_LIMIT);
+    assert_int_equal(sp_comm_run(j.world, keep_the_turn, &j, 50000000, NULL), SP_ERR_LIMIT);
     for (int rank = 0; rank < RANKS; rank++) {
         assert_int_equal(atomic_load(&j.runs[rank]), 1);
     }

@@ -318,10 +318,8 @@ static void check_scripts(sp_runtime *runtime, int ranks, uint64_t seed, bool vi
 {
     static job j;
     j = (job){.runtime = runtime, .seed = seed};
-    j.world = world_with(ranks, &(sp_comm_options){.spins = seed % 3 == 0 ? 0 : -1,
-                                                   .one_at_a_time = virtual_time,
-                                                   .runtime = runtime,
-                                                   .clocked = virtual_time});
+    j.world =
+        world_with(ranks, &(sp_comm_options){.one_at_a_time = virtual_time, .runtime = runtime});
     draw_script(&j, ranks, false);
     for (int r = 0; r < ranks; r++) {
         j.mail[r] = mail_new(runtime);

@@ -25,7 +25,7 @@ static sp_status write_twice(sp_comm *me, void *data, sp_error *err)
 TEST(work_goes_wrong)
 {
     job j = {.runtime = queued_runtime_new(&(queued_runtime_options){.ranks = 3})};
-    sp_comm_world *world = world_with(3, &(sp_comm_options){.spins = -1, .runtime = j.runtime});
+    sp_comm_world *world = world_with(3, &(sp_comm_options){.runtime = j.runtime});
     for (int r = 0; r < 3; r++) {
         j.memory[r] = j.runtime->ops->allocate(j.runtime, 8);
     }
@@ -49,7 +49,7 @@ TEST(messages_only_in_plain_memory)
 {
     sp_runtime *runtime = queued_runtime_new(&(queued_runtime_options){.ranks = 1});
     char x = 0;
-    sp_comm_world *world = world_with(1, &(sp_comm_options){.spins = -1, .runtime = runtime});
+    sp_comm_world *world = world_with(1, &(sp_comm_options){.runtime = runtime});
     group_of_all(world);
     must_fail(run_ranks(world, send, &x, ERR), SP_ERR_USAGE,
               "rank 0: messages with rank 0, in memory that is not plain");
@@ -90,7 +90,7 @@ TEST(clocks_of_work)
 {
     timed t = {.runtime = queued_runtime_new(&(queued_runtime_options){.ranks = 2})};
     sp_comm_world *world =
-        world_with(2, &(sp_comm_options){.spins = -1, .runtime = t.runtime, .clocked = true});
+        world_with(2, &(sp_comm_options){.runtime = t.runtime, .one_at_a_time = true});
     t.memory = t.runtime->ops->allocate(t.runtime, 200);
     assert_ranks(world, work_and_wait, &t);
     t.runtime->ops->release(t.runtime, t.memory);

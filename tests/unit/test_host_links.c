@@ -45,13 +45,13 @@ TEST(waits_are_not_an_exchanges_own)
     static const int ranks[RANKS] = {0, 1};
     sp_runtime_ops ops = *sp_runtime_cpu()->ops;
     sp_runtime runtime = {.ops = &ops};
-    const sp_comm_options options = {.runtime = &runtime, .one_at_a_time = true, .clocked = true};
+    const sp_comm_options options = {.runtime = &runtime, .one_at_a_time = true};
     exchange e = {.runtime = &runtime};
     sp_comm_world *world;
     ops.now_ns = now_ns;
     assert_int_equal(sp_comm_world_new(RANKS, &options, &world, NULL), SP_OK);
     assert_int_equal(sp_comm_group_new(world, "all", ranks, RANKS, &e.group, NULL), SP_OK);
-    assert_int_equal(sp_comm_run(world, NULL, body, &e, 0, NULL), SP_OK);
+    assert_int_equal(sp_comm_run(world, body, &e, 0, NULL), SP_OK);
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(e.links[r].exchange_count, 1);
         const sp_i_exec_exchange *took = &e.links[r].exchanges[0];
