@@ -36,9 +36,15 @@ void sp_i_trial_job_fini(sp_i_trial_job *j);
 // The layout of a scenario in so many chunks a rank, with the layers of each virtual stage; NULL:
 // equal shares. Keeps the pointer.
 sp_layout sp_i_layout_in_chunks(const sp_scenario *scenario, int chunks, const int *layers);
-// What strategies are asked of the first of the batches, whose costs *cost has; the caller ends it.
-sp_status sp_i_trial_input(const sp_scenario *scenario, const sp_batches *batches,
-                           sp_cost_model *cost, sp_strategy_input *input, sp_error *err);
+// A short search of the first of the batches, padded as its plan will be.
+typedef struct sp_i_trial {
+    sp_strategy_input input; // of the batch and the costs below: a trial stays where it began
+    sp_batch padded;
+    sp_cost_model cost; // the caller ends it
+} sp_i_trial;
+
+sp_status sp_i_trial_init(const sp_scenario *scenario, const sp_batches *batches, sp_i_trial *trial,
+                          sp_error *err);
 
 // One way to run a job; zeros change nothing.
 typedef struct sp_i_job_way {

@@ -120,27 +120,26 @@ static sp_status search_cut(const chunk_choice *c, const sp_strategy_input *inpu
 static sp_status predict_job(const chunk_choice *c, const sp_scenario *with, cut *tried,
                              sp_error *err)
 {
-    sp_cost_model cost;
-    sp_strategy_input input;
-    sp_status status = sp_i_trial_input(with, &c->batches, &cost, &input, err);
+    sp_i_trial trial;
+    sp_status status = sp_i_trial_init(with, &c->batches, &trial, err);
     if (status != SP_OK) {
         return status;
     }
     bool split = sp_strategy_find(with->strategy.kind)->split_backward;
     if (split) {
-        status = search_cut(c, &input, true, false, tried, err);
+        status = search_cut(c, &trial.input, true, false, tried, err);
     }
     if (status == SP_OK) {
-        status = search_cut(c, &input, false, false, tried, err);
+        status = search_cut(c, &trial.input, false, false, tried, err);
     }
     if (status == SP_OK && c->look == AS_PREDICTED) {
-        status = sp_step_tail(&input, &tried->tail_ns, err);
+        status = sp_step_tail(&trial.input, &tried->tail_ns, err);
     }
     if (status == SP_OK && split && c->look != AS_PREDICTED &&
         sp_packflow_is_short(&tried->outcome)) {
-        status = search_cut(c, &input, false, true, tried, err);
+        status = search_cut(c, &trial.input, false, true, tried, err);
     }
-    sp_cost_model_fini(&cost);
+    sp_cost_model_fini(&trial.cost);
     return status;
 }
 

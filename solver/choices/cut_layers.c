@@ -9,6 +9,7 @@
 #include "sim/plan/packing.h"
 #include "sim/schedule/schedule.h"
 #include "solver/choices/cut_layers.h"
+#include "solver/rows.h"
 
 // ---- the time of a cut: packs go through a pipeline of unlike stages ----
 
@@ -242,13 +243,15 @@ static sp_status make_rows(cutter *c, sp_error *err)
         sp_batches_fini(&batches);
         return status;
     }
-    const sp_batch *batch = &batches.batch[0];
-    int64_t most = batches.context * scenario->strategy.microbatch_samples;
+    const sp_batch batch = sp_batch_view(&batches.batch[0], sp_strategy_padding(scenario));
+    int64_t most = sp_i_row_room(&batch, batches.context * scenario->strategy.microbatch_samples);
     int64_t used = most;
-    for (size_t s = 0; s < batch->count; s++) {
-        int64_t tokens = batch->tokens[s];
-        bool begins = s == 0 || used + tokens > most;
-        used = begins ? tokens : used + tokens;
+    c->rows.padding = batch.padding;
+    for (size_t s = 0; s < batch.count; s++) {
+        int64_t tokens = batch.tokens[s];
+        int64_t share = sp_i_row_share(&batch, (int32_t)s);
+        bool begins = s == 0 || used + share > most;
+        used = begins ? share : used + share;
         if (begins) {
             sp_pack_list_begin(&c->rows, 0, 1);
         }

@@ -91,20 +91,19 @@ static bool is_late(const choice *c)
 static sp_status search(const choice *c, const sp_scenario *tried, sp_packflow_outcome *outcome,
                         sp_error *err)
 {
-    sp_cost_model cost;
+    sp_i_trial trial;
     sp_packing packing;
-    sp_strategy_input input;
     const sp_i_slimpack_options options = {.effort = sp_i_slimpack_effort(&tried->strategy, LOOK),
                                            .deadline_s = c->deadline_s};
-    sp_status status = sp_i_trial_input(tried, &c->batches, &cost, &input, err);
+    sp_status status = sp_i_trial_init(tried, &c->batches, &trial, err);
     if (status != SP_OK) {
         return status;
     }
-    status = sp_i_slimpack_search(&input, &options, &packing, outcome, err);
+    status = sp_i_slimpack_search(&trial.input, &options, &packing, outcome, err);
     if (status == SP_OK) {
         sp_packing_fini(&packing);
     }
-    sp_cost_model_fini(&cost);
+    sp_cost_model_fini(&trial.cost);
     return status;
 }
 

@@ -62,27 +62,26 @@ static sp_i_job_way job_way(const way *tried)
 static sp_status look(const rule_choice *c, const sp_scenario *with, bool searches,
                       sp_packflow_outcome *outcome, sp_error *err)
 {
-    sp_cost_model cost;
+    sp_i_trial trial;
     sp_packing packing;
-    sp_strategy_input input;
     const sp_strategy *strategy = sp_strategy_find(with->strategy.kind);
-    sp_status status = sp_i_trial_input(with, &c->batches, &cost, &input, err);
+    sp_status status = sp_i_trial_init(with, &c->batches, &trial, err);
     if (status != SP_OK) {
         return status;
     }
     if (searches) {
         sp_i_slimpack_options options =
-            sp_i_slimpack_options_of(&input, false, strategy->split_backward);
+            sp_i_slimpack_options_of(&trial.input, false, strategy->split_backward);
         options.effort = sp_i_slimpack_effort(&with->strategy, LOOK);
-        status = sp_i_slimpack_search(&input, &options, &packing, outcome, err);
+        status = sp_i_slimpack_search(&trial.input, &options, &packing, outcome, err);
         if (status == SP_OK) {
             sp_packing_fini(&packing);
         }
     }
     if (status == SP_OK) {
-        status = sp_i_best_rule(&input, outcome, err);
+        status = sp_i_best_rule(&trial.input, outcome, err);
     }
-    sp_cost_model_fini(&cost);
+    sp_cost_model_fini(&trial.cost);
     return status;
 }
 

@@ -36,14 +36,15 @@ sp_layout sp_i_layout_in_chunks(const sp_scenario *scenario, int chunks, const i
     return layout;
 }
 
-sp_status sp_i_trial_input(const sp_scenario *scenario, const sp_batches *batches,
-                           sp_cost_model *cost, sp_strategy_input *input, sp_error *err)
+sp_status sp_i_trial_init(const sp_scenario *scenario, const sp_batches *batches, sp_i_trial *trial,
+                          sp_error *err)
 {
-    *input = (sp_strategy_input){.scenario = scenario,
-                                 .batch = &batches->batch[0],
-                                 .context = batches->context,
-                                 .cost = cost};
-    return sp_scenario_cost_model(scenario, cost, err);
+    trial->padded = sp_batch_view(&batches->batch[0], sp_strategy_padding(scenario));
+    trial->input = (sp_strategy_input){.scenario = scenario,
+                                       .batch = &trial->padded,
+                                       .context = batches->context,
+                                       .cost = &trial->cost};
+    return sp_scenario_cost_model(scenario, &trial->cost, err);
 }
 
 // ---- a job ----

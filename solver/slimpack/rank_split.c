@@ -551,8 +551,6 @@ double sp_i_group_bound_s(const sp_i_group_problem *p)
     return below_s;
 }
 
-#define ASSUMED 1.05
-
 // More ranks are worth while where they take less than this share of the time on half as many.
 #define WORTH 0.95
 
@@ -577,15 +575,6 @@ int sp_i_merge_level(int ranks)
 double sp_i_merge_pace(const sp_i_merge_costs *costs, int ranks)
 {
     return costs->cost[sp_i_merge_level(ranks)] / ranks;
-}
-
-sp_i_merge_costs sp_i_merge_costs_assumed(int most)
-{
-    sp_i_merge_costs costs = {.levels = sp_i_merge_level(sp_i_power_of_two(most)) + 1};
-    for (int l = 0; l < costs.levels; l++) {
-        costs.cost[l] = l == 0 ? 1.0 : ASSUMED;
-    }
-    return costs;
 }
 
 // Packs of a slice from the middle of a sample, which has the mean of all slices' pairs, on 1, 2,
@@ -619,7 +608,7 @@ sp_status sp_i_merge_costs_measure(sp_cost_model *cost, int64_t tokens, int64_t 
 {
     sp_packing packing;
     sp_step_costs priced = {0};
-    *costs = sp_i_merge_costs_assumed(1);
+    *costs = (sp_i_merge_costs){.levels = 1, .cost = {1.0}};
     sp_packing_init(&packing, NULL, cost->layout->dp);
     add_packs(cost->layout, tokens, slice_tokens, &packing.forward);
     sp_status status = sp_cost_model_build(cost, &packing, &priced, err);

@@ -117,9 +117,6 @@ typedef struct sp_i_merge_costs {
     double cost[SP_I_MERGE_LEVELS]; // rank-seconds for a second of work on one rank; cost[0] = 1
 } sp_i_merge_costs;
 
-// Groups of at most `most` ranks, each 5 % dearer than one rank, where nothing is known.
-sp_i_merge_costs sp_i_merge_costs_assumed(int most);
-
 // By the cost model, for slices of so many tokens of a sample of `tokens`: the exchange of keys and
 // values among the merged ranks, inside a node or beyond, and what short shards lose. Groups of up
 // to dp ranks; O(log dp) packs are priced.

@@ -5,10 +5,12 @@
 // Known of it are these rules. Assumed is how they are carried out: lengths double from
 // what one data-parallel rank takes (strategy.rank_tokens) to what all take, and a degree is no
 // larger than its length needs; a sample goes to the shortest length that holds it, and each
-// length's samples are packed first fit decreasing; packs of a length, those with most attention
-// first, go one after another where fewest packs are so far, the longest length first, so that
-// packs in the same place of all ranks are alike. Checkpointed layers by length are no part of it:
-// memory.recompute is that of the whole job.
+// length's samples are packed first fit decreasing. Packs are dealt out, the longest length first
+// and of a length those with most attention first: each goes to the first of the blocks of ranks
+// with fewest packs so far. Blocks that run packs of a length at the same time have neighbours in
+// that order. Where a length ends before all blocks have as many packs, the next length fills the
+// places that are left. Checkpointed layers by length are no part of it: memory.recompute is that
+// of the whole job.
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"

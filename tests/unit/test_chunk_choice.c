@@ -154,7 +154,6 @@ TEST(stated_chunks_are_kept)
     }
 }
 
-// One rank, another strategy.
 // A millisecond is not enough to look at any: the first cut that is possible, in one chunk.
 TEST(no_time_to_look)
 {
@@ -170,6 +169,7 @@ TEST(no_time_to_look)
     sp_scenario_fini(&scenario);
 }
 
+// One rank, another strategy.
 TEST(nothing_to_choose)
 {
     static const struct {
@@ -218,5 +218,45 @@ TEST_OF_VALUES(layers_that_shares_do_not_divide)
                        "(parallel.stage_layers \"auto\"");
         run_fini(&r);
         sp_error_clear(ERR);
+    }
+}
+
+// Megatron-Core pads samples to a multiple of 2 or tp tokens for each of cp ranks: cuts are chosen
+// as for samples that long.
+TEST_OF_VALUES(padding_counts_in_short_searches)
+{
+    static const struct {
+        int layers, cp, pp, dp, samples;
+        const char *kind, *layers_by;
+    } cases[] = {{16, 8, 4, 1, 40, "slimpack", ""},
+                 {8, 4, 2, 2, 200, "slimpack", ""},
+                 {16, 4, 4, 1, 40, "slimpack", ""},
+                 {18, 8, 4, 1, 100, "packed", ", 'stage_layers': 'auto'"}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        scenario_run runs[2];
+        const int multiple = 8 * cases[i].cp;
+        for (int whole = 0; whole < 2; whole++) {
+            char lengths[8 * 256] = "";
+            for (int s = 0; s < cases[i].samples; s++) {
+                put_json(lengths, "%s%d", s > 0 ? ", " : "", whole ? 2 * multiple : multiple + 1);
+            }
+            run_good(json_text("{'model': {'layers': %d, 'hidden': 1024, 'ffn': 4096, 'heads': "
+                               "16, 'vocab': 8000}, 'cluster': 'h800-8', 'stack': "
+                               "'megatron-core-2025', 'parallel': {'tp': 8, 'cp': %d, 'pp': %d, "
+                               "'dp': %d%s}, 'workload': {'order': 'file', 'context': 1024, "
+                               "'lengths': [%s]}, 'strategy': {'kind': '%s'}}",
+                               cases[i].layers, cases[i].cp, cases[i].pp, cases[i].dp,
+                               cases[i].layers_by, lengths, cases[i].kind),
+                     &run_verified, &runs[whole]);
+        }
+        const sp_layout *layout = &runs[0].scenario.layout;
+        assert_int_equal(layout->chunks, runs[1].scenario.layout.chunks);
+        assert_memory_equal(runs[0].result.stage_layers, runs[1].result.stage_layers,
+                            (size_t)sp_layout_vstages(layout) *
+                                sizeof *runs[0].result.stage_layers);
+        assert_int_equal(runs[0].result.batches[0].iteration_ns,
+                         runs[1].result.batches[0].iteration_ns);
+        run_fini(&runs[0]);
+        run_fini(&runs[1]);
     }
 }

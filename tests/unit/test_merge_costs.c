@@ -1,4 +1,4 @@
-// What merged data-parallel ranks cost, by the cost model and assumed.
+// What merged data-parallel ranks cost by the cost model.
 #include "solver/slimpack/slimpack_search.h"
 #include "tests/support/merged_ranks.h"
 
@@ -60,12 +60,9 @@ TEST(long_slices_cost_less)
     }
 }
 
-TEST(assumed_costs)
+TEST(powers_of_two)
 {
-    sp_i_merge_costs costs = sp_i_merge_costs_assumed(1);
-    assert_int_equal(costs.levels, 1);
-    costs = sp_i_merge_costs_assumed(7);
-    assert_int_equal(costs.levels, 3);
+    const sp_i_merge_costs costs = {.levels = 3, .cost = {1.0, 1.05, 1.05}};
     assert_within(sp_i_merge_pace(&costs, 1), 1.0, 1e-12);
     assert_within(sp_i_merge_pace(&costs, 4), 1.05 / 4.0, 1e-12);
     assert_int_equal(sp_i_power_of_two(1), 1);

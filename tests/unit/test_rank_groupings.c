@@ -27,7 +27,7 @@ static void fixture_init(fixture *f, int tp, int dp, sp_prng *prng)
         f->tokens[i] = 1 + prng_below(prng, most);
         f->batch.total_tokens += f->tokens[i];
     }
-    const sp_i_merge_costs alone = sp_i_merge_costs_assumed(1);
+    const sp_i_merge_costs alone = {.levels = 1, .cost = {1.0}};
     sp_i_rank_split_priced(&f->work, &f->batch, dp, &alone, SHARE, 0, &f->first);
 }
 
@@ -109,7 +109,7 @@ TEST(one_sample_on_any_ranks)
     sp_i_rank_split_fini(&f.first);
     f.batch.count = 1;
     f.tokens[0] = f.batch.total_tokens = 262144;
-    const sp_i_merge_costs alone = sp_i_merge_costs_assumed(1);
+    const sp_i_merge_costs alone = {.levels = 1, .cost = {1.0}};
     sp_i_rank_split_priced(&f.work, &f.batch, 16, &alone, SHARE, 0, &f.first);
     assert_within(sp_i_rank_split_excess(&f.first, 16), 15.0, 1e-9);
     must_succeed(

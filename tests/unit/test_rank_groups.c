@@ -1,6 +1,6 @@
 // Groups of merged ranks: the bound against all groups and all assignments, and sizes that are
 // known.
-#include "solver/slimpack/slimpack_search.h"
+#include "tests/support/assumed_split.h"
 #include "tests/support/test_main.h"
 
 enum { MOST_SAMPLES = 300, MOST_RANKS = 32 };
@@ -21,7 +21,7 @@ static void outliers(drawn *d, size_t longs, double shares, size_t count, int dp
         d->work_s[i] = i < longs ? shares : left / (double)(count - longs);
         d->least[i] = 1;
     }
-    d->costs = sp_i_merge_costs_assumed(most);
+    d->costs = assumed_costs(most);
     d->problem = (sp_i_group_problem){.work_s = d->work_s,
                                       .least = d->least,
                                       .count = count,
