@@ -91,8 +91,8 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
         snprintf(text, CLI_STEP_ERROR, "not validated: %s", error->not_validated);
         if (range->steps > 0) {
             sp_append(text, CLI_STEP_ERROR,
-                      ". %d other logged steps, of %d sources, %s: 9 in 10 took %.2f to %.2f times "
-                      "the predicted time",
+                      ". By %d other logged steps, of %d sources, that %s, 8 in 10 take %.2f to "
+                      "%.2f times the predicted time",
                       range->steps, range->sources,
                       error->differing < 0
                           ? "were predicted without such a record"
@@ -102,7 +102,7 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
         if (range->launch_ms > 0.0) {
             sp_append(text, CLI_STEP_ERROR,
                       " (layers are so short that launches may decide: those of a layer's "
-                      "micro-batch took up to %.0f ms)",
+                      "micro-batch may take up to %.0f ms)",
                       range->launch_ms);
         }
         const sp_waiting_steps *waiting = &error->waiting;

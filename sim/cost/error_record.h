@@ -91,12 +91,12 @@ void sp_i_error_records_read(sp_object *root, sp_error_records *records);
 void sp_i_error_records_copy(const sp_error_records *from, sp_error_records *to);
 void sp_i_error_records_fini(sp_error_records *records);
 
-// How measured times of logged steps lay to predicted ones where no logged step was like them.
+// How measured times lie to predicted ones where no logged step is like them, by logged steps.
 typedef struct sp_error_range {
-    double least, most; // measured over predicted time, of 9 in 10; 0: not known
+    double least, most; // measured over predicted time, of 8 in 10 steps of others; 0: not known
     int steps, sources; // every source has the same weight
-    // Launches of a layer's micro-batch took so long, in 9 in 10 of the logged steps whose layers
-    // are short: the step may take as long though computation seems to. 0: they do not decide.
+    // Launches of a layer's micro-batch may take so long where layers are short, by logged steps:
+    // the step may take as long though computation seems to take less. 0: they do not decide.
     double launch_ms;
 } sp_error_range;
 

@@ -37,7 +37,7 @@ SCENARIO
 # Words of a text that is wrapped, from `error` to the next entry.
 error_of() {
     "$program" simulate s.json --quiet "$@" >text || [ $? -eq 1 ] || complain "simulate $* failed"
-    sed -n '/^  error /,/^  bubble /p' text | sed '$d' | tr -s ' \n' ' ' | sed 's/^ error //; s/\. [0-9]* other logged steps.*//; s/ $//'
+    sed -n '/^  error /,/^  bubble /p' text | sed '$d' | tr -s ' \n' ' ' | sed 's/^ error //; s/\. By [0-9]* other logged steps.*//; s/ $//'
 }
 
 expect "the most specific record" \

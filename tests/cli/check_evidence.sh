@@ -16,7 +16,14 @@ percents() { # LINE: the numbers with a percent sign
 }
 p90=$(percents 'all steps')
 [ "$p90" -ge 88 ] && [ "$p90" -le 94 ]
-for which in 'of profiles with records, mean of sources' 'of profiles with records, but nanotron'; do
+# What is promised holds for 8 in 10 steps of all sources together, and more in the mean over them and without the one
+# that waits.
+while read -r least_within least_narrow which; do
     read -r within narrow <<<"$(percents "$which")"
-    [ "$within" -ge 80 ] && [ "$narrow" -ge 50 ] || { echo "$which: $within % within, $narrow % narrow" && exit 1; }
-done
+    [ "$within" -ge "$least_within" ] && [ "$narrow" -ge "$least_narrow" ] || { echo "$which: $within % within, $narrow % narrow" && exit 1; }
+done <<'BARS'
+80 50 of profiles with records, all steps
+90 50 of profiles with records, but the source that waits
+90 50 of profiles with records, mean of sources
+80 0 no record, all steps
+BARS
