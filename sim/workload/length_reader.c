@@ -8,6 +8,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/csv.h"
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 
 enum {
     FIRST_CAPACITY = 1024,
@@ -238,7 +239,15 @@ sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
         "by " COUNT_TOKENS("k(d[sys.argv[2]]).input_ids",
                            "map(json.loads, sys.stdin)") " MODEL KEY <FILE.jsonl "
                                                          ">lengths.txt'";
-    const char *format = is_prose(found) ? prose : "expected a length from 1 to %d, got %s";
+    char plain[64] = "expected a length from 1 to %d, got %s";
+    char word[SP_I_QUOTE] = "";
+    int64_t tokens = 0;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(found + (found[0] == '"'), "\""),
+             found + (found[0] == '"'));
+    if (strpbrk(word, "kKmM") != NULL && sp_tokens_from_text(word, &tokens) && tokens > 0) {
+        sp_append(plain, sizeof plain, ": write %lld", (long long)tokens);
+    }
+    const char *format = is_prose(found) ? prose : plain;
     sp_status status = where == NULL
                            ? sp_error_at(reader->err, SP_ERR_CONTENT, reader->source, reader->line,
                                          0, format, (int)SP_MAX_LENGTH_TOKENS, found)
