@@ -752,6 +752,20 @@ static json_t *stack_of(const sp_scenario *scenario)
     return json_object_get(json_object_get(scenario->resolved, "stack"), "name");
 }
 
+// Of lengths that differ another batch is another step.
+static const char *batches_text(const cli_tuned *tuned, char text[STEP])
+{
+    const int count = tuned->batches->count;
+    text[0] = '\0';
+    if (tuned->scenario->workload.uniform_tokens == 0) {
+        snprintf(text, STEP,
+                 count > 1 ? ", mean of %d batches"
+                           : ", by %d batch alone (--set workload.batches=N draws more)",
+                 count);
+    }
+    return text;
+}
+
 static void print_question(const cli_tuned *tuned)
 {
     const sp_scenario *scenario = tuned->scenario;
@@ -760,11 +774,12 @@ static void print_question(const cli_tuned *tuned)
     char step[STEP];
     char profile[CLI_PROFILE];
     cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
-    printf("%s%s on %lld %s (%s), %s tokens a step%s%s%s, context %lld, profile %s, stack %s\n",
+    char batches[STEP];
+    printf("%s%s on %lld %s (%s), %s tokens a step%s%s%s%s, context %lld, profile %s, stack %s\n",
            cli_model_name(scenario), cli_model_comma(scenario),
            (long long)sp_layout_ranks(&scenario->layout), scenario->cluster.gpu,
            scenario->cluster.name, cli_short_number(tokens_of(tuned), number),
-           step_text(tuned, step), over[0] != '\0' ? ", " : "", over,
+           step_text(tuned, step), batches_text(tuned, batches), over[0] != '\0' ? ", " : "", over,
            (long long)tuned->batches->context,
            cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile),
            json_string_value(stack_of(scenario)));
