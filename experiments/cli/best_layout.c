@@ -109,14 +109,14 @@ void cli_best_print_risky(const cli_best *b)
            b->risky_ms, risk, b->risky_margin_gib, b->risky_layout);
 }
 
-sp_status cli_best_emit(const cli_best *b, const char *name, const char *source, json_t *answer,
+sp_status cli_best_emit(const cli_best *b, const cli_list *emit, const char *source, json_t *answer,
                         bool quiet, sp_error *err)
 {
     sp_scenario scenario = {0};
     json_t *document = json_deep_copy(b->document);
     sp_status status = sp_scenario_from_json(document, source, NULL, 0, &scenario, err);
     if (status == SP_OK) {
-        status = cli_emit(name, &scenario, answer, quiet, err);
+        status = cli_emit(emit, &scenario, answer, quiet, err);
     }
     sp_scenario_fini(&scenario);
     json_decref(document);

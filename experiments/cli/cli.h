@@ -55,10 +55,10 @@ typedef enum cli_kind {
     CLI_FILE,   // const char *, a file that is read, "-" for standard input
     CLI_OUTPUT, // const char *, a file that is written, "-" for standard output
     CLI_KEPT,   // a CLI_OUTPUT that must be a file, because it is written again or read
-    CLI_NAMED,  // const char *, a name alone, or NAME=FILE with the file of a CLI_OUTPUT
     CLI_FOLDER, // const char *
     CLI_LIST,   // cli_list, may be given several times
     CLI_FILES,  // a CLI_LIST of files that are read, "-" for standard input
+    CLI_NAMED,  // a CLI_LIST of names, each alone or NAME=FILE with the file of a CLI_OUTPUT
 } cli_kind;
 
 // The values of a repeated option, in order. The texts belong to argv.
@@ -147,12 +147,12 @@ enum { CLI_MOST_THREADS = 1024 };
         CLI_INT_OPTION("seed", "N", type, seed, 0, INT64_MAX,                                     \
                        "of --sample and --search (default 0)")
 
-// A member `const char *emit` of the argument struct (cli_emit()).
+// A member `cli_list emit` of the argument struct (cli_emit()).
 #define CLI_EMIT_OPTION(type, which)                                                              \
     {.kind = CLI_NAMED, .name = "emit", .value = "NAME[=FILE]", .at = offsetof(type, emit),       \
      .names = framework_names, .help =                                                            \
                      "write " which " as launch arguments of a framework, to FILE or after the "  \
-                     "answer"}
+                     "answer; may be repeated"}
 
 // A member `cli_list set` of the argument struct.
 #define CLI_SET_OPTION(type)                                                                      \
@@ -281,13 +281,14 @@ int cli_threads(int64_t jobs);
 sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json_t **whole,
                             sp_error *err);
 
-// What --emit asks for, NAME or NAME=FILE (NULL: nothing): can it be written?
-sp_status cli_emit_check(const char *emit, sp_error *err);
-// The stack that runs what is launched so; NULL: none is asked for.
-const char *cli_emit_stack(const char *emit);
-// Writes the scenario as that framework's arguments, to the file, else into `answer` under "emit"
-// or, where that is NULL, to stdout. A warning names each setting that the framework cannot say.
-sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
+// What --emit asks for, each NAME or NAME=FILE: can it be written?
+sp_status cli_emit_check(const cli_list *emit, sp_error *err);
+// The stack that runs what is launched so, of several the first one's; NULL: none is asked for.
+const char *cli_emit_stack(const cli_list *emit);
+// Writes the scenario as those frameworks' arguments, to their files, else into `answer` under
+// "emit" (an array of several) or, where that is NULL, to stdout. A warning names each setting that
+// a framework cannot say and no other of them does.
+sp_status cli_emit(const cli_list *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
                    sp_error *err);
 
 // Text on stderr comes after all that was printed to stdout before, also where both are one pipe.
@@ -821,9 +822,9 @@ sp_status cli_best_layout(const cli_best_question *question, cli_best *best, sp_
 void cli_best_add_json(const cli_best *best, json_t *object);
 // A line of the layout that was left out, where there is one.
 void cli_best_print_risky(const cli_best *best);
-// As launch arguments of the framework of that name.
-sp_status cli_best_emit(const cli_best *best, const char *name, const char *source, json_t *answer,
-                        bool quiet, sp_error *err);
+// As launch arguments of frameworks.
+sp_status cli_best_emit(const cli_best *best, const cli_list *emit, const char *source,
+                        json_t *answer, bool quiet, sp_error *err);
 
 // ---- the answer of `tune` ----
 

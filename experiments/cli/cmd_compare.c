@@ -18,7 +18,8 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
-    const char *lengths, *train_tokens, *emit, *plot;
+    const char *lengths, *train_tokens, *plot;
+    cli_list emit;
     bool best_layout, memory_curve, any_schedule;
     int64_t jobs;
 } compare_args;
@@ -888,7 +889,7 @@ static sp_status emit_winner(const compare_args *args, const comparison *cmp, js
                              sp_error *err)
 {
     const compared *best = NULL;
-    for (int i = 0; args->emit != NULL && i < cmp->count; i++) {
+    for (int i = 0; args->emit.count > 0 && i < cmp->count; i++) {
         const compared *r = &cmp->rows[i];
         bool fits = r->best.document != NULL && strcmp(status_of(r), "ok") == 0;
         best = fits && (best == NULL ||
@@ -897,7 +898,7 @@ static sp_status emit_winner(const compare_args *args, const comparison *cmp, js
                    : best;
     }
     return best == NULL ? SP_OK
-                        : cli_best_emit(&best->best, args->emit, cmp->scenario.source, answer,
+                        : cli_best_emit(&best->best, &args->emit, cmp->scenario.source, answer,
                                         args->common.quiet || args->common.json, err);
 }
 
@@ -907,13 +908,13 @@ static int run(const void *given, const cli_operands *operands)
     int exit_status = 0;
     comparison cmp = {0};
     sp_error err = {0};
-    if (args->emit != NULL && !args->best_layout) {
+    if (args->emit.count > 0 && !args->best_layout) {
         return cli_usage_error(&cli_cmd_compare, "--emit is for --best-layout");
     }
     if (args->plot != NULL && args->memory_curve) {
         return cli_usage_error(&cli_cmd_compare, "--plot draws rows, which --memory-curve has not");
     }
-    sp_status status = cli_emit_check(args->emit, &err);
+    sp_status status = cli_emit_check(&args->emit, &err);
     status = status == SP_OK && args->plot != NULL ? cli_plot_check(args->plot, &err) : status;
     status = status == SP_OK ? choose_rows(args, &cmp, &err) : status;
     if (status == SP_OK) {

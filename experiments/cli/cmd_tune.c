@@ -19,13 +19,12 @@
 
 typedef struct tune_args {
     cli_common common;
-    cli_list set, current;
+    cli_list set, current, emit;
     int64_t gpus, context, tokens_per_batch, jobs, top;
     const char *cluster, *lengths, *strategies, *output;
     int64_t time_limit_s;
     const char *train_tokens;
     const char *schedules;
-    const char *emit;
     bool exhaustive, any_schedule;
 } tune_args;
 
@@ -116,9 +115,9 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
         fputs(" --any-schedule", out);
     }
     // What is written for a framework is searched within its stack (put_stack).
-    if (cli_emit_stack(args->emit) != NULL && !is_set(args, "stack") &&
+    if (cli_emit_stack(&args->emit) != NULL && !is_set(args, "stack") &&
         !is_set(args, "stack.name")) {
-        fprintf(out, " --set stack.name=%s", cli_emit_stack(args->emit));
+        fprintf(out, " --set stack.name=%s", cli_emit_stack(&args->emit));
     }
     for (int i = 0; i < args->set.count; i++) {
         fputs(" --set", out);
@@ -407,7 +406,7 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
                              SP_JSON("workload", workload_of(args)));
     sp_status status = cli_change_document(t->base, &args->set, args->lengths, err);
     if (status == SP_OK) {
-        put_stack(t->base, cli_emit_stack(args->emit));
+        put_stack(t->base, cli_emit_stack(&args->emit));
         status = divide(t->base, args->gpus, "--set", &left, err);
     }
     if (status == SP_OK) {
@@ -876,7 +875,7 @@ static int print_tuned(const tune_args *args, const cli_tuned *tuned)
         cli_print_tuned(tuned);
     }
     bool quiet = args->common.quiet || args->common.json;
-    sp_status status = cli_emit(args->emit, tuned->scenario, answer, quiet, &err);
+    sp_status status = cli_emit(&args->emit, tuned->scenario, answer, quiet, &err);
     // Behind what the framework cannot say: a screen cuts long lists of warnings.
     if (answer == NULL) {
         cli_print_notes(args->common.quiet, NULL, tuned->result);
@@ -1136,7 +1135,7 @@ static int run(const void *given, const cli_operands *operands)
     int exit_status = 0;
     double train_tokens = 0.0;
     sp_status status = args->output != NULL ? sp_output_check(args->output, &err) : SP_OK;
-    status = status == SP_OK ? cli_emit_check(args->emit, &err) : status;
+    status = status == SP_OK ? cli_emit_check(&args->emit, &err) : status;
     if (status == SP_OK) {
         status = cli_read_train_tokens(args->train_tokens, &train_tokens, &err);
     }
