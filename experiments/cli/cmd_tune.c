@@ -61,7 +61,7 @@ static const char default_cluster[] = "h100-8";
 
 static bool is_set(const tune_args *args, const char *path)
 {
-    return cli_states(args->set.items, args->set.count, path);
+    return sp_scenario_stated(args->set.items, args->set.count, path) != NULL;
 }
 
 // As one word of a shell.

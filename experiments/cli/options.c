@@ -631,18 +631,6 @@ static int prepare_files(const cli_command *command, void *args, const cli_opera
 
 // ---- scenarios ----
 
-bool cli_states(const char *const *assignments, int count, const char *path)
-{
-    for (int i = 0; i < count; i++) {
-        size_t bytes = strcspn(assignments[i], "=");
-        if (strncmp(assignments[i], path, bytes) == 0 &&
-            (path[bytes] == '\0' || path[bytes] == '.')) {
-            return true;
-        }
-    }
-    return false;
-}
-
 int64_t cli_tokens_in(const json_t *value)
 {
     int64_t tokens = json_integer_value(value);
@@ -674,7 +662,7 @@ static sp_status take_lengths(json_t *document, const cli_list *set, const char 
 {
     static const char *const others[] = {"workload.lengths", "workload.uniform"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (cli_states(set->items, set->count, others[i])) {
+        if (sp_scenario_stated(set->items, set->count, others[i]) != NULL) {
             return sp_error_set(err, SP_ERR_USAGE, "--lengths and --set %s exclude each other",
                                 others[i]);
         }
@@ -688,8 +676,8 @@ static sp_status take_lengths(json_t *document, const cli_list *set, const char 
         return SP_OK;
     }
     if (json_object_get(workload, "lengths") == NULL &&
-        !cli_states(set->items, set->count, "workload.samples_per_batch") &&
-        !cli_states(set->items, set->count, "workload.tokens_per_batch")) {
+        sp_scenario_stated(set->items, set->count, "workload.samples_per_batch") == NULL &&
+        sp_scenario_stated(set->items, set->count, "workload.tokens_per_batch") == NULL) {
         keep_tokens(workload);
     }
     json_object_del(workload, "uniform");
