@@ -103,7 +103,7 @@ void cli_best_print_risky(const cli_best *b)
         return;
     }
     if (!b->risky_is_tight) {
-        snprintf(risk, sizeof risk, "runs with probability %.2f", b->risky_probability);
+        cli_memory_risk(b->risky_probability, b->risky_margin_gib, risk);
     }
     printf("\n%18s %12.1f ms left out: %s (margin %.2f GiB by what PyTorch reserves); %s", "",
            b->risky_ms, risk, b->risky_margin_gib, b->risky_layout);

@@ -251,9 +251,6 @@ int cli_run(const cli_command *command, int argc, char **argv);
 // Does the value of such an option name a file?
 bool cli_is_file(cli_kind kind);
 
-// Does a PATH=VALUE state what is at the dotted path, by itself or as part of an object?
-bool cli_states(const char *const *assignments, int count, const char *path);
-
 // Tokens that a document states, as a number or such as "32K"; 0: none.
 int64_t cli_tokens_in(const json_t *value);
 
@@ -716,9 +713,11 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
 #define CLI_CHANCE "fit_probability, no less than 0.01, over 0.95, at most 1"
 
 // "runs with probability 0.72": by what logged steps that fill as much of the memory did, of a step
-// that fits. "" where that is SP_FITS_SURELY and more or not known (NAN); returns text.
+// that fits; "may run out of memory" where PyTorch would reserve more than there is (a margin below
+// 0), of which no log tells how likely it runs, however much more. "" where that is SP_FITS_SURELY
+// and more or not known (NAN); returns text.
 enum { CLI_RISK = 40 };
-const char *cli_memory_risk(double fit_probability, char text[CLI_RISK]);
+const char *cli_memory_risk(double fit_probability, double margin_gib, char text[CLI_RISK]);
 
 // A figure of a point of a sweep, for cli_figure_cells().
 double cli_figure_of_trial(const void *trial, const char *key);
@@ -756,7 +755,8 @@ void cli_print_loss(FILE *out, cli_loss loss);
 // What stands behind a row of a table: "12.3 % of tokens left out, runs with probability 0.72";
 // returns text.
 enum { CLI_NOTES = CLI_LOSS + CLI_RISK + SWEEP_LACKED + 96 };
-const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES]);
+const char *cli_row_notes(cli_loss loss, double fit_probability, double margin_gib,
+                          char text[CLI_NOTES]);
 // Appends to the notes what the strategy of a trial chose, and what its stack lacks.
 void cli_add_choices(const cli_table *table, const sweep_trial *trial, char text[CLI_NOTES]);
 void cli_put_choices(json_t *object, const sweep_trial *trial);

@@ -407,7 +407,8 @@ static void notes_of(const sp_result *result, char notes[CLI_NOTES])
                            .cut = sp_result_cut_share(result),
                            .lossy = !result->lossless};
     double probability = sp_result_fit_probability(result);
-    cli_row_notes(loss, sp_result_is_oom(result) ? (double)NAN : probability, notes);
+    cli_row_notes(loss, sp_result_is_oom(result) ? (double)NAN : probability,
+                  (double)sp_result_margin_bytes(result), notes);
 }
 
 // The state of the memory, which row is the fastest, what the strategy loses, and that it may not

@@ -109,7 +109,8 @@ static void print_point(cli_table *table, const sweep_spec *spec, const sweep_be
     cli_figure_cells(table, cli_figure_of_trial, trial);
     cli_loss loss = cli_loss_of_trial(trial);
     loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
-    cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY], text);
+    cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY],
+                  trial->figure[SWEEP_MEMORY_MARGIN_GIB], text);
     cli_add_choices(table, trial, text);
     cli_cell(table, "%s%s%s", best ? "best" : "", best && text[0] != '\0' ? ", " : "", text);
     cli_row_end(table);

@@ -791,8 +791,10 @@ static void print_source(const cli_tuned *tuned)
     int column = printf("times ");
     cli_print_wrapped(stdout, cli_step_error(&tuned->result->step_error, text), column, column);
     char risk[CLI_RISK];
-    if (cli_memory_risk(sp_result_fit_probability(tuned->result), risk)[0] != '\0') {
-        printf("memory: the answer %s, by logged steps that fill as much of it\n", risk);
+    const double margin_gib = sp_gib_from_bytes(sp_result_margin_bytes(tuned->result));
+    if (cli_memory_risk(sp_result_fit_probability(tuned->result), margin_gib, risk)[0] != '\0') {
+        printf("memory: the answer %s, by logged steps that fill %s of it\n", risk,
+               margin_gib < 0.0 ? "all" : "as much");
     }
     if (sp_model_most_experts(&tuned->scenario->model) > 0 && tuned->scenario->layout.etp == 0) {
         puts(CLI_TUNE_EXPERTS);
@@ -874,7 +876,7 @@ static void print_point(cli_table *table, const cli_tuned *tuned, const sweep_la
     cli_cell(table, "%s", sp_fits_names[point->trial.fits]);
     cli_figure_cells(table, cli_figure_of_trial, &point->trial);
     cli_row_notes(cli_loss_of_trial(&point->trial), point->trial.figure[SWEEP_FIT_PROBABILITY],
-                  notes);
+                  point->trial.figure[SWEEP_MEMORY_MARGIN_GIB], notes);
     cli_add_choices(table, &point->trial, notes);
     cli_cell(table, "%s%s%s", fastest ? "fastest" : "", fastest && notes[0] != '\0' ? ", " : "",
              notes);

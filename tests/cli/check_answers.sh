@@ -114,6 +114,11 @@ grep -q 'fits TIGHTLY (margin ' text || complain "no word of a tight step: $(cat
 "$program" compare s.json --strategies packed --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * 1.05}")" >text
 grep -q '^packed .* tight, runs with probability 0\.[0-9]*$' text || complain "compare does not say that a row is tight: $(cat text)"
 
+# Of blocks beyond the limit no log tells how likely the step runs.
+reserved=$(value of_scenario.json peak_memory_reserved_gib)
+"$program" compare s.json --strategies packed --quiet --set "memory.limit_gib=$(awk "BEGIN {print ($peak + $reserved) / 2}")" >text
+grep -q '^packed .* tight, may run out of memory$' text || complain "compare tells how likely it runs: $(cat text)"
+
 # A step whose peak is within a tenth of the limit and whose blocks are not: one word and one margin
 # for it in every command, and the layout that is best is never slower than the stated one.
 cat >near.json <<SCENARIO
