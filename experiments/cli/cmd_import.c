@@ -42,8 +42,8 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
     sp_error own = {0};
     // A scenario of ours is one document; all else goes through the tables.
     sp_status status = sp_json_read_file(path, 0, &read, &own);
-    const char *schema = json_string_value(json_object_get(read, "schema"));
-    if (status != SP_OK || schema == NULL || strcmp(schema, "slimpack/scenario/1") != 0) {
+    const char *kind = status == SP_OK ? sp_json_kind(read) : NULL;
+    if (kind == NULL || strcmp(kind, "a scenario") != 0) {
         json_decref(read);
         read = NULL;
         status = framework_import_files(&path, 1, NULL, NULL, 0, &read, &unread, &notes, err);
