@@ -103,20 +103,20 @@ void cli_best_print_risky(const cli_best *b)
         return;
     }
     if (!b->risky_is_tight) {
-        snprintf(risk, sizeof risk, "runs with probability %.2f", b->risky_probability);
+        cli_memory_risk(b->risky_probability, b->risky_margin_gib, risk);
     }
     printf("\n%18s %12.1f ms left out: %s (margin %.2f GiB by what PyTorch reserves); %s", "",
            b->risky_ms, risk, b->risky_margin_gib, b->risky_layout);
 }
 
-sp_status cli_best_emit(const cli_best *b, const char *name, const char *source, json_t *answer,
+sp_status cli_best_emit(const cli_best *b, const cli_list *emit, const char *source, json_t *answer,
                         bool quiet, sp_error *err)
 {
     sp_scenario scenario = {0};
     json_t *document = json_deep_copy(b->document);
     sp_status status = sp_scenario_from_json(document, source, NULL, 0, &scenario, err);
     if (status == SP_OK) {
-        status = cli_emit(name, &scenario, answer, quiet, err);
+        status = cli_emit(emit, &scenario, answer, quiet, err);
     }
     sp_scenario_fini(&scenario);
     json_decref(document);

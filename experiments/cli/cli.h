@@ -55,10 +55,10 @@ typedef enum cli_kind {
     CLI_FILE,   // const char *, a file that is read, "-" for standard input
     CLI_OUTPUT, // const char *, a file that is written, "-" for standard output
     CLI_KEPT,   // a CLI_OUTPUT that must be a file, because it is written again or read
-    CLI_NAMED,  // const char *, a name alone, or NAME=FILE with the file of a CLI_OUTPUT
     CLI_FOLDER, // const char *
     CLI_LIST,   // cli_list, may be given several times
     CLI_FILES,  // a CLI_LIST of files that are read, "-" for standard input
+    CLI_NAMED,  // a CLI_LIST of names, each alone or NAME=FILE with the file of a CLI_OUTPUT
 } cli_kind;
 
 // The values of a repeated option, in order. The texts belong to argv.
@@ -147,12 +147,12 @@ enum { CLI_MOST_THREADS = 1024 };
         CLI_INT_OPTION("seed", "N", type, seed, 0, INT64_MAX,                                     \
                        "of --sample and --search (default 0)")
 
-// A member `const char *emit` of the argument struct (cli_emit()).
+// A member `cli_list emit` of the argument struct (cli_emit()).
 #define CLI_EMIT_OPTION(type, which)                                                              \
     {.kind = CLI_NAMED, .name = "emit", .value = "NAME[=FILE]", .at = offsetof(type, emit),       \
      .names = framework_names, .help =                                                            \
                      "write " which " as launch arguments of a framework, to FILE or after the "  \
-                     "answer"}
+                     "answer; may be repeated"}
 
 // A member `cli_list set` of the argument struct.
 #define CLI_SET_OPTION(type)                                                                      \
@@ -251,9 +251,6 @@ int cli_run(const cli_command *command, int argc, char **argv);
 // Does the value of such an option name a file?
 bool cli_is_file(cli_kind kind);
 
-// Does a PATH=VALUE state what is at the dotted path, by itself or as part of an object?
-bool cli_states(const char *const *assignments, int count, const char *path);
-
 // Tokens that a document states, as a number or such as "32K"; 0: none.
 int64_t cli_tokens_in(const json_t *value);
 
@@ -281,13 +278,14 @@ int cli_threads(int64_t jobs);
 sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json_t **whole,
                             sp_error *err);
 
-// What --emit asks for, NAME or NAME=FILE (NULL: nothing): can it be written?
-sp_status cli_emit_check(const char *emit, sp_error *err);
-// The stack that runs what is launched so; NULL: none is asked for.
-const char *cli_emit_stack(const char *emit);
-// Writes the scenario as that framework's arguments, to the file, else into `answer` under "emit"
-// or, where that is NULL, to stdout. A warning names each setting that the framework cannot say.
-sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
+// What --emit asks for, each NAME or NAME=FILE: can it be written?
+sp_status cli_emit_check(const cli_list *emit, sp_error *err);
+// The stack that runs what is launched so, of several the first one's; NULL: none is asked for.
+const char *cli_emit_stack(const cli_list *emit);
+// Writes the scenario as those frameworks' arguments, to their files, else into `answer` under
+// "emit" (an array of several) or, where that is NULL, to stdout. A warning names each setting that
+// a framework cannot say and no other of them does.
+sp_status cli_emit(const cli_list *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
                    sp_error *err);
 
 // Text on stderr comes after all that was printed to stdout before, also where both are one pipe.
@@ -715,9 +713,11 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
 #define CLI_CHANCE "fit_probability, no less than 0.01, over 0.95, at most 1"
 
 // "runs with probability 0.72": by what logged steps that fill as much of the memory did, of a step
-// that fits. "" where that is SP_FITS_SURELY and more or not known (NAN); returns text.
+// that fits; "may run out of memory" where PyTorch would reserve more than there is (a margin below
+// 0), of which no log tells how likely it runs, however much more. "" where that is SP_FITS_SURELY
+// and more or not known (NAN); returns text.
 enum { CLI_RISK = 40 };
-const char *cli_memory_risk(double fit_probability, char text[CLI_RISK]);
+const char *cli_memory_risk(double fit_probability, double margin_gib, char text[CLI_RISK]);
 
 // A figure of a point of a sweep, for cli_figure_cells().
 double cli_figure_of_trial(const void *trial, const char *key);
@@ -755,7 +755,8 @@ void cli_print_loss(FILE *out, cli_loss loss);
 // What stands behind a row of a table: "12.3 % of tokens left out, runs with probability 0.72";
 // returns text.
 enum { CLI_NOTES = CLI_LOSS + CLI_RISK + SWEEP_LACKED + 96 };
-const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES]);
+const char *cli_row_notes(cli_loss loss, double fit_probability, double margin_gib,
+                          char text[CLI_NOTES]);
 // Appends to the notes what the strategy of a trial chose, and what its stack lacks.
 void cli_add_choices(const cli_table *table, const sweep_trial *trial, char text[CLI_NOTES]);
 void cli_put_choices(json_t *object, const sweep_trial *trial);
@@ -821,9 +822,9 @@ sp_status cli_best_layout(const cli_best_question *question, cli_best *best, sp_
 void cli_best_add_json(const cli_best *best, json_t *object);
 // A line of the layout that was left out, where there is one.
 void cli_best_print_risky(const cli_best *best);
-// As launch arguments of the framework of that name.
-sp_status cli_best_emit(const cli_best *best, const char *name, const char *source, json_t *answer,
-                        bool quiet, sp_error *err);
+// As launch arguments of frameworks.
+sp_status cli_best_emit(const cli_best *best, const cli_list *emit, const char *source,
+                        json_t *answer, bool quiet, sp_error *err);
 
 // ---- the answer of `tune` ----
 

@@ -18,7 +18,8 @@ typedef struct compare_args {
     cli_list set;
     const char *strategies;
     const char *schedules;
-    const char *lengths, *train_tokens, *emit, *plot;
+    const char *lengths, *train_tokens, *plot;
+    cli_list emit;
     bool best_layout, memory_curve, any_schedule;
     int64_t jobs;
 } compare_args;
@@ -27,6 +28,7 @@ typedef struct compared {
     char name[SP_STRATEGY_NAME]; // of the strategy or the schedule
     sp_status status;
     char reason[SP_ERROR_TEXT];
+    bool beyond; // of what the stack that the scenario names runs
     sp_result result;
     cli_best best; // with --best-layout
 } compared;
@@ -40,8 +42,8 @@ typedef struct comparison {
     bool listed;         // names were stated: the first is the baseline
     double train_tokens; // 0: not asked for
     bool stopped;        // by a signal, before all rows were evaluated
-    compared *rows;      // [count], the baseline first; owned
-    int count;
+    compared *rows;      // [all], the baseline first; owned
+    int count, all;      // rows behind the first `count` are not shown
 } comparison;
 
 enum { COLUMNS = 2048 };
@@ -73,7 +75,7 @@ static sp_status add_row(comparison *cmp, const char *name, size_t length, sp_er
         return refuse_name(cmp, r->name, err);
     }
     snprintf(r->name, sizeof r->name, "%s", known);
-    cmp->count++;
+    cmp->all = ++cmp->count;
     return SP_OK;
 }
 
@@ -238,7 +240,7 @@ static int suits(const comparison *cmp, const compared *r)
     const sp_strategy *strategy = sp_strategy_find(r->name);
     bool run = r->result.lossless && (pads || !strategy->pads);
     bool own = pads ? strategy->pads : strategy->plain;
-    return 1 + 4 * !sp_result_is_oom(&r->result) + 2 * run + own;
+    return 1 + 8 * !r->beyond + 4 * !sp_result_is_oom(&r->result) + 2 * run + own;
 }
 
 static void choose_baseline(comparison *cmp)
@@ -253,6 +255,17 @@ static void choose_baseline(comparison *cmp)
     rows[0] = baseline;
 }
 
+// A scenario that names a stack asks what that runs, unless its user lists strategies.
+static void tell_beyond(comparison *cmp)
+{
+    const json_t *stack = json_object_get(cmp->document, "stack");
+    const bool names = json_is_string(stack) || json_object_get(stack, "name") != NULL;
+    const char *runs = sp_stack_abilities_of(&cmp->scenario.memory.stack).strategies;
+    for (int i = 0; names && !cmp->listed && !cmp->of_schedules && i < cmp->count; i++) {
+        cmp->rows[i].beyond = !sp_stack_lists(runs, cmp->rows[i].name);
+    }
+}
+
 // Does that, and evaluates every row. One that cannot be has its reason. Without a list the
 // baseline is `packed` where that fits, else the first row that fits and trains all tokens, else
 // the first that fits: no row that nobody would run. A stop ends it with the rows that there are.
@@ -260,6 +273,9 @@ static sp_status evaluate_comparison(const compare_args *args, const char *path,
                                      sp_error *err)
 {
     sp_status status = read_comparison(args, path, cmp, err);
+    if (status == SP_OK && !args->any_schedule) {
+        tell_beyond(cmp);
+    }
     sp_progress progress;
     // The search for a layout shows its own.
     bool quiet = args->common.quiet || args->best_layout;
@@ -287,7 +303,7 @@ static const char *status_of(const compared *r)
 
 static void free_comparison(comparison *cmp)
 {
-    for (int i = 0; cmp->rows != NULL && i < cmp->count; i++) {
+    for (int i = 0; cmp->rows != NULL && i < cmp->all; i++) {
         sp_result_fini(&cmp->rows[i].result);
         json_decref(cmp->rows[i].best.document);
     }
@@ -331,6 +347,9 @@ static json_t *row_json(const comparison *cmp, const compared *r)
     }
     if (cmp->best_layouts) {
         cli_best_add_json(&r->best, object);
+    }
+    if (r->beyond) {
+        sp_json_put(object, "beyond_stack", json_true());
     }
     return object;
 }
@@ -388,7 +407,8 @@ static void notes_of(const sp_result *result, char notes[CLI_NOTES])
                            .cut = sp_result_cut_share(result),
                            .lossy = !result->lossless};
     double probability = sp_result_fit_probability(result);
-    cli_row_notes(loss, sp_result_is_oom(result) ? (double)NAN : probability, notes);
+    cli_row_notes(loss, sp_result_is_oom(result) ? (double)NAN : probability,
+                  (double)sp_result_margin_bytes(result), notes);
 }
 
 // The state of the memory, which row is the fastest, what the strategy loses, and that it may not
@@ -630,6 +650,51 @@ static void print_error_of_times(const comparison *cmp)
     putchar('\n');
 }
 
+// People first see what their stack runs; the others are put behind, where one is the fastest.
+static void set_aside(comparison *cmp)
+{
+    compared *rows = sp_calloc((size_t)cmp->all, sizeof *rows);
+    int at = 0;
+    for (int beyond = 0; beyond < 2; beyond++) {
+        for (int i = 0; i < cmp->all; i++) {
+            if (cmp->rows[i].beyond == (beyond == 1)) {
+                rows[at++] = cmp->rows[i];
+            }
+        }
+        cmp->count = beyond == 0 && at > 0 ? at : cmp->count;
+    }
+    sp_free(cmp->rows);
+    cmp->rows = rows;
+}
+
+// What the rows that are set aside would add, in one line.
+static void print_beyond(const comparison *cmp)
+{
+    const compared *best = NULL;
+    for (int i = cmp->count; i < cmp->all; i++) {
+        const compared *r = &cmp->rows[i];
+        best = worth_of(r) > (best != NULL ? worth_of(best) : 0.0) ? r : best;
+    }
+    if (cmp->count == cmp->all) {
+        return;
+    }
+    char text[SP_ERROR_TEXT];
+    snprintf(text, sizeof text, "%d strategies of %d are shown; of the others ", cmp->count,
+             cmp->all);
+    if (best == NULL) {
+        sp_append(text, sizeof text, "none fits");
+    } else {
+        sp_append(text, sizeof text, "%s would be fastest: %.1f ms", best->name,
+                  sp_result_iteration_ms(&best->result));
+        if (isfinite(speedup(cmp, best))) {
+            sp_append(text, sizeof text, ", %.2fx over %s", speedup(cmp, best), cmp->rows[0].name);
+        }
+    }
+    int column = printf("beyond the stack: ");
+    sp_append(text, sizeof text, " (--wide shows all)");
+    cli_print_wrapped(stdout, text, column, 2);
+}
+
 static bool chooses_rows(const comparison *cmp)
 {
     bool chooses = false;
@@ -653,7 +718,7 @@ static void print_schedules(const comparison *cmp)
     snprintf(columns, sizeof columns,
              "-12 schedule|12 @iteration_ms|8 speed-up|%s8 @bubble_ratio=%s|13 "
              "@bubble_ratio_longest_stage|6~6 units|9~7 last rank|0~11 status",
-             cmp->scenario.uniform ? "" : "8 @peak_memory_gib|7 @memory_margin_gib|",
+             cmp->scenario.uniform ? "" : "8 @peak_memory_gib|10 @memory_margin_gib|",
              idle_name(cmp));
     print_rows(cmp, columns, print_schedule_row);
     print_baseline(cmp);
@@ -689,18 +754,19 @@ static void print_table(const comparison *cmp)
     if (cmp->best_layouts) {
         static const char columns[] =
             "-18 strategy|12 @iteration_ms|8 speed-up|8 "
-            "@peak_memory_gib|7 @memory_margin_gib|12~1 scenario ms|6~2 "
+            "@peak_memory_gib|10 @memory_margin_gib|12~1 scenario ms|6~2 "
             "gain|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
             "layout";
         print_rows(cmp, columns, print_best_row);
         print_paddings(cmp);
         print_baseline(cmp);
         print_factors(cmp);
+        print_beyond(cmp);
         return;
     }
     char columns[COLUMNS];
     snprintf(columns, sizeof columns,
-             "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|7 @memory_margin_gib|12 "
+             "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|10 @memory_margin_gib|12 "
              "@tokens_per_gpu_s|7 @limit.share=limit|8~9 @mfu_full_attention|8 @bubble_ratio=%s|9 "
              "@gap|9 "
              "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|%s9 "
@@ -711,6 +777,7 @@ static void print_table(const comparison *cmp)
     print_rows(cmp, columns, print_row);
     print_paddings(cmp);
     print_baseline(cmp);
+    print_beyond(cmp);
 }
 
 static void print_comparison(const comparison *cmp)
@@ -888,16 +955,16 @@ static sp_status emit_winner(const compare_args *args, const comparison *cmp, js
                              sp_error *err)
 {
     const compared *best = NULL;
-    for (int i = 0; args->emit != NULL && i < cmp->count; i++) {
+    for (int i = 0; args->emit.count > 0 && i < cmp->count; i++) {
         const compared *r = &cmp->rows[i];
-        bool fits = r->best.document != NULL && strcmp(status_of(r), "ok") == 0;
+        bool fits = r->best.document != NULL && !r->beyond && strcmp(status_of(r), "ok") == 0;
         best = fits && (best == NULL ||
                         sp_result_iteration_ms(&r->result) < sp_result_iteration_ms(&best->result))
                    ? r
                    : best;
     }
     return best == NULL ? SP_OK
-                        : cli_best_emit(&best->best, args->emit, cmp->scenario.source, answer,
+                        : cli_best_emit(&best->best, &args->emit, cmp->scenario.source, answer,
                                         args->common.quiet || args->common.json, err);
 }
 
@@ -907,13 +974,13 @@ static int run(const void *given, const cli_operands *operands)
     int exit_status = 0;
     comparison cmp = {0};
     sp_error err = {0};
-    if (args->emit != NULL && !args->best_layout) {
+    if (args->emit.count > 0 && !args->best_layout) {
         return cli_usage_error(&cli_cmd_compare, "--emit is for --best-layout");
     }
     if (args->plot != NULL && args->memory_curve) {
         return cli_usage_error(&cli_cmd_compare, "--plot draws rows, which --memory-curve has not");
     }
-    sp_status status = cli_emit_check(args->emit, &err);
+    sp_status status = cli_emit_check(&args->emit, &err);
     status = status == SP_OK && args->plot != NULL ? cli_plot_check(args->plot, &err) : status;
     status = status == SP_OK ? choose_rows(args, &cmp, &err) : status;
     if (status == SP_OK) {
@@ -926,6 +993,9 @@ static int run(const void *given, const cli_operands *operands)
         status = evaluate_comparison(args, operands->items[0], &cmp, &err);
     }
     if (status == SP_OK && !args->memory_curve) {
+        if (!cli_is_wide()) {
+            set_aside(&cmp);
+        }
         keep_shared_warnings(&cmp);
         json_t *answer = args->common.json ? comparison_json(&cmp) : NULL;
         cli_outlive_pipe(true);
@@ -941,7 +1011,7 @@ static int run(const void *given, const cli_operands *operands)
         exit_status = status != SP_OK ? cli_fail(&err) : exit_status;
         cli_outlive_pipe(false);
         bool any = false;
-        for (int i = 0; i < cmp.count; i++) {
+        for (int i = 0; i < cmp.all; i++) {
             any = any || strcmp(status_of(&cmp.rows[i]), "ok") == 0;
         }
         print_notes(args, &cmp);
@@ -961,7 +1031,8 @@ static const cli_option options[] = {
     CLI_LENGTHS_OPTION(compare_args, "as the scenario says"),
     CLI_NAMES_OPTION(
         "strategies", "LIST", compare_args, strategies, sp_strategy_names,
-        "packing strategies to compare, the first is the baseline (default: all, over packed)"),
+        "packing strategies to compare, the first is the baseline (default: all, over packed, or "
+        "what the stack runs that the scenario names)"),
     CLI_NAMES_OPTION("schedules", "LIST", compare_args, schedules, sp_schedule_names,
                      "pipeline schedules to compare instead, with the scenario's strategy"),
     CLI_FLAG_OPTION(
@@ -999,60 +1070,55 @@ const cli_command cli_cmd_compare = {
     .summary = "compare packing strategies, or schedules, on the same batches",
     CLI_TAKES("SCENARIO", 1, 1),
     .description =
-        "Evaluates a scenario with several packing strategies, all on the same batches, and prints "
-        "a row for each: iteration time, speed-up over the first, tokens/s/GPU, TFLOP/s/GPU and "
-        "MFU full (with all pairs of attention, Megatron-LM's formula before 2026), MFU causal "
-        "(with the pairs "
-        "that a causal mask keeps), bubble ratio, peak memory, imbalance over data-parallel ranks "
+        "Evaluates a scenario with several packing strategies, all on the same batches, and "
+        "prints a row for each: iteration time, speed-up over the first, tokens/s/GPU, "
+        "TFLOP/s/GPU, MFU, bubble ratio, peak memory, imbalance over data-parallel ranks "
         "(busiest over mean), gap, micro-batches and solver time. The gap is that to the best "
-        "bound proved for plans of the row's own kind (whole samples or slices, backward split or "
-        "not, ranks merged or not) in its own schedule: another strategy may be faster than "
+        "bound proved for plans of the row's own kind (whole samples or slices, backward split "
+        "or not, ranks merged or not) in its own schedule: another strategy may be faster than "
         "that.\n\nWith --schedules it compares pipeline schedules: iteration time, both bubble "
         "ratios, and the activation units that the fullest and the last pipeline rank hold. A "
-        "schedule that runs a given number of chunks per rank gets that number. A row that cannot "
-        "be planned or simulated says why.\n\nWith --best-layout every strategy is evaluated at "
-        "all layouts of the scenario's GPUs (tensor parallelism inside a node, context parallelism "
-        "up to 16, pipeline and data parallelism), with recomputation none, attention or full, "
-        "ZeRO "
-        "1 to 3, the schedules 1f1b, interleaved, zb-h1 and zb-v unless it brings its own, and "
-        "several budgets "
-        "of tokens; layouts whose pure work alone takes longer than the fastest are left out. "
-        "Around the six fastest all numbers of chunks, budgets in eighths between half and twice "
-        "as many tokens, zb-h2 and v-half, numbers of slices with and without exchange of "
-        "attention, and for strategies that neither bring nor choose one the exchange of keys and "
-        "values in rings and in all-to-alls with rings are tried, too. Its row is, of those that "
-        "fit well, the one with the least time over the chance that it runs (" CLI_CHANCE
-        "), by PyTorch's blocks, which are counted of every layout that would be the "
-        "fastest, and where another one that may sooner run out of memory would be faster, a line "
-        "below says so; "
-        "beside it stands what the strategy takes in the scenario's own layout, so that the factor "
-        "of the strategy and that of the layout are told apart. Schedules, recomputation and "
-        "exchanges are those of the stack ('slimpack help stacks') unless the scenario states "
-        "others, or with --any-schedule all. This may take minutes.\n\nWith "
-        "--memory-curve the strategies are evaluated with the scenario's memory, then with four "
-        "fifths of that and so on, until none of them fits: the trade of time against memory. A "
-        "plan for less memory that is faster, by time over that chance, or fits better stands for "
-        "more memory, too, with a "
-        "star (--json: the limit that it was made for), and a step that fits tightly is marked; "
-        "blocks of PyTorch's allocator are counted within a tenth of the limit alone.\n\nAbove the "
-        "rows stands how far the profile was off on logged steps like these, or why that is not "
-        "known. The margin is the memory limit less what PyTorch's allocator would reserve, whose "
-        "blocks are counted of every row, as simulate counts them, or less the peak where they "
-        "cannot be counted (simulate says why). A row with less than 3 % of the limit to spare, or "
-        "a tenth where blocks are not counted, is marked tight and may run several times "
+        "schedule that runs a given number of chunks per rank gets that number. A row that "
+        "cannot be planned or simulated says why.\n\nWith --best-layout every strategy is "
+        "evaluated at all layouts of the scenario's GPUs (tensor parallelism inside a node, "
+        "context parallelism up to 16, pipeline and data parallelism), with recomputation "
+        "none, attention or full, ZeRO 1 to 3, the schedules 1f1b, interleaved, zb-h1 and zb-v "
+        "unless it brings its own, and several budgets of tokens; layouts whose pure work "
+        "alone takes longer than the fastest are left out. Around the six fastest all numbers "
+        "of chunks, budgets in eighths between half and twice as many tokens, zb-h2 and "
+        "v-half, numbers of slices with and without exchange of attention, and for strategies "
+        "that neither bring nor choose one the exchange of keys and values in rings and in "
+        "all-to-alls with rings are tried, too. Its row is, of those that fit well, the one "
+        "with the least time over the chance that it runs (" CLI_CHANCE
+        "), by PyTorch's blocks, which are counted of every layout that would be the fastest, "
+        "and where another one that may sooner run out of memory would be faster, a line below "
+        "says so; beside it stands what the strategy takes in the scenario's own layout. "
+        "Schedules, recomputation and exchanges are those of the stack ('slimpack help "
+        "stacks') unless the scenario states others, or with --any-schedule all. This may take "
+        "minutes.\n\nWith --memory-curve the strategies are evaluated with the scenario's "
+        "memory, then with four fifths of that and so on, until none of them fits: the trade "
+        "of time against memory. A plan for less memory that is faster, by time over that "
+        "chance, or fits better stands for more memory, too, with a star (--json: the limit "
+        "that it was made for), and a step that fits tightly is marked; blocks of PyTorch's "
+        "allocator are counted within a tenth of the limit alone.\n\nAbove the rows stands how "
+        "far the profile was off on logged steps like these, or why that is not known. The "
+        "margin is the memory limit less what PyTorch's allocator would reserve, whose blocks "
+        "are counted of every row, as simulate counts them, or less the peak where they cannot "
+        "be counted (simulate says why). A row with less than 3 % of the limit to spare, or a "
+        "tenth where blocks are not counted, is marked tight and may run several times "
         "slower.\n\nSpeed-ups are over the first of --strategies or --schedules, which is told "
         "where it runs out of memory. Without a list the first row is packed, as most software "
-        "packs, with a stack that pads batches (Hugging Face's Trainer) padded to the longest of "
-        "a micro-batch, or where that does not fit the first strategy that does and trains all "
-        "tokens: no "
-        "step that is padded to the context, or that cannot run.\n\n--plot draws a bar for each "
-        "row, "
-        "as long as its step takes; the fastest that fits is marked, and those that fit tightly, "
-        "run out of memory or cannot be run.\n\nCtrl-C ends a comparison with "
-        "the rows that are known (exit status 130; with --best-layout also the best layout so "
+        "packs, with a stack that pads batches (Hugging Face's Trainer) padded to the longest "
+        "of a micro-batch, or where that does not fit the first strategy that does and trains "
+        "all tokens: no step that is padded to the context, or that cannot run. Of a scenario "
+        "that names its stack, the rows that it runs are shown, and a line on the fastest of "
+        "the others (--wide shows all; --json: beyond_stack).\n\n--plot draws a bar for each "
+        "row, as long as its step takes; the fastest that fits is marked, and those that fit "
+        "tightly, run out of memory or cannot be run.\n\nCtrl-C ends a comparison with the "
+        "rows that are known (exit status 130; with --best-layout also the best layout so "
         "far), a second one at once.\n\nA row that runs out of memory is marked oom; a warning "
-        "(with --json its reason) says which sample needs how much. The exit status is 1 when no "
-        "row can be trained.",
+        "(with --json its reason) says which sample needs how much. The exit status is 1 when "
+        "no row can be trained.",
     .list = list_strategies,
     CLI_RUNS(run, compare_args, options, examples),
 };

@@ -42,8 +42,8 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
     sp_error own = {0};
     // A scenario of ours is one document; all else goes through the tables.
     sp_status status = sp_json_read_file(path, 0, &read, &own);
-    const char *schema = json_string_value(json_object_get(read, "schema"));
-    if (status != SP_OK || schema == NULL || strcmp(schema, "slimpack/scenario/1") != 0) {
+    const char *kind = status == SP_OK ? sp_json_kind(read) : NULL;
+    if (kind == NULL || strcmp(kind, "a scenario") != 0) {
         json_decref(read);
         read = NULL;
         status = framework_import_files(&path, 1, NULL, NULL, 0, &read, &unread, &notes, err);
@@ -225,34 +225,39 @@ static const framework *framework_of(const char *emit, const char **file, sp_err
             : strcmp(emit + length + 1, "-") == 0 ? SP_STANDARD_OUTPUT
                                                   : emit + length + 1;
     const framework *of = framework_find(name);
-    if (of == NULL || of->write == NULL) {
-        of = NULL;
+    if (of == NULL) {
         framework_unknown("--emit: ", name, err);
     }
     return of;
 }
 
-sp_status cli_emit_check(const char *emit, sp_error *err)
+sp_status cli_emit_check(const cli_list *emit, sp_error *err)
 {
-    const char *file = NULL;
-    if (emit == NULL) {
-        return SP_OK;
+    sp_status status = SP_OK;
+    for (int i = 0; status == SP_OK && i < emit->count; i++) {
+        const char *file = NULL;
+        if (framework_of(emit->items[i], &file, err) == NULL) {
+            status = SP_ERR_USAGE;
+        } else if (file != NULL && file[0] == '\0') {
+            status = sp_error_set(err, SP_ERR_USAGE, "--emit %s: the name of a file is missing",
+                                  emit->items[i]);
+        } else if (file != NULL) {
+            status = sp_output_check(file, err);
+        }
     }
-    if (framework_of(emit, &file, err) == NULL) {
-        return SP_ERR_USAGE;
-    }
-    if (file != NULL && file[0] == '\0') {
-        return sp_error_set(err, SP_ERR_USAGE, "--emit %s: the name of a file is missing", emit);
-    }
-    return file != NULL ? sp_output_check(file, err) : SP_OK;
+    return status;
 }
 
-const char *cli_emit_stack(const char *emit)
+const char *cli_emit_stack(const cli_list *emit)
 {
-    sp_error own = {0};
-    const char *file = NULL;
-    const framework *of = emit != NULL ? framework_of(emit, &file, &own) : NULL;
-    return of != NULL ? of->stack : NULL;
+    const char *stack = NULL;
+    for (int i = 0; stack == NULL && i < emit->count; i++) {
+        sp_error own = {0};
+        const char *file = NULL;
+        const framework *of = framework_of(emit->items[i], &file, &own);
+        stack = of != NULL ? of->stack : NULL;
+    }
+    return stack;
 }
 
 static sp_status write_text(FILE *file, const void *what, sp_error *err)
@@ -262,47 +267,79 @@ static sp_status write_text(FILE *file, const void *what, sp_error *err)
     return SP_OK;
 }
 
-// In one warning, so that none of it is left out where there are many others.
-static void tell_lost(bool quiet, const framework *of, const json_t *lost)
+// In one warning, so that none of it is left out where there are many others. What another of the
+// files says is not lost.
+static void tell_lost(bool quiet, const framework *of, const json_t *lost,
+                      const json_t *const *others, int count)
 {
     char all[MOST_LOST * FRAMEWORK_LOST] = "";
     size_t i;
     json_t *item;
     json_array_foreach ((json_t *)lost, i, item) {
         char words[FRAMEWORK_LOST];
-        sp_append(all, sizeof all, "%s%s", i > 0 ? ", " : "", framework_lost_text(item, words));
+        bool said = false;
+        for (int k = 0; k < count; k++) {
+            said = said ||
+                   !framework_is_lost(others[k], json_string_value(json_object_get(item, "key")));
+        }
+        if (said) {
+            continue;
+        }
+        sp_append(all, sizeof all, "%s%s", all[0] != '\0' ? ", " : "",
+                  framework_lost_text(item, words));
     }
     if (all[0] != '\0') {
         cli_warn(quiet, "%s has no argument for %s", of->name, all);
     }
 }
 
-sp_status cli_emit(const char *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
-                   sp_error *err)
+// Writes one of them, to its file or to stdout, else adds it to `said`.
+static sp_status put_emitted(const framework *of, const char *file, const char *text,
+                             const json_t *lost, json_t *said, sp_error *err)
 {
-    const char *file = NULL;
-    char *text = NULL;
-    json_t *lost = NULL;
-    const framework *of = emit != NULL ? framework_of(emit, &file, err) : NULL;
-    if (of == NULL) {
-        return emit != NULL ? SP_ERR_USAGE : SP_OK;
-    }
-    sp_status status = framework_emit(of, scenario, &text, &lost, err);
-    tell_lost(quiet, of, lost);
-    if (status == SP_OK && file != NULL) {
-        status = cli_write_file(file, write_text, text, err);
-    } else if (status == SP_OK && answer == NULL) {
+    if (said != NULL) {
+        json_array_append_new(
+            said, sp_json_object(SP_JSON("framework", of->name), SP_JSON("text", text),
+                                 SP_JSON("not_expressed", json_incref((json_t *)lost))));
+    } else if (file == NULL) {
         cli_put_whole("\n");
         cli_put_whole(text);
     }
-    if (status == SP_OK && answer != NULL) {
-        sp_json_put(answer, "emit",
-                    sp_json_object(SP_JSON("framework", of->name),
-                                   SP_JSON("text", (const char *)text),
-                                   SP_JSON("not_expressed", json_incref(lost))));
+    return file != NULL ? cli_write_file(file, write_text, text, err) : SP_OK;
+}
+
+sp_status cli_emit(const cli_list *emit, const sp_scenario *scenario, json_t *answer, bool quiet,
+                   sp_error *err)
+{
+    const size_t count = (size_t)emit->count;
+    char **texts = sp_calloc(count + 1, sizeof *texts);
+    json_t **lost = sp_calloc(count + 1, sizeof *lost);
+    json_t *said = answer != NULL ? json_array() : NULL;
+    sp_status status = SP_OK;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; status == SP_OK && i < count; i++) {
+            const char *file = NULL;
+            const framework *of = framework_of(emit->items[i], &file, err);
+            if (of == NULL) {
+                status = SP_ERR_USAGE;
+            } else if (pass == 0) {
+                status = framework_emit(of, scenario, &texts[i], &lost[i], err);
+            } else {
+                tell_lost(quiet, of, lost[i], (const json_t *const *)lost, (int)count);
+                status = put_emitted(of, file, texts[i], lost[i], said, err);
+            }
+        }
     }
-    json_decref(lost);
-    sp_free(text);
+    if (status == SP_OK && json_array_size(said) > 0) {
+        sp_json_put(answer, "emit", json_incref(count == 1 ? json_array_get(said, 0) : said));
+    }
+    for (size_t i = 0; i < count; i++) {
+        json_decref(lost[i]);
+        sp_free(texts[i]);
+    }
+    json_decref(said);
+    sp_free(texts);
+    sp_free(lost);
     return status;
 }
 

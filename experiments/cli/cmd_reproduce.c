@@ -56,9 +56,9 @@ static const char *error_text(double error, bool relative, char text[CLI_PERCENT
 
 static void print_why(FILE *out, const figure_outcome *o)
 {
-    if (figure_outcome_why(o) != NULL) {
+    if (o->why != NULL) {
         fputs("    why: ", out);
-        cli_print_wrapped(out, figure_outcome_why(o), 9, 9);
+        cli_print_wrapped(out, o->why, 9, 9);
     }
 }
 

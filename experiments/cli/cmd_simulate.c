@@ -416,7 +416,7 @@ typedef struct simulate_args {
     cli_exports exports;
     const char *lengths, *train_tokens;
     bool explain, verify;
-    const char *emit;
+    cli_list emit;
     int64_t jobs;
 } simulate_args;
 
@@ -549,7 +549,7 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
     bool quiet = args->common.quiet || args->common.json;
     if (args->common.json) {
         json_t *object = sp_result_json(result, true);
-        if (cli_emit(args->emit, &in->scenario, object, quiet, &err) != SP_OK) {
+        if (cli_emit(&args->emit, &in->scenario, object, quiet, &err) != SP_OK) {
             json_decref(object);
             return cli_fail(&err);
         }
@@ -579,7 +579,7 @@ static int print(const simulate_args *args, const input *in, const sp_result *re
     if (args->verify) {
         puts("verified against an independent longest path");
     }
-    return cli_emit(args->emit, &in->scenario, NULL, quiet, &err) == SP_OK ? 0 : cli_fail(&err);
+    return cli_emit(&args->emit, &in->scenario, NULL, quiet, &err) == SP_OK ? 0 : cli_fail(&err);
 }
 
 static int run(const void *given, const cli_operands *operands)
@@ -590,7 +590,7 @@ static int run(const void *given, const cli_operands *operands)
     sp_result result = {0};
     sp_error err = {0};
     double train_tokens = 0.0;
-    sp_status status = cli_emit_check(args->emit, &err);
+    sp_status status = cli_emit_check(&args->emit, &err);
     if (status == SP_OK) {
         status = cli_read_train_tokens(args->train_tokens, &train_tokens, &err);
     }

@@ -85,7 +85,7 @@ static void choose_columns(const sweep_spec *spec, const sweep_best *points, int
     }
     sp_append(
         columns, COLUMNS,
-        "|8~3 error|12~2 @tokens_per_gpu_s|7~3 @memory_margin_gib|9~5 @mfu_full_attention|8~6 "
+        "|8~3 error|12~2 @tokens_per_gpu_s|10~6 @memory_margin_gib|9~5 @mfu_full_attention|8~5 "
         "@bubble_ratio|10 @tokens_per_s|11 @tflops_per_gpu|10 @mfu%s|0 notes",
         chosen ? "|10 @row_tokens" : "");
 }
@@ -109,7 +109,8 @@ static void print_point(cli_table *table, const sweep_spec *spec, const sweep_be
     cli_figure_cells(table, cli_figure_of_trial, trial);
     cli_loss loss = cli_loss_of_trial(trial);
     loss.over_length = trial->figure[SWEEP_OVER_LENGTH_SHARE];
-    cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY], text);
+    cli_row_notes(loss, trial->figure[SWEEP_FIT_PROBABILITY],
+                  trial->figure[SWEEP_MEMORY_MARGIN_GIB], text);
     cli_add_choices(table, trial, text);
     cli_cell(table, "%s%s%s", best ? "best" : "", best && text[0] != '\0' ? ", " : "", text);
     cli_row_end(table);
@@ -210,8 +211,9 @@ static const char *mixed_text(const sweep_summary *summary, char text[MIXED])
 static void add_warnings_of_points(const sweep_summary *summary, json_t *texts)
 {
     for (size_t w = 0; w < summary->warnings.count; w++) {
-        json_array_append_new(
-            texts, sp_warning_kind_json(&summary->warnings.kind[w], summary->written, "points"));
+        json_array_append_new(texts, sp_warning_kind_json(&summary->warnings.kind[w],
+                                                          summary->of_status[SWEEP_OK],
+                                                          "points that fit"));
     }
 }
 

@@ -19,13 +19,12 @@
 
 typedef struct tune_args {
     cli_common common;
-    cli_list set, current;
+    cli_list set, current, emit;
     int64_t gpus, context, tokens_per_batch, jobs, top;
     const char *cluster, *lengths, *strategies, *output;
     int64_t time_limit_s;
     const char *train_tokens;
     const char *schedules;
-    const char *emit;
     bool exhaustive, any_schedule;
 } tune_args;
 
@@ -56,13 +55,14 @@ typedef struct tuning {
     const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
     int schedule_count;                       // 0: those that are searched without it
     const char *step;                         // why it has so many tokens; NULL: it is stated
+    char stack[64]; // that is searched within where --set states none; "": the usual one
 } tuning;
 
 static const char default_cluster[] = "h100-8";
 
 static bool is_set(const tune_args *args, const char *path)
 {
-    return cli_states(args->set.items, args->set.count, path);
+    return sp_scenario_stated(args->set.items, args->set.count, path) != NULL;
 }
 
 // As one word of a shell.
@@ -95,7 +95,7 @@ static void add_number(FILE *out, const char *option, int64_t number)
     }
 }
 
-static void add_question(FILE *out, const tune_args *args, const char *model)
+static void add_question(FILE *out, const tune_args *args, const char *model, const char *stack)
 {
     fputs("slimpack tune", out);
     add_word(out, model);
@@ -115,10 +115,8 @@ static void add_question(FILE *out, const tune_args *args, const char *model)
     if (args->any_schedule) {
         fputs(" --any-schedule", out);
     }
-    // What is written for a framework is searched within its stack (put_stack).
-    if (cli_emit_stack(args->emit) != NULL && !is_set(args, "stack") &&
-        !is_set(args, "stack.name")) {
-        fprintf(out, " --set stack.name=%s", cli_emit_stack(args->emit));
+    if (stack[0] != '\0' && !is_set(args, "stack") && !is_set(args, "stack.name")) {
+        fprintf(out, " --set stack.name=%s", stack);
     }
     for (int i = 0; i < args->set.count; i++) {
         fputs(" --set", out);
@@ -176,7 +174,7 @@ static char *search_again(const tune_args *args, const tuning *t)
     if (out == NULL) {
         sp_out_of_memory(bytes);
     }
-    add_question(out, args, t->model);
+    add_question(out, args, t->model, t->stack);
     add_settings(out, args, t->kept);
     if (args->strategies != NULL) {
         fprintf(out, " --strategies %s", args->strategies);
@@ -212,7 +210,7 @@ static char *command_for(const tune_args *args, const tuning *t, const sweep_lay
         sp_out_of_memory(bytes);
     }
     if (!is_written(args)) {
-        add_question(out, args, t->model);
+        add_question(out, args, t->model, t->stack);
         add_settings(out, args, t->kept);
         if (!is_set(args, "strategy.kind")) {
             fprintf(out, " --strategies %s", strategy);
@@ -388,13 +386,14 @@ static void put_dp(json_t *document, int64_t left)
     }
 }
 
-// Where none is stated, by its name or beside settings of its own. NULL: nothing.
+// Where none is stated, by its name or beside settings of its own. "": nothing.
 static void put_stack(json_t *document, const char *name)
 {
     json_t *stated = json_object_get(document, "stack");
-    if (name != NULL && stated == NULL) {
+    if (name[0] != '\0' && stated == NULL) {
         sp_json_put(document, "stack", json_string(name));
-    } else if (name != NULL && json_is_object(stated) && json_object_get(stated, "name") == NULL) {
+    } else if (name[0] != '\0' && json_is_object(stated) &&
+               json_object_get(stated, "name") == NULL) {
         sp_json_put(stated, "name", json_string(name));
     }
 }
@@ -407,7 +406,7 @@ static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
                              SP_JSON("workload", workload_of(args)));
     sp_status status = cli_change_document(t->base, &args->set, args->lengths, err);
     if (status == SP_OK) {
-        put_stack(t->base, cli_emit_stack(args->emit));
+        put_stack(t->base, t->stack);
         status = divide(t->base, args->gpus, "--set", &left, err);
     }
     if (status == SP_OK) {
@@ -591,9 +590,44 @@ static sp_status choose_strategies(const tune_args *args, tuning *t, sp_error *e
     return SP_OK;
 }
 
+// A file of ours that holds a scenario; NULL: it holds none.
+static json_t *scenario_of(const char *file)
+{
+    sp_error own = {0};
+    json_t *root = NULL;
+    const char *kind = NULL;
+    if (sp_is_file(file) && sp_json_read_file(file, 0, &root, &own) == SP_OK) {
+        kind = sp_json_kind(root);
+    }
+    if (kind != NULL && strcmp(kind, "a scenario") == 0) {
+        return root;
+    }
+    json_decref(root);
+    return NULL;
+}
+
+// What is written for a framework is searched within its stack, what is compared with a scenario
+// within that one's.
+static void choose_stack(const tune_args *args, tuning *t)
+{
+    const char *emitted = cli_emit_stack(&args->emit);
+    snprintf(t->stack, sizeof t->stack, "%s", emitted != NULL ? emitted : "");
+    for (int i = 0; emitted == NULL && i < args->current.count; i++) {
+        json_t *root = scenario_of(args->current.items[i]);
+        const json_t *stack = json_object_get(root, "stack");
+        const char *name =
+            json_string_value(json_is_object(stack) ? json_object_get(stack, "name") : stack);
+        if (name != NULL) {
+            snprintf(t->stack, sizeof t->stack, "%s", name);
+        }
+        json_decref(root);
+    }
+}
+
 static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
 {
     sp_status status = check_conflicts(args, err);
+    choose_stack(args, t);
     if (status == SP_OK) {
         status = make_base(args, t, err);
     }
@@ -876,7 +910,7 @@ static int print_tuned(const tune_args *args, const cli_tuned *tuned)
         cli_print_tuned(tuned);
     }
     bool quiet = args->common.quiet || args->common.json;
-    sp_status status = cli_emit(args->emit, tuned->scenario, answer, quiet, &err);
+    sp_status status = cli_emit(&args->emit, tuned->scenario, answer, quiet, &err);
     // Behind what the framework cannot say: a screen cuts long lists of warnings.
     if (answer == NULL) {
         cli_print_notes(args->common.quiet, NULL, tuned->result);
@@ -966,6 +1000,7 @@ static sp_status base_of(const void *asked, int64_t gpus, const char *const *mor
     const int own = q->args->set.count;
     tune_args args = *q->args;
     tuning other = {.model = q->tuning->model};
+    memcpy(other.stack, q->tuning->stack, sizeof other.stack);
     args.gpus = gpus;
     args.set.count = own + more_count;
     args.set.items = (const char **)sp_calloc((size_t)args.set.count + 1, sizeof *args.set.items);
@@ -989,17 +1024,13 @@ static sp_status base_of(const void *asked, int64_t gpus, const char *const *mor
 static json_t *work_of_file(const char *file)
 {
     sp_error own = {0};
-    json_t *work = NULL;
+    json_t *work = scenario_of(file);
     json_t *unread = NULL;
     json_t *notes = NULL;
-    const char *kind = NULL;
-    if (sp_json_read_file(file, 0, &work, &own) == SP_OK && (kind = sp_json_kind(work)) != NULL &&
-        strcmp(kind, "a scenario") == 0) {
+    if (work != NULL) {
         sp_scenario_place(work, file, &own);
         return work;
     }
-    json_decref(work);
-    own = (sp_error){0};
     framework_import_files(&file, 1, NULL, NULL, 0, &work, &unread, &notes, &own);
     json_decref(unread);
     json_decref(notes);
@@ -1050,7 +1081,8 @@ static char *question_of_file(const tune_args *args, const char *file)
     if (out == NULL) {
         sp_out_of_memory(bytes);
     }
-    add_question(out, &asked, model != NULL ? model : "MODEL");
+    const char *stack = cli_emit_stack(&args->emit);
+    add_question(out, &asked, model != NULL ? model : "MODEL", stack != NULL ? stack : "");
     bool named = false;
     for (int i = 0; i < args->current.count; i++) {
         named = named || strcmp(args->current.items[i], file) == 0;
@@ -1070,24 +1102,13 @@ static char *question_of_file(const tune_args *args, const char *file)
     return text;
 }
 
-static bool is_scenario(const char *operand)
-{
-    sp_error own = {0};
-    json_t *root = NULL;
-    const char *kind = NULL;
-    if (sp_is_file(operand) && sp_json_read_file(operand, 0, &root, &own) == SP_OK) {
-        kind = sp_json_kind(root);
-    }
-    const bool is = kind != NULL && strcmp(kind, "a scenario") == 0;
-    json_decref(root);
-    return is;
-}
-
 // The question is not asked whole: says what is missing.
 static int tell_missing(const tune_args *args, const cli_operands *operands)
 {
     const char *file = NULL;
-    const bool scenario = operands->count > 0 && is_scenario(operands->items[0]);
+    json_t *root = operands->count > 0 ? scenario_of(operands->items[0]) : NULL;
+    const bool scenario = root != NULL;
+    json_decref(root);
     for (int i = 0; i < args->current.count && file == NULL; i++) {
         const char *item = args->current.items[i];
         file = strchr(item, '=') == NULL && access(item, F_OK) == 0 ? item : NULL;
@@ -1136,7 +1157,7 @@ static int run(const void *given, const cli_operands *operands)
     int exit_status = 0;
     double train_tokens = 0.0;
     sp_status status = args->output != NULL ? sp_output_check(args->output, &err) : SP_OK;
-    status = status == SP_OK ? cli_emit_check(args->emit, &err) : status;
+    status = status == SP_OK ? cli_emit_check(&args->emit, &err) : status;
     if (status == SP_OK) {
         status = cli_read_train_tokens(args->train_tokens, &train_tokens, &err);
     }

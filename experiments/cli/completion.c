@@ -340,7 +340,7 @@ static void put_zsh_action(FILE *out, const cli_option *option)
 
 static void put_zsh_form(FILE *out, const cli_option *option, const char *name, const char *sign)
 {
-    bool many = option->kind == CLI_LIST || option->kind == CLI_FILES;
+    bool many = option->kind == CLI_LIST || option->kind == CLI_FILES || option->kind == CLI_NAMED;
     fprintf(out, "'%s%s%s[", many ? "*" : "", name, option->kind == CLI_FLAG ? "" : sign);
     put_quoted(out, option->help, "[]:\\");
     fputc(']', out);

@@ -349,7 +349,7 @@ static const struct {
     {"gradient of|gradient of *|gradient before *|output gradient|gathered gradient",
      "A gradient that the backward holds for a while on its way to the layers before."},
     {"gathered parameters", "Parameters of a layer that ZeRO 3 or FSDP gathers for its use."},
-    {"margin", "GiB left below the limit by what PyTorch reserves: memory_margin_gib."},
+    {"margin|margin GiB", "GiB left below the limit by what PyTorch reserves: memory_margin_gib."},
     {"limit|made_for_gib",
      "GiB of a GPU that a step may use: those of the cluster without what is kept for CUDA, NCCL "
      "and fragmentation. In findings of tune: what takes the step's time."},
@@ -1344,10 +1344,9 @@ typedef struct help_args {
 static json_t *option_json(const cli_option *option)
 {
     static const char *const kinds[] = {
-        [CLI_FLAG] = "flag",    [CLI_INT] = "integer",   [CLI_STRING] = "string",
-        [CLI_FILE] = "file",    [CLI_OUTPUT] = "file",   [CLI_KEPT] = "file",
-        [CLI_NAMED] = "string", [CLI_FOLDER] = "folder", [CLI_LIST] = "list",
-        [CLI_FILES] = "list"};
+        [CLI_FLAG] = "flag",   [CLI_INT] = "integer", [CLI_STRING] = "string", [CLI_FILE] = "file",
+        [CLI_OUTPUT] = "file", [CLI_KEPT] = "file",   [CLI_FOLDER] = "folder", [CLI_LIST] = "list",
+        [CLI_FILES] = "list",  [CLI_NAMED] = "list"};
     char letter[2] = {option->letter, '\0'};
     json_t *json = sp_json_object(
         SP_JSON("name", option->name),

@@ -2,6 +2,7 @@
 // would write over each other, or over what the command reads.
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -149,7 +150,6 @@ static int store(parser *in, const cli_option *option, const char *value)
         memcpy(place, &yes, sizeof yes);
         break;
     case CLI_STRING:
-    case CLI_NAMED:
     case CLI_FILE:
     case CLI_OUTPUT:
     case CLI_KEPT:
@@ -158,22 +158,13 @@ static int store(parser *in, const cli_option *option, const char *value)
             return cli_usage_error(in->command, "option '--%s' needs a value: --%s %s",
                                    option->name, option->name, option->value);
         }
-        if (option->kind == CLI_NAMED && in->given[option - in->command->options] > 1) {
-            const char *first = NULL;
-            memcpy(&first, place, sizeof first);
-            return cli_usage_error(
-                in->command,
-                "option '--%s' is given twice, as '%s' and '%s', and writes one: the other of the "
-                "same answer is written by 'slimpack simulate FILE --%s %s', where tune -o FILE "
-                "keeps the answer",
-                option->name, first, value, option->name, value);
-        }
         memcpy(place, &value, sizeof value);
         return option->names != NULL ? check_names(in, option, value) : CLI_PROCEED;
     case CLI_INT:
         return store_int(in, option, value);
     case CLI_LIST:
     case CLI_FILES:
+    case CLI_NAMED:
         return store_in_list(in, option, value);
     }
     return CLI_PROCEED;
@@ -319,7 +310,7 @@ static void warn_of_repeated(const parser *in)
             memcpy(&list, (const char *)in->args + option->at, sizeof list);
             warn_of_keys(quiet, option, &list);
         } else if (option->kind != CLI_FLAG && option->kind != CLI_FILES &&
-                   in->given[option - in->command->options] > 1) {
+                   option->kind != CLI_NAMED && in->given[option - in->command->options] > 1) {
             cli_warn(quiet, "--%s is given twice: the last holds", option->name);
         }
     }
@@ -435,17 +426,34 @@ static bool is_output(const cli_option *option)
     return option->kind == CLI_OUTPUT || option->kind == CLI_KEPT || option->kind == CLI_NAMED;
 }
 
-static const char *file_of(const cli_option *option, const void *args)
+// The texts of an option that may be given several times; none of another one.
+static cli_list list_of(const cli_option *option, const void *args)
+{
+    cli_list list = {0};
+    if (option->kind == CLI_FILES || option->kind == CLI_NAMED) {
+        memcpy(&list, (const char *)args + option->at, sizeof list);
+    }
+    return list;
+}
+
+// Files of an option that is read or written once, or of one that writes several.
+static int files_of(const cli_option *option, const void *args)
+{
+    return option->kind == CLI_NAMED                       ? list_of(option, args).count
+           : option->kind == CLI_FILE || is_output(option) ? 1
+                                                           : 0;
+}
+
+// NULL: none is named.
+static const char *file_of(const cli_option *option, const void *args, int i)
 {
     const char *path = NULL;
-    if (option->kind == CLI_FILE || is_output(option)) {
+    if (option->kind != CLI_NAMED) {
         memcpy(&path, (const char *)args + option->at, sizeof path);
+        return path;
     }
-    if (option->kind == CLI_NAMED && path != NULL) {
-        path = strchr(path, '=');
-        path = path == NULL ? NULL : strcmp(path, "=-") == 0 ? SP_STANDARD_OUTPUT : path + 1;
-    }
-    return path;
+    path = strchr(list_of(option, args).items[i], '=');
+    return path == NULL ? NULL : strcmp(path, "=-") == 0 ? SP_STANDARD_OUTPUT : path + 1;
 }
 
 // ---- standard streams ----
@@ -462,11 +470,8 @@ static int name_stream(const cli_command *command, const cli_option *option, voi
     static const char *const output = SP_STANDARD_OUTPUT;
     char *place = (char *)args + option->at;
     const char *path = NULL;
-    cli_list list = {0};
-    if (option->kind == CLI_FILES) {
-        memcpy(&list, place, sizeof list);
-    }
-    for (int i = 0; i < list.count; i++) {
+    const cli_list list = list_of(option, args);
+    for (int i = 0; option->kind == CLI_FILES && i < list.count; i++) {
         list.items[i] = strcmp(list.items[i], "-") == 0 ? input : list.items[i];
     }
     if (!cli_is_file(option->kind) || option->kind == CLI_FILES) {
@@ -512,13 +517,11 @@ static int check_input(const cli_command *command, const void *args, const cli_o
     }
     readers += flag_of(command, args, "stream");
     for (const cli_option *option = command->options; option->name != NULL; option++) {
-        cli_list list = {0};
+        const cli_list list = list_of(option, args);
         if (option->kind == CLI_FILE) {
-            readers += count_stream(file_of(option, args), STDIN_FILENO);
-        } else if (option->kind == CLI_FILES) {
-            memcpy(&list, (const char *)args + option->at, sizeof list);
+            readers += count_stream(file_of(option, args, 0), STDIN_FILENO);
         }
-        for (int i = 0; i < list.count; i++) {
+        for (int i = 0; option->kind == CLI_FILES && i < list.count; i++) {
             readers += count_stream(list.items[i], STDIN_FILENO);
         }
     }
@@ -554,10 +557,10 @@ static int give_standard_output(void)
 // ---- outputs ----
 
 static int check_output(const cli_command *command, const void *args, const cli_operands *operands,
-                        const cli_option *output)
+                        const cli_option *output, int file)
 {
     static const char *const streams[] = {SP_STANDARD_OUTPUT, "/dev/stderr"};
-    const char *path = file_of(output, args);
+    const char *path = file_of(output, args, file);
     for (int i = 0; i < operands->count; i++) {
         if (is_same_file(path, operands->items[i])) {
             return cli_usage_error(command, "--%s would write over '%s'", output->name,
@@ -572,15 +575,33 @@ static int check_output(const cli_command *command, const void *args, const cli_
     }
     for (const cli_option *other = command->options; other->name != NULL; other++) {
         // Two outputs are compared once.
-        bool compared = other == output || (is_output(other) && other < output);
-        const char *file = compared ? NULL : file_of(other, args);
-        // give_standard_output() tells of standard output.
-        if (file != NULL && sp_descriptor_of(path) < 0 && is_same_file(path, file)) {
-            return cli_usage_error(command, "--%s and --%s are the same file '%s'", output->name,
-                                   other->name, path);
+        int first = other == output ? file + 1 : is_output(other) && other < output ? INT_MAX : 0;
+        for (int i = first; i < files_of(other, args); i++) {
+            const char *name = file_of(other, args, i);
+            // give_standard_output() tells of standard output.
+            if (name != NULL && sp_descriptor_of(path) < 0 && is_same_file(path, name)) {
+                return cli_usage_error(command, "--%s and --%s are the same file '%s'",
+                                       output->name, other->name, path);
+            }
         }
     }
     return CLI_PROCEED;
+}
+
+// `stated`: the option that has standard output, or has it now.
+static int prepare_output(const cli_command *command, const void *args,
+                          const cli_operands *operands, const cli_option *option, int file,
+                          const char **stated)
+{
+    const char *path = file_of(option, args, file);
+    int result = path != NULL ? check_output(command, args, operands, option, file) : CLI_PROCEED;
+    bool standard =
+        option->kind != CLI_KEPT && path != NULL && sp_descriptor_of(path) == STDOUT_FILENO;
+    if (standard && result == CLI_PROCEED) {
+        result = take_standard_output(command, option->name, stated);
+        result = result == CLI_PROCEED ? give_standard_output() : result;
+    }
+    return result;
 }
 
 // Puts the names of the standard streams in the place of "-". CLI_PROCEED where no output of the
@@ -599,35 +620,16 @@ static int prepare_files(const cli_command *command, void *args, const cli_opera
     if (result == CLI_PROCEED) {
         result = check_input(command, args, operands);
     }
-    for (const cli_option *option = command->options; option->name != NULL && result == CLI_PROCEED;
-         option++) {
-        const char *path = is_output(option) ? file_of(option, args) : NULL;
-        if (path != NULL) {
-            result = check_output(command, args, operands, option);
-        }
-        bool standard =
-            option->kind != CLI_KEPT && path != NULL && sp_descriptor_of(path) == STDOUT_FILENO;
-        if (standard && result == CLI_PROCEED) {
-            result = take_standard_output(command, option->name, &stated);
-            result = result == CLI_PROCEED ? give_standard_output() : result;
+    for (const cli_option *option = command->options; option->name != NULL; option++) {
+        const int files = is_output(option) ? files_of(option, args) : 0;
+        for (int i = 0; i < files && result == CLI_PROCEED; i++) {
+            result = prepare_output(command, args, operands, option, i, &stated);
         }
     }
     return result;
 }
 
 // ---- scenarios ----
-
-bool cli_states(const char *const *assignments, int count, const char *path)
-{
-    for (int i = 0; i < count; i++) {
-        size_t bytes = strcspn(assignments[i], "=");
-        if (strncmp(assignments[i], path, bytes) == 0 &&
-            (path[bytes] == '\0' || path[bytes] == '.')) {
-            return true;
-        }
-    }
-    return false;
-}
 
 int64_t cli_tokens_in(const json_t *value)
 {
@@ -660,7 +662,7 @@ static sp_status take_lengths(json_t *document, const cli_list *set, const char 
 {
     static const char *const others[] = {"workload.lengths", "workload.uniform"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (cli_states(set->items, set->count, others[i])) {
+        if (sp_scenario_stated(set->items, set->count, others[i]) != NULL) {
             return sp_error_set(err, SP_ERR_USAGE, "--lengths and --set %s exclude each other",
                                 others[i]);
         }
@@ -674,8 +676,8 @@ static sp_status take_lengths(json_t *document, const cli_list *set, const char 
         return SP_OK;
     }
     if (json_object_get(workload, "lengths") == NULL &&
-        !cli_states(set->items, set->count, "workload.samples_per_batch") &&
-        !cli_states(set->items, set->count, "workload.tokens_per_batch")) {
+        sp_scenario_stated(set->items, set->count, "workload.samples_per_batch") == NULL &&
+        sp_scenario_stated(set->items, set->count, "workload.tokens_per_batch") == NULL) {
         keep_tokens(workload);
     }
     json_object_del(workload, "uniform");
@@ -713,7 +715,7 @@ sp_status cli_read_document(const char *path, const cli_list *set, const char *l
 static void free_lists(const cli_command *command, void *args)
 {
     for (const cli_option *option = command->options; option->name != NULL; option++) {
-        if (option->kind == CLI_LIST || option->kind == CLI_FILES) {
+        if (option->kind == CLI_LIST || option->kind == CLI_FILES || option->kind == CLI_NAMED) {
             cli_list list;
             memcpy(&list, (const char *)args + option->at, sizeof list);
             sp_free((void *)list.items);

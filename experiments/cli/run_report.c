@@ -141,21 +141,24 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
     return text;
 }
 
-const char *cli_memory_risk(double fit_probability, char text[CLI_RISK])
+const char *cli_memory_risk(double fit_probability, double margin_gib, char text[CLI_RISK])
 {
     text[0] = '\0';
-    if (fit_probability < SP_FITS_SURELY) {
+    if (fit_probability < SP_FITS_SURELY && margin_gib < 0.0) {
+        snprintf(text, CLI_RISK, "may run out of memory");
+    } else if (fit_probability < SP_FITS_SURELY) {
         snprintf(text, CLI_RISK, "runs with probability %.2f", fit_probability);
     }
     return text;
 }
 
-const char *cli_row_notes(cli_loss loss, double fit_probability, char text[CLI_NOTES])
+const char *cli_row_notes(cli_loss loss, double fit_probability, double margin_gib,
+                          char text[CLI_NOTES])
 {
     char lost[CLI_LOSS];
     char risk[CLI_RISK];
     cli_loss_text(loss, lost);
-    cli_memory_risk(fit_probability, risk);
+    cli_memory_risk(fit_probability, margin_gib, risk);
     snprintf(text, CLI_NOTES, "%s%s%s", lost, lost[0] != '\0' && risk[0] != '\0' ? ", " : "", risk);
     return text;
 }
@@ -519,7 +522,8 @@ static void print_memory(FILE *out, const sp_result *result)
                 result->reserved_peak_bytes > 0 ? " by what PyTorch reserves" : "");
         char risk[CLI_RISK];
         double probability = sp_result_fit_probability(result);
-        cli_memory_risk(sp_result_is_oom(result) ? (double)NAN : probability, risk);
+        cli_memory_risk(sp_result_is_oom(result) ? (double)NAN : probability,
+                        (double)sp_result_margin_bytes(result), risk);
         fprintf(out, "%s%s", risk[0] != '\0' ? "; " : "", risk);
     }
     print_reserve(out, result);

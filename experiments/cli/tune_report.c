@@ -752,6 +752,20 @@ static json_t *stack_of(const sp_scenario *scenario)
     return json_object_get(json_object_get(scenario->resolved, "stack"), "name");
 }
 
+// Of lengths that differ another batch is another step.
+static const char *batches_text(const cli_tuned *tuned, char text[STEP])
+{
+    const int count = tuned->batches->count;
+    text[0] = '\0';
+    if (tuned->scenario->workload.uniform_tokens == 0) {
+        snprintf(text, STEP,
+                 count > 1 ? ", mean of %d batches"
+                           : ", by %d batch alone (--set workload.batches=N draws more)",
+                 count);
+    }
+    return text;
+}
+
 static void print_question(const cli_tuned *tuned)
 {
     const sp_scenario *scenario = tuned->scenario;
@@ -760,11 +774,12 @@ static void print_question(const cli_tuned *tuned)
     char step[STEP];
     char profile[CLI_PROFILE];
     cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
-    printf("%s%s on %lld %s (%s), %s tokens a step%s%s%s, context %lld, profile %s, stack %s\n",
+    char batches[STEP];
+    printf("%s%s on %lld %s (%s), %s tokens a step%s%s%s%s, context %lld, profile %s, stack %s\n",
            cli_model_name(scenario), cli_model_comma(scenario),
            (long long)sp_layout_ranks(&scenario->layout), scenario->cluster.gpu,
            scenario->cluster.name, cli_short_number(tokens_of(tuned), number),
-           step_text(tuned, step), over[0] != '\0' ? ", " : "", over,
+           step_text(tuned, step), batches_text(tuned, batches), over[0] != '\0' ? ", " : "", over,
            (long long)tuned->batches->context,
            cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile),
            json_string_value(stack_of(scenario)));
@@ -776,8 +791,10 @@ static void print_source(const cli_tuned *tuned)
     int column = printf("times ");
     cli_print_wrapped(stdout, cli_step_error(&tuned->result->step_error, text), column, column);
     char risk[CLI_RISK];
-    if (cli_memory_risk(sp_result_fit_probability(tuned->result), risk)[0] != '\0') {
-        printf("memory: the answer %s, by logged steps that fill as much of it\n", risk);
+    const double margin_gib = sp_gib_from_bytes(sp_result_margin_bytes(tuned->result));
+    if (cli_memory_risk(sp_result_fit_probability(tuned->result), margin_gib, risk)[0] != '\0') {
+        printf("memory: the answer %s, by logged steps that fill %s of it\n", risk,
+               margin_gib < 0.0 ? "all" : "as much");
     }
     if (sp_model_most_experts(&tuned->scenario->model) > 0 && tuned->scenario->layout.etp == 0) {
         puts(CLI_TUNE_EXPERTS);
@@ -859,7 +876,7 @@ static void print_point(cli_table *table, const cli_tuned *tuned, const sweep_la
     cli_cell(table, "%s", sp_fits_names[point->trial.fits]);
     cli_figure_cells(table, cli_figure_of_trial, &point->trial);
     cli_row_notes(cli_loss_of_trial(&point->trial), point->trial.figure[SWEEP_FIT_PROBABILITY],
-                  notes);
+                  point->trial.figure[SWEEP_MEMORY_MARGIN_GIB], notes);
     cli_add_choices(table, &point->trial, notes);
     cli_cell(table, "%s%s%s", fastest ? "fastest" : "", fastest && notes[0] != '\0' ? ", " : "",
              notes);

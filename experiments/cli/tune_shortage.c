@@ -62,7 +62,8 @@ static const char **spare_memory(const sweep_layouts_options *options, const sp_
     }
     for (int i = 0; i < SPARE; i++) {
         bool runs = !options->within_stack || stack_runs(scenario, i);
-        if ((i != ROWS_AT || rows) && runs && !cli_states(stated, *count, spare[i].path) &&
+        if ((i != ROWS_AT || rows) && runs &&
+            sp_scenario_stated(stated, *count, spare[i].path) == NULL &&
             sp_scenario_override(base, spare[i].setting, &own) == SP_OK) {
             stated[(*count)++] = spare[i].setting;
         }
@@ -412,8 +413,9 @@ static sp_status find_remedies(const cli_shortage *shortage, remedy list[MOST_RE
         remedy r = {.first = i, .second = -1};
         bool open = switches[i].unset == NULL || (asked->within_stack && !shortage->stack_stated);
         // What the search chooses spares it already.
-        bool chosen = switches[i].group == OF_LAYERS &&
-                      !cli_states(asked->stated, asked->stated_count, "memory.recompute");
+        bool chosen =
+            switches[i].group == OF_LAYERS &&
+            sp_scenario_stated(asked->stated, asked->stated_count, "memory.recompute") == NULL;
         if (!open || chosen || !switches[i].can(shortage->scenario)) {
             continue;
         }

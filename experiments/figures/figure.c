@@ -486,7 +486,9 @@ sp_status figure_spec_read(const char *path, const char *const *overrides, int c
         json_decref(document);
         return status;
     }
-    return figure_spec_from_json(document, path, spec, err);
+    status = figure_spec_from_json(document, path, spec, err);
+    spec->changed = count > 0;
+    return status;
 }
 
 // ---- reproduction ----
@@ -725,13 +727,15 @@ static void take_point(const job *all, const figure_point *point, figure_outcome
                           .bar = point->bar.size,
                           .fitted = point->fitted,
                           .headline = point->headline,
-                          .limit = limit_of_point(all, point),
-                          .why = point->why};
+                          .limit = limit_of_point(all, point)};
     snprintf(o->label, sizeof o->label, "%s", point->label);
     panel_of_point(point, o->panel);
     o->computed = taken(all, point, o->note) / point->per;
     o->error = o->relative ? o->computed / o->published - 1.0 : o->computed - o->published;
     o->within = isfinite(o->computed) && keeps(o);
+    // What is known of the figure as published need not hold of another scenario.
+    const char *known = point->why == NULL && point->headline ? "not known" : point->why;
+    o->why = o->within || all->spec->changed ? NULL : known;
 }
 
 static sp_status run_scenarios(job *all, int threads, bool quiet, sp_error *err)
@@ -836,12 +840,6 @@ sp_status figure_reproduce(const figure_spec *spec, int threads, bool quiet,
 
 // ---- reproduction: JSON ----
 
-const char *figure_outcome_why(const figure_outcome *o)
-{
-    bool asked = !o->within && (o->why != NULL || o->headline);
-    return !asked ? NULL : o->why != NULL ? o->why : "not known";
-}
-
 static json_t *outcome_json(const figure_outcome *o)
 {
     json_t *b = sp_json_object(SP_JSON("label", o->label), SP_JSON("published", o->published),
@@ -861,8 +859,8 @@ static json_t *outcome_json(const figure_outcome *o)
     if (o->note[0] != '\0') {
         sp_json_put(b, "note", json_string(o->note));
     }
-    if (figure_outcome_why(o) != NULL) {
-        sp_json_put(b, "why", json_string(figure_outcome_why(o)));
+    if (o->why != NULL) {
+        sp_json_put(b, "why", json_string(o->why));
     }
     return b;
 }

@@ -64,6 +64,7 @@ typedef struct figure_spec {
     const json_t *assumptions; // texts
     const char *table;         // of measurements that are the points; NULL: none
     bool fitted;               // the table's profile was fitted to it
+    bool changed;              // its scenario is another than the published one
     figure_point *points;      // [count], owned
     size_t count, capacity;
     json_t **scenarios; // [scenario_count], no two equal; owned
@@ -100,7 +101,8 @@ typedef struct figure_outcome {
     bool within; // true where it has no bar of its own
     bool fitted; // to what was published: its error is that of the fit
     bool headline;
-    const char *why; // belongs to the spec; NULL
+    const char *why; // it misses, where that was found or the point is a headline, else NULL;
+                     // belongs to the spec
 } figure_outcome;
 
 typedef struct figure_reproduction {
@@ -122,9 +124,6 @@ typedef struct figure_reproduction {
 sp_status figure_reproduce(const figure_spec *spec, int threads, bool quiet,
                            figure_reproduction *reproduction, sp_error *err);
 void figure_reproduction_fini(figure_reproduction *reproduction);
-
-// Why a point misses, where the cause was found or the point is a headline; NULL.
-const char *figure_outcome_why(const figure_outcome *outcome);
 
 // {"name": ..., "points": [...], "within": ...}.
 json_t *figure_reproduction_json(const figure_reproduction *reproduction);

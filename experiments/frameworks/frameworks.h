@@ -122,15 +122,13 @@ typedef struct framework {
     const framework_elsewhere *elsewhere; // ends with a row without key; NULL: nothing
     bool by_leaf;                         // of a dotted path the last part is the name
     bool overrides; // a file says what changes in a recipe: what it does not state is open
-    // Reads what no row says, after the rows; writes it, after them. Without `write` it is read
-    // alone, and `instead` says who writes what of a job that it launches.
-    const char *instead;
+    // Reads what no row says, after the rows; writes it, after them.
     void (*read)(struct framework_import *import);
     void (*write)(struct framework_output *output);
 } framework;
 
 extern const framework *const framework_table[]; // NULL ends it
-extern const char *const framework_names[];      // of those that can be written; NULL ends them
+extern const char *const framework_names[];      // their names; NULL ends them
 
 // NULL: none of that name.
 const framework *framework_find(const char *name);

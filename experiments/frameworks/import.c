@@ -36,11 +36,6 @@ sp_status framework_unknown(const char *option, const char *name, sp_error *err)
     char hint[SP_NAME_HINT];
     char known[128] = "; known: ";
     int count = 0;
-    const framework *read = framework_find(name);
-    if (read != NULL && read->instead != NULL) {
-        return sp_error_set(err, SP_ERR_USAGE, "%s%s has no file that is written: %s", option,
-                            read->name, read->instead);
-    }
     for (; framework_names[count] != NULL; count++) {
         sp_append(known, sizeof known, "%s%s", count > 0 ? ", " : "", framework_names[count]);
     }

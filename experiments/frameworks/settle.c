@@ -12,20 +12,6 @@
 
 enum { TEXT = 320 };
 
-// Does an override state one of these settings, which stand between blanks?
-static bool state_any(const char *const *overrides, int count, const char *keys)
-{
-    bool is = false;
-    for (int i = 0; i < count; i++) {
-        char key[SP_JSON_PATH];
-        snprintf(key, sizeof key, "%.*s", (int)strcspn(overrides[i], "="), overrides[i]);
-        is = is || sp_names_hold(keys, key);
-    }
-    return is;
-}
-
-static const char batch_keys[] = "workload workload.samples_per_batch workload.tokens_per_batch";
-
 static json_int_t fact(const framework_import *import, const char *name)
 {
     return json_integer_value(json_object_get(import->facts, name));
@@ -363,28 +349,19 @@ void framework_settle_text(framework_import *import)
 
 // The GPUs are those of the nodes that are stated beside the files, where a launcher says how many
 // a node has.
-static void take_nodes(framework_import *import, const char *const *overrides, int count)
+static void take_nodes(framework_import *import, const char *nodes)
 {
-    for (int i = 0; i < count; i++) {
-        char key[SP_JSON_PATH];
-        const size_t length = strcspn(overrides[i], "=");
-        snprintf(key, sizeof key, "%.*s", (int)length, overrides[i]);
-        const sp_setting *setting = sp_setting_find(key);
-        if (setting == NULL || strcmp(setting->key, "nodes") != 0 || overrides[i][length] == '\0') {
-            continue;
-        }
-        const json_int_t nodes = strtoll(overrides[i] + length + 1, NULL, 10);
-        const json_int_t gpus = framework_product(nodes, fact(import, "gpus_per_node"), 1);
-        if (gpus > 0) {
-            sp_json_put(import->facts, "gpus", json_integer(gpus));
-        }
+    const json_int_t gpus = framework_product(nodes != NULL ? strtoll(nodes, NULL, 10) : 0,
+                                              fact(import, "gpus_per_node"), 1);
+    if (gpus > 0) {
+        sp_json_put(import->facts, "gpus", json_integer(gpus));
     }
 }
 
 sp_status framework_settle(framework_import *import, const char *const *overrides, int count)
 {
     sp_status status = SP_OK;
-    take_nodes(import, overrides, count);
+    take_nodes(import, sp_scenario_stated(overrides, count, "nodes"));
     settle_replicas(import);
     for (int i = 0; i < count && status == SP_OK; i++) {
         status = sp_scenario_override(import->scenario, overrides[i], import->err);
@@ -392,14 +369,17 @@ sp_status framework_settle(framework_import *import, const char *const *override
     if (status != SP_OK) {
         return status;
     }
-    const bool states_batch = state_any(overrides, count, batch_keys);
-    const bool states_count = state_any(overrides, count, "schedule schedule.microbatches");
+    const bool states_batch =
+        sp_scenario_stated(overrides, count, "workload.samples_per_batch") != NULL ||
+        sp_scenario_stated(overrides, count, "workload.tokens_per_batch") != NULL;
+    const bool states_count = sp_scenario_stated(overrides, count, "schedule.microbatches") != NULL;
     if (!states_batch && !states_count &&
-        !state_any(overrides, count, "schedule.microbatch_samples")) {
+        sp_scenario_stated(overrides, count, "schedule.microbatch_samples") == NULL) {
         check_batch(import);
     }
     settle_auto(import, states_batch || states_count);
-    if (file_int(import, "bucket") > 0 && !state_any(overrides, count, "stack stack.bucket_mib")) {
+    if (file_int(import, "bucket") > 0 &&
+        sp_scenario_stated(overrides, count, "stack.bucket_mib") == NULL) {
         settle_bucket(import);
     }
     if (!states_batch) {

@@ -1456,5 +1456,5 @@ const framework *const framework_table[] = {
     &framework_accelerate, &framework_nanotron,  NULL,
 };
 
-const char *const framework_names[] = {"megatron",  "bridge", "nemo",     "torchtitan",
-                                       "deepspeed", "trl",    "nanotron", NULL};
+const char *const framework_names[] = {
+    "megatron", "bridge", "nemo", "torchtitan", "deepspeed", "trl", "accelerate", "nanotron", NULL};

@@ -368,7 +368,8 @@ static void tell_offload(framework_import *import, const char *name)
 }
 
 // States of the optimizer on the host, a share of them with ZeRO 3 alone (deepspeed/runtime/zero/
-// offload_config.py). Without ZeRO there is nothing that leaves.
+// offload_config.py, ratio: "Only valid with ZeRO Stage 3"). Without ZeRO there is nothing that
+// leaves.
 static void put_host_states(framework_import *import, const char *device, const char *share)
 {
     const framework_entry *entry = framework_take(import, device);
@@ -395,6 +396,21 @@ static void put_heads_ranks(framework_import *import, json_int_t ranks)
         framework_put(import, "parallel.cp", json_integer(ranks));
         framework_put(import, "stack.cp_overlap", json_string("a2a"));
     }
+}
+
+static bool exchanges_heads(const json_t *scenario)
+{
+    const char *exchange = json_string_value(framework_get(scenario, "stack.cp_overlap"));
+    return framework_get_int(scenario, "parallel.cp", 1) > 1 && exchange != NULL &&
+           strcmp(exchange, "a2a") == 0;
+}
+
+// FSDP shards what ZeRO 2 and 3 share; the stacks of Hugging Face have DeepSpeed for it.
+static bool shards(const json_t *scenario)
+{
+    const char *stack = json_string_value(framework_get(scenario, "stack.name"));
+    return framework_get_int(scenario, "parallel.zero", 0) > 1 && !exchanges_heads(scenario) &&
+           !(stack != NULL && sp_names_hold("hf-trainer trl-2025", stack));
 }
 
 static void tell_fp16(framework_import *import, const char *name)
@@ -517,14 +533,15 @@ static void write_deepspeed(framework_output *output)
 }
 
 // Its own activation_checkpointing configures calls of deepspeed.checkpointing, which transformers'
-// models do not make (deepspeed/runtime/activation_checkpointing).
+// models do not make (deepspeed/runtime/activation_checkpointing). From the second row on it is
+// what accelerate's file does not say either.
 static const framework_elsewhere deepspeed_elsewhere[] = {
+    {"parallel.cp", "parallelism_config_sp_size of accelerate's file"},
     {"model", "model_name_or_path of the trainer's arguments"},
     {"memory.recompute", "gradient_checkpointing of the trainer's arguments"},
     {"workload.context", "max_length of the trainer's arguments"},
     {"strategy.kind", "packing and packing_strategy of TRL's arguments"},
     {"stack.moment_bytes", "optim of the trainer's arguments"},
-    {"parallel.cp", "parallelism_config_sp_size of accelerate's file"},
     {NULL, NULL},
 };
 
@@ -626,7 +643,8 @@ static void put_shards(framework_import *import, const framework_entry *entry, b
     }
 }
 
-// Of the files that TRL comes with (trl/accelerate_configs), which are of one node of 8 ranks, and
+// Of the files that TRL comes with (trl/accelerate_configs), which are of one node of 8 ranks
+// (zero1, zero3 and fsdp2 read; of the others assumed: a release has had multi_gpu of 3), and
 // the arguments of `accelerate launch` that it takes beside its own.
 static bool read_trl_launch(framework_import *import)
 {
@@ -940,11 +958,7 @@ static void write_trl(framework_output *output)
     framework_say(output, "attn_implementation",
                   json_string(scores && (wraps || !packs) ? "eager" : "flash_attention_2"));
     write_trl_loss(output);
-    // Ranks that exchange heads are DeepSpeed's, whose file has the stage.
-    const char *exchange = json_string_value(framework_get(s, "stack.cp_overlap"));
-    bool ulysses = framework_get_int(s, "parallel.cp", 1) > 1 && exchange != NULL &&
-                   strcmp(exchange, "a2a") == 0;
-    if (zero > 1 && !ulysses) {
+    if (shards(s)) {
         framework_say(output, "fsdp",
                       json_string(zero == 2 ? "shard_grad_op auto_wrap" : "full_shard auto_wrap"));
     }
@@ -978,7 +992,7 @@ static const framework_elsewhere trl_elsewhere[] = {
     {"parallel.tp", "parallelism_config_tp_size of accelerate's file"},
     {"parallel.cp", "parallelism_config_sp_size (DeepSpeed) or _cp_size (FSDP2) of accelerate's "
                     "file"},
-    {"parallel.zero", "zero_optimization.stage of DeepSpeed's file"},
+    {"parallel.zero", "zero_stage of accelerate's file or zero_optimization.stage of DeepSpeed's"},
     {NULL, NULL},
 };
 
@@ -1061,6 +1075,9 @@ static void read_accelerate(framework_import *import)
     if (type != NULL && strcmp(type, "FSDP") == 0) {
         put_shards(import, sharding, keeps != NULL && json_is_false(keeps->value));
         json_object_set_new(import->facts, "zero_instances", json_integer(copies));
+    } else if (type != NULL && sp_names_hold("MULTI_GPU NO", type) &&
+               framework_get(import->scenario, "parallel.zero") == NULL) {
+        framework_put(import, "parallel.zero", json_integer(0));
     } else if (stage >= 0) {
         framework_put(import, "parallel.zero", json_integer(stage));
         if (framework_get(import->scenario, "stack.name") == NULL) { // TRL's stays
@@ -1073,16 +1090,89 @@ static void read_accelerate(framework_import *import)
     }
 }
 
-const framework framework_accelerate = {
-    FRAMEWORK_CALLED(accelerate, "accelerate"),
-    .syntax = FRAMEWORK_YAML,
-    .reads = 1U << FRAMEWORK_YAML,
-    .rows = accelerate_rows,
-    .read = read_accelerate,
-    .instead = "of a job that it launches trl writes the trainer's arguments (fsdp, batch, "
-               "packing, recomputation), deepspeed the file that deepspeed_config_file names "
-               "(ZeRO, buckets), and either names what parallelism_config of accelerate's has to "
-               "say"};
+// Ranks beside those of data: those that share a sequence in rings are FSDP2's, those that exchange
+// heads DeepSpeed's.
+static void write_accelerate_ranks(framework_output *output)
+{
+    static const char section[] = "parallelism_config.parallelism_config_";
+    const json_t *s = output->scenario;
+    const json_int_t tp = framework_get_int(s, "parallel.tp", 1);
+    const json_int_t cp = framework_get_int(s, "parallel.cp", 1);
+    char name[4][96];
+    static const char *const names[] = {"tp_size", "cp_size", "sp_size", "sp_backend"};
+    for (int i = 0; i < 4; i++) {
+        snprintf(name[i], sizeof name[i], "%s%s", section, names[i]);
+    }
+    if (tp == 1) {
+        json_object_del(output->arguments, name[0]);
+    }
+    if (cp == 1 || exchanges_heads(s)) {
+        json_object_del(output->arguments, name[1]);
+    }
+    if (exchanges_heads(s)) {
+        framework_say(output, name[2], json_integer(cp));
+        framework_say(output, name[3], json_string("deepspeed"));
+    }
+    if (tp > 1 || cp > 1) {
+        snprintf(name[0], sizeof name[0], "%sdp_%s_size", section,
+                 framework_get_int(s, "parallel.zero", 0) > 0 ? "shard" : "replicate");
+        framework_say(output, name[0], json_incref(framework_get(s, "parallel.dp")));
+    }
+}
+
+// Values that change no time are those of trl/accelerate_configs.
+static void write_accelerate(framework_output *output)
+{
+    const json_t *s = output->scenario;
+    const json_int_t zero = framework_get_int(s, "parallel.zero", 0);
+    const json_int_t ranks = framework_replica(s) * framework_get_int(s, "parallel.dp", 1);
+    const json_int_t each = framework_get_int(s, "cluster.gpus_per_node", 8);
+    const bool deepspeed = !shards(s) && (zero > 0 || exchanges_heads(s));
+    framework_say(output, "compute_environment", json_string("LOCAL_MACHINE"));
+    framework_say(output, "distributed_type",
+                  json_string(shards(s)   ? "FSDP"
+                              : deepspeed ? "DEEPSPEED"
+                              : ranks > 1 ? "MULTI_GPU"
+                                          : "NO"));
+    framework_comment(output, "distributed_type",
+                      "accelerate launch --config_file THIS_FILE trl/scripts/sft.py --config "
+                      "FILE_OF_TRL");
+    framework_say(output, "mixed_precision", json_string("bf16"));
+    framework_say(output, "num_machines", json_integer(sp_ceil_div(ranks, each)));
+    framework_say(output, "num_processes", json_integer(ranks));
+    if (ranks > each) {
+        framework_say(output, "machine_rank", json_integer(0));
+        framework_comment(output, "machine_rank",
+                          "of this machine, beside main_process_ip and main_process_port");
+    }
+    if (shards(s)) {
+        framework_say(output, "fsdp_config.fsdp_version", json_integer(2));
+        framework_say(output, "fsdp_config.fsdp_reshard_after_forward", json_boolean(zero == 3));
+        framework_say(output, "fsdp_config.fsdp_auto_wrap_policy",
+                      json_string("TRANSFORMER_BASED_WRAP"));
+        framework_say(output, "fsdp_config.fsdp_state_dict_type", json_string("FULL_STATE_DICT"));
+    }
+    if (deepspeed) {
+        const bool host = json_number_value(framework_get(s, "memory.offload_states")) > 0.0;
+        const json_int_t count = accumulated(s);
+        framework_say(output, "deepspeed_config.zero_stage", json_integer(zero));
+        framework_say(output, "deepspeed_config.gradient_accumulation_steps",
+                      json_integer(count > 0 ? count : 1));
+        framework_say(output, "deepspeed_config.offload_optimizer_device",
+                      json_string(host ? "cpu" : "none"));
+        framework_say(output, "deepspeed_config.deepspeed_multinode_launcher",
+                      json_string("standard"));
+    }
+    write_accelerate_ranks(output);
+}
+
+const framework framework_accelerate = {FRAMEWORK_CALLED(accelerate, "accelerate"),
+                                        .syntax = FRAMEWORK_YAML,
+                                        .reads = 1U << FRAMEWORK_YAML,
+                                        .rows = accelerate_rows,
+                                        .read = read_accelerate,
+                                        .write = write_accelerate,
+                                        .elsewhere = deepspeed_elsewhere + 1};
 
 // ---- nanotron (src/nanotron/config) ----
 

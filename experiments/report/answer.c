@@ -37,7 +37,11 @@ const char *report_risk(const json_t *result, char text[REPORT_RISK])
     const char *fits = report_string(result, "fits");
     text[0] = '\0';
     if (probability < SP_FITS_SURELY && (fits == NULL || strcmp(fits, "no") != 0)) {
-        snprintf(text, REPORT_RISK, ", runs with probability %.2f", probability);
+        // As cli_memory_risk() has it.
+        snprintf(text, REPORT_RISK,
+                 report_number(result, "memory_margin_gib") < 0.0 ? ", may run out of memory"
+                                                                  : ", runs with probability %.2f",
+                 probability);
     }
     return text;
 }

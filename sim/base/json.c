@@ -55,7 +55,16 @@ sp_status sp_json_load_error(sp_error *err, const char *source, long line,
         return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column,
                            "a text with the character \\u0000 is not read");
     }
-    return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column, "%s", error->text);
+    const enum json_error_code code = json_error_code(error);
+    return sp_error_at(err, SP_ERR_SYNTAX, source, line, error->column, "%s%s", error->text,
+                       code == json_error_premature_end_of_input ||
+                               strstr(error->text, "near end of file") != NULL
+                           ? ": the text ends too early, as of a file that was cut off: write it "
+                             "again"
+                       : code == json_error_end_of_input_expected
+                           ? ": one document is read. Of a sweep's results, a line each, 'slimpack "
+                             "report' makes a page and 'sweep SPEC -o FILE' lists the best again"
+                           : "");
 }
 
 // The bytes of Python's NaN, Infinity or -Infinity that begin the text; 0: none does.

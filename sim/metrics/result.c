@@ -64,6 +64,11 @@ static const char *skip_amount(const char *text, bool in_word)
     return in_word || isalpha((unsigned char)*end) || *end == ':' ? text : end;
 }
 
+static bool is_letter_of_word(const char *at, bool in_word)
+{
+    return isalnum((unsigned char)*at) || (in_word && strchr("-_./", *at) != NULL);
+}
+
 // Do the texts differ in amounts alone?
 static bool are_alike(const char *a, const char *b)
 {
@@ -73,7 +78,67 @@ static bool are_alike(const char *a, const char *b)
         if (*a != *b || *a == '\0') {
             return *a == *b;
         }
-        in_word = isalnum((unsigned char)*a) || (in_word && strchr("-_./", *a) != NULL);
+        in_word = is_letter_of_word(a, in_word);
+    }
+}
+
+static bool begins_range(const char *behind)
+{
+    return strncmp(behind, " to ", 4) == 0 && isdigit((unsigned char)behind[4]);
+}
+
+enum { AMOUNTS = 64 }; // of a text that are told apart
+
+// Takes in the amounts of another text of the kind.
+static void widen(sp_warning_kind *kind, const char *other)
+{
+    char wide[SP_WARNING_TEXT] = "";
+    const char *a = kind->text;
+    const char *b = other;
+    int amount = 0;
+    for (bool in_word = false;; a++, b++) {
+        const char *behind[2] = {skip_amount(a, in_word), skip_amount(b, in_word)};
+        const double of[2] = {strtod(a, NULL), strtod(b, NULL)};
+        if (behind[0] > a && behind[1] > b) {
+            const bool other_is = begins_range(behind[0]) ? of[1] < of[0] : of[1] > of[0];
+            const char *from = other_is ? b : a;
+            sp_append(wide, sizeof wide, "%.*s", (int)(behind[other_is] - from), from);
+            kind->varies |= of[0] != of[1] && amount < AMOUNTS ? UINT64_C(1) << amount : 0;
+            amount++;
+        }
+        a = behind[0];
+        b = behind[1];
+        if (*a == '\0' || *b == '\0') {
+            break;
+        }
+        sp_append(wide, sizeof wide, "%c", *a);
+        in_word = is_letter_of_word(a, in_word);
+    }
+    snprintf(kind->text, sizeof kind->text, "%s", wide);
+}
+
+// The text, with "up to" before amounts that differ and are of no range.
+static void append_kind(const sp_warning_kind *kind, char *text, size_t bytes)
+{
+    int amount = 0;
+    bool in_word = false;
+    for (const char *at = kind->text; *at != '\0'; at++) {
+        const char *behind = skip_amount(at, in_word);
+        if (behind > at) {
+            const bool ends_range = at > kind->text + 4 && strncmp(at - 4, " to ", 4) == 0 &&
+                                    isdigit((unsigned char)at[-5]);
+            const bool varies = amount < AMOUNTS && (kind->varies >> amount & 1) != 0;
+            sp_append(text, bytes, "%s%.*s",
+                      varies && !ends_range && !begins_range(behind) ? "up to " : "",
+                      (int)(behind - at), at);
+            amount++;
+            at = behind;
+        }
+        if (*at == '\0') {
+            break;
+        }
+        sp_append(text, bytes, "%c", *at);
+        in_word = is_letter_of_word(at, in_word);
     }
 }
 
@@ -81,12 +146,13 @@ static sp_warning_kind *kind_of(sp_warning_kinds *kinds, const char *text)
 {
     for (size_t k = 0; k < kinds->count; k++) {
         if (are_alike(kinds->kind[k].text, text)) {
+            widen(&kinds->kind[k], text);
             return &kinds->kind[k];
         }
     }
     sp_reserve((void **)&kinds->kind, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
     sp_warning_kind *kind = &kinds->kind[kinds->count++];
-    kind->results = 0;
+    *kind = (sp_warning_kind){.results = 0};
     snprintf(kind->text, sizeof kind->text, "%s", text);
     return kind;
 }
@@ -106,12 +172,12 @@ void sp_warning_kinds_add(sp_warning_kinds *kinds, const sp_warnings *warnings)
 
 json_t *sp_warning_kind_json(const sp_warning_kind *kind, int64_t results, const char *what)
 {
-    char text[SP_WARNING_TEXT + 64] = "";
+    char text[2 * SP_WARNING_TEXT] = "";
     if (what != NULL) {
         snprintf(text, sizeof text, "%lld of %lld %s: ", (long long)kind->results,
                  (long long)results, what);
     }
-    sp_append(text, sizeof text, "%s", kind->text);
+    append_kind(kind, text, sizeof text);
     json_t *json = json_string(text);
     for (char *c = text; json == NULL && *c != '\0'; c++) {
         *c = (unsigned char)*c < 0x80 ? *c : '?';

@@ -30,10 +30,12 @@ void sp_warnings_add_all(sp_warnings *to, const sp_warnings *from, const char *b
 // Says that samples of so many tokens are longer than the model's learned table of positions.
 void sp_warn_of_positions(const sp_model *model, int64_t tokens, sp_warnings *warnings);
 
-// Warnings of several results. Texts that differ in amounts alone are one kind, in the words of the
-// first result; numbers in names (bf16, "zero 2: ...") tell kinds apart.
+// Warnings of several results. Texts that differ in amounts alone are one kind; numbers in names
+// (bf16, "zero 2: ...") tell kinds apart. The text has the largest of each amount, and the least
+// where a range begins ("2 to 127"); `varies` are bits of the amounts, in order, that differ.
 typedef struct sp_warning_kind {
     char text[SP_WARNING_TEXT];
+    uint64_t varies;
     int64_t results;
 } sp_warning_kind;
 
@@ -43,8 +45,8 @@ typedef struct sp_warning_kinds {
 } sp_warning_kinds;
 
 void sp_warning_kinds_add(sp_warning_kinds *kinds, const sp_warnings *warnings);
-// "2 of 4 points: ..." of so many results; the warning alone where `what` is NULL. Bytes that are
-// not UTF-8 have no place in JSON and become "?".
+// "2 of 4 points: up to 3 ..." of so many results; the warning alone where `what` is NULL. Bytes
+// that are not UTF-8 have no place in JSON and become "?".
 json_t *sp_warning_kind_json(const sp_warning_kind *kind, int64_t results, const char *what);
 
 // With jitter: how many times the mean the slowest of GPUs takes, of the jitter's seed and on

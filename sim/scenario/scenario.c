@@ -689,6 +689,19 @@ sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *e
     return status == SP_OK ? sp_json_override(root, assignment, err) : status;
 }
 
+const char *sp_scenario_stated(const char *const *assignments, int count, const char *path)
+{
+    const char *value = NULL;
+    for (int i = 0; i < count; i++) {
+        size_t bytes = strcspn(assignments[i], "=");
+        if (strncmp(assignments[i], path, bytes) == 0 &&
+            (path[bytes] == '\0' || path[bytes] == '.')) {
+            value = assignments[i] + bytes + (assignments[i][bytes] == '=');
+        }
+    }
+    return value;
+}
+
 // ---- a plan with its scenario ----
 
 sp_status sp_plan_input_read(const char *path, sp_plan_input *in, sp_error *err)

@@ -197,6 +197,9 @@ bool sp_scenario_in_name(const char *path);
 
 // Applies one `path=value` to a document that is not read yet, with room made for it.
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err);
+// The value of the last of `path=value` texts that states what is at the dotted path, by itself or
+// as part of an object; NULL: none does.
+SP_API const char *sp_scenario_stated(const char *const *assignments, int count, const char *path);
 
 // Changes that make another job of a scenario: a member that is NULL or 0 changes nothing.
 typedef struct sp_scenario_changes {

@@ -9,6 +9,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/csv.h"
 #include "sim/base/json.h"
+#include "sim/base/writer.h"
 
 enum {
     FIRST_CAPACITY = 1024,
@@ -250,11 +251,18 @@ sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
         "by " COUNT_TOKENS("k(d[sys.argv[2]]).input_ids",
                            "map(json.loads, sys.stdin)") " MODEL KEY <FILE.jsonl "
                                                          ">lengths.txt'";
+    char plain[64] = "expected a length from 1 to %d, got %s";
+    char word[SP_I_QUOTE] = "";
+    int64_t tokens = 0;
+    const char *unquoted = found + (found[0] == '"');
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(unquoted, "\""), unquoted);
+    if (strpbrk(word, "kKmM") != NULL && sp_tokens_from_text(word, &tokens) && tokens > 0) {
+        sp_append(plain, sizeof plain, ": write %lld", (long long)tokens);
+    }
     // Numbers with a unit, dates or a header are something else.
-    bool prose_found = found[0] == '"' && sp_i_is_prose(found + 1);
+    bool prose_found = found[0] == '"' && sp_i_is_prose(unquoted);
     sp_status status =
-        sp_i_wrong(reader, where, prose_found ? prose : "expected a length from 1 to %d, got %s",
-                   (int)SP_MAX_LENGTH_TOKENS, found);
+        sp_i_wrong(reader, where, prose_found ? prose : plain, (int)SP_MAX_LENGTH_TOKENS, found);
     reader->refused++;
     // A file that begins with something else is most likely no list of lengths at all: one message
     // says so better than ten.

@@ -3,6 +3,7 @@
 # has none, and with the memory that it leaves; steps that fit tightly are warned of and not picked.
 set -u
 program=$1
+plain=$1 # as people see it
 . "$(dirname "$0")/prelude.sh"
 program=$(all_of "$program")
 cd "$work" || exit 1
@@ -112,6 +113,11 @@ expect "a limit below the peak" "1 no true 0" "$(limited 0.99)"
 grep -q 'fits TIGHTLY (margin ' text || complain "no word of a tight step: $(cat text)"
 "$program" compare s.json --strategies packed --quiet --set "memory.limit_gib=$(awk "BEGIN {print $peak * 1.05}")" >text
 grep -q '^packed .* tight, runs with probability 0\.[0-9]*$' text || complain "compare does not say that a row is tight: $(cat text)"
+
+# Of blocks beyond the limit no log tells how likely the step runs.
+reserved=$(value of_scenario.json peak_memory_reserved_gib)
+"$program" compare s.json --strategies packed --quiet --set "memory.limit_gib=$(awk "BEGIN {print ($peak + $reserved) / 2}")" >text
+grep -q '^packed .* tight, may run out of memory$' text || complain "compare tells how likely it runs: $(cat text)"
 
 # A step whose peak is within a tenth of the limit and whose blocks are not: one word and one margin
 # for it in every command, and the layout that is best is never slower than the stated one.
@@ -299,4 +305,35 @@ end
     done
     cd ..
 fi
+
+# A scenario that names its stack is answered by what that runs, and a line says what others would
+# add; without a stack, with --wide and for programs all are shown.
+mkdir stacked && cd stacked || exit 1
+echo '{"model": "llama-7b", "cluster": "h100-8", "parallel": {"dp": 8},
+ "workload": {"lengths": [900, 310, 4000, 800, 2100, 270, 1400, 3300], "samples_per_batch": 32}}' >s.json
+rows_of() { # ARGUMENT...: names of the rows that people see
+    "$plain" compare s.json --quiet "$@" >text || complain "compare $* failed"
+    sed -n '/^strategy /,/with --wide/p' text | sed '1d;$d' | sed -nE 's/^([a-z][-a-z]*) +[^ ].*/\1/p' | sort
+}
+"$program" compare s.json --set stack=megatron-core-2025 --quiet --json >all.json || complain "no comparison as JSON"
+# "NAME STATUS TOKENS/S BEYOND"
+tr -d '",' <all.json | awk '$1 == "tokens_per_s:" {rate = $2} $1 == "strategy:" {name = $2} $1 == "status:" {status = $2}
+    $1 == "beyond_stack:" {beyond = 1} /^    }/ {print name, status, rate, beyond + 0; beyond = 0}' >all
+expect "rows of a stack" "$(awk '$4 == 0 {print $1}' all | sort)" "$(rows_of --set stack=megatron-core-2025)"
+said=$(tr -s ' \n' ' ' <text | grep -oE 'beyond the stack: [0-9]+ strategies of [0-9]+ are shown; of the others [a-z-]+ would be fastest')
+expect "what others would add" "beyond the stack: $(grep -c ' 0$' all) strategies of $(wc -l <all) are shown" "${said%;*}"
+best=$(echo "$said" | sed -E 's/.* others (.*) would.*/\1/')
+grep -qE "^$best ok .* 1\$" all || complain "the stack runs the fastest of the others, '$best'"
+"$plain" compare s.json --quiet >text
+! grep -q '^beyond the stack' text || complain "a scenario without a stack is held to one: $(cat text)"
+"$program" compare s.json --quiet --wide --set stack=megatron-core-2025 >text
+! grep -q '^beyond the stack' text || complain "--wide does not show all: $(cat text)"
+
+# Files of two frameworks that launch one job are written at once and read back as one.
+"$program" simulate s.json --quiet --set stack=trl-2025 --set parallel.zero=3 --set workload.uniform=4096 \
+    --set workload.lengths=null --emit trl=sft.yaml --emit accelerate=accelerate.yaml >text || complain "two files are not written"
+"$program" import sft.yaml accelerate.yaml --quiet -o again.json >text || complain "two files are not read"
+expect "what two files say" "8 3 trl-2025 bfd" \
+    "$(value again.json dp) $(value again.json zero) $(value again.json name) $(value again.json kind)"
+cd ..
 exit "$failed"

@@ -249,6 +249,13 @@ expect "the time of the layout on the answer's stack" "$(printf '%.1f' "$restack
 # Numbers have six digits: a bucket of DeepSpeed's 5e8 numbers of two bytes is 1e9 / 2^20 MiB.
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --set stack=trl-2025 --current stack=fsdp-2024 |
     grep -q ', bucket_mib 0 instead of 953.674)' || complain "the sizes of buckets are told otherwise"
+# A scenario is compared with within its own stack, which the command to go on with states; --set asks for another.
+echo '{"model": "model.json", "cluster": "h100-8", "stack": "fsdp-2024", "parallel": {"dp": 4, "zero": 3},
+ "workload": {"uniform": 8192, "context": 8192, "samples_per_batch": 8}}' >sharded.json
+for asked in fsdp-2024 trl-2025; do
+    "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --current sharded.json $([ $asked = fsdp-2024 ] || echo --set stack=$asked) >text
+    tr -s ' \n' ' ' <text | grep -qE "stack $asked .* --set stack(.name)?=$asked" || complain "the stack of the answer is not $asked: $(cat text)"
+done
 # Of other work that the file states the layout is timed on the answer's, which is told: half the tokens take less time.
 # So many micro-batches as the work makes, whatever a file accumulates.
 echo '{"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3, "zero_optimization": {"stage": 1}, "bf16": {"enabled": true}}' >accumulates.json

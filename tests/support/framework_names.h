@@ -129,6 +129,25 @@ static const char names_of_trl[] =
     "loss_type use_liger_kernel liger_kernel_config.fused_linear_cross_entropy "
     "liger_kernel_config.cross_entropy liger_kernel_config.rms_norm liger_kernel_config.swiglu";
 
+// huggingface/accelerate@002dd35a68fd5d11953d1749dbd3e50a88db3062,
+// src/accelerate/commands/config/config_args.py; keys of deepspeed_config and fsdp_config are those
+// of huggingface/trl, trl/accelerate_configs/zero1.yaml @6b012dc157b7aa880d41ab1c2714d31453072594,
+// zero3.yaml @11321994634037fda6240df21ac6c5711aa33a55 and fsdp2.yaml
+// @9ce14f855ba4aaf1d6b34a7154c19350920f5b5f; of parallelism_config they are in
+// src/accelerate/utils/launch.py and, of sp_*, in docs/source/concept_guides.
+static const char names_of_accelerate[] =
+    "compute_environment distributed_type mixed_precision num_machines num_processes machine_rank "
+    "deepspeed_config.zero_stage deepspeed_config.gradient_accumulation_steps "
+    "deepspeed_config.offload_optimizer_device deepspeed_config.deepspeed_multinode_launcher "
+    "fsdp_config.fsdp_version fsdp_config.fsdp_reshard_after_forward "
+    "fsdp_config.fsdp_auto_wrap_policy fsdp_config.fsdp_state_dict_type "
+    "parallelism_config.parallelism_config_tp_size parallelism_config.parallelism_config_cp_size "
+    "parallelism_config.parallelism_config_cp_comm_strategy "
+    "parallelism_config.parallelism_config_sp_size "
+    "parallelism_config.parallelism_config_sp_backend "
+    "parallelism_config.parallelism_config_dp_shard_size "
+    "parallelism_config.parallelism_config_dp_replicate_size";
+
 // huggingface/nanotron@00708b80c88ee7c05c89502e80c3201df916d774, src/nanotron/config/config.py,
 // @19f88fbe454691f9bfcf98d6e3433dd7bcb82389, src/nanotron/config/parallelism_config.py, and
 // @025f31413c6ea6a0fb6a5e35063b780ee91aba79, src/nanotron/config/models_config.py.
@@ -146,9 +165,10 @@ static const char names_of_nanotron[] =
 static const struct {
     const char *framework, *names;
 } framework_sources[] = {
-    {"megatron", names_of_megatron},     {"bridge", names_of_bridge},       {"nemo", names_of_nemo},
-    {"torchtitan", names_of_torchtitan}, {"deepspeed", names_of_deepspeed}, {"trl", names_of_trl},
-    {"nanotron", names_of_nanotron},
+    {"megatron", names_of_megatron},   {"bridge", names_of_bridge},
+    {"nemo", names_of_nemo},           {"torchtitan", names_of_torchtitan},
+    {"deepspeed", names_of_deepspeed}, {"trl", names_of_trl},
+    {"nanotron", names_of_nanotron},   {"accelerate", names_of_accelerate},
 };
 
 #endif

@@ -108,7 +108,8 @@ TEST(says_that_a_text_is_empty)
 {
     expect_refused("", "s.json: is empty, expected JSON");
     expect_refused(" \n\t\r\n", "s.json: is empty, expected JSON");
-    expect_refused("{", "s.json:1:1: string or '}' expected near end of file");
+    expect_refused("{", "s.json:1:1: string or '}' expected near end of file: the "
+                        "text ends too early, as of a file that was cut off: write it again");
 }
 
 // Ten errors are told; the others are counted at once, without a look for names like theirs.

@@ -226,16 +226,18 @@ static void check_same(const framework *of, const sp_scenario *scenario, const c
         framework_put_at(document, "parallel.dp",
                          json_deep_copy(framework_get(from, "parallel.dp")));
     }
-    const json_int_t count = framework_get_int(document, "schedule.microbatches", 0);
+    // A batch that is lost has been put back.
+    const json_int_t count = framework_is_lost(lost, "workload.samples_per_batch")
+                                 ? 0
+                                 : framework_get_int(document, "schedule.microbatches", 0);
     if (count > 0) {
         framework_put_at(
             document, "workload.samples_per_batch",
             json_integer(count * framework_get_int(document, "parallel.dp", 1) *
                          framework_get_int(document, "schedule.microbatch_samples", 1)));
-        json_object_del(json_object_get(document, "schedule"), "microbatches");
     }
+    json_object_del(json_object_get(document, "schedule"), "microbatches");
     if (framework_get(document, "workload.samples_per_batch") == NULL) {
-        json_object_del(json_object_get(document, "schedule"), "microbatches");
         framework_put_at(document, "workload.samples_per_batch",
                          json_deep_copy(framework_get(from, "workload.samples_per_batch")));
     }

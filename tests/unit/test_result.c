@@ -578,13 +578,17 @@ TEST(a_warning_that_is_no_text_leaves_the_others)
     sp_result_fini(&r);
 }
 
-// Texts that differ in amounts alone are one kind, once for each result, in the words of the first.
+// Texts that differ in amounts alone are one kind, once for each result, with the largest amounts
+// and the widest ranges.
 TEST(warnings_are_told_by_kind)
 {
     sp_warning_kinds kinds = {0};
-    static const char *const results[][2] = {
-        {"10 of 1 left", "11 of 2 left"}, {"slow", ""}, {"2 of 9.5 left", "slow"}};
-    static const char *const told[] = {"2 of 3 rows: 10 of 1 left", "2 of 3 rows: slow"};
+    static const char *const results[][2] = {{"10 of 1 left", "lengths 5 to 70 (2 to 99)"},
+                                             {"slow", "lengths 4 to 60 (2 to 99)"},
+                                             {"2 of 9.5 left", "slow"}};
+    static const char *const told[] = {"2 of 3 rows: up to 10 of up to 9.5 left",
+                                       "2 of 3 rows: lengths 4 to 70 (2 to 99)",
+                                       "2 of 3 rows: slow"};
     for (size_t r = 0; r < sizeof results / sizeof results[0]; r++) {
         sp_warnings warnings = {0};
         for (int t = 0; t < 2 && results[r][t][0] != '\0'; t++) {
@@ -592,7 +596,7 @@ TEST(warnings_are_told_by_kind)
         }
         sp_warning_kinds_add(&kinds, &warnings);
     }
-    assert_int_equal(kinds.count, 2);
+    assert_int_equal(kinds.count, 3);
     for (size_t k = 0; k < kinds.count; k++) {
         json_t *text = sp_warning_kind_json(&kinds.kind[k], 3, "rows");
         assert_string_equal(json_string_value(text), told[k]);
