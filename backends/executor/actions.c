@@ -9,11 +9,11 @@ static void fill_times(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_
     int64_t spent_ns[SP_I_EXEC_EXCHANGE_KINDS] = {0};
     for (size_t e = log->first_exchange; e < log->end_exchange; e++) {
         const sp_i_exec_exchange *exchange = &rank->links.exchanges[e];
-        spent_ns[exchange->kind] += run->clock->timestamp_ns(run, exchange->end) -
-                                    run->clock->timestamp_ns(run, exchange->begin);
+        spent_ns[exchange->kind] += sp_i_exec_timestamp_ns(run, exchange->end) -
+                                    sp_i_exec_timestamp_ns(run, exchange->begin);
     }
-    log->start_ns = run->clock->timestamp_ns(run, log->start);
-    log->end_ns = run->clock->timestamp_ns(run, log->end);
+    log->start_ns = sp_i_exec_timestamp_ns(run, log->start);
+    log->end_ns = sp_i_exec_timestamp_ns(run, log->end);
     log->tp_ns = spent_ns[SP_I_EXEC_TP];
     log->cp_ns = spent_ns[SP_I_EXEC_CP];
     log->dp_ns = spent_ns[SP_I_EXEC_DP];
@@ -117,7 +117,7 @@ static sp_status fail_on_demand(const work *w, const sp_plan_place *place, sp_er
         return sp_error_at_action(err, SP_ERR_INFEASIBLE, plan, place,
                                   "it finds no memory, on demand");
     }
-    if (w->run->clock->side_by_side && sp_i_exec_names(options->stall, plan, place)) {
+    if (w->run->wall && sp_i_exec_names(options->stall, plan, place)) {
         sp_comm_flag never = {0};
         int me = sp_comm_rank(w->rank->links.me);
         return sp_comm_flag_wait(w->rank->links.me, &never, me, "its own end", err);
@@ -130,7 +130,7 @@ static void note(const work *w, uint64_t start)
     const sp_i_exec_run *run = w->run;
     sp_i_exec_log *log = &w->rank->log[w->rank->logged++];
     log->start = start;
-    log->end = run->clock->timestamp(run, w->rank);
+    log->end = sp_i_exec_timestamp(run, w->rank);
     log->end_exchange = w->rank->links.exchange_count;
     if (sp_action_is_copy(w->action)) {
         return;
@@ -150,8 +150,7 @@ static void take_share(const work *w, uint64_t start, int64_t own_ns)
 {
     sp_i_exec_rank *rank = w->rank;
     sp_share_part part;
-    if (!w->run->clock->side_by_side &&
-        sp_share_part_of(sp_i_exec_layout(w->run), w->vstage, w->action, &part)) {
+    if (!w->run->wall && sp_share_part_of(sp_i_exec_layout(w->run), w->vstage, w->action, &part)) {
         rank->share_ns = rank->links.end_ns;
         rank->log[rank->logged - 1].end =
             start + (uint64_t)(sp_comm_clock_own(rank->links.me) - own_ns - rank->share_ns);
@@ -191,7 +190,7 @@ static sp_status run_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_ac
     const work w = work_of(run, rank, action);
     sp_status status = fail_on_demand(&w, &place, err);
     status = status == SP_OK ? post_receives(&w, &place, err) : status;
-    if (status == SP_OK && run->clock->side_by_side) {
+    if (status == SP_OK && run->wall) {
         status = sp_i_exec_wait_input(run, rank, action, err);
     }
     if (status != SP_OK) {
@@ -200,7 +199,7 @@ static sp_status run_rank_action(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_ac
     sp_i_exec_mark(rank->arena);
     rank->log[rank->logged].first_exchange = rank->links.exchange_count;
     rank->links.end_ns = 0;
-    uint64_t start = run->clock->timestamp(run, rank);
+    uint64_t start = sp_i_exec_timestamp(run, rank);
     int64_t own_ns = sp_comm_clock_own(rank->links.me);
     if (computes && !dispatch_named(&w)) {
         return sp_i_exec_rank_failure(run, rank, &place, err);
@@ -261,11 +260,11 @@ static sp_status run_rank_share(sp_i_exec_run *run, sp_i_exec_rank *rank, const 
     sp_i_exec_mark(rank->arena);
     int64_t own_ns = sp_comm_clock_own(rank->links.me);
     log->first_exchange = rank->links.exchange_count;
-    log->start = run->clock->timestamp(run, rank);
+    log->start = sp_i_exec_timestamp(run, rank);
     if (!compute_share(run, rank, share)) {
         return sp_i_exec_rank_failure(run, rank, &place, err);
     }
-    log->end = run->clock->timestamp(run, rank);
+    log->end = sp_i_exec_timestamp(run, rank);
     log->end_exchange = rank->links.exchange_count;
     rank->share_ns = sp_comm_clock_own(rank->links.me) - own_ns;
     log->during = *sp_i_exec_high(rank->arena, run->options.measure);
@@ -445,22 +444,6 @@ static sp_status run_virtual(sp_i_exec_run *run, sp_timeline *timeline, sp_error
     return status;
 }
 
-static uint64_t virtual_timestamp(const sp_i_exec_run *run, sp_i_exec_rank *rank)
-{
-    (void)run;
-    return (uint64_t)sp_comm_clock_read(rank->links.me);
-}
-
-static int64_t virtual_timestamp_ns(const sp_i_exec_run *run, uint64_t timestamp)
-{
-    (void)run;
-    return (int64_t)timestamp;
-}
-
-const sp_i_exec_clock sp_i_exec_virtual_clock = {.timestamp = virtual_timestamp,
-                                                 .timestamp_ns = virtual_timestamp_ns,
-                                                 .run_actions = run_virtual};
-
 // ---- All actions on the wall clock ----
 
 // Every rank runs its actions in a thread of its own, as its inputs come. Copies to and from host
@@ -623,18 +606,7 @@ static sp_status run_wall(sp_i_exec_run *run, sp_timeline *timeline, sp_error *e
     return status;
 }
 
-static uint64_t wall_timestamp(const sp_i_exec_run *run, sp_i_exec_rank *rank)
+sp_status sp_i_exec_run_actions(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
-    (void)rank;
-    return run->runtime->ops->stamp(run->runtime);
+    return run->wall ? run_wall(run, timeline, err) : run_virtual(run, timeline, err);
 }
-
-static int64_t wall_timestamp_ns(const sp_i_exec_run *run, uint64_t timestamp)
-{
-    return run->runtime->ops->stamp_ns(run->runtime, timestamp) - run->step_began_ns;
-}
-
-const sp_i_exec_clock sp_i_exec_wall_clock = {.side_by_side = true,
-                                              .timestamp = wall_timestamp,
-                                              .timestamp_ns = wall_timestamp_ns,
-                                              .run_actions = run_wall};

@@ -234,73 +234,52 @@ static int64_t longest_sample(const sp_packing *packing)
 sp_status sp_i_exec_check_model(const char *backend, unsigned layers, const sp_model *model,
                                 int64_t longest, sp_error *err)
 {
+    char attention[96];
+    char rotary[64];
+    char learned[96];
+    const bool has_experts = sp_model_most_experts(model) > 0 && (layers & SP_I_EXEC_EXPERTS) == 0;
+    const int64_t seen = sp_model_least_seen(model);
+    snprintf(attention, sizeof attention, "attention to %lld tokens in a sample of %lld",
+             (long long)seen, (long long)longest);
+    snprintf(rotary, sizeof rotary, "rotary positions of %lld features",
+             (long long)sp_model_rotary_dim(model));
+    snprintf(learned, sizeof learned, "a sample of %lld tokens with %lld learned positions",
+             (long long)longest, (long long)model->max_positions);
+    const struct {
+        bool is;
+        const char *what;
+    } refused[] = {
+        {has_experts, "experts"},
+        {!has_experts && model->runs > 0 && (layers & SP_I_EXEC_KINDS) == 0,
+         "layers of several kinds"},
+        {model->expert_groups > 0, "groups of experts (model.expert_groups)"},
+        {model->expert_capacity_factor > 0.0,
+         "a capacity of experts (model.expert_capacity_factor)"},
+        {model->forced_routing, "routing that is forced (model.expert_imbalance)"},
+        {sp_model_is_latent(model) && (layers & SP_I_EXEC_LATENTS) == 0, "latent attention"},
+        {sp_model_has_state(model) || sp_model_lacks_blocks(model),
+         "layers with a state, or without attention or an MLP (model.mixer)"},
+        {model->positional == SP_NO_POSITIONS,
+         "models without positions (model.positional \"none\")"},
+        {model->attention_gate, "gates of attention (model.attention_gate)"},
+        {model->mtp_layers > 0, "layers that predict further tokens (model.mtp_layers)"},
+        {sp_model_is_frozen(model), "adapters (model.lora_rank)"},
+        {seen > 0 && longest > seen && (layers & SP_I_EXEC_WINDOWS) == 0, attention},
+        {model->activation == SP_GEGLU, "GEGLU"},
+        {model->activation == SP_SQUARED_RELU, "squared ReLU"},
+        {model->post_norms, "norms behind attention and MLP (model.post_norms)"},
+        {model->soft_caps && !model->post_norms, "caps on attention scores (model.soft_caps)"},
+        {!model->bias && (model->output_bias || model->mlp_bias),
+         "biases on the attention or the MLP alone"},
+        {model->head_bias, "a bias on the LM head"},
+        {model->attention_sinks, "attention sinks"},
+        {model->qk_norm, "norms of queries and keys"},
+        {model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0, rotary},
+        {model->positional == SP_LEARNED && longest > model->max_positions, learned},
+    };
     sp_status status = SP_OK;
-    if (sp_model_most_experts(model) > 0 && (layers & SP_I_EXEC_EXPERTS) == 0) {
-        status = cannot(backend, err, "experts");
-    } else if (model->runs > 0 && (layers & SP_I_EXEC_KINDS) == 0) {
-        status = cannot(backend, err, "layers of several kinds");
-    }
-    if (model->expert_groups > 0) {
-        status = cannot(backend, err, "groups of experts (model.expert_groups)");
-    }
-    if (model->expert_capacity_factor > 0.0) {
-        status = cannot(backend, err, "a capacity of experts (model.expert_capacity_factor)");
-    }
-    if (model->forced_routing) {
-        status = cannot(backend, err, "routing that is forced (model.expert_imbalance)");
-    }
-    if (sp_model_is_latent(model) && (layers & SP_I_EXEC_LATENTS) == 0) {
-        status = cannot(backend, err, "latent attention");
-    }
-    if (sp_model_has_state(model) || sp_model_lacks_blocks(model)) {
-        status = cannot(backend, err,
-                        "layers with a state, or without attention or an MLP "
-                        "(model.mixer)");
-    }
-    if (model->positional == SP_NO_POSITIONS) {
-        status = cannot(backend, err, "models without positions (model.positional \"none\")");
-    }
-    if (model->attention_gate) {
-        status = cannot(backend, err, "gates of attention (model.attention_gate)");
-    }
-    if (model->mtp_layers > 0) {
-        status = cannot(backend, err, "layers that predict further tokens (model.mtp_layers)");
-    }
-    if (sp_model_is_frozen(model)) {
-        status = cannot(backend, err, "adapters (model.lora_rank)");
-    }
-    int64_t seen = sp_model_least_seen(model);
-    if (seen > 0 && longest > seen && (layers & SP_I_EXEC_WINDOWS) == 0) {
-        status = cannot(backend, err, "attention to %lld tokens in a sample of %lld",
-                        (long long)seen, (long long)longest);
-    }
-    if (model->activation == SP_SQUARED_RELU || model->activation == SP_GEGLU) {
-        status = cannot(backend, err, model->activation == SP_GEGLU ? "GEGLU" : "squared ReLU");
-    }
-    if (model->post_norms || model->soft_caps) {
-        status = cannot(backend, err,
-                        model->post_norms ? "norms behind attention and MLP (model.post_norms)"
-                                          : "caps on attention scores (model.soft_caps)");
-    }
-    if (!model->bias && (model->output_bias || model->mlp_bias)) {
-        status = cannot(backend, err, "biases on the attention or the MLP alone");
-    }
-    if (model->head_bias) {
-        status = cannot(backend, err, "a bias on the LM head");
-    }
-    if (model->attention_sinks) {
-        status = cannot(backend, err, "attention sinks");
-    }
-    if (model->qk_norm) {
-        status = cannot(backend, err, "norms of queries and keys");
-    }
-    if (model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0) {
-        status = cannot(backend, err, "rotary positions of %lld features",
-                        (long long)sp_model_rotary_dim(model));
-    }
-    if (model->positional == SP_LEARNED && longest > model->max_positions) {
-        status = cannot(backend, err, "a sample of %lld tokens with %lld learned positions",
-                        (long long)longest, (long long)model->max_positions);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        status = refused[i].is ? cannot(backend, err, "%s", refused[i].what) : status;
     }
     return status;
 }

@@ -141,12 +141,13 @@ static void *allocate(sp_i_exec_p2p *p2p, const slot *to, int64_t elements, sp_i
     return buffer->content;
 }
 
-static sp_status failure(sp_i_exec_p2p *p2p, char *text, size_t text_bytes)
+static sp_status failure(sp_i_exec_p2p *p2p, sp_error *err)
 {
+    char text[SP_ERROR_TEXT / 2];
     pthread_mutex_lock(&p2p->lock);
-    sp_status status = sp_i_exec_arena_failure(p2p->arena, text, text_bytes);
+    sp_status status = sp_i_exec_arena_failure(p2p->arena, text, sizeof text);
     pthread_mutex_unlock(&p2p->lock);
-    return status;
+    return sp_error_set(err, status, "%s", text);
 }
 
 static void release(sp_i_exec_p2p *p2p, void *content)
@@ -296,14 +297,10 @@ static sp_status post_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
     int64_t bytes = bytes_of(rank, at.gradient, at.pack);
     void *room =
         allocate(&run->p2p, &at, elements_of(rank, at.gradient, at.pack), rank->job->width.value);
-    if (room == NULL) {
-        char text[SP_ERROR_TEXT / 2];
-        sp_status status = failure(&run->p2p, text, sizeof text);
-        return sp_error_set(err, status, "%s", text);
-    }
-    return bytes == 0 ? SP_OK
-                      : run->transport->ops->receive(run->transport, channel->number, room, bytes,
-                                                     &buffer->message, err);
+    return room == NULL ? failure(&run->p2p, err)
+           : bytes == 0 ? SP_OK
+                        : run->transport->ops->receive(run->transport, channel->number, room, bytes,
+                                                       &buffer->message, err);
 }
 
 sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
@@ -437,13 +434,10 @@ bool sp_i_exec_make_output(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_action a
         return true;
     }
     slot to = slot_at(run, rank, action, target);
-    const sp_i_exec_pack *pack = sp_i_exec_pack_at(&rank->job->slices, to.gradient, action.pack);
-    *output =
-        allocate(&run->p2p, &to, pack->own_rows * rank->job->model->hidden, rank->job->width.value);
+    *output = allocate(&run->p2p, &to, elements_of(rank, to.gradient, action.pack),
+                       rank->job->width.value);
     if (*output == NULL) {
-        char text[SP_ERROR_TEXT / 2];
-        sp_status status = failure(&run->p2p, text, sizeof text);
-        rank->links.status = sp_error_set(&rank->links.err, status, "%s", text);
+        rank->links.status = failure(&run->p2p, &rank->links.err);
     }
     return *output != NULL;
 }

@@ -225,7 +225,7 @@ static void name_rank(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
 
 sp_status sp_i_exec_world_make(sp_i_exec_run *run, sp_error *err)
 {
-    bool wall = run->clock->side_by_side;
+    bool wall = run->wall;
     const sp_comm_options options = {
         .one_at_a_time = !wall, .runtime = run->runtime, .transport = run->transport};
     int ranks = (int)sp_i_exec_rank_count(run);
@@ -260,7 +260,7 @@ int64_t sp_i_exec_wall_ns(void)
 // The rest of the request's time in the step that runs; 0: no limit.
 static int64_t time_left_ns(const sp_i_exec_run *run)
 {
-    if (!run->clock->side_by_side || run->request->timeout_ns == 0) {
+    if (!run->wall || run->request->timeout_ns == 0) {
         return 0;
     }
     int64_t passed_ns = run->elapsed_ns + sp_i_exec_wall_ns() - run->wall_began_ns;

@@ -14,6 +14,7 @@
 #include "backends/executor/executor.h"
 #include "backends/ranks/attention.h"
 #include "backends/ranks/comm.h"
+#include "sim/base/alloc.h"
 #include "sim/plan/depends.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/walk.h"
@@ -241,30 +242,15 @@ struct sp_i_exec_rank {
     sp_error err;            // of the action that failed
 };
 
-// ---- The clock ----
-
-// On the virtual clock one action runs at a time, by the ranks that share it: a timestamp is what
-// the rank's clock shows (backends/ranks/comm.h). On the wall clock every rank has a thread: a
-// timestamp is a stamp of the rank's device, whose time is known when the rank's work is done.
-typedef struct sp_i_exec_clock {
-    bool side_by_side; // ranks run at once, and wait for what they read
-    // Marks the point that the rank of the calling thread has come to.
-    uint64_t (*timestamp)(const sp_i_exec_run *run, sp_i_exec_rank *rank);
-    // The time of a timestamp when the rank's work is done: since the step's begin, or since the
-    // rank's clock was started.
-    int64_t (*timestamp_ns)(const sp_i_exec_run *run, uint64_t timestamp);
-    // Runs all actions and fills the spans of the timeline; with a transport sp_i_exec_fill_spans
-    // does so when this process has all ranks' logs.
-    sp_status (*run_actions)(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
-} sp_i_exec_clock;
-
-extern const sp_i_exec_clock sp_i_exec_virtual_clock, sp_i_exec_wall_clock;
-
 // ---- The run ----
 
 struct sp_i_exec_run {
     const sp_run_request *request;
-    const sp_i_exec_clock *clock;
+    // On the wall clock every rank has a thread, and ranks run at once and wait for what they read:
+    // a timestamp is a stamp of the rank's device, whose time is known when the rank's work is
+    // done. On the virtual clock one action runs at a time, by the ranks that share it: a timestamp
+    // is what the rank's clock shows (backends/ranks/comm.h).
+    bool wall;
     sp_runtime *runtime;
     const sp_i_exec_math *math;
     sp_transport *transport; // or NULL
@@ -292,6 +278,7 @@ struct sp_i_exec_run {
     int64_t step_began_ns; // on the wall clock, by the device's stamps
     int64_t wall_began_ns; // the step's begin by this computer's clock
     int64_t elapsed_ns;    // over all steps
+    sp_arena work;         // holds the tables
 };
 
 // ---- Places (ranks.c) ----
@@ -388,6 +375,21 @@ static inline void sp_i_exec_enter(const sp_i_exec_run *run, const sp_i_exec_ran
     run->runtime->ops->enter(run->runtime, (int)(rank - run->ranks));
 }
 
+// Marks the point that the rank of the calling thread has come to.
+static inline uint64_t sp_i_exec_timestamp(const sp_i_exec_run *run, const sp_i_exec_rank *rank)
+{
+    return run->wall ? run->runtime->ops->stamp(run->runtime)
+                     : (uint64_t)sp_comm_clock_read(rank->links.me);
+}
+
+// The time of a timestamp when the rank's work is done: since the step's begin, or since the rank's
+// clock was started.
+static inline int64_t sp_i_exec_timestamp_ns(const sp_i_exec_run *run, uint64_t timestamp)
+{
+    return run->wall ? run->runtime->ops->stamp_ns(run->runtime, timestamp) - run->step_began_ns
+                     : (int64_t)timestamp;
+}
+
 // Writes the error of a rank: of its exchanges or its arena, at an action, or, with `place` NULL,
 // before the first.
 sp_status sp_i_exec_rank_failure(const sp_i_exec_run *run, sp_i_exec_rank *rank,
@@ -479,6 +481,9 @@ void sp_i_exec_fill_memory(const sp_i_exec_run *run, sp_measured_step *step);
 
 // ---- Actions (actions.c) ----
 
+// Runs all actions and fills the spans of the timeline, with a transport when this process has all
+// ranks' logs (sp_i_exec_fill_spans).
+sp_status sp_i_exec_run_actions(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err);
 // Fills the spans of a multi-process run on the wall clock, when this process has all ranks' logs.
 void sp_i_exec_fill_spans(const sp_i_exec_run *run, sp_timeline *timeline);
 

@@ -206,22 +206,18 @@ static void fill_packs(sp_i_exec_slices *slices, const sp_pack_list *list, const
     }
 }
 
-// A backward pack is a forward pack where it begins with its first slice and goes on in its order.
-static void find_same(sp_i_exec_slices *slices)
+// Which forward pack a backward pack is.
+static void find_same(sp_i_exec_slices *slices, const sp_packing *packing)
 {
+    int32_t *same;
+    sp_same_packs(packing, &same);
     for (size_t b = 0; b < slices->backward_count; b++) {
         sp_i_exec_pack *pack = &slices->backward[b];
-        if (pack->count == 0) {
-            continue;
-        }
-        int32_t number = slices->slice[pack->slice[0]].forward_pack;
-        const sp_i_exec_pack *forward = &slices->forward[number];
-        bool same = forward->count == pack->count;
-        for (int32_t i = 0; same && i < pack->count; i++) {
-            same = forward->slice[i] == pack->slice[i];
-        }
-        pack->same_as = same ? number : SP_I_EXEC_NONE;
+        pack->same_as = pack->count == 0              ? SP_I_EXEC_NONE
+                        : packing->backward.count > 0 ? same[b]
+                                                      : (int32_t)b;
     }
+    sp_free(same);
 }
 
 static void add_empty(sp_i_exec_slices *slices)
@@ -247,16 +243,17 @@ void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
                                  .count = count,
                                  .forward_count = forward->count,
                                  .backward_count = backward->count};
-    slices->slice = sp_calloc(count, sizeof *slices->slice);
-    slices->store = sp_calloc(2 * count, sizeof *slices->store);
+    sp_arena *work = &slices->work;
+    slices->slice = sp_arena_take(work, count, sizeof *slices->slice);
+    slices->store = sp_arena_take(work, 2 * count, sizeof *slices->store);
     // A part that a shard's two runs meet in has a piece of each.
-    slices->pieces = sp_calloc(2 * count * (parts + 1), sizeof *slices->pieces);
-    slices->first_pieces =
-        sp_calloc(2 * count + forward->count + backward->count, sizeof *slices->first_pieces);
-    slices->forward_row = sp_calloc(count * parts, sizeof *slices->forward_row);
+    slices->pieces = sp_arena_take(work, 2 * count * (parts + 1), sizeof *slices->pieces);
+    slices->first_pieces = sp_arena_take(work, 2 * count + forward->count + backward->count,
+                                         sizeof *slices->first_pieces);
+    slices->forward_row = sp_arena_take(work, count * parts, sizeof *slices->forward_row);
     size_t empty = (size_t)place->empty_packs;
-    slices->forward = sp_calloc(forward->count + empty, sizeof *slices->forward);
-    slices->backward = sp_calloc(backward->count + empty, sizeof *slices->backward);
+    slices->forward = sp_arena_take(work, forward->count + empty, sizeof *slices->forward);
+    slices->backward = sp_arena_take(work, backward->count + empty, sizeof *slices->backward);
     key *keys = sorted_keys(forward);
     key *back = sorted_keys(backward);
     fill_slices(slices, forward);
@@ -268,7 +265,7 @@ void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
     store next = {slices->pieces, slices->first_pieces};
     fill_packs(slices, forward, slices->store, true, &next);
     fill_packs(slices, backward, backward_numbers, false, &next);
-    find_same(slices);
+    find_same(slices, packing);
     add_empty(slices);
     sp_free(back);
     sp_free(keys);
@@ -276,12 +273,6 @@ void sp_i_exec_slices_init(sp_i_exec_slices *slices, const sp_packing *packing,
 
 void sp_i_exec_slices_fini(sp_i_exec_slices *slices)
 {
-    sp_free(slices->slice);
-    sp_free(slices->forward);
-    sp_free(slices->backward);
-    sp_free(slices->store);
-    sp_free(slices->pieces);
-    sp_free(slices->first_pieces);
-    sp_free(slices->forward_row);
+    sp_arena_free(&slices->work);
     *slices = (sp_i_exec_slices){0};
 }

@@ -21,20 +21,21 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
     size_t slots = (size_t)sp_i_exec_slots(model_part.layers);
     size_t pack = (layers + 1) * SP_ALL_TENSORS;
     size_t deferred = (layers + 1) * SP_I_EXEC_DEFERRED;
-    stage->value = sp_calloc(slots, sizeof *stage->value);
-    stage->gradient = sp_calloc(slots, sizeof *stage->gradient);
-    stage->range = sp_calloc(slots, sizeof *stage->range);
+    sp_arena *work = &stage->work;
+    stage->value = sp_arena_take(work, slots, sizeof *stage->value);
+    stage->gradient = sp_arena_take(work, slots, sizeof *stage->gradient);
+    stage->range = sp_arena_take(work, slots, sizeof *stage->range);
     size_t forwards = slices->forward_count + (size_t)slices->place.empty_packs;
     size_t backwards = slices->backward_count + (size_t)slices->place.empty_packs;
-    stage->saved = sp_calloc(forwards * pack, sizeof *stage->saved);
-    stage->input = sp_calloc(forwards, sizeof *stage->input);
-    stage->kv = sp_calloc(slices->count * layers, sizeof *stage->kv);
-    stage->kv_gradient = sp_calloc(slices->count * layers, sizeof *stage->kv_gradient);
-    stage->deferred = sp_calloc(backwards * deferred, sizeof *stage->deferred);
-    stage->deferred_rows = sp_calloc(backwards * layers, sizeof *stage->deferred_rows);
+    stage->saved = sp_arena_take(work, forwards * pack, sizeof *stage->saved);
+    stage->input = sp_arena_take(work, forwards, sizeof *stage->input);
+    stage->kv = sp_arena_take(work, slices->count * layers, sizeof *stage->kv);
+    stage->kv_gradient = sp_arena_take(work, slices->count * layers, sizeof *stage->kv_gradient);
+    stage->deferred = sp_arena_take(work, backwards * deferred, sizeof *stage->deferred);
+    stage->deferred_rows = sp_arena_take(work, backwards * layers, sizeof *stage->deferred_rows);
     if (slices->place.empty_packs > 0) { // ranks share experts
-        stage->arrived =
-            sp_calloc(forwards * layers * SP_I_EXEC_MOST_EXPERT_RANKS, sizeof *stage->arrived);
+        stage->arrived = sp_arena_take(work, forwards * layers * SP_I_EXEC_MOST_EXPERT_RANKS,
+                                       sizeof *stage->arrived);
     }
     stage->loss =
         job->runtime->ops->allocate(job->runtime, (int64_t)(forwards * sizeof *stage->loss));
@@ -47,16 +48,7 @@ sp_status sp_i_exec_stage_init(sp_i_exec_stage *stage, const sp_i_exec_job *job,
 
 void sp_i_exec_stage_fini(sp_i_exec_stage *stage)
 {
-    sp_free(stage->value);
-    sp_free(stage->gradient);
-    sp_free(stage->range);
-    sp_free(stage->saved);
-    sp_free(stage->input);
-    sp_free(stage->kv);
-    sp_free(stage->kv_gradient);
-    sp_free(stage->deferred);
-    sp_free(stage->deferred_rows);
-    sp_free(stage->arrived);
+    sp_arena_free(&stage->work);
     if (stage->loss != NULL) {
         stage->job->runtime->ops->release(stage->job->runtime, stage->loss);
     }
@@ -295,6 +287,36 @@ static bool writes(const sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use us
            (use != SP_I_EXEC_FORWARD && is_product(stage, slot) == (use == SP_I_EXEC_WEIGHTS));
 }
 
+const sp_i_exec_share *sp_i_exec_share_of(const sp_i_exec_replicas *replicas, int64_t element)
+{
+    int64_t each = replicas->shares[0].end - replicas->shares[0].begin;
+    return &replicas->shares[element / each];
+}
+
+// The first run of [begin, end) that one member keeps.
+static int64_t run_end(const sp_i_exec_share *share, int64_t end)
+{
+    return share->end < end ? share->end : end;
+}
+
+// Copies elements [begin, begin + count) of the parameters. O(count + members).
+static void gather_values(const sp_i_exec_replicas *replicas, int64_t begin, int64_t count,
+                          void *to)
+{
+    int64_t bytes = replicas->value_bytes;
+    int64_t end = begin + count;
+    char *next = to;
+    while (begin < end) {
+        const sp_i_exec_share *share = sp_i_exec_share_of(replicas, begin);
+        int64_t until = run_end(share, end);
+        replicas->runtime->ops->copy(replicas->runtime, next,
+                                     (const char *)share->values + (begin - share->begin) * bytes,
+                                     (until - begin) * bytes);
+        next += (until - begin) * bytes;
+        begin = until;
+    }
+}
+
 static bool open_slot(sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use)
 {
     const sp_i_exec_range *range = &stage->range[slot];
@@ -304,7 +326,7 @@ static bool open_slot(sp_i_exec_stage *stage, int slot, sp_i_exec_unit_use use)
             sp_i_exec_take(stage->arena, SP_MEM_WORKSPACE, range->count, stage->job->width.value);
         ok = stage->value[slot] != NULL;
         if (ok) {
-            sp_i_exec_gather(stage->replicas, range->begin, range->count, stage->value[slot]);
+            gather_values(stage->replicas, range->begin, range->count, stage->value[slot]);
         }
     }
     if (ok && stage->scatters && writes(stage, slot, use)) {
@@ -399,34 +421,6 @@ void sp_i_exec_replicas_fini(sp_i_exec_replicas *replicas)
     sp_free(replicas->shares);
     sp_free(replicas->contributors);
     *replicas = (sp_i_exec_replicas){0};
-}
-
-const sp_i_exec_share *sp_i_exec_share_of(const sp_i_exec_replicas *replicas, int64_t element)
-{
-    int64_t each = replicas->shares[0].end - replicas->shares[0].begin;
-    return &replicas->shares[element / each];
-}
-
-// The first run of [begin, end) that one member keeps.
-static int64_t run_end(const sp_i_exec_share *share, int64_t end)
-{
-    return share->end < end ? share->end : end;
-}
-
-void sp_i_exec_gather(const sp_i_exec_replicas *replicas, int64_t begin, int64_t count, void *to)
-{
-    int64_t bytes = replicas->value_bytes;
-    int64_t end = begin + count;
-    char *next = to;
-    while (begin < end) {
-        const sp_i_exec_share *share = sp_i_exec_share_of(replicas, begin);
-        int64_t until = run_end(share, end);
-        replicas->runtime->ops->copy(replicas->runtime, next,
-                                     (const char *)share->values + (begin - share->begin) * bytes,
-                                     (until - begin) * bytes);
-        next += (until - begin) * bytes;
-        begin = until;
-    }
 }
 
 static void add_up(sp_i_exec_replicas *r, int64_t begin, int64_t count, const void *gradient)

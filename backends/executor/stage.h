@@ -14,6 +14,7 @@
 #include "backends/ranks/attention.h"
 #include "backends/ranks/comm.h"
 #include "backends/ranks/zigzag.h"
+#include "sim/base/alloc.h"
 #include "sim/base/status.h"
 #include "sim/memory/footprint.h"
 #include "sim/model/layout.h"
@@ -171,6 +172,7 @@ typedef struct sp_i_exec_slices {
     int64_t *forward_row; // [slices][parts]: in its forward pack, of each part's first row
     int64_t positions;    // beyond the last position of any slice
     int64_t trained;      // tokens of all slices, padding left out
+    sp_arena work;        // holds all of these
 } sp_i_exec_slices;
 
 // The packing must hold every slice on both sides (sp_plan_check). O(slices * (parts + log
@@ -441,14 +443,6 @@ typedef struct sp_i_exec_range {
     int64_t begin, count;
 } sp_i_exec_range;
 
-// Elements of a range that lie in [begin, end).
-static inline sp_i_exec_range sp_i_exec_overlap(sp_i_exec_range range, int64_t begin, int64_t end)
-{
-    int64_t from = range.begin > begin ? range.begin : begin;
-    int64_t to = range.begin + range.count < end ? range.begin + range.count : end;
-    return (sp_i_exec_range){from, from < to ? to - from : 0};
-}
-
 // ---- Shares of gradients and parameters ----
 
 // Ranks that hold the same parameters (dp * cp of them), where each keeps only its share of the
@@ -501,8 +495,6 @@ void sp_i_exec_replicas_fini(sp_i_exec_replicas *replicas);
 
 // The member that keeps an element.
 const sp_i_exec_share *sp_i_exec_share_of(const sp_i_exec_replicas *replicas, int64_t element);
-// Copies elements [begin, begin + count) of the parameters. O(count + members).
-void sp_i_exec_gather(const sp_i_exec_replicas *replicas, int64_t begin, int64_t count, void *to);
 
 // Adds to the gradients of these elements, now or later; `gradient` may change afterwards. False
 // where memory ran out.
@@ -542,7 +534,8 @@ typedef struct sp_i_exec_stage {
     // [forward packs][layers][SP_I_EXEC_MOST_EXPERT_RANKS]: rows from each rank that shares them;
     // NULL: none
     int64_t *arrived;
-    double *loss; // [forward packs], in the device's memory
+    double *loss;  // [forward packs], in the device's memory
+    sp_arena work; // holds the tables
 } sp_i_exec_stage;
 
 // Tables, all empty, and a loss that is not yet set. Places, value, gradient, range and what

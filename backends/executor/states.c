@@ -82,9 +82,17 @@ static void *master_at(const sp_i_exec_run *run, const sp_i_exec_rank *rank, int
                : (char *)s->masters + (element - s->share.begin) * run->math->exact_bytes;
 }
 
+// Elements of a range that lie in [begin, end).
+static sp_i_exec_range overlap_of(sp_i_exec_range range, int64_t begin, int64_t end)
+{
+    int64_t from = range.begin > begin ? range.begin : begin;
+    int64_t to = range.begin + range.count < end ? range.begin + range.count : end;
+    return (sp_i_exec_range){from, from < to ? to - from : 0};
+}
+
 static sp_i_exec_range overlap(sp_i_exec_range a, sp_i_exec_range b)
 {
-    return sp_i_exec_overlap(a, b.begin, b.begin + b.count);
+    return overlap_of(a, b.begin, b.begin + b.count);
 }
 
 static sp_i_exec_range range_of(const sp_i_exec_weight *weight)
@@ -145,7 +153,7 @@ static void upload_piece(const sp_i_exec_run *run, const sp_i_exec_weight *weigh
 {
     int64_t bytes = sp_element_bytes(element);
     int64_t first = weight->offset + from;
-    sp_i_exec_range here = sp_i_exec_overlap(there, first, first + count);
+    sp_i_exec_range here = overlap_of(there, first, first + count);
     if (here.count > 0) {
         sp_i_exec_elements_from(element, here.count, s->value + (here.begin - first), s->real);
         run->runtime->ops->upload(run->runtime, (char *)at + (here.begin - there.begin) * bytes,
@@ -198,7 +206,7 @@ static void set_share(const sp_i_exec_run *run, sp_i_exec_rank *rank)
     int64_t share = shares ? sp_ceil_div(all, (int64_t)layout->dp * layout->cp) : all;
     int64_t begin = shares ? share * (rank->dp * layout->cp + rank->cp) : 0;
     const sp_i_exec_range whole = {0, all};
-    const sp_i_exec_range own = sp_i_exec_overlap(whole, begin < all ? begin : all, begin + share);
+    const sp_i_exec_range own = overlap_of(whole, begin < all ? begin : all, begin + share);
     rank->states.share = own;
     rank->states.held_values = shards_values(run) ? own : whole;
     rank->states.held_gradients = shards_gradients(run) ? own : whole;
@@ -335,7 +343,7 @@ static void make_replicas(sp_i_exec_run *run)
     if (!shards_gradients(run)) {
         return;
     }
-    run->replicas = sp_calloc(count, sizeof *run->replicas);
+    run->replicas = sp_arena_take(&run->work, count, sizeof *run->replicas);
     for (size_t i = 0; i < count; i++) {
         sp_i_exec_replicas_init(&run->replicas[i], run->runtime, layout->dp * layout->cp,
                                 run->math->real_bytes, run->math->exact_bytes,
@@ -425,7 +433,7 @@ static double sum_range(const sp_i_exec_run *run, const sp_i_exec_rank *rank, in
                         int64_t end)
 {
     double sum = 0.0;
-    sp_i_exec_range own = sp_i_exec_overlap(rank->states.share, begin, end);
+    sp_i_exec_range own = overlap_of(rank->states.share, begin, end);
     if (own.count > 0) {
         run->runtime->ops->sum_of_squares(run->runtime, exact_element(run), own.count,
                                           gradient_at(run, rank, own.begin), &sum);
@@ -550,7 +558,7 @@ static sp_status sum_tied_shares(const sp_i_exec_run *run, const sp_i_exec_rank 
     }
     int64_t *rows = sp_calloc((size_t)replicas->count, sizeof *rows);
     for (int m = 0; m < replicas->count; m++) {
-        rows[m] = sp_i_exec_overlap(all, replicas->shares[m].begin, replicas->shares[m].end).count;
+        rows[m] = overlap_of(all, replicas->shares[m].begin, replicas->shares[m].end).count;
     }
     void *at = own.count > 0 ? gradient_at(run, rank, own.begin) : rank->states.gradients;
     sp_status status = sp_comm_all_gather(rank->links.me, rank->data_group, exact_element(run), at,
@@ -678,30 +686,25 @@ static sp_status end_step(sp_comm *me, void *data, sp_error *err)
     sp_comm_clock_start(
         me, sp_rank_last_ns(&t->spans->ranks[rank->dp * sp_i_exec_layout(run)->pp + rank->pp]));
     sp_status status = rank->data_group < 0 ? SP_OK : sp_comm_barrier(me, rank->data_group, err);
-    uint64_t reduce_start = run->clock->timestamp(run, rank);
+    uint64_t reduce_start = sp_i_exec_timestamp(run, rank);
     double gradient_scale = 1.0;
     status = status == SP_OK ? reduce(run, rank, err) : status;
     status = status == SP_OK ? clip_scale(run, rank, &gradient_scale, err) : status;
-    uint64_t reduce_end = run->clock->timestamp(run, rank);
+    uint64_t reduce_end = sp_i_exec_timestamp(run, rank);
     for (size_t w = 0; status == SP_OK && w < rank->weights->count; w++) {
         update_tensor(run, rank, &rank->weights->items[w], gradient_scale);
     }
-    uint64_t optimizer_end = run->clock->timestamp(run, rank);
+    uint64_t optimizer_end = sp_i_exec_timestamp(run, rank);
     status = status == SP_OK ? gather_parameters(run, rank, err) : status;
-    uint64_t gather_end = run->clock->timestamp(run, rank);
+    uint64_t gather_end = sp_i_exec_timestamp(run, rank);
     status = status == SP_OK ? sp_i_exec_synchronize(run, NULL, err) : status;
     if (status == SP_OK) {
-        line->reduce_start_ns = run->clock->timestamp_ns(run, reduce_start);
-        line->reduce_end_ns = run->clock->timestamp_ns(run, reduce_end);
-        line->optimizer_end_ns = run->clock->timestamp_ns(run, optimizer_end);
-        line->gather_end_ns = run->clock->timestamp_ns(run, gather_end);
+        line->reduce_start_ns = sp_i_exec_timestamp_ns(run, reduce_start);
+        line->reduce_end_ns = sp_i_exec_timestamp_ns(run, reduce_end);
+        line->optimizer_end_ns = sp_i_exec_timestamp_ns(run, optimizer_end);
+        line->gather_end_ns = sp_i_exec_timestamp_ns(run, gather_end);
     }
     return status;
-}
-
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
 }
 
 // The last of its members decides for a rank of the timeline. Without other ranks there is nothing
@@ -712,10 +715,10 @@ static void fill_line(const sp_i_exec_run *run, sp_rank_timeline *line)
     for (int m = 0; m < sp_i_exec_members(run); m++) {
         const sp_rank_timeline *member =
             &run->epilogues[sp_i_exec_rank_number(run, line->dp, line->pp, m)];
-        line->reduce_start_ns = later(line->reduce_start_ns, member->reduce_start_ns);
-        line->reduce_end_ns = later(line->reduce_end_ns, member->reduce_end_ns);
-        line->optimizer_end_ns = later(line->optimizer_end_ns, member->optimizer_end_ns);
-        line->gather_end_ns = later(line->gather_end_ns, member->gather_end_ns);
+        line->reduce_start_ns = sp_larger(line->reduce_start_ns, member->reduce_start_ns);
+        line->reduce_end_ns = sp_larger(line->reduce_end_ns, member->reduce_end_ns);
+        line->optimizer_end_ns = sp_larger(line->optimizer_end_ns, member->optimizer_end_ns);
+        line->gather_end_ns = sp_larger(line->gather_end_ns, member->gather_end_ns);
     }
 }
 
@@ -763,37 +766,43 @@ static bool names(const sp_i_exec_rank *rank, const sp_i_exec_weight *weight)
     return !is_named_before(weight) && (rank->dp == 0 || weight->expert >= 0);
 }
 
-// The i-th tensor, in the order of the pipeline ranks.
-static const sp_i_exec_weight *weight_at(const sp_i_exec_run *run, size_t index, int *pp)
+// The i-th tensor, in the order of the pipeline ranks; NULL past the last, of *count in all.
+static const sp_i_exec_weight *weight_at(const sp_i_exec_run *run, size_t index, int *pp,
+                                         size_t *count)
 {
+    const sp_i_exec_weight *found = NULL;
+    *count = 0;
     for (int i = 0; i < holder_count(run); i++) {
         const sp_i_exec_rank *rank = holder_at(run, i);
         for (size_t w = 0; w < rank->weights->count; w++) {
             const sp_i_exec_weight *weight = &rank->weights->items[w];
-            if (names(rank, weight) && index-- == 0) {
+            if (names(rank, weight) && (*count)++ == index) {
                 *pp = rank->pp;
-                return weight;
+                found = weight;
             }
         }
     }
-    SP_UNREACHABLE("a tensor beyond the last");
+    return found;
 }
 
-static size_t weight_count(const sp_i_exec_run *run)
+// A tensor of a run: a parameter, or behind all of these the gradient of one.
+static const sp_i_exec_weight *tensor_at(const sp_i_exec_run *run, size_t index, int *pp,
+                                         bool *is_gradient)
 {
-    size_t count = 0;
-    for (int i = 0; i < holder_count(run); i++) {
-        const sp_i_exec_rank *rank = holder_at(run, i);
-        for (size_t w = 0; w < rank->weights->count; w++) {
-            count += names(rank, &rank->weights->items[w]);
-        }
-    }
-    return count;
+    size_t count;
+    const sp_i_exec_weight *weight = weight_at(run, index, pp, &count);
+    *is_gradient = weight == NULL;
+    weight = *is_gradient ? weight_at(run, index - count, pp, &count) : weight;
+    SP_ASSERT(weight != NULL);
+    return weight;
 }
 
 size_t sp_i_exec_tensor_count(const sp_i_exec_run *run)
 {
-    return 2 * weight_count(run);
+    int pp;
+    size_t count;
+    (void)weight_at(run, 0, &pp, &count);
+    return 2 * count;
 }
 
 static sp_precision precision_of(sp_element element)
@@ -804,9 +813,8 @@ static sp_precision precision_of(sp_element element)
 void sp_i_exec_tensor_info(const sp_i_exec_run *run, size_t index, sp_tensor_info *info)
 {
     int pp;
-    size_t count = weight_count(run);
-    bool gradient = index >= count;
-    const sp_i_exec_weight *weight = weight_at(run, gradient ? index - count : index, &pp);
+    bool gradient;
+    const sp_i_exec_weight *weight = tensor_at(run, index, &pp, &gradient);
     *info = (sp_tensor_info){.precision =
                                  precision_of(gradient ? exact_element(run) : value_element(run)),
                              .dims = weight->all_rows > 1 && weight->all_columns > 1 ? 2 : 1,
@@ -821,13 +829,11 @@ typedef struct reader {
     const sp_i_exec_run *run;
     bool gradient;
     double *values;
-    // With a transport: what this rank has and what each rank gave, of which the bytes of one rank
-    // that were taken.
-    sp_transport_part mine, *of;
+    // What each rank gave, of which the bytes of one rank that were taken.
+    sp_transport_part *of;
     const sp_i_exec_rank *taking;
     size_t taken;
     char real[PIECE * sizeof(double)];
-    double piece[PIECE];
 } reader;
 
 // Where an element is, at the rank itself or where its replicas keep it, and how many stand there
@@ -853,8 +859,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// Reads what a rank has of a tensor to its places in the whole, or with `part` one behind the
-// other.
+// Reads what a rank has of a tensor, one number behind the other.
 static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
                            double *part, sp_error *err)
 {
@@ -866,15 +871,7 @@ static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
         const void *at = element_at(r, rank, weight->offset + from, &count);
         count = least(least(count, weight->elements - from), PIECE);
         run->runtime->ops->download(run->runtime, r->real, at, count * sp_element_bytes(element));
-        sp_i_exec_elements_to(element, count, r->real, r->piece);
-        for (int64_t i = 0; i < count; i++) {
-            int64_t place = part == NULL ? sp_i_exec_weight_index(weight, from + i) : -1;
-            if (part != NULL) {
-                part[from + i] = r->piece[i];
-            } else if (place >= 0) {
-                r->values[place] = r->piece[i];
-            }
-        }
+        sp_i_exec_elements_to(element, count, r->real, part + from);
     }
     return sp_i_exec_synchronize_rank(run, rank, err);
 }
@@ -902,26 +899,18 @@ static sp_status each_part(reader *r, const char *name, int pp, visit_part *visi
     return status;
 }
 
-static sp_status place_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
-                            sp_error *err)
-{
-    return read_part(r, rank, weight, NULL, err);
-}
-
-// ---- of ranks in processes of their own ----
-
-// Adds a part of the rank here to what it gives.
+// Adds a part of a rank that is here to what it gives.
 static sp_status give_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
                            sp_error *err)
 {
     if (!sp_i_exec_is_local(r->run, rank)) {
         return SP_OK;
     }
+    sp_transport_part *gives = &r->of[rank - r->run->ranks];
     size_t bytes = (size_t)weight->elements * sizeof(double);
-    char *more = sp_realloc(r->mine.data, r->mine.bytes + bytes + 1);
-    r->mine.data = more;
-    double *part = (double *)(void *)(more + r->mine.bytes);
-    r->mine.bytes += bytes;
+    gives->data = sp_realloc(gives->data, gives->bytes + bytes + 1);
+    double *part = (double *)(void *)((char *)gives->data + gives->bytes);
+    gives->bytes += bytes;
     return read_part(r, rank, weight, part, err);
 }
 
@@ -948,22 +937,17 @@ static sp_status take_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
     return SP_OK;
 }
 
-static sp_status read_remote(reader *r, const char *name, int pp, sp_error *err)
+// Ranks in processes of their own give each other all parts.
+static sp_status exchange_parts(reader *r, sp_error *err)
 {
-    const sp_i_exec_run *run = r->run;
-    size_t ranks = sp_i_exec_rank_count(run);
-    r->of = sp_calloc(ranks, sizeof *r->of);
-    sp_status status = each_part(r, name, pp, give_part, err);
-    if (status == SP_OK) {
-        status =
-            run->transport->ops->exchange(run->transport, r->mine.data, r->mine.bytes, r->of, err);
+    sp_transport *transport = r->run->transport;
+    if (transport == NULL) {
+        return SP_OK;
     }
-    status = status == SP_OK ? each_part(r, name, pp, take_part, err) : status;
-    for (size_t i = 0; i < ranks; i++) {
-        sp_free(r->of[i].data);
-    }
-    sp_free(r->of);
-    sp_free(r->mine.data);
+    const sp_transport_part mine = r->of[transport->rank];
+    r->of[transport->rank] = (sp_transport_part){0};
+    sp_status status = transport->ops->exchange(transport, mine.data, mine.bytes, r->of, err);
+    sp_free(mine.data);
     return status;
 }
 
@@ -971,17 +955,19 @@ sp_status sp_i_exec_tensor_read(const sp_i_exec_run *run, size_t index, double *
                                 sp_error *err)
 {
     int pp;
-    size_t count = weight_count(run);
-    bool gradient = index >= count;
-    const char *name = weight_at(run, gradient ? index - count : index, &pp)->name;
-    reader *r = sp_malloc(sizeof *r);
+    size_t ranks = sp_i_exec_rank_count(run);
+    reader *r = sp_calloc(1, sizeof *r);
+    const char *name = tensor_at(run, index, &pp, &r->gradient)->name;
     r->run = run;
-    r->gradient = gradient;
     r->values = values;
-    r->mine = (sp_transport_part){0};
-    r->taking = NULL;
-    sp_status status = run->transport != NULL ? read_remote(r, name, pp, err)
-                                              : each_part(r, name, pp, place_part, err);
+    r->of = sp_calloc(ranks, sizeof *r->of);
+    sp_status status = each_part(r, name, pp, give_part, err);
+    status = status == SP_OK ? exchange_parts(r, err) : status;
+    status = status == SP_OK ? each_part(r, name, pp, take_part, err) : status;
+    for (size_t i = 0; i < ranks; i++) {
+        sp_free(r->of[i].data);
+    }
+    sp_free(r->of);
     sp_free(r);
     return status;
 }

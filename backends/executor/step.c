@@ -433,7 +433,7 @@ sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_erro
     sp_status status = begin_step(run, err);
     if (status == SP_OK) {
         sp_timeline_init(&step->timeline, run->request->plan);
-        status = run->clock->run_actions(run, &step->timeline, err);
+        status = sp_i_exec_run_actions(run, &step->timeline, err);
     }
     status = status == SP_OK && !multi_process ? check_timeout(run, &step->timeline, err) : status;
     status = status == SP_OK ? check_drained(run, err) : status;

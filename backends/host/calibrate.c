@@ -102,6 +102,7 @@ enum { EDGE = 256, COPIED_BYTES = 2 << 20, SEED = 1, WALL_REPEATS = 100 };
 typedef struct reference {
     float *x, *weight, *y; // [EDGE, EDGE]
     char *from, *to;
+    sp_arena arena; // holds them
 } reference;
 
 static void multiply(void *context)
@@ -116,20 +117,15 @@ static void copy(void *context)
     memcpy(r->to, r->from, COPIED_BYTES);
 }
 
-static void reference_fini(reference *r)
-{
-    sp_free(r->x);
-    sp_free(r->weight);
-    sp_free(r->y);
-    sp_free(r->from);
-    sp_free(r->to);
-}
-
 static void reference_make(reference *r)
 {
-    const size_t bytes = sizeof(float) * EDGE * EDGE;
-    *r = (reference){sp_malloc(bytes), sp_malloc(bytes), sp_malloc(bytes), sp_malloc(COPIED_BYTES),
-                     sp_malloc(COPIED_BYTES)};
+    const size_t count = (size_t)EDGE * EDGE;
+    *r = (reference){0};
+    r->x = sp_arena_take(&r->arena, count, sizeof *r->x);
+    r->weight = sp_arena_take(&r->arena, count, sizeof *r->weight);
+    r->y = sp_arena_take(&r->arena, count, sizeof *r->y);
+    r->from = sp_arena_take(&r->arena, COPIED_BYTES, 1);
+    r->to = sp_arena_take(&r->arena, COPIED_BYTES, 1);
     sp_i_exec_probe_f32.fill(SEED, EDGE * EDGE, r->x);
     sp_i_exec_probe_f32.fill(SEED + 1, EDGE * EDGE, r->weight);
     memset(r->from, 1, COPIED_BYTES);
@@ -141,7 +137,7 @@ double sp_i_host_reference_s(void)
     reference_make(&r);
     double seconds =
         time_work(multiply, &r, BUDGET_S).seconds + time_work(copy, &r, BUDGET_S).seconds;
-    reference_fini(&r);
+    sp_arena_free(&r.arena);
     return seconds;
 }
 
@@ -173,7 +169,7 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
     }
     double took_s = 1e-9 * (double)(wall_ns() - begin_ns);
     all->seconds[sp_comm_rank(me)] = took_s / WALL_REPEATS;
-    reference_fini(&r);
+    sp_arena_free(&r.arena);
     return status;
 }
 

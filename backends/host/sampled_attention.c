@@ -78,32 +78,24 @@ typedef struct layer_work {
     float *workspace;             // [threads, workspace_elements]
     sp_kernel_sample_item *items; // [heads * tiles]
     int64_t *load;                // [threads]
+    sp_arena arena;               // holds the tables
 } layer_work;
-
-static void release_layer(layer_work *w)
-{
-    sp_free(w->masks);
-    sp_free(w->indices);
-    sp_free(w->sampled_lse);
-    sp_free(w->mass);
-    sp_free(w->workspace);
-    sp_free(w->items);
-    sp_free(w->load);
-}
 
 static void reserve_layer(layer_work *w)
 {
     const sp_kernel_attention_shape *shape = &w->layer->shape;
+    sp_arena *work = &w->arena;
     size_t heads = (size_t)shape->heads;
     size_t threads = (size_t)w->threads;
     size_t each = (size_t)(w->keys + w->blocks);
-    w->masks = sp_calloc(heads, sizeof *w->masks);
-    w->indices = sp_calloc(heads * each, sizeof *w->indices);
-    w->sampled_lse = sp_calloc(heads * (size_t)w->sampled, sizeof *w->sampled_lse);
-    w->mass = sp_calloc(threads * each, sizeof *w->mass);
-    w->workspace = sp_calloc(threads * (size_t)w->workspace_elements, sizeof *w->workspace);
-    w->items = sp_calloc(heads * (size_t)w->tiles, sizeof *w->items);
-    w->load = sp_calloc(threads, sizeof *w->load);
+    w->masks = sp_arena_take(work, heads, sizeof *w->masks);
+    w->indices = sp_arena_take(work, heads * each, sizeof *w->indices);
+    w->sampled_lse = sp_arena_take(work, heads * (size_t)w->sampled, sizeof *w->sampled_lse);
+    w->mass = sp_arena_take(work, threads * each, sizeof *w->mass);
+    w->workspace =
+        sp_arena_take(work, threads * (size_t)w->workspace_elements, sizeof *w->workspace);
+    w->items = sp_arena_take(work, heads * (size_t)w->tiles, sizeof *w->items);
+    w->load = sp_arena_take(work, threads, sizeof *w->load);
     for (size_t h = 0; h < heads; h++) {
         w->masks[h].column = w->indices + h * each;
         w->masks[h].slash = w->masks[h].column + w->keys;
@@ -191,20 +183,20 @@ sp_status sp_host_sampled_attention(const sp_host_sampled_layer *layer, int thre
                     .workspace_elements = sp_kernel_sample_attention_workspace_f32(shape, keys)};
     int heads = (int)shape->heads;
     reserve_layer(&w);
-    double started_s = layer->clock_s();
+    double started_s = sp_clock_s();
     sp_status status = sp_parallel_for(threads, heads, sample_head, &w, err);
-    double chosen_s = layer->clock_s();
+    double chosen_s = sp_clock_s();
     if (status == SP_OK) {
         sp_kernel_sample_items(heads, w.masks, layer->begin, layer->len, w.items);
         sp_kernel_sample_deal(heads * w.tiles, w.items, threads, w.load);
         status = sp_parallel_for(threads, threads, attend_share, &w, err);
     }
     *report = (sp_host_sampled_report){.sampling_s = chosen_s - started_s,
-                                       .attending_s = layer->clock_s() - chosen_s};
+                                       .attending_s = sp_clock_s() - chosen_s};
     if (status == SP_OK) {
         tell(&w, report);
     }
-    release_layer(&w);
+    sp_arena_free(&w.arena);
     return status;
 }
 
@@ -225,23 +217,12 @@ typedef struct tensors {
     float *q, *k, *v, *out, *lse, *dense_out, *dense_lse;
     float *workspace; // of each thread
     int64_t workspace_elements;
+    sp_arena arena; // holds all of them
 } tensors;
 
-static void release(tensors *t)
+static float *floats(tensors *t, int64_t count)
 {
-    sp_free(t->q);
-    sp_free(t->k);
-    sp_free(t->v);
-    sp_free(t->out);
-    sp_free(t->lse);
-    sp_free(t->dense_out);
-    sp_free(t->dense_lse);
-    sp_free(t->workspace);
-}
-
-static float *floats(int64_t count)
-{
-    return sp_calloc((size_t)count, sizeof(float));
+    return sp_arena_take(&t->arena, (size_t)count, sizeof(float));
 }
 
 static sp_status reserve(tensors *t, sp_error *err)
@@ -255,14 +236,14 @@ static sp_status reserve(tensors *t, sp_error *err)
                             what->heads, (long long)tokens);
     }
     t->workspace_elements = sp_kernel_attention_workspace_f32(&t->layer.shape, tokens);
-    t->q = floats(tokens * t->features);
-    t->k = floats(tokens * t->kv_features);
-    t->v = floats(tokens * t->kv_features);
-    t->out = floats(tokens * t->features);
-    t->dense_out = floats(tokens * t->features);
-    t->lse = floats(tokens * what->heads);
-    t->dense_lse = floats(tokens * what->heads);
-    t->workspace = floats(what->threads * t->workspace_elements);
+    t->q = floats(t, tokens * t->features);
+    t->k = floats(t, tokens * t->kv_features);
+    t->v = floats(t, tokens * t->kv_features);
+    t->out = floats(t, tokens * t->features);
+    t->dense_out = floats(t, tokens * t->features);
+    t->lse = floats(t, tokens * what->heads);
+    t->dense_lse = floats(t, tokens * what->heads);
+    t->workspace = floats(t, what->threads * t->workspace_elements);
     return SP_OK;
 }
 
@@ -349,7 +330,6 @@ static void compare(const tensors *t, sp_sampled_outcome *outcome)
 sp_status sp_sampled_execute(const sp_sampled_execution *what, sp_sampled_outcome *outcome,
                              sp_error *err)
 {
-    double (*clock_s)(void) = what->clock_s != NULL ? what->clock_s : sp_clock_s;
     tensors t = {.what = what,
                  .features = what->heads * what->head_dim,
                  .kv_features = what->kv_heads * what->head_dim};
@@ -361,24 +341,23 @@ sp_status sp_sampled_execute(const sp_sampled_execution *what, sp_sampled_outcom
                                                 .out_stride = t.features,
                                                 .scale = 1.0 / sqrt((double)what->head_dim)},
                                       .options = what->options,
-                                      .len = what->tokens,
-                                      .clock_s = clock_s};
+                                      .len = what->tokens};
     sp_status status = sp_i_host_start(err);
     status = status == SP_OK ? reserve(&t, err) : status;
     if (status == SP_OK) {
         draw(&t);
-        double started_s = clock_s();
+        double started_s = sp_clock_s();
         status = sp_parallel_for(what->threads, what->heads, attend_densely, &t, err);
-        outcome->dense_s = clock_s() - started_s;
+        outcome->dense_s = sp_clock_s() - started_s;
     }
     if (status == SP_OK) {
-        double started_s = clock_s();
+        double started_s = sp_clock_s();
         status = sp_host_sampled_attention(&t.layer, what->threads, &outcome->report, err);
-        outcome->sampled_s = clock_s() - started_s;
+        outcome->sampled_s = sp_clock_s() - started_s;
     }
     if (status == SP_OK) {
         compare(&t, outcome);
     }
-    release(&t);
+    sp_arena_free(&t.arena);
     return status;
 }

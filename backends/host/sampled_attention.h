@@ -14,7 +14,6 @@ typedef struct sp_host_sampled_layer {
     int64_t begin, len; // of the queries in the sample
     const float *q, *k, *v;
     float *out, *lse;
-    double (*clock_s)(void); // by which its parts are timed: sp_clock_s(), say
 } sp_host_sampled_layer;
 
 typedef struct sp_host_sampled_report {
@@ -69,7 +68,6 @@ typedef struct sp_sampled_execution {
     uint64_t seed;
     int threads;
     const sp_sample_input *input; // of all heads; NULL: sp_sampled_kinds, in turn by KV head
-    double (*clock_s)(void);      // NULL: that of the wall
 } sp_sampled_execution;
 
 typedef struct sp_sampled_outcome {

@@ -68,11 +68,6 @@ void sp_small_model_free(sp_small_model *model)
     }
 }
 
-const sp_small_shape *sp_small_model_shape(const sp_small_model *model)
-{
-    return &model->shape;
-}
-
 // Uniform with that deviation: weights need no other moments.
 static double *draw(sp_small_model *model, sp_prng *prng, size_t count, double deviation)
 {
@@ -108,18 +103,15 @@ void sp_small_cache_init(sp_small_cache *cache, const sp_small_model *model, int
 {
     size_t size = (size_t)layers * (size_t)capacity * (size_t)model->hidden;
     *cache = (sp_small_cache){.model = model, .layers = layers, .capacity = capacity};
-    cache->keys = sp_calloc(size, sizeof *cache->keys);
-    cache->values = sp_calloc(size, sizeof *cache->values);
-    cache->parent = sp_calloc((size_t)capacity, sizeof *cache->parent);
-    cache->depth = sp_calloc((size_t)capacity, sizeof *cache->depth);
+    cache->keys = sp_arena_take(&cache->arena, size, sizeof *cache->keys);
+    cache->values = sp_arena_take(&cache->arena, size, sizeof *cache->values);
+    cache->parent = sp_arena_take(&cache->arena, (size_t)capacity, sizeof *cache->parent);
+    cache->depth = sp_arena_take(&cache->arena, (size_t)capacity, sizeof *cache->depth);
 }
 
 void sp_small_cache_fini(sp_small_cache *cache)
 {
-    sp_free(cache->keys);
-    sp_free(cache->values);
-    sp_free(cache->parent);
-    sp_free(cache->depth);
+    sp_arena_free(&cache->arena);
     *cache = (sp_small_cache){0};
 }
 
@@ -382,7 +374,7 @@ static void take_rows(generator *g, int rows, int nodes)
 
 static void generator_init(generator *g, int draft_layers, int prompt_count)
 {
-    const sp_small_shape *shape = sp_small_model_shape(g->model);
+    const sp_small_shape *shape = &g->model->shape;
     int depth = sp_speculation_most_depth(g->how);
     int widest = g->how->nodes + g->how->alpha;
     int tokens = prompt_count + g->wanted + depth + 1;

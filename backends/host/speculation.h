@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/status.h"
 #include "sim/inference/speculation.h"
 
@@ -25,7 +26,6 @@ typedef struct sp_small_model sp_small_model;
 // Weights drawn by the seed.
 sp_small_model *sp_small_model_new(const sp_small_shape *shape, uint64_t seed);
 void sp_small_model_free(sp_small_model *model);
-const sp_small_shape *sp_small_model_shape(const sp_small_model *model);
 
 // Keys and values of one sequence: those of settled tokens by position, and after them those of
 // pending ones, which form trees on the last settled token.
@@ -33,8 +33,9 @@ typedef struct sp_small_cache {
     const sp_small_model *model;
     int layers; // of the model that are run: draft_layers, or all
     int settled, pending, capacity;
-    double *keys, *values; // [layers, capacity, hidden], owned
+    double *keys, *values; // [layers, capacity, hidden]
     int *parent, *depth;   // [capacity], of pending tokens: place among them, -1: the last settled
+    sp_arena arena;        // holds the tables
 } sp_small_cache;
 
 void sp_small_cache_init(sp_small_cache *cache, const sp_small_model *model, int layers,

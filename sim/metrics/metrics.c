@@ -50,8 +50,10 @@ static double mean_relative_variance(const spread *s, size_t chunks)
 }
 
 typedef struct rank_sums {
-    int64_t busy_ns, tp_ns, cp_ns, dp_ns, ep_ns, dp_wait_ns, ep_wait_ns, ep_hidden_ns, launch_ns;
-    int64_t again_ns, wait_ns, first_ns, last_ns;
+#define FIELD(time) int64_t time;
+    SP_RANK_TIMES(FIELD)
+#undef FIELD
+    int64_t first_ns, last_ns;
     double forward_variance, backward_variance;
 } rank_sums;
 
@@ -120,7 +122,7 @@ static rank_sums sum_rank(const sp_rank_timeline *rank, const scratch *s)
     memset(s->spreads, 0, 2 * s->chunks * sizeof *s->spreads);
     for (size_t i = 0; i < rank->count; i++) {
         const sp_span *span = &rank->spans[i];
-        sums.wait_ns += span->wait_p2p_ns;
+        sums.wait_p2p_ns += span->wait_p2p_ns;
         if (sp_action_is_copy(span->action)) {
             continue;
         }
@@ -157,7 +159,6 @@ static void measure_imbalance(sp_step_metrics *metrics, int dp, int pp)
         sum += (double)busiest;
     }
     metrics->dp_mean_ns = sum / dp;
-    metrics->dp_max_over_mean = sum > 0.0 ? metrics->dp_busiest_ns / metrics->dp_mean_ns : 1.0;
 }
 
 // The epilogue that ends last decides how much of the time past the makespan is optimizer; the rest
@@ -201,17 +202,9 @@ void sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeli
         int64_t peak_bytes = sp_bytes_total(&held->peak);
         forward += rank->alike * sums.forward_variance;
         backward += rank->alike * sums.backward_variance;
-        metrics->busy_ns += rank->alike * sums.busy_ns;
-        metrics->tp_ns += rank->alike * sums.tp_ns;
-        metrics->cp_ns += rank->alike * sums.cp_ns;
-        metrics->dp_ns += rank->alike * sums.dp_ns;
-        metrics->ep_ns += rank->alike * sums.ep_ns;
-        metrics->dp_wait_ns += rank->alike * sums.dp_wait_ns;
-        metrics->ep_wait_ns += rank->alike * sums.ep_wait_ns;
-        metrics->ep_hidden_ns += rank->alike * sums.ep_hidden_ns;
-        metrics->launch_ns += rank->alike * sums.launch_ns;
-        metrics->again_ns += rank->alike * sums.again_ns;
-        metrics->wait_p2p_ns += rank->alike * sums.wait_ns;
+#define ADD(time) metrics->time += rank->alike * sums.time;
+        SP_RANK_TIMES(ADD)
+#undef ADD
         if (sums.last_ns > metrics->makespan_ns) {
             metrics->makespan_ns = sums.last_ns;
         }

@@ -34,7 +34,6 @@ typedef struct sp_step_metrics {
     int64_t longest_span_ns, longest_span_work_ns; // the rank with the longest span
     // Busy time of a data-parallel rank is that of its busiest stage: the largest, and the mean.
     double dp_busiest_ns, dp_mean_ns;
-    double dp_max_over_mean; // their ratio
     // Coefficient of variation of pack times, over ranks; of a backward in parts their sum.
     double forward_pack_cv, backward_pack_cv;
     int64_t peak_bytes;
@@ -42,6 +41,13 @@ typedef struct sp_step_metrics {
     int64_t uncopied_peak_bytes; // the peak if nothing had been copied to the host
     sp_rank_metrics *ranks;      // [dp * pp], by dp then pp; owned
 } sp_step_metrics;
+
+// The times above that are sums over the actions of all ranks.
+// clang-format off
+#define SP_RANK_TIMES(X)                                                                           \
+    X(busy_ns) X(tp_ns) X(cp_ns) X(dp_ns) X(ep_ns) X(dp_wait_ns) X(ep_wait_ns) X(ep_hidden_ns)     \
+    X(launch_ns) X(again_ns) X(wait_p2p_ns)
+// clang-format on
 
 void sp_step_metrics_compute(const sp_timeline *timeline, const sp_memory_timeline *memory,
                              sp_step_metrics *metrics);

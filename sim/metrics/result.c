@@ -233,6 +233,10 @@ static void add_ranks(sp_result *result, const sp_step_metrics *metrics)
 static void add_facts(sp_batch_facts *sum, const sp_batch_facts *facts)
 {
     sum->tokens += facts->tokens;
+    sum->padding_tokens += facts->padding_tokens;
+    sum->dropped_tokens += facts->dropped_tokens;
+    sum->delayed_tokens = facts->delayed_tokens;
+    sum->cut_tokens += facts->cut_tokens;
     sum->microbatches += facts->microbatches;
     sum->model_flops += facts->model_flops;
     sum->full_flops += facts->full_flops;
@@ -271,17 +275,9 @@ void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_b
     add_ranks(result, metrics);
     add_facts(&result->sum, facts);
     result->rank_ns += (double)metrics->rank_count * (double)metrics->makespan_ns;
-    result->busy_ns += (double)metrics->busy_ns;
-    result->tp_ns += (double)metrics->tp_ns;
-    result->cp_ns += (double)metrics->cp_ns;
-    result->dp_ns += (double)metrics->dp_ns;
-    result->ep_ns += (double)metrics->ep_ns;
-    result->dp_wait_ns += (double)metrics->dp_wait_ns;
-    result->ep_wait_ns += (double)metrics->ep_wait_ns;
-    result->ep_hidden_ns += (double)metrics->ep_hidden_ns;
-    result->launch_ns += (double)metrics->launch_ns;
-    result->again_ns += (double)metrics->again_ns;
-    result->wait_p2p_ns += (double)metrics->wait_p2p_ns;
+#define ADD(time) result->time += (double)metrics->time;
+    SP_RANK_TIMES(ADD)
+#undef ADD
     result->reduce_ns += (double)metrics->reduce_ns;
     result->optimizer_ns += (double)metrics->optimizer_ns;
     result->iteration_ns += (double)metrics->iteration_ns;
@@ -319,13 +315,8 @@ double sp_result_row_tokens(const sp_result *result)
 
 double sp_result_padding_share(const sp_result *result)
 {
-    double padding = 0.0;
-    double tokens = 0.0;
-    for (size_t i = 0; i < result->batch_count; i++) {
-        padding += (double)result->batches[i].facts.padding_tokens;
-        tokens += (double)result->batches[i].facts.tokens;
-    }
-    return padding > 0.0 ? padding / tokens : 0.0;
+    double padding = (double)result->sum.padding_tokens;
+    return padding > 0.0 ? padding / (double)result->sum.tokens : 0.0;
 }
 
 double sp_result_iteration_ms(const sp_result *result)
@@ -537,26 +528,16 @@ double sp_result_gap_work(const sp_result *result)
 
 double sp_result_left_out_share(const sp_result *result)
 {
-    double trained = 0.0;
-    double left_out = 0.0;
-    for (size_t b = 0; b < result->batch_count; b++) {
-        const sp_batch_facts *facts = &result->batches[b].facts;
-        bool last = b + 1 == result->batch_count;
-        trained += (double)facts->tokens;
-        left_out += (double)(facts->dropped_tokens + (last ? facts->delayed_tokens : 0));
-    }
-    return trained + left_out > 0.0 ? left_out / (trained + left_out) : (double)NAN;
+    const sp_batch_facts *sum = &result->sum;
+    double left_out = (double)(sum->dropped_tokens + sum->delayed_tokens);
+    double all = (double)sum->tokens + left_out;
+    return all > 0.0 ? left_out / all : (double)NAN;
 }
 
 double sp_result_cut_share(const sp_result *result)
 {
-    double trained = 0.0;
-    double cut = 0.0;
-    for (size_t b = 0; b < result->batch_count; b++) {
-        trained += (double)result->batches[b].facts.tokens;
-        cut += (double)result->batches[b].facts.cut_tokens;
-    }
-    return trained > 0.0 ? cut / trained : (double)NAN;
+    double trained = (double)result->sum.tokens;
+    return trained > 0.0 ? (double)result->sum.cut_tokens / trained : (double)NAN;
 }
 
 double sp_result_dp_max_over_mean(const sp_result *result)

@@ -142,7 +142,7 @@ typedef struct sp_result {
     // Put together from the batches.
     sp_batch_result *batches; // owned
     size_t batch_count, batch_capacity;
-    sp_batch_facts sum;     // samples and the tokens computed, dropped, delayed and cut stay 0
+    sp_batch_facts sum; // delayed tokens of the last batch alone; samples and computed tokens: 0
     sp_rank_metrics *ranks; // [dp * pp]: busy and span summed over batches, peaks maxima; owned
     double stall_ns;        // of all batches, in iteration_ns
     double rank_ns;         // sum of ranks * makespan

@@ -8,7 +8,7 @@
 #include "sim/plan/rounds.h"
 #include "sim/plan/walk.h"
 #include "sim/simulate/memory.h"
-#include "sim/simulate/traffic.h"
+#include "sim/simulate/private.h"
 #include "sim/verify/dependency_graph.h"
 
 // ---- GPUs that differ ----

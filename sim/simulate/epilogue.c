@@ -1,92 +1,13 @@
-#include "sim/simulate/traffic.h"
+#include "sim/simulate/private.h"
 
 #include <math.h>
 
 #include "sim/base/units.h"
 #include "sim/simulate/engine.h"
 
-enum { NO_ACTION = -1 };
-
-// When the gradients of a model chunk are there on all data-parallel ranks.
-typedef struct readiness {
-    int64_t first_ns, last_ns; // first bucket, last bucket; NO_ACTION: the chunk makes none
-    const sp_span *span;       // of one rank: the last that made gradients
-} readiness;
-
 static bool makes_gradients(sp_action action)
 {
     return action.kind == SP_ACTION_B || action.kind == SP_ACTION_W;
-}
-
-// Shares of a vocabulary make gradients of the chunks that they belong to.
-static void note_shares(const sp_rank_timeline *rank, readiness *ready)
-{
-    for (size_t s = 0; s < rank->share_count; s++) {
-        const sp_span *span = &rank->shares[s].span;
-        readiness *of = &ready[span->action.chunk];
-        if (makes_gradients(span->action) &&
-            (of->span == NULL || span->end_ns > of->span->end_ns)) {
-            of->span = span;
-        }
-    }
-}
-
-static void find_readiness(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank,
-                           readiness *ready)
-{
-    size_t pp = (size_t)timeline->plan->layout.pp;
-    int chunks = timeline->plan->layout.chunks;
-    for (int c = 0; c < chunks; c++) {
-        ready[c] = (readiness){.first_ns = NO_ACTION, .last_ns = NO_ACTION};
-    }
-    for (size_t i = (size_t)pp_rank; i < timeline->rank_count; i += pp) {
-        const sp_rank_timeline *rank = &timeline->ranks[i];
-        for (int c = 0; c < chunks; c++) {
-            ready[c].span = NULL;
-        }
-        for (size_t s = 0; s < rank->count; s++) {
-            if (makes_gradients(rank->spans[s].action)) {
-                ready[rank->spans[s].action.chunk].span = &rank->spans[s];
-            }
-        }
-        note_shares(rank, ready);
-        for (int c = 0; c < chunks; c++) {
-            const sp_span *span = ready[c].span;
-            if (span != NULL) {
-                int64_t count = costs->buckets[pp_rank * chunks + c].count;
-                int64_t first_ns = span->start_ns + (span->end_ns - span->start_ns) / count;
-                ready[c].first_ns = sp_larger(ready[c].first_ns, first_ns);
-                ready[c].last_ns = sp_larger(ready[c].last_ns, span->end_ns);
-            }
-        }
-    }
-}
-
-// End of all buckets of a pipeline rank, chunk after chunk as their gradients are complete. Bucket
-// j cannot end before it is ready and the n - j buckets from it on have run; its readiness, the
-// latest of several straight lines, is convex in j, so the first or the last bucket decides.
-static int64_t reduce_buckets(const sp_step_costs *costs, const sp_timeline *timeline, int pp_rank,
-                              readiness *ready)
-{
-    int chunks = timeline->plan->layout.chunks;
-    int64_t free_ns = 0;
-    find_readiness(costs, timeline, pp_rank, ready);
-    for (;;) {
-        int next = NO_ACTION;
-        for (int c = 0; c < chunks; c++) {
-            if (ready[c].last_ns != NO_ACTION &&
-                (next == NO_ACTION || ready[c].last_ns < ready[next].last_ns)) {
-                next = c;
-            }
-        }
-        if (next == NO_ACTION) {
-            return free_ns;
-        }
-        const sp_bucket_cost *bucket = &costs->buckets[pp_rank * chunks + next];
-        free_ns = sp_larger(sp_larger(free_ns, ready[next].first_ns) + bucket->total_ns,
-                            ready[next].last_ns + bucket->bucket_ns);
-        ready[next].last_ns = NO_ACTION;
-    }
 }
 
 // The computation of a rank's first forward. Parameters are not gathered beside its
@@ -139,37 +60,12 @@ static void note_epilogue(sp_timeline *timeline, int pp_rank, int64_t ready_ns, 
     }
 }
 
-static void fill_rank(const sp_step_costs *costs, sp_timeline *timeline, int pp_rank,
-                      readiness *ready)
-{
-    const sp_epilogue_cost *epilogue = &costs->ranks[pp_rank].epilogue;
-    int64_t ready_ns = last_of_rank_ns(timeline, pp_rank);
-    int64_t hidden_ns = hidden_gather_ns(costs, timeline, pp_rank);
-    int64_t reduced_ns = ready_ns;
-    if (costs->buckets != NULL) {
-        reduced_ns = sp_larger(reduced_ns, reduce_buckets(costs, timeline, pp_rank, ready));
-    }
-    reduced_ns += epilogue->grad_reduce_ns;
-    int64_t optimized_ns = reduced_ns + epilogue->optimizer_ns;
-    note_epilogue(timeline, pp_rank, ready_ns, reduced_ns, optimized_ns,
-                  optimized_ns + epilogue->param_gather_ns - hidden_ns);
-}
-
-void sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline)
-{
-    const sp_layout *layout = &timeline->plan->layout;
-    readiness *ready = sp_calloc((size_t)layout->chunks, sizeof *ready);
-    for (int r = 0; r < layout->pp; r++) {
-        fill_rank(costs, timeline, r, ready);
-    }
-    sp_free(ready);
-}
-
-// ---- as flows ----
+// ---- The exchanges of a pipeline rank, one after another ----
 //
 // Bucket j of n cannot end before it is ready and the n - j buckets from it on have run, and as its
-// readiness is convex in j the first or the last bucket decides. So two transfers stand for a
-// chunk: all buckets but the last, from when the first is ready, and the last bucket.
+// readiness, the latest of several straight lines, is convex in j the first or the last bucket
+// decides. So two transfers stand for a chunk: all buckets but the last, from when the first is
+// ready, and the last bucket.
 
 // The gradients of one model chunk.
 typedef struct chunk_gradients {
@@ -213,7 +109,7 @@ typedef struct reduction {
 } reduction;
 
 struct sp_i_reductions {
-    const sp_i_paths *paths;
+    const sp_i_paths *paths; // NULL, and so are transfers, where all take their closed times
     sp_i_transfers *transfers;
     const sp_plan *plan;
     const sp_step_costs *costs;
@@ -249,6 +145,16 @@ static void count_actions(sp_i_reductions *all, int rank)
     }
 }
 
+static void make_ranks(sp_i_reductions *all)
+{
+    const sp_layout *layout = &all->plan->layout;
+    size_t chunks = (size_t)layout->chunks;
+    all->ranks = sp_arena_take(&all->work, (size_t)layout->pp, sizeof *all->ranks);
+    for (int p = 0; p < layout->pp; p++) {
+        all->ranks[p].chunks = sp_arena_take(&all->work, chunks, sizeof *all->ranks[p].chunks);
+    }
+}
+
 sp_i_reductions *sp_i_reductions_new(const sp_i_paths *paths, sp_i_transfers *transfers,
                                      sp_timeline *timeline, size_t first_tag)
 {
@@ -262,11 +168,8 @@ sp_i_reductions *sp_i_reductions_new(const sp_i_paths *paths, sp_i_transfers *tr
                              .costs = paths->costs,
                              .timeline = timeline,
                              .first_tag = first_tag};
-    all->ranks = sp_arena_take(&all->work, (size_t)layout->pp, sizeof *all->ranks);
+    make_ranks(all);
     all->to_begin = sp_arena_take(&all->work, ranks * chunks, sizeof *all->to_begin);
-    for (int p = 0; p < layout->pp; p++) {
-        all->ranks[p].chunks = sp_arena_take(&all->work, chunks, sizeof *all->ranks[p].chunks);
-    }
     for (int i = 0; i < layout->dp * layout->pp; i++) {
         count_actions(all, i);
     }
@@ -384,56 +287,49 @@ static void hide(collective *gather, int64_t hidden_ns)
                 &gather->experts.hidden_bytes);
 }
 
-// Starts its transfer, or finishes the phase where that takes no flows.
-static sp_status start(sp_i_reductions *all, int pp_rank, collective next, sp_error *err);
-
-// Starts what comes next; *starts: false where there is nothing, or the walk has to go on first.
-static sp_status start_next(sp_i_reductions *all, int pp_rank, bool *starts, sp_error *err)
+// Finds what comes next; false where there is nothing, or the walk has to go on first.
+static bool find_next(const sp_i_reductions *all, int pp_rank, collective *next)
 {
     reduction *r = &all->ranks[pp_rank];
     const sp_epilogue_cost *epilogue = &all->costs->ranks[pp_rank].epilogue;
-    *starts = false;
     if (r->phase == FIRST_BUCKETS) {
         r->chunk = next_chunk(all, r);
         if (r->chunk < 0 && r->left > 0) {
-            return SP_OK;
+            return false;
         }
         r->phase = r->chunk < 0 ? REDUCTION : FIRST_BUCKETS;
     }
-    *starts = r->phase != REDUCED && !(r->phase == LAST_BUCKET && r->chunks[r->chunk].left > 0);
-    if (!*starts) {
-        return SP_OK;
+    if (r->phase == REDUCED || (r->phase == LAST_BUCKET && r->chunks[r->chunk].left > 0)) {
+        return false;
     }
     switch (r->phase) {
     case FIRST_BUCKETS:
-        return start(all, pp_rank, bucket_collective(all, pp_rank, r->chunks[r->chunk].first_ns),
-                     err);
+        *next = bucket_collective(all, pp_rank, r->chunks[r->chunk].first_ns);
+        break;
     case LAST_BUCKET:
-        return start(all, pp_rank, bucket_collective(all, pp_rank, r->chunks[r->chunk].last_ns),
-                     err);
+        *next = bucket_collective(all, pp_rank, r->chunks[r->chunk].last_ns);
+        break;
     case REDUCTION:
-        return start(all, pp_rank,
-                     (collective){.at_ns = sp_larger(r->free_ns, r->ready_ns),
-                                  .alone_ns = epilogue->grad_reduce_ns - epilogue->tied_reduce_ns -
-                                              epilogue->expert_reduce_ns,
-                                  .bytes = epilogue->reduce_bytes - epilogue->expert_reduce_bytes,
-                                  .kind = reduces(all),
-                                  .algorithm = epilogue->reduces_by,
-                                  .experts = {epilogue->expert_reduce_ns,
-                                              epilogue->expert_reduce_bytes, 0.0}},
-                     err);
+        *next = (collective){
+            .at_ns = sp_larger(r->free_ns, r->ready_ns),
+            .alone_ns =
+                epilogue->grad_reduce_ns - epilogue->tied_reduce_ns - epilogue->expert_reduce_ns,
+            .bytes = epilogue->reduce_bytes - epilogue->expert_reduce_bytes,
+            .kind = reduces(all),
+            .algorithm = epilogue->reduces_by,
+            .experts = {epilogue->expert_reduce_ns, epilogue->expert_reduce_bytes, 0.0}};
+        break;
     default:
-        return start(
-            all, pp_rank,
-            (collective){
-                .at_ns = r->free_ns,
-                .alone_ns = epilogue->param_gather_ns - epilogue->expert_gather_ns,
-                .bytes = epilogue->gather_bytes - epilogue->expert_gather_bytes,
-                .kind = SP_ALL_GATHER,
-                .algorithm = epilogue->gathers_by,
-                .experts = {epilogue->expert_gather_ns, epilogue->expert_gather_bytes, 0.0}},
-            err);
+        *next = (collective){
+            .at_ns = r->free_ns,
+            .alone_ns = epilogue->param_gather_ns - epilogue->expert_gather_ns,
+            .bytes = epilogue->gather_bytes - epilogue->expert_gather_bytes,
+            .kind = SP_ALL_GATHER,
+            .algorithm = epilogue->gathers_by,
+            .experts = {epilogue->expert_gather_ns, epilogue->expert_gather_bytes, 0.0}};
+        break;
     }
+    return true;
 }
 
 static void finish_phase(sp_i_reductions *all, int pp_rank, int64_t end_ns)
@@ -465,6 +361,7 @@ static void finish_phase(sp_i_reductions *all, int pp_rank, int64_t end_ns)
     }
 }
 
+// Starts its transfer, or finishes the phase where that takes no flows.
 static sp_status start(sp_i_reductions *all, int pp_rank, collective next, sp_error *err)
 {
     reduction *r = &all->ranks[pp_rank];
@@ -502,9 +399,9 @@ static sp_status start(sp_i_reductions *all, int pp_rank, collective next, sp_er
 static sp_status go_on(sp_i_reductions *all, int pp_rank, sp_error *err)
 {
     sp_status status = SP_OK;
-    bool starts = true;
-    while (status == SP_OK && starts && !all->ranks[pp_rank].is_under_way) {
-        status = start_next(all, pp_rank, &starts, err);
+    collective next;
+    while (status == SP_OK && !all->ranks[pp_rank].is_under_way && find_next(all, pp_rank, &next)) {
+        status = start(all, pp_rank, next, err);
     }
     return status;
 }
@@ -526,4 +423,68 @@ sp_status sp_i_reductions_ended(sp_i_reductions *all, int pp_rank, int64_t end_n
 {
     finish_phase(all, pp_rank, end_ns);
     return go_on(all, pp_rank, err);
+}
+
+// ---- By closed times, when the walk is over ----
+
+// Shares of a vocabulary make gradients of the chunks that they belong to. `last` [chunks]: the
+// last that made gradients.
+static void find_last(const sp_rank_timeline *rank, int chunks, const sp_span **last)
+{
+    for (int c = 0; c < chunks; c++) {
+        last[c] = NULL;
+    }
+    for (size_t s = 0; s < rank->count; s++) {
+        if (makes_gradients(rank->spans[s].action)) {
+            last[rank->spans[s].action.chunk] = &rank->spans[s];
+        }
+    }
+    for (size_t s = 0; s < rank->share_count; s++) {
+        const sp_span *span = &rank->shares[s].span;
+        const sp_span **of = &last[span->action.chunk];
+        if (makes_gradients(span->action) && (*of == NULL || span->end_ns > (*of)->end_ns)) {
+            *of = span;
+        }
+    }
+}
+
+// When the gradients of each chunk are there on all data-parallel ranks.
+static void find_readiness(const sp_i_reductions *all, int pp_rank, const sp_span **last)
+{
+    const sp_layout *layout = &all->plan->layout;
+    for (size_t i = (size_t)pp_rank; i < all->timeline->rank_count; i += (size_t)layout->pp) {
+        find_last(&all->timeline->ranks[i], layout->chunks, last);
+        for (int c = 0; c < layout->chunks; c++) {
+            chunk_gradients *chunk = &all->ranks[pp_rank].chunks[c];
+            if (last[c] != NULL) {
+                int64_t count = all->costs->buckets[pp_rank * layout->chunks + c].count;
+                int64_t took_ns = last[c]->end_ns - last[c]->start_ns;
+                chunk->is_made = true;
+                chunk->first_ns = sp_larger(chunk->first_ns, last[c]->start_ns + took_ns / count);
+                chunk->last_ns = sp_larger(chunk->last_ns, last[c]->end_ns);
+            }
+        }
+    }
+}
+
+void sp_epilogue_fill(const sp_step_costs *costs, sp_timeline *timeline)
+{
+    const sp_layout *layout = &timeline->plan->layout;
+    sp_i_reductions all = {.plan = timeline->plan, .costs = costs, .timeline = timeline};
+    make_ranks(&all);
+    const sp_span **last = sp_arena_take(&all.work, (size_t)layout->chunks, sizeof(sp_span *));
+    for (int p = 0; p < layout->pp; p++) {
+        collective next;
+        all.ranks[p].ready_ns = last_of_rank_ns(timeline, p);
+        if (costs->buckets != NULL) {
+            find_readiness(&all, p, last);
+        }
+        while (find_next(&all, p, &next)) {
+            bool gathers = all.ranks[p].phase == GATHER;
+            int64_t hidden_ns = gathers ? hidden_gather_ns(costs, timeline, p) : 0;
+            int64_t took_ns = next.alone_ns + next.experts.alone_ns - hidden_ns;
+            finish_phase(&all, p, next.at_ns + took_ns);
+        }
+    }
+    sp_arena_free(&all.work);
 }

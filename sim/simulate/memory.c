@@ -119,9 +119,10 @@ static void walk_free_slices(rank_walk *w, sp_action action);
 // The bytes that a unit holds in the states that it passes through.
 
 // A forward that runs again keeps nothing the first time but the keys and values that later slices
-// read (ChunkFlow, arXiv 2503.02356, section 4), and its input.
-const sp_bytes *sp_i_unit_row(const sp_step_costs *costs, size_t unit, sp_unit_holds holds,
-                              sp_bytes *own)
+// read (ChunkFlow, arXiv 2503.02356, section 4), and its input. `unit` is the place of a unit in
+// costs->unit. In the tables where a row has just these bytes, otherwise in *own; NULL: nothing.
+static const sp_bytes *unit_row(const sp_step_costs *costs, size_t unit, sp_unit_holds holds,
+                                sp_bytes *own)
 {
     const sp_unit_bytes *row = &costs->side[0].unit[unit];
     switch (holds) {
@@ -148,7 +149,7 @@ const sp_bytes *sp_i_unit_row(const sp_step_costs *costs, size_t unit, sp_unit_h
 static sp_bytes unit_held(const sp_step_costs *costs, size_t unit, sp_unit_holds holds)
 {
     sp_bytes held = {{0}};
-    const sp_bytes *row = sp_i_unit_row(costs, unit, holds, &held);
+    const sp_bytes *row = unit_row(costs, unit, holds, &held);
     return row != NULL ? *row : held;
 }
 
@@ -172,8 +173,10 @@ int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_
                       : bytes - (int64_t)floor((double)bytes * (double)freed / (double)total);
 }
 
-sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
-                        const sp_unit_state *state)
+// What a forward pack still holds of all categories. Of a unit that is whole on the GPU keys and
+// values are told from other activations.
+static sp_bytes bytes_left(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
+                           const sp_unit_state *state)
 {
     sp_bytes bytes = unit_held(costs, unit, (sp_unit_holds)state->holds);
     int64_t kv = state->holds == SP_HOLDS_ALL ? costs->side[0].unit[unit].kv_activations : 0;
@@ -336,7 +339,7 @@ static const sp_bytes *walk_begin_transients(rank_walk *w, sp_action action)
 static inline void add_unit(rank_walk *w, size_t unit, sp_unit_holds holds, int sign)
 {
     sp_bytes own;
-    const sp_bytes *held = sp_i_unit_row(w->shared->costs, unit, holds, &own);
+    const sp_bytes *held = unit_row(w->shared->costs, unit, holds, &own);
     if (held != NULL) {
         walk_add(&w->now, held, sign);
     }
@@ -375,14 +378,14 @@ static void walk_free_slices(rank_walk *w, sp_action action)
         sp_unit_state *state = unit_state(w, source, action.chunk);
         const sp_pack *from = &packing->forward.packs[source];
         size_t unit = walk_unit(w, source, action.chunk);
-        sp_bytes before = sp_i_unit_left(w->shared->costs, unit, from, state);
+        sp_bytes before = bytes_left(w->shared->costs, unit, from, state);
         for (; s < end && w->shared->forward_pack[s] == source; s++) {
             const sp_slice *slice = &packing->backward.slices[s];
             bool is_last = slice->begin == w->shared->last_begin[slice->sample];
             state->freed_tokens += slice->computed_tokens;
             state->freed_kv_tokens += is_last ? 0 : slice->computed_tokens;
         }
-        sp_bytes after = sp_i_unit_left(w->shared->costs, unit, from, state);
+        sp_bytes after = bytes_left(w->shared->costs, unit, from, state);
         walk_add(&w->now, &before, -1);
         walk_add(&w->now, &after, 1);
         if (state->freed_tokens == from->computed) {

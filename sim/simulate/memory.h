@@ -17,23 +17,12 @@ typedef struct sp_unit_state {
     uint8_t copied;
 } sp_unit_state;
 
-// The bytes of a whole unit that holds what `holds` says; `unit` is its place in
-// costs->side[0].unit. In the tables where a row has just these bytes, otherwise in *own; NULL:
-// nothing.
-const sp_bytes *sp_i_unit_row(const sp_step_costs *costs, size_t unit, sp_unit_holds holds,
-                              sp_bytes *own);
-
 // Returns what a forward pack, of which backward packs have freed slices, still holds of `bytes` of
 // one category. `is_kv` says that they are keys and values: those of the cache belong to slices
 // with later slices, those among the activations to the others; all else belongs to all of its
 // tokens.
 int64_t sp_unit_left(const sp_pack *pack, const sp_unit_state *state, sp_memory_category category,
                      bool is_kv, int64_t bytes);
-
-// Returns what such a forward pack still holds of all categories. Of a unit that is whole on the
-// GPU keys and values are told from other activations.
-sp_bytes sp_i_unit_left(const sp_step_costs *costs, size_t unit, const sp_pack *pack,
-                        const sp_unit_state *state);
 
 // Walks every rank entry of the timeline: states all the time; what a unit holds from the start of
 // its F to the end of its B or I; of a split backward what the weight gradient needs to the end of

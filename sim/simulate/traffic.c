@@ -1,4 +1,4 @@
-#include "sim/simulate/traffic.h"
+#include "sim/simulate/private.h"
 
 #include <math.h>
 #include <string.h>

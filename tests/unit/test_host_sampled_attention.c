@@ -40,7 +40,6 @@ static void set_up(layer_case *c, sp_kernel_sample_pattern pattern)
                                                  .kv_stride = KV,
                                                  .out_stride = Q,
                                                  .scale = 0.125},
-                                       .clock_s = sp_clock_s,
                                        .options = {.pattern = pattern,
                                                    .alpha = 0.9,
                                                    .alpha_slash = 0.8,

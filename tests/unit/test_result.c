@@ -33,7 +33,6 @@ static const sp_step_metrics first = {
     .longest_span_work_ns = 60 * MS,
     .dp_busiest_ns = 100 * MS,
     .dp_mean_ns = 80 * MS,
-    .dp_max_over_mean = 1.25,
     .forward_pack_cv = 0.2,
     .backward_pack_cv = 0.4,
     .peak_bytes = 9,
@@ -56,7 +55,6 @@ static const sp_step_metrics second = {
     .longest_span_work_ns = 20 * MS,
     .dp_busiest_ns = 40 * MS,
     .dp_mean_ns = 40 * MS,
-    .dp_max_over_mean = 1.0,
     .forward_pack_cv = 0.4,
     .backward_pack_cv = 0.2,
     .peak_bytes = 8,
@@ -537,7 +535,7 @@ TEST(undefined_figures_are_null)
 
     // A step without actions takes no time.
     static sp_rank_metrics idle[2];
-    sp_step_metrics nothing = {.rank_count = 2, .dp_max_over_mean = 1.0, .ranks = idle};
+    sp_step_metrics nothing = {.rank_count = 2, .ranks = idle};
     r = described();
     sp_result_add(&r, &nothing, &none);
     json = sp_result_json(&r, true);

@@ -17,8 +17,8 @@
 // together, latencies and counts of rows first; what runs behind shared experts or the other action
 // of a pair goes at the pace of the work. A rank whose links others slow is not waited for by its
 // group in each layer.
-#ifndef SLIMPACK_SIM_SIMULATE_TRAFFIC_H
-#define SLIMPACK_SIM_SIMULATE_TRAFFIC_H
+#ifndef SLIMPACK_SIM_SIMULATE_PRIVATE_H
+#define SLIMPACK_SIM_SIMULATE_PRIVATE_H
 
 #include "sim/base/alloc.h"
 #include "sim/cost/step_costs.h"

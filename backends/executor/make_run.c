@@ -20,8 +20,7 @@ sp_status sp_i_exec_run_new(const sp_run_request *request, const sp_i_exec_site 
     *run = NULL;
     sp_i_exec_run *made = sp_calloc(1, sizeof *made);
     made->request = request;
-    made->clock =
-        request->clock == SP_CLOCK_WALL ? &sp_i_exec_wall_clock : &sp_i_exec_virtual_clock;
+    made->wall = request->clock == SP_CLOCK_WALL;
     made->runtime = site->runtime;
     made->math = site->math;
     made->transport = site->transport;
@@ -87,17 +86,18 @@ static void make_tables(sp_i_exec_run *run)
     size_t ranks = sp_i_exec_rank_count(run);
     size_t pipelines = (size_t)layout->dp * (size_t)sp_i_exec_members(run);
     size_t forward = packing->forward.count;
-    run->model_parts = sp_calloc(vstages, sizeof *run->model_parts);
-    run->weights =
-        sp_calloc((size_t)layout->pp * (size_t)layout->tp * (size_t)sp_i_exec_expert_ranks(run),
-                  sizeof *run->weights);
-    run->jobs = sp_calloc(pipelines, sizeof *run->jobs);
-    run->ranks = sp_calloc(ranks, sizeof *run->ranks);
-    run->stages = sp_calloc(ranks * (size_t)layout->chunks, sizeof *run->stages);
-    run->token_groups = sp_calloc(ranks * forward, sizeof *run->token_groups);
-    run->runs_again = sp_calloc(vstages * forward, sizeof *run->runs_again);
-    run->loss = sp_calloc(pipelines * forward, sizeof *run->loss);
-    run->epilogues = sp_calloc(ranks, sizeof *run->epilogues);
+    sp_arena *work = &run->work;
+    run->model_parts = sp_arena_take(work, vstages, sizeof *run->model_parts);
+    run->weights = sp_arena_take(
+        work, (size_t)layout->pp * (size_t)layout->tp * (size_t)sp_i_exec_expert_ranks(run),
+        sizeof *run->weights);
+    run->jobs = sp_arena_take(work, pipelines, sizeof *run->jobs);
+    run->ranks = sp_arena_take(work, ranks, sizeof *run->ranks);
+    run->stages = sp_arena_take(work, ranks * (size_t)layout->chunks, sizeof *run->stages);
+    run->token_groups = sp_arena_take(work, ranks * forward, sizeof *run->token_groups);
+    run->runs_again = sp_arena_take(work, vstages * forward, sizeof *run->runs_again);
+    run->loss = sp_arena_take(work, pipelines * forward, sizeof *run->loss);
+    run->epilogues = sp_arena_take(work, ranks, sizeof *run->epilogues);
     sp_i_exec_p2p_init(&run->p2p, run->runtime, vstages, forward,
                        sp_packing_backward(packing)->count, run->transport != NULL ? 1 : pipelines);
 }
@@ -111,26 +111,26 @@ static size_t place_packs(sp_i_exec_pack *packs, size_t count, size_t rows)
     return rows;
 }
 
-static void make_numbers(sp_i_exec_job *job)
+static void make_numbers(sp_arena *work, sp_i_exec_job *job)
 {
     const sp_i_exec_slices *slices = &job->slices;
     size_t rows = 0;
-    job->token_at = sp_calloc(slices->count, sizeof *job->token_at);
+    job->token_at = sp_arena_take(work, slices->count, sizeof *job->token_at);
     for (size_t s = 0; s < slices->count; s++) {
         job->token_at[s] = (int64_t)rows;
         rows += (size_t)slices->slice[s].rows;
     }
     size_t packed = place_packs(slices->forward, slices->forward_count, 0);
     packed = place_packs(slices->backward, slices->backward_count, packed);
-    job->token = sp_calloc(rows, sizeof *job->token);
-    job->target = sp_calloc(rows, sizeof *job->target);
-    job->position = sp_calloc(rows, sizeof *job->position);
+    job->token = sp_arena_take(work, rows, sizeof *job->token);
+    job->target = sp_arena_take(work, rows, sizeof *job->target);
+    job->position = sp_arena_take(work, rows, sizeof *job->position);
     for (int n = 0; n < SP_I_EXEC_NUMBERS; n++) {
-        job->packed[n] = sp_calloc(packed, sizeof *job->packed[n]);
+        job->packed[n] = sp_arena_take(work, packed, sizeof *job->packed[n]);
     }
 }
 
-static void make_job(const sp_i_exec_run *run, const sp_i_exec_place *place, sp_i_exec_job *job)
+static void make_job(sp_i_exec_run *run, const sp_i_exec_place *place, sp_i_exec_job *job)
 {
     const sp_run_request *request = run->request;
     sp_recompute mode = request->memory != NULL ? request->memory->recompute : SP_RECOMPUTE_NONE;
@@ -146,7 +146,7 @@ static void make_job(const sp_i_exec_run *run, const sp_i_exec_place *place, sp_
                             &job->kind[k]);
     }
     sp_i_exec_slices_init(&job->slices, request->plan->packing, place);
-    make_numbers(job);
+    make_numbers(&run->work, job);
 }
 
 static void make_jobs(sp_i_exec_run *run)
@@ -174,10 +174,10 @@ static sp_status make_rank(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_error *e
     size_t actions = sp_plan_stage(plan, rank->dp, rank->pp)->count;
     rank->job = &run->jobs[sp_i_exec_pipeline(run, rank)];
     rank->weights = sp_i_exec_weights_of(run, rank->pp, rank->tp, sp_i_exec_expert_rank(run, rank));
-    rank->log = sp_calloc(actions, sizeof *rank->log);
+    rank->log = sp_arena_take(&run->work, actions, sizeof *rank->log);
     size_t shares;
     sp_shares_of(&run->shares, &plan->layout, rank->dp, rank->pp, &shares);
-    rank->share_log = sp_calloc(shares + 1, sizeof *rank->share_log);
+    rank->share_log = sp_arena_take(&run->work, shares, sizeof *rank->share_log);
     if (!sp_i_exec_is_local(run, rank)) {
         return SP_OK;
     }
@@ -345,18 +345,6 @@ static void make_copies(sp_i_exec_run *run)
     }
 }
 
-static void free_job(sp_i_exec_job *job)
-{
-    for (int n = 0; n < SP_I_EXEC_NUMBERS; n++) {
-        sp_free(job->packed[n]);
-    }
-    sp_free(job->position);
-    sp_free(job->target);
-    sp_free(job->token);
-    sp_free(job->token_at);
-    sp_i_exec_slices_fini(&job->slices);
-}
-
 static void free_ranks(sp_i_exec_run *run)
 {
     const sp_layout *layout = sp_i_exec_layout(run);
@@ -366,8 +354,6 @@ static void free_ranks(sp_i_exec_run *run)
         sp_i_exec_joins_fini(&run->ranks[r].joins);
         sp_i_exec_arena_free(run->ranks[r].arena);
         sp_i_exec_links_fini(&run->ranks[r].links);
-        sp_free(run->ranks[r].log);
-        sp_free(run->ranks[r].share_log);
     }
     for (size_t s = 0; run->stages != NULL && s < ranks * (size_t)layout->chunks; s++) {
         sp_i_exec_stage_fini(&run->stages[s]);
@@ -380,7 +366,7 @@ static void free_ranks(sp_i_exec_run *run)
         sp_i_exec_weights_fini(&run->weights[w]);
     }
     for (int j = 0; run->jobs != NULL && j < layout->dp * sp_i_exec_members(run); j++) {
-        free_job(&run->jobs[j]);
+        sp_i_exec_slices_fini(&run->jobs[j].slices);
     }
 }
 
@@ -407,16 +393,7 @@ void sp_i_exec_run_free(sp_i_exec_run *run)
     sp_i_exec_channels_fini(&run->channels);
     sp_depends_fini(&run->depends);
     sp_shares_fini(&run->shares);
-    sp_free(run->epilogues);
-    sp_free(run->loss);
-    sp_free(run->runs_again);
-    sp_free(run->token_groups);
-    sp_free(run->replicas);
-    sp_free(run->stages);
-    sp_free(run->ranks);
-    sp_free(run->jobs);
-    sp_free(run->weights);
-    sp_free(run->model_parts);
+    sp_arena_free(&run->work);
     sp_i_exec_text_fini(&run->text);
     sp_free(run);
 }
