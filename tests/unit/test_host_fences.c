@@ -198,9 +198,8 @@ static void members_fini(members *m)
 TEST(sums_are_complete_after_their_fence)
 {
     for (uint64_t seed = 0; seed < 200; seed++) {
-        sp_prng prng;
         AUTO(members) m;
-        sp_prng_seed(&prng, seed);
+        sp_prng prng = prng_seeded(seed);
         members_make(&m, &prng);
         for (int ended = 0; ended < RANKS;) {
             int rank = prng_below(&prng, RANKS);

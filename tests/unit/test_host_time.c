@@ -192,8 +192,7 @@ TEST(norm_of_both)
 
 TEST(norm_lies_between)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int i = 0; i < 10000; i++) {
         sp_host_model host = {.overlap_power = 1.0 + 99.0 * sp_prng_uniform(&prng)};
         double gpu_s = exp(20.0 * sp_prng_uniform(&prng) - 15.0);

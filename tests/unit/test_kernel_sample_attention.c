@@ -346,8 +346,7 @@ TEST(fewest_columns_that_reach_alpha)
     enum { KEYS = 400 };
     double mass[KEYS], sorted[KEYS];
     int32_t column[KEYS];
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 50; round++) {
         double total = 0;
         for (int j = 0; j < KEYS; j++) {

@@ -172,8 +172,7 @@ TEST(gzip_is_read_and_its_cut_is_told)
     enum { EVENTS = 2000 };
     AUTO(trace_text) text;
     AUTO(sp_kineto) plain, packed, cut;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     trace_begin(&text, "");
     for (int i = 0; i < EVENTS; i++) {
         char start[32], duration[32];
@@ -440,8 +439,7 @@ static void count_moments(const drawn_span *spans, int count, int of[4], int *fi
 
 TEST(moments_of_random_traces)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 200; round++) {
         drawn_span spans[30];
         int64_t waits[30];

@@ -59,8 +59,7 @@ TEST(letters_are_swapped_or_lost)
 TEST(any_word)
 {
     char word[200];
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     for (int i = 0; i < 2000; i++) {
         size_t length = sp_prng_below(&prng, sizeof word - 1);
         for (size_t c = 0; c < length; c++) {

@@ -241,9 +241,8 @@ static bool is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b
 // more than there is.
 TEST(ends_early_where_beaten)
 {
-    sp_prng prng;
     int early = 0;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int i = 0; i < 400; i++) {
         sp_packflow_outcome exact = {0};
         sp_packflow_outcome found = {0};

@@ -660,8 +660,7 @@ TEST(round_trip_of_built_ins)
 
 TEST(round_trip_of_random_settings)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 20);
+    sp_prng prng = prng_seeded(20);
     for (int i = 0; i < 200; i++) {
         char text[700];
         int pp = 1 << sp_prng_below(&prng, 3);

@@ -402,8 +402,7 @@ TEST(hiding_never_slows_a_step)
                                          "parallel.zero=3",
                                          "nodes=2"};
     enum { HIDING = sizeof hiding / sizeof hiding[0], OTHERS = sizeof others / sizeof others[0] };
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     for (int round = 0; round < 60; round++) {
         char texts[HIDING][48];
         const char *overrides[HIDING + 1];

@@ -387,14 +387,13 @@ TEST(points_out_of_memory_name_a_sample)
 // However much of the file is there, what is missing is added and the rest stays.
 TEST(resumed_files_are_the_same)
 {
-    sp_prng prng;
     ran summary;
     size_t bytes = 0;
     remove("out.jsonl");
     must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, &summary, ERR));
     AUTO_FREE char *text = file_text("out.jsonl", &bytes);
     json_auto_t *expected = lines_of("out.jsonl");
-    sp_prng_seed(&prng, 7);
+    sp_prng prng = prng_seeded(7);
     for (int i = 0; i < 40; i++) {
         size_t cut = i == 0 ? 0 : i == 1 ? bytes : (size_t)sp_prng_below(&prng, bytes);
         int64_t whole = 0;

@@ -139,8 +139,7 @@ static void write_human(double number, char text[32])
 
 TEST(numbers_with_letters)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int i = 0; i < 200; i++) {
         char text[256], number[32];
         double ms = pow(10.0, 7.0 * sp_prng_uniform(&prng));
@@ -228,8 +227,7 @@ static double median_of_text(const char *text, size_t *kept)
 TEST(outliers_do_not_move_the_median)
 {
     static char with[TEXT], without[TEXT];
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 200; round++) {
         double ms[STEPS + OUTLIERS], plain[STEPS];
         int count = 0;
@@ -255,8 +253,7 @@ TEST(outliers_do_not_move_the_median)
 TEST(uneven_steps_are_kept)
 {
     static char text[TEXT];
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     double ms[STEPS];
     size_t kept;
     for (int i = 0; i < STEPS; i++) {
