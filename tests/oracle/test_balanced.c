@@ -110,14 +110,12 @@ static double degree(const sp_batches *batches, const char *strategy, double *wa
                   "'microbatches': 4}, 'workload': {'uniform': 1, 'context': 131072}, "
                   "'strategy': {'kind': 'balanced', %s}}",
                   strategy);
-    sp_scenario scenario;
-    sp_result result;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_result) result;
     tally t = {0};
     const sp_evaluate_options options = {.observer = observe, .observer_context = &t};
     must_succeed(run_read(text, &scenario, ERR));
     must_succeed(sp_evaluate(&scenario, batches, &options, &result, ERR));
-    sp_result_fini(&result);
-    sp_scenario_fini(&scenario);
     *wait = t.waited / t.tokens;
     return t.degree / STEPS;
 }
@@ -165,14 +163,12 @@ static double layer_ns(const sp_batches *batches, const char *sharding)
         "'cluster': 'h100-8', 'parallel': {'cp': 4}, 'workload': {'uniform': 1, 'context': %lld}, "
         "'strategy': {'kind': 'packed', 'cp_sharding': '%s'}}",
         (long long)batches->context, sharding);
-    sp_scenario scenario;
-    sp_result result;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_result) result;
     double ns = 0.0;
     const sp_evaluate_options options = {.observer = add_time, .observer_context = &ns};
     must_succeed(run_read(text, &scenario, ERR));
     must_succeed(sp_evaluate(&scenario, batches, &options, &result, ERR));
-    sp_result_fini(&result);
-    sp_scenario_fini(&scenario);
     return ns;
 }
 

@@ -142,7 +142,7 @@ TEST(idle_time)
                 int64_t f = times[t][0];
                 int64_t w = times[t][1];
                 int64_t b = f + w;
-                uniform_step step;
+                AUTO(uniform_step) step;
                 run(p, m, f, f, w, 0, &step);
                 int64_t idle = 0;
                 for (int r = 0; r < p; r++) {
@@ -152,7 +152,6 @@ TEST(idle_time)
                 int64_t published = (p - 1) * (f + b + b - 3 * w);
                 assert_int_equal(largest_idle_paired(&step.plan, m, f, f, w), published);
                 assert_int_equal(idle, published);
-                uniform_step_fini(&step);
             }
         }
     }
@@ -163,12 +162,11 @@ TEST(peak_chunks)
 {
     for (int p = 1; p <= 9; p++) {
         for (int m = 2 * p + 1; m <= 6 * p; m += p) {
-            uniform_step step;
+            AUTO(uniform_step) step;
             run(p, m, 1000, 1000, 700, 0, &step);
             for (int r = 0; r < p; r++) {
                 assert_true(step.metrics.ranks[r].units_peak == 2.0 * p + 1.0);
             }
-            uniform_step_fini(&step);
         }
     }
 }
@@ -185,7 +183,7 @@ TEST(any_costs)
         int64_t i = (int64_t)sp_prng_below(&prng, 3000);
         int64_t w = (int64_t)sp_prng_below(&prng, 3000);
         int64_t p2p = (int64_t)sp_prng_below(&prng, 500);
-        uniform_step step;
+        AUTO(uniform_step) step;
         run(p, m, f, i, w, p2p, &step);
         for (int r = 0; r < p; r++) {
             assert_int_equal(step.metrics.ranks[r].busy_ns, 2 * m * (f + i + w));
@@ -193,7 +191,6 @@ TEST(any_costs)
         }
         assert_true(step.metrics.makespan_ns >= 2 * m * (f + i + w));
         assert_true(step.metrics.makespan_ns >= 2 * p * (f + i) + w + (4 * p - 4) * p2p);
-        uniform_step_fini(&step);
     }
 }
 
@@ -201,20 +198,18 @@ TEST(too_few_microbatches)
 {
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2, .placement = SP_PLACE_V};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_DUALPIPE_V};
-    sp_packing packing;
-    sp_plan plan;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
     must_succeed(uniform_packing(&packing, 1, 7, ERR));
     sp_plan_init(&plan, &layout, &packing);
     must_fail_with(sp_schedule_generate(&spec, NULL, "case.json", &plan, ERR), SP_ERR_CONTENT,
                    "case.json: schedule.microbatches: ");
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
 }
 
 // A pair is a forward and a full backward; anything else is refused.
 TEST(only_pairs_run_side_by_side)
 {
-    uniform_step step;
+    AUTO(uniform_step) step;
     run(2, 6, 1000, 1000, 1000, 0, &step);
     int refused = 0;
     for (int r = 0; r < 2; r++) {
@@ -236,5 +231,4 @@ TEST(only_pairs_run_side_by_side)
         }
     }
     assert_true(refused > 0);
-    uniform_step_fini(&step);
 }

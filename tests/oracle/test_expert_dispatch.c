@@ -8,7 +8,6 @@
 // test_internode.py, tests/test_hybrid_ep.py). With more than four nodes DeepEP's tokens go to four
 // of them at most. Constants were fitted to every second configuration of GPU, ranks and SMs; these
 // are the others, without those whose ranks do not divide the experts.
-#include <math.h>
 
 #include "sim/cost/cost_private.h"
 #include "tests/support/scenario_run.h"
@@ -212,7 +211,7 @@ TEST(products_of_the_training_trace)
     static const double keeps[] = {0.865, 1.0};
     static const char *const names[] = {"h800-burst", "h800-fitted"};
     for (int i = 0; i < 2; i++) {
-        sp_profile profile;
+        AUTO(sp_profile) profile;
         must_succeed(sp_profile_load(names[i], &profile, ERR));
         const sp_op_timer timer = {.profile = &profile};
         double alone_ms = 4.0e3 * trace_products_s(&timer);
@@ -220,7 +219,6 @@ TEST(products_of_the_training_trace)
         print_message("%s: %.1f ms alone, %+.1f %% of %.1f\n", names[i], alone_ms, 100.0 * error,
                       published_ms);
         assert_true(fabs(error) <= 0.12);
-        sp_profile_fini(&profile);
     }
 }
 
@@ -291,7 +289,7 @@ TEST(published_steps_with_and_without_an_overlap)
                      &run_verified, &r);
             predicted_s[on] = sp_result_iteration_ms(&r.result) * 1e-3;
             assert_close((double)r.result.peak_bytes * 1e-9, allocated_gb[on], 0.03);
-            run_fini(&r);
+            scenario_run_fini(&r);
             print_message("%s: %.2f s, published %.2f\n", steps[i].dispatcher, predicted_s[on],
                           steps[i].step_s[on]);
             assert_close(predicted_s[on], steps[i].step_s[on], steps[i].most_error);

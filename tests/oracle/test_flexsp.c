@@ -125,12 +125,11 @@ static step_times mean_times(double billions, int64_t limit)
     artifact_problem(billions, &p);
     for (int batch = 0; batch < BATCHES; batch++) {
         int64_t tokens[SAMPLES];
-        sp_i_flexsp_plan plan;
+        AUTO(sp_i_flexsp_plan) plan;
         draw_batch(&prng, limit, tokens);
         p.tokens = tokens;
         assert_int_equal(sp_i_flexsp_solve(&p, &plan, NULL), SP_OK);
         sum.flexsp += plan.time;
-        sp_i_flexsp_plan_fini(&plan);
         double best = HUGE_VAL;
         for (int k = 0; k < DEGREES; k++) {
             best = fmin(best, one_degree(&p, k));
@@ -144,9 +143,8 @@ static step_times mean_times(double billions, int64_t limit)
 static void assert_share(const char *what, double value, double published, double share)
 {
     print_message("%s: %.3f, published %.2f\n", what, value, published);
-    if (fabs(value / published - 1.0) > share) {
-        fail_msg("%s: %.3f, published %.2f", what, value, published);
-    }
+    must_hold(fabs(value / published - 1.0) <= share, "%s: %.3f, published %.2f", what, value,
+              published);
 }
 
 TEST(wikipedia_192k)

@@ -40,21 +40,16 @@ static double compare_step(const sp_plan *plan, const sp_step_costs *costs,
                            const sp_network *network)
 {
     const sp_engine_options options = {.network = network, .unfold = true};
-    step_graph g;
-    sp_timeline timeline;
-    sp_memory_timeline memory;
+    AUTO(step_graph) g;
+    AUTO(sp_timeline) timeline;
+    AUTO(sp_memory_timeline) memory;
     sp_engine_counts counts;
     step_graph_make(plan, costs, network, &g);
-    double *ends_s = calloc((size_t)g.graph.count, sizeof *ends_s);
+    AUTO_FREE double *ends_s = calloc((size_t)g.graph.count, sizeof *ends_s);
     assert_non_null(ends_s);
     must_succeed(sp_simulate(plan, costs, &options, &timeline, &memory, &counts, ERR));
     simgrid_apart(run_simgrid, &g, ends_s, g.graph.count);
-    double worst = compare(&timeline, &g, ends_s);
-    free(ends_s);
-    sp_memory_timeline_fini(&memory);
-    sp_timeline_fini(&timeline);
-    step_graph_fini(&g);
-    return worst;
+    return compare(&timeline, &g, ends_s);
 }
 
 static double compare_drawn(sp_prng *prng)
@@ -69,12 +64,10 @@ static double compare_drawn(sp_prng *prng)
                         .dp = 1 + prng_below(prng, 4),
                         .chunks = kind == SP_SCHEDULE_INTERLEAVED ? 2 : 1,
                         .zero = prng_below(prng, 2)};
-    drawn_step s;
+    AUTO(drawn_step) s;
     assert_true(sp_rank_order_read(orders[prng_below(prng, 3)], &layout.order));
     drawn_step_make(prng, layout, kind, 2 * layout.pp, &s);
-    double worst = compare_step(&s.plan, &s.costs, &s.network);
-    drawn_step_fini(&s);
-    return worst;
+    return compare_step(&s.plan, &s.costs, &s.network);
 }
 
 TEST(drawn_steps_end_as_in_simgrid)
@@ -99,7 +92,7 @@ TEST(priced_steps_end_as_in_simgrid)
     double worst = 0.0;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         priced_case c = priced_default();
-        priced_step step;
+        AUTO(priced_step) step;
         c.model = (sp_model){.name = "8B", LLAMA_SHAPE(32, 4096, 14336, 32, 8, 128256)};
         c.layout = layouts[i];
         assert_true(sp_rank_order_read("tp-pp-dp-cp", &c.layout.order));
@@ -114,7 +107,6 @@ TEST(priced_steps_end_as_in_simgrid)
                                     .cluster = &step.cluster,
                                     .rates = sp_profile_link_rates(&step.profile)};
         worst = fmax(worst, compare_step(&step.plan, &step.costs, &network));
-        priced_step_fini(&step);
     }
     printf("largest difference %.2g\n", worst);
 }

@@ -34,22 +34,17 @@ static const char scenario_text[] =
 static double error_of(int row)
 {
     char text[2000];
-    sp_scenario scenario;
-    sp_batches batches;
-    sp_result result;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_batches) batches;
+    AUTO(sp_result) result;
     snprintf(text, sizeof text, scenario_text, rows[row].recompute, rows[row].offload_ratio);
-    json_t *root = json_loads(text, 0, NULL);
+    json_auto_t *root = json_loads(text, 0, NULL);
     assert_non_null(root);
     must_succeed(sp_scenario_from_json(root, "h800.json", NULL, 0, &scenario, ERR));
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     sp_evaluate_options options = {.allocator_peak = true};
     must_succeed(sp_evaluate(&scenario, &batches, &options, &result, ERR));
-    double error = (double)result.allocator_peak_bytes / rows[row].bytes - 1.0;
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-    json_decref(root);
-    return error;
+    return (double)result.allocator_peak_bytes / rows[row].bytes - 1.0;
 }
 
 TEST(published_peaks)

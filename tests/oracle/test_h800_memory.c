@@ -27,7 +27,7 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 
 static void evaluate(const measured *row, const sp_evaluate_options *options, sp_result *result)
 {
-    json_t *root = json_document(json_text(
+    json_auto_t *root = json_document(json_text(
         "{'model': {'layers': 80, 'hidden': 8192, 'ffn': 22016, 'heads': 64, 'kv_heads': 64, "
         "'vocab': 32256, 'activation': 'swiglu', 'norm': 'rmsnorm', 'positional': 'rope', "
         "'tied_embeddings': false, 'bias': false}, "
@@ -38,14 +38,11 @@ static void evaluate(const measured *row, const sp_evaluate_options *options, sp
         "'memory': {'recompute': '%s', 'offload_ratio': %g}, "
         "'workload': {'uniform': 8192, 'context': 8192, 'samples_per_batch': 256}}",
         row->recompute, row->offload_ratio));
-    sp_scenario scenario;
-    sp_batches batches;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_batches) batches;
     must_succeed(sp_scenario_from_json(root, "test", NULL, 0, &scenario, ERR));
-    json_decref(root);
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed(sp_evaluate(&scenario, &batches, options, result, ERR));
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
 }
 
 // Without an allocator's rules the sums of tensors come out a little low: never more than 1.5 %.
@@ -53,7 +50,7 @@ TEST(plain_bytes)
 {
     double sum = 0.0;
     for (int i = 0; i < ROWS; i++) {
-        sp_result result;
+        AUTO(sp_result) result;
         evaluate(&rows[i], &(sp_evaluate_options){0}, &result);
         double error = (double)result.peak_bytes / (double)rows[i].bytes - 1.0;
         printf("%-10s offload %.1f: %7.2f MiB, measured %7.2f, %+.2f %% on pp %d in %s\n",
@@ -62,7 +59,6 @@ TEST(plain_bytes)
                result.peak_memory.action);
         assert_true(fabs(error) <= 0.015);
         sum += fabs(error);
-        sp_result_fini(&result);
     }
     assert_true(sum / ROWS <= 0.01);
 }
@@ -84,7 +80,7 @@ static const sp_memory_holder *holder(const sp_result *result, const char *name)
 TEST(holders)
 {
     const int64_t units = 2 * 7 + 4 * 8 + 1;
-    sp_result result;
+    AUTO(sp_result) result;
     evaluate(&rows[1], &(sp_evaluate_options){0}, &result);
     assert_int_equal(result.peak_memory.pp, 0);
     assert_int_equal(result.peak_memory.action[0], 'F');
@@ -108,5 +104,4 @@ TEST(holders)
     assert_int_equal(holder(&result, "logits in flight")->bytes, (126 + 252) * MIB);
     assert_int_equal(holder(&result, "copy-back buffers")->bytes, 2 * 728 * MIB);
     assert_int_equal(holder(&result, "copy-back buffers")->count, 2);
-    sp_result_fini(&result);
 }

@@ -96,9 +96,8 @@ static void set_up(const check *c, setup *s)
 
 static void assert_row(const char *what, int row, double value, double listed, double slack)
 {
-    if (!(fabs(value - listed) <= slack)) {
-        fail_msg("row %d, %s: %.4f is not %.4f within %.4f", row, what, value, listed, slack);
-    }
+    must_hold(fabs(value - listed) <= slack, "row %d, %s: %.4f is not %.4f within %.4f", row, what,
+              value, listed, slack);
 }
 
 static double us(double s)
@@ -179,18 +178,15 @@ TEST(launches_of_a_layer)
 
 static void epilogues_of(setup *s, bool tied, sp_epilogue_cost *first)
 {
-    sp_cost_model cost;
-    sp_packing packing;
-    sp_step_costs costs;
+    AUTO(sp_cost_model) cost;
+    AUTO(sp_packing) packing;
+    AUTO(sp_step_costs) costs;
     s->model.tied_embeddings = tied;
     must_succeed(sp_cost_model_init(&cost, &s->model, &s->pack.layout, &s->cluster, &profile,
                                     s->pack.memory, "test", ERR));
     sp_packing_init(&packing, NULL, s->pack.layout.dp);
     must_succeed(sp_cost_model_build(&cost, &packing, &costs, ERR));
     *first = costs.ranks[0].epilogue;
-    sp_step_costs_fini(&costs);
-    sp_packing_fini(&packing);
-    sp_cost_model_fini(&cost);
 }
 
 // Parameters here include the norms, which TP does not split, 0.09 % at most. The listed gradients

@@ -41,7 +41,6 @@ static double real(const json_t *json, const char *key)
 // Of a step on two GPUs, full recomputation among them.
 static void check(const shape *m, int tokens, int sequences, const char *recompute)
 {
-    scenario_run r;
     const char *text =
         json_text("{'model': {'layers': %d, 'hidden': %d, 'ffn': %d, 'heads': %d, 'kv_heads': %d, "
                   "'head_dim': %d, 'vocab': %d, 'activation': '%s'}, 'cluster': 'h100-8', "
@@ -49,8 +48,8 @@ static void check(const shape *m, int tokens, int sequences, const char *recompu
                   "'workload': {'uniform': %d, 'context': %d, 'samples_per_batch': %d}}",
                   m->layers, m->hidden, m->ffn, m->heads, m->kv_heads, m->head_dim, m->vocab,
                   m->activation, recompute, tokens, tokens, sequences);
-    run_good(text, &run_verified, &r);
-    json_t *json = sp_result_json(&r.result, false);
+    AUTO(scenario_run) r = good_run(text, &run_verified);
+    json_auto_t *json = sp_result_json(&r.result, false);
     double seconds = real(json, "iteration_ms") * 1e-3;
     double tflops = megatron_flops(m, sequences, tokens) / seconds / 2.0 / 1e12;
     assert_within(real(json, "tflops_per_gpu") / tflops, 1.0, 1e-9);
@@ -64,8 +63,6 @@ static void check(const shape *m, int tokens, int sequences, const char *recompu
     assert_within(real(json, "tflops_per_gpu_causal") / causal, 1.0, 1e-9);
     assert_true(fabs(real(json, "mfu") / real(json, "mfu_full_attention") - causal / tflops) <
                 1e-9);
-    json_decref(json);
-    run_fini(&r);
 }
 
 TEST(as_megatron_prints)

@@ -14,9 +14,8 @@ static sp_bytes predict(const sp_model *model, const sp_layout *layout,
 
 static void near_gib(int64_t bytes, double gib)
 {
-    if (fabs(sp_gib_from_bytes(bytes) - gib) > 0.02) {
-        fail_msg("%.4f GiB, published %.2f", sp_gib_from_bytes(bytes), gib);
-    }
+    must_hold(fabs(sp_gib_from_bytes(bytes) - gib) <= 0.02, "%.4f GiB, published %.2f",
+              sp_gib_from_bytes(bytes), gib);
 }
 
 // Llama 13B, 256K tokens, t1 c8 p8 d2 v5, no recomputation, vocabulary of 128256.
@@ -68,10 +67,8 @@ static const sp_planner_options small_options = {
 static void expect(const sp_bytes *bytes, const int64_t expected[SP_MEM_CATEGORIES])
 {
     for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-        if (bytes->of[c] != expected[c]) {
-            fail_msg("%s: %lld, by hand %lld", sp_memory_category_names[c], (long long)bytes->of[c],
-                     (long long)expected[c]);
-        }
+        must_hold(bytes->of[c] == expected[c], "%s: %lld, by hand %lld",
+                  sp_memory_category_names[c], (long long)bytes->of[c], (long long)expected[c]);
     }
 }
 

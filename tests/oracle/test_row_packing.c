@@ -141,14 +141,13 @@ static size_t best_fit_rows(sp_batch *batch, int64_t context)
     scenario.strategy = (sp_strategy_spec){.microbatch_samples = 1};
     scenario.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     must_succeed(sp_strategy_pack(sp_strategy_find("bfd"), &input, &packing, ERR));
     size_t rows = packing.forward.count;
     for (size_t k = 0; k < rows; k++) {
         assert_true(packing.forward.packs[k].tokens <= context);
     }
     assert_int_equal(packing.forward.slice_count, batch->count);
-    sp_packing_fini(&packing);
     return rows;
 }
 
@@ -202,7 +201,7 @@ TEST(best_fit_packing_as_compact_as_table_2)
     enum { DOCUMENTS = 1000000, MOST_PIECES = 2 * DOCUMENTS };
     const sp_distribution *wikipedia = sp_distribution_find("wikipedia");
     assert_non_null(wikipedia);
-    int64_t *tokens = malloc(MOST_PIECES * sizeof *tokens);
+    AUTO_FREE int64_t *tokens = malloc(MOST_PIECES * sizeof *tokens);
     assert_non_null(tokens);
     for (int i = 0; i < 2; i++) {
         cut_documents c = {
@@ -217,5 +216,4 @@ TEST(best_fit_packing_as_compact_as_table_2)
         assert_true((double)(rows - concatenated) <= 1e-4 * (double)concatenated);
         assert_true(rows <= concatenated + (size_t)c.cuts);
     }
-    free(tokens);
 }

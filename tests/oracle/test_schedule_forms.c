@@ -15,11 +15,9 @@ enum { TIMES = 4, MOST_RANKS = 9, MOST_MICROBATCHES = 19 };
 
 static int64_t makespan(const uniform_case *c)
 {
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(c, &plain, &step);
-    int64_t ns = step.metrics.makespan_ns;
-    uniform_step_fini(&step);
-    return ns;
+    return step.metrics.makespan_ns;
 }
 
 // Bubble (p-1)(F+B) for every p and m, also m < p.
@@ -75,13 +73,12 @@ TEST(interleaved_latency)
                                   .microbatches = p * rounds,
                                   .ns = {100000, 100000, 50000},
                                   .p2p_ns = 100};
-                uniform_step step;
+                AUTO(uniform_step) step;
                 uniform_step_run(&c, &plain, &step);
                 int64_t unit = c.f_ns + c.i_ns + c.w_ns;
                 int64_t bubble_free = ((int64_t)p * rounds * v + p - 1) * unit;
                 assert_int_equal(step.metrics.longest_span_ns - bubble_free,
                                  2 * ((int64_t)p * v - 1) * c.p2p_ns);
-                uniform_step_fini(&step);
             }
         }
     }
@@ -99,13 +96,12 @@ TEST(one_f_one_b_latency)
                               .microbatches = m,
                               .ns = {100000, 100000, 50000},
                               .p2p_ns = 100};
-            uniform_step step;
+            AUTO(uniform_step) step;
             uniform_step_run(&c, &plain, &step);
             int64_t unit = c.f_ns + c.i_ns + c.w_ns;
             int64_t bubble_free = (int64_t)(m + p - 1) * unit;
             int64_t extra = c.p2p_ns * (2 * (p - 1) * rounds + 2 * (p - 2));
             assert_int_equal(step.metrics.longest_span_ns - bubble_free, extra);
-            uniform_step_fini(&step);
         }
     }
 }
@@ -135,11 +131,10 @@ TEST(zero_bubble_tables)
                                  (int64_t)llround(rows[i].b_ms * 1e6),
                                  (int64_t)llround(rows[i].w_ms * 1e6)},
                           .p2p_ns = (int64_t)llround(rows[i].c_ms * 1e6)};
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &plain, &step);
         double bubble = step_bubble_longest_stage(&step.metrics);
         assert_within(bubble, rows[i].bubble, 0.5e-4 + 1e-9);
-        uniform_step_fini(&step);
     }
 }
 
@@ -154,7 +149,7 @@ TEST(peak_units)
                                   .chunks = v,
                                   .microbatches = m,
                                   .ns = {1000, 1000, 1000}};
-                uniform_step step;
+                AUTO(uniform_step) step;
                 uniform_step_run(&c, &plain, &step);
                 for (int r = 0; r < p; r++) {
                     int expected =
@@ -167,7 +162,6 @@ TEST(peak_units)
                 c.chunks = 1;
                 uniform_step_run(&c, &plain, &step);
                 assert_true(step.metrics.ranks[0].units_peak == (double)m);
-                uniform_step_fini(&step);
             }
         }
     }
@@ -205,11 +199,10 @@ TEST(interleaved_given_group)
                       .microbatches = 16,
                       .group = 6,
                       .ns = {1000, 1000, 1000}};
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(&c, &plain, &step);
     // Rank 0 holds (v-1)g + 2(p-1) + 1 chunks.
     assert_true(step.metrics.ranks[0].units_peak == 13.0);
-    uniform_step_fini(&step);
 }
 
 // A schedule with one chunk, one slice or one rank that is another one there is it in time and in
@@ -238,7 +231,7 @@ TEST(schedules_that_are_others)
                                       .microbatches = m,
                                       .ns = {times[t][0], times[t][1], times[t][2]},
                                       .p2p_ns = 100 * (m % 2)};
-                    uniform_step one, other;
+                    AUTO(uniform_step) one, other;
                     uniform_step_run(&c, &plain, &one);
                     c.kind = pairs[i].other;
                     uniform_step_run(&c, &plain, &other);
@@ -247,8 +240,6 @@ TEST(schedules_that_are_others)
                         assert_true(one.metrics.ranks[r].units_peak ==
                                     other.metrics.ranks[r].units_peak);
                     }
-                    uniform_step_fini(&one);
-                    uniform_step_fini(&other);
                 }
             }
         }

@@ -31,7 +31,7 @@ static void check_balanced(sp_schedule_kind kind, int p, int v, int m, int n, in
         uniform_case c = make_case(kind, p, v, m, n, times[t]);
         int64_t unit = c.f_ns + c.i_ns + c.w_ns;
         int64_t units = (int64_t)n * v * m;
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &plain, &step);
         assert_int_equal(step.metrics.makespan_ns, (units + p - 1) * unit);
         double bubble = (double)(p - 1) / (double)(units + p - 1);
@@ -40,7 +40,6 @@ static void check_balanced(sp_schedule_kind kind, int p, int v, int m, int n, in
             int64_t peak = base + slope * (p - 1 - r);
             assert_true(step.metrics.ranks[r].units_peak == (double)(peak < units ? peak : units));
         }
-        uniform_step_fini(&step);
     }
 }
 
@@ -70,10 +69,9 @@ TEST(slimpipe_published)
     } rows[] = {{16, 8, 1.08}, {32, 8, 0.54}, {16, 4, 2.14}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uniform_case c = make_case(SP_SCHEDULE_SLIMPIPE, 8, 5, rows[i].m, rows[i].n, times[0]);
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &plain, &step);
         assert_within(100.0 * step_bubble(&step.metrics), rows[i].percent, 0.005);
-        uniform_step_fini(&step);
     }
 }
 
@@ -82,11 +80,10 @@ static int64_t extra_latency(sp_schedule_kind kind, int p, int v, int m, int n)
     static const int64_t slow[3] = {100000, 100000, 50000};
     uniform_case c = make_case(kind, p, v, m, n, slow);
     c.p2p_ns = 100;
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(&c, &plain, &step);
     int64_t extra_ns =
         step.metrics.makespan_ns - ((int64_t)n * v * m + p - 1) * (slow[0] + slow[1] + slow[2]);
-    uniform_step_fini(&step);
     return extra_ns / c.p2p_ns;
 }
 
@@ -122,11 +119,10 @@ TEST(causal_slices)
                 uniform_case c =
                     make_case(k == 0 ? SP_SCHEDULE_SLIMPIPE : SP_SCHEDULE_SEQ1F1B, 4, 1, 4, 8, t);
                 c.attention_share = rows[i].share;
-                uniform_step step;
+                AUTO(uniform_step) step;
                 uniform_step_run(&c, &plain, &step);
                 double expected = k == 0 ? rows[i].slimpipe : rows[i].seq1f1b;
                 assert_within(step_bubble(&step.metrics), expected, 0.5e-4 + 1e-9);
-                uniform_step_fini(&step);
             }
         }
     }
@@ -237,14 +233,13 @@ typedef struct figure {
 
 static void check_figure(const figure *fig)
 {
-    uniform_step step;
+    AUTO(uniform_step) step;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_CHUNKFLOW, .retained = fig->retained};
     build_packing(fig->slices, fig->microbatches, 1, &step);
     set_costs(&layout, fig->weights, 1000, 2000, &step);
     simulate(&spec, &layout, &step);
     assert_within(step_bubble(&step.metrics), fig->bubble, 0.5e-4 + 1e-9);
-    uniform_step_fini(&step);
 }
 
 // ChunkFlow, figure 2 and section 4: four sequences of 4, 2, 1 and 1 units on four ranks, B = 2F.
@@ -280,7 +275,7 @@ TEST(chunkflow_figure_2_with_one_chunk_kept)
         }
     }
     for (int place = 0; place < 3; place++) {
-        uniform_step step;
+        AUTO(uniform_step) step;
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_CHUNKFLOW, .retained = 1};
         const int weights[] = {2, 2, 2};
@@ -293,7 +288,6 @@ TEST(chunkflow_figure_2_with_one_chunk_kept)
         print_message("long sequence at %d: makespan %lld, bubble %.4f, published %.3f\n", place,
                       (long long)units, 1.0 - 24.0 / (double)units, published);
         assert_int_equal(step.metrics.makespan_ns, makespan[place] * 1000);
-        uniform_step_fini(&step);
     }
 }
 
@@ -305,7 +299,7 @@ TEST(chunkflow_recomputes)
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     for (int n = 1; n <= 7; n++) {
         for (int k = 1; k <= n + 1; k++) {
-            uniform_step step;
+            AUTO(uniform_step) step;
             sp_schedule_spec spec = {.kind = SP_SCHEDULE_CHUNKFLOW, .retained = k};
             build_packing(&n, 1, 1, &step);
             set_costs(&layout, &weight, 1000, 2000, &step);
@@ -326,7 +320,6 @@ TEST(chunkflow_recomputes)
                 assert_int_equal(a->pack, n - 1 - s);
                 a++;
             }
-            uniform_step_fini(&step);
         }
     }
 }
@@ -339,7 +332,7 @@ TEST(chunkflow_memory)
     int weight = 1;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_CHUNKFLOW, .retained = K};
-    uniform_step step;
+    AUTO(uniform_step) step;
     build_packing(&n, 1, 1, &step);
     set_costs(&layout, &weight, 1000, 2500, &step);
     step.costs.side[0].unit = sp_calloc(N, sizeof *step.costs.side[0].unit);
@@ -356,7 +349,6 @@ TEST(chunkflow_memory)
     simulate(&spec, &layout, &step);
     assert_int_equal(step.metrics.makespan_ns, 1000 * (2 * N - K) + 2500 * N - 300 * (N - K));
     assert_int_equal(step.metrics.peak_bytes, N * KV + K * ACTIVATIONS + TRANSIENT);
-    uniform_step_fini(&step);
 }
 
 static int slice_of(const sp_pack_list *list, int32_t pack)
@@ -429,7 +421,7 @@ static void random_step_of(sp_prng *prng, sp_schedule_kind kind)
             counts[m] = layout.pp;
         }
     }
-    uniform_step step;
+    AUTO(uniform_step) step;
     build_packing(counts, microbatches, 1, &step);
     random_costs(prng, &layout, &step.packing, 0, &step.costs);
     simulate(&spec, &layout, &step);
@@ -441,7 +433,6 @@ static void random_step_of(sp_prng *prng, sp_schedule_kind kind)
         busiest = step.metrics.ranks[r].busy_ns > busiest ? step.metrics.ranks[r].busy_ns : busiest;
     }
     assert_true(step.metrics.makespan_ns >= busiest);
-    uniform_step_fini(&step);
 }
 
 // Any numbers of ranks, chunks, micro-batches and slices, equal or not, and any costs: no deadlock,
@@ -467,12 +458,11 @@ TEST(seq1f1b_uneven_groups)
                 for (int v = 2; v <= 3; v++) {
                     uniform_case c = make_case(SP_SCHEDULE_SEQ1F1B, p, v, m, n, times[1]);
                     int64_t unit = c.f_ns + c.i_ns + c.w_ns;
-                    uniform_step step;
+                    AUTO(uniform_step) step;
                     uniform_step_run(&c, &plain, &step);
                     int64_t ns = step.metrics.makespan_ns;
                     assert_true(ns >= ((int64_t)n * v * m + p - 1) * unit);
                     assert_true(ns <= ((int64_t)n * m + p - 1) * v * unit);
-                    uniform_step_fini(&step);
                 }
             }
         }
@@ -488,7 +478,7 @@ TEST(terapipe_forward_time)
     for (int round = 0; round < 200; round++) {
         int n = 1 + prng_below(&prng, 12);
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 1 + prng_below(&prng, 8), .dp = 1, .chunks = 1};
-        uniform_step step;
+        AUTO(uniform_step) step;
         build_packing(&n, 1, 1, &step);
         set_costs(&layout, &weight, 0, 0, &step);
         int64_t sum = 0, longest = 0;
@@ -500,7 +490,6 @@ TEST(terapipe_forward_time)
         }
         simulate(&spec, &layout, &step);
         assert_int_equal(step.metrics.makespan_ns, sum + (layout.pp - 1) * longest);
-        uniform_step_fini(&step);
     }
 }
 
@@ -512,20 +501,19 @@ TEST(ranks_of_unlike_slices)
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = 2, .chunks = 1};
     for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
         sp_schedule_spec spec = {.kind = (sp_schedule_kind)kind};
-        uniform_step step;
+        AUTO(uniform_step) step;
         build_packing(counts, 5, 2, &step);
         random_costs(&prng, &layout, &step.packing, 0, &step.costs);
         simulate(&spec, &layout, &step);
-        uniform_step_fini(&step);
     }
 }
 
 // Chunks of a SlimPipe micro-batch need a group of at least p slices.
 TEST(slimpipe_too_few_slices)
 {
-    sp_packing packing;
-    sp_batch batch;
-    sp_plan plan;
+    AUTO(sp_packing) packing;
+    AUTO(sp_batch) batch;
+    AUTO(sp_plan) plan;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2};
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_SLIMPIPE};
     must_succeed(sp_packing_uniform_sliced(&packing, &batch, 1, 3, 2, ERR));
@@ -533,7 +521,4 @@ TEST(slimpipe_too_few_slices)
     must_fail(sp_schedule_generate(&spec, NULL, "s.json", &plan, ERR), SP_ERR_CONTENT,
               "s.json: schedule.slices: \"slimpipe\" with several chunks needs at least "
               "as many slices as pipeline ranks (4), a micro-batch has 2");
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
-    sp_batch_fini(&batch);
 }

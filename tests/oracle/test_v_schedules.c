@@ -14,7 +14,7 @@ static uniform_case v_case(sp_schedule_kind kind, int p, int m, int64_t f, int64
 // Runs a case and returns the bubble of the longest stage; no rank may hold more than `cap` chunks.
 static int64_t bubble_ns(const uniform_case *c, double cap)
 {
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(c, &plain, &step);
     int64_t work = 2 * c->microbatches * (c->f_ns + c->i_ns + c->w_ns);
     int64_t bubble = step.metrics.longest_span_ns - work;
@@ -25,7 +25,6 @@ static int64_t bubble_ns(const uniform_case *c, double cap)
     assert_true(step.metrics.makespan_ns >= work);
     int64_t way = 2 * c->pp * (c->f_ns + c->i_ns) + c->w_ns + 4 * (c->pp - 1) * c->p2p_ns;
     assert_true(step.metrics.makespan_ns >= way);
-    uniform_step_fini(&step);
     return bubble;
 }
 
@@ -121,21 +120,18 @@ TEST(zb_v_uneven_stages)
                                    .unit_f = 1.0,
                                    .unit_w = -1.0};
         uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, 1000, 1000, 1000, 0);
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &plain, &step);
-        sp_plan plan;
+        AUTO(sp_plan) plan;
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_V};
         sp_plan_init(&plan, &step.plan.layout, &step.packing);
         must_succeed(sp_schedule_generate(&spec, &costs, "test", &plan, ERR));
         must_succeed(sp_plan_check(&plan, "test", ERR));
-        simulated_plan s;
+        AUTO(simulated_plan) s;
         simulate_plan(&plan, &step.costs, &plain, &s);
         for (int r = 0; r < p; r++) {
             assert_true(s.metrics.ranks[r].units_peak <= 2.0 * p);
         }
-        simulated_plan_fini(&s);
-        sp_plan_fini(&plan);
-        uniform_step_fini(&step);
     }
 }
 

@@ -14,11 +14,10 @@ enum { TIMES = 6 };
 
 static int64_t longest_bubble_ns(const uniform_case *c)
 {
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(c, &plain, &step);
     int64_t ns =
         step.metrics.longest_span_ns - (int64_t)c->microbatches * (c->f_ns + c->i_ns + c->w_ns);
-    uniform_step_fini(&step);
     return ns;
 }
 
@@ -59,14 +58,13 @@ TEST(static_peaks)
                               .unit_w = -m_w};
             for (int steepness = 1; steepness <= 2; steepness++) {
                 c.kind = steepness == 1 ? SP_SCHEDULE_ZB_H1 : SP_SCHEDULE_ZB_H2;
-                uniform_step step;
+                AUTO(uniform_step) step;
                 uniform_step_run(&c, &plain, &step);
                 for (int r = 0; r < p; r++) {
                     int full = steepness == 1 ? p - r : 2 * p - 1 - 2 * r;
                     double expected = full + steepness * r * m_w;
                     assert_true(step.metrics.ranks[r].units_peak == expected);
                 }
-                uniform_step_fini(&step);
             }
         }
     }
@@ -85,7 +83,7 @@ TEST(static_orders)
     for (int e = 0; e < 2; e++) {
         uniform_case c = {
             .kind = expected[e].kind, .pp = 3, .microbatches = 4, .ns = {1000, 1000, 1000}};
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &plain, &step);
         for (int r = 0; r < 3; r++) {
             const sp_stage_plan *stage = sp_plan_stage(&step.plan, 0, r);
@@ -94,7 +92,6 @@ TEST(static_orders)
                 assert_int_equal(sp_action_letters[stage->actions[a].kind], expected[e].rank[r][a]);
             }
         }
-        uniform_step_fini(&step);
     }
 }
 
@@ -141,13 +138,12 @@ static uniform_case published_case(const published *row)
 // Ratio of the longest stage; no rank may hold more than `most_units`.
 static double bubble_ratio(const uniform_case *c, double most_units)
 {
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(c, &plain, &step);
     double ratio = step_bubble_longest_stage(&step.metrics);
     for (int r = 0; r < c->pp; r++) {
         assert_true(step.metrics.ranks[r].units_peak <= most_units + 1e-6);
     }
-    uniform_step_fini(&step);
     return ratio;
 }
 
@@ -197,13 +193,12 @@ TEST(few_microbatches)
                                          1 + (int64_t)sp_prng_below(&prng, 3000),
                                          (int64_t)sp_prng_below(&prng, 3000)},
                                   .p2p_ns = (int64_t)sp_prng_below(&prng, 500)};
-                uniform_step step;
+                AUTO(uniform_step) step;
                 uniform_step_run(&c, &plain, &step);
                 int64_t fill = (p - 1) * (c.f_ns + c.p2p_ns) + m * (c.f_ns + c.i_ns + c.w_ns);
                 int64_t there_and_back = p * (c.f_ns + c.i_ns) + 2 * (p - 1) * c.p2p_ns + c.w_ns;
                 assert_true(step.metrics.makespan_ns >= fill);
                 assert_true(step.metrics.makespan_ns >= there_and_back);
-                uniform_step_fini(&step);
             }
         }
     }

@@ -35,7 +35,7 @@ static uniform_case random_case(sp_prng *prng, int p, int m)
 // (p-1)(B + 2c) + (p-k)F before it.
 static int64_t longest_bubble_ns(const uniform_case *c, double cap)
 {
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(c, &plain, &step);
     int64_t work_ns = (int64_t)c->microbatches * (c->f_ns + c->i_ns + c->w_ns);
     int64_t bubble_ns = step.metrics.longest_span_ns - work_ns;
@@ -48,7 +48,6 @@ static int64_t longest_bubble_ns(const uniform_case *c, double cap)
             assert_true(step.metrics.ranks[r].units_peak <= cap + 1e-6);
         }
     }
-    uniform_step_fini(&step);
     return bubble_ns;
 }
 
@@ -129,8 +128,8 @@ typedef struct uneven {
 
 static int64_t uneven_span_ns(const uneven *u, const sp_schedule_spec *spec)
 {
-    sp_plan plan;
-    simulated_plan s;
+    AUTO(sp_plan) plan;
+    AUTO(simulated_plan) s;
     sp_plan_init(&plan, &u->layout, &u->packing);
     must_succeed(sp_schedule_generate(spec, u->means, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
@@ -138,10 +137,7 @@ static int64_t uneven_span_ns(const uneven *u, const sp_schedule_spec *spec)
     for (int r = 0; spec->kind == SP_SCHEDULE_ZB_AUTO && r < u->layout.pp; r++) {
         assert_true(s.metrics.ranks[r].units_peak <= spec->memory_limit_microbatches + 1e-6);
     }
-    int64_t span_ns = s.metrics.longest_span_ns;
-    simulated_plan_fini(&s);
-    sp_plan_fini(&plan);
-    return span_ns;
+    return s.metrics.longest_span_ns;
 }
 
 // The clocks that the scheduler chooses by and the engine are two implementations of one
@@ -216,11 +212,9 @@ static void small_init(small *s)
 static sp_status generate(const small *s, double limit, sp_error *err)
 {
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_AUTO, .memory_limit_microbatches = limit};
-    sp_plan plan;
+    AUTO(sp_plan) plan;
     sp_plan_init(&plan, &s->layout, &s->packing);
-    sp_status status = sp_schedule_generate(&spec, &s->costs, "case.json", &plan, err);
-    sp_plan_fini(&plan);
-    return status;
+    return sp_schedule_generate(&spec, &s->costs, "case.json", &plan, err);
 }
 
 TEST(cap_too_small)
@@ -233,8 +227,7 @@ TEST(cap_too_small)
     // Gradients that need memory of their own.
     s.costs.unit_b = 0.5;
     s.costs.unit_w = -1.5;
-    sp_error_clear(ERR);
-    assert_int_equal(generate(&s, 1.25, ERR), SP_ERR_CONTENT);
+    must_fail_with(generate(&s, 1.25, ERR), SP_ERR_CONTENT, "");
     assert_int_equal(generate(&s, 1.5, NULL), SP_OK);
     sp_packing_fini(&s.packing);
 }

@@ -28,9 +28,7 @@ static void run_and_check(const conformance_device *device, const sp_run_request
     sp_error_clear(ERR);
     sp_run *run = NULL;
     sp_status status = sp_backend_run(device->backend, device->device, request, &run, ERR);
-    if (status != SP_OK) {
-        fail_msg("%s", text_of(status, ERR));
-    }
+    must_hold(status == SP_OK, "%s", text_of(status, ERR));
     assert_int_equal(sp_run_steps(run), request->steps);
     for (int i = 0; i < request->steps; i++) {
         execution_must_hold(request->plan, sp_run_step(run, i), request->memory_points);
@@ -88,8 +86,8 @@ void conformance_runs_random_plans(const conformance_device *device, uint64_t se
     sp_prng_seed(&prng, seed);
     assert_int_equal(sp_backend_device_info(device->backend, device->device, &info, NULL), SP_OK);
     for (int i = 0; i < count; i++) {
-        random_plan r;
-        sp_step_costs costs;
+        AUTO(random_plan) r;
+        AUTO(sp_step_costs) costs;
         sp_error_clear(ERR);
         random_plan_make(&prng, 3, 2, &r);
         random_agreed_actions(&prng, &r);
@@ -104,8 +102,6 @@ void conformance_runs_random_plans(const conformance_device *device, uint64_t se
                              SP_ERR_CONTENT);
             assert_null(run);
         }
-        sp_step_costs_fini(&costs);
-        random_plan_fini(&r);
     }
 }
 
@@ -125,7 +121,7 @@ void conformance_refuses(const conformance_device *device)
     sp_device_info info;
     assert_int_equal(sp_backend_device_info(device->backend, device->device, &info, NULL), SP_OK);
     for (int c = 0; c < SP_CAPABILITIES; c++) {
-        plan_sample sample;
+        AUTO(plan_sample) sample;
         sp_error_clear(ERR);
         sp_run *run = NULL;
         plan_sample_make((sp_capability)c, &device->request, &sample);
@@ -134,9 +130,7 @@ void conformance_refuses(const conformance_device *device)
         const char *text = sp_capability_text((sp_capability)c);
         if ((info.capabilities >> c & 1) == 0) {
             assert_int_equal(status, SP_ERR_CONTENT);
-            if (!says(ERR, text)) {
-                fail_msg("no word of '%s' in \"%s\"", text, text_of(status, ERR));
-            }
+            must_hold(says(ERR, text), "no word of '%s' in \"%s\"", text, text_of(status, ERR));
             assert_int_equal(
                 sp_backend_run(device->backend, device->device, &sample.request, &run, NULL),
                 SP_ERR_CONTENT);
@@ -144,7 +138,6 @@ void conformance_refuses(const conformance_device *device)
         } else if (says(ERR, text)) {
             fail_msg("%s", text_of(status, ERR));
         }
-        plan_sample_fini(&sample);
     }
 }
 
@@ -164,10 +157,9 @@ void conformance_runs_schedule(const conformance_device *device, sp_schedule_kin
                             .slices = traits.sliced ? slices : 0,
                             .ns = {1000, 1100, 900},
                             .p2p_ns = 90};
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(&c, &simulated, &step);
     conformance_runs(device, &step.plan, &step.costs);
-    uniform_step_fini(&step);
 }
 
 void conformance_runs_every_schedule(const conformance_device *device, int pp, int dp,
@@ -202,9 +194,8 @@ static void fail_at(const conformance_device *device, const plan_sample *sample,
     assert_null(run);
     const char *text = text_of(status, ERR);
     const char *at = strstr(text, place);
-    if (at == NULL || at[strlen(place)] == '\0') {
-        fail_msg("expected \"%s\" and a reason, got \"%s\"", place, text);
-    }
+    must_hold(at != NULL && at[strlen(place)] != '\0', "expected \"%s\" and a reason, got \"%s\"",
+              place, text);
 }
 
 void conformance_fails(const conformance_device *device)
@@ -215,7 +206,7 @@ void conformance_fails(const conformance_device *device)
     } ways[] = {{device->fail, SP_ERR_INTERNAL},
                 {device->stall, SP_ERR_LIMIT},
                 {device->exhaust, SP_ERR_INFEASIBLE}};
-    plan_sample sample;
+    AUTO(plan_sample) sample;
     plan_sample_make(SP_CAP_PIPELINE, &device->request, &sample);
     for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
         for (int p = 0; p < sample.plan.layout.pp && ways[w].key != NULL; p++) {
@@ -225,7 +216,6 @@ void conformance_fails(const conformance_device *device)
             }
         }
     }
-    plan_sample_fini(&sample);
 }
 
 sp_model conformance_model(void)

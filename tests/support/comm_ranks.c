@@ -43,9 +43,7 @@ sp_status run_ranks(sp_comm_world *world, sp_comm_body *body, void *data, sp_err
 void assert_ranks(sp_comm_world *world, sp_comm_body *body, void *data)
 {
     sp_error err = {0};
-    if (run_ranks(world, body, data, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_hold(run_ranks(world, body, data, &err) == SP_OK, "%s", err.message[0]);
 }
 
 void sleep_us(int64_t us)

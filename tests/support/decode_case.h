@@ -52,6 +52,11 @@ static inline void begin(fixture *f)
                                .seed = 1};
 }
 
+static inline void fixture_fini(fixture *f)
+{
+    sp_profile_fini(&f->profile);
+}
+
 static inline sp_decode_machine machine_of(const fixture *f)
 {
     return (sp_decode_machine){&f->model, &f->cluster, &f->profile,

@@ -135,13 +135,12 @@ void assert_pack_rules(const sp_packing *packing)
         assert_int_equal(samples[i].forward_slices, 0);
     }
     free(samples);
-    int32_t *forward = NULL;
+    AUTO_FREE int32_t *forward = NULL;
     sp_regroup(packing, &forward);
     for (size_t i = 0; i < packing->backward.slice_count; i++) {
         assert_true(has_slice(&packing->forward, &packing->forward.packs[forward[i]],
                               &packing->backward.slices[i]));
     }
-    sp_free(forward);
 }
 
 void assert_cuts(const sp_packing *packing, int64_t slice_tokens)
@@ -155,7 +154,7 @@ void assert_cuts(const sp_packing *packing, int64_t slice_tokens)
 
 void assert_needs(const sp_packing *packing, const sp_i_needs *needs)
 {
-    int32_t *forward = NULL;
+    AUTO_FREE int32_t *forward = NULL;
     sp_regroup(packing, &forward);
     assert_int_equal(needs->count, packing->backward.count);
     int32_t need = 0;
@@ -167,7 +166,6 @@ void assert_needs(const sp_packing *packing, const sp_i_needs *needs)
         }
         assert_int_equal(needs->pack[k], need);
     }
-    sp_free(forward);
 }
 
 static void assert_nearest(const double *from, size_t count, const double *to, size_t to_count,
@@ -178,10 +176,9 @@ static void assert_nearest(const double *from, size_t count, const double *to, s
         while (at + 1 < to_count && fabs(to[at + 1] - from[i]) <= fabs(to[at] - from[i])) {
             at++;
         }
-        if (fabs(to[at] - from[i]) > tolerance) {
-            fail_msg("%zu of %zu: %g is %g off the nearest, more than %g", i, count, from[i],
-                     to[at] - from[i], tolerance);
-        }
+        must_hold(fabs(to[at] - from[i]) <= tolerance,
+                  "%zu of %zu: %g is %g off the nearest, more than %g", i, count, from[i],
+                  to[at] - from[i], tolerance);
     }
 }
 

@@ -195,7 +195,7 @@ static void check_memory(const sp_rank_memory *memory, bool points)
 
 static void check_metrics(const sp_measured_step *step)
 {
-    sp_step_metrics metrics;
+    AUTO(sp_step_metrics) metrics;
     sp_step_metrics_compute(&step->timeline, &step->memory, &metrics);
     int64_t busy_ns = 0;
     for (size_t r = 0; r < step->timeline.rank_count; r++) {
@@ -212,7 +212,6 @@ static void check_metrics(const sp_measured_step *step)
     assert_int_equal(metrics.makespan_ns, step->timeline.makespan_ns);
     assert_true(metrics.iteration_ns >= metrics.makespan_ns);
     assert_true(step_bubble(&metrics) >= 0.0 && step_bubble(&metrics) <= 1.0);
-    sp_step_metrics_fini(&metrics);
 }
 
 void execution_must_hold(const sp_plan *plan, const sp_measured_step *step, bool points)

@@ -68,7 +68,7 @@ void failing_run_fini(failing_run *f)
 {
     sp_plan_fini(&f->plan);
     sp_packing_fini(&f->packing);
-    host_close(&f->device);
+    host_device_fini(&f->device);
 }
 
 // A thread that was joined leaves the list a moment later, also one of the run before f->threads.
@@ -90,9 +90,8 @@ void failing_run_must(const failing_run *f, const sp_run_request *request, sp_st
     *err = (sp_error){0};
     sp_status status = sp_backend_run(f->device.backend, 0, request, &run, err);
     assert_null(run);
-    if (status != expected) {
-        fail_msg("expected '%s', got \"%s\"", sp_status_text(expected), err->message[0]);
-    }
+    must_hold(status == expected, "expected '%s', got \"%s\"", sp_status_text(expected),
+              err->message[0]);
     assert_int_equal(err->status, expected);
     assert_true(now_ns() - began_ns < INT64_C(20000000000));
     failing_run_no_thread_stays(f);

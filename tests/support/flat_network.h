@@ -28,7 +28,7 @@ static inline void flat_network_begin(const char *name, int nodes, flat_network 
     must_succeed(sp_topology_new(&f->cluster, &flat_rates, &f->topology, ERR));
 }
 
-static inline void flat_network_end(flat_network *f)
+static inline void flat_network_fini(flat_network *f)
 {
     sp_topology_free(f->topology);
     sp_profile_fini(&f->profile);

@@ -45,7 +45,7 @@ static const char flat_profile_text[] =
 static inline sp_status flat_profile(const char *const *overrides, sp_profile *profile,
                                      sp_error *err)
 {
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     sp_status status =
         sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, err);
     for (int i = 0; status == SP_OK && overrides != NULL && overrides[i] != NULL; i++) {
@@ -54,7 +54,6 @@ static inline sp_status flat_profile(const char *const *overrides, sp_profile *p
     if (status == SP_OK) {
         status = sp_profile_from_json(root, "flat", profile, err);
     }
-    json_decref(root);
     return status;
 }
 
@@ -62,6 +61,13 @@ static inline sp_status flat_profile(const char *const *overrides, sp_profile *p
 static inline void flat_profile_load(const char *const *overrides, sp_profile *profile)
 {
     must_succeed(flat_profile(overrides, profile, ERR));
+}
+
+static inline sp_profile flat_profile_of(const char *const *overrides)
+{
+    sp_profile profile;
+    flat_profile_load(overrides, &profile);
+    return profile;
 }
 
 #endif

@@ -62,9 +62,8 @@ void flow_reduced_last(const sp_timeline *timeline)
 void flow_run(const flow_step *s, const sp_network *network, sp_timeline *timeline)
 {
     const sp_engine_options options = {.verify = true, .unfold = true, .network = network};
-    sp_memory_timeline memory;
+    AUTO(sp_memory_timeline) memory;
     sp_engine_counts counts;
     must_succeed(sp_simulate(&s->plan, &s->costs, &options, timeline, &memory, &counts, ERR));
     flow_reduced_last(timeline);
-    sp_memory_timeline_fini(&memory);
 }

@@ -100,9 +100,8 @@ static int64_t shorten(const world *w, int rank, int part, double bytes, double 
     if (!(bytes > 0.0)) {
         return shown_ns;
     }
-    sp_route route = exchange_route(w, rank, part);
+    AUTO(sp_route) route = exchange_route(w, rank, part);
     double saved = world_saved_s(w, &route, bytes, 1, *s);
-    sp_route_fini(&route);
     *s -= saved;
     return shown_ns > llround(1e9 * saved) ? shown_ns - llround(1e9 * saved) : 0;
 }
@@ -157,9 +156,8 @@ static double shorten_share(const world *w, int rank, sp_exchanged *of)
     const sp_layout *layout = &w->s->layout;
     double saved = 0.0;
     if (of->bytes > 0.0) {
-        sp_route route = world_rings(w, rank % layout->pp, layout->dp);
+        AUTO(sp_route) route = world_rings(w, rank % layout->pp, layout->dp);
         saved = world_saved_s(w, &route, of->bytes, 1, of->s);
-        sp_route_fini(&route);
     }
     of->s -= saved;
     return saved;

@@ -107,9 +107,8 @@ static void start_part(world *w, int pp, int64_t ready_ns, int64_t closed_ns, do
     reduction_state *state = &w->reductions[pp];
     int64_t alone_ns = closed_ns;
     if (layout->dp * layout->cp > 1) {
-        sp_route route = world_rings(w, pp, layout->dp);
+        AUTO(sp_route) route = world_rings(w, pp, layout->dp);
         alone_ns -= llround(1e9 * world_saved_s(w, &route, bytes, rounds, (double)closed_ns / 1e9));
-        sp_route_fini(&route);
     }
     if (hidden_ns > 0) {
         int64_t shown_ns = alone_ns > hidden_ns ? alone_ns - hidden_ns : 0;

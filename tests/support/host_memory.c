@@ -43,7 +43,7 @@ static int64_t most_offloaded(const sp_rank_memory *memory)
 static void compare_step(comparison *c, const sp_plan *plan, const sp_step_costs *costs,
                          const sp_measured_step *step)
 {
-    sp_memory_timeline predicted;
+    AUTO(sp_memory_timeline) predicted;
     must_succeed(sp_memory_replay(&step->timeline, costs, true, &predicted, ERR));
     size_t ranks = step->timeline.rank_count;
     for (size_t r = 0; r < ranks; r++) {
@@ -56,7 +56,6 @@ static void compare_step(comparison *c, const sp_plan *plan, const sp_step_costs
         c->most_offloaded = offloaded > c->most_offloaded ? offloaded : c->most_offloaded;
         c->check(&memory);
     }
-    sp_memory_timeline_fini(&predicted);
 }
 
 static void compare_plan(comparison *c, const sp_model *model, const sp_memory_options *memory_of,
@@ -85,23 +84,21 @@ static void compare_scenario(comparison *c, const char *scenario)
     const sp_evaluate_options options = {
         .no_bounds = true, .effort_percent = 10, .observer = compare, .observer_context = c};
     run_good(scenario, &options, &c->run);
-    run_fini(&c->run);
+    scenario_run_fini(&c->run);
 }
 
 double host_memory_compare(const char *model, const char *layout, const char *more,
                            host_memory_check check)
 {
-    host_device device;
+    AUTO(host_device) device;
     comparison c = {.device = &device, .steps = 1, .check = check};
-    char text[RUN_TEXT] = "";
     host_open(&device);
-    put_json(text,
-             "{'model': %s, 'cluster': 'host', 'profile': 'host', 'stack': '%s', 'parallel': %s, "
-             "'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22], 'order': 'file', "
-             "'samples_per_batch': 8, 'context': 128}, %s}",
-             model, sp_backend_stack(device.backend), layout, more);
+    const char *text = json_text(
+        "{'model': %s, 'cluster': 'host', 'profile': 'host', 'stack': '%s', 'parallel': %s, "
+        "'workload': {'lengths': [38, 11, 64, 24, 12, 83, 15, 22], 'order': 'file', "
+        "'samples_per_batch': 8, 'context': 128}, %s}",
+        model, sp_backend_stack(device.backend), layout, more);
     compare_scenario(&c, text);
-    host_close(&device);
     return c.error;
 }
 
@@ -110,29 +107,27 @@ static void compare_random(comparison *c, const sp_scenario *scenario, const sp_
                            const random_plan *r, sp_recompute mode)
 {
     sp_memory_options memory = {.recompute = mode};
-    sp_cost_model cost;
-    sp_step_costs costs;
+    AUTO(sp_cost_model) cost;
+    AUTO(sp_step_costs) costs;
     assert_true(sp_stack_builtin(sp_backend_stack(c->device->backend), &memory.stack));
     must_succeed(sp_cost_model_init(&cost, model, &r->plan.layout, &scenario->cluster,
                                     &scenario->profile, memory, "random", ERR));
     must_succeed(sp_cost_model_build(&cost, &r->packing, &costs, ERR));
     compare_plan(c, model, &memory, &r->plan, &costs);
-    sp_step_costs_fini(&costs);
-    sp_cost_model_fini(&cost);
 }
 
 void host_memory_compare_random(const sp_model *model, uint64_t seed, int count, bool vocab,
                                 host_memory_check check)
 {
-    host_device device;
+    AUTO(host_device) device;
     comparison c = {.device = &device, .steps = 1, .check = check};
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_error_clear(ERR);
     sp_prng prng = prng_seeded(seed);
     must_succeed(run_read("{'model': 'llama-7b', 'cluster': 'h800-8'}", &scenario, ERR));
     host_open(&device);
     for (int ran = 0; ran < count;) {
-        random_plan r;
+        AUTO(random_plan) r;
         int layers[HOST_STAGES];
         bool wanted = host_random_plan(&prng, model->layers, layers, &r);
         sp_recompute mode = host_random_mode(&prng, model);
@@ -141,10 +136,7 @@ void host_memory_compare_random(const sp_model *model, uint64_t seed, int count,
             compare_random(&c, &scenario, model, &r, mode);
             ran++;
         }
-        random_plan_fini(&r);
     }
-    host_close(&device);
-    sp_scenario_fini(&scenario);
 }
 
 void host_memory_differs(const host_memory *memory, sp_action action, const char *what,

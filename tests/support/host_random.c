@@ -47,7 +47,7 @@ static int32_t draw_zone(sp_prng *prng, const sp_pack *pack)
 static bool draw_zones(sp_prng *prng, sp_packing *packing)
 {
     sp_pack_list *lists[] = {&packing->forward, &packing->backward};
-    int32_t *zone = calloc(packing->batch->count, sizeof *zone);
+    AUTO_FREE int32_t *zone = calloc(packing->batch->count, sizeof *zone);
     bool any = false;
     assert_non_null(zone);
     for (size_t p = 0; p < packing->forward.count; p++) {
@@ -62,7 +62,6 @@ static bool draw_zones(sp_prng *prng, sp_packing *packing)
             any = any || lists[side]->slices[s].zone != 0;
         }
     }
-    free(zone);
     return any;
 }
 
@@ -124,11 +123,10 @@ void host_random_agree(host_random draw)
     const sp_model builtin = draw.gpt ? host_gpt() : host_llama();
     const sp_model *model = draw.model != NULL ? draw.model : &builtin;
     sp_prng prng = prng_seeded(draw.seed);
-    host_device device;
     int ran = 0;
-    host_open(&device);
+    AUTO(host_device) device = host_opened();
     while (ran < draw.count) {
-        random_plan r;
+        AUTO(random_plan) r;
         int layers[HOST_STAGES];
         random_plan_make(&prng, 3, 2, &r);
         random_agreed_actions(&prng, &r);
@@ -155,7 +153,5 @@ void host_random_agree(host_random draw)
             host_must_agree(&device, &request);
         }
         ran += wanted;
-        random_plan_fini(&r);
     }
-    host_close(&device);
 }

@@ -60,7 +60,14 @@ void host_open(host_device *device)
     assert_int_equal(sp_registry_find(device->registry, "host", &device->backend, NULL), SP_OK);
 }
 
-void host_close(host_device *device)
+host_device host_opened(void)
+{
+    host_device device;
+    host_open(&device);
+    return device;
+}
+
+void host_device_fini(host_device *device)
 {
     sp_registry_free(device->registry);
 }
@@ -125,12 +132,9 @@ double host_distance(const sp_run *a, const sp_run *b, const char *prefix)
 
 void host_must_agree(const host_device *device, const sp_run_request *request)
 {
-    sp_proof proof;
+    AUTO(sp_proof) proof;
     must_succeed(sp_proof_run(device->backend, 0, device->backend, request, &proof, ERR));
     const sp_proven_tensor *worst = &proof.tensors[proof.worst];
-    if (!proof.holds) {
-        fail_msg("%s is off by %.3g, over the bound of %.0e", worst->name, worst->error,
-                 worst->bound);
-    }
-    sp_proof_fini(&proof);
+    must_hold(proof.holds, "%s is off by %.3g, over the bound of %.0e", worst->name, worst->error,
+              worst->bound);
 }

@@ -26,7 +26,9 @@ typedef struct host_device {
 } host_device;
 
 void host_open(host_device *device);
-void host_close(host_device *device);
+host_device host_opened(void);
+void host_device_fini(host_device *device);
+#define host_close host_device_fini
 
 // Runs the request; fails the test case where it does not end well.
 sp_run *host_run(const host_device *device, const sp_run_request *request);

@@ -201,7 +201,7 @@ void make_timeline(made_timeline *made, const made_spec *given)
     }
 }
 
-void made_timeline_free(made_timeline *made)
+void made_timeline_fini(made_timeline *made)
 {
     for (size_t r = 0; r < made->memory.rank_count; r++) {
         free(made->memory.ranks[r].points);

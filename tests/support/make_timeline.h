@@ -33,7 +33,7 @@ made_spec made_default(void);
 
 // NULL: the default.
 void make_timeline(made_timeline *made, const made_spec *given);
-void made_timeline_free(made_timeline *made);
+void made_timeline_fini(made_timeline *made);
 
 // The whole text of a file that was written, from its start; the caller frees it.
 char *made_read_all(FILE *file, size_t *bytes);

@@ -24,7 +24,7 @@ void step_outcome_fini(offload_step *s)
     sp_timeline_fini(&s->timeline);
 }
 
-void step_fini(offload_step *s)
+void offload_step_fini(offload_step *s)
 {
     step_outcome_fini(s);
     sp_plan_fini(&s->plan);

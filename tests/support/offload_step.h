@@ -28,7 +28,7 @@ void step_simulate(offload_step *s, bool unfold);
 
 // What the simulation made, and everything.
 void step_outcome_fini(offload_step *s);
-void step_fini(offload_step *s);
+void offload_step_fini(offload_step *s);
 
 // Names of the actions of a pipeline rank of data-parallel rank 0.
 void step_assert_actions(const offload_step *s, int pp_rank, const char *expected);

@@ -20,7 +20,7 @@ static inline void pack_times(const pack_times_case *of, const sp_slice *slices,
 {
     sp_i_pack_timer *timer =
         sp_i_pack_timer_new(of->model, &of->layout, of->cluster, &of->memory, NULL);
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_op_timer op_timer = {.cluster = of->cluster, .profile = of->profile};
     sp_packing_init(&packing, NULL, of->layout.dp);
     assert_true(sp_pack_list_begin(&packing.forward, 0, dp_count));
@@ -30,7 +30,6 @@ static inline void pack_times(const pack_times_case *of, const sp_slice *slices,
     const sp_pack *pack = &packing.forward.packs[0];
     sp_i_pack_time_of(timer, &op_timer, &packing.forward, pack, true, true, times);
     times->layout = &of->layout;
-    sp_packing_fini(&packing);
     sp_i_pack_timer_free(timer);
 }
 

@@ -138,8 +138,8 @@ static void process_runs_make(const sp_run_request *request, const process_setti
                               process_runs *runs)
 {
     threaded_world *world;
-    worker *workers = workers_new(request, settings, runs, &world);
-    pthread_t *threads = sp_calloc((size_t)runs->rank_count, sizeof *threads);
+    AUTO_FREE worker *workers = workers_new(request, settings, runs, &world);
+    AUTO_FREE pthread_t *threads = sp_calloc((size_t)runs->rank_count, sizeof *threads);
     assert_non_null(threads);
     for (int r = 0; r < runs->rank_count; r++) {
         assert_int_equal(pthread_create(&threads[r], NULL, work_well, &workers[r]), 0);
@@ -147,8 +147,6 @@ static void process_runs_make(const sp_run_request *request, const process_setti
     for (int r = 0; r < runs->rank_count; r++) {
         assert_int_equal(pthread_join(threads[r], NULL), 0);
     }
-    sp_free(workers);
-    sp_free(threads);
     threaded_world_free(world);
 }
 
@@ -172,12 +170,10 @@ static void process_runs_fini(process_runs *runs)
 
 job_end process_runs_job(const sp_run_request *request, const process_settings *settings)
 {
-    process_runs runs;
+    AUTO(process_runs) runs;
     threaded_world *world;
-    worker *workers = workers_new(request, settings, &runs, &world);
+    AUTO_FREE worker *workers = workers_new(request, settings, &runs, &world);
     job_end end = job_run(runs.rank_count, work_in_job, workers);
-    sp_free(workers);
-    process_runs_fini(&runs);
     threaded_world_free(world);
     return end;
 }
@@ -226,7 +222,7 @@ static void must_hold_the_same(const sp_measured_step *a, const sp_measured_step
 static double distance(const process_rank *rank, size_t t, const sp_run *run)
 {
     const sp_tensor_info *info = &rank->tensors[t];
-    double *expected = sp_calloc((size_t)info->elements, sizeof *expected);
+    AUTO_FREE double *expected = sp_calloc((size_t)info->elements, sizeof *expected);
     double difference = 0.0, size = 0.0;
     assert_non_null(expected);
     assert_int_equal(sp_run_tensor_read(run, info->name, expected, info->elements, NULL), SP_OK);
@@ -235,16 +231,13 @@ static double distance(const process_rank *rank, size_t t, const sp_run *run)
         difference += d * d;
         size += expected[i] * expected[i];
     }
-    sp_free(expected);
     return difference == 0.0 ? 0.0 : size > 0.0 ? sqrt(difference / size) : HUGE_VAL;
 }
 
 static void must_be_equal(const process_runs *runs, int number, const sp_run *together)
 {
     const process_rank *rank = &runs->ranks[number];
-    if (rank->status != SP_OK) {
-        fail_msg("rank %d: %s", number, rank->err.message[0]);
-    }
+    must_hold(rank->status == SP_OK, "rank %d: %s", number, rank->err.message[0]);
     for (int i = 0; i < runs->request->steps; i++) {
         const sp_measured_step *step = &rank->steps[i];
         must_succeed(sp_measured_step_check(runs->request->plan, step, ERR));
@@ -254,10 +247,8 @@ static void must_be_equal(const process_runs *runs, int number, const sp_run *to
         assert_memory_equal(&step->loss, &sp_run_step(together, i)->loss, sizeof step->loss);
     }
     for (size_t t = 0; t < rank->tensor_count; t++) {
-        if (!(distance(rank, t, together) == 0.0)) {
-            fail_msg("rank %d: %s is not that of ranks in one process", number,
-                     rank->tensors[t].name);
-        }
+        must_hold(distance(rank, t, together) == 0.0,
+                  "rank %d: %s is not that of ranks in one process", number, rank->tensors[t].name);
     }
 }
 
@@ -267,30 +258,27 @@ static void must_be_near(const process_runs *runs, const sp_run *plain)
     double loss = sp_run_step(plain, 0)->loss;
     assert_close(rank->steps[0].loss, loss, 1e-10);
     for (size_t t = 0; t < rank->tensor_count; t++) {
-        if (strncmp(rank->tensors[t].name, "gradients/", strlen("gradients/")) == 0 &&
-            !(distance(rank, t, plain) <= 1e-10)) {
-            fail_msg("%s differs from the plain step's", rank->tensors[t].name);
-        }
+        must_hold(strncmp(rank->tensors[t].name, "gradients/", strlen("gradients/")) != 0 ||
+                      distance(rank, t, plain) <= 1e-10,
+                  "%s differs from the plain step's", rank->tensors[t].name);
     }
 }
 
 void process_runs_agree(const host_device *device, const sp_run_request *request,
                         const process_settings *settings)
 {
-    process_runs runs;
+    AUTO(process_runs) runs;
     sp_run *together = host_run(device, request);
     process_runs_make(request, settings, &runs);
     for (int r = 0; r < runs.rank_count; r++) {
         must_be_equal(&runs, r, together);
     }
     if (request->steps == 1) {
-        host_plain plain;
+        AUTO(host_plain) plain;
         host_plain_make(request, &plain);
         sp_run *expected = host_run(device, &plain.request);
         must_be_near(&runs, expected);
         sp_run_free(expected);
-        host_plain_fini(&plain);
     }
     sp_run_free(together);
-    process_runs_fini(&runs);
 }

@@ -6,18 +6,16 @@
 json_t *record_plan(const sp_plan *plan)
 {
     static const sp_plan_predictions none = {-1.0, -1.0};
-    char *text = NULL;
+    AUTO_FREE char *text = NULL;
     size_t bytes;
     json_t *root = NULL;
-    json_t *scenario = json_pack("{s:s}", "schema", "slimpack/scenario/1");
+    json_auto_t *scenario = json_pack("{s:s}", "schema", "slimpack/scenario/1");
     FILE *file = open_memstream(&text, &bytes);
     must_succeed(sp_plan_json_begin(file, scenario, ERR));
     must_succeed(sp_plan_json_batch(file, 0, plan, none, ERR));
     must_succeed(sp_plan_json_end(file, NULL, NULL, ERR));
     assert_int_equal(fclose(file), 0);
-    json_decref(scenario);
     must_succeed(sp_json_read_text(text, strlen(text), "plan", &root, ERR));
-    free(text);
     return root;
 }
 
@@ -52,7 +50,5 @@ void record_must_say(const sp_error *err, const char *part)
     for (int i = 0; i < err->count; i++) {
         said = said || strstr(err->message[i], part) != NULL;
     }
-    if (!said) {
-        fail_msg("expected '%s', got '%s'", part, err->count > 0 ? err->message[0] : "nothing");
-    }
+    must_hold(said, "expected '%s', got '%s'", part, err->count > 0 ? err->message[0] : "nothing");
 }

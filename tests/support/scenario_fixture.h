@@ -85,8 +85,7 @@ static void fixture_begin(void)
     for (size_t i = 0; i < sizeof fixture_files / sizeof fixture_files[0]; i++) {
         FILE *file = fopen(fixture_files[i].name, "wb");
         assert_non_null(file);
-        char json[RUN_TEXT] = "";
-        put_json(json, "%s", fixture_files[i].text);
+        const char *json = json_text("%s", fixture_files[i].text);
         fputs(json, file);
         assert_int_equal(fclose(file), 0);
     }
@@ -96,16 +95,21 @@ static void fixture_begin(void)
 static sp_status fixture_read(const char *text, sp_scenario *scenario, sp_error *err)
 {
     fixture_begin();
-    json_t *root = json_document(text);
+    json_auto_t *root = json_document(text);
     sp_error_clear(err);
-    sp_status status = sp_scenario_from_json(root, "scenario.json", NULL, 0, scenario, err);
-    json_decref(root);
-    return status;
+    return sp_scenario_from_json(root, "scenario.json", NULL, 0, scenario, err);
 }
 
 static inline void fixture_good(const char *text, sp_scenario *scenario)
 {
     must_succeed_for(text, fixture_read(text, scenario, ERR));
+}
+
+static inline sp_scenario fixture_scenario(const char *text)
+{
+    sp_scenario scenario;
+    fixture_good(text, &scenario);
+    return scenario;
 }
 
 #endif

@@ -22,11 +22,13 @@ void put_json(char *text, const char *format, ...)
     va_end(args);
 }
 
+enum { TEXTS = 32 };
+
 const char *json_text(const char *format, ...)
 {
-    static _Thread_local char texts[8][RUN_TEXT];
+    static _Thread_local char texts[TEXTS][RUN_TEXT];
     static _Thread_local unsigned made;
-    char *text = texts[made++ % 8];
+    char *text = texts[made++ % TEXTS];
     text[0] = '\0';
     va_list args;
     va_start(args, format);
@@ -47,19 +49,16 @@ json_t *json_document(const char *text)
 sp_model read_config(const char *text)
 {
     sp_model model;
-    json_t *root = json_document(text);
+    json_auto_t *root = json_document(text);
     must_succeed_for(text, sp_model_from_hf(root, "config.json", &model, ERR));
-    json_decref(root);
     return model;
 }
 
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err)
 {
-    json_t *root = json_document(text);
+    json_auto_t *root = json_document(text);
     sp_error_clear(err);
-    sp_status status = sp_scenario_from_json(root, "test.json", NULL, 0, scenario, err);
-    json_decref(root);
-    return status;
+    return sp_scenario_from_json(root, "test.json", NULL, 0, scenario, err);
 }
 
 void read_good(const char *text, sp_scenario *scenario)
@@ -67,11 +66,17 @@ void read_good(const char *text, sp_scenario *scenario)
     must_succeed_for(text, run_read(text, scenario, ERR));
 }
 
-void run_refused(const char *text, const char *told)
+sp_scenario good_scenario(const char *text)
 {
     sp_scenario scenario;
+    read_good(text, &scenario);
+    return scenario;
+}
+
+void run_refused(const char *text, const char *told)
+{
+    AUTO(sp_scenario) scenario;
     must_fail_with(run_read(text, &scenario, ERR), SP_ERR_CONTENT, told);
-    sp_scenario_fini(&scenario);
     sp_error_clear(ERR);
 }
 
@@ -88,7 +93,14 @@ void run_good(const char *text, const sp_evaluate_options *options, scenario_run
     must_succeed_for(text, run_text(text, options, r, ERR));
 }
 
-void run_fini(scenario_run *r)
+scenario_run good_run(const char *text, const sp_evaluate_options *options)
+{
+    scenario_run r;
+    run_good(text, options, &r);
+    return r;
+}
+
+void scenario_run_fini(scenario_run *r)
 {
     sp_result_fini(&r->result);
     sp_batches_fini(&r->batches);
@@ -118,9 +130,8 @@ void limit_holds(const char *text, const sp_result *result)
         least_ms = fmin(least_ms, ms[i]);
     }
     // Parts are rounded to nanoseconds, each action's by itself.
-    if (!(limit_ms > 0.0 && limit_ms <= step_ms && fabs(sum_ms - step_ms) <= 1e-9 * step_ms &&
-          least_ms >= -1e-6 * step_ms && !(limit_ms > bound_ms * (1.0 + 1e-9)))) {
-        fail_msg("limit %.6f, bound %.6f, sum %.6f of %.6f ms, least part %g: %s", limit_ms,
-                 bound_ms, sum_ms, step_ms, least_ms, text);
-    }
+    must_hold(limit_ms > 0.0 && limit_ms <= step_ms && fabs(sum_ms - step_ms) <= 1e-9 * step_ms &&
+                  least_ms >= -1e-6 * step_ms && limit_ms <= bound_ms * (1.0 + 1e-9),
+              "limit %.6f, bound %.6f, sum %.6f of %.6f ms, least part %g: %s", limit_ms, bound_ms,
+              sum_ms, step_ms, least_ms, text);
 }

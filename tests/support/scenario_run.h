@@ -34,7 +34,7 @@ typedef struct scenario_run {
 // Appends to a text of RUN_TEXT bytes, with ' standing for ".
 void put_json(char *text, const char *format, ...);
 
-// Such a text of its own, good until the eighth one after of the same thread.
+// Such a text of its own, good until the 32nd one after of the same thread.
 const char *json_text(const char *format, ...);
 
 // The document of such a text.
@@ -46,15 +46,18 @@ sp_model read_config(const char *text);
 // Reads a scenario that is written with ' for ".
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err);
 void read_good(const char *text, sp_scenario *scenario);
+sp_scenario good_scenario(const char *text);
 
 // It cannot be read, and the first message has `told` in it.
 void run_refused(const char *text, const char *told);
 
-// Evaluates it; only the evaluation may fail. run_fini in any case.
+// Evaluates it; only the evaluation may fail. scenario_run_fini in any case.
 sp_status run_text(const char *text, const sp_evaluate_options *options, scenario_run *r,
                    sp_error *err);
 void run_good(const char *text, const sp_evaluate_options *options, scenario_run *r);
-void run_fini(scenario_run *r);
+scenario_run good_run(const char *text, const sp_evaluate_options *options);
+void scenario_run_fini(scenario_run *r);
+#define run_fini scenario_run_fini
 
 // The limit is known, and its share of the step, its parts and the lower bound, where that is
 // known, are what they must be of any step.

@@ -44,7 +44,7 @@ static void shrink(json_t *settings, const small_sizes *by)
     json_object_del(settings, "profile");
 }
 
-void small_set_read(const small_sizes *by, sp_scenario_set *set)
+static void read_set(const small_sizes *by, sp_scenario_set *set)
 {
     json_t *document;
     const char *const overrides[] = {"profile=h200", "stack.name=cuda"};
@@ -58,4 +58,28 @@ void small_set_read(const small_sizes *by, sp_scenario_set *set)
         shrink(json_object_get(json_array_get(groups, g), "set"), by);
     }
     must_succeed_for(SET, sp_scenario_set_from_json(document, SET, overrides, 2, set, ERR));
+}
+
+int small_set_each(const small_sizes *by, const char *group, int most,
+                   void (*run)(const sp_scenario_case *c, int number))
+{
+    AUTO(sp_scenario_set) set;
+    int cases = 0;
+    read_set(by, &set);
+    for (size_t c = 0; c < set.count && cases < most; c++) {
+        if (strcmp(set.cases[c].group, group) == 0) {
+            run(&set.cases[c], cases++);
+        }
+    }
+    return cases;
+}
+
+void small_case_evaluate(const sp_scenario_case *c, sp_step_observer see, void *context)
+{
+    const sp_evaluate_options options = {
+        .no_bounds = true, .observer = see, .observer_context = context};
+    AUTO(sp_batches) batches;
+    AUTO(sp_result) result;
+    must_succeed_for(c->name, sp_evaluate_batches(&c->scenario, &batches, ERR));
+    must_succeed_for(c->name, sp_evaluate(&c->scenario, &batches, &options, &result, ERR));
 }

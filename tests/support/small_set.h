@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "experiments/execution/execution.h"
+#include "solver/evaluate/evaluate.h"
 
 // By what sizes are divided; heads likewise.
 typedef struct small_sizes {
@@ -13,7 +14,12 @@ typedef struct small_sizes {
     int64_t step; // lengths are multiples of it
 } small_sizes;
 
-// Fails the test case where the set cannot be read.
-void small_set_read(const small_sizes *by, sp_scenario_set *set);
+// Hands the cases of a group to `run` with their numbers, `most` of them; returns how many there
+// were. Fails the test case where the set cannot be read.
+int small_set_each(const small_sizes *by, const char *group, int most,
+                   void (*run)(const sp_scenario_case *c, int number));
+
+// Shows the steps of a case to `see`.
+void small_case_evaluate(const sp_scenario_case *c, sp_step_observer see, void *context);
 
 #endif

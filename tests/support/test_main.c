@@ -1,8 +1,5 @@
 #include "tests/support/test_main.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 static test_case *first;
 static test_case **end = &first;
 
@@ -76,6 +73,19 @@ void check_near(double value, double expected, double relative, double distance,
         print_error("%.17g is not %.17g\n", value, expected);
         _fail(file, line);
     }
+}
+
+void put_file(const char *path, const char *text)
+{
+    put_file_bytes(path, text, strlen(text));
+}
+
+void put_file_bytes(const char *path, const void *bytes, size_t count)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
 }
 
 // cmocka hands a case the state it was listed with.

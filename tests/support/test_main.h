@@ -67,6 +67,19 @@ static inline int prng_below(sp_prng *prng, int bound)
 #define COUNT_OF(array) (int)(sizeof(array) / sizeof *(array))
 #define ONE_OF(prng, array) (array)[prng_below(prng, COUNT_OF(array))]
 
+// AUTO(type) name; type_fini(&name) at the end of its block, by which it must be made. AUTO_FREE:
+// what a pointer points to is freed there. json_auto_t is jansson's.
+#define AUTO(type) __attribute__((cleanup(type##_fini))) type
+#define AUTO_FREE __attribute__((cleanup(auto_free)))
+static inline void auto_free(void *pointer)
+{
+    free(*(void **)pointer);
+}
+
+// Makes a file of a text, or of bytes.
+void put_file(const char *path, const char *text);
+void put_file_bytes(const char *path, const void *bytes, size_t count);
+
 // How many rounds of random draws a test makes: all, or a quarter of them under a sanitizer, which
 // takes many times as long and finds other faults than wrong values.
 int test_rounds(int all);
@@ -99,6 +112,14 @@ void check_call(const char *input, sp_status status, const char *call, const cha
     (sp_error_clear(ERR), check_refusal((call), status, message, false, #call, __FILE__, __LINE__))
 void check_refusal(sp_status status, sp_status expected, const char *message, bool whole,
                    const char *call, const char *file, int line);
+
+// Fails the case, with a message of its own, unless the condition holds.
+#define must_hold(condition, ...)  \
+    do {                           \
+        if (!(condition)) {        \
+            fail_msg(__VA_ARGS__); \
+        }                          \
+    } while (0)
 
 // Fails the case unless the value is as near to the expected one as said: relative to the expected
 // one, within a distance, or within the sum of both.

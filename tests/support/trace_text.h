@@ -66,7 +66,7 @@ static inline void trace_end(trace_text *t)
     trace_add(t, "\n]}\n");
 }
 
-static inline void trace_free(trace_text *t)
+static inline void trace_text_fini(trace_text *t)
 {
     sp_free(t->bytes);
 }

@@ -137,11 +137,11 @@ static int64_t larger(int64_t a, int64_t b)
 // the input of the next forward and the output of the last one, and then the gradients of the same.
 static int64_t gpipe_peak(const step *s, int rank, int count)
 {
-    sp_tensor_program program;
+    AUTO(sp_tensor_program) program;
     sp_stage stage = {.layers = 2, .embedding = rank == 0, .head = rank == s->layout.pp - 1};
     sp_tensor_program_build(&s->model, &s->layout, &stage, &s->options,
                             &(sp_unit_load){.tokens = EVEN_TOKENS}, &program);
-    int *holders = calloc(program.tensor_count, sizeof *holders);
+    AUTO_FREE int *holders = calloc(program.tensor_count, sizeof *holders);
     assert_non_null(holders);
     int64_t input = bytes_of(&program, program.input);
     int64_t output = bytes_of(&program, program.output);
@@ -171,8 +171,6 @@ static int64_t gpipe_peak(const step *s, int rank, int count)
         others = (count - 1 - k) * unit + (k == 0 ? output : 0) + (k > 0 ? input_gradient : 0);
         peak = larger(peak, others + backward_peak);
     }
-    free(holders);
-    sp_tensor_program_fini(&program);
     return peak;
 }
 
@@ -192,7 +190,7 @@ TEST(blocks_without_rounding)
     for (int pp = 1; pp <= 3; pp++) {
         for (int count = 1; count <= 4; count++) {
             for (int m = 0; m < 3; m++) {
-                step s;
+                AUTO(step) s;
                 gpipe(&s, pp, count, modes[m]);
                 int64_t expected = 0;
                 for (int r = 0; r < pp; r++) {
@@ -200,7 +198,6 @@ TEST(blocks_without_rounding)
                 }
                 assert_int_equal(replayed(&s), expected);
                 assert_int_equal(replayed(&s), expected);
-                step_fini(&s);
             }
         }
     }
@@ -210,12 +207,11 @@ TEST(blocks_without_rounding)
 TEST(blocks_that_are_not_split)
 {
     for (int limit_mib = 2; limit_mib <= 64; limit_mib *= 2) {
-        step s;
+        AUTO(step) s;
         gpipe(&s, 2, 4, SP_RECOMPUTE_NONE);
         int64_t plain = replayed(&s);
         s.options.stack.split_limit_bytes = limit_mib * MIB;
         assert_true(replayed(&s) >= plain);
-        step_fini(&s);
     }
 }
 
@@ -226,7 +222,7 @@ TEST(obstacles)
     static int64_t tokens[] = {EVEN_TOKENS, EVEN_TOKENS};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 2 * EVEN_TOKENS};
     const char *obstacle = NULL;
-    step s;
+    AUTO(step) s;
     gpipe(&s, 1, 2, SP_RECOMPUTE_NONE);
     s.packing.batch = &batch;
     sp_step_costs uniform = {0};
@@ -244,7 +240,6 @@ TEST(obstacles)
     sp_pack_list_add(&s.packing.backward, half, true);
     assert_int_equal(replay(&s, &s.costs, &obstacle), 0);
     assert_non_null(obstacle);
-    step_fini(&s);
 }
 
 // Of one pipeline rank the first and the last are all there is; of several none holds more than the
@@ -255,7 +250,7 @@ TEST(one_rank)
         int pp = 1 + i / 2;
         sp_world_rank which = i % 2 == 0 ? SP_FIRST_RANK : SP_LAST_RANK;
         int kept = which == SP_FIRST_RANK ? 0 : pp - 1;
-        step s;
+        AUTO(step) s;
         gpipe(&s, pp, 3, SP_RECOMPUTE_NONE);
         const char *obstacle = "";
         sp_allocator_peak one = {0};
@@ -271,7 +266,6 @@ TEST(one_rank)
         s.memory.ranks += kept;
         s.timeline.rank_count = s.memory.rank_count = 1;
         assert_int_equal(replayed(&s), one.allocated_bytes);
-        step_fini(&s);
     }
 }
 
@@ -279,7 +273,7 @@ TEST(one_rank)
 TEST(long_replays_are_not_begun)
 {
     const char *obstacle = NULL;
-    step s;
+    AUTO(step) s;
     gpipe(&s, 1, 1, SP_RECOMPUTE_NONE);
     s.ranks[0].count = s.plan.stages[0].count;
     s.model.layers = 1 << 19;
@@ -287,7 +281,6 @@ TEST(long_replays_are_not_begun)
     s.model.layers++;
     assert_int_equal(replay(&s, &s.costs, &obstacle), 0);
     assert_ptr_equal(obstacle, SP_REPLAY_TOO_LONG);
-    step_fini(&s);
 }
 
 // ---- the optimizer's pieces ----
@@ -379,35 +372,6 @@ static int64_t away(const sp_i_unit_shape *shape)
     return bytes;
 }
 
-// Llama-65B in units of two layers by hand (kwai/Megatron-Kwai, branch atc24ae): without
-// recomputation 4 x 86, 2 x 64, 12 x 32 contiguous and 4 x 86 strided MiB, with the activation
-// function rebuilt 2 x 172, 2 x 64, 8 x 32.
-TEST(offload_cuts)
-{
-    static const struct {
-        sp_recompute recompute;
-        double ratio;
-        size_t whole;
-        int64_t split_mib, buffer_mib;
-    } cases[] = {
-        {SP_RECOMPUTE_NONE, 0.3, 4, 16, 360},   // 4 x 86, 16 of 64
-        {SP_RECOMPUTE_NONE, 0.5, 10, 0, 600},   // 4 x 86, 2 x 64, 4 x 32
-        {SP_RECOMPUTE_NONE, 0.7, 17, 48, 840},  // 4 x 86, 12 x 32, 64, 48 of 64
-        {SP_RECOMPUTE_NONE, 0.9, 20, 52, 1080}, // ..., 2 x 64, 2 x 86, 52 of 86
-        {SP_RECOMPUTE_ACTIVATION, 0.2, 0, 146, 146}, {SP_RECOMPUTE_ACTIVATION, 0.4, 1, 120, 292},
-        {SP_RECOMPUTE_ACTIVATION, 0.6, 10, 53, 437}, // 8 x 32, 2 x 64, 53 of 172
-        {SP_RECOMPUTE_ACTIVATION, 1.0, 12, 0, 728},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_i_unit_shape shape;
-        shape_of(&shape, cases[i].recompute, cases[i].ratio);
-        assert_int_equal(shape.cut.buffer_bytes, cases[i].buffer_mib * MIB);
-        assert_int_equal(shape.cut.whole, cases[i].whole);
-        assert_int_equal(shape.cut.split_bytes, cases[i].split_mib * MIB);
-        sp_i_unit_shape_fini(&shape);
-    }
-}
-
 // The plain view counts the same bytes away.
 TEST(offload_agrees_with_the_footprint)
 {
@@ -418,7 +382,7 @@ TEST(offload_agrees_with_the_footprint)
     for (int recompute = 0; recompute < SP_RECOMPUTE_MODES; recompute++) {
         for (int percent = 1; percent <= 100; percent++) {
             sp_memory_options options = {.recompute = (sp_recompute)recompute};
-            sp_i_unit_shape shape;
+            AUTO(sp_i_unit_shape) shape;
             shape_of(&shape, options.recompute, percent / 100.0);
             int64_t bytes = away(&shape);
             sp_unit_tensor tensors[SP_UNIT_TENSORS];
@@ -427,7 +391,6 @@ TEST(offload_agrees_with_the_footprint)
             // The runtime rounds the product up, in double precision.
             int64_t plain = sp_unit_offload_bytes(tensors, count, percent / 100.0);
             assert_true(bytes == plain || bytes == plain + MIB);
-            sp_i_unit_shape_fini(&shape);
         }
     }
 }
@@ -437,7 +400,7 @@ TEST(units_come_back_whole)
 {
     for (int recompute = 0; recompute < SP_RECOMPUTE_MODES; recompute++) {
         for (int percent = 5; percent <= 100; percent += 5) {
-            sp_i_unit_shape shape;
+            AUTO(sp_i_unit_shape) shape;
             sp_block_allocator *blocks = sp_block_allocator_new(0);
             shape_of(&shape, (sp_recompute)recompute, percent / 100.0);
             sp_i_unit_memory memory = {.blocks = blocks};
@@ -473,7 +436,6 @@ TEST(units_come_back_whole)
                 assert_int_equal(memory.buffers[1].bytes, 0);
             }
             sp_block_allocator_free(blocks);
-            sp_i_unit_shape_fini(&shape);
         }
     }
 }
@@ -486,7 +448,7 @@ TEST(copies_anywhere)
     enum { UNITS = 6, SLOTS = 2 * UNITS };
     sp_prng prng = prng_seeded(77);
     for (int round = 0; round < test_rounds(200); round++) {
-        step s;
+        AUTO(step) s;
         gpipe(&s, 1 + round % 2, UNITS, (sp_recompute)(round % SP_RECOMPUTE_MODES));
         int64_t without = replayed(&s);
         s.options.offload_ratio = 0.05 * (double)(1 + sp_prng_below(&prng, 20));
@@ -521,7 +483,6 @@ TEST(copies_anywhere)
             *stage = to;
         }
         assert_true(replayed(&s) <= 2 * without);
-        step_fini(&s);
     }
 }
 
@@ -529,14 +490,12 @@ TEST(copies_anywhere)
 
 static void evaluate(const char *text, sp_result *result)
 {
-    sp_scenario scenario;
-    sp_batches batches;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_batches) batches;
     must_succeed(fixture_read(text, &scenario, ERR));
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     sp_evaluate_options options = {.allocator_peak = true};
     must_succeed(sp_evaluate(&scenario, &batches, &options, result, ERR));
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
 }
 
 // Every schedule drains (else the replay reports a defect), with and without copies; a second run
@@ -564,7 +523,7 @@ TEST(schedules)
                      "{'model': 'llama-7b', %s%s%s, 'workload': {'uniform': 4096, 'context': "
                      "8192, 'samples_per_batch': 24}}",
                      laid_out ? "" : "'parallel': {'pp': 2, 'dp': 2}, ", cases[i], memories[m]);
-            sp_result first, second;
+            AUTO(sp_result) first, second;
             evaluate(text, &first);
             evaluate(text, &second);
             assert_true(first.allocator_peak_bytes > 0);
@@ -572,15 +531,13 @@ TEST(schedules)
             // Both views of one memory: far apart only by mistake.
             double ratio = (double)first.allocator_peak_bytes / (double)first.peak_bytes;
             assert_true(ratio > 0.85 && ratio < 1.3);
-            sp_result_fini(&first);
-            sp_result_fini(&second);
         }
     }
 }
 
 TEST(results_that_say_why_not)
 {
-    sp_result result;
+    AUTO(sp_result) result;
     // With room, so that no other warning stands beside this one.
     evaluate("{'model': 'llama-7b', 'parallel': {'pp': 2}, 'cluster': {'name': 'h800-8', "
              "'memory_gib': 1000}, 'memory': {'model': 'slimpipe-planner'}, 'workload': "
@@ -595,10 +552,8 @@ TEST(results_that_say_why_not)
              &result);
     assert_int_equal(result.allocator_peak_bytes, 0);
     assert_int_equal(result.warnings.count, 0);
-    json_t *json = sp_result_json(&result, false);
+    json_auto_t *json = sp_result_json(&result, false);
     assert_true(json_is_null(json_object_get(json, "peak_memory_allocator_gib")));
-    json_decref(json);
-    sp_result_fini(&result);
 }
 
 static int64_t blocks_of(int64_t bytes)

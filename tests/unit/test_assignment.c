@@ -144,7 +144,7 @@ TEST(program_without_incumbent)
         }
         const sp_i_assignment_model model = {
             .work_s = work_s, .count = count, .ranks = ranks, .unit_s = 1.0, .most = HUGE_VAL};
-        sp_i_mip mip;
+        AUTO(sp_i_mip) mip;
         sp_i_mip_result result;
         double value[FEW * 3 + 1];
         int rank[FEW];
@@ -156,7 +156,6 @@ TEST(program_without_incumbent)
         double least_s = exhaustive(work_s, count, ranks);
         assert_within(result.objective, least_s, 1e-6);
         assert_within(largest_of(work_s, rank, count, ranks), least_s, 1e-6);
-        sp_i_mip_fini(&mip);
     }
 }
 
@@ -249,7 +248,7 @@ TEST(time_is_kept)
                                              .ranks = sizes[k].ranks,
                                              .unit_s = sorted[0],
                                              .most = HUGE_VAL};
-        sp_i_mip mip;
+        AUTO(sp_i_mip) mip;
         sp_i_assignment_write(&model, &mip);
         for (int l = 0; l < 3; l++) {
             const sp_i_mip_options options = {.time_limit_ms = limits_ms[l]};
@@ -260,11 +259,9 @@ TEST(time_is_kept)
                 assert_int_equal(sp_i_mip_solve(&mip, &options, &result, value, NULL), SP_OK);
                 least_ms = fmin(least_ms, used_ms() - begin_ms);
             }
-            if (least_ms > (double)limits_ms[l] + MOST_OVER_MS) {
-                fail_msg("%zu samples on %d ranks: %.0f ms, the limit is %d ms", sizes[k].count,
-                         sizes[k].ranks, least_ms, (int)limits_ms[l]);
-            }
+            must_hold(least_ms <= (double)limits_ms[l] + MOST_OVER_MS,
+                      "%zu samples on %d ranks: %.0f ms, the limit is %d ms", sizes[k].count,
+                      sizes[k].ranks, least_ms, (int)limits_ms[l]);
         }
-        sp_i_mip_fini(&mip);
     }
 }

@@ -320,8 +320,8 @@ TEST(slices_of_a_work_are_the_longest)
 static sp_result step_of(const char *strategy, const char *seen)
 {
     char text[2048];
-    sp_scenario scenario;
-    sp_batches batches;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_batches) batches;
     sp_result result;
     const sp_evaluate_options options = {.engine = {.verify = true}};
     snprintf(text, sizeof text,
@@ -331,22 +331,18 @@ static sp_result step_of(const char *strategy, const char *seen)
              " 'workload': {'lengths': [32768, 512, 700, 4096, 100, 2048, 6000, 333, 1024, 256,"
              " 5000, 64], 'context': 32768, 'samples_per_batch': 12}}",
              seen, strategy);
-    json_t *root = json_document(text);
+    json_auto_t *root = json_document(text);
     must_succeed_for(text, sp_scenario_from_json(root, "test", NULL, 0, &scenario, ERR));
-    json_decref(root);
     must_succeed_for(text, sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, &result, ERR));
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
     return result;
 }
 
 static double ms_of(const char *strategy, const char *seen, double *bound_ms)
 {
-    sp_result result = step_of(strategy, seen);
+    AUTO(sp_result) result = step_of(strategy, seen);
     double ms = (double)result.batches[0].iteration_ns / 1e6;
     *bound_ms = result.batches[0].facts.lower_bound_ns / 1e6;
-    sp_result_fini(&result);
     return ms;
 }
 

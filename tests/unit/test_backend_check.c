@@ -18,7 +18,7 @@ TEST(requirements_of_samples)
     const uint64_t of_actions = SP_CAN(SPLIT_BACKWARD) | SP_CAN(PAIRS) | SP_CAN(RECOMPUTE_ACTION) |
                                 SP_CAN(OFFLOAD) | SP_CAN(DP_MERGE);
     for (int c = 0; c < SP_CAPABILITIES; c++) {
-        plan_sample s;
+        AUTO(plan_sample) s;
         sp_requirements r;
         plan_sample_make((sp_capability)c, &base, &s);
         sp_requirements_find(&s.request, &r);
@@ -30,15 +30,14 @@ TEST(requirements_of_samples)
         assert_int_equal((r.needed & SP_CAN(SLICES)) != 0, sliced);
         assert_int_equal((r.needed & SP_CAN(OFFLOAD)) != 0, c == SP_CAP_OFFLOAD);
         assert_int_equal((r.needed & SP_CAN(PAIRS)) != 0, c == SP_CAP_PAIRS);
-        plan_sample_fini(&s);
     }
 }
 
 // One rank alone has nothing to shard, and no neighbour to share a vocabulary with.
 TEST(requirements_of_one_rank)
 {
-    sp_packing packing;
-    sp_plan plan;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
     sp_requirements r;
     const sp_layout layout = {LAYOUT(1, 1, 1, 1, 1), .zero = 3, .sequence_parallel = true,
                               .vocab_parallel = true};
@@ -48,8 +47,6 @@ TEST(requirements_of_one_rank)
     sp_run_request request = {.plan = &plan, .precision = SP_FP32, .steps = 1};
     sp_requirements_find(&request, &r);
     assert_true(r.needed == (SP_CAN(FP32) | SP_CAN(CLOCK_VIRTUAL) | SP_CAN(NO_MODEL)));
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
 }
 
 typedef struct fixture {
@@ -66,7 +63,7 @@ static void begin(fixture *f, sp_capability capability)
     f->s.request.costs = &f->s.costs;
 }
 
-static void end(fixture *f)
+static void fixture_fini(fixture *f)
 {
     plan_sample_fini(&f->s);
     sp_registry_free(f->registry);
@@ -74,8 +71,7 @@ static void end(fixture *f)
 
 TEST(refusals_name_all_that_is_missing)
 {
-    fixture f;
-    sp_error_clear(ERR);
+    AUTO(fixture) f;
     begin(&f, SP_CAP_SPLIT_BACKWARD);
     f.s.request.precision = SP_BF16;
     f.s.request.clock = SP_CLOCK_WALL;
@@ -88,12 +84,11 @@ TEST(refusals_name_all_that_is_missing)
     assert_string_equal(ERR->message[2], "backend 'fake' (plain) cannot execute the wall clock");
     assert_string_equal(ERR->message[3],
                         "backend 'fake' (plain) cannot execute the course of memory over time");
-    end(&f);
 }
 
 TEST(requests_are_checked)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f, SP_CAP_PIPELINE);
     sp_run_request wrong = f.s.request;
     wrong.steps = 0;
@@ -111,13 +106,11 @@ TEST(requests_are_checked)
     assert_int_equal(sp_backend_check(f.fake, 0, &f.s.request, NULL), SP_ERR_CONTENT);
     stage->count++;
     // More ranks than the device runs.
-    sp_error_clear(ERR);
     sp_layout wide = f.s.layout;
     wide.tp = 17;
     f.s.plan.layout = wide;
     assert_int_equal(sp_backend_check(f.fake, 1, &f.s.request, ERR), SP_ERR_CONTENT);
     assert_non_null(strstr(ERR->message[ERR->count - 1], "runs at most 16 ranks, the plan has 34"));
-    end(&f);
 }
 
 // The first rank does all its forwards in one order, the last all in the other, with a backward in
@@ -127,9 +120,8 @@ TEST(plans_that_cannot_end)
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_registry *registry = NULL;
     const sp_backend *fake = NULL;
-    sp_packing packing;
-    sp_plan plan;
-    sp_error_clear(ERR);
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
     sp_run *run = NULL;
     assert_int_equal(sp_registry_new(&registry, NULL), SP_OK);
     assert_int_equal(sp_registry_find(registry, "fake", &fake, NULL), SP_OK);
@@ -146,8 +138,6 @@ TEST(plans_that_cannot_end)
     assert_null(run);
     assert_string_equal(ERR->message[0], "dp 0 pp 0: B0: waits for B0 of dp 0 pp 1, which cannot "
                                          "run before it");
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
     sp_registry_free(registry);
 }
 
@@ -175,7 +165,7 @@ TEST(damage_is_found)
         {SP_CAP_OFFLOAD, "missing:O1@0.0", "dp 0 pp 0: O1: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        fixture f;
+        AUTO(fixture) f;
         sp_error_clear(ERR);
         sp_run *run = NULL;
         const sp_backend_option option = {"damage", cases[i].damage};
@@ -184,18 +174,15 @@ TEST(damage_is_found)
         f.s.request.option_count = 1;
         assert_int_equal(sp_backend_run(f.fake, 0, &f.s.request, &run, ERR), SP_ERR_INTERNAL);
         assert_null(run);
-        if (strstr(ERR->message[0], cases[i].text) == NULL) {
-            fail_msg("%s: expected \"%s\", got \"%s\"", cases[i].damage, cases[i].text,
-                     ERR->message[0]);
-        }
-        end(&f);
+        must_hold(strstr(ERR->message[0], cases[i].text) != NULL, "%s: expected \"%s\", got \"%s\"",
+                  cases[i].damage, cases[i].text, ERR->message[0]);
     }
 }
 
 // A timeline of the right shape with one number changed.
 TEST(numbers_are_checked)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_run *run = NULL;
     begin(&f, SP_CAP_PIPELINE);
     assert_int_equal(sp_backend_run(f.fake, 0, &f.s.request, &run, NULL), SP_OK);
@@ -219,7 +206,6 @@ TEST(numbers_are_checked)
     step.memory.rank_count = 1;
     assert_int_equal(sp_measured_step_check(&f.s.plan, &step, NULL), SP_ERR_INTERNAL);
     sp_run_free(run);
-    end(&f);
 }
 
 static int64_t transfers_ns(const sp_rank_timeline *rank)
@@ -235,7 +221,7 @@ static int64_t transfers_ns(const sp_rank_timeline *rank)
 // time was idle for as long, and what waits for another rank's end was not.
 TEST(idle_time_waits_for_nobody)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_run *run = NULL;
     int64_t before_ns[2], idle_ns[2];
     begin(&f, SP_CAP_PIPELINE);
@@ -269,7 +255,6 @@ TEST(idle_time_waits_for_nobody)
     assert_int_equal(idle_ns[0], before_ns[0] + 4);
     assert_int_equal(idle_ns[1], before_ns[1] + 3);
     sp_run_free(run);
-    end(&f);
 }
 
 static sp_status constant_time(void *context, const sp_walk_action *action,
@@ -286,9 +271,8 @@ static sp_status constant_time(void *context, const sp_walk_action *action,
 TEST(pairs_end_together)
 {
     const sp_walk_driver driver = {.run = constant_time};
-    plan_sample s;
+    AUTO(plan_sample) s;
     sp_measured_step step;
-    sp_error_clear(ERR);
     plan_sample_make(SP_CAP_PAIRS, &base, &s);
     for (int apart = 0; apart < 2; apart++) {
         size_t pairs = 0;
@@ -320,5 +304,4 @@ TEST(pairs_end_together)
         sp_timeline_fini(&step.timeline);
     }
     assert_non_null(strstr(ERR->message[0], ": it starts before "));
-    plan_sample_fini(&s);
 }

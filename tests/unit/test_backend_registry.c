@@ -24,9 +24,8 @@ static void must_refuse(const char *name, sp_status expected, const char *text)
     sp_registry *registry = open_registry(SP_TEST_PLUGIN_DIR);
     assert_int_equal(sp_registry_find(registry, name, &backend, ERR), expected);
     assert_null(backend);
-    if (strstr(ERR->message[0], text) == NULL) {
-        fail_msg("expected \"%s\", got \"%s\"", text, ERR->message[0]);
-    }
+    must_hold(strstr(ERR->message[0], text) != NULL, "expected \"%s\", got \"%s\"", text,
+              ERR->message[0]);
     sp_registry_free(registry);
 }
 
@@ -55,8 +54,7 @@ TEST(devices_are_counted)
     assert_string_equal(info.name, "plain");
     must_fail_with(sp_backend_device_info(backend, 2, &info, ERR), SP_ERR_USAGE,
                    "backend 'fake' has no device 2 (it has 2)");
-    sp_error_clear(ERR);
-    assert_int_equal(sp_backend_device_info(backend, -1, &info, ERR), SP_ERR_USAGE);
+    must_fail_with(sp_backend_device_info(backend, -1, &info, ERR), SP_ERR_USAGE, "");
     sp_registry_free(registry);
 }
 
@@ -139,13 +137,9 @@ TEST(no_shared_library)
     char file[64];
     assert_non_null(mkdtemp(folder));
     snprintf(file, sizeof file, "%s/libslimpack-backend-text.so", folder);
-    FILE *out = fopen(file, "w");
-    assert_non_null(out);
-    fputs("text\n", out);
-    assert_int_equal(fclose(out), 0);
+    put_file(file, "text\n");
     sp_registry *registry = open_registry(folder);
     const sp_backend *backend = NULL;
-    sp_error_clear(ERR);
     sp_status status = sp_registry_find(registry, "text", &backend, ERR);
     sp_registry_free(registry);
     remove(file);
@@ -165,7 +159,7 @@ TEST(unknown_names_get_a_hint)
 
 TEST(names_are_in_order)
 {
-    sp_backend_names names;
+    AUTO(sp_backend_names) names;
     bool fake = false, sample = false;
     assert_int_equal(setenv("SLIMPACK_BACKEND_PATH", SP_TEST_PLUGIN_DIR ":" SP_TEST_PLUGIN_DIR, 1),
                      0);
@@ -176,7 +170,6 @@ TEST(names_are_in_order)
         sample = sample || strcmp(names.name[i], "sample") == 0;
     }
     assert_true(fake && sample);
-    sp_backend_names_fini(&names);
 }
 
 // What a backend leaves out is an error that says so, and never a call of nothing.
@@ -200,7 +193,7 @@ TEST(slots_that_are_left_out)
     assert_int_equal(sp_backend_calibrate(shorter, 0, &calibration, &profile, NULL), SP_ERR_USAGE);
     assert_null(profile);
     // No tensors.
-    plan_sample s;
+    AUTO(plan_sample) s;
     const sp_run_request base = {.precision = SP_FP64, .steps = 1};
     sp_run *run = NULL;
     size_t count = 1;
@@ -211,7 +204,6 @@ TEST(slots_that_are_left_out)
               "backend 'sample' gives no tensors to read");
     assert_int_equal(count, 0);
     sp_run_free(run);
-    plan_sample_fini(&s);
     sp_registry_free(registry);
 }
 

@@ -66,7 +66,7 @@ TEST(mirrored_blocks)
 {
     static const int32_t packs[] = {2, 1, 0, 3, 5, 4};
     static const int32_t waits_for[] = {2, 2, 2, 3, 5, 5};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_i_needs needs = {0};
     by_hand(three_blocks, BY_HAND, &packing);
     sp_i_backward_mirror(three_blocks_tied, 0, &packing, &needs);
@@ -82,7 +82,6 @@ TEST(mirrored_blocks)
         assert_int_equal(needs.pack[k], waits_for[k]);
     }
     sp_free(needs.pack);
-    sp_packing_fini(&packing);
 }
 
 // All packs of a block but the last ones run forward again, or all.
@@ -94,13 +93,12 @@ TEST(retained_packs)
                                     {true, false, false, false, false, false},
                                     {false, false, false, false, false, false}};
     for (int retained = SP_I_RETAINS_NONE; retained < 4; retained++) {
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         by_hand(three_blocks, BY_HAND, &packing);
         sp_i_backward_mirror(three_blocks_tied, retained, &packing, NULL);
         for (size_t k = 0; k < 6; k++) {
             assert_int_equal(packing.forward.packs[k].runs_again, again[retained + 1][k]);
         }
-        sp_packing_fini(&packing);
     }
 }
 
@@ -109,7 +107,7 @@ TEST(one_backward_pack)
 {
     const sp_i_shape shape = {.backward = {.flat = 1, .grow = 1.0, .shrink = 1.0},
                               .slice_tokens = 10};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_i_needs needs = {0};
     by_hand(three_blocks, BY_HAND, &packing);
     size_t slices = packing.forward.slice_count;
@@ -120,7 +118,6 @@ TEST(one_backward_pack)
     assert_int_equal(packing.backward.slice_count, slices);
     assert_int_equal(packing.forward.slice_count, slices);
     sp_free(needs.pack);
-    sp_packing_fini(&packing);
 }
 
 // Work of tokens alone: packs of exactly the targets wherever these are multiples of a slice.
@@ -135,7 +132,7 @@ TEST(cuts_at_exact_targets)
         }
         sp_i_shape shape = {.backward = {.flat = packs, .grow = 1.0, .shrink = 1.0},
                             .slice_tokens = 100};
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         by_hand(long_one, sizeof long_one / sizeof long_one[0], &packing);
         sp_i_backward_regroup(&linear, &shape, tied, &packing, NULL);
         assert_pack_rules(&packing);
@@ -144,7 +141,6 @@ TEST(cuts_at_exact_targets)
         for (int k = 0; k < packs; k++) {
             assert_int_equal(packing.backward.packs[k].tokens, 9000 / packs);
         }
-        sp_packing_fini(&packing);
     }
 }
 
@@ -156,7 +152,7 @@ TEST(work_follows_the_backward_taper)
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
         shape.regrouped = true;
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         make(&shape, &packing);
         double total_s = 0.0;
         double whole_s = 0.0; // the longest sample that the forward has not cut
@@ -178,7 +174,6 @@ TEST(work_follows_the_backward_taper)
         assert_true(packing.backward.count <= packs);
         assert_ends_meet(end_s, packing.backward.count, target_s, packs,
                          fmax(whole_s, rest > 0.0 ? slice_s : 0.0) * (1.0 + 1e-9));
-        sp_packing_fini(&packing);
     }
 }
 
@@ -189,7 +184,7 @@ TEST(forward_packs_stay)
     for (int round = 0; round < 300; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
-        sp_packing mirrored, regrouped;
+        AUTO(sp_packing) mirrored, regrouped;
         shape.regrouped = false;
         make(&shape, &mirrored);
         shape.regrouped = true;
@@ -199,7 +194,5 @@ TEST(forward_packs_stay)
             assert_int_equal(mirrored.forward.packs[k].tokens, regrouped.forward.packs[k].tokens);
             assert_int_equal(mirrored.forward.packs[k].pairs2, regrouped.forward.packs[k].pairs2);
         }
-        sp_packing_fini(&mirrored);
-        sp_packing_fini(&regrouped);
     }
 }

@@ -114,7 +114,7 @@ TEST(everybody_once_over_a_run)
     sp_prng prng = prng_seeded(41);
     static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     for (int run = 0; run < 60; run++) {
-        fixture f;
+        AUTO(fixture) f;
         fixture_init(&f, 1 << sp_prng_below(&prng, 3));
         sp_strategy_spec *spec = &f.scenario.strategy;
         int64_t context = 100 + (int64_t)sp_prng_below(&prng, 5000);
@@ -127,8 +127,8 @@ TEST(everybody_once_over_a_run)
         sp_batch carried = {0};
         for (int b = 0; b < ROUNDS; b++) {
             sp_batch own = {.ids = ids, .tokens = tokens};
-            sp_batch batch;
-            sp_packing packing;
+            AUTO(sp_batch) batch;
+            AUTO(sp_packing) packing;
             random_batch(&prng, context, used, &own);
             used += (int64_t)own.count;
             sp_batch_join(&carried, &own, &batch);
@@ -142,14 +142,11 @@ TEST(everybody_once_over_a_run)
             assert_true(spec->outlier_queues > 0 || packing.delayed_count == 0);
             sp_batch_fini(&carried);
             sp_batch_pick(&batch, packing.delayed, packing.delayed_count, &carried);
-            sp_packing_fini(&packing);
-            sp_batch_fini(&batch);
         }
         for (int64_t i = 0; i < used; i++) {
             assert_int_equal(trained[i], 1);
         }
         assert_int_equal(carried.count, 0);
-        fixture_fini(&f);
     }
 }
 
@@ -158,13 +155,13 @@ TEST(greedy_against_linear_search)
 {
     sp_prng prng = prng_seeded(43);
     static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
-    fixture f;
+    AUTO(fixture) f;
     fixture_init(&f, 2);
     f.scenario.strategy.outlier_queues = 0;
     for (int round = 0; round < test_rounds(40); round++) {
         int64_t context = 2000;
         sp_batch batch = {.ids = ids, .tokens = tokens};
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         random_batch(&prng, context, 0, &batch);
         pack(&f, &batch, 0, context, &packing);
         sp_i_work costs;
@@ -199,9 +196,7 @@ TEST(greedy_against_linear_search)
                 assert_int_equal(of[packing.forward.slices[s].sample], k);
             }
         }
-        sp_packing_fini(&packing);
     }
-    fixture_fini(&f);
 }
 
 // Equal samples as long as the context: as many packs as samples, which are a round.
@@ -210,15 +205,13 @@ TEST(nobody_waits_where_all_are_equal)
     int64_t ids[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     int64_t tokens[8] = {50, 50, 50, 50, 50, 50, 50, 50};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 8, .total_tokens = 400};
-    fixture f;
-    sp_packing packing;
+    AUTO(fixture) f;
+    AUTO(sp_packing) packing;
     fixture_init(&f, 2);
     assert_int_equal(f.scenario.strategy.outlier_queues, 2);
     pack(&f, &batch, 0, 50, &packing);
     assert_int_equal(packing.forward.count, 8);
     assert_int_equal(packing.delayed_count, 0);
-    sp_packing_fini(&packing);
-    fixture_fini(&f);
 }
 
 // 90 and 20 and 30 of a context of 100 are two queues short of a round of two packs; the fullest
@@ -228,8 +221,8 @@ TEST(no_step_without_work)
     int64_t ids[3] = {0, 1, 2};
     int64_t tokens[3] = {90, 20, 30};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 140};
-    fixture f;
-    sp_packing packing;
+    AUTO(fixture) f;
+    AUTO(sp_packing) packing;
     fixture_init(&f, 2);
     f.scenario.microbatches = 2;
     pack(&f, &batch, 0, 100, &packing);
@@ -238,8 +231,6 @@ TEST(no_step_without_work)
     assert_int_equal(packing.forward.slices[1].sample, 1);
     assert_int_equal(packing.delayed_count, 1);
     assert_int_equal(packing.delayed[0], 0);
-    sp_packing_fini(&packing);
-    fixture_fini(&f);
 }
 
 // The list 800, 100, 100, 100 three times on two packs: the first long sample waits for the second,
@@ -253,10 +244,8 @@ TEST(delayed_samples_train_later)
     static const int64_t tokens[2][3] = {{1100, 1100, 1100}, {300, 1900, 300}};
     static const int64_t samples[2][3] = {{4, 4, 4}, {3, 5, 3}};
     for (int queues = 0; queues < 2; queues++) {
-        char with[RUN_TEXT] = "";
-        put_json(with, text, TINY_MODEL, queues);
-        scenario_run r;
-        run_good(with, &run_verified, &r);
+        const char *with = json_text(text, TINY_MODEL, queues);
+        AUTO(scenario_run) r = good_run(with, &run_verified);
         for (int b = 0; b < 3; b++) {
             const sp_batch_facts *facts = &r.result.batches[b].facts;
             assert_int_equal(facts->tokens, tokens[queues][b]);
@@ -267,7 +256,6 @@ TEST(delayed_samples_train_later)
         assert_int_equal(run_warned(&r.result.warnings,
                                     "samples still delayed after the last batch: 1 (800 tokens)"),
                          queues == 1);
-        run_fini(&r);
     }
 }
 
@@ -291,11 +279,10 @@ TEST(keys_are_read_and_resolved)
     static const char *const wrong[] = {"'outlier_queues': 17", "'outlier_queues': -1",
                                         "'outlier_tokens': 0", "'pack_tokens': 0"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        char bad[RUN_TEXT] = "";
-        put_json(bad,
-                 "%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'strategy': {'kind': "
-                 "'balanced', %s}}",
-                 TINY_MODEL, wrong[i]);
+        const char *bad =
+            json_text("%s'cluster': 'h800-8', 'workload': {'uniform': 64}, 'strategy': {'kind': "
+                      "'balanced', %s}}",
+                      TINY_MODEL, wrong[i]);
         assert_int_equal(run_read(bad, &scenario, ERR), SP_ERR_CONTENT);
     }
 }
@@ -323,18 +310,17 @@ TEST(says_what_does_not_fit)
             "%s'cluster': 'h800-8', %s, 'workload': {'lengths': [100, 100, 100], 'context': "
             "100}}",
             TINY_MODEL, wrong[i][0]);
-        scenario_run r;
+        AUTO(scenario_run) r;
         assert_int_equal(run_text(text, &run_verified, &r, ERR),
                          i == 0 ? SP_ERR_CONTENT : SP_ERR_INFEASIBLE);
         assert_non_null(strstr(ERR->message[0], wrong[i][1]));
-        run_fini(&r);
     }
 }
 
 // Largest over mean time of the packs of a step.
 static double imbalance(fixture *f, const sp_packing *packing)
 {
-    sp_step_costs costs;
+    AUTO(sp_step_costs) costs;
     must_succeed(sp_cost_model_build(&f->cost, packing, &costs, ERR));
     double most = 0.0, sum = 0.0;
     for (size_t k = 0; k < packing->forward.count; k++) {
@@ -344,7 +330,6 @@ static double imbalance(fixture *f, const sp_packing *packing)
         most = fmax(most, ns);
         sum += ns;
     }
-    sp_step_costs_fini(&costs);
     return most * (double)packing->forward.count / sum;
 }
 
@@ -352,14 +337,14 @@ static double mean_imbalance(fixture *f, int queues, uint64_t seed, int64_t cont
 {
     static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
     sp_prng prng = prng_seeded(seed);
-    sp_batch carried = {0};
+    AUTO(sp_batch) carried = {0};
     double sum = 0.0;
     f->scenario.strategy.outlier_queues = queues;
     f->scenario.microbatches = 4;
     for (int b = 0; b < 40; b++) {
         sp_batch own = {.ids = ids, .tokens = tokens};
-        sp_batch batch;
-        sp_packing packing;
+        AUTO(sp_batch) batch;
+        AUTO(sp_packing) packing;
         do {
             random_batch(&prng, context, 0, &own);
         } while (own.count < MOST_SAMPLES / 4 || own.total_tokens > 8 * context);
@@ -368,10 +353,7 @@ static double mean_imbalance(fixture *f, int queues, uint64_t seed, int64_t cont
         sum += imbalance(f, &packing);
         sp_batch_fini(&carried);
         sp_batch_pick(&batch, packing.delayed, packing.delayed_count, &carried);
-        sp_packing_fini(&packing);
-        sp_batch_fini(&batch);
     }
-    sp_batch_fini(&carried);
     return sum / 40.0;
 }
 
@@ -379,7 +361,7 @@ static double mean_imbalance(fixture *f, int queues, uint64_t seed, int64_t cont
 TEST(queues_never_worsen_the_mean)
 {
     for (uint64_t seed = 1; seed <= 8; seed++) {
-        fixture f;
+        AUTO(fixture) f;
         fixture_init(&f, 2);
         int64_t context = 16384 << (seed % 3);
         f.scenario.strategy.pack_tokens = 2 * context;
@@ -387,6 +369,5 @@ TEST(queues_never_worsen_the_mean)
         for (int queues = 1; queues <= 3; queues++) {
             assert_true(mean_imbalance(&f, queues, seed, context) <= without);
         }
-        fixture_fini(&f);
     }
 }

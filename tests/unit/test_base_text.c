@@ -118,7 +118,7 @@ TEST(counts_very_many_unknown_keys)
     enum { KEYS = 100000 };
     sp_error err = {0};
     sp_object object;
-    json_t *root = json_object();
+    json_auto_t *root = json_object();
     for (int i = 0; i < KEYS; i++) {
         char key[32];
         snprintf(key, sizeof key, "key%d", i);
@@ -130,7 +130,6 @@ TEST(counts_very_many_unknown_keys)
     assert_int_equal(err.status, SP_ERR_CONTENT);
     assert_int_equal(err.count, SP_ERROR_MESSAGES);
     assert_int_equal(err.dropped, KEYS - SP_ERROR_MESSAGES);
-    json_decref(root);
 }
 
 static void write_a(const char *path)

@@ -63,7 +63,7 @@ TEST(every_sample_once_per_pass)
     // 30 batches of 100 are three passes over 1,000.
     sp_workload_spec spec = {
         .lengths = list_of(COUNT), .samples_per_batch = 100, .batches = 30, .seed = 4};
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     assert_true(batches.wrapped);
     assert_int_equal(batches.context, COUNT);
     for (int pass = 0; pass < 3; pass++) {
@@ -83,15 +83,14 @@ TEST(every_sample_once_per_pass)
         // A random permutation keeps one position on the mean (here two are compared).
         assert_true(in_place < 12);
     }
-    sp_batches_fini(&batches);
 }
 
 TEST(seed_alone_decides)
 {
     sp_workload_spec spec = {
         .lengths = list_of(COUNT), .samples_per_batch = 64, .batches = 20, .seed = 7};
-    sp_batches first = make(&spec);
-    sp_batches again = make(&spec);
+    AUTO(sp_batches) first = make(&spec);
+    AUTO(sp_batches) again = make(&spec);
     assert_true(same_samples(&first, &again));
     sp_batches_fini(&again);
     // Fewer batches are the beginning of more.
@@ -103,8 +102,6 @@ TEST(seed_alone_decides)
     spec.seed = 8;
     again = make(&spec);
     assert_false(same_samples(&again, &first));
-    sp_batches_fini(&again);
-    sp_batches_fini(&first);
 }
 
 // All 24 orders of four samples, each about equally often: chi-square with 23 degrees of freedom is
@@ -115,7 +112,7 @@ TEST(shuffle_is_fair)
     int orders[256] = {0};
     sp_workload_spec spec = {.lengths = list_of(4), .samples_per_batch = 4, .batches = 2};
     for (spec.seed = 0; spec.seed < ROUNDS; spec.seed++) {
-        sp_batches batches = make(&spec);
+        AUTO(sp_batches) batches = make(&spec);
         for (int pass = 0; pass < 2; pass++) {
             int code = 0;
             for (int i = 0; i < 4; i++) {
@@ -123,7 +120,6 @@ TEST(shuffle_is_fair)
             }
             orders[code]++;
         }
-        sp_batches_fini(&batches);
     }
     double chi = 0;
     int found = 0;
@@ -140,7 +136,7 @@ TEST(file_order_repeats)
 {
     sp_workload_spec spec = {
         .lengths = list_of(10), .samples_per_batch = 4, .batches = 5, .order = SP_ORDER_FILE};
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     for (int i = 0; i < 20; i++) {
         assert_int_equal(batches.batch[i / 4].ids[i % 4], i % 10);
         assert_int_equal(batches.batch[i / 4].tokens[i % 4], scattered((size_t)i % 10));
@@ -152,7 +148,6 @@ TEST(file_order_repeats)
     spec.batches = 2;
     batches = make(&spec);
     assert_false(batches.wrapped);
-    sp_batches_fini(&batches);
 }
 
 TEST(tokens_fill_batches)
@@ -161,7 +156,7 @@ TEST(tokens_fill_batches)
     sp_lengths lengths = {.tokens = tokens, .count = 8, .capacity = 8};
     sp_workload_spec spec = {
         .lengths = &lengths, .tokens_per_batch = 10, .batches = 5, .order = SP_ORDER_FILE};
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     // 3+3+4 | 11, alone over the limit | 10 | 1+9 | 1+3+3 of the next pass
     const size_t counts[] = {3, 1, 1, 2, 3};
     const int64_t totals[] = {10, 11, 10, 10, 7};
@@ -175,14 +170,13 @@ TEST(tokens_fill_batches)
     spec.batches = 4;
     batches = make(&spec);
     assert_false(batches.wrapped);
-    sp_batches_fini(&batches);
 }
 
 TEST(tokens_fill_shuffled_batches)
 {
     sp_workload_spec spec = {
         .lengths = list_of(COUNT), .tokens_per_batch = 4096, .batches = 50, .seed = 2};
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     for (int i = 0; i < batches.count; i++) {
         assert_true(batches.batch[i].total_tokens <= 4096);
         if (i > 0) {
@@ -190,7 +184,6 @@ TEST(tokens_fill_shuffled_batches)
             assert_true(batches.batch[i - 1].total_tokens + next > 4096);
         }
     }
-    sp_batches_fini(&batches);
 }
 
 // Rows that hold documents one after the other: the batch is the longest beginning of the list that
@@ -209,7 +202,7 @@ TEST(rows_fill_batches)
                              .rows_per_batch = ROWS,
                              .batches = BATCHES,
                              .order = SP_ORDER_FILE};
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     int next = 0;
     for (int b = 0; b < BATCHES; b++) {
         int count = 0;
@@ -236,7 +229,6 @@ TEST(rows_fill_batches)
     batches = make(&spec);
     assert_int_equal(batches.batch[0].count, 2); // 3 | 5
     assert_int_equal(batches.batch[1].count, 3); // 2 | 4 + 1
-    sp_batches_fini(&batches);
 }
 
 TEST(long_samples_are_dropped)
@@ -247,7 +239,7 @@ TEST(long_samples_are_dropped)
                              .samples_per_batch = 100,
                              .batches = 6,
                              .seed = 1};
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     // Lengths are 1 to 1,000: 600 stay, which six batches hold exactly.
     assert_int_equal(batches.dropped, 400);
     assert_int_equal(batches.truncated, 0);
@@ -263,7 +255,6 @@ TEST(long_samples_are_dropped)
     for (int i = 1; i <= COUNT; i++) {
         assert_int_equal(seen[i], i <= 600);
     }
-    sp_batches_fini(&batches);
 }
 
 TEST(long_samples_are_truncated)
@@ -274,7 +265,7 @@ TEST(long_samples_are_truncated)
                              .samples_per_batch = 100,
                              .batches = 10,
                              .seed = 1};
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     assert_int_equal(batches.dropped, 0);
     assert_int_equal(batches.truncated, 400);
     assert_int_equal(batches.lost_tokens, 400 * 401 / 2); // 1 to 400 of each
@@ -284,7 +275,6 @@ TEST(long_samples_are_truncated)
         int64_t whole = scattered((size_t)batch->ids[i % 100]);
         assert_int_equal(batch->tokens[i % 100], whole < 600 ? whole : 600);
     }
-    sp_batches_fini(&batches);
 }
 
 // Where samples were lost and nobody counted their tokens (older plans), the share is not known.
@@ -346,7 +336,7 @@ TEST(distributions_are_drawn)
                              .batches = 4,
                              .seed = 3,
                              .source = "prolong"};
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     for (int i = 0; i < 20000; i++) {
         assert_int_equal(batches.batch[i / 5000].ids[i % 5000], i);
         assert_in_range(batches.batch[i / 5000].tokens[i % 5000], 575, 2048);
@@ -372,7 +362,6 @@ TEST(distributions_are_drawn)
     batches = make(&spec);
     assert_int_equal(batches.dropped, 0);
     assert_in_range(batches.truncated, 9320 - 4 * 71, 9320 + 4 * 71);
-    sp_batches_fini(&batches);
 }
 
 TEST(distributions_that_do_not_fit_are_refused)
@@ -390,15 +379,14 @@ TEST(distributions_that_do_not_fit_are_refused)
     expect_error(&spec, SP_ERR_CONTENT,
                  "prolong: the longest sample: 340149 tokens are more than the context of 575");
     spec.context = 340149;
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     assert_int_equal(batches.context, 340149);
-    sp_batches_fini(&batches);
 }
 
 TEST(uniform_samples)
 {
     sp_workload_spec spec = {.uniform_tokens = 4096, .tokens_per_batch = 16384, .batches = 3};
-    sp_batches batches = make(&spec);
+    AUTO(sp_batches) batches = make(&spec);
     for (int i = 0; i < 12; i++) {
         assert_int_equal(batches.batch[i / 4].ids[i % 4], i);
         assert_int_equal(batches.batch[i / 4].tokens[i % 4], 4096);
@@ -411,7 +399,6 @@ TEST(uniform_samples)
     batches = make(&spec);
     assert_int_equal(batches.batch[0].count, 16);
     assert_int_equal(batches.truncated, 48);
-    sp_batches_fini(&batches);
 }
 
 // Documents one after the other: rows of the context are full but the last, every token is there in
@@ -430,7 +417,7 @@ TEST(concatenated_rows_are_full)
             tokens[i] = 1 + (int64_t)sp_prng_below(&prng, sp_prng_below(&prng, 4) == 0 ? 3000 : 90);
             batch.total_tokens += tokens[i];
         }
-        sp_batch cut;
+        AUTO(sp_batch) cut;
         sp_batch_concatenate(&batch, context, false, &cut);
         assert_int_equal(cut.total_tokens, batch.total_tokens);
         int64_t at = 0;
@@ -460,7 +447,6 @@ TEST(concatenated_rows_are_full)
             assert_int_equal(cut.tokens[i], last ? batch.total_tokens - at : context);
             at += cut.tokens[i];
         }
-        sp_batch_fini(&cut);
     }
 }
 
@@ -477,7 +463,7 @@ TEST(long_samples_are_split)
                              .order = SP_ORDER_FILE};
     static const int64_t ids[] = {0, 1, 1, 1, 2, 3, 3, 3, 3, 4};
     static const int64_t pieces[] = {5, 10, 10, 5, 10, 10, 10, 10, 1, 1};
-    sp_batches batches;
+    AUTO(sp_batches) batches;
     must_succeed(sp_batches_make(&spec, &batches, ERR));
     assert_int_equal(batches.batch[0].count, 10);
     for (int i = 0; i < 10; i++) {
@@ -510,7 +496,6 @@ TEST(long_samples_are_split)
     must_succeed(sp_batches_make(&spec, &batches, ERR));
     assert_int_equal(batches.left_samples, 4);
     assert_int_equal(batches.left_tokens, 72 - 15);
-    sp_batches_fini(&batches);
 }
 
 // Every token of a list is in a batch of its first pass, was dropped or truncated, or is left over;
@@ -549,7 +534,7 @@ TEST(no_token_is_lost_without_a_word)
         if (drops && over == total) {
             continue;
         }
-        sp_batches batches;
+        AUTO(sp_batches) batches;
         must_succeed(sp_batches_make(&spec, &batches, ERR));
         int64_t taken = 0;
         int64_t begun = 0;
@@ -588,7 +573,6 @@ TEST(no_token_is_lost_without_a_word)
             assert_int_equal(batches.batch[0].count, pieces);
             assert_int_equal(batches.batch[0].cut_tokens, above);
         }
-        sp_batches_fini(&batches);
     }
 }
 
@@ -600,12 +584,11 @@ TEST(rest_of_a_uniform_sample_is_left_over)
                                    .over_length = SP_OVER_SPLIT,
                                    .samples_per_batch = 3,
                                    .batches = 2};
-    sp_batches batches;
+    AUTO(sp_batches) batches;
     must_succeed(sp_batches_make(&spec, &batches, ERR));
     // 10 10 10 | 5 10 10: of the second sample 15 are left.
     assert_int_equal(batches.left_samples, 1);
     assert_int_equal(batches.left_tokens, 15);
     assert_int_equal(batches.batch[0].cut_tokens, 20);
     assert_int_equal(batches.batch[1].cut_tokens, 15);
-    sp_batches_fini(&batches);
 }

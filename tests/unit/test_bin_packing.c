@@ -39,7 +39,7 @@ static void pack_rows(const char *kind, int64_t max_per_pack, const sp_batch *ba
     scenario.strategy = (sp_strategy_spec){.microbatch_samples = 1, .max_per_pack = max_per_pack};
     scenario.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_strategy_input input = {.scenario = &scenario, .batch = batch, .context = context};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     must_succeed(sp_strategy_pack(sp_strategy_find(kind), &input, &packing, ERR));
     memset(rows, 0, sizeof *rows);
     rows->count = packing.forward.count;
@@ -53,7 +53,6 @@ static void pack_rows(const char *kind, int64_t max_per_pack, const sp_batch *ba
         }
     }
     assert_int_equal(samples, batch->count);
-    sp_packing_fini(&packing);
 }
 
 static int descending(const void *a, const void *b)
@@ -275,19 +274,15 @@ TEST(samples_per_pack_of_a_scenario)
                  {"{'kind': 'lpfhp'}}", 3, 0},
                  {"{'kind': 'lpfhp', 'max_per_pack': 3}}", 4, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[RUN_TEXT] = "";
-        put_json(text, "%s%s", TINY_RUN, cases[i].strategy);
-        scenario_run r;
-        run_good(text, &run_verified, &r);
+        const char *text = json_text("%s%s", TINY_RUN, cases[i].strategy);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         assert_true(r.result.lossless);
         assert_int_equal(r.result.batches[0].facts.microbatches, cases[i].packs);
         const json_t *strategy = json_object_get(r.scenario.resolved, "strategy");
         const json_t *given = json_object_get(strategy, "max_per_pack");
         assert_int_equal(json_integer_value(given), cases[i].given);
-        run_fini(&r);
     }
     sp_scenario scenario;
-    char text[RUN_TEXT] = "";
-    put_json(text, "%s%s", TINY_RUN, "{'max_per_pack': 0}}");
+    const char *text = json_text("%s%s", TINY_RUN, "{'max_per_pack': 0}}");
     must_fail_with(run_read(text, &scenario, ERR), SP_ERR_CONTENT, "strategy.max_per_pack");
 }

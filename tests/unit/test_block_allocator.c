@@ -119,35 +119,6 @@ TEST(nothing_has_no_block)
     sp_block_allocator_free(a);
 }
 
-TEST(freed_neighbours_merge_in_any_order)
-{
-    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
-                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    for (int o = 0; o < 6; o++) {
-        sp_block_allocator *a = make(0);
-        int32_t piece[3] = {take(a, 5 * MIB), take(a, 5 * MIB), take(a, 5 * MIB)};
-        for (int i = 0; i < 3; i++) {
-            sp_block_release(a, piece[orders[o][i]]);
-        }
-        assert_int_equal(sp_block_bytes(a, take(a, 20 * MIB)), 20 * MIB);
-        assert_int_equal(sp_block_allocator_reserved(a), 20 * MIB);
-        sp_block_allocator_free(a);
-    }
-}
-
-TEST(the_peak_is_kept_until_reset)
-{
-    sp_block_allocator *a = make(0);
-    int32_t one = take(a, 30 * MIB);
-    int32_t two = take(a, 12 * MIB);
-    sp_block_release(a, one);
-    assert_int_equal(sp_block_allocator_peak(a), 42 * MIB);
-    sp_block_release(a, two);
-    assert_int_equal(sp_block_allocator_peak(a), 42 * MIB);
-    assert_int_equal(sp_block_allocator_allocated(a), 0);
-    sp_block_allocator_free(a);
-}
-
 TEST(beyond_2_to_62_bytes_is_an_error)
 {
     sp_block_allocator *a = make(0);
@@ -280,7 +251,7 @@ enum { OWNERS = 300 };
 
 static void compare_random_sequence(uint64_t seed, int64_t limit, bool few, int steps)
 {
-    naive_allocator *naive = calloc(1, sizeof *naive);
+    AUTO_FREE naive_allocator *naive = calloc(1, sizeof *naive);
     assert_non_null(naive);
     naive->limit = limit;
     sp_block_allocator *a = make(limit);
@@ -317,7 +288,6 @@ static void compare_random_sequence(uint64_t seed, int64_t limit, bool few, int 
     assert_int_equal(sp_block_allocator_allocated(a), 0);
     assert_int_equal(sp_block_allocator_reserved(a), naive->reserved);
     sp_block_allocator_free(a);
-    free(naive);
 }
 
 TEST(random_sequences_equal_a_linear_search)
@@ -326,25 +296,4 @@ TEST(random_sequences_equal_a_linear_search)
     for (uint64_t seed = 1; seed <= 24; seed++) {
         compare_random_sequence(seed, limits[seed % 3], seed % 2 == 0, 4000);
     }
-}
-
-TEST(everything_released_leaves_whole_segments)
-{
-    sp_block_allocator *a = make(0);
-    int32_t held[64];
-    sp_prng prng = prng_seeded(77);
-    for (int i = 0; i < 64; i++) {
-        held[i] = take(a, 1 + (int64_t)sp_prng_below(&prng, (uint64_t)MIB));
-    }
-    int64_t reserved = sp_block_allocator_reserved(a);
-    for (int i = 0; i < 64; i++) {
-        sp_block_release(a, held[(i * 29) % 64]);
-    }
-    assert_int_equal(sp_block_allocator_allocated(a), 0);
-    for (int64_t taken = 0; taken < reserved; taken += 2 * MIB) {
-        take(a, MIB);
-        take(a, MIB);
-    }
-    assert_int_equal(sp_block_allocator_reserved(a), reserved);
-    sp_block_allocator_free(a);
 }

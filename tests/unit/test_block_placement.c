@@ -225,10 +225,8 @@ TEST(whole_samples_as_blocks)
     double ms[2][SP_TIME_PARTS];
     static const char *const kinds[] = {"fcp", "packed"};
     for (int i = 0; i < 2; i++) {
-        scenario_run r;
-        run_good(json_text(text, kinds[i]), &run_verified, &r);
+        AUTO(scenario_run) r = good_run(json_text(text, kinds[i]), &run_verified);
         sp_result_time_parts(&r.result, ms[i]);
-        run_fini(&r);
     }
     assert_within(ms[0][SP_TIME_COMPUTE] / ms[1][SP_TIME_COMPUTE], 1.0, 1e-4);
     assert_true(ms[0][SP_TIME_CP] == 0.0);
@@ -241,17 +239,16 @@ TEST(fcp_refuses)
     } cases[] = {{STEP_OF("fcp", ", 'stack': 'reference'"), "hand"},
                  {STEP_OF("fcp", ", 'network': {'detail': 'auto'}"), "network.detail"},
                  {STEP_OF("fcp", ", 'memory': {'attention': 'unfused'}"), "memory.attention"}};
-    scenario_run r;
+    AUTO(scenario_run) r;
     for (int i = 0; i < COUNT_OF(cases); i++) {
         const char *text = json_text("%s", cases[i].text);
         must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_INFEASIBLE, cases[i].part);
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
     run_good(json_text("%s", STEP_OF("fcp", "")), &run_verified, &r);
     assert_string_equal(r.result.cp_overlap, "blocks");
     assert_true(r.result.batches[0].facts.lower_bound_ns <=
                 (double)r.result.batches[0].iteration_ns);
-    run_fini(&r);
 }
 
 // ---- tasks ----
@@ -390,10 +387,8 @@ TEST(equal_samples_stay_as_tasks)
     double ms[2][SP_TIME_PARTS];
     static const char *const kinds[] = {"distca", "packed"};
     for (int i = 0; i < 2; i++) {
-        scenario_run r;
-        run_good(json_text(text, kinds[i]), &run_verified, &r);
+        AUTO(scenario_run) r = good_run(json_text(text, kinds[i]), &run_verified);
         sp_result_time_parts(&r.result, ms[i]);
-        run_fini(&r);
     }
     // Two halves take a second launch of the attention.
     assert_true(ms[0][SP_TIME_COMPUTE] > ms[1][SP_TIME_COMPUTE]);
@@ -406,24 +401,23 @@ TEST(stages_share_attention)
 {
     for (int pp = 2; pp <= 4; pp *= 2) {
         for (int m = 1; m <= 8; m *= 2) {
-            scenario_run r;
             char lengths[256] = "";
             for (int i = 0; i < m; i++) {
                 put_json(lengths, "%s8192", i > 0 ? ", " : "");
             }
-            run_good(json_text("{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, "
-                               "'vocab': 1000}, 'cluster': 'h100-8', 'parallel': {'pp': %d, 'dp': "
-                               "2}, 'strategy': {'kind': 'distca', 'rank_tokens': 4096}, "
-                               "'workload': {'lengths': [%s], 'context': 8192}}",
-                               pp, lengths),
-                     &run_verified, &r);
+            AUTO(scenario_run) r = good_run(
+                json_text("{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, "
+                          "'vocab': 1000}, 'cluster': 'h100-8', 'parallel': {'pp': %d, 'dp': "
+                          "2}, 'strategy': {'kind': 'distca', 'rank_tokens': 4096}, "
+                          "'workload': {'lengths': [%s], 'context': 8192}}",
+                          pp, lengths),
+                &run_verified);
             assert_true(r.result.has_exchange);
             assert_within(r.result.exchange_before, (m + pp - 1.0) / m, 1e-6);
             assert_within(r.result.exchange_after, 1.0, 1e-12);
             assert_true(run_warned(&r.result.warnings, "stands in no timeline"));
             assert_true(r.result.batches[0].facts.lower_bound_ns <=
                         (double)r.result.batches[0].iteration_ns);
-            run_fini(&r);
         }
     }
 }
@@ -438,16 +432,15 @@ TEST(a_unit_keeps_its_part_of_the_attention)
         double of[2];
         for (int k = 0; k < 2; k++) {
             double ms[SP_TIME_PARTS];
-            scenario_run r;
-            run_good(json_text("{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, "
-                               "'vocab': 1000}, 'cluster': 'h100-8', 'parallel': {'pp': %d, 'dp': "
-                               "2}, 'strategy': {'kind': '%s', 'rank_tokens': 16384}, "
-                               "'workload': {'lengths': [32768], 'context': 32768}}",
-                               1 << i, kinds[k]),
-                     &run_verified, &r);
+            AUTO(scenario_run) r = good_run(
+                json_text("{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, "
+                          "'vocab': 1000}, 'cluster': 'h100-8', 'parallel': {'pp': %d, 'dp': "
+                          "2}, 'strategy': {'kind': '%s', 'rank_tokens': 16384}, "
+                          "'workload': {'lengths': [32768], 'context': 32768}}",
+                          1 << i, kinds[k]),
+                &run_verified);
             sp_result_time_parts(&r.result, ms);
             of[k] = (1 << i) * ms[SP_TIME_COMPUTE]; // of all stages
-            run_fini(&r);
         }
         saved[i] = of[0] - of[1];
     }
@@ -481,6 +474,6 @@ TEST(distca_refuses)
     for (int i = 0; i < COUNT_OF(cases); i++) {
         const char *text = json_text("%s", cases[i].text);
         must_fail_with(run_text(text, &run_verified, &r, ERR), cases[i].status, cases[i].part);
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
 }

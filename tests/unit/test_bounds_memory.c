@@ -336,10 +336,9 @@ static void check_orders(bool repeats, int rounds)
             }
             double bound_s = bound_of(&t, t.room_bytes);
             double optimum_s = least_s(&t);
-            if (bound_s > optimum_s * (1.0 + 1e-12)) {
-                fail_msg("round %d, room %.1f: bound %.6f above %.6f", round, half * 0.5, bound_s,
-                         optimum_s);
-            }
+            must_hold(bound_s <= optimum_s * (1.0 + 1e-12),
+                      "round %d, room %.1f: bound %.6f above %.6f", round, half * 0.5, bound_s,
+                      optimum_s);
             assert_true(bound_s >= endless_s);
             if (isfinite(optimum_s)) {
                 cases++;

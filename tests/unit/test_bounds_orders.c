@@ -16,9 +16,8 @@ typedef struct nearness {
 
 static void note(nearness *n, int bound, double bound_s, double optimum)
 {
-    if (bound_s > optimum * (1.0 + 1e-12)) {
-        fail_msg("%s: bound %.6f above the optimum %.6f", names[bound], bound_s, optimum);
-    }
+    must_hold(bound_s <= optimum * (1.0 + 1e-12), "%s: bound %.6f above the optimum %.6f",
+              names[bound], bound_s, optimum);
     double share = bound_s / optimum;
     n->share[bound] += share;
     n->least[bound] = n->cases == 0 || share < n->least[bound] ? share : n->least[bound];

@@ -124,7 +124,7 @@ static double simulated_s(const drawn *d, const packs *p)
     size_t stages = (size_t)c->stages;
     size_t count = (size_t)p->count;
     int64_t *times = sp_calloc((3 * stages + 1) * count, sizeof *times);
-    int64_t *freed = sp_calloc(count, sizeof *freed);
+    AUTO_FREE int64_t *freed = sp_calloc(count, sizeof *freed);
     assert_true(times != NULL && freed != NULL);
     int64_t *f_ns = times;
     int64_t *b_ns = times + count * stages;
@@ -163,7 +163,6 @@ static double simulated_s(const drawn *d, const packs *p)
     sp_packflow_outcome result;
     must_succeed(sp_packflow_run(&job, NULL, &result, ERR));
     sp_free(times);
-    sp_free(freed);
     return (double)result.makespan_ns;
 }
 
@@ -184,10 +183,8 @@ TEST(no_simulated_packing_is_faster)
             fill_packs(&d, &prng, &p);
             best_s = fmin(best_s, simulated_s(&d, &p));
         }
-        if (!(best_s >= bound_s * (1.0 - 1e-12)) ||
-            !(bound_s >= sp_bound_work_s(&d.costs, &batch))) {
-            fail_msg("round %d: %.0f ns below the bound %.0f ns", round, best_s, bound_s);
-        }
+        must_hold(best_s >= bound_s * (1.0 - 1e-12) && bound_s >= sp_bound_work_s(&d.costs, &batch),
+                  "round %d: %.0f ns below the bound %.0f ns", round, best_s, bound_s);
         share[d.costs.split] += bound_s / best_s;
         best_share[d.costs.split] = fmax(best_share[d.costs.split], bound_s / best_s);
         cases[d.costs.split]++;

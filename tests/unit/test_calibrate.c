@@ -38,7 +38,7 @@ static void leave_folder(void)
 // The start profile takes GEMMs from a model, whose rate is free.
 static void write_start(void)
 {
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     assert_int_equal(
         sp_json_read_text(flat_profile_text, strlen(flat_profile_text), "flat", &root, NULL),
         SP_OK);
@@ -48,7 +48,6 @@ static void write_start(void)
             NULL),
         SP_OK);
     assert_int_equal(json_dump_file(root, "start.json", 0), 0);
-    json_decref(root);
 }
 
 // Sizes that are bound by GEMMs, by memory and by TP transfers in different shares.
@@ -84,9 +83,9 @@ static void read_spec(const char *text, fit_spec *spec)
 // Times that the true constants give, with deviations of `noise` in turn above and below.
 static void measure(double noise)
 {
-    fit_spec spec;
-    fit_model model;
-    fit_rows rows;
+    AUTO(fit_spec) spec;
+    AUTO(fit_model) model;
+    AUTO(fit_rows) rows;
     double times[ROWS] = {0.0};
     read_spec(spec_text, &spec);
     write_table(NULL);
@@ -100,9 +99,6 @@ static void measure(double noise)
         times[i] *= 1.0 + (i % 5 < 2 ? noise : -noise);
     }
     write_table(times);
-    fit_rows_fini(&rows);
-    fit_model_fini(&model);
-    fit_spec_fini(&spec);
 }
 
 static void begin(double noise)
@@ -184,7 +180,7 @@ TEST_OF_VALUES(noise_shows)
 }
 
 // One thread and three give the same bytes.
-TEST(threads_do_not_matter)
+TEST_OF_VALUES(threads_do_not_matter)
 {
     char *text[2];
     fit_options how = {.threads = 1, .quiet = true, .folds = -1, .bootstrap = 2, .ablations = true};
@@ -194,10 +190,9 @@ TEST(threads_do_not_matter)
         fit_outcome outcome;
         how.threads = 1 + 2 * i;
         calibrate(&how, &spec, &outcome);
-        json_t *report = fit_report_json(&spec, &outcome);
+        json_auto_t *report = fit_report_json(&spec, &outcome);
         text[i] = json_dumps(report, 0);
         assert_non_null(text[i]);
-        json_decref(report);
         finish(&spec, &outcome);
     }
     assert_string_equal(text[0], text[1]);
@@ -209,8 +204,8 @@ TEST(profile_says_that_it_is_fitted)
 {
     fit_spec spec;
     fit_outcome outcome;
-    json_t *document = NULL;
-    sp_profile profile;
+    json_auto_t *document = NULL;
+    AUTO(sp_profile) profile;
     begin(0.0);
     calibrate(&bare, &spec, &outcome);
     assert_int_equal(fit_profile_document(&spec, &outcome, &document, NULL), SP_OK);
@@ -231,8 +226,6 @@ TEST(profile_says_that_it_is_fitted)
     assert_string_equal(json_string_value(json_object_get(table, "name")), "steps");
     assert_int_equal(json_integer_value(json_object_get(table, "rows")), ROWS);
     assert_true(json_is_null(json_object_get(table, "kfold_error_percent")));
-    sp_profile_fini(&profile);
-    json_decref(document);
     finish(&spec, &outcome);
 }
 
@@ -259,7 +252,7 @@ TEST(errors_name_the_place)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[4096];
         const char *at = strstr(spec_text, cases[i].from);
-        fit_spec spec;
+        AUTO(fit_spec) spec;
         fit_outcome outcome;
         snprintf(text, sizeof text, "%.*s%s%s", (int)(at - spec_text), spec_text, cases[i].to,
                  at + strlen(cases[i].from));
@@ -269,7 +262,6 @@ TEST(errors_name_the_place)
             fit_calibrate(&spec, cases[i].list, cases[i].count, &bare, &outcome, ERR), SP_OK);
         assert_non_null(strstr(ERR->message[0], cases[i].place));
         assert_null(outcome.predicted);
-        fit_spec_fini(&spec);
     }
 }
 
@@ -385,8 +377,8 @@ TEST_OF_VALUES(folds_hold_whole_groups)
     };
     begin(0.02);
     for (int c = 0; c < test_rounds(COUNT_OF(cases)); c++) {
-        fit_spec spec;
-        fit_outcome outcome;
+        AUTO(fit_spec) spec;
+        AUTO(fit_outcome) outcome;
         int seen[ROWS] = {0};
         calibrate_with(cases[c].tables, &spec, &outcome);
         assert_int_equal(outcome.folds[0], cases[c].folds);
@@ -406,8 +398,6 @@ TEST_OF_VALUES(folds_hold_whole_groups)
         for (int f = 0; f < cases[c].folds; f++) {
             assert_true(seen[f] > 0);
         }
-        fit_outcome_fini(&outcome);
-        fit_spec_fini(&spec);
     }
 }
 
@@ -420,17 +410,14 @@ TEST(tables_of_several_stacks)
         "\"constants\": {\"gemm_model.tflops\": {\"start\": 500, \"least\": 50, \"most\": 2000}}, "
         "\"tables\": {\"steps\": {}, \"other\": {\"own_stack\": true}}}";
     static const fit_source both[] = {{.csv = "steps.csv"}, {.csv = "other.csv"}};
-    fit_spec spec;
-    fit_outcome outcome;
+    AUTO(fit_spec) spec;
+    AUTO(fit_outcome) outcome;
     begin(0.02);
-    FILE *file = fopen("other.csv", "w");
-    assert_non_null(file);
-    fputs("cluster,stack,model.layers,model.hidden,model.ffn,model.heads,model.kv_heads,model."
-          "vocab,workload.uniform,workload.context,workload.samples_per_batch,iteration_ms\n"
-          "h100-8,internevo-2024,2,1024,4096,16,16,32000,1024,1024,2,20\n"
-          "h100-8,internevo-2024,4,1024,4096,16,16,32000,1024,1024,2,35\n",
-          file);
-    assert_int_equal(fclose(file), 0);
+    put_file("other.csv",
+             "cluster,stack,model.layers,model.hidden,model.ffn,model.heads,model.kv_heads,model."
+             "vocab,workload.uniform,workload.context,workload.samples_per_batch,iteration_ms\n"
+             "h100-8,internevo-2024,2,1024,4096,16,16,32000,1024,1024,2,20\n"
+             "h100-8,internevo-2024,4,1024,4096,16,16,32000,1024,1024,2,35\n");
     read_spec(text, &spec);
     must_succeed(fit_calibrate(&spec, both, 2, &quick, &outcome, ERR));
     assert_int_equal(outcome.rows.count, ROWS + 2);
@@ -441,18 +428,16 @@ TEST(tables_of_several_stacks)
         assert_string_equal(outcome.rows.cases[i]->scenario.memory.stack.name,
                             other ? "internevo-2024" : "megatron-core-2024");
     }
-    fit_outcome_fini(&outcome);
-    fit_spec_fini(&spec);
 }
 
 // The record of a table is of the rows as they were left out, with the conditions that they span;
 // kinds of fewer than ten rows have none.
 TEST(records_of_left_out_rows)
 {
-    fit_spec spec;
-    fit_outcome outcome;
-    json_t *document;
-    sp_profile profile;
+    AUTO(fit_spec) spec;
+    AUTO(fit_outcome) outcome;
+    json_auto_t *document;
+    AUTO(sp_profile) profile;
     begin(0.02);
     calibrate_with(
         "{\"steps\": {\"folds\": {\"group\": [\"model.hidden\"]}, \"errors_by\": [\"recompute\"]}}",
@@ -495,24 +480,17 @@ TEST(records_of_left_out_rows)
         assert_true(found.known);
         assert_int_equal(found.steps, i % 3 == 0 ? ROWS : 2 * ROWS / 3);
     }
-    sp_profile_fini(&profile);
-    json_decref(document);
-    fit_outcome_fini(&outcome);
-    fit_spec_fini(&spec);
 }
 
 // Without folds nothing was left out, and errors of the start profile are not those of the fit.
 TEST(no_folds_no_records)
 {
-    fit_spec spec;
-    fit_outcome outcome;
-    json_t *document;
+    AUTO(fit_spec) spec;
+    AUTO(fit_outcome) outcome;
+    json_auto_t *document;
     begin(0.02);
     calibrate_with("{\"steps\": {}}", &spec, &outcome);
     assert_true(sp_json_put(outcome.model.document, "errors", json_array()));
     assert_int_equal(fit_profile_document(&spec, &outcome, &document, NULL), SP_OK);
     assert_null(json_object_get(document, "errors"));
-    json_decref(document);
-    fit_outcome_fini(&outcome);
-    fit_spec_fini(&spec);
 }

@@ -53,27 +53,21 @@ static bool is_no_worse(const char *scenario, const char *candidate, const char 
     for (int i = 0; i < 2 && planned[i]; i++) {
         oom[i] = sp_result_is_oom(&r[i].result);
     }
-    if (planned[0] && !planned[1]) {
-        fail_msg("no plan: %s", text[1]);
-    }
-    if (planned[0] && !oom[0] && oom[1]) {
-        fail_msg("out of memory: %s", text[1]);
-    }
+    must_hold(!planned[0] || planned[1], "no plan: %s", text[1]);
+    must_hold(!planned[0] || oom[0] || !oom[1], "out of memory: %s", text[1]);
     // Of plans that do not fit, the one that lacks least is taken.
-    if (planned[0] && oom[0] && oom[1] && r[1].result.peak_bytes > r[0].result.peak_bytes) {
-        fail_msg("lacks more: %s", text[1]);
-    }
+    must_hold(!planned[0] || !oom[0] || !oom[1] || r[1].result.peak_bytes <= r[0].result.peak_bytes,
+              "lacks more: %s", text[1]);
     // Not to fit tightly may cost a twentieth (packflow.h).
     bool spares = planned[0] && sp_result_fits(&r[0].result) == SP_FITS_TIGHT &&
                   sp_result_fits(&r[1].result) == SP_FITS_YES;
-    if (planned[0] && !oom[0] && !oom[1] &&
-        sp_result_iteration_ms(&r[1].result) >
-            (spares ? 1.05 : 1.0) * sp_result_iteration_ms(&r[0].result)) {
-        fail_msg("%.3f ms, %s %.3f: %s", sp_result_iteration_ms(&r[1].result), candidate,
-                 sp_result_iteration_ms(&r[0].result), text[1]);
-    }
-    run_fini(&r[0]);
-    run_fini(&r[1]);
+    must_hold(!planned[0] || oom[0] || oom[1] ||
+                  sp_result_iteration_ms(&r[1].result) <=
+                      (spares ? 1.05 : 1.0) * sp_result_iteration_ms(&r[0].result),
+              "%.3f ms, %s %.3f: %s", sp_result_iteration_ms(&r[1].result), candidate,
+              sp_result_iteration_ms(&r[0].result), text[1]);
+    scenario_run_fini(&r[0]);
+    scenario_run_fini(&r[1]);
     return planned[0];
 }
 

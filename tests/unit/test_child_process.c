@@ -1,7 +1,4 @@
 // Other programs as processes: what they end with and say, and a folder that cannot be used.
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -37,7 +37,7 @@ static void assert_same_layout(const sp_layout *a, const sp_layout *b)
 static void assert_complete(const sp_scenario *scenario)
 {
     const sp_layout *layout = &scenario->layout;
-    sp_stage *stages = calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
+    AUTO_FREE sp_stage *stages = calloc((size_t)sp_layout_vstages(layout), sizeof *stages);
     int layers = 0;
     assert_non_null(stages);
     must_succeed(sp_layout_stages(layout, &scenario->model, "test", stages, ERR));
@@ -46,7 +46,6 @@ static void assert_complete(const sp_scenario *scenario)
         layers += stages[v].layers;
     }
     assert_int_equal(layers, scenario->model.layers);
-    free(stages);
 }
 
 #define FEW "4000, 300, 200, 4000"
@@ -67,19 +66,19 @@ enum { CHOSEN = sizeof chosen / sizeof chosen[0] };
 
 // The resolved document read again, and settled again, gives the same layout; so does settling the
 // scenario itself once more. Both one chunk and several occur.
-TEST(choices_are_written_and_read_back)
+TEST_OF_VALUES(choices_are_written_and_read_back)
 {
     int one = 0;
     for (int i = 0; i < CHOSEN; i++) {
         char text[RUN_TEXT];
-        sp_scenario scenario, again;
+        AUTO(sp_scenario) scenario, again;
         scenario_text(chosen[i].layers, chosen[i].parallel, chosen[i].lengths, "slimpack-zb", text);
         settle(text, 10, &scenario);
         assert_in_range(scenario.layout.chunks, 1, 10);
         one += scenario.layout.chunks == 1;
         assert_int_equal(scenario.layout.placement == SP_PLACE_V, scenario.layout.chunks == 2);
         assert_complete(&scenario);
-        json_t *copy = json_deep_copy(scenario.resolved);
+        json_auto_t *copy = json_deep_copy(scenario.resolved);
         must_succeed(sp_scenario_from_json(copy, "test.json", NULL, 0, &again, ERR));
         assert_same_layout(&scenario.layout, &again.layout);
         again.strategy.effort_percent = 10;
@@ -88,9 +87,6 @@ TEST(choices_are_written_and_read_back)
         must_succeed(sp_strategy_resolve(&scenario, false, ERR));
         assert_same_layout(&scenario.layout, &again.layout);
         assert_true(json_equal(scenario.resolved, again.resolved));
-        json_decref(copy);
-        sp_scenario_fini(&again);
-        sp_scenario_fini(&scenario);
     }
     assert_in_range(one, 1, CHOSEN - 1);
 }
@@ -121,14 +117,12 @@ TEST_OF_VALUES(the_faster_one_is_chosen)
             scenario_text(chosen[i].layers, parallel, chosen[i].lengths, "slimpack-zb", text);
             run_good(text, &run_verified, &r);
             ms[c] = sp_result_iteration_ms(&r.result);
-            run_fini(&r);
+            scenario_run_fini(&r);
         }
         // A short search decides: within a few percent.
         double other_ms = ms[3 - chunks];
-        if (ms[0] > 1.03 * other_ms) {
-            fail_msg("case %d: %d chunks in %.3f ms, the other %.3f ms", i, chunks, ms[0],
-                     other_ms);
-        }
+        must_hold(ms[0] <= 1.03 * other_ms, "case %d: %d chunks in %.3f ms, the other %.3f ms", i,
+                  chunks, ms[0], other_ms);
     }
 }
 
@@ -145,11 +139,10 @@ TEST(stated_chunks_are_kept)
         const char *const lengths[] = {FEW, MANY};
         for (int k = 0; k < 2; k++) {
             char text[RUN_TEXT];
-            sp_scenario scenario;
+            AUTO(sp_scenario) scenario;
             scenario_text(8, stated[i].parallel, lengths[k], "slimpack-zb", text);
             settle(text, 100, &scenario);
             assert_int_equal(scenario.layout.chunks, stated[i].chunks);
-            sp_scenario_fini(&scenario);
         }
     }
 }
@@ -158,7 +151,7 @@ TEST(stated_chunks_are_kept)
 TEST(no_time_to_look)
 {
     char text[RUN_TEXT] = "";
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     scenario_text(8, "'pp': 4", MANY, "slimpack", text);
     must_succeed(run_read(text, &scenario, ERR));
     scenario.strategy.time_limit_ms = 1;
@@ -166,7 +159,6 @@ TEST(no_time_to_look)
     assert_int_equal(scenario.layout.chunks, 1);
     assert_null(scenario.layout.stage_layers);
     assert_complete(&scenario);
-    sp_scenario_fini(&scenario);
 }
 
 // One rank, another strategy.
@@ -179,12 +171,11 @@ TEST(nothing_to_choose)
         {8, "'pp': 1", "slimpack-zb"}, {8, "'pp': 1", "slimpack"}, {8, "'pp': 4", "packed"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[RUN_TEXT];
-        sp_scenario scenario;
+        AUTO(sp_scenario) scenario;
         scenario_text(cases[i].layers, cases[i].parallel, FEW, cases[i].kind, text);
         settle(text, 100, &scenario);
         assert_int_equal(scenario.layout.chunks, 1);
         assert_null(scenario.layout.stage_layers);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -195,7 +186,7 @@ TEST_OF_VALUES(layers_that_shares_do_not_divide)
     static const char *const kinds[] = {"slimpack-symmetric", "slimpack", "slimpack-zones"};
     for (int i = 0; i < 3; i++) {
         char text[RUN_TEXT];
-        scenario_run open, stated;
+        AUTO(scenario_run) open, stated;
         scenario_text(9, "'pp': 4", FEW, kinds[i], text);
         run_good(text, &run_verified, &open);
         scenario_text(9, "'pp': 4, 'stage_layers': 'auto'", FEW, kinds[i], text);
@@ -205,18 +196,15 @@ TEST_OF_VALUES(layers_that_shares_do_not_divide)
         assert_int_equal(open.result.batches[0].iteration_ns,
                          stated.result.batches[0].iteration_ns);
         assert_int_equal(open.result.warnings.count, stated.result.warnings.count);
-        run_fini(&stated);
-        run_fini(&open);
     }
     static const char *const others[] = {"packed", "slimpipe", "zeppelin"};
     for (int i = 0; i < 3; i++) {
         char text[RUN_TEXT];
-        scenario_run r;
+        AUTO(scenario_run) r;
         scenario_text(9, "'pp': 4", FEW, others[i], text);
         must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT,
                        "9 layers cannot be split into 4 equal stages "
                        "(parallel.stage_layers \"auto\"");
-        run_fini(&r);
         sp_error_clear(ERR);
     }
 }

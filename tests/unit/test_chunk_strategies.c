@@ -138,7 +138,7 @@ TEST(chunks_of_the_paper)
 {
     sp_prng prng = prng_seeded(3);
     for (int round = 0; round < test_rounds(80); round++) {
-        fixture f;
+        AUTO(fixture) f;
         char more[64];
         int64_t chunk = 1 + (int64_t)sp_prng_below(&prng, 400);
         int dp = 1 + prng_below(&prng, 4);
@@ -165,7 +165,6 @@ TEST(chunks_of_the_paper)
                 }
             }
         }
-        fixture_fini(&f);
     }
 }
 
@@ -218,7 +217,6 @@ static sp_status check_order(void *context, const sp_step_view *view, sp_error *
 TEST(chunks_are_recomputed_as_published)
 {
     for (int64_t retained = 1; retained <= 8; retained *= 2) {
-        scenario_run r;
         expectation e = {.chunk = 256, .retained = retained};
         const sp_evaluate_options options = {
             .engine = {.verify = true}, .observer = check_order, .observer_context = &e};
@@ -228,12 +226,11 @@ TEST(chunks_are_recomputed_as_published)
             "'workload': {'lengths': [2000, 10, 1200, 256, 257, 90, 700, 100, 30, 1, 512], "
             "'samples_per_batch': 40, 'batches': 2}}",
             TINY_MODEL, (int)retained);
-        run_good(text, &options, &r);
+        AUTO(scenario_run) r = good_run(text, &options);
         assert_string_equal(r.result.schedule, "chunkflow");
         assert_true(r.result.lossless);
         assert_int_equal(r.result.batches[0].facts.computed_tokens,
                          r.result.batches[0].facts.tokens);
-        run_fini(&r);
     }
 }
 
@@ -243,7 +240,7 @@ TEST(slices_are_uniform)
 {
     sp_prng prng = prng_seeded(19);
     for (int round = 0; round < test_rounds(80); round++) {
-        fixture f, rows;
+        AUTO(fixture) f, rows;
         char more[64] = "";
         int64_t slice = sp_prng_below(&prng, 2) == 0 ? 0 : 1 + (int64_t)sp_prng_below(&prng, 300);
         int dp = 1 + prng_below(&prng, 4);
@@ -261,10 +258,9 @@ TEST(slices_are_uniform)
             short_row = short_row || rows.packing.forward.packs[k].tokens < slices;
         }
         if (slice == 0 && short_row) {
-            sp_error_clear(ERR);
-            assert_int_equal(
+            must_fail_with(
                 sp_strategy_pack(sp_strategy_find("slimpipe"), &f.input, &f.packing, ERR),
-                SP_ERR_INFEASIBLE);
+                SP_ERR_INFEASIBLE, "");
             f.packing = (sp_packing){0};
         } else {
             static span spans[MOST_PACKS];
@@ -289,8 +285,6 @@ TEST(slices_are_uniform)
                 assert_int_equal(spans[m].count, slice > 0 ? (row + slice - 1) / slice : slices);
             }
         }
-        fixture_fini(&f);
-        fixture_fini(&rows);
     }
 }
 
@@ -313,7 +307,7 @@ TEST(rows_are_dealt_by_time)
     sp_prng prng = prng_seeded(31);
     double dealt_s = 0.0, in_turn_s = 0.0;
     for (int round = 0; round < test_rounds(40); round++) {
-        fixture f;
+        AUTO(fixture) f;
         fixture_init(&f, "slimpipe", ", 'slice_tokens': 100", 4, 30000, &prng);
         fixture_pack(&f);
         dealt_s += busiest_s(&f);
@@ -321,24 +315,20 @@ TEST(rows_are_dealt_by_time)
             f.packing.forward.packs[k].dp_first = f.packing.forward.packs[k].microbatch % 4;
         }
         in_turn_s += busiest_s(&f);
-        fixture_fini(&f);
     }
     assert_true(dealt_s < in_turn_s);
 }
 
 static int64_t peak_of(const char *offload, const char *exchange)
 {
-    scenario_run r;
     const char *text = json_text(
         "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
         "'cluster': 'h800-8', 'parallel': {'pp': 4}, 'memory': {'offload_ratio': %s}, "
         "'schedule': {'exchange': %s}, 'strategy': {'kind': 'slimpipe', 'slice_tokens': 512}, "
         "'workload': {'lengths': [9000, 2000, 700], 'samples_per_batch': 9}}",
         offload, exchange);
-    run_good(text, &run_verified, &r);
-    int64_t peak = r.result.peak_bytes;
-    run_fini(&r);
-    return peak;
+    AUTO(scenario_run) r = good_run(text, &run_verified);
+    return r.result.peak_bytes;
 }
 
 // Attention that another rank computes holds nothing there; what is offloaded stays offloaded.
@@ -370,7 +360,7 @@ TEST(strategies_bring_their_order)
         sp_status expected[] = {SP_OK, SP_ERR_CONTENT, SP_OK};
         for (int k = 0; k < 3; k++) {
             char text[RUN_TEXT] = "";
-            scenario_run r;
+            AUTO(scenario_run) r;
             order_scenario(text, strategy, settings[k]);
             assert_int_equal(run_text(text, &run_verified, &r, ERR), expected[k]);
             if (expected[k] == SP_OK) {
@@ -379,7 +369,7 @@ TEST(strategies_bring_their_order)
                 assert_non_null(
                     strstr(ERR->message[0], "schedule.kind: is \"1f1b\", but strategy"));
             }
-            run_fini(&r);
+            scenario_run_fini(&r);
             // In a comparison the stated order is for the others.
             sp_evaluate_options compared = run_verified;
             compared.compared = true;
@@ -387,21 +377,19 @@ TEST(strategies_bring_their_order)
             assert_string_equal(r.result.schedule, strategy);
             assert_int_equal(r.scenario.schedule.kind,
                              k == 2 ? r.scenario.schedule.kind : SP_SCHEDULE_1F1B);
-            run_fini(&r);
         }
     }
 }
 
 TEST(order_asks_for_its_layout)
 {
-    scenario_run r;
+    AUTO(scenario_run) r;
     const char *text =
         json_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
                   "'cluster': 'h800-8', 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'strategy': "
                   "{'kind': 'chunkflow'}, 'workload': {'uniform': 64}}");
     must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT,
                    "\"chunkflow\" runs one chunk per rank");
-    run_fini(&r);
 }
 
 // The resolved document names the order that runs, and means the same when it is read.
@@ -409,19 +397,16 @@ TEST(resolved_order_is_read_again)
 {
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         char text[RUN_TEXT] = "";
-        sp_scenario scenario, again;
+        AUTO(sp_scenario) scenario, again;
         order_scenario(text, own_order[i], "");
         must_succeed(run_read(text, &scenario, ERR));
         must_succeed(sp_strategy_resolve(&scenario, false, ERR));
         must_succeed(sp_strategy_resolve(&scenario, false, ERR));
-        json_t *root = json_deep_copy(scenario.resolved);
+        json_auto_t *root = json_deep_copy(scenario.resolved);
         must_succeed(sp_scenario_from_json(root, "again", NULL, 0, &again, ERR));
         must_succeed(sp_strategy_resolve(&again, false, ERR));
         assert_true(json_equal(again.resolved, scenario.resolved));
         assert_string_equal(sp_schedule_names[again.schedule.kind], own_order[i]);
         assert_int_equal(again.schedule.slices, scenario.schedule.slices);
-        json_decref(root);
-        sp_scenario_fini(&again);
-        sp_scenario_fini(&scenario);
     }
 }

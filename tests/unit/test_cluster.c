@@ -62,13 +62,12 @@ TEST(unknown_cluster_gets_the_nearest)
 
 static void from_text(const char *text, sp_cluster *cluster, sp_error *err)
 {
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     sp_error_clear(err);
     must_succeed(sp_json_read_text(text, strlen(text), "s.json", &root, ERR));
     sp_object object;
     sp_object_begin(&object, root, "s.json", "cluster", err);
     sp_cluster_from_object(&object, cluster);
-    json_decref(root);
 }
 
 TEST(object_units)
@@ -175,7 +174,7 @@ static sp_group count_group(const sp_cluster *cluster, const sp_layout *l, sp_di
     place_of(l, first, at);
     int64_t ranks = sp_layout_ranks(l);
     int64_t nodes = ranks / cluster->gpus_per_node + 1;
-    int *members = sp_calloc((size_t)nodes, sizeof *members);
+    AUTO_FREE int *members = sp_calloc((size_t)nodes, sizeof *members);
     assert_non_null(members);
     sp_group group = {0, 0, 1 << 30, 0};
     for (int64_t rank = 0; rank < ranks; rank++) {
@@ -206,7 +205,6 @@ static sp_group count_group(const sp_cluster *cluster, const sp_layout *l, sp_di
                 members[n] > group.most_per_node ? members[n] : group.most_per_node;
         }
     }
-    sp_free(members);
     return group;
 }
 

@@ -16,8 +16,7 @@ static sp_group inside(int size)
 // all-gather and reduce-scatter.
 TEST(alpha_beta_inside_a_node)
 {
-    sp_profile profile;
-    flat_profile_load(NULL, &profile);
+    AUTO(sp_profile) profile = flat_profile_of(NULL);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     double bytes = 64e6;
     for (int n = 2; n <= 8; n++) {
@@ -34,15 +33,13 @@ TEST(alpha_beta_inside_a_node)
     }
     assert_true(sp_time_collective(&timer, SP_ALL_REDUCE, inside(1), bytes) == 0.0);
     assert_true(sp_time_collective(&timer, SP_ALL_REDUCE, inside(4), 0.0) == 0.0);
-    sp_profile_fini(&profile);
 }
 
 // A GPU's share of the NICs is 4 * 25 GB/s * 0.8 / 8 = 10 GB/s; the least populated node's members
 // put theirs together, up to NVLink.
 TEST(network_share)
 {
-    sp_profile profile;
-    flat_profile_load(NULL, &profile);
+    AUTO(sp_profile) profile = flat_profile_of(NULL);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     double bytes = 8e9;
     double latency =
@@ -60,14 +57,12 @@ TEST(network_share)
     timer.cluster = &fast;
     assert_close(sp_time_p2p(&timer, bytes, 1),
                  FLAT_NIC_LATENCY_S + bytes / FLAT_NVLINK_BYTES_PER_S, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // Small messages over many nodes: up and down a tree of 6 levels beats 2*63 ring crossings.
 TEST(tree_over_nodes)
 {
-    sp_profile profile;
-    flat_profile_load(NULL, &profile);
+    AUTO(sp_profile) profile = flat_profile_of(NULL);
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     sp_group group = {512, 64, 8, 8};
     assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, 1024),
@@ -77,7 +72,6 @@ TEST(tree_over_nodes)
     double ring = 2 * 511.0 / 512.0 * large / 80e9 + 2 * 63 * FLAT_NIC_LATENCY_S +
                   2 * (511 - 63) * FLAT_NVLINK_LATENCY_S;
     assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, group, large), ring, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // nccl-tests on ND H100 v5 (Azure AI-benchmarking-guide): 1 GiB all-reduce at 466 GB/s bus
@@ -85,7 +79,7 @@ TEST(tree_over_nodes)
 // (nccl_fit.py).
 TEST(published_times)
 {
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     must_succeed(sp_profile_load("h100", &profile, ERR));
     sp_uncalibrated uncalibrated = {0};
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile, .uncalibrated = &uncalibrated};
@@ -105,7 +99,6 @@ TEST(published_times)
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0], "collective: bytes 16 to 16 (calibrated 1024 to 8.58993e+09)");
-    sp_profile_fini(&profile);
 }
 
 #define GROUPS                                                                     \
@@ -118,13 +111,11 @@ TEST(published_times)
 // rate, outside it is held. The size tables do not count beside it, all-to-all has no group model.
 TEST(group_model_inside_a_node)
 {
-    sp_profile profile;
-    flat_profile_load(
+    AUTO(sp_profile) profile = flat_profile_of(
         (const char *[]){GROUPS,
                          "collectives.all_reduce={\"level\":\"measured\",\"source\":\"s\","
                          "\"points\":[[1024,1],[1e9,2]]}",
-                         NULL},
-        &profile);
+                         NULL});
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     const double bytes = 4194304;
     const struct {
@@ -146,15 +137,13 @@ TEST(group_model_inside_a_node)
     assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, inside(16), bytes),
                  39e-6 + 4 * 19.4e-6 + 2.0 * 15 / 16 * bytes / 230e9, 1e-12);
     assert_true(sp_time_collective(&timer, SP_ALL_REDUCE, inside(1), bytes) == 0.0);
-    sp_profile_fini(&profile);
 }
 
 // Between nodes one latency takes the place of the ring's steps and of the tree; the rate is that
 // of the NICs as without the model: 10 GB/s a GPU, all eight of a node 80 GB/s.
 TEST(group_model_between_nodes)
 {
-    sp_profile profile;
-    flat_profile_load((const char *[]){GROUPS, NULL}, &profile);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){GROUPS, NULL});
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     const double bytes = 50331648;
     const sp_group group = {16, 2, 8, 8};
@@ -164,19 +153,16 @@ TEST(group_model_between_nodes)
     assert_close(sp_time_collective(&timer, SP_REDUCE_SCATTER, group, bytes), all_s / 2, 1e-12);
     assert_close(sp_time_collective(&timer, SP_ALL_REDUCE, (sp_group){4, 2, 1, 3}, bytes),
                  100e-6 + 2.0 * 3 / 4 * bytes / 10e9, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // Pipeline transfers have their own rate and latency inside a node where the profile states them.
 TEST(transfers_of_their_own)
 {
-    sp_profile profile;
-    flat_profile_load((const char *[]){"links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL},
-                      &profile);
+    AUTO(sp_profile) profile = flat_profile_of(
+        (const char *[]){"links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL});
     sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     assert_close(sp_time_p2p(&timer, 9e6, 0), 200e-6 + 9e6 / 90e9, 1e-12);
     assert_close(sp_time_p2p(&timer, 9e6, 1), FLAT_NIC_LATENCY_S + 9e6 / 10e9, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 static sp_group random_group(sp_prng *prng)
@@ -195,7 +181,7 @@ TEST(is_monotone)
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
     sp_prng prng = prng_seeded(3);
     for (size_t p = 0; p < sizeof names / sizeof names[0]; p++) {
-        sp_profile profile;
+        AUTO(sp_profile) profile;
         sp_error_clear(ERR);
         if (names[p] != NULL) {
             must_succeed(sp_profile_load(names[p], &profile, ERR));
@@ -218,6 +204,5 @@ TEST(is_monotone)
             assert_true(time_s[SP_ALL_REDUCE] >= time_s[SP_ALL_GATHER]);
             assert_true(time_s[SP_ALL_REDUCE] > 0.0 || group.size == 1);
         }
-        sp_profile_fini(&profile);
     }
 }

@@ -27,6 +27,11 @@ static void begin(fixture *f)
     f->timer = (sp_op_timer){.cluster = &f->cluster, .profile = &f->profile};
 }
 
+static void fixture_fini(fixture *f)
+{
+    sp_profile_fini(&f->profile);
+}
+
 static sp_group over(int nodes, int members)
 {
     return (sp_group){nodes * members, nodes, members, members};
@@ -112,7 +117,7 @@ TEST(a_double_tree_has_two_trees)
 // adds up: then a GPU still hands in all that it has and 1/n comes back to it to be copied.
 TEST(no_algorithm_sends_less_than_it_must)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < test_rounds(4000); round++) {
@@ -142,14 +147,13 @@ TEST(no_algorithm_sends_less_than_it_must)
                         bytes * slope * (1.0 - 1e-12));
         }
     }
-    sp_profile_fini(&f.profile);
 }
 
 // Two ranks have one thing to send, each its half or all of it, whatever the algorithm; so have the
 // members of a group with one in each node that is not a tree's.
 TEST(two_ranks_are_a_ring)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     for (int nodes = 1; nodes <= 2; nodes++) {
         sp_group pair = over(nodes, 2 / nodes);
@@ -168,14 +172,13 @@ TEST(two_ranks_are_a_ring)
                 seconds(&f, SP_ALGORITHM_RING, SP_ALL_REDUCE, apart, 3e6));
     assert_true(seconds(&f, SP_ALGORITHM_NVLS, SP_ALL_REDUCE, apart, 3e6) ==
                 seconds(&f, SP_ALGORITHM_RING, SP_ALL_REDUCE, apart, 3e6));
-    sp_profile_fini(&f.profile);
 }
 
 // ---- which is fastest ----
 
 TEST(auto_is_the_fastest_that_there_is)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_prng prng = prng_seeded(12);
     int chosen[SP_ALGORITHMS] = {0};
@@ -198,12 +201,11 @@ TEST(auto_is_the_fastest_that_there_is)
     for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
         assert_true(chosen[a] > 0);
     }
-    sp_profile_fini(&f.profile);
 }
 
 TEST(more_bytes_take_longer_and_faster_links_less)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_prng prng = prng_seeded(13);
     for (int round = 0; round < test_rounds(2000); round++) {
@@ -224,14 +226,13 @@ TEST(more_bytes_take_longer_and_faster_links_less)
             f.cluster.nic_bytes_per_s = plain_cluster.nic_bytes_per_s;
         }
     }
-    sp_profile_fini(&f.profile);
 }
 
 // Small tensors over many nodes: 12 crossings against 126. Large ones: 2 S against 2 (n-1)/n S, and
 // less than half of that by the switches of a node.
 TEST(a_tree_is_for_small_tensors_a_ring_for_large_ones)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_group many = over(64, 8);
     double tree_s = seconds(&f, SP_ALGORITHM_TREE, SP_ALL_REDUCE, many, 1024.0);
@@ -246,13 +247,12 @@ TEST(a_tree_is_for_small_tensors_a_ring_for_large_ones)
     assert_close(s_per_byte(&f, SP_ALGORITHM_TREE, SP_ALL_REDUCE, two), 1.0 / 80e9, 1e-12);
     assert_close(s_per_byte(&f, SP_ALGORITHM_RING, SP_ALL_REDUCE, two), 2.0 * 15.0 / 16.0 / 80e9,
                  1e-12);
-    sp_profile_fini(&f.profile);
 }
 
 // Three collectives of closed forms of their own (test_collective.c), one after another.
 TEST(hierarchical_is_rings_in_turn)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     const double bytes = 48e6;
     for (int nodes = 2; nodes <= 9; nodes++) {
@@ -271,7 +271,6 @@ TEST(hierarchical_is_rings_in_turn)
                          inside_s + across_s, 1e-12);
         }
     }
-    sp_profile_fini(&f.profile);
 }
 
 // ---- published bandwidths ----
@@ -279,12 +278,11 @@ TEST(hierarchical_is_rings_in_turn)
 static double bus_gb_per_s(const char *profile_name, const char *cluster_name,
                            sp_collective_algorithm algorithm, sp_group group)
 {
-    fixture f;
+    AUTO(fixture) f;
     must_succeed(sp_cluster_builtin(cluster_name, &f.cluster, ERR));
     must_succeed(sp_profile_load(profile_name, &f.profile, ERR));
     f.timer = (sp_op_timer){.cluster = &f.cluster, .profile = &f.profile};
     double slope = s_per_byte(&f, algorithm, SP_ALL_REDUCE, group);
-    sp_profile_fini(&f.profile);
     return 2e-9 * (group.size - 1.0) / group.size / slope;
 }
 
@@ -307,7 +305,7 @@ TEST(published_bandwidths)
 
 TEST(the_ring_serves_elsewhere)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     const struct {
         sp_collective_algorithm algorithm;
@@ -335,13 +333,12 @@ TEST(the_ring_serves_elsewhere)
     f.profile.algorithm = SP_ALGORITHM_NVLS;
     assert_int_equal(sp_collective_choice(&f.timer, SP_ALL_REDUCE, over(1, 8), 1e6),
                      SP_ALGORITHM_RING);
-    sp_profile_fini(&f.profile);
 }
 
 // Measured times and all-to-alls are the profile's.
 TEST(the_profile_comes_first_where_no_algorithm_is_named)
 {
-    fixture f;
+    AUTO(fixture) f;
     must_succeed(sp_profile_load("h100", &f.profile, ERR));
     f.cluster = plain_cluster;
     f.timer = (sp_op_timer){.cluster = &f.cluster, .profile = &f.profile};
@@ -358,5 +355,4 @@ TEST(the_profile_comes_first_where_no_algorithm_is_named)
     }
     assert_true(seconds(&f, SP_ALGORITHM_AUTO, SP_ALL_REDUCE, over(1, 1), bytes) == 0.0);
     assert_true(seconds(&f, SP_ALGORITHM_AUTO, SP_ALL_REDUCE, node, 0.0) == 0.0);
-    sp_profile_fini(&f.profile);
 }

@@ -45,7 +45,7 @@ TEST(alone_it_takes_the_closed_time)
             }
             for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHMS; a++) {
                 for (int k = 0; k < 3; k++) {
-                    sp_collective_route route;
+                    AUTO(sp_collective_route) route;
                     make(&f, (sp_collective_algorithm)a, kinds[k], gpus, nodes, per_node, &route);
                     int64_t at_ns = 0;
                     for (int i = 0; i < route.count; i++) {
@@ -55,12 +55,11 @@ TEST(alone_it_takes_the_closed_time)
                     double closed_s = sp_time_collective(&f.timer, kinds[k], group, bytes);
                     // Each phase is rounded once.
                     assert_within((double)at_ns, 1e9 * closed_s, route.count == 1 ? 0.501 : 1.501);
-                    sp_collective_route_fini(&route);
                 }
             }
         }
     }
-    flat_network_end(&f);
+    flat_network_fini(&f);
 }
 
 // ---- bytes on links ----
@@ -100,18 +99,17 @@ static sums passage_sums(flat_network *f, sp_collective_algorithm algorithm, sp_
 {
     int64_t gpus[MOST];
     double bytes[MOST_LINKS];
-    sp_collective_route route;
+    AUTO(sp_collective_route) route;
     group_of(0, nodes, per_node, gpus);
     make(f, algorithm, kind, gpus, nodes, per_node, &route);
     bytes_of(f, &route, bytes);
-    sp_collective_route_fini(&route);
     return sums_of(f, bytes);
 }
 
 // Up and down every edge of a tree that joins all: the tensor once each way.
 TEST(a_tree_carries_the_tensor_up_and_down_its_edges)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 8, &f);
     for (int nodes = 1; nodes <= 8; nodes++) {
         for (int m = 2; m <= 8; m++) {
@@ -125,14 +123,13 @@ TEST(a_tree_carries_the_tensor_up_and_down_its_edges)
             }
         }
     }
-    flat_network_end(&f);
 }
 
 // A GPU hands in the tensor and gets its part of the sum, or hands in its part and gets the tensor,
 // or both.
 TEST(switches_take_the_tensor_once_and_hand_out_the_sum)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 8, &f);
     for (int nodes = 1; nodes <= 8; nodes++) {
         for (int m = 2; m <= 8; m++) {
@@ -154,14 +151,13 @@ TEST(switches_take_the_tensor_once_and_hand_out_the_sum)
         assert_close(scatter.of[SP_LINK_NVLINK][0], m, 1e-12);
         assert_close(gather.of[SP_LINK_NVLINK][1], m, 1e-12);
     }
-    flat_network_end(&f);
 }
 
 // (m-1)/m of the tensor in a node and (N-1)/N of a part between nodes, twice for an all-reduce: the
 // same for every GPU.
 TEST(hierarchical_rings_carry_parts_between_nodes)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 8, &f);
     for (int nodes = 2; nodes <= 8; nodes++) {
         for (int m = 2; m <= 8; m++) {
@@ -179,7 +175,6 @@ TEST(hierarchical_rings_carry_parts_between_nodes)
             }
         }
     }
-    flat_network_end(&f);
 }
 
 // Members anywhere: what goes up a tree and down again is the same on every cut between nodes,
@@ -236,7 +231,7 @@ TEST(uneven_nodes)
         }
         sp_collective_route_fini(&ring);
     }
-    flat_network_end(&f);
+    flat_network_fini(&f);
 }
 
 // ---- together ----
@@ -245,14 +240,14 @@ TEST(uneven_nodes)
 // other, as one flow for both or as two. On the same GPUs each takes twice the time of sending.
 TEST(groups_side_by_side)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 4, &f);
     for (int a = SP_ALGORITHM_RING; a < SP_ALGORITHM_AUTO; a++) {
         sp_collective_algorithm algorithm = (sp_collective_algorithm)a;
         int64_t gpus[2 * MOST];
         int count = group_of(0, 4, 4, gpus);
         group_of(4, 4, 4, &gpus[count]);
-        sp_collective_route one, other, both;
+        AUTO(sp_collective_route) one, other, both;
         sp_collective_route_make(f.topology, algorithm, SP_ALL_REDUCE, gpus, 1, count, &one);
         sp_collective_route_make(f.topology, algorithm, SP_ALL_REDUCE, &gpus[count], 1, count,
                                  &other);
@@ -274,11 +269,7 @@ TEST(groups_side_by_side)
                 assert_within((double)ends_ns[0], 2.0 * (double)alone_ns - latency_ns, 2.0);
             }
         }
-        sp_collective_route_fini(&one);
-        sp_collective_route_fini(&other);
-        sp_collective_route_fini(&both);
     }
-    flat_network_end(&f);
 }
 
 // ---- parts ----
@@ -300,7 +291,7 @@ static const sp_route_parts pairs = {4, PARTS};
 // link what the whole does; what comes in over NVLink ports is a part's own.
 TEST(parts_make_up_the_whole)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 2, &f);
     f.cluster.fabric.pxn = false; // which hands on over others' ports
     f.cluster.fabric.rails = 1;   // whose spine all parts share
@@ -358,14 +349,13 @@ TEST(parts_make_up_the_whole)
             }
         }
     }
-    flat_network_end(&f);
 }
 
 // Eight GPUs of a node and one of another are one ring, which goes from node to node in two parts
 // of three: the third waits for what the others get.
 TEST(a_part_inside_a_node_keeps_the_pace_of_the_ring)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 2, &f);
     const int64_t gpus[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
     sp_collective_route whole, parts[3];
@@ -384,5 +374,4 @@ TEST(a_part_inside_a_node_keeps_the_pace_of_the_ring)
         sp_collective_route_fini(&parts[p]);
     }
     sp_collective_route_fini(&whole);
-    flat_network_end(&f);
 }

@@ -56,7 +56,7 @@ TEST(by_group_size)
 // Other kinds, and groups over nodes, take what the rest of the profile says.
 TEST(others_are_not_timed)
 {
-    sp_profile with;
+    AUTO(sp_profile) with;
     flat_profile_load((const char *[]){TABLES, NULL}, &profile);
     with = profile;
     flat_profile_load(NULL, &profile);
@@ -69,7 +69,6 @@ TEST(others_are_not_timed)
     assert_true(sp_time_collective(&timed, SP_ALL_GATHER, over, 1e6) ==
                 sp_time_collective(&plain, SP_ALL_GATHER, over, 1e6));
     sp_profile_fini(&profile);
-    sp_profile_fini(&with);
 }
 
 TEST(refuses_tables)

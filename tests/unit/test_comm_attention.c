@@ -131,7 +131,7 @@ static sp_status run_block(sp_comm *me, const job *j, const share *s, int slice,
     size_t out = row * (size_t)shape.out_stride;
     size_t lse = row * (size_t)shape.heads;
     size_t bytes = (size_t)sp_comm_attention_workspace(me, &a);
-    void *workspace = sp_malloc(bytes);
+    AUTO_FREE void *workspace = sp_malloc(bytes);
     memset(workspace, ANYTHING, bytes);
     if (backward) {
         RANK_TRY(sp_comm_attention_backward_block(me, &a, s->q + q, b->k, b->v, s->dout + out,
@@ -141,7 +141,6 @@ static sp_status run_block(sp_comm *me, const job *j, const share *s, int slice,
         RANK_TRY(sp_comm_attention_forward_block(me, &a, s->q + q, b->k, b->v, s->out + out,
                                                  s->lse + lse, s->sum + lse, workspace, err));
     }
-    sp_free(workspace);
     return SP_OK;
 }
 

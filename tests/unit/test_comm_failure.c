@@ -36,16 +36,13 @@ static sp_status run_collective(sp_comm *me, int operation, int group, const dou
 // Sends go round the ring without being taken, so the queues fill up; receives wait for nothing.
 static sp_status run_operation(sp_comm *me, int operation, int group, sp_error *err)
 {
-    double *in = sp_calloc(COUNT, sizeof *in);
-    double *out = sp_calloc(COUNT, sizeof *out);
+    AUTO_FREE double *in = sp_calloc(COUNT, sizeof *in);
+    AUTO_FREE double *out = sp_calloc(COUNT, sizeof *out);
     int next = (sp_comm_rank(me) + 1) % RANKS;
     int previous = (sp_comm_rank(me) + RANKS - 1) % RANKS;
-    sp_status status = operation < 5    ? run_collective(me, operation, group, in, out, err)
-                       : operation == 5 ? sp_comm_send(me, next, 1, in, 800, err)
-                                        : sp_comm_receive(me, previous, 2, in, 800, err);
-    sp_free(in);
-    sp_free(out);
-    return status;
+    return operation < 5    ? run_collective(me, operation, group, in, out, err)
+           : operation == 5 ? sp_comm_send(me, next, 1, in, 800, err)
+                            : sp_comm_receive(me, previous, 2, in, 800, err);
 }
 
 typedef struct job {
@@ -191,8 +188,7 @@ TEST(first_reason_wins)
         sp_comm_world *world = world_of(RANKS);
         char expected[32];
         group_of_all(world);
-        sp_error_clear(ERR);
-        assert_int_equal(run_ranks(world, all_fail, NULL, ERR), SP_ERR_NO_MEMORY);
+        must_fail_with(run_ranks(world, all_fail, NULL, ERR), SP_ERR_NO_MEMORY, "");
         snprintf(expected, sizeof expected, "rank %d: a", sp_comm_failed_rank(world));
         assert_string_equal(ERR->message[0], expected);
         assert_int_equal(ERR->count, 1);
@@ -326,8 +322,7 @@ TEST(report_of_flags)
     for (int turns = 0; turns < 2; turns++) {
         static flag_job j;
         j.world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = turns == 1});
-        sp_error_clear(ERR);
-        assert_int_equal(run_ranks(j.world, wait_too_long, &j, ERR), SP_ERR_LIMIT);
+        must_fail_with(run_ranks(j.world, wait_too_long, &j, ERR), SP_ERR_LIMIT, "");
         assert_int_equal(ERR->count, 4);
         assert_string_equal(ERR->message[0], "rank 0: B0: waits for ever for F3.0 of pp 1");
         assert_string_equal(ERR->message[1], "rank 1: is done");
@@ -515,8 +510,7 @@ TEST(calls_that_nobody_can_make)
     for (int operation = 0; operation < 4; operation++) {
         job j = {.operation = operation, .world = world_of(2)};
         j.group = group_of(j.world, "alone", (const int[]){0}, 1);
-        sp_error_clear(ERR);
-        assert_int_equal(run_ranks(j.world, misuse, &j, ERR), SP_ERR_USAGE);
+        must_fail_with(run_ranks(j.world, misuse, &j, ERR), SP_ERR_USAGE, "");
         sp_comm_world_free(j.world);
     }
     sp_comm_world *world = world_of(1);

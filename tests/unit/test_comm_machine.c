@@ -391,9 +391,7 @@ TEST(over_a_transport)
             assert_int_equal(pthread_join(all[r].thread, NULL), 0);
         }
         for (int r = 0; r < ranks; r++) {
-            if (all[r].status != SP_OK) {
-                fail_msg("rank %d: %s", r, all[r].err.message[0]);
-            }
+            must_hold(all[r].status == SP_OK, "rank %d: %s", r, all[r].err.message[0]);
         }
         threaded_world_free(world);
     }

@@ -8,8 +8,7 @@ enum { RANKS = 4, TAGS = 3, MESSAGES = 400, MOST_DOUBLES = 64 };
 // Both sides work out a message's size and content from its place in the queue.
 static size_t doubles_of(int from, int to, int tag, int message)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, (uint64_t)(((from * RANKS + to) * TAGS + tag) * MESSAGES + message));
+    sp_prng prng = prng_seeded((uint64_t)(((from * RANKS + to) * TAGS + tag) * MESSAGES + message));
     return (size_t)sp_prng_below(&prng, MOST_DOUBLES + 1);
 }
 

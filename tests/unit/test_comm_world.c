@@ -12,7 +12,7 @@ enum { LARGE = 100003 };
 
 static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
 {
-    float *x = sp_malloc(LARGE * sizeof *x);
+    AUTO_FREE float *x = sp_malloc(LARGE * sizeof *x);
     for (int64_t i = 0; i < LARGE; i++) {
         x[i] = (float)number_at(1, (uint64_t)sp_comm_rank(me), (uint64_t)i);
     }
@@ -24,7 +24,6 @@ static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
         }
         RANK_MUST(memcmp(&sum, &x[i], sizeof sum) == 0);
     }
-    sp_free(x);
     return SP_OK;
 }
 
@@ -124,10 +123,9 @@ TEST(groups_do_not_hold_each_other)
 TEST(wrong_groups)
 {
     const sp_comm_options on_cpu = {.runtime = sp_runtime_cpu()};
-    sp_error err = {0};
     sp_comm_world *world = NULL;
     int group;
-    assert_int_equal(sp_comm_world_new(0, &on_cpu, &world, &err), SP_ERR_USAGE);
+    assert_int_equal(sp_comm_world_new(0, &on_cpu, &world, ERR), SP_ERR_USAGE);
     assert_null(world);
     world = world_of(2);
     assert_int_equal(sp_comm_group_new(world, "a", (const int[]){0, 2}, 2, &group, NULL),

@@ -7,9 +7,8 @@
 static void refuses(const char *quoted, const char *message)
 {
     sp_model model;
-    json_t *root = json_document(quoted);
+    json_auto_t *root = json_document(quoted);
     must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT, message);
-    json_decref(root);
     sp_error_clear(ERR);
 }
 
@@ -245,18 +244,16 @@ TEST(parameters_of_small_models)
     };
     for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) {
         sp_model model = read_config(small[i].config);
-        if (sp_model_parameters(&model) != small[i].parameters) {
-            fail_msg("%.40s: %lld, expected %lld", small[i].config,
-                     (long long)sp_model_parameters(&model), (long long)small[i].parameters);
-        }
+        must_hold(sp_model_parameters(&model) == small[i].parameters, "%.40s: %lld, expected %lld",
+                  small[i].config, (long long)sp_model_parameters(&model),
+                  (long long)small[i].parameters);
         assert_string_equal(model.ignored_keys, "");
         // The document of the model says all of it.
-        json_t *document = sp_model_to_json(&model);
+        json_auto_t *document = sp_model_to_json(&model);
         sp_object object;
         sp_model again;
         sp_object_begin(&object, document, "s.json", "model", ERR);
         sp_model_from_object(&object, &again);
-        json_decref(document);
         assert_int_equal(ERR->count, 0);
         assert_int_equal(sp_model_parameters(&again), small[i].parameters);
     }
@@ -360,7 +357,7 @@ static json_t *with_types(const char *config, int layers, int every)
 TEST(granite_4_by_its_file)
 {
     sp_model model;
-    json_t *root = with_types(granite_tiny, 40, 10);
+    json_auto_t *root = with_types(granite_tiny, 40, 10);
     must_succeed(sp_model_from_hf(root, "config.json", &model, ERR));
     assert_int_equal(sp_model_parameters(&model), 6939037248);
     assert_string_equal(model.ignored_keys, "normalization_function");
@@ -369,7 +366,6 @@ TEST(granite_4_by_its_file)
     // Without experts what would be shared is the MLP.
     json_object_set_new(root, "num_local_experts", json_integer(0));
     must_succeed(sp_model_from_hf(root, "config.json", &model, ERR));
-    json_decref(root);
     assert_int_equal(sp_model_parameters(&model),
                      6939037248 - 40 * (64 * mlp(3, 1536, 512) + 64 * 1536));
     refuses(SMALL("granitemoehybrid", ",'num_local_experts':0,'shared_intermediate_size':24"),
@@ -511,12 +507,11 @@ TEST(what_must_be_stated)
     sp_model model = read_config(whole);
     assert_true(model.qk_norm && model.experts == 8);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        json_t *root = json_document(whole);
+        json_auto_t *root = json_document(whole);
         char message[100];
         assert_int_equal(json_object_del(root, keys[i]), 0);
         snprintf(message, sizeof message, "config.json: key '%s' is missing", keys[i]);
         must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT, message);
-        json_decref(root);
         sp_error_clear(ERR);
     }
     // Files of the second kind may carry the name of the first, whose class has no such norms.
@@ -629,13 +624,12 @@ TEST(kinds_that_are_not_read)
         char text[200];
         sp_model model;
         snprintf(text, sizeof text, "{'model_type':'%s'}", others[i][0]);
-        json_t *root = json_document(text);
+        json_auto_t *root = json_document(text);
         assert_int_equal(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT);
         size_t length = strlen(ERR->message[0]);
         size_t end = strlen(others[i][1]);
         assert_true(length > end);
         assert_string_equal(ERR->message[0] + length - end, others[i][1]);
-        json_decref(root);
         sp_error_clear(ERR);
     }
 }
@@ -648,10 +642,9 @@ TEST(kinds_are_listed)
         char text[100];
         sp_model model;
         snprintf(text, sizeof text, "{'model_type':'%s'}", kind);
-        json_t *root = json_document(text);
+        json_auto_t *root = json_document(text);
         assert_int_equal(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT);
         assert_null(strstr(ERR->message[0], "model_type: expected"));
-        json_decref(root);
         sp_error_clear(ERR);
     }
     assert_true(kinds > 50);

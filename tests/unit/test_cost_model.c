@@ -57,7 +57,7 @@ static void build(fixture *f)
     must_succeed(sp_cost_model_build(&f->cost, &f->packing, &f->costs, ERR));
 }
 
-static void end(fixture *f)
+static void fixture_fini(fixture *f)
 {
     sp_step_costs_fini(&f->costs);
     sp_packing_fini(&f->packing);
@@ -72,7 +72,7 @@ static double total_ns(sp_action_cost cost)
 
 TEST(closed_form)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f, &llama, single, arithmetic_only, (sp_memory_options){0});
     add_pack(&f, 1);
     add_slice(&f, 0, 0, 3000, true);
@@ -100,14 +100,13 @@ TEST(closed_form)
     assert_int_equal(f.costs.ranks[0].epilogue.param_gather_ns, 0);
     assert_true(f.costs.unit_b < 0.0 && f.costs.unit_w == 0.0);
     assert_true(f.costs.split_unit_b == 0.0 && f.costs.split_unit_w < 0.0);
-    end(&f);
 }
 
 // Two ranks halve the arithmetic. With sequence parallelism a layer's forward gathers and scatters
 // the hidden states twice each (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
 TEST(tensor_parallel)
 {
-    fixture whole, split;
+    AUTO(fixture) whole, split;
     sp_layout layout = single;
     layout.tp = 2;
     layout.pp = 8;
@@ -139,15 +138,13 @@ TEST(tensor_parallel)
     for (int r = 0; r < 8; r++) {
         assert_int_equal(split.costs.crosses_nodes[r], r == 3 || r == 7);
     }
-    end(&whole);
-    end(&split);
 }
 
 // Without fixed costs a sample's slices cost in sum what the sample costs; in one pack they are
 // again one segment.
 TEST(slices_add_up)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_prng prng = prng_seeded(5);
     sp_memory_options memory = {.recompute = SP_RECOMPUTE_FULL};
     begin(&f, &llama, single, arithmetic_only, memory);
@@ -185,12 +182,11 @@ TEST(slices_add_up)
     double head_ns = 1e9 * (double)tokens * head_flops / FLAT_GEMM_FLOPS_PER_S;
     assert_within((double)f.costs.action[SP_ACTION_R][0].compute_ns,
                   ((double)f.costs.action[SP_ACTION_F][0].compute_ns - head_ns), 2);
-    end(&f);
 }
 
 TEST(is_linear_in_equal_samples)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_layout layout = single;
     layout.tp = 4;
     layout.sequence_parallel = true;
@@ -212,12 +208,11 @@ TEST(is_linear_in_equal_samples)
         assert_within((double)f.costs.side[0].p2p[k + 1].ns, 2 * (double)f.costs.side[0].p2p[k].ns,
                       2);
     }
-    end(&f);
 }
 
 TEST(maps_classes)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_layout layout = single;
     layout.pp = 4;
     layout.chunks = 2;
@@ -239,7 +234,7 @@ TEST(maps_classes)
     // Chunks of rank 3 are the virtual stages 3 and 7: the head's parameters are there.
     assert_true(f.costs.ranks[3].states.of[SP_MEM_PARAMETERS] >
                 f.costs.ranks[1].states.of[SP_MEM_PARAMETERS]);
-    end(&f);
+    fixture_fini(&f);
     layout.placement = SP_PLACE_V;
     begin(&f, &llama, layout, arithmetic_only, (sp_memory_options){0});
     add_pack(&f, 1);
@@ -249,14 +244,13 @@ TEST(maps_classes)
     assert_true(f.costs.ranks[0].states.of[SP_MEM_PARAMETERS] >
                 f.costs.ranks[3].states.of[SP_MEM_PARAMETERS]);
     assert_true(f.costs.ranks[0].epilogue.optimizer_ns >= f.costs.ranks[3].epilogue.optimizer_ns);
-    end(&f);
 }
 
 // Ring: each rank receives the (cp-1)/cp of the keys and values that others hold, while it works on
 // the blocks it has; only what is left shows.
 TEST(context_parallel)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_layout layout = single;
     layout.cp = 2;
     begin(&f, &llama, layout, arithmetic_only, (sp_memory_options){0});
@@ -282,13 +276,12 @@ TEST(context_parallel)
     assert_within((double)f.costs.action[SP_ACTION_F][1].compute_ns,
                   1e9 * (linear_s + 8 * 4 * 2e5 * 2e5 / 2 * 1024 / FLAT_FORWARD_FLOPS_PER_S / 2),
                   2);
-    end(&f);
 }
 
 // Two merged data-parallel ranks run a pack as two context-parallel ranks do.
 TEST(merged_ranks_are_context_parallel)
 {
-    fixture merged, cp;
+    AUTO(fixture) merged, cp;
     sp_layout layout = single;
     layout.dp = 2;
     begin(&merged, &llama, layout, NULL, (sp_memory_options){0});
@@ -309,15 +302,13 @@ TEST(merged_ranks_are_context_parallel)
                         sizeof *cp.costs.side[0].unit);
     assert_int_equal(merged.costs.side[0].p2p[0].ns, cp.costs.side[0].p2p[0].ns);
     assert_true(merged.costs.action[SP_ACTION_F][0].cp_ns > 0);
-    end(&merged);
-    end(&cp);
 }
 
 // ZeRO 1 over 16 ranks in two nodes (8 NICs of 50 GB/s at 0.8 for 8 GPUs each): reduce-scatter of 4
 // bytes a parameter, a sixteenth of the update, all-gather of 2 bytes. ZeRO 0: all-reduce.
 TEST(epilogue_of_the_step)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_layout layout = single;
     const char *const overrides[] = {"links.nvlink_latency_us=0", "links.nic_latency_us=0", NULL};
     layout.dp = 16;
@@ -329,7 +320,7 @@ TEST(epilogue_of_the_step)
     assert_within((double)f.costs.ranks[0].epilogue.param_gather_ns, 1e9 * (2 * ring_s), 1);
     assert_within((double)f.costs.ranks[0].epilogue.optimizer_ns,
                   1e9 * (parameters / 16 * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S), 1);
-    end(&f);
+    fixture_fini(&f);
     layout.zero = 0;
     begin(&f, &llama, layout, overrides, (sp_memory_options){0});
     build(&f);
@@ -337,13 +328,12 @@ TEST(epilogue_of_the_step)
     assert_int_equal(f.costs.ranks[0].epilogue.param_gather_ns, 0);
     assert_within((double)f.costs.ranks[0].epilogue.optimizer_ns,
                   1e9 * (parameters * FLAT_OPTIMIZER_BYTES / FLAT_MEMORY_BYTES_PER_S), 1);
-    end(&f);
 }
 
 // The unfused attention computes the whole square: 2 matmuls forward, 4 backward, at GEMM rate.
 TEST(unfused_attention)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_memory_options memory = {.attention = SP_ATTENTION_UNFUSED};
     begin(&f, &llama, single, arithmetic_only, memory);
     add_pack(&f, 1);
@@ -355,7 +345,6 @@ TEST(unfused_attention)
                   1e9 * (linear_s + 2 * matmul_s), 2);
     assert_within((double)f.costs.action[SP_ACTION_I][0].compute_ns,
                   1e9 * (linear_s + 4 * matmul_s), 2);
-    end(&f);
 }
 
 // On the flat profile, without memory traffic and latency, the least work is all the work. Unfused,
@@ -369,14 +358,13 @@ TEST(least_work_is_exact_without_overheads)
                               (2 * 4 / FLAT_FORWARD_FLOPS_PER_S + 10 / FLAT_BACKWARD_FLOPS_PER_S),
                           8 * pairs * 1024 * 2 * (2 + 2 + 4) / FLAT_GEMM_FLOPS_PER_S};
     for (int unfused = 0; unfused < 2; unfused++) {
-        fixture f;
+        AUTO(fixture) f;
         sp_memory_options memory = {.recompute = SP_RECOMPUTE_ATTENTION,
                                     .attention =
                                         unfused ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH};
         begin(&f, &llama, single, arithmetic_only, memory);
         double work_s = sp_cost_model_sample_work_s(&f.cost, 12345);
         assert_within(work_s / (linear_s + square_s[unfused]), 1.0, 1e-6);
-        end(&f);
     }
 }
 
@@ -452,7 +440,7 @@ TEST(least_work_is_a_bound)
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host", NULL};
     sp_prng prng = prng_seeded(17);
     for (int p = 0; p < test_draws(60); p++) {
-        fixture f;
+        AUTO(fixture) f;
         sp_layout layout = single;
         layout.tp = 1 << sp_prng_below(&prng, 3);
         layout.cp = 1 << sp_prng_below(&prng, 3);
@@ -507,7 +495,6 @@ TEST(least_work_is_a_bound)
         double work_s = sp_cost_model_sample_work_s(&f.cost, tokens);
         assert_true(work_s > 0.0);
         assert_true(paid_ns >= 1e9 * work_s * (1.0 - 1e-9) - 100.0 * (double)f.costs.side[0].count);
-        end(&f);
     }
 }
 
@@ -518,8 +505,8 @@ TEST(layer_efficiency)
     sp_layout layout = single;
     sp_model model;
     sp_cluster cluster;
-    sp_profile profile;
-    sp_cost_model cost;
+    AUTO(sp_profile) profile;
+    AUTO(sp_cost_model) cost;
     layout.tp = 8;
     layout.pp = 40;
     layout.sequence_parallel = true;
@@ -530,8 +517,8 @@ TEST(layer_efficiency)
     must_succeed(sp_cost_model_init(&cost, &model, &layout, &cluster, &profile,
                                     (sp_memory_options){0}, "test", ERR));
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
-        sp_packing packing;
-        sp_step_costs costs;
+        AUTO(sp_packing) packing;
+        AUTO(sp_step_costs) costs;
         double n = (double)lengths[i];
         sp_packing_init(&packing, NULL, 1);
         assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
@@ -550,11 +537,7 @@ TEST(layer_efficiency)
                       2 * peak / (1e-9 * (double)costs.action[SP_ACTION_B][inner].compute_ns));
         assert_true(f_mfu > 0.1 && f_mfu < 0.9);
         assert_true(b_mfu > 0.1 && b_mfu < 0.9);
-        sp_step_costs_fini(&costs);
-        sp_packing_fini(&packing);
     }
-    sp_cost_model_fini(&cost);
-    sp_profile_fini(&profile);
 }
 
 // With flash attention packs of as many tokens hold the same, whatever their samples are, and share
@@ -564,7 +547,7 @@ TEST(packs_that_hold_the_same_share_a_row)
     static const int64_t samples[][2] = {{500, 500}, {400, 500}, {900, 100}, {1000, 0}, {100, 800}};
     static const int32_t expected[2][5] = {{0, 1, 0, 0, 1}, {0, 1, 2, 3, 4}};
     for (int unfused = 0; unfused < 2; unfused++) {
-        fixture f;
+        AUTO(fixture) f;
         sp_memory_options options = {.attention =
                                          unfused ? SP_ATTENTION_UNFUSED : SP_ATTENTION_FLASH};
         begin(&f, &llama, single, NULL, options);
@@ -579,7 +562,6 @@ TEST(packs_that_hold_the_same_share_a_row)
         for (size_t k = 0; k < 5; k++) {
             assert_int_equal(f.costs.side[0].unit_row[k], expected[unfused][k]);
         }
-        end(&f);
     }
 }
 
@@ -587,14 +569,13 @@ TEST(rejects_uneven_stages)
 {
     sp_layout layout = single;
     sp_cluster cluster = {.gpus_per_node = 8, .nodes = 1};
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     sp_cost_model cost;
     layout.pp = 3;
     must_succeed(flat_profile(NULL, &profile, ERR));
     must_fail_with(sp_cost_model_init(&cost, &llama, &layout, &cluster, &profile,
                                       (sp_memory_options){0}, "scenario.json", ERR),
                    SP_ERR_CONTENT, "scenario.json: parallel.pp");
-    sp_profile_fini(&profile);
 }
 
 // With the vocabulary over the pipeline ranks, the head's forward gathers the hidden states over
@@ -604,7 +585,7 @@ TEST(vocabulary_exchange)
     sp_layout layout = single;
     layout.pp = 4;
     layout.vocab_parallel = true;
-    fixture f;
+    AUTO(fixture) f;
     begin(&f, &llama, layout, arithmetic_only, (sp_memory_options){0});
     add_pack(&f, 1);
     add_slice(&f, 0, 0, 4096, true);
@@ -621,5 +602,4 @@ TEST(vocabulary_exchange)
         assert_within((double)f.costs.action[SP_ACTION_I][class].tp_ns, 1e9 * scatter_s, 1.0);
         assert_within((double)f.costs.action[SP_ACTION_B][class].tp_ns, 1e9 * scatter_s, 1.0);
     }
-    end(&f);
 }

@@ -1,7 +1,6 @@
 // Hierarchical context parallelism, all-to-all among neighbours and rings of their peers: who is in
 // which group, by a search over all ranks; times and bytes by hand; with one rank in the all-to-all
 // it is the ring, with one in the ring the all-to-all, in everything that a step reports.
-#include <stdlib.h>
 
 #include "sim/base/units.h"
 #include "sim/memory/footprint.h"
@@ -197,10 +196,9 @@ TEST(time_by_hand)
     for (int r = 0; r < 2; r++) {
         for (int cp = 4; cp <= 16; cp *= 2) {
             for (int inner = 1; inner <= 4; inner *= 2) {
-                sp_profile profile;
                 sp_i_pack_time time;
                 double nic = r == 0 ? 1e9 : 400e9;
-                flat_profile_load((const char *[]){BARE, rates[r], NULL}, &profile);
+                AUTO(sp_profile) profile = flat_profile_of((const char *[]){BARE, rates[r], NULL});
                 time_of(&profile, cp, inner, 1, nic, &time);
                 double tokens = (double)TOKENS / cp;
                 double heads_bytes = tokens * 2.0 * (2.0 * q + 2.0 * kv);
@@ -230,7 +228,6 @@ TEST(time_by_hand)
                 const sp_i_time *again = &time.of[SP_PART_LAYER][SP_PASS_RECOMPUTE];
                 assert_near(again->cp_s, time.of[SP_PART_LAYER][SP_PASS_F].cp_s, 1e-12, 0.0);
                 assert_int_equal(time.ring_steps, p > 1 ? p : 0);
-                sp_profile_fini(&profile);
             }
         }
     }
@@ -240,9 +237,8 @@ TEST(time_by_hand)
 // A ring calls the attention for each of its blocks, forward one kernel, backward three.
 TEST(attention_calls)
 {
-    sp_profile profile;
     sp_i_pack_time whole;
-    flat_profile_load((const char *[]){BARE, "kernel.us=3", NULL}, &profile);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){BARE, "kernel.us=3", NULL});
     time_of(&profile, 8, 8, 0, 1e9, &whole);
     for (int inner = 1; inner <= 4; inner *= 2) {
         sp_i_pack_time time;
@@ -254,7 +250,6 @@ TEST(attention_calls)
         assert_near(layer[SP_PASS_I].compute_s - whole.of[SP_PART_LAYER][SP_PASS_I].compute_s,
                     3.0 * more_s, 1e-9, 1e-15);
     }
-    sp_profile_fini(&profile);
 }
 
 TEST(faster_links_make_nothing_slower)
@@ -262,16 +257,15 @@ TEST(faster_links_make_nothing_slower)
     for (int inner = 1; inner <= 4; inner *= 2) {
         double last_s = HUGE_VAL;
         for (int step = 0; step < 8; step++) {
-            sp_profile profile;
             sp_i_pack_time time;
             char rate[64];
             snprintf(rate, sizeof rate, "links.nvlink_gb_per_s=%d", 10 << step);
-            flat_profile_load((const char *[]){"memory.gb_per_s=1e12", rate, NULL}, &profile);
+            AUTO(sp_profile) profile =
+                flat_profile_of((const char *[]){"memory.gb_per_s=1e12", rate, NULL});
             time_of(&profile, 16, inner, 0, 1e8 * (1 << step), &time);
             double cp_s = time.of[SP_PART_LAYER][SP_PASS_F].cp_s;
             assert_true(cp_s <= last_s);
             last_s = cp_s;
-            sp_profile_fini(&profile);
         }
     }
 }
@@ -303,8 +297,8 @@ TEST(all_to_alls_beyond_the_heads_are_rings_of_them)
             .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 1e9};
         const sp_slice slice = {0, 0, 0, TOKENS, TOKENS};
         sp_i_pack_time time[2];
-        sp_profile profile;
-        flat_profile_load((const char *[]){BARE, "links.nvlink_gb_per_s=10", NULL}, &profile);
+        AUTO(sp_profile) profile =
+            flat_profile_of((const char *[]){BARE, "links.nvlink_gb_per_s=10", NULL});
         for (int nested = 0; nested < 2; nested++) {
             pack_times_case of = {
                 .model = &grouped,
@@ -319,7 +313,6 @@ TEST(all_to_alls_beyond_the_heads_are_rings_of_them)
             assert_close(time[0].of[SP_PART_LAYER][pass].cp_s, time[1].of[SP_PART_LAYER][pass].cp_s,
                          1e-12);
         }
-        sp_profile_fini(&profile);
     }
 }
 
@@ -331,9 +324,9 @@ TEST(zones_pay_for_heads)
         .gpus_per_node = 4, .nodes = 1, .nics_per_node = 4, .nic_bytes_per_s = 1e9};
     const sp_slice slices[] = {{0, 0, 0, TOKENS, TOKENS}, {0, sp_zone_of(0, 4), 0, TOKENS, TOKENS}};
     for (int lone = 0; lone < 2; lone++) {
-        sp_profile profile;
         sp_i_pack_time plain, zoned;
-        flat_profile_load((const char *[]){BARE, "links.nvlink_gb_per_s=10", NULL}, &profile);
+        AUTO(sp_profile) profile =
+            flat_profile_of((const char *[]){BARE, "links.nvlink_gb_per_s=10", NULL});
         pack_times_case of = {
             .model = &grouped,
             .cluster = &cluster,
@@ -352,7 +345,6 @@ TEST(zones_pay_for_heads)
             assert_close(b->cp_s, exchange->heads_s + (lone == 1 ? ring_s : fmin(ring_s, beside_s)),
                          1e-9);
         }
-        sp_profile_fini(&profile);
     }
 }
 
@@ -368,7 +360,7 @@ TEST(blocks_held)
         sp_memory_options options = {.stack = {.cp_overlap = SP_CP_A2A_P2P}};
         sp_layout layout = {
             .tp = 1, .cp = 8, .pp = 4, .dp = 1, .chunks = 1, .zero = 1, .cp_a2a = inner};
-        sp_tensor_program program;
+        AUTO(sp_tensor_program) program;
         int64_t gathered = 0;
         int64_t output = 0;
         sp_tensor_program_build(&grouped, &layout, &stage, &options,
@@ -384,7 +376,6 @@ TEST(blocks_held)
         }
         assert_int_equal(gathered, inner < 8 ? 8 / inner * (tokens / 8) * 2 * 2 * 1024 : 0);
         assert_int_equal(output, inner > 1 ? tokens / 8 * 2 * 2048 : 0);
-        sp_tensor_program_fini(&program);
     }
 }
 
@@ -449,25 +440,22 @@ enum { SETTINGS = sizeof settings / sizeof settings[0] };
 
 static outcome run_step(const setting *s, const step *of, int nics, const char *detail)
 {
-    char text[RUN_TEXT] = "";
     char stated[48] = "";
-    scenario_run r;
     const sp_evaluate_options options = {.engine = {.verify = true}, .allocator_peak = true};
     if (of->inner > 0) {
         snprintf(stated, sizeof stated, ", 'cp_a2a_ranks': %d", of->inner);
     }
-    put_json(text,
-             "{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 16, 'kv_heads': 8, "
-             "'vocab': 1000}, 'cluster': {'name': 'h100-8', 'gpus_per_node': 4, 'nics_per_node': "
-             "4}, 'parallel': {%s, 'cp': %d}, 'stack': {'name': 'megatron-core-2025', "
-             "'cp_overlap': '%s', 'cp_ring_nics': %d%s}, 'network': {'detail': '%s'}, 'workload': "
-             "{'lengths': [9000, 4000, 3000, 8000, 100, 700, 6000, 9000], 'context': 16384, "
-             "'samples_per_batch': 8}, %s}",
-             s->parallel, of->cp, of->cp_overlap, nics, stated, detail, s->more);
-    run_good(text, &options, &r);
+    const char *text = json_text(
+        "{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 16, 'kv_heads': 8, "
+        "'vocab': 1000}, 'cluster': {'name': 'h100-8', 'gpus_per_node': 4, 'nics_per_node': "
+        "4}, 'parallel': {%s, 'cp': %d}, 'stack': {'name': 'megatron-core-2025', "
+        "'cp_overlap': '%s', 'cp_ring_nics': %d%s}, 'network': {'detail': '%s'}, 'workload': "
+        "{'lengths': [9000, 4000, 3000, 8000, 100, 700, 6000, 9000], 'context': 16384, "
+        "'samples_per_batch': 8}, %s}",
+        s->parallel, of->cp, of->cp_overlap, nics, stated, detail, s->more);
+    AUTO(scenario_run) r = good_run(text, &options);
     outcome out = {r.result.iteration_ns, r.result.peak_bytes, r.result.allocator_peak_bytes,
                    r.result.cp_ns};
-    run_fini(&r);
     return out;
 }
 
@@ -478,7 +466,7 @@ static void assert_alike(const outcome *a, const outcome *b)
     assert_int_equal(a->allocator_bytes, b->allocator_bytes);
 }
 
-TEST(one_head_rank_is_the_ring)
+TEST_OF_VALUES(one_head_rank_is_the_ring)
 {
     static const char *const details[] = {"closed", "auto", "flows"};
     for (int s = 0; s < SETTINGS; s++) {
@@ -495,7 +483,7 @@ TEST(one_head_rank_is_the_ring)
 }
 
 // Merged groups are larger than what exchanges heads, so hybrid-cp's are rings of them.
-TEST(one_ring_rank_is_the_all_to_all)
+TEST_OF_VALUES(one_ring_rank_is_the_all_to_all)
 {
     static const char *const details[] = {"closed", "auto", "flows"};
     for (int s = 0; s < SETTINGS - 1; s++) {

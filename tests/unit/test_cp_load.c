@@ -199,8 +199,7 @@ static int random_slices(sp_prng *prng, sp_slice slices[MOST_SLICES])
 TEST(heads_cost_an_even_share)
 {
     flat_profile_load(NULL, &profile);
-    sp_prng prng;
-    sp_prng_seed(&prng, 23);
+    sp_prng prng = prng_seeded(23);
     for (int round = 0; round < 200; round++) {
         sp_slice slices[MOST_SLICES];
         int count = random_slices(&prng, slices);
@@ -257,8 +256,7 @@ TEST(adaptive_is_the_faster)
 TEST(never_below_the_least)
 {
     published();
-    sp_prng prng;
-    sp_prng_seed(&prng, 19);
+    sp_prng prng = prng_seeded(19);
     const sp_curve *curve = &profile.attention[0][SP_PAIRS_CAUSAL];
     double best = curve->y[curve->points - 1];
     for (int round = 0; round < 400; round++) {

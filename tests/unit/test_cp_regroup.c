@@ -41,7 +41,7 @@ TEST(backward_keeps_the_cut)
     const sp_batch batch = {.tokens = tokens, .count = 3};
     sp_layout layout = two_ranks;
     for (int i = 0; i < 2 * 4; i++) {
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         int32_t *forward_pack;
         bool regrouped = i >= 4;
         layout.cp_sharding = (sp_cp_sharding)(i % 4);
@@ -63,6 +63,5 @@ TEST(backward_keeps_the_cut)
         must_succeed(sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, ERR));
         layout.cp = 2;
         sp_free(forward_pack);
-        sp_packing_fini(&packing);
     }
 }

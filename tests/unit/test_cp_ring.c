@@ -47,7 +47,7 @@ TEST(pairs_token_by_token)
     for (int round = 0; round < test_rounds(40); round++) {
         int cp = 2 + prng_below(&prng, MOST_RANKS - 1);
         int lengths[3];
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         sp_packing_init(&packing, NULL, 1);
         assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
         int samples = 1 + prng_below(&prng, 3);
@@ -70,7 +70,6 @@ TEST(pairs_token_by_token)
             }
             sp_i_cp_ring_free(ring);
         }
-        sp_packing_fini(&packing);
     }
 }
 
@@ -107,7 +106,7 @@ TEST(even_shares_take_the_closed_form)
         sp_i_cp_ring *ring = sp_i_cp_ring_new(cp);
         double rank_s[MOST_RANKS];
         const sp_slice slice = {0, 0, 0, 20 * cp, 20 * cp};
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         assert_non_null(ring);
         sp_packing_init(&packing, NULL, 1);
         assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
@@ -120,7 +119,6 @@ TEST(even_shares_take_the_closed_form)
             double exposed_s = fmax(0.0, (cp - 1) * transfer_s - (double)cp * (cp - 1) / cp);
             assert_close(sp_i_cp_ring_s(ring, rank_s, transfer_s), cp + exposed_s, 1e-12);
         }
-        sp_packing_fini(&packing);
         sp_i_cp_ring_free(ring);
     }
 }

@@ -35,11 +35,10 @@ typedef void shard(const sp_pack_list *list, const sp_pack *pack, int cp, sp_i_c
 
 static shares shares_of(shard *way, const sp_slice *slices, int count, int cp)
 {
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     shares s = {.cp = cp};
     one_pack(&packing, slices, count);
     way(&packing.forward, packing.forward.packs, cp, add, &s);
-    sp_packing_fini(&packing);
     return s;
 }
 

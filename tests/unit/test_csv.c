@@ -23,7 +23,7 @@ TEST(csv_quoting)
                                "\r\n"
                                "\"b\r\nbb\", y ,\"\"\n"
                                "1,,\"x,y\"";
-    sp_csv csv;
+    AUTO(sp_csv) csv;
     must_read_csv(text, sizeof text - 1, &csv);
     assert_int_equal(csv.columns, 3);
     assert_int_equal(csv.rows, 2);
@@ -36,7 +36,6 @@ TEST(csv_quoting)
     assert_cell(sp_csv_at(&csv, 1, 0), "1", 5, 1);
     assert_cell(sp_csv_at(&csv, 1, 1), "", 5, 3);
     assert_cell(sp_csv_at(&csv, 1, 2), "x,y", 5, 4);
-    sp_csv_fini(&csv);
 }
 
 enum { MOST_CELLS = 64, CELL = 16, FILE_BYTES = 4096 };
@@ -90,7 +89,7 @@ TEST(csv_round_trip)
             memcpy(file + bytes, after, strlen(after));
             bytes += strlen(after);
         }
-        sp_csv csv;
+        AUTO(sp_csv) csv;
         must_read_csv(file, bytes - (sp_prng_below(&prng, 2) == 0 ? strlen(line_end) : 0), &csv);
         assert_int_equal(csv.columns, columns);
         assert_int_equal(csv.rows, rows);
@@ -98,7 +97,6 @@ TEST(csv_round_trip)
             assert_string_equal(sp_csv_at(&csv, (size_t)(i / columns - 1), i % columns)->text,
                                 cells[i]);
         }
-        sp_csv_fini(&csv);
     }
 }
 
@@ -127,8 +125,7 @@ TEST(csv_errors)
         assert_null(read.cells);
     }
     sp_csv csv;
-    sp_error_clear(ERR);
-    assert_int_equal(sp_csv_read_text("a\0b", 3, "t.csv", &csv, ERR), SP_ERR_SYNTAX);
+    must_fail_with(sp_csv_read_text("a\0b", 3, "t.csv", &csv, ERR), SP_ERR_SYNTAX, "");
 }
 
 TEST(csv_limits)
@@ -147,7 +144,7 @@ TEST(csv_limits)
                          extra == 0 ? SP_ERR_CONTENT : SP_ERR_LIMIT);
     }
     size_t most = 2 * (SP_CSV_ROWS + 2);
-    char *rows = malloc(most);
+    AUTO_FREE char *rows = malloc(most);
     assert_non_null(rows);
     for (size_t i = 0; i < most; i++) {
         rows[i] = i % 2 == 0 ? '1' : '\n';
@@ -156,5 +153,4 @@ TEST(csv_limits)
     assert_int_equal(csv.rows, SP_CSV_ROWS);
     sp_csv_fini(&csv);
     assert_int_equal(sp_csv_read_text(rows, most, "t.csv", &csv, ERR), SP_ERR_LIMIT);
-    free(rows);
 }

@@ -70,7 +70,7 @@ static given given_of(const packs *c, size_t pack, int launch)
     return g;
 }
 
-static void forget(given *g)
+static void given_fini(given *g)
 {
     sp_i_cuda_segments_fini(&g->segments);
     sp_i_cuda_launches_fini(&g->launches);
@@ -90,11 +90,11 @@ static void is_segment(const given *g, int32_t i, int64_t row, int64_t queries, 
 // Sample 1 in a slice of 136 rows, sample 2 in one of 20 and, in the next pack, in one behind it.
 TEST(segments_see_their_samples)
 {
-    packs c = {0};
+    AUTO(packs) c = {0};
     PACK(&c, {0, 0, 130, 6}, {1, 0, 20, 0});
     PACK(&c, {1, 20, 30, 0});
     find_slices(&c);
-    given g = given_of(&c, 0, 0);
+    AUTO(given) g = given_of(&c, 0, 0);
     assert_true(g.serves);
     assert_int_equal(g.segments.count, 2);
     is_segment(&g, 0, 0, 136, 136, 0);
@@ -108,24 +108,22 @@ TEST(segments_see_their_samples)
     assert_int_equal(g.packed.q_stride, 64);
     assert_int_equal(g.packed.kv_stride, 64);
     assert_int_equal(g.packed.dkv_stride, 32);
-    forget(&g);
+    given_fini(&g);
     g = given_of(&c, 1, 0);
     assert_true(g.serves);
     assert_int_equal(g.segments.count, 1);
     is_segment(&g, 0, 0, 30, 50, 0);
     assert_int_equal(g.segments.key_rows, 50);
-    forget(&g);
-    packs_fini(&c);
 }
 
 // Slices of one sample that follow each other are one run of queries; what stands between two of
 // them makes them two, each with the gradients of all that it sees.
 TEST(slices_of_a_sample_are_runs)
 {
-    packs c = {0};
+    AUTO(packs) c = {0};
     PACK(&c, {0, 0, 40, 0}, {0, 40, 30, 0}, {1, 0, 10, 0}, {0, 70, 20, 0});
     find_slices(&c);
-    given g = given_of(&c, 0, 0);
+    AUTO(given) g = given_of(&c, 0, 0);
     assert_int_equal(g.segments.count, 3);
     is_segment(&g, 0, 0, 70, 70, 0);
     is_segment(&g, 1, 70, 10, 10, 70);
@@ -133,17 +131,15 @@ TEST(slices_of_a_sample_are_runs)
     assert_int_equal(g.segments.key_rows, 100);
     assert_int_equal(g.segments.gradient_rows, 170);
     assert_int_equal(g.packed.segments, 4);
-    forget(&g);
-    packs_fini(&c);
 }
 
 // The keys of sample 0, 40 rows, come before those of sample 1; the fourth segment is none.
 TEST(offsets_are_those_of_rows)
 {
-    packs c = {0};
+    AUTO(packs) c = {0};
     PACK(&c, {0, 0, 30, 0}, {1, 0, 20, 0}, {0, 30, 10, 0});
     find_slices(&c);
-    given g = given_of(&c, 0, 0);
+    AUTO(given) g = given_of(&c, 0, 0);
     int64_t index[64];
     void *t[SP_I_CUDA_ATTENTION_TENSORS];
     assert_in_range(sp_i_cuda_packed_index_bytes(&g.packed), 8 * 5 * 8, sizeof index);
@@ -164,8 +160,6 @@ TEST(offsets_are_those_of_rows)
             assert_int_equal(offsets[i], want[i] * strides[k]);
         }
     }
-    forget(&g);
-    packs_fini(&c);
 }
 
 // Numbers of segments and lengths are powers of two, so that few plans serve all packs.
@@ -188,10 +182,10 @@ TEST(packs_of_much_the_same_size_share_a_shape)
 TEST(offsets_go_beyond_32_bits)
 {
     enum { LONG = 60000000 };
-    packs c = {0};
+    AUTO(packs) c = {0};
     PACK(&c, {0, 0, LONG, 0}, {1, 0, 20, 0});
     find_slices(&c);
-    given g = given_of(&c, 0, 0);
+    AUTO(given) g = given_of(&c, 0, 0);
     int64_t index[64];
     void *t[SP_I_CUDA_ATTENTION_TENSORS];
     assert_true(g.serves);
@@ -202,8 +196,6 @@ TEST(offsets_go_beyond_32_bits)
     const int64_t *gradients = t[SP_I_CUDA_DKV_OFFSETS];
     assert_true(queries[1] == (int64_t)LONG * 64 && queries[2] == (int64_t)(LONG + 20) * 64);
     assert_true(gradients[1] == (int64_t)LONG * 32);
-    forget(&g);
-    packs_fini(&c);
 }
 
 // ---- plans ----
@@ -276,7 +268,7 @@ TEST(random_plans_agree)
 TEST(plans_are_made_before_the_first_step)
 {
     struct sp_i_cuda_attention plans = {0};
-    packs c = {0};
+    AUTO(packs) c = {0};
     PACK(&c, {0, 0, 60, 0});
     PACK(&c, {0, 60, 60, 0});
     find_slices(&c);
@@ -293,14 +285,13 @@ TEST(plans_are_made_before_the_first_step)
     fake_cudnn.fails = SP_ERR_INTERNAL;
     must_fail_with(sp_i_cuda_attention_prepare(&plans, jobs, 2, ERR), SP_ERR_INTERNAL, "no engine");
     fake_cudnn.fails = SP_OK;
-    packs_fini(&c);
 }
 
 // 32768 tokens in one sample, 16 samples of 1000, and 100 tokens.
 TEST(one_plan_serves_all_packs)
 {
     struct sp_i_cuda_attention plans = {0};
-    packs c = {0};
+    AUTO(packs) c = {0};
     int64_t samples[16][4];
     for (int i = 0; i < 16; i++) {
         memcpy(samples[i], (const int64_t[]){i, 0, 1000, 0}, sizeof samples[i]);
@@ -321,5 +312,4 @@ TEST(one_plan_serves_all_packs)
         assert_int_equal(plans.plan[pass].queries, 32768);
         assert_int_equal(plans.plan[pass].keys, 32768);
     }
-    packs_fini(&c);
 }

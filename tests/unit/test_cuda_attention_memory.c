@@ -33,10 +33,8 @@ static void peak_is_near(const execution *e, const sp_rank_timeline *rank,
 {
     double bytes = (double)sp_bytes_total(&measured->peak);
     double error = (double)sp_bytes_total(&predicted->peak) / bytes - 1.0;
-    if (!(fabs(error) <= PEAK_BOUND)) {
-        fail_msg("%s: dp %d pp %d: peak of %.0f bytes, predicted %+.2f %%", e->of->name, rank->dp,
-                 rank->pp, bytes, 100.0 * error);
-    }
+    must_hold(fabs(error) <= PEAK_BOUND, "%s: dp %d pp %d: peak of %.0f bytes, predicted %+.2f %%",
+              e->of->name, rank->dp, rank->pp, bytes, 100.0 * error);
 }
 
 static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
@@ -56,7 +54,7 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
     for (int k = 0; k < SP_MEM_CATEGORIES; k++) {
         all[k] = (sp_memory_category)k;
     }
-    sp_memory_timeline predicted;
+    AUTO(sp_memory_timeline) predicted;
     must_succeed(sp_memory_replay(&step->timeline, view->costs, true, &predicted, ERR));
     for (size_t r = 0; r < step->timeline.rank_count; r++) {
         const host_memory memory = {.plan = view->plan,
@@ -66,48 +64,40 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
         host_memory_equal_after_actions(&memory, all, SP_MEM_CATEGORIES);
         peak_is_near(e, memory.rank, memory.measured, memory.predicted);
     }
-    sp_memory_timeline_fini(&predicted);
     sp_run_free(run);
     return SP_OK;
 }
 
-static void is_as_predicted(const execution *e)
+static void is_as_predicted(const sp_scenario_case *c, int number)
 {
-    const sp_evaluate_options options = {
-        .no_bounds = true, .observer = execute, .observer_context = (void *)(uintptr_t)e};
-    sp_batches batches;
-    sp_result result;
-    must_succeed_for(e->of->name, sp_evaluate_batches(&e->of->scenario, &batches, ERR));
-    must_succeed_for(e->of->name, sp_evaluate(&e->of->scenario, &batches, &options, &result, ERR));
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
+    sp_backend *backend = emulated_backend_new();
+    sp_emulated_skips = true; // the bytes held do not depend on values
+    assert_string_equal(sp_backend_stack(backend), "cuda");
+    small_case_evaluate(c, execute, &(execution){c, backend, number % 2 == 0 ? "on" : "off"});
+    emulated_backend_free(backend);
 }
 
 // All cases of a group, of which there are so many at least; the first under a sanitizer.
 static void group_is_as_predicted(const char *group, int least)
 {
-    sp_scenario_set set;
-    int cases = 0;
     int most = test_is_sanitized() ? test_rounds(least) : INT_MAX;
-    small_set_read(&sizes, &set);
-    for (size_t c = 0; c < set.count && cases < most; c++) {
-        if (strcmp(set.cases[c].group, group) == 0) {
-            const char *cudnn = cases % 2 == 0 ? "on" : "off";
-            sp_backend *backend = emulated_backend_new();
-            sp_emulated_skips = true; // the bytes held do not depend on values
-            assert_string_equal(sp_backend_stack(backend), "cuda");
-            is_as_predicted(&(execution){&set.cases[c], backend, cudnn});
-            emulated_backend_free(backend);
-            cases++;
-        }
-    }
-    assert_true(cases >= test_rounds(least));
-    sp_scenario_set_fini(&set);
+    assert_true(small_set_each(&sizes, group, most, is_as_predicted) >= test_rounds(least));
 }
 
-TEST_CALL(llama, group_is_as_predicted("llama", 9))
+TEST_OF_VALUES(llama)
+{
+    group_is_as_predicted("llama", 9);
+}
+
 TEST_CALL(llama_long, group_is_as_predicted("llama long", 7))
-TEST_CALL(llama_wide, group_is_as_predicted("llama wide", 2))
+TEST_OF_VALUES(llama_wide)
+{
+    group_is_as_predicted("llama wide", 2);
+}
+
 TEST_CALL(gpt, group_is_as_predicted("gpt", 3))
 TEST_CALL(partition, group_is_as_predicted("partition", 4))
-TEST_CALL(partition_long, group_is_as_predicted("part. long", 3))
+TEST_OF_VALUES(partition_long)
+{
+    group_is_as_predicted("part. long", 3);
+}

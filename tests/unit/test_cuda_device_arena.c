@@ -22,25 +22,6 @@ TEST(blocks_stand_behind_each_other)
     sp_i_cuda_arena_free(a);
 }
 
-TEST(neighbouring_gaps_become_one)
-{
-    sp_i_cuda_arena *a = sp_i_cuda_arena_new(base, 40 * LINE);
-    void *part[4];
-    for (int i = 0; i < 4; i++) {
-        part[i] = sp_i_cuda_arena_take(a, 10 * LINE);
-    }
-    const int order[] = {0, 2, 1};
-    for (int i = 0; i < 3; i++) {
-        sp_i_cuda_arena_give(a, part[order[i]]);
-    }
-    void *all = sp_i_cuda_arena_take(a, 30 * LINE);
-    assert_ptr_equal(all, base);
-    sp_i_cuda_arena_give(a, all);
-    sp_i_cuda_arena_give(a, part[3]);
-    assert_ptr_equal(sp_i_cuda_arena_take(a, 40 * LINE), base);
-    sp_i_cuda_arena_free(a);
-}
-
 enum { BLOCKS = 60, ROUNDS = 20000, CAPACITY = 1 << 20 };
 
 // Takes and gives at random; every block lies inside, aligned and apart from all others; the same

@@ -21,9 +21,7 @@ static const char h200[] =
 static void start(sp_i_cudnn_api *api)
 {
     char reason[200];
-    if (dlopen(SP_FAKE_DRIVER, RTLD_NOW | RTLD_GLOBAL) == NULL) {
-        fail_msg("%s", dlerror());
-    }
+    must_hold(dlopen(SP_FAKE_DRIVER, RTLD_NOW | RTLD_GLOBAL) != NULL, "%s", dlerror());
     // Compilers that cuDNN unloads leave memory behind that nothing points to any more.
     (void)dlopen("libnvrtc.so.13", RTLD_NOW | RTLD_NODELETE);
     (void)dlopen("libnvrtc-builtins.so.13.0", RTLD_NOW | RTLD_NODELETE);
@@ -72,9 +70,7 @@ static int64_t planned(const sp_i_cudnn_api *api, const sp_i_cuda_attention_shap
     }
     assert_int_equal(graph.operation_count, operations);
     sp_status status = sp_i_cudnn_plan_make(&graph, &target, &plan, ERR);
-    if (status != SP_OK) {
-        fail_msg("%s", ERR->message[0]);
-    }
+    must_hold(status == SP_OK, "%s", ERR->message[0]);
     assert_non_null(plan.plan);
     sp_i_cudnn_graph_fini(&graph);
     assert_int_equal(graph.made_count, 0);
@@ -99,7 +95,7 @@ static void check_near_plans(const sp_i_cudnn_api *api, const sp_i_cuda_attentio
     }
 }
 
-TEST(whole_samples_are_planned)
+TEST_OF_VALUES(whole_samples_are_planned)
 {
     sp_i_cudnn_api api;
     start(&api);
@@ -107,7 +103,7 @@ TEST(whole_samples_are_planned)
     check_plans(&api, &s);
 }
 
-TEST(late_slices_with_grouped_heads_are_planned)
+TEST_OF_VALUES(late_slices_with_grouped_heads_are_planned)
 {
     sp_i_cudnn_api api;
     start(&api);
@@ -115,7 +111,7 @@ TEST(late_slices_with_grouped_heads_are_planned)
     check_plans(&api, &s);
 }
 
-TEST(odd_lengths_and_small_heads_are_planned)
+TEST_OF_VALUES(odd_lengths_and_small_heads_are_planned)
 {
     sp_i_cudnn_api api;
     start(&api);
@@ -123,7 +119,7 @@ TEST(odd_lengths_and_small_heads_are_planned)
     check_near_plans(&api, &s);
 }
 
-TEST(packed_samples_are_planned)
+TEST_OF_VALUES(packed_samples_are_planned)
 {
     sp_i_cudnn_api api;
     start(&api);
@@ -136,7 +132,7 @@ TEST(packed_samples_are_planned)
 
 // Keys and values side by side, and their gradients each alone (attention.h): whole samples
 // and slices with more keys than queries.
-TEST(packs_of_an_executor_are_planned)
+TEST_OF_VALUES(packs_of_an_executor_are_planned)
 {
     sp_i_cudnn_api api;
     start(&api);
@@ -192,7 +188,7 @@ TEST(what_cudnn_does_not_take_has_a_reason)
 TEST(a_graph_keeps_its_first_failure)
 {
     sp_i_cudnn_api api;
-    sp_i_cudnn_graph graph;
+    AUTO(sp_i_cudnn_graph) graph;
     start(&api);
     sp_i_cudnn_graph_init(&graph, &api);
     // No tensor has a negative size.
@@ -204,5 +200,4 @@ TEST(a_graph_keeps_its_first_failure)
                    "a tensor failed with CUDNN_STATUS_BAD_PARAM");
     (void)sp_i_cudnn_add_scalar(&graph, 2, CUDNN_DATA_FLOAT);
     assert_int_equal(graph.made_count, made);
-    sp_i_cudnn_graph_fini(&graph);
 }

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "backends/cuda/cudnn.h"
 #include "tests/gpu/support/fake_cuda.h"

@@ -6,15 +6,14 @@
 
 TEST(tables_hold_what_products_took)
 {
-    json_t *document = calibrated_in(1);
+    json_auto_t *document = calibrated_in(1);
     check_tables(document, 1);
-    json_decref(document);
 }
 
 TEST(the_document_is_a_profile_of_those_rates)
 {
-    sp_profile profile;
-    json_t *document = calibrated_in(1);
+    AUTO(sp_profile) profile;
+    json_auto_t *document = calibrated_in(1);
     must_succeed(sp_profile_from_json(document, "document", &profile, ERR));
     assert_string_equal(profile.name, "fake");
     assert_string_equal(profile.gpu, "Fake SXM");
@@ -34,8 +33,6 @@ TEST(the_document_is_a_profile_of_those_rates)
     int last = profile.gemm_rate.points - 1;
     assert_true(profile.gemm_rate.x[last] == 1024.0);
     assert_close(profile.gemm_rate.y[last], rate, 2e-3);
-    sp_profile_fini(&profile);
-    json_decref(document);
 }
 
 // ---- attention, by kernels ----
@@ -46,7 +43,7 @@ TEST(attention_has_the_curves_of_what_computes_it)
     static const char *const names[] = {"forward_causal", "forward_full", "backward_causal",
                                         "backward_full"};
     clocked.attends = true;
-    json_t *document = calibrated_in(1);
+    json_auto_t *document = calibrated_in(1);
     clocked.attends = false;
     const json_t *section = json_object_get(document, "attention");
     for (int k = 0; k < 4; k++) {
@@ -62,18 +59,15 @@ TEST(attention_has_the_curves_of_what_computes_it)
             assert_close(json_number_value(json_array_get(point, 1)), 1e-3 * rate, 5e-3);
         }
     }
-    json_decref(document);
 }
 
 // Without cuDNN and kernels the known curves stay.
 TEST(attention_that_is_not_timed_is_the_known_one)
 {
-    json_t *base = known();
-    json_t *document = calibrated_in(1);
+    json_auto_t *base = known();
+    json_auto_t *document = calibrated_in(1);
     assert_true(
         json_equal(json_object_get(document, "attention"), json_object_get(base, "attention")));
-    json_decref(document);
-    json_decref(base);
 }
 
 // ---- what is written after each part ----
@@ -100,13 +94,12 @@ TEST(each_part_leaves_a_document)
     parts p = {.count = 0};
     const sp_calibration_request request = {.part = take_part, .part_context = &p};
     clocked.request = &request;
-    json_t *document = calibrated_in(1);
+    json_auto_t *document = calibrated_in(1);
     clocked.request = NULL;
     assert_int_equal(p.count, 5); // copies, elements, products, attention and the rest
     assert_false(p.has_products[1]);
     assert_true(p.has_products[2]);
     assert_int_equal(p.profiles, 3);
-    json_decref(document);
 }
 
 // ---- kernels bound by memory ----
@@ -116,7 +109,7 @@ TEST(kernels_stand_beside_copies_of_as_many_bytes)
     size_t i;
     const json_t *note;
     int found = 0;
-    json_t *document = calibrated_in(1);
+    json_auto_t *document = calibrated_in(1);
     const json_t *fit = json_object_get(document, "fit");
     assert_close(json_number_value(json_object_get(fit, "copy_gb_per_s")), 2.0 * BYTES_PER_NS,
                  1e-3);
@@ -138,7 +131,6 @@ TEST(kernels_stand_beside_copies_of_as_many_bytes)
         }
     }
     assert_int_equal(found, 1);
-    json_decref(document);
 }
 
 // By Cramer's rule: t1 = a + 2 b, t2 = 3 a + 4 b has a = t2 - 2 t1, b = (3 t1 - t2) / 2.

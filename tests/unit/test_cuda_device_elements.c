@@ -158,17 +158,13 @@ TEST(every_kernel_runs_in_its_memory)
             make_room(&models[m], &r);
             memcpy(r.before, r.memory, (size_t)r.bytes + MARGIN);
             int code = sp_i_cuda_launch_element((sp_i_cuda_element)e, &r.shape, &r.data, NULL);
-            if (code != 0) {
-                fail_msg("%s: %d", sp_i_cuda_element_name((sp_i_cuda_element)e), code);
-            }
+            must_hold(code == 0, "%s: %d", sp_i_cuda_element_name((sp_i_cuda_element)e), code);
             // Statistics and partial sums come on top of what is counted.
             sp_i_cuda_element_cost cost = sp_i_cuda_element_cost_of((sp_i_cuda_element)e, &r.shape);
             int64_t written = changed(&r, 0, r.bytes);
-            if (written == 0 || (double)written > cost.moved_bytes + 4096.0) {
-                fail_msg("%s wrote %d bytes, moves %g",
-                         sp_i_cuda_element_name((sp_i_cuda_element)e), (int)written,
-                         cost.moved_bytes);
-            }
+            must_hold(written != 0 && (double)written <= cost.moved_bytes + 4096.0,
+                      "%s wrote %d bytes, moves %g", sp_i_cuda_element_name((sp_i_cuda_element)e),
+                      (int)written, cost.moved_bytes);
             assert_int_equal(changed(&r, r.bytes, r.bytes + MARGIN), 0);
             sp_free(r.memory);
             sp_free(r.before);

@@ -199,9 +199,8 @@ TEST(one_rank_meets_nobody)
 static void must_end(meeting *m, sp_status status, const char *text)
 {
     job_end end = job_run(m->place.ranks, meet, m);
-    if (end.status != status || strstr(end.text, text) == NULL) {
-        fail_msg("\"%s\" of status %d", end.text, (int)end.status);
-    }
+    must_hold(end.status == status && strstr(end.text, text) != NULL, "\"%s\" of status %d",
+              end.text, (int)end.status);
     sp_i_meeting_clear(&m->place);
 }
 
@@ -261,7 +260,7 @@ static bool is_multi_process(const sp_run_request *request, sp_i_cuda_ranks rank
 
 TEST(ranks_are_processes_or_not)
 {
-    plan_sample s;
+    AUTO(plan_sample) s;
     make(&s);
     sp_run_request request = s.request;
     request.clock = SP_CLOCK_WALL;
@@ -274,7 +273,6 @@ TEST(ranks_are_processes_or_not)
     request.clock = SP_CLOCK_VIRTUAL;
     assert_false(is_multi_process(&request, SP_I_CUDA_AUTO, 1, SP_OK));
     (void)is_multi_process(&request, SP_I_CUDA_AUTO, 2, SP_ERR_USAGE);
-    plan_sample_fini(&s);
 }
 
 TEST(options)
@@ -340,7 +338,7 @@ static uint32_t hash_of(const sp_run_request *request)
 // Whatever differs shows; where it lies does not.
 TEST(what_processes_have_in_common)
 {
-    plan_sample s, same;
+    AUTO(plan_sample) s, same;
     make(&s);
     make(&same);
     const uint32_t hash = hash_of(&s.request);
@@ -377,8 +375,6 @@ TEST(what_processes_have_in_common)
     stage->actions[0] = stage->actions[1];
     stage->actions[1] = first;
     assert_int_not_equal(hash_of(&s.request), hash);
-    plan_sample_fini(&s);
-    plan_sample_fini(&same);
 }
 
 TEST(the_environment)

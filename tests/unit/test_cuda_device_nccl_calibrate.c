@@ -183,33 +183,28 @@ TEST(all_have_rank_0s_profile_and_the_times_of_collectives)
 
 TEST(the_document_is_a_profile)
 {
-    sp_error err = {0};
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     reset(2);
     run(2);
     assert_int_equal(processes[0].status, SP_OK);
-    if (sp_profile_from_json(processes[0].document, "document", &profile, &err) != SP_OK) {
-        fail_msg("%s", err.message[0]);
-    }
+    must_hold(sp_profile_from_json(processes[0].document, "document", &profile, ERR) == SP_OK, "%s",
+              ERR->message[0]);
     assert_int_equal(profile.collective_tables, KINDS);
-    sp_profile_fini(&profile);
     json_decref(processes[0].document);
     json_decref(processes[1].document);
 }
 
 TEST(one_process_alone_has_no_tables)
 {
-    json_t *document = calibrated_in(1);
+    json_auto_t *document = calibrated_in(1);
     assert_null(json_object_get(document, "collective_times"));
-    json_decref(document);
 }
 
 static void must_end(int ranks, int rank, sp_status status, const char *text)
 {
     job_end end = job_run(ranks, calibrate, NULL);
-    if (end.rank != rank || end.status != status || strstr(end.text, text) == NULL) {
-        fail_msg("rank %d: '%s' is not in '%s'", end.rank, text, end.text);
-    }
+    must_hold(end.rank == rank && end.status == status && strstr(end.text, text) != NULL,
+              "rank %d: '%s' is not in '%s'", end.rank, text, end.text);
 }
 
 TEST(a_failure_of_one_ends_the_job)
@@ -246,11 +241,10 @@ TEST(ranks_that_do_not_fit_are_said)
 
 TEST(tensors_are_as_large_as_the_models_gradients)
 {
-    sp_error err = {0};
     sp_model model = tiny;
     assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 16 << 10);
     model.layers = 1; // 728 of 4 bytes
     assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 4 << 10);
-    assert_int_equal(sp_model_builtin("llama-7b", &model, &err), SP_OK);
+    assert_int_equal(sp_model_builtin("llama-7b", &model, ERR), SP_OK);
     assert_int_equal(sp_i_cuda_most_exchanged_bytes(&model), 256 << 20);
 }

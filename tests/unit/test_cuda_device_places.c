@@ -4,8 +4,8 @@
 
 TEST(a_partition_is_measured_beside_busy_neighbours)
 {
-    sp_profile profile;
-    json_t *document = calibrated_in(PLACES);
+    AUTO(sp_profile) profile;
+    json_auto_t *document = calibrated_in(PLACES);
     check_tables(document, LOADED);
     assert_true(clocked.delays > 0 && clocked.told_sms > 0);
     must_succeed(sp_profile_from_json(document, "document", &profile, ERR));
@@ -17,15 +17,13 @@ TEST(a_partition_is_measured_beside_busy_neighbours)
     assert_close(profile.nvlink_bytes_per_s, 1e9 * BYTES_PER_NS / LOADED, 1e-3);
     assert_close(profile.nvlink_latency_s, 1e-9 * SMALL_NS * LOADED, 1e-2);
     assert_int_equal(profile.link_level, SP_LEVEL_MEASURED);
-    sp_profile_fini(&profile);
-    json_decref(document);
 }
 
 TEST(whole_alone_and_loaded_are_noted)
 {
     size_t i;
     const json_t *note;
-    json_t *document = calibrated_in(PLACES);
+    json_auto_t *document = calibrated_in(PLACES);
     const json_t *partition = json_object_get(json_object_get(document, "fit"), "partition");
     assert_int_equal(json_integer_value(json_object_get(partition, "partitions")), PLACES);
     assert_int_equal(json_integer_value(json_object_get(partition, "sms")), 32);
@@ -38,7 +36,6 @@ TEST(whole_alone_and_loaded_are_noted)
         assert_close(json_number_value(json_object_get(note, "loaded_us")), LOADED * whole_us,
                      2e-3);
     }
-    json_decref(document);
 }
 
 TEST(partitions_that_cannot_be_had_are_refused)
@@ -87,7 +84,7 @@ static cudaError_t first_delay(int64_t ns, cudaStream_t stream)
 // is timed is without neighbours, who start after one delay and go on after the last.
 TEST(neighbours_work_longer_than_what_is_timed)
 {
-    sp_i_cuda_bench bench;
+    AUTO(sp_i_cuda_bench) bench;
     sp_i_cuda_timing t;
     int place;
     fake_cuda_reset(&clocked.api);
@@ -115,7 +112,6 @@ TEST(neighbours_work_longer_than_what_is_timed)
     assert_int_equal(clocked.delays, 4);
     // What takes longer than its budget has few repeats, after one that warms up.
     assert_int_equal(t.repeats, SP_I_CUDA_LEAST_REPEATS);
-    sp_i_cuda_bench_fini(&bench);
 }
 
 // What stands beside the work that is timed is other work where it is named: as much of it as takes
@@ -123,7 +119,7 @@ TEST(neighbours_work_longer_than_what_is_timed)
 TEST(neighbours_do_the_work_that_is_named)
 {
     enum { PIECE_NS = 300 };
-    sp_i_cuda_bench bench;
+    AUTO(sp_i_cuda_bench) bench;
     sp_i_cuda_timing t;
     worker workers[3] = {{0}};
     worker beside[3] = {{0}};
@@ -147,7 +143,6 @@ TEST(neighbours_do_the_work_that_is_named)
     assert_true(beside[1].runs * PIECE_NS >= 3 * SP_I_CUDA_BATCH * 1250);
     assert_int_equal(beside[1].runs, beside[2].runs);
     assert_close(t.median_s, 1e-6, 1e-4);
-    sp_i_cuda_bench_fini(&bench);
 }
 
 // ---- short pieces ----
@@ -177,7 +172,7 @@ static cudaError_t coarse_between(float *ms, cudaEvent_t start, cudaEvent_t end)
 
 TEST(short_pieces_are_timed_together)
 {
-    sp_i_cuda_bench bench;
+    AUTO(sp_i_cuda_bench) bench;
     sp_i_cuda_timing one, several;
     fake_cuda_reset(&clocked.api);
     clocked.api.EventElapsedTime = coarse_between;
@@ -197,5 +192,4 @@ TEST(short_pieces_are_timed_together)
     true_ns = 12000;
     must_succeed(sp_i_cuda_bench_time(&bench, short_work, NULL, 1e-4, &several, ERR));
     assert_int_equal(several.pieces, 1);
-    sp_i_cuda_bench_fini(&bench);
 }

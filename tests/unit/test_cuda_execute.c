@@ -291,7 +291,7 @@ static sp_status refuse_a_ring(void *context, const sp_step_view *view, sp_error
 static void observe(const char *layout, const char *more,
                     sp_status (*see)(void *, const sp_step_view *, sp_error *))
 {
-    scenario_run run;
+    AUTO(scenario_run) run;
     const sp_evaluate_options options = {
         .no_bounds = true, .observer = see, .observer_context = &run};
     const char *text =
@@ -300,7 +300,6 @@ static void observe(const char *layout, const char *more,
                   "'order': 'file', 'samples_per_batch': 4, 'context': 64}, %s}",
                   layout, more);
     run_good(text, &options, &run);
-    run_fini(&run);
 }
 
 TEST_CALL(tensor_parallel_exchanges,
@@ -322,16 +321,14 @@ static const sp_backend_option on_gpu[] = {{"cudnn", "off"}, {"dropout", "0.25"}
 static gradients_report compare_plan(const char *name, size_t options)
 {
     char path[1024];
-    host_device cpu;
     sp_error_clear(ERR);
     gradients_report report;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     sp_backend *gpu = emulated_backend_new();
-    host_open(&cpu);
-    if (gradients_compare_file(gpu, cpu.backend, path, on_gpu, options, &report, ERR) != SP_OK) {
-        fail_msg("%s: %s", name, ERR->message[0]);
-    }
-    host_close(&cpu);
+    AUTO(host_device) cpu = host_opened();
+    must_hold(gradients_compare_file(gpu, cpu.backend, path, on_gpu, options, &report, ERR) ==
+                  SP_OK,
+              "%s: %s", name, ERR->message[0]);
     emulated_backend_free(gpu);
     return report;
 }

@@ -1,6 +1,5 @@
 // Memory as the device sees it, on the emulated one: what is reported of a run, and how far what
 // the executor counts is from it.
-#include <math.h>
 
 #include "backends/cuda/gemm.h"
 #include "backends/record/result.h"
@@ -16,7 +15,7 @@ enum { MIB = 1 << 20, CASES = 2 };
 // The report of one of the committed plans, counted by what the device gives (option "bytes").
 static json_t *reported(const char *name, sp_clock clock, const char *bytes, device_memory *memory)
 {
-    sp_plan_input in;
+    AUTO(sp_plan_input) in;
     char path[256];
     const sp_backend_option options[] = {{"cudnn", "off"}, {"bytes", bytes}};
     snprintf(path, sizeof path, "%s/gpu/thresholds/gradients/%s.json", SP_TEST_SOURCE_DIR, name);
@@ -34,14 +33,12 @@ static json_t *reported(const char *name, sp_clock clock, const char *bytes, dev
     assert_non_null(report);
     assert_true(device_memory_of(report, sp_run_step(run, 1), memory));
     // The record of the run has it.
-    json_t *record = sp_result_document("cuda", &request, json_null(), NULL, SP_OK, NULL);
+    json_auto_t *record = sp_result_document("cuda", &request, json_null(), NULL, SP_OK, NULL);
     sp_result_document_add(record, run);
     const json_t *batch = json_array_get(json_object_get(record, "batches"), 0);
     assert_true(json_equal(json_object_get(batch, "report"), report));
-    json_decref(record);
     sp_run_free(run);
     emulated_backend_free(backend);
-    sp_plan_input_fini(&in);
     return report;
 }
 
@@ -53,7 +50,7 @@ TEST(the_block_is_what_ranks_count)
     device_memory cases[CASES];
     for (int i = 0; i < CASES; i++) {
         device_memory *m = &cases[i];
-        json_t *report = reported("01-packed-pp2", clocks[i], "taken", m);
+        json_auto_t *report = reported("01-packed-pp2", clocks[i], "taken", m);
         const int streams = clocks[i] == SP_CLOCK_WALL ? 2 : 1;
         assert_int_equal(json_integer_value(json_object_get(report, "streams")), streams);
         assert_int_equal(m->workspaces, (int64_t)streams * SP_I_CUDA_GEMM_WORKSPACE);
@@ -62,7 +59,6 @@ TEST(the_block_is_what_ranks_count)
         const int64_t taken = m->block_peak - m->workspaces;
         assert_true(m->counted <= taken && m->counted > taken - 4 * MIB);
         assert_true(m->device >= m->block_peak + m->libraries);
-        json_decref(report);
     }
     const double mape = device_memory_mape(cases, CASES);
     assert_close(mape, 0.5 * (fabs(cases[0].error) + fabs(cases[1].error)), 1e-12);
@@ -73,19 +69,17 @@ TEST(the_block_is_what_ranks_count)
 TEST(launches_of_attention_are_counted)
 {
     device_memory memory;
-    json_t *report = reported("01-packed-pp2", SP_CLOCK_VIRTUAL, "real", &memory);
+    json_auto_t *report = reported("01-packed-pp2", SP_CLOCK_VIRTUAL, "real", &memory);
     const json_t *attention = json_object_get(report, "attention");
     assert_int_equal(json_integer_value(json_object_get(attention, "cudnn")), 0);
     assert_int_equal(json_integer_value(json_object_get(attention, "reference")), 2 * 2 * 2 * 2);
-    json_decref(report);
 }
 
 TEST(a_report_without_memory_is_refused)
 {
     device_memory memory;
     const sp_measured_step step = {0};
-    json_t *report = json_pack("{s:{s:i}}", "memory", "context", 1);
+    json_auto_t *report = json_pack("{s:{s:i}}", "memory", "context", 1);
     assert_false(device_memory_of(report, &step, &memory));
     assert_false(device_memory_of(NULL, &step, &memory));
-    json_decref(report);
 }

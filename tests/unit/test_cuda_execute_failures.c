@@ -38,12 +38,11 @@ static sp_status execute(const staged_run *f, sp_error *err)
 
 static sp_status calibrate(sp_error *err)
 {
-    json_t *document = NULL;
+    json_auto_t *document = NULL;
     sp_status status = clocked_calibrate(PLACES, &document, err);
     assert_int_equal(fake.live_blocks, 0);
     assert_int_equal(fake.live_streams, 0);
     assert_int_equal(fake.live_contexts, 0);
-    json_decref(document);
     return status;
 }
 
@@ -119,9 +118,9 @@ static void calls_fail(const failing_call *c)
         bool failed = c->call == NULL ? sp_emulated_launches < 0 : fake.calls > n;
         sp_emulated_launches = -1;
         assert_true((ERR->count == 0) == (status == SP_OK));
-        if (failed != (status != SP_OK) || (failed && strstr(ERR->message[0], c->name) == NULL)) {
-            fail_msg("call %ld of %s: \"%s\"", n, c->name, ERR->message[0]);
-        }
+        must_hold(failed == (status != SP_OK) &&
+                      (!failed || strstr(ERR->message[0], c->name) != NULL),
+                  "call %ld of %s: \"%s\"", n, c->name, ERR->message[0]);
         in_actions += failed && c->acts && names_an_action(&f, ERR);
     }
     fake.fail = NULL;
@@ -156,11 +155,10 @@ TEST(reading_fails)
     open_fixture(&f, SP_CLOCK_VIRTUAL);
     must_succeed(sp_backend_run(f.backend, 0, &f.request, &made, ERR));
     assert_int_equal(sp_run_tensor_at(made, 0, &info, NULL), SP_OK);
-    double *values = sp_calloc((size_t)info.elements, sizeof *values);
+    AUTO_FREE double *values = sp_calloc((size_t)info.elements, sizeof *values);
     fake.fail = "MemcpyAsync";
     must_fail_with(sp_run_tensor_read(made, info.name, values, info.elements, ERR), SP_ERR_INTERNAL,
                    "cudaMemcpyAsync");
-    sp_free(values);
     sp_run_free(made);
     close_fixture(&f);
 }

@@ -205,9 +205,8 @@ TEST(records_are_summed_up)
     put_run();
     cupti.dropped = 3;
     must_succeed(sp_i_kernel_records_end(r, ERR));
-    json_t *report = sp_i_kernel_records_report(r);
+    json_auto_t *report = sp_i_kernel_records_report(r);
     check_run(report);
-    json_decref(report);
     sp_i_kernel_records_free(r);
     assert_int_equal(cupti.enabled, 0);
 }
@@ -218,11 +217,10 @@ TEST(a_recording_of_nothing)
     begin();
     must_succeed(sp_i_kernel_records_begin(&fake_cupti, &r, ERR));
     must_succeed(sp_i_kernel_records_end(r, ERR));
-    json_t *report = sp_i_kernel_records_report(r);
+    json_auto_t *report = sp_i_kernel_records_report(r);
     assert_int_equal(number(report, "recorded"), 0);
     assert_int_equal(number(report, "any_ns"), 0);
     assert_int_equal(json_array_size(json_object_get(report, "contexts")), 0);
-    json_decref(report);
     sp_i_kernel_records_free(r);
 }
 
@@ -291,7 +289,7 @@ static sp_status run(staged_run *f, const char *value, json_t **report)
 
 TEST(a_run_reports_them)
 {
-    staged_run f;
+    AUTO(staged_run) f;
     json_t *report;
     begin();
     emulated_cupti = &fake_cupti;
@@ -314,6 +312,5 @@ TEST(a_run_reports_them)
     cupti.fails = NULL;
     assert_int_equal(cupti.enabled, 0);
     emulated_backend_free(f.backend);
-    staged_run_fini(&f);
     emulated_cupti = NULL;
 }

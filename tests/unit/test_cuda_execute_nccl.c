@@ -126,10 +126,9 @@ static void close_fixture(staged_run *f)
 static void must_end(const staged_run *f, int rank, sp_status status, const char *text)
 {
     job_end end = multi_gpu_job(&f->request);
-    if ((rank >= 0 && end.rank != rank) || end.status != status || strstr(end.text, text) == NULL) {
-        fail_msg("rank %d, status %d, no \"%s\" in \"%s\"", end.rank, (int)end.status, text,
-                 end.text);
-    }
+    must_hold((rank < 0 || end.rank == rank) && end.status == status &&
+                  strstr(end.text, text) != NULL,
+              "rank %d, status %d, no \"%s\" in \"%s\"", end.rank, (int)end.status, text, end.text);
 }
 
 TEST(an_action_that_fails)
@@ -189,11 +188,10 @@ TEST(work_that_fails)
         fake.fail_at = n;
         fake.calls = 0;
         end = multi_gpu_job(&f.request);
-        if (end.status != SP_OK &&
-            ((strstr(end.text, "dp 0 pp ") == NULL && strstr(end.text, "nccl.c:") == NULL) ||
-             strstr(end.text, "cudaMemcpyAsync") == NULL)) {
-            fail_msg("copy %d, rank %d: \"%s\"", n, end.rank, end.text);
-        }
+        must_hold(end.status == SP_OK || ((strstr(end.text, "dp 0 pp ") != NULL ||
+                                           strstr(end.text, "nccl.c:") != NULL) &&
+                                          strstr(end.text, "cudaMemcpyAsync") != NULL),
+                  "copy %d, rank %d: \"%s\"", n, end.rank, end.text);
         failed += end.status != SP_OK;
     }
     fake.fail = NULL;

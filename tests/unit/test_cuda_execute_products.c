@@ -31,7 +31,7 @@ static void run_watched(const sp_run_request *request, const sp_i_cuda_device *g
 
 TEST(every_product_is_seen)
 {
-    sp_plan_input in;
+    AUTO(sp_plan_input) in;
     sp_i_cuda_api api;
     sp_i_cublas_api cublas;
     int count;
@@ -65,13 +65,11 @@ TEST(every_product_is_seen)
         assert_within(1e9 * shapes[i].alone_s, (ALONE_NS + TICK_NS), 1.0);
     }
     emulated_nothing_lives();
-    sp_plan_input_fini(&in);
 }
 
 // One step has none that counts.
 TEST(one_step_is_refused)
 {
-    sp_error_clear(ERR);
     sp_i_cuda_api api;
     int count;
     fake_cuda_reset(&api);

@@ -33,7 +33,7 @@ static void with_plan(const char *model, const char *layout, const char *file, o
         "{'kind': '1f1b'}}",
         model, layout);
     run_good(text, &options, &o.run);
-    run_fini(&o.run);
+    scenario_run_fini(&o.run);
 }
 
 // ---- training ----
@@ -51,27 +51,23 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
     const sp_run_request request = {RUN_OF(view->plan, &o->run.scenario.model, NULL),
                                     RUN_STEPS(SP_BF16, 7, STEPS), RUN_OPTIONS(options, 4)};
     sp_run_request on_cpu = request;
-    host_device cpu;
     sp_backend *backend = emulated_backend_new();
     const host_device emulated = {.backend = backend};
     (void)err;
     on_cpu.precision = SP_FP32;
     on_cpu.options++;
     on_cpu.option_count--;
-    host_open(&cpu);
+    AUTO(host_device) cpu = host_opened();
     sp_run *run = host_run(&emulated, &request);
     sp_run *expected = host_run(&cpu, &on_cpu);
     for (int i = 0; i < STEPS; i++) {
         double a = sp_run_step(run, i)->loss;
         double b = sp_run_step(expected, i)->loss;
-        if (!(fabs(a - b) <= LOSS_BOUND * b)) {
-            fail_msg("step %d: loss %.17g, in fp32 %.17g", i, a, b);
-        }
+        must_hold(fabs(a - b) <= LOSS_BOUND * b, "step %d: loss %.17g, in fp32 %.17g", i, a, b);
     }
     assert_true(sp_run_step(run, STEPS - 1)->loss < sp_run_step(run, 0)->loss - 1.0);
     sp_run_free(run);
     sp_run_free(expected);
-    host_close(&cpu);
     emulated_backend_free(backend);
     return SP_OK;
 }
@@ -86,10 +82,7 @@ TEST(training_lowers_the_loss)
 {
     char file[64];
     snprintf(file, sizeof file, "cuda-steps-%ld.txt", (long)getpid());
-    FILE *out = fopen(file, "wb");
-    assert_non_null(out);
-    assert_int_equal(fwrite(words, 1, sizeof words - 1, out), sizeof words - 1);
-    assert_int_equal(fclose(out), 0);
+    put_file(file, words);
     with_plan(LLAMA, "{'pp': 2, 'dp': 2, 'zero': 1}", file, train);
     with_plan(GPT, "{'dp': 2, 'zero': 3}", file, train);
     remove(file);
@@ -113,11 +106,10 @@ static double norm_of(const sp_run *run, size_t tensors)
     double squares = 0.0;
     for (size_t i = 0; i < tensors; i++) {
         if (is_parameter(run, i, &info)) {
-            double *gradient = host_tensor_of(run, "gradients", &info);
+            AUTO_FREE double *gradient = host_tensor_of(run, "gradients", &info);
             for (int64_t e = 0; e < info.elements; e++) {
                 squares += gradient[e] * gradient[e];
             }
-            sp_free(gradient);
         }
     }
     return sqrt(squares);
@@ -128,19 +120,15 @@ static double norm_of(const sp_run *run, size_t tensors)
 static void must_follow(const sp_run *before, const sp_run *run, const sp_tensor_info *info,
                         double scale)
 {
-    double *from = host_tensor_of(before, "parameters", info);
-    double *gradient = host_tensor_of(run, "gradients", info);
-    double *to = host_tensor_of(run, "parameters", info);
+    AUTO_FREE double *from = host_tensor_of(before, "parameters", info);
+    AUTO_FREE double *gradient = host_tensor_of(run, "gradients", info);
+    AUTO_FREE double *to = host_tensor_of(run, "parameters", info);
     for (int64_t e = 0; e < info->elements; e++) {
         double g = scale * gradient[e];
         double expected = from[e] - LEARNING_RATE * g / (fabs(g) + EPSILON);
-        if (!(fabs(to[e] - expected) <= fabs(expected) / 256.0 + 1e-6)) {
-            fail_msg("%s: %.9g, by definition %.9g", info->name, to[e], expected);
-        }
+        must_hold(fabs(to[e] - expected) <= fabs(expected) / 256.0 + 1e-6,
+                  "%s: %.9g, by definition %.9g", info->name, to[e], expected);
     }
-    sp_free(from);
-    sp_free(gradient);
-    sp_free(to);
 }
 
 static sp_status clip(void *context, const sp_step_view *view, sp_error *err)
@@ -155,7 +143,6 @@ static sp_status clip(void *context, const sp_step_view *view, sp_error *err)
     const sp_run_request request = {RUN_OF(view->plan, &o->run.scenario.model, NULL),
                                     RUN_STEPS(SP_BF16, 3, 1), RUN_OPTIONS(options, 5)};
     sp_run_request still = request;
-    host_device cpu;
     sp_backend *backend = emulated_backend_new();
     const host_device emulated = {.backend = backend};
     size_t tensors;
@@ -163,7 +150,7 @@ static sp_status clip(void *context, const sp_step_view *view, sp_error *err)
     still.precision = SP_FP64;
     still.options = resting;
     still.option_count = 2;
-    host_open(&cpu);
+    AUTO(host_device) cpu = host_opened();
     sp_run *run = host_run(&emulated, &request);
     sp_run *before = host_run(&cpu, &still);
     assert_int_equal(sp_run_tensor_count(run, &tensors, NULL), SP_OK);
@@ -177,7 +164,6 @@ static sp_status clip(void *context, const sp_step_view *view, sp_error *err)
     }
     sp_run_free(before);
     sp_run_free(run);
-    host_close(&cpu);
     emulated_backend_free(backend);
     return SP_OK;
 }

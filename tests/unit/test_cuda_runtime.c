@@ -1,5 +1,4 @@
 // One GPU as a machine, on a fake of CUDA whose kernels the CPU emulates.
-#include <math.h>
 
 #include "backends/cuda/runtime.h"
 #include "kernels/bf16.h"
@@ -284,7 +283,7 @@ TEST(memory_is_reported_as_the_device_sees_it)
     x = m->ops->allocate(m, 2 * MIB);
     void *beside = NULL;
     must_succeed(SP_I_CUDA(&device, ERR, Malloc, &beside, 7 * MIB)); // as a library would
-    json_t *report = sp_i_cuda_runtime_report(m);
+    json_auto_t *report = sp_i_cuda_runtime_report(m);
     const json_t *memory = json_object_get(report, "memory");
     assert_int_equal(reported(memory, "total"), 1 << 30);
     assert_int_equal(reported(memory, "context"), (1 << 30) - 500 * MIB);
@@ -298,7 +297,6 @@ TEST(memory_is_reported_as_the_device_sees_it)
     assert_int_equal(reported(report, "sms"), 64);
     assert_int_equal(reported(report, "streams"), 2);
     assert_true(json_is_true(json_object_get(report, "partitioned")));
-    json_decref(report);
     (void)api.Free(beside);
     emulated_runtime_free(m);
 }
@@ -308,7 +306,7 @@ TEST(what_could_not_be_had_is_reported)
     const sp_i_cuda_runtime_options options = {
         .ranks = 2, .partitioned = true, .memory_bytes = MEMORY};
     sp_runtime *m = runtime_new(2, false);
-    json_t *report = sp_i_cuda_runtime_report(m);
+    json_auto_t *report = sp_i_cuda_runtime_report(m);
     assert_int_equal(reported(report, "streams"), 1);
     assert_int_equal(reported(report, "sms"), 132);
     assert_false(json_is_true(json_object_get(report, "partitioned")));
@@ -322,7 +320,6 @@ TEST(what_could_not_be_had_is_reported)
     report = sp_i_cuda_runtime_report(m);
     assert_int_equal(reported(report, "sms"), 132);
     assert_non_null(strstr(json_string_value(json_object_get(report, "reason")), "a split into 2"));
-    json_decref(report);
     emulated_runtime_free(m);
 }
 

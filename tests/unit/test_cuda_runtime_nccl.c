@@ -191,12 +191,11 @@ static sp_status tell_all(gpu_rank *me, sp_error *err)
     sp_transport *t = me->transport;
     const int r = me->place.rank;
     sp_transport_part parts[3];
-    char *mine = sp_malloc(sizes[r]);
+    AUTO_FREE char *mine = sp_malloc(sizes[r]);
     for (size_t i = 0; i < sizes[r]; i++) {
         mine[i] = (char)((i * 7 + (size_t)r) % 127);
     }
     sp_status status = t->ops->exchange(t, sizes[r] > 0 ? mine : NULL, sizes[r], parts, err);
-    sp_free(mine);
     RANK_TRY(status);
     bool equal = true;
     for (int m = 0; m < 3; m++) {
@@ -220,9 +219,8 @@ TEST(what_each_gives_all_get)
 
 static void must_end(job_end end, int rank, sp_status status, const char *text)
 {
-    if (end.rank != rank || end.status != status || strstr(end.text, text) == NULL) {
-        fail_msg("rank %d: \"%s\" of status %d", end.rank, end.text, (int)end.status);
-    }
+    must_hold(end.rank == rank && end.status == status && strstr(end.text, text) != NULL,
+              "rank %d: \"%s\" of status %d", end.rank, end.text, (int)end.status);
 }
 
 // The others wait for a message of rank 1's, a sum and an exchange.

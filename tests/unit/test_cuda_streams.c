@@ -36,32 +36,20 @@ static sp_status execute_plan(void *context, const sp_step_view *view, sp_error 
     return SP_OK;
 }
 
+static void case_has_no_race(const sp_scenario_case *c, int number)
+{
+    sp_backend *backend = emulated_backend_new();
+    execution e = {&c->scenario, backend};
+    (void)number;
+    small_case_evaluate(c, execute_plan, &e);
+    assert_true(fake.waits > 0);
+    emulated_backend_free(backend);
+}
+
 // All cases of a group, of which there are so many.
 static void group_has_no_race(const char *group, int count)
 {
-    sp_scenario_set set;
-    int cases = 0;
-    small_set_read(&sizes, &set);
-    for (size_t c = 0; c < set.count; c++) {
-        if (strcmp(set.cases[c].group, group) == 0) {
-            const char *name = set.cases[c].name;
-            sp_backend *backend = emulated_backend_new();
-            execution e = {&set.cases[c].scenario, backend};
-            const sp_evaluate_options options = {
-                .no_bounds = true, .observer = execute_plan, .observer_context = &e};
-            sp_batches batches;
-            sp_result result;
-            must_succeed_for(name, sp_evaluate_batches(e.of, &batches, ERR));
-            must_succeed_for(name, sp_evaluate(e.of, &batches, &options, &result, ERR));
-            sp_result_fini(&result);
-            sp_batches_fini(&batches);
-            assert_true(fake.waits > 0);
-            emulated_backend_free(backend);
-            cases++;
-        }
-    }
-    assert_int_equal(cases, count);
-    sp_scenario_set_fini(&set);
+    assert_int_equal(small_set_each(&sizes, group, count + 1, case_has_no_race), count);
 }
 
 TEST_CALL(llama, group_has_no_race("llama", 9))
@@ -75,17 +63,15 @@ TEST_CALL(partition_long, group_has_no_race("part. long", 3))
 
 static void has_no_race(const char *model, const char *layout, const char *more)
 {
-    scenario_run run;
+    AUTO(scenario_run) run;
     execution e = {&run.scenario, emulated_backend_new()};
     const sp_evaluate_options options = {
         .no_bounds = true, .observer = execute_plan, .observer_context = &e};
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': %s, 'cluster': 'h800-8', 'parallel': %s, 'workload': {'lengths': "
-             "[38, 11, 24, 7], 'order': 'file', 'samples_per_batch': 4, 'context': 64}, %s}",
-             model, layout, more);
+    const char *text =
+        json_text("{'model': %s, 'cluster': 'h800-8', 'parallel': %s, 'workload': {'lengths': "
+                  "[38, 11, 24, 7], 'order': 'file', 'samples_per_batch': 4, 'context': 64}, %s}",
+                  model, layout, more);
     run_good(text, &options, &run);
-    run_fini(&run);
     assert_true(fake.waits > 0);
     emulated_backend_free((sp_backend *)(uintptr_t)e.backend);
 }
@@ -178,7 +164,7 @@ static int run_without(const staged_run *f, int wait)
 // behind the work by chance, their order is as good as an event, so that not every wait is missed.
 TEST(a_missing_wait_of_a_step)
 {
-    staged_run f;
+    AUTO(staged_run) f;
     int told = 0;
     staged_run_make(&f, 1, (const int64_t[]){9, 5, 6, 7}, 4, SP_CLOCK_WALL, 1);
     f.backend = emulated_backend_new();
@@ -199,7 +185,6 @@ TEST(a_missing_wait_of_a_step)
     assert_true(told > 0);
     followed_clear();
     emulated_backend_free(f.backend);
-    staged_run_fini(&f);
 }
 
 // ---- what an emulation without order would hide ----

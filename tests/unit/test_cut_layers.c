@@ -382,10 +382,10 @@ static outcome simulate(const char *format, const char *stage_layers)
 {
     char text[4 * TEXT];
     snprintf(text, sizeof text, format, stage_layers);
-    json_t *root = json_document(text);
-    sp_scenario scenario;
-    sp_batches batches;
-    sp_result result;
+    json_auto_t *root = json_document(text);
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_batches) batches;
+    AUTO(sp_result) result;
     outcome found = {0};
     const sp_evaluate_options options = {.no_bounds = true, .effort_percent = 25};
     must_succeed_for(text, sp_scenario_from_json(root, "test", NULL, 0, &scenario, ERR));
@@ -399,10 +399,6 @@ static outcome simulate(const char *format, const char *stage_layers)
         found.layers[s] =
             result.stage_layers != NULL ? result.stage_layers[s] : scenario.model.layers / vstages;
     }
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-    json_decref(root);
     return found;
 }
 
@@ -430,10 +426,9 @@ static void compare_with_neighbours(const char *format, int stages, double share
             layers[from]--;
             layers[to]++;
             outcome other = simulate_cut(format, layers, stages);
-            if (!other.oom && other.ms * (1.0 + share) < chosen.ms) {
-                fail_msg("%s: a layer from stage %d to %d: %.3f ms, chosen %.3f", format, from, to,
-                         other.ms, chosen.ms);
-            }
+            must_hold(other.oom || other.ms * (1.0 + share) >= chosen.ms,
+                      "%s: a layer from stage %d to %d: %.3f ms, chosen %.3f", format, from, to,
+                      other.ms, chosen.ms);
         }
     }
 }
@@ -496,9 +491,8 @@ TEST_OF_VALUES(as_good_as_the_best_cuts_found)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         outcome best = simulate_cut(cases[i].format, cases[i].layers, cases[i].stages);
         outcome chosen = simulate(cases[i].format, "'auto'");
-        if (best.oom || chosen.oom || chosen.ms > 1.01 * best.ms) {
-            fail_msg("%s: %.3f ms, best %.3f", cases[i].format, chosen.ms, best.ms);
-        }
+        must_hold(!best.oom && !chosen.oom && chosen.ms <= 1.01 * best.ms, "%s: %.3f ms, best %.3f",
+                  cases[i].format, chosen.ms, best.ms);
     }
 }
 
@@ -535,10 +529,8 @@ TEST(a_cut_fits_where_one_does)
         other_cuts += memcmp(free_cut, chosen.layers, sizeof free_cut) != 0;
         bool any = !simulate_cut(text, (const int[]){8, 8, 8, 8}, 4).oom ||
                    !simulate_cut(text, (const int[]){7, 8, 9, 8}, 4).oom;
-        if (any && chosen.oom) {
-            fail_msg("%d GiB: [%d, %d, %d, %d] is out of memory", gib, chosen.layers[0],
-                     chosen.layers[1], chosen.layers[2], chosen.layers[3]);
-        }
+        must_hold(!any || !chosen.oom, "%d GiB: [%d, %d, %d, %d] is out of memory", gib,
+                  chosen.layers[0], chosen.layers[1], chosen.layers[2], chosen.layers[3]);
     }
     assert_true(other_cuts > 0);
 }
@@ -578,12 +570,11 @@ static double counted_ms(const outcome *found)
 static void assert_no_worse(const char *text, const outcome *chosen, const outcome *other,
                             const char *cut)
 {
-    if ((chosen->oom && !other->oom) || (chosen->oom == other->oom && !chosen->oom &&
-                                         counted_ms(chosen) > counted_ms(other) * (1.0 + 1e-9))) {
-        fail_msg("%s: \"auto\" %.6f ms%s, %s %.6f ms%s", text, chosen->ms,
-                 chosen->oom ? ", out of memory" : "", cut, other->ms,
-                 other->oom ? ", out of memory" : "");
-    }
+    must_hold(
+        (!chosen->oom || other->oom) && (chosen->oom != other->oom || chosen->oom ||
+                                         counted_ms(chosen) <= counted_ms(other) * (1.0 + 1e-9)),
+        "%s: \"auto\" %.6f ms%s, %s %.6f ms%s", text, chosen->ms,
+        chosen->oom ? ", out of memory" : "", cut, other->ms, other->oom ? ", out of memory" : "");
 }
 
 typedef struct way {

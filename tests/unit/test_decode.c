@@ -8,7 +8,7 @@
 // the last call more.
 TEST(calls_times_yield_is_the_text)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     for (int method = 0; method < 3; method++) {
         f.spec.how.method = (sp_decode_method)method;
@@ -24,14 +24,13 @@ TEST(calls_times_yield_is_the_text)
         }
         assert_int_equal(in_bins, r.counts.calls);
     }
-    sp_profile_fini(&f.profile);
 }
 
 // The speed-up over plain decoding and the tokens per second say the same of the same text: what
 // the last call of a sequence yields too many counts in neither.
 TEST(tokens_beyond_those_asked_for_do_not_count)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.output_tokens = 3;
     f.spec.text.ease = 4.0;
@@ -42,14 +41,13 @@ TEST(tokens_beyond_those_asked_for_do_not_count)
     sp_decode_result plain = run(&f);
     assert_close(sp_decode_tokens_per_s(&r) / sp_decode_tokens_per_s(&plain), r.plain_s / r.seconds,
                  1e-9);
-    sp_profile_fini(&f.profile);
 }
 
 // Replicas share the sequences: eight of them take as long as one with the share of the fullest,
 // and more of them than sequences make nothing faster.
 TEST(replicas_share_the_sequences)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.how.method = SP_DECODE_PLAIN;
     double one_s = 0.0;
@@ -65,12 +63,11 @@ TEST(replicas_share_the_sequences)
         f.spec.sequences = 8 * sequences - 7;
         assert_close(run(&f).seconds, alone_s, 1e-12);
     }
-    sp_profile_fini(&f.profile);
 }
 
 TEST(parts_make_up_the_time)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_decode_result r = run(&f);
     const sp_decode_counts *c = &r.counts;
@@ -79,7 +76,6 @@ TEST(parts_make_up_the_time)
     assert_close(c->host_s, 0.5e-3 * (double)c->steps, 1e-9);
     assert_close(c->miss_s, 2e-3 * (double)c->graph_misses, 1e-9);
     assert_true(r.seconds < r.plain_s);
-    sp_profile_fini(&f.profile);
 }
 
 // Acceptance is fitted to some trees and one draft; the profile to sizes of a training step.
@@ -90,7 +86,7 @@ TEST(what_rests_on_no_data_is_named)
         bool extrapolates;
     } trees[] = {{8, 10, 48, false}, {8, 10, 60, false}, {8, 10, 61, true},
                  {8, 10, 47, true},  {8, 9, 60, true},   {7, 10, 60, true}};
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_decode_machine machine = {.model = &f.model, .layout = &f.layout};
     sp_decode_result known = {.replica_sequences = f.spec.batch};
@@ -114,12 +110,11 @@ TEST(what_rests_on_no_data_is_named)
     all.count = 0;
     sp_decode_warnings(&f.spec, &machine, &known, &all);
     assert_int_equal(all.count, 0);
-    sp_profile_fini(&f.profile);
 }
 
 TEST(replicas_without_sequences_are_named)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.how.method = SP_DECODE_PLAIN;
     f.layout.dp = 8;
@@ -132,13 +127,12 @@ TEST(replicas_without_sequences_are_named)
             assert_int_equal(warnings.count, (f.spec.sequences < 8) + (f.spec.batch > 1));
         }
     }
-    sp_profile_fini(&f.profile);
 }
 
 // What a sequence draws does not depend on the others of its batch.
 TEST(batches_yield_the_same)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_decode_result alone = run(&f);
     f.spec.batch = 4;
@@ -155,13 +149,12 @@ TEST(batches_yield_the_same)
     assert_true(by_policy[SP_BATCH_PAD].counts.verified > alone.counts.verified);
     assert_int_equal(by_policy[SP_BATCH_PAD].counts.steps, by_policy[SP_BATCH_RAGGED].counts.steps);
     assert_true(by_policy[SP_BATCH_BUCKET].counts.steps > by_policy[SP_BATCH_PAD].counts.steps);
-    sp_profile_fini(&f.profile);
 }
 
 // Pruning pays once verification is bound by FLOPs, not by reading weights.
 TEST(pruning_pays_in_large_batches)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.policy = SP_BATCH_RAGGED;
     f.spec.text.ease = 3.0;
@@ -175,12 +168,11 @@ TEST(pruning_pays_in_large_batches)
         gain[large] = whole / run(&f).counts.verify_s;
     }
     assert_true(gain[1] > gain[0] + 0.05);
-    sp_profile_fini(&f.profile);
 }
 
 TEST(kept_graphs_save_captures)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.graphs = 1;
     sp_decode_result last_alone = run(&f);
@@ -195,14 +187,13 @@ TEST(kept_graphs_save_captures)
     f.spec.how.method = SP_DECODE_EAGLE;
     f.spec.graphs = 1;
     assert_int_equal(run(&f).counts.graph_misses, 1);
-    sp_profile_fini(&f.profile);
 }
 
 // EAGLE's trees, over which a speed-up is told, have graphs of their own number: of the same number
 // they are the method itself.
 TEST(trees_of_eagle_have_their_own_graphs)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.how.method = SP_DECODE_EAGLE;
     sp_decode_result same = run(&f);
@@ -222,7 +213,6 @@ TEST(trees_of_eagle_have_their_own_graphs)
     sp_decode_result none = run(&f);
     assert_int_equal(none.counts.graph_misses, none.counts.steps);
     assert_true(none.eagle.graph_misses == 1 && none.eagle_s == same.eagle_s);
-    sp_profile_fini(&f.profile);
 }
 
 static bool bins_equal(const sp_bins *a, const sp_bins *b)
@@ -237,7 +227,7 @@ static bool bins_equal(const sp_bins *a, const sp_bins *b)
 // Bins are fitted to text of the training's ease, and are those of a text that is as easy itself.
 TEST(bins_are_those_of_the_training_text)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_decode_result own = run(&f);
     assert_true(own.training_ease == f.spec.text.ease);
@@ -249,13 +239,12 @@ TEST(bins_are_those_of_the_training_text)
     f.spec.training_ease = (double)NAN;
     sp_decode_result easy = run(&f);
     assert_true(bins_equal(&trained.how.bins, &easy.how.bins));
-    sp_profile_fini(&f.profile);
 }
 
 // An ease that follows from the training's tokens a call makes EAGLE yield as many.
 TEST(training_text_yields_its_tokens)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.sequences = 80;
     f.spec.training_tokens_per_call = 4.2;
@@ -266,7 +255,6 @@ TEST(training_text_yields_its_tokens)
     sp_decode_result r = run(&f);
     assert_close(sp_decode_tokens_per_call(&r.eagle), 4.2, 0.01);
     assert_true(bins_equal(&trained.how.bins, &r.how.bins));
-    sp_profile_fini(&f.profile);
 }
 
 // The host is unknown where neither says what it adds; 0 is said, too. Plain tokens need nothing of
@@ -284,7 +272,7 @@ TEST(an_unknown_host_is_told)
                 {0.0, 0.0, SP_DECODE_HETEROSPEC, false, 0.0},
                 {-1.0, 0.0, SP_DECODE_PLAIN, false, 0.0}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        fixture f;
+        AUTO(fixture) f;
         begin(&f);
         f.spec.call_ms = rows[i].call_ms;
         f.spec.how = (sp_speculation){
@@ -293,7 +281,7 @@ TEST(an_unknown_host_is_told)
         sp_profile_join(&f.profile, &f.cluster);
         sp_decode_machine machine = machine_of(&f);
         sp_decode_result r = run(&f);
-        json_t *json = sp_decode_result_json(&f.spec, &machine, &r);
+        json_auto_t *json = sp_decode_result_json(&f.spec, &machine, &r);
         assert_int_equal(r.host_unknown, rows[i].unknown);
         assert_int_equal(r.host_of_profile, rows[i].host_s > 0.0);
         // And the flat profile is of no A800.
@@ -302,14 +290,12 @@ TEST(an_unknown_host_is_told)
         assert_close(json_real_value(json_object_get(json, "host_share")),
                      (r.counts.host_s + r.counts.miss_s) / r.seconds, 1e-9);
         assert_close(r.counts.host_s, rows[i].host_s * (double)r.counts.steps, 1e-9);
-        json_decref(json);
-        sp_profile_fini(&f.profile);
     }
 }
 
 TEST(an_ease_is_found)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.how.method = SP_DECODE_EAGLE;
     f.spec.sequences = 80;
@@ -331,16 +317,15 @@ TEST(an_ease_is_found)
     }
     f.spec.text = (sp_acceptance){.agreement = 6.0};
     must_succeed(sp_decode_run(&f.spec, &machine, &result, ERR));
-    sp_profile_fini(&f.profile);
 }
 
 TEST(documents_have_every_figure)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_decode_machine machine = machine_of(&f);
     sp_decode_result r = run(&f);
-    json_t *json = sp_decode_result_json(&f.spec, &machine, &r);
+    json_auto_t *json = sp_decode_result_json(&f.spec, &machine, &r);
     assert_non_null(json);
     assert_close(json_real_value(json_object_get(json, "speedup_over_plain")),
                  r.plain_s / r.seconds, 1e-12);
@@ -349,6 +334,4 @@ TEST(documents_have_every_figure)
     assert_string_equal(
         json_string_value(json_object_get(json_object_get(json, "provenance"), "level")),
         "assumed");
-    json_decref(json);
-    sp_profile_fini(&f.profile);
 }

@@ -12,7 +12,7 @@ static void read_text(const char *text, sp_scenario *s)
 
 TEST(defaults_are_those_of_the_papers)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     read_text("{'model': 'llama-3-8b', 'decode': {}}", &s);
     const sp_decode_spec *spec = s.decode;
     assert_non_null(spec);
@@ -34,7 +34,6 @@ TEST(defaults_are_those_of_the_papers)
     read_text("{'model': 'llama-3-8b'}", &s);
     assert_null(s.decode);
     assert_null(json_object_get(s.resolved, "decode"));
-    sp_scenario_fini(&s);
 }
 
 static const char *const documents[] = {
@@ -55,32 +54,27 @@ static const char *const documents[] = {
 TEST(resolved_form_reads_as_itself)
 {
     for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
-        sp_scenario s;
-        sp_scenario again;
+        AUTO(sp_scenario) s;
+        AUTO(sp_scenario) again;
         read_text(documents[i], &s);
-        json_t *copy = json_deep_copy(s.resolved);
+        json_auto_t *copy = json_deep_copy(s.resolved);
         must_succeed(sp_scenario_from_json(copy, "again", NULL, 0, &again, ERR));
         assert_true(json_equal(s.resolved, again.resolved));
         assert_int_equal(s.decode->seed, again.decode->seed);
-        json_decref(copy);
-        sp_scenario_fini(&again);
-        sp_scenario_fini(&s);
     }
 }
 
 TEST(resolved_form_predicts_the_same)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     sp_decode_result result[2];
     read_text(documents[2], &s);
     must_succeed(sp_decode_scenario(&s, &result[0], ERR));
-    json_t *copy = json_deep_copy(s.resolved);
+    json_auto_t *copy = json_deep_copy(s.resolved);
     sp_scenario_fini(&s);
     must_succeed(sp_scenario_from_json(copy, "again", NULL, 0, &s, ERR));
     must_succeed(sp_decode_scenario(&s, &result[1], ERR));
     assert_true(result[0].seconds == result[1].seconds);
-    json_decref(copy);
-    sp_scenario_fini(&s);
 }
 
 TEST(what_it_must_be)
@@ -98,40 +92,36 @@ TEST(what_it_must_be)
     };
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         char text[512];
-        sp_scenario s;
+        AUTO(sp_scenario) s;
         snprintf(text, sizeof text, "{'model': 'llama-3-8b', 'decode': %s}", refusals[i][0]);
         must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, refusals[i][1]);
         assert_int_equal(ERR->count, 1);
-        sp_scenario_fini(&s);
     }
 }
 
 TEST(gpus_of_one_speed)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     sp_decode_result result;
     read_text("{'model': 'llama-3-8b', 'decode': {}, 'jitter': {'gpu_cv': 0.1}}", &s);
     must_fail_with(sp_decode_scenario(&s, &result, ERR), SP_ERR_CONTENT, "jitter.gpu_cv: ");
-    sp_scenario_fini(&s);
 }
 
 TEST(generated_text_drops_no_tokens)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     sp_decode_result result;
     read_text("{'model': {'layers': 4, 'hidden': 512, 'ffn': 512, 'heads': 4, 'vocab': 100, "
               "'experts': 4, 'experts_per_token': 2, 'expert_capacity_factor': 1}, 'decode': {}}",
               &s);
     must_fail_with(sp_decode_scenario(&s, &result, ERR), SP_ERR_CONTENT,
                    "model.expert_capacity_factor: ");
-    sp_scenario_fini(&s);
 }
 
 TEST(a_scenario_without_it_has_no_text)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     sp_decode_result result;
     read_text("{'model': 'llama-3-8b'}", &s);
     must_fail_with(sp_decode_scenario(&s, &result, ERR), SP_ERR_CONTENT, "decode: is missing");
-    sp_scenario_fini(&s);
 }

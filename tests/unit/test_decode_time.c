@@ -6,7 +6,7 @@
 // states.
 TEST(plain_tokens_read_weights_once)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.how.method = SP_DECODE_PLAIN;
     f.spec.sequences = 1;
@@ -27,13 +27,12 @@ TEST(plain_tokens_read_weights_once)
     f.spec.sequences = 8;
     // Eight sequences share the weights and have keys and values of their own.
     assert_close(run(&f).seconds, (weights + 8.0 * kv) / FLAT_MEMORY_BYTES_PER_S, 0.01);
-    sp_profile_fini(&f.profile);
 }
 
 // Of eight experts one token reads its two; n tokens 8 (1 - (6/8)^n) of them; very many all.
 TEST(few_tokens_read_few_experts)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     must_succeed(sp_model_builtin("mixtral-8x7b", &f.model, ERR));
     f.spec.how.method = SP_DECODE_PLAIN;
@@ -49,7 +48,6 @@ TEST(few_tokens_read_few_experts)
         double touched = 8.0 * (1.0 - pow(0.75, sequences));
         assert_close(run(&f).seconds, (others + touched * expert) / FLAT_MEMORY_BYTES_PER_S, 0.02);
     }
-    sp_profile_fini(&f.profile);
 }
 
 static sp_i_call_time price(const fixture *f, const sp_i_step_sequence *sequences, int count,
@@ -79,7 +77,7 @@ TEST(a_forward_of_the_draft_reads_its_weights_and_its_context)
         2.0 * 4096.0 * 6144.0 + 4096.0 * 4096.0 + 3.0 * 4096.0 * 14336.0 + 4096.0 * 32000.0;
     const double joined = 3.0 * 4096.0 * 4096.0;
     const double context = 1e6;
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.how.top_k = 1; // a token in each forward
     sp_i_step_sequence step = sequence_of(context, 1, 1, 24);
@@ -93,7 +91,6 @@ TEST(a_forward_of_the_draft_reads_its_weights_and_its_context)
                                        sequence_of(0.5 * context, 5000, 1, 24)};
     assert_close(price(&f, &many[0], 1, false).draft_s - price(&f, &many[1], 1, false).draft_s,
                  5000.0 * 0.5 * context * PAIR_FLOPS / FLAT_GEMM_FLOPS_PER_S, 0.001);
-    sp_profile_fini(&f.profile);
 }
 
 // Each token attends to what came before and to half of those beside it; all else grows with the
@@ -102,7 +99,7 @@ TEST(verification_of_many_is_bound_by_flops)
 {
     const double rows = 100000.0;
     const double pairs_per_s = FLAT_GEMM_FLOPS_PER_S / (32.0 * PAIR_FLOPS);
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     const sp_i_step_sequence sequences[] = {sequence_of(0.0, 1, 0, (int)rows),
                                             sequence_of(0.0, 1, 0, 2 * (int)rows),
@@ -112,14 +109,13 @@ TEST(verification_of_many_is_bound_by_flops)
     double later_s = price(&f, &sequences[2], 1, false).verify_s;
     assert_close(twice_s - 2.0 * one_s, rows * rows / pairs_per_s, 0.01);
     assert_close(later_s - one_s, rows * 5e4 / pairs_per_s, 0.01);
-    sp_profile_fini(&f.profile);
 }
 
 // A padded tree is drafted to the end with its own context read in each forward.
 TEST(padding_drafts_and_verifies_for_all)
 {
     const sp_i_step_sequence sequences[] = {sequence_of(1e6, 1, 1, 4), sequence_of(2e6, 1, 3, 9)};
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     sp_i_call_time padded = price(&f, sequences, 2, true);
     sp_i_call_time ragged = price(&f, sequences, 2, false);
@@ -129,14 +125,13 @@ TEST(padding_drafts_and_verifies_for_all)
     assert_int_equal(ragged.nodes, 13);
     assert_close(padded.draft_s - ragged.draft_s, 2.0 * 1e6 * KV_BYTES / FLAT_MEMORY_BYTES_PER_S,
                  0.01);
-    sp_profile_fini(&f.profile);
 }
 
 // A certain text, so that each call yields six tokens: the draft gets three hidden states of the
 // prompt's last token, then of six at a time, and sends tokens back.
 TEST(features_of_accepted_tokens_travel)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.how.method = SP_DECODE_EAGLE;
     f.spec.text = (sp_acceptance){.ease = 12.0, .agreement = 6.0};
@@ -149,7 +144,6 @@ TEST(features_of_accepted_tokens_travel)
                  (1.0 + 9.0 * 6.0) * 3.0 * 2.0 * 4096.0 / FLAT_NVLINK_BYTES_PER_S +
                      20.0 * FLAT_NVLINK_LATENCY_S,
                  1e-9);
-    sp_profile_fini(&f.profile);
 }
 
 // While the target verifies one half the other is drafted: the longer of the two counts, and then
@@ -158,7 +152,7 @@ TEST(features_of_accepted_tokens_travel)
 TEST(halves_of_a_batch_take_turns)
 {
     for (int kind = SP_DRAFT_EAGLE; kind <= SP_DRAFT_MODEL; kind++) {
-        fixture f;
+        AUTO(fixture) f;
         begin(&f);
         f.spec.how.method = SP_DECODE_EAGLE;
         f.spec.draft_kind = (sp_draft_kind)kind;
@@ -179,7 +173,6 @@ TEST(halves_of_a_batch_take_turns)
         double apart = all.draft_s + all.transfer_s + all.verify_s + all.host_s;
         assert_true(apart > together);
         assert_close(run(&f).counts.hidden_s, apart - together, 1e-9);
-        sp_profile_fini(&f.profile);
     }
 }
 
@@ -197,7 +190,7 @@ TEST(pipeline_ranks_hand_over_hidden_states)
 {
     static const double rows[] = {1.0, 37.0, 600.0};
     for (int i = 0; i < 3; i++) {
-        fixture f;
+        AUTO(fixture) f;
         begin(&f);
         double bytes = rows[i] * 2.0 * 4096.0;
         double one_s = forward_s(&f, rows[i]);
@@ -212,7 +205,6 @@ TEST(pipeline_ranks_hand_over_hidden_states)
                      14.0 * (bytes / FLAT_NVLINK_BYTES_PER_S + FLAT_NVLINK_LATENCY_S) + crossing_s,
                      1e-6);
         assert_true(crossing_s > FLAT_NIC_LATENCY_S);
-        sp_profile_fini(&f.profile);
     }
 }
 
@@ -232,13 +224,13 @@ TEST(tensor_parallel_ranks_add_up_hidden_states)
     slow.layout.tp = 2;
     assert_close(forward_s(&slow, 20.0) - forward_s(&f, 20.0),
                  20.0 * ((2.0 * 32.0 + 1.0) * 2.0 * 4096.0 + 12.0) / FLAT_NVLINK_BYTES_PER_S, 1e-6);
-    sp_profile_fini(&f.profile);
+    fixture_fini(&f);
     sp_profile_fini(&slow.profile);
 }
 
 TEST(a_draft_apart_hides_behind_the_target)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     f.spec.batch = 4;
     sp_decode_result together = run(&f);
@@ -252,12 +244,11 @@ TEST(a_draft_apart_hides_behind_the_target)
     // One sequence has nothing to draft meanwhile.
     f.spec.batch = 1;
     assert_true(run(&f).counts.hidden_s == 0.0);
-    sp_profile_fini(&f.profile);
 }
 
 TEST(a_model_drafts)
 {
-    fixture f;
+    AUTO(fixture) f;
     begin(&f);
     double layer = run(&f).counts.draft_s;
     f.spec.draft_kind = SP_DRAFT_MODEL;
@@ -267,7 +258,6 @@ TEST(a_model_drafts)
     // Eight layers of the target's and a head of its whole vocabulary in place of one layer.
     assert_true(r.counts.draft_s > 4.0 * layer);
     assert_true(r.memory.draft > 0);
-    sp_profile_fini(&f.profile);
 }
 
 // One H100 and Llama-3.1-8B under SGLang by MT-bench: 158.34 tokens/s of plain text (EAGLE-3, arXiv
@@ -284,9 +274,9 @@ TEST(measured_rates_of_an_h100)
                 {SP_DECODE_EAGLE, 5, 4.68, 361.70, 0.02},
                 {SP_DECODE_EAGLE, 8, 5.39, 378.57, 0.02}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        fixture f;
+        AUTO(fixture) f;
         begin(&f);
-        sp_profile_fini(&f.profile);
+        fixture_fini(&f);
         must_succeed(sp_profile_load("h100", &f.profile, ERR));
         must_succeed(sp_cluster_builtin("h100-8", &f.cluster, ERR));
         f.stack = f.profile.stack;
@@ -306,6 +296,5 @@ TEST(measured_rates_of_an_h100)
         assert_false(r.host_unknown);
         f.spec.graphs = 0;
         assert_true(run(&f).seconds > 1.05 * r.seconds);
-        sp_profile_fini(&f.profile);
     }
 }

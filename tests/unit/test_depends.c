@@ -47,7 +47,7 @@ static void made_fini(made *m)
 // stands before it in its rank's list.
 TEST(weight_gradients_of_merged_packs_are_local)
 {
-    made m;
+    AUTO(made) m;
     make(&m);
     for (int kind = 0; kind < SP_ACTION_KINDS; kind++) {
         const sp_plan_place place = {.action = {.kind = (uint8_t)kind}};
@@ -62,7 +62,6 @@ TEST(weight_gradients_of_merged_packs_are_local)
     sp_plan_place input;
     const sp_plan_place place = {.action = {.kind = SP_ACTION_W}};
     assert_false(sp_depends_input(&m.depends, &place, 0, &input));
-    made_fini(&m);
 }
 
 static void check_input(const made *m, sp_action_kind kind, int pp, size_t i,
@@ -83,7 +82,7 @@ static void check_input(const made *m, sp_action_kind kind, int pp, size_t i,
 // what they copy.
 TEST(what_actions_wait_for)
 {
-    made m;
+    AUTO(made) m;
     make(&m);
     static const int32_t packs[] = {1, 1, 0, 0};
     for (size_t i = 0; i < 4; i++) {
@@ -99,7 +98,6 @@ TEST(what_actions_wait_for)
     check_input(&m, SP_ACTION_O, 0, 0, &(sp_plan_place){.action = {.kind = SP_ACTION_F}});
     check_input(&m, SP_ACTION_L, 0, 0, &(sp_plan_place){.action = {.kind = SP_ACTION_O}});
     check_input(&m, SP_ACTION_L, 0, 1, NULL);
-    made_fini(&m);
 }
 
 // I leaves to W what the weight gradient needs, B and W leave nothing; a forward that runs again

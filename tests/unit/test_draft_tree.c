@@ -133,7 +133,7 @@ TEST(entropy_is_bounded)
 static double entropy_of_rows(double confidence, double factor)
 {
     enum { K = 4, DEPTH = 5 };
-    sp_draft_tree tree;
+    AUTO(sp_draft_tree) tree;
     sp_draft_tree_init(&tree, K, DEPTH);
     sp_draft_tree_start(&tree, 0);
     for (int layer = 0; layer < DEPTH; layer++) {
@@ -147,9 +147,7 @@ static double entropy_of_rows(double confidence, double factor)
         }
         sp_draft_tree_grow(&tree);
     }
-    double entropy = sp_draft_tree_path_entropy(&tree, sp_draft_tree_best_leaf(&tree));
-    sp_draft_tree_fini(&tree);
-    return entropy;
+    return sp_draft_tree_path_entropy(&tree, sp_draft_tree_best_leaf(&tree));
 }
 
 TEST(entropy_of_known_rows)

@@ -2,7 +2,6 @@
 // bytescale, hbp, te-cp, llama-cp, hybrid-dp, zeppelin. Every sample once, the room of ranks,
 // aligned groups, orders that cannot deadlock, and work that is not spread worse than by fixed
 // groups.
-#include <stdlib.h>
 
 #include "sim/schedule/schedule.h"
 #include "sim/simulate/engine.h"
@@ -104,9 +103,9 @@ static void assert_valid(const bench *b, const char *kind, const sp_packing *pac
 // it cannot finish.
 static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_packing *packing)
 {
-    sp_plan plan;
+    AUTO(sp_plan) plan;
     sp_prng prng;
-    sp_step_costs costs;
+    AUTO(sp_step_costs) costs;
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
@@ -121,8 +120,6 @@ static sp_status plan_status(const bench *b, sp_schedule_kind kind, const sp_pac
         sp_memory_timeline_fini(&memory);
     }
     assert_true(status == SP_OK || status == SP_ERR_DEADLOCK);
-    sp_step_costs_fini(&costs);
-    sp_plan_fini(&plan);
     return status;
 }
 
@@ -136,12 +133,11 @@ TEST(samples_once_within_room_without_deadlock)
         bench_init(&b, pp, ranks[round % 6], 200 + (int64_t)sp_prng_below(&prng, 20000));
         random_batch(&prng, &b);
         for (int i = 0; strategies[i] != NULL; i++) {
-            sp_packing packing;
+            AUTO(sp_packing) packing;
             must_succeed_for(strategies[i], pack(&b, strategies[i], &packing, ERR));
             assert_valid(&b, strategies[i], &packing);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_1F1B, &packing), SP_OK);
             assert_int_equal(plan_status(&b, SP_SCHEDULE_GPIPE, &packing), SP_OK);
-            sp_packing_fini(&packing);
         }
         bench_fini(&b);
     }
@@ -178,7 +174,7 @@ TEST(rounds_are_packs)
         bench_init(&b, round % 2 == 0 ? 4 : 1, dp, 200 + (int64_t)sp_prng_below(&prng, 20000));
         random_batch(&prng, &b);
         for (int packed = 0; packed < 2; packed++) {
-            sp_packing packing;
+            AUTO(sp_packing) packing;
             b.scenario.strategy.pack_rounds = packed != 0;
             must_succeed(pack(&b, "hybrid-cp", &packing, ERR));
             assert_int_equal(packing.forward.slice_count, b.batch.count);
@@ -195,7 +191,6 @@ TEST(rounds_are_packs)
             for (int r = 1; r < dp; r++) {
                 assert_int_equal(of_rank[r], of_rank[0]);
             }
-            sp_packing_fini(&packing);
         }
         for (size_t i = 0; i < b.batch.count; i++) {
             assert_int_equal(places[0][i].first, places[1][i].first);
@@ -298,15 +293,13 @@ TEST(simulated_and_verified)
     static const int layouts[][2] = {{1, 8}, {4, 8}, {2, 6}, {4, 2}};
     for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++) {
         for (int i = 0; strategies[i] != NULL; i++) {
-            scenario_run r;
             const char *text = json_text(
                 "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
                 "1000}, 'cluster': 'h800-8', 'profile': 'h800', 'parallel': {'pp': %d, 'dp': "
                 "%d}, 'workload': {'lengths': 'wikipedia', 'context': 65536, "
                 "'samples_per_batch': 64, 'batches': 2}, 'strategy': {'kind': '%s'}}",
                 layouts[l][0], layouts[l][1], strategies[i]);
-            run_good(text, &run_verified, &r);
-            run_fini(&r);
+            AUTO(scenario_run) r = good_run(text, &run_verified);
         }
     }
 }
@@ -371,14 +364,12 @@ TEST(work_below_that_of_fixed_groups)
         bench_init(&b, 1, ranks[round % 4], 100000 + (int64_t)sp_prng_below(&prng, 100000));
         random_batch(&prng, &b);
         for (int i = 0; i < 2; i++) {
-            sp_packing packing;
+            AUTO(sp_packing) packing;
             must_succeed(pack(&b, of[i].name, &packing, ERR));
             double share = most_work(&b, of[i].squares, &packing) / static_work(&b, of[i].squares);
             sum[i] += share;
-            if (share > of[i].most) {
-                fail_msg("%s, round %d: %g of the static work", of[i].name, round, share);
-            }
-            sp_packing_fini(&packing);
+            must_hold(share <= of[i].most, "%s, round %d: %g of the static work", of[i].name, round,
+                      share);
         }
         bench_fini(&b);
     }
@@ -419,7 +410,7 @@ TEST(flexsp_at_most_static)
     for (int round = 0; round < 200; round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
-        sp_i_flexsp_plan plan;
+        AUTO(sp_i_flexsp_plan) plan;
         random_problem(&prng, 1 << sp_prng_below(&prng, 6), 60, tokens, &p);
         assert_int_equal(sp_i_flexsp_solve(&p, &plan, NULL), SP_OK);
         const sp_i_flexsp_time *all = &p.times[p.degrees - 1];
@@ -435,7 +426,6 @@ TEST(flexsp_at_most_static)
             assert_int_equal(plan.groups[g].first_rank % plan.groups[g].degree, 0);
         }
         assert_true(plan.time <= together * (1.0 + 1e-9));
-        sp_i_flexsp_plan_fini(&plan);
     }
 }
 
@@ -444,8 +434,8 @@ TEST(flexsp_at_most_static)
 TEST(flexsp_begins_with_as_many_micro_batches_as_it_takes)
 {
     enum { MANY = 50000 };
-    sp_i_flexsp_plan plan;
-    int64_t *tokens = sp_malloc(MANY * sizeof *tokens);
+    AUTO(sp_i_flexsp_plan) plan;
+    AUTO_FREE int64_t *tokens = sp_malloc(MANY * sizeof *tokens);
     sp_i_flexsp_problem p = {
         .ranks = 2, .rank_tokens = 1000, .tokens = tokens, .count = MANY, .degrees = 2};
     for (int k = 0; k < 2; k++) {
@@ -457,8 +447,6 @@ TEST(flexsp_begins_with_as_many_micro_batches_as_it_takes)
     assert_int_equal(sp_i_flexsp_solve(&p, &plan, NULL), SP_OK);
     assert_int_equal(plan.microbatches, MANY);
     assert_int_equal(plan.group_count, MANY);
-    sp_i_flexsp_plan_fini(&plan);
-    sp_free(tokens);
 }
 
 // The best time of samples i.. on groups with these times and rooms, by trying every group.
@@ -515,7 +503,7 @@ TEST(flexsp_against_all_groupings)
     for (int round = 0; round < 200; round++) {
         int64_t tokens[7];
         sp_i_flexsp_problem p;
-        sp_i_flexsp_plan plan;
+        AUTO(sp_i_flexsp_plan) plan;
         random_problem(&prng, 4, 7, tokens, &p);
         p.time_limit_ms = 30000;
         p.mip_gap = 0.01;
@@ -527,7 +515,6 @@ TEST(flexsp_against_all_groupings)
             checked++;
             improved += plan.improved;
         }
-        sp_i_flexsp_plan_fini(&plan);
     }
     assert_true(checked > 60 && improved > 0);
 }
@@ -540,7 +527,7 @@ TEST(flexsp_out_of_time)
     for (int round = 0; round < 40; round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
-        sp_i_flexsp_plan plan, brief;
+        AUTO(sp_i_flexsp_plan) plan, brief;
         random_problem(&prng, 32, 60, tokens, &p);
         assert_int_equal(sp_i_flexsp_solve(&p, &plan, NULL), SP_OK);
         p.time_limit_ms = 1;
@@ -551,8 +538,6 @@ TEST(flexsp_out_of_time)
             assert_int_equal(brief.group_count, plan.group_count);
             assert_memory_equal(brief.group_of, plan.group_of, p.count * sizeof *plan.group_of);
         }
-        sp_i_flexsp_plan_fini(&plan);
-        sp_i_flexsp_plan_fini(&brief);
     }
     assert_true(timeouts > 0);
 }
@@ -564,7 +549,7 @@ TEST(flexsp_with_any_times)
     for (int round = 0; round < test_draws(400); round++) {
         int64_t tokens[60];
         sp_i_flexsp_problem p;
-        sp_i_flexsp_plan plan, searched;
+        AUTO(sp_i_flexsp_plan) plan, searched;
         random_problem(&prng, 4 << sp_prng_below(&prng, 3), 60, tokens, &p);
         for (int k = 0; k < p.degrees; k++) {
             p.times[k].per_square = pow(10.0, 40.0 * sp_prng_uniform(&prng) - 30.0);
@@ -576,8 +561,6 @@ TEST(flexsp_with_any_times)
         p.iteration_limit = 500;
         must_succeed(sp_i_flexsp_solve(&p, &plan, ERR));
         assert_true(plan.time <= searched.time);
-        sp_i_flexsp_plan_fini(&plan);
-        sp_i_flexsp_plan_fini(&searched);
     }
 }
 
@@ -605,17 +588,15 @@ TEST(groups_start_once)
 {
     int64_t ns[2][2];
     for (int i = 0; i < 2; i++) {
-        scenario_run r;
         const char *text = json_text(
             TINY_MODEL "'cluster': 'h100-8', 'parallel': {'pp': 2, 'dp': 2}, 'workload': "
                        "{'lengths': [300, 200, 300, 200], 'samples_per_batch': 2, 'batches': 2, "
                        "'order': 'file'}, 'strategy': {'kind': 'te-cp', 'group_start_ms': %d}}",
             100 * i);
-        run_good(text, &run_verified, &r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         for (int b = 0; b < 2; b++) {
             ns[i][b] = r.result.batches[b].iteration_ns;
         }
-        run_fini(&r);
     }
     // Each pipeline rank has a group of its own, and the second waits for the first one's forward.
     assert_int_equal(ns[1][0] - ns[0][0], 200000000);
@@ -626,8 +607,8 @@ TEST(groups_start_once)
 TEST(groups_of_packs_and_zones)
 {
     sp_scenario scenario = {.strategy.group_start_ms = 1.0, .layout.dp = 8};
-    sp_i_group_starts starts;
-    sp_packing packing = {0};
+    AUTO(sp_i_group_starts) starts;
+    AUTO(sp_packing) packing = {0};
     sp_action_cost f[4] = {0};
     sp_step_costs costs = {.classes = 1, .action = {f}};
     static const int expected[] = {1, 0, 1, 3};
@@ -651,6 +632,4 @@ TEST(groups_of_packs_and_zones)
             assert_int_equal(f[k].cp_ns, 1000000 * expected[k]);
         }
     }
-    sp_packing_fini(&packing);
-    sp_i_group_starts_fini(&starts);
 }

@@ -57,16 +57,14 @@ static void sort_descending(const fixture *f, int64_t *tokens)
 // Of `count` samples padded to `tokens`.
 static double microbatch_s(fixture *f, int64_t tokens, size_t count)
 {
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, &f->batch, 1);
     assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
     for (size_t i = 0; i < count; i++) {
         sp_slice slice = {.sample = (int32_t)i, .tokens = tokens, .computed_tokens = tokens};
         sp_pack_list_add(&packing.forward, slice, true);
     }
-    double s = sp_cost_model_pack_s(&f->cost, &packing.forward, &packing.forward.packs[0]);
-    sp_packing_fini(&packing);
-    return s;
+    return sp_cost_model_pack_s(&f->cost, &packing.forward, &packing.forward.packs[0]);
 }
 
 // (c-1) max t + sum t / D.
@@ -126,8 +124,8 @@ TEST(no_cut_is_better)
 {
     sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 60; round++) {
-        fixture f;
-        sp_packing packing;
+        AUTO(fixture) f;
+        AUTO(sp_packing) packing;
         fixture_init(&f, &prng);
         must_succeed(sp_strategy_pack(sp_strategy_find("dynapipe"), &f.input, &packing, ERR));
         assert_sorted_groups(&f, &packing);
@@ -145,8 +143,6 @@ TEST(no_cut_is_better)
         double found_s = objective_s(&f, sum_s, longest_s);
         assert_true(found_s >= best_s * (1.0 - 1e-12));
         assert_true(found_s <= best_s + slack_s + 1e-7);
-        sp_packing_fini(&packing);
-        fixture_fini(&f);
     }
 }
 
@@ -169,10 +165,9 @@ TEST(microbatches_fit_memory)
     for (size_t i = 0; i < sizeof limits_gib / sizeof limits_gib[0]; i++) {
         char text[RUN_TEXT] = "";
         char limit[64];
-        scenario_run r;
         snprintf(limit, sizeof limit, "'limit_gib': %g", limits_gib[i]);
         put_scenario(text, limit, "[700, 650, 30, 80, 90, 100, 500, 20, 60, 400]");
-        run_good(text, &run_verified, &r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         assert_string_equal(r.result.strategy, "dynapipe");
         assert_string_equal(r.result.schedule, "1f1b");
         assert_true(r.result.lossless);
@@ -180,27 +175,23 @@ TEST(microbatches_fit_memory)
         double mean = 64.0 / (double)r.result.batches[0].facts.microbatches;
         assert_true(mean <= last_mean);
         last_mean = mean;
-        run_fini(&r);
     }
     assert_true(last_mean < 64.0 / 3.0);
     char text[RUN_TEXT] = "";
-    scenario_run r;
+    AUTO(scenario_run) r;
     put_scenario(text, "'limit_gib': 0.25", "[40000, 650, 30]");
     must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_INFEASIBLE,
                    "sample 0 of 40000 tokens alone needs");
-    run_fini(&r);
 }
 
 // One length: nothing is padded, and every sample costs the same wherever it is.
 TEST(equal_samples_need_no_padding)
 {
     char text[RUN_TEXT] = "";
-    scenario_run r;
     put_scenario(text, "'recompute': 'full'", "[256]");
-    run_good(text, &run_verified, &r);
+    AUTO(scenario_run) r = good_run(text, &run_verified);
     assert_int_equal(r.result.batches[0].facts.tokens, 64 * 256);
     assert_int_equal(r.result.batches[0].facts.computed_tokens, 64 * 256);
-    run_fini(&r);
 }
 
 // ---- the programme with slices that there must not be ----
@@ -257,7 +248,7 @@ TEST(programme_with_forbidden_slices)
                                        .stages = 1 + (int64_t)sp_prng_below(&prng, 12),
                                        .time = table_ns,
                                        .context = &t};
-        sp_terapipe_slices slices;
+        AUTO(sp_terapipe_slices) slices;
         int64_t best = exhaustive(&t, n, most, problem.stages);
         sp_terapipe_slices_find(&problem, &slices);
         if (best < 0) {
@@ -267,7 +258,6 @@ TEST(programme_with_forbidden_slices)
             assert_true(slices.count > 0);
             assert_int_equal(slices.total_ns, best);
         }
-        sp_terapipe_slices_fini(&slices);
     }
     assert_true(without > 10 && without < 290);
 }

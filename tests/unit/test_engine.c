@@ -40,10 +40,10 @@ TEST(random_plans_verify)
         layout.dp = 1 + prng_below(&prng, 3);
         sp_schedule_kind kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1);
         layout.chunks = kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(&prng, 3) : 1;
-        sp_packing packing;
-        sp_plan plan;
-        sp_step_costs costs;
-        simulated_plan s;
+        AUTO(sp_packing) packing;
+        AUTO(sp_plan) plan;
+        AUTO(sp_step_costs) costs;
+        AUTO(simulated_plan) s;
         must_succeed(uniform_packing(&packing, layout.dp, 1 + prng_below(&prng, 12), ERR));
         random_costs(&prng, &layout, &packing, 0, &costs);
         costs.blocking_transfers = round % 2 == 1;
@@ -54,10 +54,6 @@ TEST(random_plans_verify)
             assert_true(s.metrics.ranks[r].busy_ns <= s.metrics.makespan_ns);
             assert_true(s.metrics.ranks[r].span_ns >= s.metrics.ranks[r].busy_ns);
         }
-        simulated_plan_fini(&s);
-        sp_plan_fini(&plan);
-        sp_step_costs_fini(&costs);
-        sp_packing_fini(&packing);
     }
 }
 
@@ -67,10 +63,10 @@ TEST(folding_changes_nothing)
     sp_prng prng = prng_seeded(5);
     for (int kinds = 1; kinds <= 4; kinds++) {
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 6, .chunks = 1};
-        sp_packing packing;
-        sp_plan plan;
-        sp_step_costs costs;
-        simulated_plan folded, unfolded;
+        AUTO(sp_packing) packing;
+        AUTO(sp_plan) plan;
+        AUTO(sp_step_costs) costs;
+        AUTO(simulated_plan) folded, unfolded;
         must_succeed(uniform_packing(&packing, layout.dp, 9, ERR));
         random_costs(&prng, &layout, &packing, kinds, &costs);
         costs.blocking_transfers = kinds > 2;
@@ -81,11 +77,6 @@ TEST(folding_changes_nothing)
         assert_int_equal(unfolded.timeline.rank_count, 24);
         assert_int_equal(folded.counts.tasks * 6, unfolded.counts.tasks);
         assert_same_metrics(&folded.metrics, &unfolded.metrics);
-        simulated_plan_fini(&folded);
-        simulated_plan_fini(&unfolded);
-        sp_plan_fini(&plan);
-        sp_step_costs_fini(&costs);
-        sp_packing_fini(&packing);
     }
 }
 
@@ -101,14 +92,12 @@ TEST(folding_of_slices)
                       .ns = {1000, 1500, 700}};
     sp_engine_options folded = {.memory_points = true};
     sp_engine_options unfolded = {.unfold = true, .memory_points = true};
-    uniform_step a, b;
+    AUTO(uniform_step) a, b;
     uniform_step_run(&c, &folded, &a);
     uniform_step_run(&c, &unfolded, &b);
     assert_int_equal(a.timeline.rank_count, 3);
     assert_int_equal(b.timeline.rank_count, 15);
     assert_same_metrics(&a.metrics, &b.metrics);
-    uniform_step_fini(&a);
-    uniform_step_fini(&b);
 }
 
 // Ranks that differ in one pack's cost are not folded.
@@ -116,10 +105,10 @@ TEST(unlike_ranks_stay_apart)
 {
     sp_prng prng = prng_seeded(6);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 3, .chunks = 1};
-    sp_packing packing;
-    sp_plan plan;
-    sp_step_costs costs;
-    simulated_plan s;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
+    AUTO(simulated_plan) s;
     must_succeed(uniform_packing(&packing, layout.dp, 4, ERR));
     random_costs(&prng, &layout, &packing, 1, &costs);
     // Pack 4 is the second of data-parallel rank 1.
@@ -131,25 +120,17 @@ TEST(unlike_ranks_stay_apart)
     assert_int_equal(s.timeline.ranks[0].dp_alike[0], 0);
     assert_int_equal(s.timeline.ranks[0].dp_alike[1], 2);
     assert_int_equal(s.timeline.ranks[2].dp_alike[0], 1);
-    simulated_plan_fini(&s);
-    sp_plan_fini(&plan);
-    sp_step_costs_fini(&costs);
-    sp_packing_fini(&packing);
 }
 
 static sp_status run_with(const sp_plan *plan, sp_engine_options options, sp_error *err)
 {
     sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 1.0, .w_ms = 1.0};
-    sp_step_costs costs;
-    sp_timeline timeline;
-    sp_memory_timeline memory;
+    AUTO(sp_step_costs) costs;
+    AUTO(sp_timeline) timeline;
+    AUTO(sp_memory_timeline) memory;
     sp_engine_counts counts;
     sp_step_costs_uniform(&uniform, &plan->layout, plan->packing, &costs);
-    sp_status status = sp_simulate(plan, &costs, &options, &timeline, &memory, &counts, err);
-    sp_timeline_fini(&timeline);
-    sp_memory_timeline_fini(&memory);
-    sp_step_costs_fini(&costs);
-    return status;
+    return sp_simulate(plan, &costs, &options, &timeline, &memory, &counts, err);
 }
 
 static sp_status run_uniform(const sp_plan *plan, sp_error *err)
@@ -161,8 +142,8 @@ static sp_status run_uniform(const sp_plan *plan, sp_error *err)
 TEST(deadlock_is_named)
 {
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
-    sp_packing packing;
-    sp_plan plan;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
     must_succeed(uniform_packing(&packing, 1, 2, ERR));
     sp_plan_init(&plan, &layout, &packing);
     plan_add_actions(&plan, 0, 0, "F0 B0 F1 B1");
@@ -181,8 +162,6 @@ TEST(deadlock_is_named)
     must_fail_with(run_with(&plan, (sp_engine_options){.no_cycle = true}, ERR), SP_ERR_DEADLOCK,
                    "which cannot run before it");
     assert_null(strstr(ERR->message[0], "the plan cannot finish"));
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
 }
 
 // A sample of two slices in two forward packs and two backward packs in reverse order, next to a
@@ -213,10 +192,10 @@ TEST(regrouped_packs)
 {
     sp_prng prng = prng_seeded(3);
     sp_batch batch;
-    sp_packing packing;
-    sp_plan plan;
-    sp_step_costs costs;
-    simulated_plan s;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
+    AUTO(simulated_plan) s;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     sp_plan_init(&plan, &layout, &packing);
@@ -237,25 +216,19 @@ TEST(regrouped_packs)
         seen = seen || now == whole - whole * 3 / 7;
     }
     assert_true(seen);
-    simulated_plan_fini(&s);
-    sp_step_costs_fini(&costs);
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
 }
 
 // The backward pack comes before a forward pack whose slice it holds.
 TEST(regrouped_deadlock)
 {
     sp_batch batch;
-    sp_packing packing;
-    sp_plan plan;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
     make_regrouped(&batch, &packing);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
     sp_plan_init(&plan, &layout, &packing);
     plan_add_actions(&plan, 0, 0, "F0 B0 F1 B1");
     must_fail_with(run_uniform(&plan, ERR), SP_ERR_DEADLOCK, "its activations");
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
 }
 
 // A pack of both data-parallel ranks between packs of their own: it starts when both have come to
@@ -265,11 +238,11 @@ TEST(merged_packs_meet)
     static int64_t ids[] = {0, 1, 2};
     static int64_t tokens[] = {5, 50, 5};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 60};
-    sp_packing packing;
-    sp_plan plan;
-    sp_step_costs costs;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
     sp_prng prng = prng_seeded(8);
-    simulated_plan s;
+    AUTO(simulated_plan) s;
     sp_packing_init(&packing, &batch, 2);
     int first[] = {0, 0, 1};
     int ranks[] = {1, 2, 1};
@@ -293,10 +266,6 @@ TEST(merged_packs_meet)
         assert_int_equal(a->spans[3].start_ns, b->spans[1].start_ns);
         assert_true(b->spans[0].start_ns >= a->spans[1].end_ns);
     }
-    simulated_plan_fini(&s);
-    sp_step_costs_fini(&costs);
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
 }
 
 // Works and transfers of the critical path fill the makespan without a gap.
@@ -304,16 +273,16 @@ TEST(critical_path_adds_up)
 {
     sp_prng prng = prng_seeded(21);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 2};
-    sp_packing packing;
-    sp_plan plan;
-    sp_step_costs costs;
-    simulated_plan s;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
+    AUTO(simulated_plan) s;
     must_succeed(uniform_packing(&packing, 1, 8, ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
     generate(SP_SCHEDULE_INTERLEAVED, &layout, &packing, &plan);
     simulate(&plan, &costs, false, &s);
     sp_structure *structure = NULL;
-    sp_critical_step *steps = NULL;
+    AUTO_FREE sp_critical_step *steps = NULL;
     size_t count = 0;
     must_succeed(sp_structure_new(&plan, &costs, NULL, &structure, ERR));
     must_succeed(sp_structure_critical_path(structure, &steps, &count, ERR));
@@ -325,12 +294,7 @@ TEST(critical_path_adds_up)
         assert_true(gap >= 0 && gap < 4000);
         assert_true(gap == 0 || steps[i].pp != steps[i - 1].pp);
     }
-    sp_free(steps);
     sp_structure_free(structure);
-    simulated_plan_fini(&s);
-    sp_plan_fini(&plan);
-    sp_step_costs_fini(&costs);
-    sp_packing_fini(&packing);
 }
 
 // 33 packs that 2^19 ranks share have 66 * 2^19 actions, of the 64 * 2^19 that a plan may have.
@@ -338,8 +302,8 @@ TEST(plans_that_are_too_large_are_refused)
 {
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1 << 19, .chunks = 1};
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_1F1B};
-    sp_packing packing;
-    sp_plan plan;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
     sp_packing_init(&packing, NULL, layout.dp);
     for (int k = 0; k < 33; k++) {
         assert_true(sp_pack_list_begin(&packing.forward, 0, layout.dp));
@@ -348,8 +312,6 @@ TEST(plans_that_are_too_large_are_refused)
     must_fail(sp_schedule_generate(&spec, NULL, "test", &plan, ERR), SP_ERR_LIMIT,
               "17301504 packs on 1 virtual stages make more than the 33554432 actions that a plan "
               "can have; use fewer samples a batch, or longer packs");
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
 }
 
 // GraphML holds every action and dependency.
@@ -358,7 +320,7 @@ TEST(graphml_is_complete)
     uniform_case c = {
         .kind = SP_SCHEDULE_1F1B, .pp = 3, .dp = 2, .microbatches = 4, .ns = {1000, 1000, 1000}};
     sp_engine_options options = {0};
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(&c, &options, &step);
     sp_structure *structure = NULL;
     must_succeed(sp_structure_new(&step.plan, &step.costs, NULL, &structure, ERR));
@@ -378,7 +340,6 @@ TEST(graphml_is_complete)
     // backward reads from its own forward.
     assert_int_equal(edges, 2 * (3 * 7 + 2 * 2 * 4 + 3 * 4));
     sp_structure_free(structure);
-    uniform_step_fini(&step);
 }
 
 // An explicit recomputation takes its time out of the backward that would have contained it.
@@ -386,10 +347,10 @@ TEST(explicit_recompute)
 {
     sp_prng prng = prng_seeded(4);
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    sp_packing packing;
-    sp_plan plan;
-    sp_step_costs costs;
-    simulated_plan s;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
+    AUTO(simulated_plan) s;
     must_succeed(uniform_packing(&packing, 1, 1, ERR));
     random_costs(&prng, &layout, &packing, 0, &costs);
     costs.action[SP_ACTION_R][0] = costs.action[SP_ACTION_F][0];
@@ -403,8 +364,4 @@ TEST(explicit_recompute)
     assert_int_equal(s.metrics.makespan_ns, sp_action_cost_ns(&costs.action[SP_ACTION_F][0]) +
                                                 sp_action_cost_ns(&costs.action[SP_ACTION_B][0]) +
                                                 costs.action[SP_ACTION_R][0].dp_ns);
-    simulated_plan_fini(&s);
-    sp_step_costs_fini(&costs);
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
 }

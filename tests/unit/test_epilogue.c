@@ -24,7 +24,7 @@ static priced_case replicated(int zero)
 TEST(formulas)
 {
     for (int zero = 0; zero <= 3; zero++) {
-        priced_step step;
+        AUTO(priced_step) step;
         priced_case c = replicated(zero);
         priced_step_run(&c, &step);
         double parameters = (double)sp_model_parameters(&c.model);
@@ -45,7 +45,6 @@ TEST(formulas)
         assert_int_equal(step.metrics.iteration_ns - step.metrics.makespan_ns,
                          epilogue->grad_reduce_ns + epilogue->optimizer_ns +
                              epilogue->param_gather_ns);
-        priced_step_fini(&step);
     }
 }
 
@@ -55,7 +54,7 @@ TEST(host_steps_a_share)
 {
     for (int zero = 0; zero <= 3; zero++) {
         for (int i = 0; i <= 4; i++) {
-            priced_step step;
+            AUTO(priced_step) step;
             priced_case c = replicated(zero);
             c.memory.stack.offload_states = i / 4.0;
             priced_step_run(&c, &step);
@@ -69,7 +68,6 @@ TEST(host_steps_a_share)
             assert_within((double)step.costs.ranks[0].epilogue.optimizer_ns,
                           1e9 * (gpu_s > host_s ? gpu_s : host_s), 1.0);
             assert_true(i < 2 || host_s > gpu_s);
-            priced_step_fini(&step);
         }
     }
 }
@@ -97,7 +95,7 @@ TEST(host_steps_overlap_by_matrices)
     for (int zero = 0; zero <= 3; zero += 3) {
         for (int i = 1; i <= 4; i++) {
             for (size_t l = 0; l < sizeof links / sizeof links[0]; l++) {
-                priced_step step;
+                AUTO(priced_step) step;
                 priced_case c = replicated(zero);
                 c.memory.stack.offload_states = i / 4.0;
                 c.memory.stack.host_overlap = true;
@@ -115,7 +113,6 @@ TEST(host_steps_overlap_by_matrices)
                 double host_s = flow_shop_s(of_piece_s, pieces);
                 assert_within((double)step.costs.ranks[0].epilogue.optimizer_ns,
                               1e9 * (gpu_s > host_s ? gpu_s : host_s), 1.0);
-                priced_step_fini(&step);
             }
         }
     }
@@ -127,7 +124,7 @@ TEST(a_tied_table_is_a_matrix_of_each_rank_that_holds_it)
 {
     for (int tied = 0; tied <= 1; tied++) {
         for (int pp = 1; pp <= 2; pp++) {
-            priced_step step;
+            AUTO(priced_step) step;
             priced_case c = replicated(0);
             c.model.tied_embeddings = tied != 0;
             c.layout.pp = pp;
@@ -152,7 +149,6 @@ TEST(a_tied_table_is_a_matrix_of_each_rank_that_holds_it)
                 assert_within((double)step.costs.ranks[r].epilogue.optimizer_ns,
                               1e9 * flow_shop_s(of_piece_s, pieces), 2.0);
             }
-            priced_step_fini(&step);
         }
     }
 }
@@ -163,7 +159,7 @@ TEST(groups_of_shards)
 {
     const sp_group pair = {.size = 2, .nodes = 1, .least_per_node = 2, .most_per_node = 2};
     for (int zero = 0; zero <= 3; zero++) {
-        priced_step split, whole, all;
+        AUTO(priced_step) split, whole, all;
         priced_case c = replicated(zero);
         priced_step_run(&c, &whole);
         c.layout.zero_group = 4;
@@ -189,9 +185,6 @@ TEST(groups_of_shards)
         if (zero == 0) {
             assert_int_equal(split.metrics.iteration_ns, whole.metrics.iteration_ns);
         }
-        priced_step_fini(&split);
-        priced_step_fini(&whole);
-        priced_step_fini(&all);
     }
 }
 
@@ -199,7 +192,7 @@ TEST(groups_of_shards)
 TEST(rooted_shares)
 {
     for (int zero = 0; zero <= 3; zero++) {
-        priced_step step, plain;
+        AUTO(priced_step) step, plain;
         priced_case c = replicated(zero);
         c.overrides[0] = "links.nvlink_latency_us=700";
         priced_step_run(&c, &plain);
@@ -218,8 +211,6 @@ TEST(rooted_shares)
             double more_s = bytes / step.profile.nvlink_bytes_per_s; // fp32
             assert_within((double)epilogue->grad_reduce_ns, 1e9 * (s + more_s), 1.0);
         }
-        priced_step_fini(&step);
-        priced_step_fini(&plain);
     }
 }
 
@@ -229,7 +220,7 @@ TEST(buckets)
 {
     for (int zero = 0; zero <= 3; zero++) {
         for (int limited = 0; limited < 2; limited++) {
-            priced_step plain, step;
+            AUTO(priced_step) plain, step;
             priced_case c = replicated(zero);
             c.layout.pp = 2;
             c.layout.chunks = 2;
@@ -258,8 +249,6 @@ TEST(buckets)
             }
             assert_true((step.costs.buckets == NULL) == (zero >= 2));
             assert_true(step.metrics.iteration_ns <= plain.metrics.iteration_ns + 4);
-            priced_step_fini(&plain);
-            priced_step_fini(&step);
         }
     }
 }
@@ -278,7 +267,7 @@ TEST(every_exchange_names_its_algorithm)
         c.memory.stack.hide_gradient_reduce = i / 2 % 2 != 0;
         c.memory.stack.bucketed_epilogue = i / 4 % 2 != 0;
         c.memory.stack.bucket_bytes = i / 8 != 0 ? 3e5 : 0.0;
-        priced_step step;
+        AUTO(priced_step) step;
         priced_step_run(&c, &step);
         sp_op_timer timer = {.cluster = &step.cluster, .profile = &step.profile};
         sp_group group = sp_cluster_group(&step.cluster, &step.of.layout, SP_DIM_DP_CP);
@@ -305,7 +294,6 @@ TEST(every_exchange_names_its_algorithm)
             assert_within((double)bucket->bucket_ns,
                           1e9 * sp_time_collective(&timer, kind, group, grad_bytes / count), 1.0);
         }
-        priced_step_fini(&step);
     }
     assert_true(named[SP_ALGORITHM_TREE] > 0 && named[SP_ALGORITHM_HIERARCHICAL] > 0);
 }
@@ -315,7 +303,7 @@ TEST(every_exchange_names_its_algorithm)
 TEST(switches_of_the_reduction)
 {
     for (int zero = 0; zero <= 1; zero++) {
-        priced_step step;
+        AUTO(priced_step) step;
         priced_case c = replicated(zero);
         sp_collective kind = zero == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;
         c.overrides[0] = "links.nvlink_latency_us=20";
@@ -337,7 +325,6 @@ TEST(switches_of_the_reduction)
         priced_step_run(&c, &step);
         assert_true((step.costs.buckets != NULL) == (zero == 0));
         assert_true((step.costs.ranks[0].epilogue.grad_reduce_ns == 0) == (zero == 0));
-        priced_step_fini(&step);
     }
 }
 
@@ -386,7 +373,7 @@ TEST(reduction_behind_the_last_backward)
     static const double rates_gb_per_s[] = {1.0, 30.0, 100.0, 300.0, 3000.0};
     for (size_t i = 0; i < sizeof rates_gb_per_s / sizeof rates_gb_per_s[0]; i++) {
         for (int whole = 0; whole < 2; whole++) {
-            priced_step step;
+            AUTO(priced_step) step;
             priced_case c = replicated(1);
             c.microbatches = 3;
             c.nvlink_gb_per_s = rates_gb_per_s[i];
@@ -404,7 +391,6 @@ TEST(reduction_behind_the_last_backward)
             assert_int_equal(step.metrics.reduce_ns,
                              rank->reduce_end_ns - rank->reduce_start_ns +
                                  step.costs.ranks[0].epilogue.param_gather_ns);
-            priced_step_fini(&step);
         }
     }
 }
@@ -415,7 +401,7 @@ TEST(gather_behind_the_first_forward)
 {
     static const double rates_gb_per_s[] = {0.1, 3.0, 10.0, 30.0, 300.0};
     for (size_t i = 0; i < sizeof rates_gb_per_s / sizeof rates_gb_per_s[0]; i++) {
-        priced_step step;
+        AUTO(priced_step) step;
         priced_case c = replicated(1);
         c.microbatches = 2;
         c.nvlink_gb_per_s = rates_gb_per_s[i];
@@ -426,7 +412,6 @@ TEST(gather_behind_the_first_forward)
         const sp_rank_timeline *rank = &step.timeline.ranks[0];
         assert_within((double)(rank->gather_end_ns - rank->optimizer_end_ns),
                       fmax(gather_ns / 8.0, gather_ns - forward_ns), 2.0);
-        priced_step_fini(&step);
     }
 }
 
@@ -478,10 +463,9 @@ static void draw_buckets(random_case *c, sp_prng *prng, int64_t most_ns)
 static void simulate(const random_case *c, sp_timeline *timeline)
 {
     sp_engine_options options = {.verify = true, .unfold = true};
-    sp_memory_timeline memory;
+    AUTO(sp_memory_timeline) memory;
     sp_engine_counts counts;
     must_succeed(sp_simulate(&c->plan, &c->costs, &options, timeline, &memory, &counts, ERR));
-    sp_memory_timeline_fini(&memory);
 }
 
 // When bucket j of a chunk is ready: (j+1)/n of the last action that makes its gradients, on every
@@ -534,10 +518,10 @@ TEST(random_buckets)
 {
     sp_prng prng = prng_seeded(29);
     for (int round = 0; round < 200; round++) {
-        random_case c;
+        AUTO(random_case) c;
         random_case_make(&c, &prng);
         draw_buckets(&c, &prng, round % 2 == 0 ? 500 : 5000);
-        sp_timeline timeline;
+        AUTO(sp_timeline) timeline;
         simulate(&c, &timeline);
         for (size_t i = 0; i < timeline.rank_count; i++) {
             const sp_rank_timeline *rank = &timeline.ranks[i];
@@ -553,8 +537,6 @@ TEST(random_buckets)
                 fmax(one_by_one_ns(&c, &timeline, rank->pp), (double)rank->reduce_start_ns);
             assert_within((double)(rank->reduce_end_ns - after_ns), expected_ns, 1.0);
         }
-        sp_timeline_fini(&timeline);
-        random_case_fini(&c);
     }
 }
 
@@ -564,8 +546,8 @@ TEST(overlap_never_costs)
 {
     sp_prng prng = prng_seeded(31);
     for (int round = 0; round < 100; round++) {
-        random_case c;
-        sp_timeline apart, timeline;
+        AUTO(random_case) c;
+        AUTO(sp_timeline) apart, timeline;
         random_case_make(&c, &prng);
         simulate(&c, &apart);
         draw_buckets(&c, &prng, 0);
@@ -575,7 +557,7 @@ TEST(overlap_never_costs)
         sp_timeline_fini(&apart);
         draw_buckets(&c, &prng, 3000);
         simulate(&c, &timeline);
-        sp_bucket_cost *drawn = c.costs.buckets;
+        AUTO_FREE sp_bucket_cost *drawn = c.costs.buckets;
         c.costs.buckets = NULL;
         for (int r = 0; r < c.layout.pp; r++) {
             for (int v = 0; v < c.layout.chunks; v++) {
@@ -585,9 +567,5 @@ TEST(overlap_never_costs)
         simulate(&c, &apart);
         assert_true(timeline.iteration_ns <= apart.iteration_ns);
         assert_int_equal(timeline.makespan_ns, apart.makespan_ns);
-        sp_timeline_fini(&timeline);
-        sp_timeline_fini(&apart);
-        sp_free(drawn);
-        random_case_fini(&c);
     }
 }

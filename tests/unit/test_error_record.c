@@ -2,8 +2,6 @@
 // none holds.
 #include "sim/cost/error_record.h"
 
-#include <math.h>
-
 #include "sim/cost/profile.h"
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
@@ -24,7 +22,7 @@ static sp_status read(const char *errors, sp_profile *profile)
 
 TEST(every_key)
 {
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     assert_int_equal(read("[" RECORD("{\"model_parameters\": [1e9, 8e9], \"experts\": 0, \"gpus\": "
                                      "[8, 512], "
                                      "\"tp\": [1, 8], \"tp_nodes\": [1, 1], \"cp\": 1, \"pp\": [1, "
@@ -58,7 +56,6 @@ TEST(every_key)
     sp_profile_fini(&profile);
     assert_int_equal(read("[]", &profile), SP_OK);
     assert_int_equal(profile.errors.count, 0);
-    sp_profile_fini(&profile);
 }
 
 TEST(refused)
@@ -116,7 +113,7 @@ TEST(nearest_record_tells_why)
 {
     sp_step_kind kind = plain_kind();
     sp_step_error found;
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     assert_int_equal(read("[]", &profile), SP_OK);
     sp_step_error_find(&profile.errors, &kind, "flat (assumed)", &found);
     assert_false(found.known);
@@ -151,7 +148,6 @@ TEST(nearest_record_tells_why)
     sp_step_error_find(&profile.errors, &kind, "flat (assumed)", &found);
     assert_true(found.known);
     assert_string_equal(found.not_validated, "");
-    sp_profile_fini(&profile);
 }
 
 // Of a step in every figure unlike the logged ones the first five are named. A bubble that is not
@@ -161,7 +157,7 @@ TEST(unlike_figures_are_named)
 {
     sp_step_kind kind = plain_kind();
     sp_step_error found;
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     assert_int_equal(read("[" RECORD("{\"chunks\": 1, \"microbatch\": 1, \"bubble\": [0, 0.1], "
                                      "\"peak_tflops\": 989.4, \"hbm_gb_per_s\": 3350, "
                                      "\"nvlink_gb_per_s\": 450, \"nic_gbit_per_s\": 400, "
@@ -207,7 +203,6 @@ TEST(unlike_figures_are_named)
         "no logged step has chunks 2 (logged: 1), microbatch 2 (logged: 1), "
         "microbatches_per_stage 1.9 (logged: 4 to 8), bubble 0.48 (logged: 0 to "
         "0.1), peak_tflops 300 (logged: 989) and 4 more; the nearest logged: some steps");
-    sp_profile_fini(&profile);
 }
 
 // The fewer groups were left out, the wider is the interval, and never narrower than what stacks
@@ -318,7 +313,7 @@ TEST(words_are_whole)
         bool known;
     } cases[] = {{"one", true},   {"one two", true}, {"two", false}, {"on", false},
                  {"one ", false}, {"", false},       {"three", true}};
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     assert_int_equal(
         read("[" RECORD("{\"stack\": [\"one two\", \"one\", \"three\"]}") "]", &profile), SP_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -328,7 +323,6 @@ TEST(words_are_whole)
         sp_step_error_find(&profile.errors, &kind, "flat", &found);
         assert_int_equal(found.known, cases[i].known);
     }
-    sp_profile_fini(&profile);
 }
 
 // Do all conditions of a record hold? Without the code under test: figures alone are drawn.

@@ -1,6 +1,5 @@
 // Whole scenarios, from their text to the result: properties that hold for every scenario, plans,
 // and what is refused. Every simulation is checked against the longest path in igraph (verify).
-#include <stdio.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
@@ -84,11 +83,10 @@ static void check_result(const char *text, const scenario_run *r)
     for (size_t b = 0; b < result->batch_count; b++) {
         const sp_batch_result *batch = &result->batches[b];
         const sp_batch_facts *facts = &batch->facts;
-        if (!(facts->lower_bound_ns > 0.0 &&
-              facts->lower_bound_ns <= (double)batch->iteration_ns)) {
-            fail_msg("bound %.3f above %lld ns: %s", facts->lower_bound_ns,
-                     (long long)batch->iteration_ns, text);
-        }
+        must_hold(facts->lower_bound_ns > 0.0 &&
+                      facts->lower_bound_ns <= (double)batch->iteration_ns,
+                  "bound %.3f above %lld ns: %s", facts->lower_bound_ns,
+                  (long long)batch->iteration_ns, text);
         assert_true(facts->work_bound_ns > 0.0 && facts->work_bound_ns <= facts->lower_bound_ns);
         double parts_ns = facts->gap_packs_ns + facts->gap_uneven_ns + facts->gap_idle_ns;
         double gap_ns = (double)batch->iteration_ns - facts->work_bound_ns;
@@ -115,7 +113,7 @@ static void check_result(const char *text, const scenario_run *r)
     assert_true(sp_result_gap(result) >= 0.0);
     assert_true(result->peak_bytes > 0);
     limit_holds(text, result);
-    json_t *json = sp_result_json(result, true);
+    json_auto_t *json = sp_result_json(result, true);
     const char *key;
     json_t *value;
     double sum = 0.0;
@@ -126,7 +124,6 @@ static void check_result(const char *text, const scenario_run *r)
     assert_within(sum / sp_result_iteration_ms(result), 1.0, 1e-9);
     // Whatever a step takes over its pure work has parts, also where no stage is idle.
     assert_true(sp_result_gap_work(result) < 1e-6 || json_object_get(json, "gap_parts_ms") != NULL);
-    json_decref(json);
 }
 
 static void assert_same_result(const char *text, const sp_result *a, const sp_result *b)
@@ -135,10 +132,9 @@ static void assert_same_result(const char *text, const sp_result *a, const sp_re
     for (size_t i = 0; i < a->batch_count; i++) {
         const sp_batch_result *x = &a->batches[i];
         const sp_batch_result *y = &b->batches[i];
-        if (x->iteration_ns != y->iteration_ns || x->makespan_ns != y->makespan_ns ||
-            x->busy_ns != y->busy_ns || x->peak_bytes != y->peak_bytes) {
-            fail_msg("batch %d differs: %s", (int)i, text);
-        }
+        must_hold(x->iteration_ns == y->iteration_ns && x->makespan_ns == y->makespan_ns &&
+                      x->busy_ns == y->busy_ns && x->peak_bytes == y->peak_bytes,
+                  "batch %d differs: %s", (int)i, text);
         assert_true(x->facts.lower_bound_ns == y->facts.lower_bound_ns);
         assert_true(x->facts.model_flops == y->facts.model_flops);
         assert_true(x->facts.full_flops == y->facts.full_flops);
@@ -164,14 +160,11 @@ TEST(bound_holds_everywhere)
     for (int round = 0; round < test_rounds(120); round++) {
         char text[RUN_TEXT];
         random_text(&prng, text);
-        scenario_run r;
-        run_good(text, &run_verified, &r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         check_result(text, &r);
-        sp_result other;
+        AUTO(sp_result) other;
         must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
         assert_same_result(text, &r.result, &other);
-        sp_result_fini(&other);
-        run_fini(&r);
     }
 }
 
@@ -182,17 +175,14 @@ TEST(folding_saves_work)
         "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
         "'cluster': 'h800-8', 'parallel': {'pp': 4, 'dp': 6}, "
         "'workload': {'uniform': 512, 'samples_per_batch': 48}}";
-    scenario_run r;
-    run_good(text, &run_verified, &r);
+    AUTO(scenario_run) r = good_run(text, &run_verified);
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
-    sp_result other;
+    AUTO(sp_result) other;
     must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
     assert_same_result(text, &r.result, &other);
     // 8 forwards and 8 backwards on each of 4 ranks.
     assert_int_equal(r.result.batches[0].facts.tasks, 64);
     assert_int_equal(other.batches[0].facts.tasks, 6 * 64);
-    sp_result_fini(&other);
-    run_fini(&r);
 }
 
 // An evaluation goes on from the step that its strategy had judged, unless it is to be verified:
@@ -223,13 +213,10 @@ TEST(judged_steps_are_found_anew)
             put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp(11.0 * sp_prng_uniform(&prng)));
         }
         put_json(text, "], 'samples_per_batch': %d, 'batches': 2, 'seed': 1}}", samples);
-        scenario_run r;
-        run_good(text, &anew, &r);
-        sp_result other;
+        AUTO(scenario_run) r = good_run(text, &anew);
+        AUTO(sp_result) other;
         must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &plain, &other, ERR));
         assert_same_result(text, &r.result, &other);
-        sp_result_fini(&other);
-        run_fini(&r);
     }
 }
 
@@ -258,7 +245,7 @@ static void round_trip(const char *text)
     sp_evaluate_options options = run_verified;
     options.observer = write_batch;
     options.observer_context = &writer;
-    scenario_run r;
+    AUTO(scenario_run) r;
     must_succeed_for(text, run_read(text, &r.scenario, ERR));
     must_succeed_for(text, sp_plan_json_begin(writer.file, r.scenario.resolved, ERR));
     must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, ERR));
@@ -267,26 +254,20 @@ static void round_trip(const char *text)
     assert_int_equal(writer.batches, r.result.batch_count);
 
     rewind(writer.file);
-    json_t *root = json_loadf(writer.file, JSON_REJECT_DUPLICATES, NULL);
+    json_auto_t *root = json_loadf(writer.file, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
     assert_true(sp_plan_json_is_plan(root));
-    sp_scenario stored;
-    json_t *copy = json_deep_copy(json_object_get(root, "scenario"));
+    AUTO(sp_scenario) stored;
+    json_auto_t *copy = json_deep_copy(json_object_get(root, "scenario"));
     must_succeed_for(text, sp_scenario_from_json(copy, "stored", NULL, 0, &stored, ERR));
-    json_decref(copy);
-    sp_plan_file plans;
+    AUTO(sp_plan_file) plans;
     must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, ERR));
     assert_int_equal(plans.count, writer.batches);
-    sp_result again;
+    AUTO(sp_result) again;
     must_succeed_for(text, sp_evaluate_plans(&stored, &plans, &run_verified, &again, ERR));
     assert_same_result(text, &r.result, &again);
     assert_true(again.lossless);
-    sp_result_fini(&again);
-    sp_plan_file_fini(&plans);
-    sp_scenario_fini(&stored);
-    json_decref(root);
     fclose(writer.file);
-    run_fini(&r);
 }
 
 // A plan that is written and read again is simulated to the same nanosecond and byte.
@@ -306,24 +287,23 @@ TEST(dropped_samples_count_for_nothing)
 {
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {1000000, 100};
-    sp_error_clear(ERR);
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 1000100};
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     must_succeed(run_read("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
                           "'vocab': 1000}, 'workload': {'lengths': [1000000, 100]}, "
                           "'strategy': {'kind': 'balanced'}}",
                           &scenario, ERR));
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, &batch, 1);
     packing.dropped = sp_calloc(1, sizeof *packing.dropped);
     assert_non_null(packing.dropped);
     packing.dropped[packing.dropped_count++] = 0;
     assert_true(pack_sample(&packing.forward, 0, 1, 1, 100));
-    sp_plan plan;
+    AUTO(sp_plan) plan;
     sp_plan_init(&plan, &scenario.layout, &packing);
     must_succeed(sp_schedule_generate(&scenario.schedule, NULL, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
-    sp_result result;
+    AUTO(sp_result) result;
     must_succeed(sp_evaluate_plans(&scenario, &(sp_plan_file){.plans = &plan, .count = 1},
                                    &run_verified, &result, ERR));
     const sp_batch_result *b = &result.batches[0];
@@ -335,10 +315,6 @@ TEST(dropped_samples_count_for_nothing)
     double difference = b->facts.full_flops - b->facts.model_flops;
     assert_within(difference, 3.0 * 4.0 * 512.0 * 5000.0, 1.0);
     assert_false(result.lossless);
-    sp_result_fini(&result);
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
-    sp_scenario_fini(&scenario);
 }
 
 // ---- what is refused ----
@@ -352,13 +328,12 @@ TEST(microbatches_say_the_batch)
                                         "bfd",    "slimpack", "hybrid-cp", "balanced"};
     enum { PACKED, PADDED, CONCAT, REPLICAS = 2, EACH = 3, ROWS = 2, CONTEXT = 1024 };
     for (int i = 0; i < COUNT_OF(kinds); i++) {
-        scenario_run r;
         const char *text =
             json_text(TINY_MODEL "'parallel': {'dp': %d}, 'schedule': {'microbatches': %d, "
                                  "'microbatch_samples': %d}, 'strategy': {'kind': '%s'}, "
                                  "'workload': {'lengths': 'wikipedia', 'context': %d}}",
                       REPLICAS, EACH, ROWS, kinds[i], CONTEXT);
-        run_good(text, &run_verified, &r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         const int64_t made = r.result.batches[0].facts.microbatches;
         const sp_batch *batch = &r.batches.batch[0];
         if (i == PACKED || i == PADDED || i == CONCAT) {
@@ -369,34 +344,31 @@ TEST(microbatches_say_the_batch)
         }
         assert_true(batch->total_tokens <= REPLICAS * EACH * ROWS * CONTEXT);
         const int64_t tokens = batch->total_tokens;
-        json_t *resolved = json_deep_copy(r.scenario.resolved);
+        json_auto_t *resolved = json_deep_copy(r.scenario.resolved);
         json_object_del(json_object_get(resolved, "schedule"), "kind"); // slimpack has its own
-        run_fini(&r);
+        scenario_run_fini(&r);
         must_succeed(sp_scenario_from_json(resolved, "resolved", NULL, 0, &r.scenario, ERR));
         must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
         must_succeed(sp_evaluate(&r.scenario, &r.batches, &run_verified, &r.result, ERR));
         assert_int_equal(r.batches.batch[0].total_tokens, tokens);
         assert_int_equal(r.result.batches[0].facts.microbatches, made);
-        run_fini(&r);
-        json_decref(resolved);
     }
 }
 
 // Samples that are all as long fill rows of the context, several to a row.
 TEST(microbatches_say_how_many_short_samples)
 {
-    scenario_run r;
-    run_good(TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 3}, "
-                        "'workload': {'uniform': 100, 'context': 450}}",
-             &run_verified, &r);
+    AUTO(scenario_run) r =
+        good_run(TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 3}, "
+                            "'workload': {'uniform': 100, 'context': 450}}",
+                 &run_verified);
     assert_int_equal(r.batches.batch[0].count, 2 * 3 * 4);
     assert_int_equal(r.result.batches[0].facts.microbatches, 6);
-    run_fini(&r);
 }
 
 TEST(microbatches_must_agree)
 {
-    scenario_run r;
+    AUTO(scenario_run) r;
     const char *wrong = TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 3}, "
                                    "'workload': {'uniform': 100, 'context': 100, "
                                    "'samples_per_batch': 8}}";
@@ -405,12 +377,11 @@ TEST(microbatches_must_agree)
     assert_non_null(strstr(ERR->message[0], "is 3 for each of 2"));
     assert_non_null(strstr(ERR->message[0], "makes 8 micro-batches"));
     assert_null(r.result.batches);
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good(TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 4}, "
                         "'workload': {'uniform': 100, 'context': 100, 'samples_per_batch': 8}}",
              &run_verified, &r);
     assert_int_equal(r.result.batches[0].facts.microbatches, 8);
-    run_fini(&r);
 }
 
 // Megatron-LM's rule (schedules.py, forward_backward_pipelining_with_interleaving): a group has at
@@ -422,7 +393,7 @@ TEST(groups_of_microbatches_as_megatron_asks)
     for (int m = 1; m <= 13; m++) {
         for (int group = 0; group <= 14; group++) {
             char text[512], stated[64] = "";
-            scenario_run r;
+            AUTO(scenario_run) r;
             if (group > 0) {
                 snprintf(stated, sizeof stated, ", 'group': %d", group);
             }
@@ -438,19 +409,17 @@ TEST(groups_of_microbatches_as_megatron_asks)
                 must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_CONTENT,
                                "schedule.group");
             }
-            run_fini(&r);
         }
     }
 }
 
 TEST(unknown_strategy)
 {
-    scenario_run r;
+    AUTO(scenario_run) r;
     must_fail_with(run_text(TINY_MODEL "'strategy': {'kind': 'pakced'}, "
                                        "'workload': {'lengths': [3, 4]}}",
                             &run_verified, &r, ERR),
                    SP_ERR_CONTENT, "did you mean \"packed\"?");
-    run_fini(&r);
 }
 
 // An error of the observer ends the evaluation.
@@ -463,7 +432,7 @@ static sp_status refuse(void *context, const sp_step_view *view, sp_error *err)
 
 TEST(observer_can_stop)
 {
-    scenario_run r;
+    AUTO(scenario_run) r;
     int calls = 0;
     sp_evaluate_options options = run_verified;
     options.observer = refuse;
@@ -474,16 +443,14 @@ TEST(observer_can_stop)
                               &options, &r, ERR),
                      SP_ERR_IO);
     assert_int_equal(calls, 1);
-    run_fini(&r);
 }
 
 // A machine so slow that the step would outlast the clock is refused, not wrapped around.
 TEST(endless_step_is_refused)
 {
-    sp_error_clear(ERR);
-    sp_scenario scenario;
-    sp_batches batches;
-    sp_result result;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_batches) batches;
+    AUTO(sp_result) result;
     must_succeed(run_read(TINY_MODEL
                           "'parallel': {'pp': 2}, 'workload': {'uniform': 100, 'context': 100, "
                           "'samples_per_batch': 100}}",
@@ -502,26 +469,20 @@ TEST(endless_step_is_refused)
     }
     assert_int_equal(status, SP_OK);
     assert_true(long_pack && long_step);
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
 }
 
 static int idle_ranks_told(int rank_tokens)
 {
-    char text[RUN_TEXT] = "";
     int idle = 0;
-    scenario_run r;
-    put_json(text,
-             TINY_MODEL "'parallel': {'dp': 4}, 'workload': {'lengths': [4000], 'order': 'file'}, "
-                        "'strategy': {'kind': 'bytescale', 'rank_tokens': %d}}",
-             rank_tokens);
-    run_good(text, &run_verified, &r);
+    const char *text = json_text(
+        TINY_MODEL "'parallel': {'dp': 4}, 'workload': {'lengths': [4000], 'order': 'file'}, "
+                   "'strategy': {'kind': 'bytescale', 'rank_tokens': %d}}",
+        rank_tokens);
+    AUTO(scenario_run) r = good_run(text, &run_verified);
     for (int w = 0; w < r.result.warnings.count; w++) {
         sscanf(r.result.warnings.text[w], "1 micro-batch leaves %d of 4 data-parallel ranks idle",
                &idle);
     }
-    run_fini(&r);
     return idle;
 }
 
@@ -547,19 +508,16 @@ TEST(other_gpus_are_told)
         {"a800-8", "a100-burst", true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        scenario_run r;
-        char text[RUN_TEXT] = "";
         bool told = false;
-        put_json(text, TINY_MODEL "'cluster': '%s', 'profile': '%s', 'workload': {'uniform': 64}}",
-                 cases[i].cluster, cases[i].profile);
-        run_good(text, &run_verified, &r);
+        const char *text =
+            json_text(TINY_MODEL "'cluster': '%s', 'profile': '%s', 'workload': {'uniform': 64}}",
+                      cases[i].cluster, cases[i].profile);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         for (int w = 0; w < r.result.warnings.count; w++) {
             told = told || strstr(r.result.warnings.text[w], " describes the ") != NULL;
         }
-        if (told != cases[i].other) {
-            fail_msg("%s on %s: told %d", cases[i].profile, cases[i].cluster, told);
-        }
-        run_fini(&r);
+        must_hold(told == cases[i].other, "%s on %s: told %d", cases[i].profile, cases[i].cluster,
+                  told);
     }
 }
 
@@ -567,18 +525,15 @@ TEST(other_gpus_are_told)
 
 static sp_status verify_one(void *context, int worker, int job, sp_error *err)
 {
-    char text[RUN_TEXT] = "";
-    scenario_run r;
+    AUTO(scenario_run) r;
     (void)context;
     (void)worker;
-    put_json(text,
-             "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 4}, "
-             "'workload': {'lengths': [900, 400, %d, 70]}, 'strategy': {'kind': 'packed'}, "
-             "'schedule': {'kind': '1f1b', 'microbatch_samples': 1}}",
-             1 + job);
-    sp_status status = run_text(text, &run_verified, &r, err);
-    run_fini(&r);
-    return status;
+    const char *text =
+        json_text("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 4}, "
+                  "'workload': {'lengths': [900, 400, %d, 70]}, 'strategy': {'kind': 'packed'}, "
+                  "'schedule': {'kind': '1f1b', 'microbatch_samples': 1}}",
+                  1 + job);
+    return run_text(text, &run_verified, &r, err);
 }
 
 // igraph keeps one list of what to free for all threads.

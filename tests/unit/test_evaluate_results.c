@@ -9,12 +9,12 @@
 // (60), (30, 40), (50): 2 FLOPs per weight and token, 4*a*d per causal pair, backward twice that.
 TEST(flops_by_hand)
 {
-    scenario_run r;
-    run_good("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
-             "'activation': 'swiglu'}, 'memory': {'recompute': 'full'}, "
-             "'workload': {'lengths': [60, 30, 40, 50], 'context': 70, 'order': 'file', "
-             "'samples_per_batch': 4}}",
-             &run_verified, &r);
+    AUTO(scenario_run) r =
+        good_run("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
+                 "'activation': 'swiglu'}, 'memory': {'recompute': 'full'}, "
+                 "'workload': {'lengths': [60, 30, 40, 50], 'context': 70, 'order': 'file', "
+                 "'samples_per_batch': 4}}",
+                 &run_verified);
     const sp_batch_facts *facts = &r.result.batches[0].facts;
     double tokens = 180.0;
     double layer = 4.0 * 512.0 * 512.0 + 3.0 * 512.0 * 1024.0;
@@ -28,7 +28,6 @@ TEST(flops_by_hand)
     assert_true(fabs(facts->full_flops - model - 3.0 * 4.0 * 512.0 * squares / 2.0) < 1.0);
     // Full recomputation runs the layer once more, not the head.
     assert_within(facts->hardware_flops / (model + forward), 1.0, 1e-12);
-    run_fini(&r);
 }
 
 // Rebuilding the attention under context parallelism fetches the keys and values again, as
@@ -43,10 +42,8 @@ TEST(rebuilt_attention_fetches_keys)
                       "'parallel': {'tp': 8, 'cp': 2}, 'memory': {'recompute': '%s'}, "
                       "'workload': {'uniform': 4096, 'samples_per_batch': 1}}",
                       TINY_MODEL, modes[i]);
-        scenario_run r;
-        run_good(text, &run_verified, &r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         cp_ns[i] = r.result.cp_ns;
-        run_fini(&r);
     }
     assert_true(cp_ns[1] > cp_ns[0]);
     assert_true(cp_ns[1] == cp_ns[2]);
@@ -64,12 +61,9 @@ TEST(tied_gradients_are_added_up)
     double dp_ns[2][2];
     for (int tied = 0; tied < 2; tied++) {
         for (int pp = 1; pp <= 2; pp++) {
-            char with[RUN_TEXT] = "";
-            put_json(with, text, tied ? "true" : "false", pp);
-            scenario_run r;
-            run_good(with, &run_verified, &r);
+            const char *with = json_text(text, tied ? "true" : "false", pp);
+            AUTO(scenario_run) r = good_run(with, &run_verified);
             dp_ns[tied][pp - 1] = r.result.reduce_ns;
-            run_fini(&r);
         }
     }
     assert_true(dp_ns[0][0] == 0.0 && dp_ns[0][1] == 0.0 && dp_ns[1][0] == 0.0);
@@ -81,12 +75,11 @@ TEST(tied_gradients_are_added_up)
 // Padding is computed, not trained: rows of 100 for 60, 30, 40 and 50 tokens.
 TEST(padding_is_no_throughput)
 {
-    scenario_run padded, packed;
+    AUTO(scenario_run) padded, packed;
     const char *text = "%s'strategy': {'kind': '%s'}, 'workload': {'lengths': [60, 30, 40, 50], "
                        "'context': 100, 'samples_per_batch': 4}}";
-    char with[RUN_TEXT] = "";
     char without[RUN_TEXT] = "";
-    put_json(with, text, TINY_MODEL, "padded");
+    const char *with = json_text(text, TINY_MODEL, "padded");
     put_json(without, text, TINY_MODEL, "packed");
     run_good(with, &run_verified, &padded);
     run_good(without, &run_verified, &packed);
@@ -97,26 +90,21 @@ TEST(padding_is_no_throughput)
     assert_true(padded.result.batches[0].facts.lower_bound_ns ==
                 packed.result.batches[0].facts.lower_bound_ns);
     assert_true(sp_result_tokens_per_s(&padded.result) < sp_result_tokens_per_s(&packed.result));
-    run_fini(&padded);
-    run_fini(&packed);
 }
 
 TEST(memory_limit_decides)
 {
-    scenario_run r;
     const char *text = "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': %d}, "
                        "'workload': {'uniform': 4096, 'samples_per_batch': 1}}";
-    char small[RUN_TEXT] = "";
     char large[RUN_TEXT] = "";
-    put_json(small, text, 1);
+    const char *small = json_text(text, 1);
     put_json(large, text, 8);
     // 13e9 parameters of 18 bytes are 218 GiB; an eighth of them fits 80.
-    run_good(small, &run_verified, &r);
+    AUTO(scenario_run) r = good_run(small, &run_verified);
     assert_true(sp_result_is_oom(&r.result));
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good(large, &run_verified, &r);
     assert_false(sp_result_is_oom(&r.result));
-    run_fini(&r);
 }
 
 // Interleaved 1F1B at p = 4, v = 2, m = 8: bubble (p-1)(F+B+W)/v (Narayanan et al., arXiv
@@ -124,11 +112,11 @@ TEST(memory_limit_decides)
 // bound.
 TEST(uniform_costs)
 {
-    scenario_run r;
-    run_good("{'uniform_costs': {'f_ms': 4, 'b_ms': 4, 'w_ms': 4, 'p2p_ms': 0.5}, "
-             "'parallel': {'pp': 4, 'chunks_per_rank': 2}, "
-             "'schedule': {'kind': 'interleaved', 'microbatches': 8}}",
-             &run_verified, &r);
+    AUTO(scenario_run) r =
+        good_run("{'uniform_costs': {'f_ms': 4, 'b_ms': 4, 'w_ms': 4, 'p2p_ms': 0.5}, "
+                 "'parallel': {'pp': 4, 'chunks_per_rank': 2}, "
+                 "'schedule': {'kind': 'interleaved', 'microbatches': 8}}",
+                 &run_verified);
     assert_int_equal(r.batches.count, 0);
     double work = 8.0 * 12.0;
     double bubble = 3.0 * 12.0 / 2.0 + 0.5 * (2.0 * 4.0 * 2.0 - 4.0 - 2.0);
@@ -137,13 +125,12 @@ TEST(uniform_costs)
     assert_true(sp_result_iteration_ms(&r.result) >= work + 3.0 * 12.0 / 2.0);
     assert_true(isnan(sp_result_mfu(&r.result, SP_FLOPS_CAUSAL)));
     assert_false(sp_result_is_oom(&r.result));
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'parallel': {'pp': 4, 'dp': 3}, "
              "'schedule': {'kind': '1f1b', 'microbatches': 8}}",
              &run_verified, &r);
     assert_true(r.result.published_bubble_ratio < 0.0);
     assert_within(sp_result_iteration_ms(&r.result), (8.0 + 3.0) * 3.0, 1e-9);
-    run_fini(&r);
 }
 
 // ---- warnings ----
@@ -151,16 +138,16 @@ TEST(uniform_costs)
 // By default every piece of an array is trained; what fewer samples leave over is said.
 TEST(pieces_of_split_samples_are_counted)
 {
-    scenario_run r;
-    run_good(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, "
-                        "'over_length': 'split'}}",
-             &run_verified, &r);
+    AUTO(scenario_run) r =
+        good_run(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, "
+                            "'over_length': 'split'}}",
+                 &run_verified);
     assert_int_equal(r.result.batches[0].facts.tokens, 1030);
     assert_int_equal(r.result.batches[0].facts.samples, 12);
     assert_close(sp_result_cut_share(&r.result), 900.0 / 1030.0, 1e-12);
     assert_int_equal(r.result.warnings.count, 1);
     assert_true(run_warned(&r.result.warnings, "samples longer than the context, split: 1"));
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, 'order': 'file', "
                         "'over_length': 'split', 'samples_per_batch': 4}}",
              &run_verified, &r);
@@ -168,7 +155,7 @@ TEST(pieces_of_split_samples_are_counted)
     assert_close(sp_result_cut_share(&r.result), 0.75, 1e-12);
     assert_true(run_warned(&r.result.warnings,
                            "samples left over when all batches are full: 3 (630 tokens)"));
-    run_fini(&r);
+    scenario_run_fini(&r);
     // "balanced" delays all pieces of the long sample here: no more is cut than is trained.
     run_good(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, "
                         "'over_length': 'split', 'order': 'file'}, "
@@ -176,7 +163,6 @@ TEST(pieces_of_split_samples_are_counted)
              &run_verified, &r);
     assert_int_equal(r.result.batches[0].facts.delayed_tokens, 1020);
     assert_int_equal(r.result.batches[0].facts.cut_tokens, 0);
-    run_fini(&r);
     int64_t tokens[] = {100, 100, 30, 7};
     bool goes_on[] = {false, true, true, true};
     int64_t delayed[] = {0, 1};
@@ -197,66 +183,62 @@ TEST(samples_beyond_a_table_of_positions_are_said)
         "{'model': {'layers': 2, 'hidden': 64, 'heads': 4, 'vocab': 100, 'activation': 'gelu', "
         "'positional': 'learned', 'max_positions': 1024}, 'workload': {'lengths': [500, %d]}}";
     for (int tokens = 1024; tokens <= 1025; tokens++) {
-        scenario_run r;
         char text[300];
         snprintf(text, sizeof text, gpt2, tokens);
-        run_good(text, &run_verified, &r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         assert_int_equal(run_warned(&r.result.warnings, "the table of 1024 positions ends before "
                                                         "samples of 1025 tokens do"),
                          tokens > 1024);
-        run_fini(&r);
     }
 }
 
 TEST(losses_are_said)
 {
-    scenario_run r;
-    run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 30, 400], 'context': 100, "
-                        "'over_length': 'drop', 'samples_per_batch': 3}}",
-             &run_verified, &r);
+    AUTO(scenario_run) r =
+        good_run(TINY_MODEL "'workload': {'lengths': [10, 20, 30, 400], 'context': 100, "
+                            "'over_length': 'drop', 'samples_per_batch': 3}}",
+                 &run_verified);
     assert_int_equal(r.result.warnings.count, 1);
     assert_true(run_warned(&r.result.warnings, "samples longer than the context, dropped: 1"));
     assert_int_equal(r.result.batches[0].facts.tokens, 60);
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 300, 400], 'context': 100, "
                         "'over_length': 'truncate', 'samples_per_batch': 4}}",
              &run_verified, &r);
     assert_int_equal(r.result.warnings.count, 1);
     assert_true(run_warned(&r.result.warnings, "samples longer than the context, truncated: 2"));
     assert_int_equal(r.result.batches[0].facts.tokens, 230);
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good(TINY_MODEL
              "'workload': {'lengths': [10, 20, 30], 'samples_per_batch': 2, 'batches': 2}}",
              &run_verified, &r);
     assert_int_equal(r.result.warnings.count, 1);
     assert_true(run_warned(&r.result.warnings, "started again"));
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good(TINY_MODEL "'workload': {'lengths': [10, 20, 30], 'samples_per_batch': 3}}",
              &run_verified, &r);
     assert_int_equal(r.result.warnings.count, 0);
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good(TINY_MODEL
              "'parallel': {'dp': 4}, 'workload': {'lengths': [10, 20, 30], 'context': 30, "
              "'samples_per_batch': 3}}",
              &run_verified, &r);
     assert_true(run_warned(&r.result.warnings, "leave"));
-    run_fini(&r);
 }
 
 // What the simulator does not time is said.
 TEST(free_settings_are_said)
 {
-    scenario_run r;
-    run_good(TINY_MODEL "'parallel': {'dp': 2, 'pp': 2, 'zero': 3, 'vocab_parallel': true}, "
-                        "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20, 30, "
-                        "40], 'context': 40}}",
-             &run_verified, &r);
+    AUTO(scenario_run) r = good_run(
+        TINY_MODEL "'parallel': {'dp': 2, 'pp': 2, 'zero': 3, 'vocab_parallel': true}, "
+                   "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20, 30, "
+                   "40], 'context': 40}}",
+        &run_verified);
     assert_int_equal(r.result.warnings.count, 3);
     assert_false(run_warned(&r.result.warnings, "offloading: copies"));
     assert_true(run_warned(&r.result.warnings, "nothing is offloaded"));
     assert_true(run_warned(&r.result.warnings, "zero 3"));
     assert_true(run_warned(&r.result.warnings, "vocab_parallel"));
-    run_fini(&r);
 }
 
 // Transformer Engine keeps an attention plan for each length of padded rows; packed rows share a
@@ -276,12 +258,11 @@ TEST(new_attention_plans_are_a_risk)
          NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        scenario_run r;
         const char *text = json_text(
             TINY_MODEL "'cluster': 'h100-8', 'stack': {'name': '%s'}, 'workload': {'lengths': "
                        "[%s], 'context': %s}, 'strategy': {%s}}",
             cases[i].stack, cases[i].lengths, cases[i].context, cases[i].strategy);
-        run_good(text, &run_verified, &r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         const char *said = NULL;
         for (int w = 0; w < r.result.warnings.count; w++) {
             const char *found = strstr(r.result.warnings.text[w], "a risk that is not in the time");
@@ -291,7 +272,6 @@ TEST(new_attention_plans_are_a_risk)
         if (said != NULL) {
             assert_non_null(strstr(said, cases[i].said));
         }
-        run_fini(&r);
     }
 }
 
@@ -300,7 +280,6 @@ TEST(numbers_of_samples_beyond_the_buckets_are_a_risk)
 {
     for (int more = 0; more < 2; more++) {
         char text[RUN_TEXT];
-        scenario_run r;
         int first = more ? 513 : 511;
         text[0] = '\0';
         put_json(text, TINY_MODEL "'cluster': 'h100-8', 'stack': {'name': 'megatron-core-2025'}, "
@@ -312,12 +291,11 @@ TEST(numbers_of_samples_beyond_the_buckets_are_a_risk)
             put_json(text, "%s1", i == 0 ? "" : ", ");
         }
         put_json(text, "]}, 'strategy': {'kind': 'packed'}}");
-        run_good(text, &run_verified, &r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         int said = 0;
         for (int w = 0; w < r.result.warnings.count; w++) {
             said += strstr(r.result.warnings.text[w], "such numbers") != NULL;
         }
         assert_int_equal(said, more);
-        run_fini(&r);
     }
 }

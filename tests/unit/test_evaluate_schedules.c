@@ -18,23 +18,21 @@ static json_t *read_back(FILE *file)
 {
     long bytes = ftell(file);
     assert_true(bytes > 0);
-    char *text = malloc((size_t)bytes);
+    AUTO_FREE char *text = malloc((size_t)bytes);
     json_t *root = NULL;
     assert_non_null(text);
     rewind(file);
     assert_int_equal(fread(text, 1, (size_t)bytes, file), bytes);
     must_succeed(sp_json_read_text(text, (size_t)bytes, "plan.json", &root, ERR));
-    free(text);
     return root;
 }
 
 static void evaluate(const char *text, sp_result *result, bool round_trip)
 {
-    sp_scenario scenario;
-    sp_batches batches;
+    AUTO(sp_batches) batches;
     FILE *file = tmpfile();
     assert_non_null(file);
-    read_good(text, &scenario);
+    AUTO(sp_scenario) scenario = good_scenario(text);
     sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = write_plan, .observer_context = file};
     must_succeed(sp_plan_json_begin(file, scenario.resolved, ERR));
@@ -42,21 +40,16 @@ static void evaluate(const char *text, sp_result *result, bool round_trip)
     must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, ERR));
     must_succeed(sp_plan_json_end(file, NULL, NULL, ERR));
     if (round_trip) {
-        sp_plan_file plans;
-        sp_result again;
+        AUTO(sp_plan_file) plans;
+        AUTO(sp_result) again;
         sp_evaluate_options verified = {.engine = {.verify = true}};
-        json_t *root = read_back(file);
+        json_auto_t *root = read_back(file);
         must_succeed(sp_plan_json_read(root, "plan.json", &scenario.layout, &plans, ERR));
         must_succeed(sp_evaluate_plans(&scenario, &plans, &verified, &again, ERR));
         assert_true(sp_result_iteration_ms(&again) == sp_result_iteration_ms(result));
         assert_int_equal(again.peak_bytes, result->peak_bytes);
-        sp_result_fini(&again);
-        sp_plan_file_fini(&plans);
-        json_decref(root);
     }
     fclose(file);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
 }
 
 static void model_scenario(const char *kind, const char *more, char text[TEXT])
@@ -74,13 +67,12 @@ TEST(every_schedule_on_a_model)
 {
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         char text[TEXT];
-        sp_result result;
+        AUTO(sp_result) result;
         model_scenario(sp_schedule_names[i], "", text);
         evaluate(text, &result, true);
         assert_true(sp_result_iteration_ms(&result) >= sp_result_lower_bound_ms(&result));
         assert_true(sp_result_bubble_ratio(&result) >= 0.0);
         assert_true(result.peak_bytes > 0);
-        sp_result_fini(&result);
     }
 }
 
@@ -88,7 +80,7 @@ TEST(every_schedule_on_uniform_costs)
 {
     for (int i = 0; sp_schedule_names[i] != NULL; i++) {
         char text[TEXT];
-        sp_result result;
+        AUTO(sp_result) result;
         snprintf(text, sizeof text,
                  "{'uniform_costs': {'f_ms': 2, 'b_ms': 2, 'w_ms': 2, 'p2p_ms': 0.1}, "
                  "'parallel': {'pp': 4, 'dp': 2}, "
@@ -98,7 +90,6 @@ TEST(every_schedule_on_uniform_costs)
         // 8 micro-batches of 6 ms on every rank; re-forwards come on top.
         assert_true(sp_result_iteration_ms(&result) >= 48.0);
         assert_true(sp_result_bubble_ratio(&result) < 0.35);
-        sp_result_fini(&result);
     }
 }
 
@@ -109,7 +100,7 @@ TEST(slimpipe_exchange_helps)
     double bubble[2];
     for (int exchange = 0; exchange < 2; exchange++) {
         char text[TEXT];
-        sp_result result;
+        AUTO(sp_result) result;
         snprintf(text, sizeof text,
                  "{'uniform_costs': {'f_ms': 80, 'b_ms': 160, 'attention_share': 0.6}, "
                  "'parallel': {'pp': 4}, 'schedule': {'kind': 'slimpipe', 'microbatches': 4, "
@@ -121,7 +112,6 @@ TEST(slimpipe_exchange_helps)
         if (exchange) {
             assert_true(result.exchange_after < result.exchange_before);
         }
-        sp_result_fini(&result);
     }
     // p=4, n=8, m=4, attention share .6 without exchange.
     assert_within(bubble[0], 0.1546, 0.5e-4);
@@ -138,7 +128,7 @@ TEST(planner_memory_in_a_scenario)
     } rows[] = {{16, 29.56, 2.42}, {32, 27.36, 3.09}};
     for (size_t i = 0; i < 2; i++) {
         char text[TEXT];
-        sp_result result;
+        AUTO(sp_result) result;
         snprintf(text, sizeof text,
                  "{'model': {'layers': 40, 'hidden': 5120, 'ffn': 13824, 'heads': 40, "
                  "'vocab': 128256, 'activation': 'swiglu', 'norm': 'rmsnorm', "
@@ -158,24 +148,20 @@ TEST(planner_memory_in_a_scenario)
         assert_within((double)peak->of[SP_MEM_LOGITS] / gib, 1.96, 0.02);
         assert_true(fabs((double)peak->of[SP_MEM_KV_GRADIENTS] / gib - rows[i].kv_gradients) <
                     0.02);
-        sp_result_fini(&result);
     }
 }
 
 // A row that is shorter than its slices is refused with the reason.
 TEST(too_short_a_row)
 {
-    sp_scenario scenario;
-    sp_batches batches;
+    AUTO(sp_batches) batches;
     sp_result result;
     sp_evaluate_options plain = {0};
-    read_good("{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 2}, "
-              "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
-              "'context': 8}}",
-              &scenario);
+    AUTO(sp_scenario) scenario = good_scenario(
+        "{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 2}, "
+        "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
+        "'context': 8}}");
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_fail_with(sp_evaluate(&scenario, &batches, &plain, &result, ERR), SP_ERR_INFEASIBLE,
                    "schedule.slices");
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
 }

@@ -33,11 +33,9 @@ static sp_exchange_report exchange(uniform_step *step)
 
 static double bubble_ratio(const sp_plan *plan, const sp_step_costs *costs)
 {
-    simulated_plan s;
+    AUTO(simulated_plan) s;
     simulate_plan(plan, costs, &(sp_engine_options){.verify = true}, &s);
-    double ratio = step_bubble(&s.metrics);
-    simulated_plan_fini(&s);
-    return ratio;
+    return step_bubble(&s.metrics);
 }
 
 // Half blocks of a rank in the step in which rank 0 (forward) or p-1 (backward) runs unit t.
@@ -60,7 +58,7 @@ TEST(contiguous_slices_are_level)
     for (int p = 2; p <= 9; p++) {
         int n = 3 * p;
         uniform_case c = half_blocks(p, n, 1);
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &plain, &step);
         exchange(&step);
         for (int t = p - 1; t < n; t++) {
@@ -76,7 +74,6 @@ TEST(contiguous_slices_are_level)
                 assert_true(p % 2 == 1 || off != 0);
             }
         }
-        uniform_step_fini(&step);
     }
 }
 
@@ -86,12 +83,11 @@ TEST(contiguous_slices_are_level)
 TEST(imbalance_of_three_ranks)
 {
     uniform_case c = half_blocks(3, 8, 1);
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(&c, &plain, &step);
     sp_exchange_report report = exchange(&step);
     assert_within(report.imbalance_before, 78.0 / 64.0, 1e-12);
     assert_within(report.imbalance_after, 66.0 / 64.0, 1e-12);
-    uniform_step_fini(&step);
 }
 
 // Five ranks, one sequence: with all at work two slices of context go from the longest to the
@@ -101,7 +97,7 @@ TEST(volume_of_five_ranks)
 {
     for (int n = 5; n <= 20; n += 5) {
         uniform_case c = half_blocks(5, n, 1);
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &plain, &step);
         sp_exchange_report report = exchange(&step);
         int64_t hand_overs = 2 * (2 * (n - 4) + 4);
@@ -111,7 +107,6 @@ TEST(volume_of_five_ranks)
         assert_int_equal(report.kv_tokens, kv_tokens);
         assert_within(sp_exchange_bytes(&report, 10.0, 3.0),
                       2.0 * 10.0 * (double)hand_overs + 3.0 * (double)kv_tokens, 1e-9);
-        uniform_step_fini(&step);
     }
 }
 
@@ -162,11 +157,14 @@ TEST(random_steps_conserve_attention)
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 60; round++) {
         uniform_case c = random_case(&prng);
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &plain, &step);
-        sp_action_cost *f = copy_of(step.costs.action[SP_ACTION_F], step.costs.side[0].count);
-        sp_action_cost *b = copy_of(step.costs.action[SP_ACTION_B], step.costs.side[1].count);
-        sp_action_cost *i = copy_of(step.costs.action[SP_ACTION_I], step.costs.side[1].count);
+        AUTO_FREE sp_action_cost *f =
+            copy_of(step.costs.action[SP_ACTION_F], step.costs.side[0].count);
+        AUTO_FREE sp_action_cost *b =
+            copy_of(step.costs.action[SP_ACTION_B], step.costs.side[1].count);
+        AUTO_FREE sp_action_cost *i =
+            copy_of(step.costs.action[SP_ACTION_I], step.costs.side[1].count);
         sp_exchange_report report = exchange(&step);
         size_t vstages = (size_t)(c.pp * c.chunks);
         assert_int_equal(step.costs.classes, (int)vstages);
@@ -175,10 +173,6 @@ TEST(random_steps_conserve_attention)
         check_conserved(step.costs.action[SP_ACTION_I], i, step.costs.side[1].count, vstages);
         assert_true(report.imbalance_after >= 1.0 - 1e-9);
         assert_true(report.imbalance_after <= report.imbalance_before + 1e-9);
-        sp_free(f);
-        sp_free(b);
-        sp_free(i);
-        uniform_step_fini(&step);
     }
 }
 
@@ -196,14 +190,13 @@ TEST(exchange_shrinks_the_bubble)
         c.attention_share = rows[k].share;
         c.f_ns = 1000000;
         c.i_ns = 2000000;
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &plain, &step);
         double before = bubble_ratio(&step.plan, &step.costs);
         exchange(&step);
         double after = bubble_ratio(&step.plan, &step.costs);
         assert_within(before, rows[k].bubble, 0.5e-4 + 1e-9);
         assert_true(after - 3.0 / 35.0 < 0.5 * (before - 3.0 / 35.0));
-        uniform_step_fini(&step);
     }
 }
 
@@ -304,7 +297,7 @@ TEST(rows_of_several_samples)
         static const int cuts[] = {6, 8, 12, 24};
         int n = cuts[sp_prng_below(&prng, 4)];
         int p = 2 + prng_below(&prng, 4);
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         sp_packing_init(&packing, NULL, 1);
         int32_t sample = 0;
         for (int row = 0; row < ROWS; row++) {
@@ -313,8 +306,8 @@ TEST(rows_of_several_samples)
         }
         sp_layout layout = {.tp = 1, .cp = 1, .pp = p, .dp = 1, .chunks = 1};
         sp_schedule_spec spec = {.kind = SP_SCHEDULE_SLIMPIPE, .slices = n};
-        sp_plan plan;
-        sp_step_costs costs;
+        AUTO(sp_plan) plan;
+        AUTO(sp_step_costs) costs;
         sp_plan_init(&plan, &layout, &packing);
         assert_int_equal(sp_schedule_generate(&spec, NULL, "test", &plan, NULL), SP_OK);
         random_costs(&prng, &layout, &packing, 0, &costs);
@@ -330,9 +323,6 @@ TEST(rows_of_several_samples)
         check_steps(&packing.forward, costs.action[SP_ACTION_F], p);
         assert_true(report.imbalance_after <= report.imbalance_before + 1e-9);
         messages += report.messages;
-        sp_step_costs_fini(&costs);
-        sp_plan_fini(&plan);
-        sp_packing_fini(&packing);
     }
     assert_true(messages > 0);
 }
@@ -372,10 +362,10 @@ static void simulate(const whole_step *step, sp_timeline *timeline, sp_memory_ti
 // Classes of their own for the virtual stages do not change a number: times, memory or counts.
 TEST(spread_tables_change_nothing)
 {
-    whole_step step;
+    AUTO(whole_step) step;
     whole_step_make(&step, 4);
-    sp_timeline before, after;
-    sp_memory_timeline memory_before, memory_after;
+    AUTO(sp_timeline) before, after;
+    AUTO(sp_memory_timeline) memory_before, memory_after;
     simulate(&step, &before, &memory_before);
     sp_exchange_report report;
     assert_int_equal(sp_exchange_apply(&step.plan, &step.costs, &report, NULL), SP_OK);
@@ -390,26 +380,19 @@ TEST(spread_tables_change_nothing)
         assert_memory_equal(&memory_before.ranks[r].peak, &memory_after.ranks[r].peak,
                             sizeof(sp_bytes));
     }
-    sp_memory_timeline_fini(&memory_before);
-    sp_memory_timeline_fini(&memory_after);
-    sp_timeline_fini(&before);
-    sp_timeline_fini(&after);
-    whole_step_fini(&step);
 }
 
 TEST(one_rank_has_no_partner)
 {
     uniform_case c = half_blocks(1, 8, 2);
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(&c, &plain, &step);
-    sp_action_cost *f = copy_of(step.costs.action[SP_ACTION_F], step.costs.side[0].count);
+    AUTO_FREE sp_action_cost *f = copy_of(step.costs.action[SP_ACTION_F], step.costs.side[0].count);
     sp_exchange_report report = exchange(&step);
     assert_memory_equal(f, step.costs.action[SP_ACTION_F], step.costs.side[0].count * sizeof *f);
     assert_int_equal(report.messages, 0);
     assert_within(report.imbalance_before, 1.0, 0.0);
     assert_within(report.imbalance_after, 1.0, 0.0);
-    sp_free(f);
-    uniform_step_fini(&step);
 }
 
 static void refuse(whole_step *step, const char *text)
@@ -424,7 +407,7 @@ static void refuse(whole_step *step, const char *text)
 
 TEST(refusals)
 {
-    whole_step step;
+    AUTO(whole_step) step;
     whole_step_make(&step, 3);
     sp_stage_plan *last = sp_plan_stage(&step.plan, 1, 2);
     last->count--;
@@ -437,5 +420,4 @@ TEST(refusals)
     actions[1] = second;
     step.packing.forward.packs[2].dp_count = 2;
     refuse(&step, "pack 2");
-    whole_step_fini(&step);
 }

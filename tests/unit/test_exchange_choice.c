@@ -14,13 +14,12 @@ typedef struct outcome {
 // `stack`: a member of the scenario, with a comma, or "".
 static outcome outcome_of(const char *more, const char *stack, const char *kind)
 {
-    scenario_run r;
     const sp_evaluate_options options = {
         .no_bounds = true, .effort_percent = 30, .allocator_if_tight = true};
-    run_good(json_text("%s, %s'strategy': {'kind': '%s'}}", more, stack, kind), &options, &r);
+    AUTO(scenario_run) r =
+        good_run(json_text("%s, %s'strategy': {'kind': '%s'}}", more, stack, kind), &options);
     const outcome found = {.ms = sp_result_iteration_ms(&r.result),
                            .fits = sp_result_fits(&r.result) == SP_FITS_YES};
-    run_fini(&r);
     return found;
 }
 
@@ -105,20 +104,17 @@ TEST_OF_VALUES(no_slower_than_zeppelin)
 
 static sp_cp_overlap way_of(const char *more, bool chosen)
 {
-    sp_scenario scenario, again;
+    AUTO(sp_scenario) scenario, again;
     const char *text = json_text("%s, 'strategy': {'kind': 'slimpack'}}", more);
     must_succeed_for(text, run_read(text, &scenario, ERR));
     must_succeed(sp_strategy_resolve(&scenario, false, ERR));
     sp_cp_overlap way = scenario.memory.stack.cp_overlap;
     assert_true(scenario.strategy.exchange_chosen == chosen);
-    json_t *root = json_deep_copy(scenario.resolved);
+    json_auto_t *root = json_deep_copy(scenario.resolved);
     must_succeed(sp_scenario_from_json(root, "again", NULL, 0, &again, ERR));
     must_succeed(sp_strategy_resolve(&again, false, ERR));
     assert_true(json_equal(again.resolved, scenario.resolved));
     assert_int_equal(again.memory.stack.cp_overlap, way);
-    json_decref(root);
-    sp_scenario_fini(&again);
-    sp_scenario_fini(&scenario);
     return way;
 }
 
@@ -148,11 +144,11 @@ TEST_OF_VALUES(obeys_what_is_stated)
 TEST(plans_carry_the_choice)
 {
     static const int64_t tokens[] = {131072, 500, 500, 8000, 8000, 8000, 8000, 500, 2000};
-    sp_scenario scenario, read;
+    AUTO(sp_scenario) scenario, read;
     sp_planner *planner;
     sp_batch_plan *plan;
-    sp_plan_file plans;
-    sp_result result = {0};
+    AUTO(sp_plan_file) plans;
+    AUTO(sp_result) result = {0};
     const sp_evaluate_options options = {.no_bounds = true};
     char *line;
     size_t bytes;
@@ -161,27 +157,20 @@ TEST(plans_carry_the_choice)
     must_succeed(sp_planner_new(&scenario, &planner, ERR));
     must_succeed(sp_plan_batch(planner, tokens, sizeof tokens / sizeof tokens[0], &plan, ERR));
     must_succeed(sp_batch_plan_text(planner, plan, &line, &bytes, ERR));
-    json_t *root = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
-    json_t *head = json_deep_copy(json_object_get(root, "scenario"));
+    json_auto_t *root = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+    json_auto_t *head = json_deep_copy(json_object_get(root, "scenario"));
     must_succeed(sp_scenario_from_json(head, "plan", NULL, 0, &read, ERR));
     assert_true(read.cp_overlap_given && read.memory.stack.cp_overlap != SP_CP_QKV);
     must_succeed(sp_plan_json_read(root, "plan", &read.layout, &plans, ERR));
     must_succeed(sp_evaluate_plans(&read, &plans, &options, &result, ERR));
     assert_float_equal(sp_result_iteration_ms(&result), plan->predicted_ms, 0.0);
-    json_t *told = sp_result_json(&result, false);
+    json_auto_t *told = sp_result_json(&result, false);
     const json_t *stated = json_object_get(json_object_get(head, "stack"), "cp_overlap");
     const json_t *parallel = json_object_get(head, "parallel");
     assert_true(json_equal(json_object_get(told, "cp_overlap"), stated));
     assert_true(json_equal(json_object_get(told, "chunks_per_rank"),
                            json_object_get(parallel, "chunks_per_rank")));
-    json_decref(told);
-    sp_result_fini(&result);
-    sp_plan_file_fini(&plans);
-    sp_scenario_fini(&read);
-    json_decref(head);
-    json_decref(root);
     sp_batch_plan_text_free(line);
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }

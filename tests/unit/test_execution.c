@@ -26,7 +26,7 @@ static void open_fixture(fixture *f)
     must_succeed(sp_registry_find(f->registry, "fake", &f->options.backend, ERR));
 }
 
-static void close_fixture(fixture *f)
+static void fixture_fini(fixture *f)
 {
     sp_registry_free(f->registry);
     sp_scenario_fini(&f->scenario);
@@ -64,8 +64,8 @@ static sp_status compare_views(void *context, const sp_step_view *predicted,
 
 TEST(durations_of_the_simulator_give_no_error)
 {
-    fixture f;
-    sp_execution execution;
+    AUTO(fixture) f;
+    AUTO(sp_execution) execution;
     int calls = 0;
     open_fixture(&f);
     f.options.observer = compare_views;
@@ -83,14 +83,12 @@ TEST(durations_of_the_simulator_give_no_error)
                             sizeof(sp_bytes));
         assert_true(execution.held[r].measured.of[SP_MEM_ACTIVATIONS] > 0);
     }
-    sp_execution_fini(&execution);
-    close_fixture(&f);
 }
 
 static sp_execution_error executed(const char *backend, const char *stack, char name[SP_STACK_NAME])
 {
-    fixture f;
-    sp_execution execution;
+    AUTO(fixture) f;
+    AUTO(sp_execution) execution;
     open_fixture(&f);
     must_succeed(sp_registry_find(f.registry, backend, &f.options.backend, ERR));
     if (stack != NULL) {
@@ -100,8 +98,6 @@ static sp_execution_error executed(const char *backend, const char *stack, char 
     must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, ERR));
     const sp_execution_error error = sp_execution_compare(&execution);
     snprintf(name, SP_STACK_NAME, "%s", execution.stack.name);
-    sp_execution_fini(&execution);
-    close_fixture(&f);
     return error;
 }
 
@@ -124,8 +120,8 @@ TEST(errors_are_predicted_over_measured)
     assert_true(sp_relative_error(1.0, 2.0) == -0.5);
     assert_true(sp_relative_error(0.0, 0.0) == 0.0);
     assert_true(isnan(sp_relative_error(1.0, 0.0)));
-    fixture f;
-    sp_execution execution;
+    AUTO(fixture) f;
+    AUTO(sp_execution) execution;
     const sp_backend_option jitter = {.key = "jitter", .value = "0.5"};
     open_fixture(&f);
     f.options.options = &jitter;
@@ -136,8 +132,6 @@ TEST(errors_are_predicted_over_measured)
     double measured_ms = sp_result_iteration_ms(&execution.measured);
     assert_true(error != 0.0);
     assert_within((error + 1.0) * measured_ms / predicted_ms, 1.0, 1e-12);
-    sp_execution_fini(&execution);
-    close_fixture(&f);
 }
 
 // What is held after an action is the point of its end, not what the next one adds at that time.
@@ -166,34 +160,28 @@ TEST(transients_are_not_held)
 
 TEST(json_states_both_results)
 {
-    fixture f;
-    sp_execution execution;
+    AUTO(fixture) f;
+    AUTO(sp_execution) execution;
     open_fixture(&f);
     must_succeed(sp_execution_run(&f.scenario, &f.options, &execution, ERR));
-    json_t *root = sp_execution_validation_json(&execution);
+    json_auto_t *root = sp_execution_validation_json(&execution);
     const char *const keys[] = {"schema", "clock", "predicted", "measured", "error", "ranks"};
     for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
         assert_non_null(json_object_get(root, keys[k]));
     }
     assert_int_equal(json_array_size(json_object_get(root, "ranks")), 4);
-    json_t *result = sp_execution_result_json(&execution);
+    json_auto_t *result = sp_execution_result_json(&execution);
     assert_non_null(json_object_get(json_object_get(result, "execution"), "batches"));
-    json_decref(result);
-    json_decref(root);
-    sp_execution_fini(&execution);
-    close_fixture(&f);
 }
 
 TEST(failures_leave_nothing_behind)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_execution execution;
-    sp_error_clear(ERR);
     const sp_backend_option fail = {.key = "fail", .value = "F1"};
     open_fixture(&f);
     f.options.options = &fail;
     f.options.option_count = 1;
     sp_status failed = sp_execution_run(&f.scenario, &f.options, &execution, ERR);
     assert_int_equal(failed, SP_ERR_INTERNAL);
-    close_fixture(&f);
 }

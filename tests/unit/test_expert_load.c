@@ -296,12 +296,12 @@ TEST(the_fullest_rank_sets_the_pace)
 {
     static const char *const stds[] = {"0", "0.1", "1"};
     for (int tp = 1; tp <= 4; tp *= 4) {
-        scenario_run even = forced_run("'exact'", 1, tp);
+        AUTO(scenario_run) even = forced_run("'exact'", 1, tp);
         assert_true(even.result.sum.overload.mean == 0.0);
         int64_t least_bytes = even.result.peak_bytes;
         double least_ns = even.result.iteration_ns;
         for (int i = 0; i < COUNT_OF(stds); i++) {
-            scenario_run r = forced_run(stds[i], 1, tp);
+            AUTO(scenario_run) r = forced_run(stds[i], 1, tp);
             double wait_ms = sp_result_expert_wait_ms(&r.result);
             assert_true(r.result.iteration_ns > least_ns);
             assert_true(r.result.peak_bytes > least_bytes);
@@ -311,34 +311,26 @@ TEST(the_fullest_rank_sets_the_pace)
                          1e-4);
             least_ns = r.result.iteration_ns;
             least_bytes = r.result.peak_bytes;
-            run_fini(&r);
         }
-        run_fini(&even);
     }
 }
 
 TEST(seeds)
 {
-    scenario_run first = forced_run("0.25", 1, 1);
-    scenario_run again = forced_run("0.25", 1, 1);
-    scenario_run other = forced_run("0.25", 2, 1);
+    AUTO(scenario_run) first = forced_run("0.25", 1, 1);
+    AUTO(scenario_run) again = forced_run("0.25", 1, 1);
+    AUTO(scenario_run) other = forced_run("0.25", 2, 1);
     assert_true(first.result.iteration_ns == again.result.iteration_ns);
     assert_true(first.result.iteration_ns != other.result.iteration_ns);
-    run_fini(&first);
-    run_fini(&again);
-    run_fini(&other);
 }
 
 static void refuses(const char *value, const char *message)
 {
-    sp_scenario scenario;
-    sp_error_clear(ERR);
-    assert_int_equal(run_read(json_text(FORCED_RUN, value, 1, 1, "false"), &scenario, ERR),
-                     SP_ERR_CONTENT);
-    assert_non_null(strstr(ERR->message[0], "model.expert_imbalance: "));
+    AUTO(sp_scenario) scenario;
+    must_fail_with(run_read(json_text(FORCED_RUN, value, 1, 1, "false"), &scenario, ERR),
+                   SP_ERR_CONTENT, "model.expert_imbalance: ");
     assert_non_null(strstr(ERR->message[0], message));
     sp_error_clear(ERR);
-    sp_scenario_fini(&scenario);
 }
 
 TEST(bad_values_are_refused)

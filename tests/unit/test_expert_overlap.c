@@ -1,7 +1,5 @@
 // Dispatchers that send a token once to each rank, exchanges of experts behind other work, and what
 // does not go with them.
-#include <math.h>
-#include <string.h>
 
 #include "sim/cost/cost_private.h"
 #include "sim/cost/expert_overlap.h"
@@ -303,8 +301,8 @@ TEST(pairs_of_an_interleaved_plan)
         int microbatches = layout.pp * (2 + prng_below(&prng, 4));
         size_t first[2][8];
         for (int pairs = 0; pairs < 2; pairs++) {
-            sp_packing packing;
-            sp_plan plan;
+            AUTO(sp_packing) packing;
+            AUTO(sp_plan) plan;
             const sp_schedule_spec spec = {.kind = SP_SCHEDULE_INTERLEAVED, .pairs = pairs != 0};
             must_succeed(uniform_packing(&packing, 1, microbatches, ERR));
             sp_plan_init(&plan, &layout, &packing);
@@ -334,8 +332,6 @@ TEST(pairs_of_an_interleaved_plan)
                 size_t all = units < first[0][r] + 1 ? units : first[0][r] + 1;
                 assert_true(pairs == 0 || a == all);
             }
-            sp_plan_fini(&plan);
-            sp_packing_fini(&packing);
         }
     }
 }
@@ -374,10 +370,10 @@ TEST(overlapped_steps)
         const char *mode = ONE_OF(&prng, modes);
         snprintf(on, sizeof on, ", 'dispatcher': '%s', 'expert_overlap': true%s",
                  dispatchers[i % 4], delays ? ", 'delay_wgrad': true" : "");
-        scenario_run r;
-        run_good(json_text(STEP, "", uneven, plans[i / 4].pp, plans[i / 4].chunks, on,
-                           plans[i / 4].schedule, mode),
-                 &run_verified, &r);
+        AUTO(scenario_run) r =
+            good_run(json_text(STEP, "", uneven, plans[i / 4].pp, plans[i / 4].chunks, on,
+                               plans[i / 4].schedule, mode),
+                     &run_verified);
         double hidden_ms = sp_result_expert_hidden_ms(&r.result);
         assert_true(hidden_ms > 0.0 && r.result.ep_ns >= 0.0);
         for (size_t b = 0; b < r.result.batch_count; b++) {
@@ -386,7 +382,7 @@ TEST(overlapped_steps)
         }
         double all_ns = r.result.ep_ns + r.result.ep_hidden_ns;
         double busy_ns = r.result.busy_ns;
-        run_fini(&r);
+        scenario_run_fini(&r);
         snprintf(on, sizeof on, ", 'dispatcher': '%s'", dispatchers[i % 4]);
         run_good(json_text(STEP, "", uneven, plans[i / 4].pp, plans[i / 4].chunks, on,
                            plans[i / 4].schedule, mode),
@@ -395,7 +391,6 @@ TEST(overlapped_steps)
         assert_true(busy_ns < r.result.busy_ns);
         // Packs that wait for the slowest of a round hide as it does.
         assert_true(all_ns <= r.result.ep_ns * (1.0 + 1e-9));
-        run_fini(&r);
     }
 }
 
@@ -407,26 +402,24 @@ TEST(overlapped_steps_beside_other_work)
                                          "'jitter': {'gpu_cv': 0.05}, 'parallel': {",
                                          "'network': {'detail': 'auto'}, 'parallel': {"};
     for (int i = 0; i < COUNT_OF(beside); i++) {
-        scenario_run r;
-        run_good(json_text("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
-                           "'vocab': 1000, 'experts': 8, 'experts_per_token': 2}, 'cluster': "
-                           "'h100-8', 'workload': {'lengths': %s, 'context': 4096}, %s'dp': 4, "
-                           "'ep': 4, 'pp': 2, 'chunks_per_rank': 2}, 'stack': {'name': "
-                           "'megatron-core-2025', 'dispatcher': 'deepep', 'expert_overlap': true}}",
-                           uneven, beside[i]),
-                 &run_verified, &r);
+        AUTO(scenario_run) r = good_run(
+            json_text("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
+                      "'vocab': 1000, 'experts': 8, 'experts_per_token': 2}, 'cluster': "
+                      "'h100-8', 'workload': {'lengths': %s, 'context': 4096}, %s'dp': 4, "
+                      "'ep': 4, 'pp': 2, 'chunks_per_rank': 2}, 'stack': {'name': "
+                      "'megatron-core-2025', 'dispatcher': 'deepep', 'expert_overlap': true}}",
+                      uneven, beside[i]),
+            &run_verified);
         assert_true(sp_result_expert_hidden_ms(&r.result) > 0.0);
         assert_true(r.result.ep_ns >= r.result.ep_wait_ns);
-        run_fini(&r);
     }
 }
 
 TEST(shared_experts_beside_exchanges)
 {
-    scenario_run apart;
-    scenario_run beside;
-    run_good(json_text(STEP, ", 'shared_ffn': 1024", uneven, 1, 1, "", "1f1b", "none"),
-             &run_verified, &apart);
+    AUTO(scenario_run) beside;
+    AUTO(scenario_run) apart = good_run(
+        json_text(STEP, ", 'shared_ffn': 1024", uneven, 1, 1, "", "1f1b", "none"), &run_verified);
     run_good(json_text(STEP, ", 'shared_ffn': 1024", uneven, 1, 1,
                        ", 'shared_expert_overlap': true", "1f1b", "none"),
              &run_verified, &beside);
@@ -437,25 +430,19 @@ TEST(shared_experts_beside_exchanges)
                 apart.result.busy_ns - apart.result.ep_ns);
     assert_true(beside.result.batches[0].facts.lower_bound_ns <=
                 (double)beside.result.batches[0].iteration_ns);
-    run_fini(&apart);
-    run_fini(&beside);
 }
 
 // Refused where it is read or resolved, in words that name the setting.
 static void refuses(const char *text, const char *word)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_status status = run_read(text, &scenario, ERR);
-    sp_scenario_fini(&scenario);
     if (status == SP_OK) {
-        scenario_run r;
+        AUTO(scenario_run) r;
         status = run_text(text, &run_verified, &r, ERR);
-        run_fini(&r);
     }
     assert_int_equal(status, SP_ERR_CONTENT);
-    if (strstr(ERR->message[0], word) == NULL) {
-        fail_msg("%s: %s", word, ERR->message[0]);
-    }
+    must_hold(strstr(ERR->message[0], word) != NULL, "%s: %s", word, ERR->message[0]);
     sp_error_clear(ERR);
 }
 

@@ -357,8 +357,7 @@ TEST(all_gather_by_hand)
 // host's wait beside the counts, once for each of the forward's layers.
 TEST(exchanges_take_their_time)
 {
-    sp_profile profile;
-    flat_profile_load(NULL, &profile);
+    AUTO(sp_profile) profile = flat_profile_of(NULL);
     const sp_cluster cluster = {.gpus_per_node = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9};
     const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     sp_layout layout = layout_of(1, 1, 8, 8, 0);
@@ -384,16 +383,13 @@ TEST(exchanges_take_their_time)
     double moved = TOP * 2048.0 * (10.0 * WIDTH + 8.0 * HIDDEN); // activation and sorting
     assert_close(times.compute_s - fewer.compute_s,
                  flops / FLAT_GEMM_FLOPS_PER_S + moved / FLAT_MEMORY_BYTES_PER_S, 1e-9);
-    sp_profile_fini(&profile);
 }
 
 // The few rows of each of a rank's two experts cost what 100 more would, in three products of h*f.
 TEST(few_rows_of_an_expert_cost_more)
 {
-    sp_profile profile;
-    flat_profile_load(
-        (const char *[]){"gemm_model={\"tflops\":500,\"level\":\"fitted\",\"source\":\"s\"}", NULL},
-        &profile);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){
+        "gemm_model={\"tflops\":500,\"level\":\"fitted\",\"source\":\"s\"}", NULL});
     const sp_cluster cluster = {.gpus_per_node = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9};
     const sp_op_timer timer = {.cluster = &cluster, .profile = &profile};
     sp_layout layout = layout_of(1, 1, 8, 8, 0);
@@ -414,7 +410,6 @@ TEST(few_rows_of_an_expert_cost_more)
         assert_close(times[1].compute_s - times[0].compute_s,
                      2.0 * 3.0 * HIDDEN * WIDTH * (EXPERTS / 8.0) * 100.0 / 500e12, 1e-6);
     }
-    sp_profile_fini(&profile);
 }
 
 // ---- ranks that wait for each other ----
@@ -466,21 +461,20 @@ TEST(rounds)
 // waits is told. Equal samples wait for nobody.
 TEST(the_longer_pack_sets_the_pace)
 {
-    scenario_run r;
-    run_good(json_text(ROUTED_RUN, "[4096, 4096, 4096, 4096]", 2, 2), &run_verified, &r);
+    AUTO(scenario_run) r =
+        good_run(json_text(ROUTED_RUN, "[4096, 4096, 4096, 4096]", 2, 2), &run_verified);
     assert_true(sp_result_expert_wait_ms(&r.result) == 0.0);
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good(json_text(ROUTED_RUN, "[4096, 2048, 4096, 2500]", 2, 2), &run_verified, &r);
     double wait_ms = sp_result_expert_wait_ms(&r.result);
     assert_true(wait_ms > 0.0);
     assert_true(r.result.dp_busiest_ns == r.result.dp_mean_ns);
     assert_int_equal(r.result.ranks[0].busy_ns, r.result.ranks[2].busy_ns);
-    run_fini(&r);
+    scenario_run_fini(&r);
     // Each by itself: the rank with less to do is done earlier.
     run_good(json_text(ROUTED_RUN, "[4096, 2048, 4096, 2500]", 1, 2), &run_verified, &r);
     assert_true(isnan(sp_result_expert_wait_ms(&r.result)));
     assert_true(r.result.dp_busiest_ns > r.result.dp_mean_ns);
-    run_fini(&r);
 }
 
 // ep 1 and etp tp are what they are where nobody states them.
@@ -504,9 +498,9 @@ TEST(one_expert_rank_is_none)
         assert_true(r.result.iteration_ns == first.result.iteration_ns);
         assert_int_equal(r.result.peak_bytes, first.result.peak_bytes);
         assert_true(r.result.ep_ns == 0.0);
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
-    run_fini(&first);
+    scenario_run_fini(&first);
 }
 
 // Whatever the layout: the walk agrees with the longest path, no bound is above the step, and a
@@ -551,19 +545,16 @@ TEST(random_steps)
                  "'wikipedia', 'context': 8192, 'samples_per_batch': %d, 'seed': %d}}",
                  ONE_OF(&prng, dispatchers), ONE_OF(&prng, modes), strategy,
                  4 + prng_below(&prng, 60), 1 + prng_below(&prng, 1000));
-        scenario_run r;
-        run_good(text, &run_verified, &r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
         for (size_t b = 0; b < r.result.batch_count; b++) {
             const sp_batch_result *batch = &r.result.batches[b];
-            if (batch->facts.lower_bound_ns > (double)batch->iteration_ns) {
-                fail_msg("bound %.3f above %lld ns: %s", batch->facts.lower_bound_ns,
-                         (long long)batch->iteration_ns, text);
-            }
+            must_hold(batch->facts.lower_bound_ns <= (double)batch->iteration_ns,
+                      "bound %.3f above %lld ns: %s", batch->facts.lower_bound_ns,
+                      (long long)batch->iteration_ns, text);
         }
         double wait_ms = sp_result_expert_wait_ms(&r.result);
         assert_true(isnan(wait_ms) ||
                     (wait_ms >= 0.0 && wait_ms < sp_result_iteration_ms(&r.result)));
         assert_true(r.result.ep_ns >= r.result.ep_wait_ns);
-        run_fini(&r);
     }
 }

@@ -85,14 +85,14 @@ TEST(spans_are_written_in_ms)
     }
     assert_null(next_line(&at));
     free(text);
-    made_timeline_free(&made);
+    made_timeline_fini(&made);
 }
 
 TEST(epilogues_are_the_second_block)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
-    char *text = export_data(&made, true, NULL);
+    AUTO_FREE char *text = export_data(&made, true, NULL);
     char *blocks[BLOCKS];
     assert_int_equal(split(text, blocks), 3);
     const char *at = blocks[1];
@@ -101,8 +101,6 @@ TEST(epilogues_are_the_second_block)
     assert_int_equal(strncmp(next_line(&at), "0 \"dp0 pp0\" optimizer 37.000000 39.000000\n", 42),
                      0);
     assert_int_equal(strncmp(next_line(&at), "0 \"dp0 pp0\" gather 39.000000 40.000000\n", 39), 0);
-    free(text);
-    made_timeline_free(&made);
 }
 
 // GiB held at a time by the points themselves: 6 GiB of states, half a GiB per unit, 1/16 while a
@@ -123,13 +121,13 @@ static double held_gib(const sp_rank_memory *memory, double time_ms)
 
 TEST(memory_holds_between_the_points)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     made.memory.ranks[0].points[0].bytes.of[SP_MEM_OFFLOADED] = 1 << 30; // not on the GPU
     static const int64_t windows[][2] = {{0, 0}, {5000000, 17500000}, {38000000, 39000000}};
     for (size_t w = 0; w < 3; w++) {
         sp_export_window window = {.from_ns = windows[w][0], .to_ns = windows[w][1]};
-        char *text = export_data(&made, true, &window);
+        AUTO_FREE char *text = export_data(&made, true, &window);
         char *blocks[BLOCKS];
         assert_int_equal(split(text, blocks), 3);
         const char *at = blocks[2];
@@ -153,24 +151,20 @@ TEST(memory_holds_between_the_points)
         }
         assert_int_equal(last_row, 2);
         assert_true(previous_ms == to_ms);
-        free(text);
     }
-    made_timeline_free(&made);
 }
 
 TEST(chosen_ranks_are_rows_without_gaps)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     const int ranks[] = {0, 2};
     sp_export_window window = {.pp_ranks = ranks, .pp_rank_count = 2};
-    char *text = export_data(&made, true, &window);
+    AUTO_FREE char *text = export_data(&made, true, &window);
     assert_non_null(strstr(text, "\n0 \"dp0 pp0\" - "));
     assert_non_null(strstr(text, "\n1 \"dp0 pp2\" - "));
     assert_null(strstr(text, "dp0 pp1"));
     assert_null(strstr(text, "\n2 "));
-    free(text);
-    made_timeline_free(&made);
 }
 
 TEST(script_draws_a_picture)
@@ -180,7 +174,7 @@ TEST(script_draws_a_picture)
         printf("skipped: gnuplot or its script is not here\n");
         exit(77);
     }
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     for (int memory = 0; memory < 2; memory++) {
         char data[] = "/tmp/slimpack-plot-XXXXXX";
@@ -209,15 +203,13 @@ TEST(script_draws_a_picture)
         snprintf(name, sizeof(name), "%s.svg", data);
         FILE *picture = fopen(name, "rb");
         assert_non_null(picture);
-        char *text = made_read_all(picture, NULL);
+        AUTO_FREE char *text = made_read_all(picture, NULL);
         fclose(picture);
         assert_non_null(strstr(text, "dp0 pp2"));
         assert_non_null(strstr(text, "</svg>"));
         assert_int_equal(strstr(text, "memory (GiB)") != NULL, memory);
         assert_int_equal(strstr(text, "limit 9.5 GiB") != NULL, memory);
-        free(text);
         remove(name);
         remove(data);
     }
-    made_timeline_free(&made);
 }

@@ -58,7 +58,7 @@ static void append_items(unpickler *u)
 
 static json_t *unpickle(const char *bytes, size_t count)
 {
-    unpickler *u = calloc(1, sizeof(*u));
+    AUTO_FREE unpickler *u = calloc(1, sizeof(*u));
     assert_non_null(u);
     u->at = (const unsigned char *)bytes;
     u->end = u->at + count;
@@ -124,7 +124,6 @@ static json_t *unpickle(const char *bytes, size_t count)
     for (int slot = 0; slot < MEMO; slot++) {
         json_decref(u->memo[slot]);
     }
-    free(u);
     return root;
 }
 
@@ -134,11 +133,9 @@ static json_t *export_snapshot(const made_timeline *made, size_t rank)
     assert_non_null(file);
     must_succeed(sp_export_memory_snapshot(file, &made->timeline, &made->memory, rank, ERR));
     size_t bytes = 0;
-    char *text = made_read_all(file, &bytes);
+    AUTO_FREE char *text = made_read_all(file, &bytes);
     fclose(file);
-    json_t *root = unpickle(text, bytes);
-    free(text);
-    return root;
+    return unpickle(text, bytes);
 }
 
 static const char *text_of(const json_t *entry, const char *key)
@@ -323,14 +320,12 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
 
 TEST(blocks_sum_to_the_points)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     for (size_t r = 0; r < 3; r++) {
-        json_t *root = export_snapshot(&made, r);
+        json_auto_t *root = export_snapshot(&made, r);
         check_snapshot(root, &made.memory.ranks[r]);
-        json_decref(root);
     }
-    made_timeline_free(&made);
 }
 
 // The activations that F k makes are those that B k frees, so each of the m blocks of rank 0 lives
@@ -364,7 +359,7 @@ TEST(backward_frees_what_its_forward_made)
     }
     assert_int_equal(frees, spec.microbatches);
     json_decref(root);
-    made_timeline_free(&made);
+    made_timeline_fini(&made);
 }
 
 // Any bytes at any time, in all categories: blocks are split and gaps reused.
@@ -372,7 +367,7 @@ TEST(random_points_are_followed)
 {
     sp_prng prng = prng_seeded(3);
     for (int round = 0; round < 60; round++) {
-        made_timeline made;
+        AUTO(made_timeline) made;
         made_spec spec = made_default();
         spec.microbatches = 8;
         make_timeline(&made, &spec);
@@ -390,21 +385,18 @@ TEST(random_points_are_followed)
                 }
             }
         }
-        json_t *root = export_snapshot(&made, 1);
+        json_auto_t *root = export_snapshot(&made, 1);
         check_snapshot(root, memory);
-        json_decref(root);
-        made_timeline_free(&made);
     }
 }
 
 TEST(wrong_use_is_refused)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     FILE *file = tmpfile();
-    sp_error_clear(ERR);
-    assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 3, ERR),
-                     SP_ERR_USAGE);
+    must_fail_with(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 3, ERR),
+                   SP_ERR_USAGE, "");
     sp_error_clear(ERR);
     made.memory.ranks[1].point_count = 0;
     assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 1, ERR),
@@ -414,7 +406,6 @@ TEST(wrong_use_is_refused)
     assert_int_equal(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 0, ERR),
                      SP_ERR_INTERNAL);
     fclose(file);
-    made_timeline_free(&made);
 }
 
 // Rank 0 of p=3: at most 3 units of 512 MiB beside 6 GiB of states, and 64 MiB of workspace.
@@ -435,7 +426,7 @@ TEST(python_reads_the_pickle)
         printf("skipped: there is no python3\n");
         exit(77);
     }
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     char name[] = "/tmp/slimpack-snapshot-XXXXXX";
     int descriptor = mkstemp(name);
@@ -448,5 +439,4 @@ TEST(python_reads_the_pickle)
     snprintf(command, sizeof(command), "python3 -c \"%s\" '%s'", python_check, name);
     assert_int_equal(system(command), 0);
     remove(name);
-    made_timeline_free(&made);
 }

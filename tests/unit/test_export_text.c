@@ -35,7 +35,7 @@ static size_t line_of(const char *text, int number, char *line, size_t bytes)
 // drawing is that of 1F1B in figure 4 of arXiv 2104.04473, a forward one cell, a backward two.
 TEST(one_f_one_b_looks_as_published)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     made_spec spec = made_default();
     spec.reduce_ns = spec.optimizer_ns = spec.gather_ns = 0;
     make_timeline(&made, &spec);
@@ -48,7 +48,6 @@ TEST(one_f_one_b_looks_as_published)
                               "dp0 pp2 ..0aa1bb2cc3dd....   67%\n"
                               "0-9 forward  a-j backward\n. idle\n");
     free(text);
-    made_timeline_free(&made);
 }
 
 // What an instant shows: the action that runs then, or idle.
@@ -71,7 +70,7 @@ TEST(cells_show_what_runs)
 {
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 25; round++) {
-        made_timeline made;
+        AUTO(made_timeline) made;
         made_spec spec = made_default();
         spec.pp = 2 + prng_below(&prng, 4);
         spec.microbatches = 1 + prng_below(&prng, 14);
@@ -103,14 +102,13 @@ TEST(cells_show_what_runs)
         }
         assert_true(compared > 0);
         free(text);
-        made_timeline_free(&made);
     }
 }
 
 // A cell holds [0, 10): 3 of action 0, 4 of action 1, 2 of action 2, 1 idle.
 TEST(longest_action_wins_a_cell)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     made_spec spec = made_default();
     spec.pp = 1;
     spec.microbatches = 2;
@@ -130,7 +128,6 @@ TEST(longest_action_wins_a_cell)
     line_of(text, 1, line, sizeof(line));
     assert_string_equal(line, "dp0 pp0 1.........   13%"); // 4 of [10, 20) is less than half
     free(text);
-    made_timeline_free(&made);
 }
 
 static size_t visible(const char *line)
@@ -149,13 +146,13 @@ static size_t visible(const char *line)
 
 TEST(colour_keeps_the_width)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     made_spec spec = made_default();
     spec.microbatches = 12;
     make_timeline(&made, &spec);
     for (int columns = 40; columns < 200; columns += 7) {
-        char *plain = draw(&made, NULL, columns, false);
-        char *colour = draw(&made, NULL, columns, true);
+        AUTO_FREE char *plain = draw(&made, NULL, columns, false);
+        AUTO_FREE char *colour = draw(&made, NULL, columns, true);
         for (int i = 0; i < 4; i++) {
             char line[8192];
             assert_int_equal(line_of(plain, i, line, sizeof(line)), columns);
@@ -164,16 +161,13 @@ TEST(colour_keeps_the_width)
         }
         assert_null(strchr(plain, '\033'));
         assert_non_null(strchr(colour, '\033'));
-        free(plain);
-        free(colour);
     }
-    made_timeline_free(&made);
 }
 
 // Every tick of the scale stands where a scale of equal cells puts its time.
 TEST(scale_stands_at_its_time)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     static const int64_t windows[][2] = {
         {0, 40000000}, {3500000, 9100000}, {1, 20001}, {123456789, 987654321012}, {0, 700}};
@@ -197,12 +191,11 @@ TEST(scale_stands_at_its_time)
         assert_true(ticks >= 1);
         free(text);
     }
-    made_timeline_free(&made);
 }
 
 TEST(all_kinds_have_a_symbol)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     made_spec spec = made_default();
     spec.pp = 1;
     spec.microbatches = 4;
@@ -226,17 +219,14 @@ TEST(all_kinds_have_a_symbol)
     line_of(text, 1, line, sizeof(line));
     assert_string_equal(line, "dp0 pp0 3ddwr><=#=  100%");
     free(text);
-    made_timeline_free(&made);
 }
 
 TEST(narrow_terminal_is_refused)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     FILE *file = tmpfile();
-    sp_error_clear(ERR);
-    assert_int_equal(sp_export_text(file, &made.timeline, NULL, LABEL + 9 + BUSY, false, ERR),
-                     SP_ERR_USAGE);
+    must_fail_with(sp_export_text(file, &made.timeline, NULL, LABEL + 9 + BUSY, false, ERR),
+                   SP_ERR_USAGE, "");
     fclose(file);
-    made_timeline_free(&made);
 }

@@ -58,7 +58,7 @@ TEST(nodes_and_links_of_a_cluster)
     cluster.nodes = 40; // of leaf switches that join 32
     must_succeed(sp_topology_new(&cluster, &rates, &topology, ERR));
     int32_t links = sp_topology_links(topology);
-    double *bytes = calloc((size_t)links, sizeof *bytes);
+    AUTO_FREE double *bytes = calloc((size_t)links, sizeof *bytes);
     assert_non_null(bytes);
     for (int32_t l = 0; l < links; l++) {
         bytes[l] = bytes_of(l);
@@ -83,7 +83,6 @@ TEST(nodes_and_links_of_a_cluster)
     static char again[MOST_TEXT];
     draw(topology, bytes, again);
     assert_string_equal(text, again);
-    free(bytes);
     sp_topology_free(topology);
 }
 

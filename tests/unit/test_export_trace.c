@@ -16,15 +16,13 @@ static json_t *trace_with(const made_timeline *made, bool memory, const sp_expor
     assert_non_null(file);
     must_succeed(sp_export_trace(file, &made->timeline, memory ? &made->memory : NULL, window,
                                  predecessors, false, events, ERR));
-    char *text = made_read_all(file, NULL);
+    AUTO_FREE char *text = made_read_all(file, NULL);
     fclose(file);
     json_error_t error;
-    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    json_auto_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     assert_non_null(root);
     assert_string_equal(json_string_value(json_object_get(root, "displayTimeUnit")), "ms");
-    free(text);
     json_t *list = json_incref(json_object_get(root, "traceEvents"));
-    json_decref(root);
     assert_non_null(list);
     assert_int_equal(json_array_size(list), *events);
     return list;
@@ -100,13 +98,13 @@ TEST(spans_become_complete_events)
     assert_int_equal(count_named(list, "process_name"), 3);
     assert_int_equal(count_named(list, "tp"), 0);
     json_decref(list);
-    made_timeline_free(&made);
+    made_timeline_fini(&made);
 }
 
 // 1 ns is 0.001 us and nothing is lost at 2^53 ns, where a double has no more places.
 TEST(nanoseconds_are_exact)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     made_spec spec = made_default();
     spec.pp = 1;
     spec.microbatches = 1;
@@ -115,23 +113,21 @@ TEST(nanoseconds_are_exact)
     made.timeline.ranks[0].spans[0].end_ns = 9007199254740993;
     FILE *file = tmpfile();
     must_succeed(sp_export_trace(file, &made.timeline, NULL, NULL, NULL, false, NULL, ERR));
-    char *text = made_read_all(file, NULL);
+    AUTO_FREE char *text = made_read_all(file, NULL);
     fclose(file);
     assert_non_null(strstr(text, "\"ts\":0.001,\"dur\":9007199254740.992,"));
-    free(text);
-    made_timeline_free(&made);
 }
 
 TEST(communication_is_drawn_at_the_end)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     made_spec spec = made_default();
     spec.tp_ns = 300000;
     spec.cp_ns = 100000;
     spec.p2p_ns = 50000;
     make_timeline(&made, &spec);
     int64_t events = 0;
-    json_t *list = export_trace(&made, false, NULL, &events);
+    json_auto_t *list = export_trace(&made, false, NULL, &events);
     assert_int_equal(count_named(list, "tp"), 3 * 2 * spec.microbatches);
     assert_int_equal(count_named(list, "cp"), 3 * 2 * spec.microbatches);
     size_t waits = 0;
@@ -153,15 +149,13 @@ TEST(communication_is_drawn_at_the_end)
             assert_int_equal(int_of(event, "tid"), 2);
         }
     }
-    json_decref(list);
-    made_timeline_free(&made);
 }
 
 TEST(counts_without_writing)
 {
     sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 40; round++) {
-        made_timeline made;
+        AUTO(made_timeline) made;
         made_spec spec = made_default();
         spec.pp = 1 + prng_below(&prng, 4);
         spec.microbatches = 1 + prng_below(&prng, 9);
@@ -174,22 +168,20 @@ TEST(counts_without_writing)
         window.from_ns = (int64_t)sp_prng_below(&prng, 40000000);
         window.to_ns = window.from_ns + (int64_t)sp_prng_below(&prng, 20000000);
         int64_t events = 0;
-        json_t *list = export_trace(&made, false, &window, &events);
+        json_auto_t *list = export_trace(&made, false, &window, &events);
         assert_int_equal(sp_export_trace_events(&made.timeline, &window, false), events);
         assert_true(sp_export_trace_events(&made.timeline, &window, true) >= events);
-        json_decref(list);
-        made_timeline_free(&made);
     }
 }
 
 // p=3, m=4: in [0, 2 ms) only F0 of rank 0 runs; what ends at 2 ms is in, what begins there is not.
 TEST(window_keeps_what_overlaps)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     sp_export_window window = {.from_ns = 0, .to_ns = 2000000};
     int64_t events = 0;
-    json_t *list = export_trace(&made, false, &window, &events);
+    json_auto_t *list = export_trace(&made, false, &window, &events);
     assert_int_equal(count_named(list, "F0"), 1);
     assert_int_equal(events, 3 * 4 + 1);
     json_decref(list);
@@ -198,13 +190,11 @@ TEST(window_keeps_what_overlaps)
     assert_int_equal(count_named(list, "F0"), 1); // on rank 1
     assert_int_equal(count_named(list, "F1"), 1); // on rank 0
     assert_int_equal(events, 3 * 4 + 2);
-    json_decref(list);
-    made_timeline_free(&made);
 }
 
 TEST(ranks_are_selected)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     made_spec spec = made_default();
     spec.alike = 4;
     make_timeline(&made, &spec);
@@ -214,7 +204,7 @@ TEST(ranks_are_selected)
     sp_export_window window = {
         .pp_ranks = pp_ranks, .pp_rank_count = 2, .dp_ranks = third, .dp_rank_count = 1};
     int64_t events = 0;
-    json_t *list = export_trace(&made, false, &window, &events);
+    json_auto_t *list = export_trace(&made, false, &window, &events);
     assert_int_equal(count_named(list, "process_name"), 2);
     const json_t *name = json_object_get(json_array_get(list, 0), "args");
     assert_string_equal(text_of(name, "name"), "dp0 pp0 x4");
@@ -222,8 +212,6 @@ TEST(ranks_are_selected)
     window.dp_ranks = fifth;
     list = export_trace(&made, false, &window, &events);
     assert_int_equal(events, 0);
-    json_decref(list);
-    made_timeline_free(&made);
 }
 
 // The next point that is not replaced by another at the same time.
@@ -265,7 +253,7 @@ TEST(memory_becomes_counters)
         assert_true(made.memory.ranks[r].point_count > 0);
     }
     json_decref(list);
-    made_timeline_free(&made);
+    made_timeline_fini(&made);
 }
 
 // p=3, m=4 without transfers: the first forward goes down the pipeline, the last rank works without
@@ -310,7 +298,7 @@ TEST(the_critical_path_is_a_flow)
     assert_true(waited[0] > 0 && waited[1] > 0);
     json_decref(list);
     sp_predecessors_free(predecessors);
-    made_timeline_free(&made);
+    made_timeline_fini(&made);
 }
 
 // F0 of the second rank runs from 2 to 4 ms, that of the third to 6, its B0 to 10. One action alone
@@ -321,14 +309,14 @@ TEST(a_window_shows_its_part_of_the_path)
         int64_t from_ns, to_ns;
         const char *phases;
     } cases[] = {{2000000, 7000000, "stf"}, {2000000, 6000000, "sf"}, {6500000, 7000000, ""}};
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const sp_export_window window = {.from_ns = cases[c].from_ns, .to_ns = cases[c].to_ns};
         char phases[8] = "";
         int64_t events = 0;
-        json_t *list = trace_with(&made, false, &window, predecessors, &events);
+        json_auto_t *list = trace_with(&made, false, &window, predecessors, &events);
         for (size_t i = 0; i < json_array_size(list); i++) {
             const json_t *event = json_array_get(list, i);
             if (strcmp(text_of(event, "cat"), "critical path") == 0) {
@@ -336,19 +324,17 @@ TEST(a_window_shows_its_part_of_the_path)
             }
         }
         assert_string_equal(phases, cases[c].phases);
-        json_decref(list);
     }
     sp_predecessors_free(predecessors);
-    made_timeline_free(&made);
 }
 
 TEST(offloaded_bytes_have_their_own_counter)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     made.memory.ranks[1].points[0].bytes.of[SP_MEM_OFFLOADED] = 1610612736;
     int64_t events = 0;
-    json_t *list = export_trace(&made, true, NULL, &events);
+    json_auto_t *list = export_trace(&made, true, NULL, &events);
     size_t times = 0;
     for (size_t next = 0; next < made.memory.ranks[1].point_count; times++) {
         next_point(&made.memory.ranks[1], &next);
@@ -362,13 +348,11 @@ TEST(offloaded_bytes_have_their_own_counter)
             assert_true(json_real_value(json_object_get(args, name)) == 1.5);
         }
     }
-    json_decref(list);
-    made_timeline_free(&made);
 }
 
 TEST(a_compressed_trace_holds_the_bytes_of_the_trace)
 {
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
     FILE *plain = tmpfile();
     FILE *packed = tmpfile();
@@ -377,7 +361,7 @@ TEST(a_compressed_trace_holds_the_bytes_of_the_trace)
     must_succeed(
         sp_export_trace(packed, &made.timeline, &made.memory, NULL, NULL, true, NULL, ERR));
     size_t bytes = 0;
-    char *text = made_read_all(plain, &bytes);
+    AUTO_FREE char *text = made_read_all(plain, &bytes);
     char *unpacked = malloc(bytes + 1);
     rewind(packed);
     gzFile from = gzdopen(dup(fileno(packed)), "rb");
@@ -386,10 +370,8 @@ TEST(a_compressed_trace_holds_the_bytes_of_the_trace)
     assert_int_equal(gzclose(from), Z_OK);
     assert_memory_equal(unpacked, text, bytes);
     free(unpacked);
-    free(text);
     fclose(plain);
     fclose(packed);
-    made_timeline_free(&made);
 }
 
 TEST(full_disk_is_an_error)
@@ -398,27 +380,22 @@ TEST(full_disk_is_an_error)
     if (file == NULL) {
         skip();
     }
-    made_timeline made;
+    AUTO(made_timeline) made;
     make_timeline(&made, NULL);
-    sp_error_clear(ERR);
-    assert_int_equal(
+    must_fail_with(
         sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, false, NULL, ERR),
-        SP_ERR_IO);
+        SP_ERR_IO, "");
     assert_int_equal(ERR->count, 1);
     assert_int_equal(strncmp(ERR->message[0], "cannot write the trace: ", 24), 0);
-    sp_error_clear(ERR);
-    assert_int_equal(
-        sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, true, NULL, ERR),
-        SP_ERR_IO);
+    must_fail_with(sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, true, NULL, ERR),
+                   SP_ERR_IO, "");
     assert_int_equal(ERR->count, 1);
     fclose(file);
-    made_timeline_free(&made);
 }
 
 TEST(rank_lists_are_read)
 {
     int ranks[8];
-    sp_error_clear(ERR);
     assert_int_equal(sp_export_parse_ranks("0-3,8", 9, ranks, 8, ERR), 5);
     const int expected[] = {0, 1, 2, 3, 8};
     assert_memory_equal(ranks, expected, sizeof(expected));

@@ -8,14 +8,12 @@
 static double step_ms(const char *scenario, const char *kind, int effort_percent)
 {
     const sp_evaluate_options plain = {.no_bounds = true, .effort_percent = effort_percent};
-    scenario_run r;
+    AUTO(scenario_run) r;
     const char *text = json_text("%s, 'strategy': {'kind': '%s'}}", scenario, kind);
     sp_status status = run_text(text, &plain, &r, ERR);
     assert_true(status == SP_OK || status == SP_ERR_INFEASIBLE);
     bool fits = status == SP_OK && !sp_result_is_oom(&r.result);
-    double ms = fits ? sp_result_iteration_ms(&r.result) : HUGE_VAL;
-    run_fini(&r);
-    return ms;
+    return fits ? sp_result_iteration_ms(&r.result) : HUGE_VAL;
 }
 
 // True where both fit.
@@ -24,9 +22,8 @@ static bool assert_not_slower(const char *scenario)
     double ours_ms = fmin(step_ms(scenario, "slimpack", 25), step_ms(scenario, "slimpack-zb", 25));
     double theirs_ms =
         fmin(step_ms(scenario, "hybrid-cp", 100), step_ms(scenario, "bytescale", 100));
-    if (ours_ms > 1.01 * theirs_ms) {
-        fail_msg("%.1f ms against %.1f: %s", ours_ms, theirs_ms, scenario);
-    }
+    must_hold(ours_ms <= 1.01 * theirs_ms, "%.1f ms against %.1f: %s", ours_ms, theirs_ms,
+              scenario);
     return isfinite(ours_ms) && isfinite(theirs_ms);
 }
 

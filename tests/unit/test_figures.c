@@ -15,12 +15,9 @@
 static void reads_not(const char *text, const char *message)
 {
     figure_spec spec;
-    sp_error_clear(ERR);
-    assert_int_equal(figure_spec_from_json(json_document(text), "f.json", &spec, ERR),
-                     SP_ERR_CONTENT);
-    if (strstr(ERR->message[0], message) == NULL) {
-        fail_msg("%s: got '%s'", text, ERR->message[0]);
-    }
+    must_fail_with(figure_spec_from_json(json_document(text), "f.json", &spec, ERR), SP_ERR_CONTENT,
+                   "");
+    must_hold(strstr(ERR->message[0], message) != NULL, "%s: got '%s'", text, ERR->message[0]);
 }
 
 TEST(wrong_files)
@@ -102,16 +99,14 @@ TEST(values)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[2000];
-        figure_spec spec;
-        figure_reproduction r;
+        AUTO(figure_spec) spec;
+        AUTO(figure_reproduction) r;
         snprintf(text, sizeof text, HEAD BASE "'points': [%s]}", rows[i].point);
         reproduce(text, &spec, &r);
         assert_int_equal(r.count, 1);
         assert_string_equal(spec.name, "f");
         assert_within(r.outcomes[0].computed, rows[i].computed, 1e-9);
         assert_true(r.outcomes[0].within && r.within);
-        figure_reproduction_fini(&r);
-        figure_spec_fini(&spec);
     }
 }
 
@@ -121,8 +116,8 @@ TEST(fitted_points_are_counted)
 {
     for (int all = 0; all < 2; all++) {
         char text[2000];
-        figure_spec spec;
-        figure_reproduction r;
+        AUTO(figure_spec) spec;
+        AUTO(figure_reproduction) r;
         snprintf(text, sizeof text,
                  HEAD BASE
                  "%s'key': 'iteration_ms', 'bar': {'relative': 0.04}, 'points': [{'label': "
@@ -132,7 +127,7 @@ TEST(fitted_points_are_counted)
                  all ? "'fitted': true, " : "");
         reproduce(text, &spec, &r);
         static const bool fitted[] = {true, true, false, false};
-        json_t *json = figure_reproduction_json(&r);
+        json_auto_t *json = figure_reproduction_json(&r);
         for (size_t i = 0; i < 4; i++) {
             bool expected = i == 2 ? all == 1 : fitted[i];
             const json_t *point = json_array_get(json_object_get(json, "points"), i);
@@ -141,17 +136,14 @@ TEST(fitted_points_are_counted)
         }
         assert_int_equal(json_integer_value(json_object_get(json, "within_count")), 3);
         assert_int_equal(json_integer_value(json_object_get(json, "fitted_count")), 1 + all);
-        json_decref(json);
-        figure_reproduction_fini(&r);
-        figure_spec_fini(&spec);
     }
 }
 
 // 21 ms beside 20 and 22: an error of 5 %, or of a bound that is kept.
 TEST(verdicts)
 {
-    figure_spec spec;
-    figure_reproduction r;
+    AUTO(figure_spec) spec;
+    AUTO(figure_reproduction) r;
     reproduce(HEAD BASE
               "'key': 'iteration_ms', 'bar': {'relative': 0.04}, 'points': [{'label': 'a', "
               "'published': 20}, {'label': 'b', 'published': 20, 'bar': {'relative': 0.06}}, "
@@ -168,13 +160,11 @@ TEST(verdicts)
     assert_int_equal(r.within_count, 2);
     assert_false(r.within);
     assert_int_equal(spec.scenario_count, 1); // all points share it
-    figure_reproduction_fini(&r);
-    figure_spec_fini(&spec);
 }
 
 TEST(scenarios_that_cannot_be)
 {
-    figure_spec spec;
+    AUTO(figure_spec) spec;
     figure_reproduction r;
     must_succeed(figure_spec_from_json(
         json_document(HEAD BASE "'points': [" POINT("'key': 'iteration_ms', 'published': 1, 'set': "
@@ -182,17 +172,15 @@ TEST(scenarios_that_cannot_be)
         "f.json", &spec, ERR));
     must_fail_with(figure_reproduce(&spec, 1, true, &r, ERR), SP_ERR_CONTENT,
                    "unknown key 'ppp' (did you mean 'pp'?)");
-    figure_spec_fini(&spec);
 }
 
 TEST(unknown_table)
 {
-    figure_spec spec;
+    AUTO(figure_spec) spec;
     figure_reproduction r;
     must_succeed(
         figure_spec_from_json(json_document(HEAD "'table': 'zb_vv'}"), "f.json", &spec, ERR));
     must_fail_with(figure_reproduce(&spec, 1, true, &r, ERR), SP_ERR_USAGE, "did you mean 'zb_v'");
-    figure_spec_fini(&spec);
 }
 
 // Every file that travels with the program can be read, and says what it assumes.
@@ -203,12 +191,11 @@ TEST(all_figures)
     assert_true(folder.count > 15);
     for (int i = 0; i < folder.count; i++) {
         char path[SP_DATA_PATH];
-        figure_spec spec;
+        AUTO(figure_spec) spec;
         must_succeed(figure_file(&folder, folder.names[i], path, ERR));
         must_succeed(figure_spec_read(path, NULL, 0, &spec, ERR));
         assert_string_equal(spec.name, folder.names[i]);
         assert_true(json_array_size(spec.assumptions) > 0);
-        figure_spec_fini(&spec);
     }
     char path[SP_DATA_PATH];
     must_fail_with(figure_file(&folder, "zb_table", path, ERR), SP_ERR_USAGE,
@@ -242,6 +229,6 @@ TEST(a_figure_with_other_settings)
                    "zb_table5.json: --set has no scenario to change: the figure is a table of "
                    "measurements");
     must_succeed(figure_file(&folder, "chunkflow_bubbles", path, ERR));
-    assert_int_equal(figure_spec_read(path, pad, 1, &other, ERR), SP_ERR_CONTENT);
-    assert_non_null(strstr(ERR->message[0], "--set strategy.pad_to changes nothing: the points"));
+    must_fail_with(figure_spec_read(path, pad, 1, &other, ERR), SP_ERR_CONTENT,
+                   "--set strategy.pad_to changes nothing: the points");
 }

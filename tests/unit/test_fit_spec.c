@@ -17,7 +17,7 @@ static sp_status read(const char *text, fit_spec *spec, sp_error *err)
 
 TEST(whole_specification)
 {
-    fit_spec spec;
+    AUTO(fit_spec) spec;
     must_succeed(
         read("{'schema': 'slimpack/fit/1', 'name': 'mine', 'description': 'd', 'profile': 'a100', "
              "'start': {'host': {'layer_us': 5}, 'memory.gb_per_s': 1500}, 'constants': "
@@ -46,12 +46,11 @@ TEST(whole_specification)
     assert_true(spec.loss_scale == 0.01);
     assert_int_equal(spec.bootstrap, 7);
     assert_int_equal(spec.seed, 3);
-    fit_spec_fini(&spec);
 }
 
 TEST(folds_of_groups)
 {
-    fit_spec spec;
+    AUTO(fit_spec) spec;
     must_succeed(read(HEAD
                       "'constants': {'kernel.us': " CONSTANT
                       "}, 'tables': {'a': {'folds': {'group': ['model', 'gpus']}, 'errors_by': "
@@ -66,7 +65,6 @@ TEST(folds_of_groups)
     assert_int_equal(spec.tables[1].group_count, 1);
     assert_int_equal(spec.tables[1].folds, 3);
     assert_int_equal(spec.tables[1].errors_by_count, 0);
-    fit_spec_fini(&spec);
 }
 
 // The place of what is wrong comes first in its message.
@@ -110,7 +108,7 @@ TEST(refused)
 
 TEST(document_paths)
 {
-    json_t *root = json_document("{'a': {'b': 1, 'c': [2]}, 'd': 3}");
+    json_auto_t *root = json_document("{'a': {'b': 1, 'c': [2]}, 'd': 3}");
     assert_int_equal(json_integer_value(fit_document_get(root, "a.b")), 1);
     assert_null(fit_document_get(root, "a.x"));
     assert_null(fit_document_get(root, "d.x"));
@@ -123,7 +121,6 @@ TEST(document_paths)
     assert_null(fit_document_get(root, "a.c"));
     fit_document_set(root, "no.such.thing", NULL);
     assert_null(fit_document_get(root, "no"));
-    json_decref(root);
     assert_true(sp_json_paths_overlap("a.b", "a.b") && sp_json_paths_overlap("a", "a.b"));
     assert_false(sp_json_paths_overlap("a.b", "a.bc"));
 }
@@ -131,7 +128,7 @@ TEST(document_paths)
 // What is written is read again as the same document.
 TEST(document_text)
 {
-    json_t *root =
+    json_auto_t *root =
         json_document("{'a': {'b': 0.1, 'points': [[1, 2.5], [3, 4]], 'e': {}, 'f': []}, 'gemm': "
                       "[{'n': 1}, {'n': 2}], 't': 'x\\u00e9\\n', 'z': null}");
     char text[1024] = "";
@@ -141,10 +138,8 @@ TEST(document_text)
     rewind(file);
     size_t bytes = fread(text, 1, sizeof text - 1, file);
     fclose(file);
-    json_t *again = NULL;
+    json_auto_t *again = NULL;
     assert_int_equal(sp_json_read_text(text, bytes, "f", &again, NULL), SP_OK);
     assert_true(json_equal(root, again));
     assert_non_null(strstr(text, "\n    \"points\": [[1, 2.5], [3, 4]],\n"));
-    json_decref(again);
-    json_decref(root);
 }

@@ -39,9 +39,8 @@ static sp_unit_bytes h800_unit(sp_recompute recompute, bool embedding, bool head
     sp_stage stage = {.layers = 2, .embedding = embedding, .head = head};
     sp_memory_options options = mode(recompute, SP_ATTENTION_FLASH);
     options.stack.copied_logits = true;
-    sp_unit_bytes unit = unit_of(&model, &h800, &stage, &options,
-                                 (sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192});
-    return unit;
+    return unit_of(&model, &h800, &stage, &options,
+                   (sp_unit_load){.tokens = 8192, .pairs = INT64_C(8192) * 8192});
 }
 
 // Held per layer in units of S/t rows (S = 4096, t = 2), from that runtime's saved tensors: without
@@ -93,9 +92,8 @@ static sp_unit_bytes unit_under(const sp_model *model, const sp_layout *layout, 
     sp_stage stage = {.layers = 3, .head = head};
     sp_memory_options options = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_FLASH);
     options.stack = *stack;
-    sp_unit_bytes unit = unit_of(model, layout, &stage, &options,
-                                 (sp_unit_load){.tokens = tokens, .pairs = tokens * tokens});
-    return unit;
+    return unit_of(model, layout, &stage, &options,
+                   (sp_unit_load){.tokens = tokens, .pairs = tokens * tokens});
 }
 
 // Adam's states: 4 bytes a parameter of master weights, which pure bf16 training has not, and two
@@ -794,12 +792,4 @@ TEST(absurd_sizes_stay_defined)
     assert_true(sp_bytes_total(&unit.held) > 0);
     assert_true(sp_bytes_total(&unit.forward) > 0);
     assert_true(sp_bytes_total(&unit.backward) > 0);
-}
-
-TEST(category_names_match_the_interface)
-{
-    assert_string_equal(sp_memory_category_names[SP_MEM_PARAMETERS], "parameters");
-    assert_string_equal(sp_memory_category_names[SP_MEM_KV_GRADIENTS], "kv_gradients");
-    assert_string_equal(sp_memory_category_names[SP_MEM_OFFLOADED], "offloaded");
-    assert_null(sp_memory_category_names[SP_MEM_CATEGORIES]);
 }

@@ -1,7 +1,6 @@
 // Steps in FP8 by hand: which products run so, what their casts, saved tensors and weights take by
 // recipe (Transformer Engine's recipes; sim/model/precision.h), products against DeepGEMM's
 // published table, and what does not know FP8.
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "sim/cost/op_time.h"
@@ -237,7 +236,7 @@ TEST(products_take_what_deepgemm_printed)
                                         {8, 4096, 4096, 7168, 1288}, {8, 4096, 7168, 2048, 1093},
                                         {2, 512, 4096, 7168, 1040},  {2, 512, 7168, 2048, 916},
                                         {4, 256, 4096, 7168, 932},   {4, 256, 7168, 2048, 815}};
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     assert_int_equal(sp_profile_load("h800-burst", &profile, NULL), SP_OK);
     const sp_op_timer timer = {.profile = &profile};
     for (size_t i = 0; i < sizeof printed / sizeof printed[0]; i++) {
@@ -252,7 +251,6 @@ TEST(products_take_what_deepgemm_printed)
         double s = sp_time_fp8_gemm(&timer, SP_GEMM_TOKENS_OUT, (int)g[0], g[1], g[2], g[3]);
         assert_close(2.0 * g[0] * g[1] * g[2] * g[3] / s / 1e12, g[4], 0.12);
     }
-    sp_profile_fini(&profile);
 }
 
 #define STEP                                                                                     \
@@ -275,7 +273,7 @@ TEST(steps_run_and_memory_agrees)
     for (size_t i = 0; i < sizeof rest / sizeof rest[0]; i++) {
         for (int r = 0; r < 4; r++) {
             const char *cluster = r == 3 ? "b200-8" : "h100-8";
-            scenario_run fp8, bf16;
+            AUTO(scenario_run) fp8, bf16;
             char start[600];
             snprintf(start, sizeof start, STEP, cluster);
             run_good(json_text("%s, 'fp8_recipe': '%s'%s}", start, recipes[r], rest[i]),
@@ -294,8 +292,6 @@ TEST(steps_run_and_memory_agrees)
                     (double)bf16.result.allocator_peak_bytes / (double)bf16.result.peak_bytes;
                 assert_close(agree, usual, 0.02);
             }
-            run_fini(&fp8);
-            run_fini(&bf16);
         }
     }
 }
@@ -304,7 +300,7 @@ TEST(steps_run_and_memory_agrees)
 // alike.
 TEST(recipes_differ_by_their_casts)
 {
-    scenario_run delayed, current;
+    AUTO(scenario_run) delayed, current;
     char start[600];
     snprintf(start, sizeof start, STEP, "h100-8");
     run_good(json_text("%s}", start), &run_verified, &delayed);
@@ -312,8 +308,6 @@ TEST(recipes_differ_by_their_casts)
     assert_true(current.result.iteration_ns > delayed.result.iteration_ns);
     assert_string_equal(json_string_value(json_object_get(current.scenario.resolved, "fp8_recipe")),
                         "current");
-    run_fini(&delayed);
-    run_fini(&current);
 }
 
 // Steps in BF16 have no word of FP8 in what is resolved, and no record of theirs holds for FP8.
@@ -322,22 +316,20 @@ TEST(records_do_not_carry_over)
     static const char dgxc[] =
         "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'parallel': {'cp': 2, 'dp': 4}, 'workload': "
         "{'uniform': 8192, 'samples_per_batch': 128}";
-    scenario_run run;
-    run_good(json_text("%s}", dgxc), &run_verified, &run);
+    AUTO(scenario_run) run = good_run(json_text("%s}", dgxc), &run_verified);
     assert_true(run.result.step_error.known);
     assert_string_equal(run.result.step_error.scope, "h100_dgxc");
     assert_null(json_object_get(run.scenario.resolved, "precision"));
     assert_null(json_object_get(run.scenario.resolved, "fp8_recipe"));
-    run_fini(&run);
+    scenario_run_fini(&run);
     run_good(json_text("%s, 'precision': 'fp8', 'fp8_params': true}", dgxc), &run_verified, &run);
     assert_true(run.result.step_error.known);
     assert_string_equal(run.result.step_error.scope, "h100_dgxc_fp8");
-    run_fini(&run);
+    scenario_run_fini(&run);
     run_good(json_text("%s, 'precision': 'fp8', 'profile': 'h100-burst'}", dgxc), &run_verified,
              &run);
     assert_false(run.result.step_error.known);
     assert_int_equal(run.result.step_error.range.steps, 0);
-    run_fini(&run);
 }
 
 // The rate of a profile that extends another is its own, and goes with the peak of another GPU.
@@ -364,8 +356,7 @@ TEST(rates_are_the_nearest_profile_s)
     };
     double fitted = 0.0;
     for (int i = 0; i < 2; i++) {
-        sp_scenario scenario;
-        read_good(json_text("%s%s}", model, cases[i].rest), &scenario);
+        AUTO(sp_scenario) scenario = good_scenario(json_text("%s%s}", model, cases[i].rest));
         assert_close(scenario.profile.fp8.flops_per_s, cases[i].tflops * 1e12, 1e-9);
         assert_int_equal(scenario.profile.fp8.level, cases[i].level);
         sp_scenario_fini(&scenario);
@@ -375,7 +366,6 @@ TEST(rates_are_the_nearest_profile_s)
         assert_true(scenario.profile.fp8.is_used);
         fitted = i == 0 ? scenario.profile.fp8.flops_per_s : fitted;
         assert_close(scenario.profile.fp8.flops_per_s, fitted / (i == 0 ? 1.0 : 2.0), 1e-9);
-        sp_scenario_fini(&scenario);
     }
     unlink(path);
 }
@@ -415,17 +405,13 @@ TEST(what_does_not_know_it_is_refused)
 
 TEST(prompts_are_refused)
 {
-    sp_scenario scenario;
     sp_prefill_result read;
     const sp_batch none = {.count = 0};
-    sp_error err;
     char start[600];
     snprintf(start, sizeof start, STEP, "h100-8");
-    read_good(json_text("%s}", start), &scenario);
-    sp_error_clear(&err);
-    assert_int_equal(sp_prefill(&scenario, &none, NULL, NULL, &read, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "prompts are priced in BF16"));
-    sp_scenario_fini(&scenario);
+    AUTO(sp_scenario) scenario = good_scenario(json_text("%s}", start));
+    must_fail_with(sp_prefill(&scenario, &none, NULL, NULL, &read, ERR), SP_ERR_CONTENT,
+                   "prompts are priced in BF16");
 }
 
 // DeepSeek-V3's and Kimi K2's files: what a step computes in must be said.
@@ -437,17 +423,14 @@ TEST(files_in_fp8_ask_for_a_precision)
     run_refused(json_text("{%s}", model), "precision \"bf16\"");
     static const char *const stated[] = {"bf16", "fp8"};
     for (int i = 0; i < 2; i++) {
-        sp_scenario scenario;
-        read_good(json_text("{%s, 'precision': '%s'}", model, stated[i]), &scenario);
+        AUTO(sp_scenario) scenario =
+            good_scenario(json_text("{%s, 'precision': '%s'}", model, stated[i]));
         assert_string_equal(json_string_value(json_object_get(scenario.resolved, "precision")),
                             stated[i]);
-        sp_scenario again;
-        json_t *copy = json_deep_copy(scenario.resolved);
+        AUTO(sp_scenario) again;
+        json_auto_t *copy = json_deep_copy(scenario.resolved);
         assert_int_equal(sp_scenario_from_json(copy, "test", NULL, 0, &again, NULL), SP_OK);
         assert_int_equal(again.memory.stack.precision.compute, i);
-        json_decref(copy);
-        sp_scenario_fini(&again);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -455,15 +438,14 @@ TEST(files_in_fp8_ask_for_a_precision)
 
 static double expert_step_ms(const char *precision, const char *capacity)
 {
-    scenario_run r;
     double ms[SP_TIME_PARTS];
-    run_good(json_text("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 1024, 'heads': 16, 'vocab': "
-                       "1000, 'experts': 8, 'experts_per_token': 2%s}, 'cluster': 'h800-8', "
-                       "'profile': 'h800-burst', 'workload': {'lengths': [1024]}, 'precision': %s}",
-                       capacity, precision),
-             &run_verified, &r);
+    AUTO(scenario_run) r = good_run(
+        json_text("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 1024, 'heads': 16, 'vocab': "
+                  "1000, 'experts': 8, 'experts_per_token': 2%s}, 'cluster': 'h800-8', "
+                  "'profile': 'h800-burst', 'workload': {'lengths': [1024]}, 'precision': %s}",
+                  capacity, precision),
+        &run_verified);
     sp_result_time_parts(&r.result, ms);
-    run_fini(&r);
     return ms[SP_TIME_COMPUTE];
 }
 

@@ -38,14 +38,14 @@ static void fixture_make(fixture *f)
 
 static void fixture_fini(fixture *f)
 {
-    host_close(&f->device);
+    host_device_fini(&f->device);
     sp_plan_fini(&f->plan);
     sp_packing_fini(&f->packing);
 }
 
 TEST(tensors_are_those_of_the_model)
 {
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     sp_run *run = host_run(&f.device, &f.request);
     size_t count;
@@ -66,12 +66,11 @@ TEST(tensors_are_those_of_the_model)
     assert_int_equal(info.size[1], 32);
     assert_int_equal(sp_run_tensor_find(run, "gradients/head.weight", &info, NULL), SP_OK);
     sp_run_free(run);
-    fixture_fini(&f);
 }
 
 TEST(equal_requests_equal_bits)
 {
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     sp_run *a = host_run(&f.device, &f.request);
     sp_run *b = host_run(&f.device, &f.request);
@@ -84,22 +83,6 @@ TEST(equal_requests_equal_bits)
     sp_run_free(a);
     sp_run_free(b);
     sp_run_free(c);
-    fixture_fini(&f);
-}
-
-// Sharded optimizer states and whole ones make the same step.
-TEST(zero_does_not_matter)
-{
-    fixture f;
-    fixture_make(&f);
-    sp_run *sharded = host_run(&f.device, &f.request);
-    f.layout.zero = 0;
-    f.plan.layout.zero = 0;
-    sp_run *whole = host_run(&f.device, &f.request);
-    assert_true(host_distance(sharded, whole, "parameters/") == 0.0);
-    sp_run_free(sharded);
-    sp_run_free(whole);
-    fixture_fini(&f);
 }
 
 static int64_t largest_peak(const sp_run *run)
@@ -117,7 +100,7 @@ static int64_t largest_peak(const sp_run *run)
 TEST(fits_its_peak)
 {
     static const char *const measures[] = {"table", "real", "taken"};
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     int64_t peaks[3];
     for (int m = 0; m < 3; m++) {
@@ -136,13 +119,11 @@ TEST(fits_its_peak)
                        SP_ERR_INFEASIBLE, "over the limit");
         assert_int_equal(strncmp(ERR->message[0], "dp ", 3), 0);
         f.request.memory_limit_bytes = 1000;
-        sp_error_clear(ERR);
-        assert_int_equal(sp_backend_run(f.device.backend, 0, &f.request, &run, ERR),
-                         SP_ERR_INFEASIBLE);
+        must_fail_with(sp_backend_run(f.device.backend, 0, &f.request, &run, ERR),
+                       SP_ERR_INFEASIBLE, "");
         assert_int_equal(strncmp(ERR->message[0], "parameters, ", 12), 0);
     }
     assert_true(peaks[1] > peaks[0] && peaks[2] > peaks[1]);
-    fixture_fini(&f);
 }
 
 static void refuses(const fixture *f, const sp_run_request *request, sp_status status,
@@ -156,15 +137,13 @@ static void refuses(const fixture *f, const sp_run_request *request, sp_status s
     for (int i = 0; i < ERR->count; i++) {
         found = found || strstr(ERR->message[i], text) != NULL;
     }
-    if (!found) {
-        fail_msg("no \"%s\" in \"%s\"", text, ERR->message[0]);
-    }
+    must_hold(found, "no \"%s\" in \"%s\"", text, ERR->message[0]);
 }
 
 TEST(refuses_what_it_cannot_compute)
 {
     const sp_memory_options unfused = {.attention = SP_ATTENTION_UNFUSED};
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     f.model.qk_norm = true;
     refuses(&f, &f.request, SP_ERR_CONTENT, "cannot execute norms of queries and keys");
@@ -202,13 +181,12 @@ TEST(refuses_what_it_cannot_compute)
     f.model = host_llama();
     f.request.memory = &unfused;
     refuses(&f, &f.request, SP_ERR_CONTENT, "unfused attention");
-    fixture_fini(&f);
 }
 
 // Latents stand at every rank whole, and their heads go to no zone.
 TEST(refuses_latents_that_are_split)
 {
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     f.model = host_latent(false);
     f.model.runs = f.model.kinds = 0;
@@ -220,13 +198,12 @@ TEST(refuses_latents_that_are_split)
                    "latent attention on some of a pack's ranks (zones)");
     f.packing.forward.slices[1].zone = 0;
     sp_run_free(host_run(&f.device, &f.request));
-    fixture_fini(&f);
 }
 
 // What the CPU computes and another device may not.
 TEST(refuses_layers_by_device)
 {
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     f.model.window_tokens = 29;
     must_fail_with(sp_i_exec_check(&f.request, "other", SP_I_EXEC_KINDS, ERR), SP_ERR_CONTENT,
@@ -240,7 +217,6 @@ TEST(refuses_layers_by_device)
     f.model = host_kinds();
     must_fail_with(sp_i_exec_check(&f.request, "other", SP_I_EXEC_WINDOWS, ERR), SP_ERR_CONTENT,
                    "layers of several kinds");
-    fixture_fini(&f);
 }
 
 TEST(refuses_options)
@@ -256,7 +232,7 @@ TEST(refuses_options)
         {{"fail", "F9@0.0"}, "fail: expected ACTION@DP.PP, an action of the plan, got \"F9@0.0\""},
         {{"byte", "real"}, "unknown option 'byte' (did you mean 'bytes'?)"},
     };
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     f.request.option_count = 1;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -266,14 +242,12 @@ TEST(refuses_options)
     const sp_backend_option missing = {"text", "no_such_file"};
     f.request.options = &missing;
     refuses(&f, &f.request, SP_ERR_IO, "no_such_file");
-    fixture_fini(&f);
 }
 
 TEST(ends_at_its_timeout)
 {
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     f.request.timeout_ns = 1;
     refuses(&f, &f.request, SP_ERR_LIMIT, "it is not done at the timeout of 1 ns");
-    fixture_fini(&f);
 }

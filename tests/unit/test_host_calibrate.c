@@ -7,13 +7,11 @@
 
 static json_t *calibrate(const sp_model *model, sp_precision precision)
 {
-    host_device device;
     json_t *document = NULL;
     const sp_calibration_request request = {
         .precision = precision, .seed = 3, .limit_s = 0.05, .model = model};
-    host_open(&device);
+    AUTO(host_device) device = host_opened();
     must_succeed(sp_backend_calibrate(device.backend, 0, &request, &document, ERR));
-    host_close(&device);
     return document;
 }
 
@@ -26,7 +24,7 @@ TEST(is_a_measured_profile)
 {
     sp_model models[] = {host_llama(), host_gpt()};
     for (int i = 0; i < 2; i++) {
-        sp_profile profile;
+        AUTO(sp_profile) profile;
         json_t *document = calibrate(&models[i], i == 0 ? SP_FP32 : SP_FP64);
         read_back(document, &profile);
         assert_int_equal(sp_profile_level(&profile), SP_LEVEL_MEASURED);
@@ -39,7 +37,6 @@ TEST(is_a_measured_profile)
         assert_true(profile.attention[1][SP_PAIRS_BLOCK].points > 0);
         assert_true(profile.reference_s > 0.0 && profile.reference_drift >= 0.0);
         assert_true(profile.stack.fused_swiglu && profile.stack.timed_accumulation);
-        sp_profile_fini(&profile);
         json_decref(document);
     }
 }
@@ -50,8 +47,8 @@ TEST(products_of_the_model)
 {
     static const int64_t shapes[][2] = {{64, 32}, {32, 32}, {96, 32}, {32, 48}, {61, 32}};
     sp_model model = host_llama();
-    sp_profile profile;
-    json_t *document = calibrate(&model, SP_FP32);
+    AUTO(sp_profile) profile;
+    json_auto_t *document = calibrate(&model, SP_FP32);
     read_back(document, &profile);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         int forward = 0, input = 0, weight = 0;
@@ -67,8 +64,6 @@ TEST(products_of_the_model)
         assert_int_equal(input, 1);
         assert_int_equal(weight, 1);
     }
-    sp_profile_fini(&profile);
-    json_decref(document);
 }
 
 // Two heads of keys and values, an MLP of 48 and four query heads: groups of 2 and 4 ranks cut
@@ -78,8 +73,8 @@ TEST(products_of_a_tensor_parallel_rank)
 {
     static const int64_t shapes[][2] = {{32, 32}, {32, 16}, {48, 32}, {32, 24}, {31, 32}};
     sp_model model = host_llama();
-    sp_profile profile;
-    json_t *document = calibrate(&model, SP_FP32);
+    AUTO(sp_profile) profile;
+    json_auto_t *document = calibrate(&model, SP_FP32);
     read_back(document, &profile);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         int found = 0;
@@ -89,16 +84,14 @@ TEST(products_of_a_tensor_parallel_rank)
         }
         assert_int_equal(found, 1);
     }
-    sp_profile_fini(&profile);
-    json_decref(document);
 }
 
 // Three kinds over 2, 4 and 8 ranks; no tensor takes longer than a larger one.
 TEST(collectives_by_group_size)
 {
     sp_model model = host_llama();
-    sp_profile profile;
-    json_t *document = calibrate(&model, SP_FP64);
+    AUTO(sp_profile) profile;
+    json_auto_t *document = calibrate(&model, SP_FP64);
     read_back(document, &profile);
     assert_int_equal(profile.collective_tables, 9);
     for (int t = 0; t < profile.collective_tables; t++) {
@@ -110,15 +103,13 @@ TEST(collectives_by_group_size)
         }
     }
     assert_int_equal(profile.stack.cp_overlap, SP_CP_SLICES);
-    sp_profile_fini(&profile);
-    json_decref(document);
 }
 
 TEST(times_rise)
 {
     sp_model model = host_llama();
-    sp_profile profile;
-    json_t *document = calibrate(&model, SP_FP32);
+    AUTO(sp_profile) profile;
+    json_auto_t *document = calibrate(&model, SP_FP32);
     read_back(document, &profile);
     const sp_op_timer timer = {.profile = &profile};
     double last[3] = {0.0, 0.0, 0.0};
@@ -132,8 +123,6 @@ TEST(times_rise)
             last[i] = now[i];
         }
     }
-    sp_profile_fini(&profile);
-    json_decref(document);
 }
 
 static void count_part(void *context, const json_t *document)
@@ -145,13 +134,12 @@ static void count_part(void *context, const json_t *document)
 // Before anything is measured.
 TEST(refuses)
 {
-    host_device device;
     json_t *document = NULL;
     int parts = 0;
     sp_model models[3] = {host_llama(), host_kinds(), host_llama()};
     models[0].experts = 4;
     models[2].mtp_layers = 1;
-    host_open(&device);
+    AUTO(host_device) device = host_opened();
     sp_calibration_request request = {.precision = SP_BF16, .limit_s = 0.05};
     must_fail(sp_backend_calibrate(device.backend, 0, &request, &document, ERR), SP_ERR_USAGE,
               "backend 'host' cannot calibrate bf16");
@@ -166,5 +154,4 @@ TEST(refuses)
         assert_null(document);
     }
     assert_int_equal(parts, 0);
-    host_close(&device);
 }

@@ -30,8 +30,8 @@ static void with_plan(const char *model, const char *layout, observer *see)
         model, layout);
     host_open(&c.device);
     run_good(text, &options, &c.run);
-    run_fini(&c.run);
-    host_close(&c.device);
+    scenario_run_fini(&c.run);
+    host_device_fini(&c.device);
 }
 
 static sp_run_request request_of(const clipping *c, const sp_step_view *view)
@@ -60,11 +60,10 @@ static double norm_of(const sp_run *run)
     sp_tensor_info info;
     double squares = 0.0;
     for (size_t i = 0; parameter_at(run, i, &info); i++) {
-        double *gradient = host_tensor_of(run, "gradients", &info);
+        AUTO_FREE double *gradient = host_tensor_of(run, "gradients", &info);
         for (int64_t e = 0; e < info.elements; e++) {
             squares += gradient[e] * gradient[e];
         }
-        sp_free(gradient);
     }
     return sqrt(squares);
 }
@@ -89,17 +88,14 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
     double scale = strtod(CLIP, NULL) / norm_of(run);
     assert_true(scale < 1.0);
     for (size_t i = 0; parameter_at(run, i, &info); i++) {
-        double *from = host_tensor_of(before, "parameters", &info);
-        double *gradient = host_tensor_of(run, "gradients", &info);
-        double *to = host_tensor_of(run, "parameters", &info);
+        AUTO_FREE double *from = host_tensor_of(before, "parameters", &info);
+        AUTO_FREE double *gradient = host_tensor_of(run, "gradients", &info);
+        AUTO_FREE double *to = host_tensor_of(run, "parameters", &info);
         for (int64_t e = 0; e < info.elements; e++) {
             double g = scale * gradient[e];
             double expected = from[e] - strtod(LEARNING_RATE, NULL) * g / (fabs(g) + EPSILON);
             assert_within(to[e], expected, 1e-12);
         }
-        sp_free(from);
-        sp_free(gradient);
-        sp_free(to);
     }
     sp_run_free(before);
     sp_run_free(run);
@@ -117,7 +113,7 @@ static sp_status equals_plain(void *context, const sp_step_view *view, sp_error 
     const clipping *c = context;
     const sp_backend_option options[] = {{"clip", CLIP}, {"learning_rate", LEARNING_RATE}};
     sp_run_request request = request_of(c, view);
-    host_plain plain;
+    AUTO(host_plain) plain;
     (void)err;
     request.options = options;
     request.option_count = 2;
@@ -126,12 +122,9 @@ static sp_status equals_plain(void *context, const sp_step_view *view, sp_error 
     sp_run *run = host_run(&c->device, &request);
     sp_run *expected = host_run(&c->device, &plain.request);
     double distance = host_distance(run, expected, "parameters/");
-    if (!(distance <= 1e-10)) {
-        fail_msg("parameters differ by %.3g", distance);
-    }
+    must_hold(distance <= 1e-10, "parameters differ by %.3g", distance);
     sp_run_free(run);
     sp_run_free(expected);
-    host_plain_fini(&plain);
     return SP_OK;
 }
 

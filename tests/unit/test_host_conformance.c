@@ -22,12 +22,10 @@ typedef void suite(const conformance_device *device);
 
 static void pass(suite *part, sp_clock clock)
 {
-    host_device device;
     sp_model model = conformance_model();
-    host_open(&device);
+    AUTO(host_device) device = host_opened();
     const conformance_device d = conformance_of(device.backend, &model, clock, SP_FP32);
     part(&d);
-    host_close(&device);
 }
 
 TEST_CALL(runs_random_plans, pass(random_plans, SP_CLOCK_VIRTUAL))

@@ -58,7 +58,7 @@ static void fixture_make(fixture *f)
 
 static void fixture_fini(fixture *f)
 {
-    host_close(&f->device);
+    host_device_fini(&f->device);
     sp_plan_fini(&f->plan);
     sp_packing_fini(&f->packing);
 }
@@ -97,26 +97,24 @@ static void must_be_as_worked_out(const sp_measured_step *step)
     assert_int_equal(first[3].wait_p2p_ns, 0);
     int64_t makespan_ns = starts[0][3] + took_ns(&first[3]);
     assert_int_equal(step->timeline.makespan_ns, makespan_ns);
-    sp_step_metrics metrics = {0};
+    AUTO(sp_step_metrics) metrics = {0};
     sp_step_metrics_compute(&step->timeline, &step->memory, &metrics);
     double bubble = 1.0 - (double)busy_ns / (2.0 * (double)makespan_ns);
     assert_within(step_bubble(&metrics), bubble, 1e-12);
-    sp_step_metrics_fini(&metrics);
 }
 
 TEST(a_step_of_two_stages)
 {
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     sp_run *run = host_run(&f.device, &f.request);
     must_be_as_worked_out(sp_run_step(run, 0));
     sp_run_free(run);
-    fixture_fini(&f);
 }
 
 TEST(tensors_stay_the_same)
 {
-    fixture f;
+    AUTO(fixture) f;
     fixture_make(&f);
     sp_run *with = host_run(&f.device, &f.request);
     f.request.option_count = 0;
@@ -126,7 +124,6 @@ TEST(tensors_stay_the_same)
     assert_true(sp_run_step(without, 0)->timeline.makespan_ns < 11 * SECOND);
     sp_run_free(with);
     sp_run_free(without);
-    fixture_fini(&f);
 }
 
 // ---- predicted and executed ----
@@ -161,10 +158,9 @@ static gaps validate(size_t options)
         "'host', 'parallel': {'pp': 2}, 'schedule': {'kind': '1f1b'}, 'workload': {'lengths': "
         "[60], 'order': 'file', 'samples_per_batch': 1, 'context': 64}}";
     gaps g = {{0}, {0}};
-    host_device device;
-    sp_scenario scenario;
-    sp_execution execution = {0};
-    host_open(&device);
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_execution) execution = {0};
+    AUTO(host_device) device = host_opened();
     must_succeed(run_read(text, &scenario, ERR));
     const sp_execution_options set = {.backend = device.backend,
                                       .clock = SP_CLOCK_VIRTUAL,
@@ -176,9 +172,6 @@ static gaps validate(size_t options)
                                       .observer = see,
                                       .observer_context = &g};
     must_succeed(sp_execution_run(&scenario, &set, &execution, ERR));
-    sp_execution_fini(&execution);
-    sp_scenario_fini(&scenario);
-    host_close(&device);
     return g;
 }
 
@@ -199,7 +192,7 @@ TEST(transfers_are_as_predicted)
 // The wall clock, a request without times, times of another plan, and a word that is none.
 TEST(refusals)
 {
-    fixture f;
+    AUTO(fixture) f;
     sp_link_times other = times;
     const sp_backend_option slow[] = {{"links", "slow"}};
     other.count[1] = PACKS + 1;
@@ -219,5 +212,4 @@ TEST(refusals)
     cases[0].options = off;
     cases[0].links = NULL;
     sp_run_free(host_run(&f.device, &cases[0]));
-    fixture_fini(&f);
 }

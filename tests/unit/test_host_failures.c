@@ -26,7 +26,7 @@ static void fail_on_demand(const failing_run *f, const demand *d, const char *ac
 static void demand_everywhere(const demand *d, sp_clock clock)
 {
     for (int s = 0; s < FAILING_SHAPES; s++) {
-        failing_run f;
+        AUTO(failing_run) f;
         failing_run_make(&f, &failing_shapes[s], clock);
         int stages = f.layout.dp * f.layout.pp;
         for (int r = 0; r < stages; r++) {
@@ -39,12 +39,10 @@ static void demand_everywhere(const demand *d, sp_clock clock)
                 fail_on_demand(&f, d, name, r / 2, r % 2, a % 2 == 0 ? "1" : "2", ERR);
                 snprintf(place, sizeof place, "dp %d pp %d: %s: ", r / 2, r % 2, name);
                 snprintf(expected, sizeof expected, "%s%s", place, d->reason[clock]);
-                if (strstr(ERR->message[0], expected) == NULL) {
-                    fail_msg("expected \"%s\", got \"%s\"", expected, ERR->message[0]);
-                }
+                must_hold(strstr(ERR->message[0], expected) != NULL, "expected \"%s\", got \"%s\"",
+                          expected, ERR->message[0]);
             }
         }
-        failing_run_fini(&f);
     }
 }
 
@@ -70,25 +68,23 @@ TEST(who_waits_for_what)
         "dp 1 pp 0: F0: waits for dp 0 pp 0 (barrier, group 'CP')",
         "cp 0 tp 1 of dp 0 pp 1: F0: waits for F0 of dp 0 pp 0"};
     for (int s = 0; s < FAILING_SHAPES; s++) {
-        failing_run f;
+        AUTO(failing_run) f;
         failing_run_make(&f, &failing_shapes[s], SP_CLOCK_WALL);
         fail_on_demand(&f, &stalls, "F0", 0, 0, "2", ERR);
         // A record has room for ten messages; the last shape has sixteen ranks.
         assert_true(failing_run_says(ERR, lines[s]));
-        failing_run_fini(&f);
     }
 }
 
 TEST(step_of_a_fault)
 {
-    failing_run f;
+    AUTO(failing_run) f;
     const demand wrong = {.key = "fail", .status = SP_ERR_USAGE};
     failing_run_make(&f, &failing_shapes[0], SP_CLOCK_WALL);
     fail_on_demand(&f, &wrong, "F0", 0, 0, "3", ERR);
     assert_string_equal(ERR->message[0],
                         "backend 'host': fault_step: expected a step from 1 to 2, got \"3\"");
     fail_on_demand(&f, &wrong, "F0", 0, 0, "0", ERR);
-    failing_run_fini(&f);
 }
 
 // ---- limits of memory and of time ----
@@ -115,7 +111,7 @@ static int rank_named(const failing_run *f, const char *message)
 TEST(memory_limit)
 {
     for (int i = 0; i < 2 * FAILING_SHAPES; i++) {
-        failing_run f;
+        AUTO(failing_run) f;
         int64_t most = 0;
         failing_run_make(&f, &failing_shapes[i / 2], i % 2 == 0 ? SP_CLOCK_VIRTUAL : SP_CLOCK_WALL);
         sp_run *run = host_run(&f.device, &f.request);
@@ -132,21 +128,19 @@ TEST(memory_limit)
         int named = rank_named(&f, ERR->message[0]);
         assert_int_equal(sp_bytes_total(&memory->ranks[named].peak), most);
         sp_run_free(run);
-        failing_run_fini(&f);
     }
 }
 
 TEST(timeout_in_virtual_time)
 {
     for (int s = 0; s < FAILING_SHAPES; s++) {
-        failing_run f;
+        AUTO(failing_run) f;
         failing_run_make(&f, &failing_shapes[s], SP_CLOCK_VIRTUAL);
         sp_run_request request = f.request;
         request.timeout_ns = 1;
         failing_run_must(&f, &request, SP_ERR_LIMIT, ERR);
         rank_named(&f, ERR->message[0]);
         assert_true(failing_run_says(ERR, "not done at the timeout"));
-        failing_run_fini(&f);
     }
 }
 
@@ -154,16 +148,14 @@ TEST(timeout_in_virtual_time)
 TEST(timeout_on_the_wall_clock)
 {
     for (int i = 0; i < 4 * FAILING_SHAPES; i++) {
-        failing_run f;
+        AUTO(failing_run) f;
         failing_run_make(&f, &failing_shapes[i / 4], SP_CLOCK_WALL);
         sp_run_request request = f.request;
         request.steps = 50000;
         request.timeout_ns = 1 + (int64_t)(i % 4) * 13000000;
         failing_run_must(&f, &request, SP_ERR_LIMIT, ERR);
         const char *text = ERR->message[0];
-        if (strstr(text, "dp ") == NULL || strstr(text, "not done at the timeout") == NULL) {
-            fail_msg("got \"%s\"", text);
-        }
-        failing_run_fini(&f);
+        must_hold(strstr(text, "dp ") != NULL && strstr(text, "not done at the timeout") != NULL,
+                  "got \"%s\"", text);
     }
 }

@@ -198,9 +198,8 @@ static void members_fini(members *m)
 TEST(sums_are_complete_after_their_fence)
 {
     for (uint64_t seed = 0; seed < 200; seed++) {
-        sp_prng prng;
-        members m;
-        sp_prng_seed(&prng, seed);
+        AUTO(members) m;
+        sp_prng prng = prng_seeded(seed);
         members_make(&m, &prng);
         for (int ended = 0; ended < RANKS;) {
             int rank = prng_below(&prng, RANKS);
@@ -219,6 +218,5 @@ TEST(sums_are_complete_after_their_fence)
                                 (size_t)count * sizeof(double));
         }
         assert_int_equal(w.races, 0);
-        members_fini(&m);
     }
 }

@@ -80,7 +80,7 @@ enum { PLACES = 5 };
 
 static void follows_differences(sp_model model, const char *dropout)
 {
-    probe p;
+    AUTO(probe) p;
     probe_make(&model, dropout, &p);
     const sp_i_exec_weights *weights = &p.run->weights[0];
     double *values = p.run->ranks[0].states.values;
@@ -91,7 +91,7 @@ static void follows_differences(sp_model model, const char *dropout)
     }
     double first = loss(&p);
     assert_within(first, log((double)model.vocab), 2.0);
-    double *expected = calloc((size_t)weights->elements, sizeof *expected);
+    AUTO_FREE double *expected = calloc((size_t)weights->elements, sizeof *expected);
     assert_non_null(expected);
     memcpy(expected, gradients, (size_t)weights->elements * sizeof *expected);
     for (size_t w = 0; w < weights->count; w++) {
@@ -104,13 +104,9 @@ static void follows_differences(sp_model model, const char *dropout)
             error += (measured - expected[at]) * (measured - expected[at]);
             size += expected[at] * expected[at];
         }
-        if (sqrt(error) > 1e-6 * sqrt(size) + 1e-9) {
-            fail_msg("%s: differences are off by %.3g of %.3g", weight->name, sqrt(error),
-                     sqrt(size));
-        }
+        must_hold(sqrt(error) <= 1e-6 * sqrt(size) + 1e-9,
+                  "%s: differences are off by %.3g of %.3g", weight->name, sqrt(error), sqrt(size));
     }
-    free(expected);
-    probe_fini(&p);
 }
 
 TEST_CALL(llama_follows_differences, follows_differences(host_llama(), "0"))
@@ -196,7 +192,7 @@ static double share_of(int expert)
 // so that the layer is the dense one with the weighed mean of their shares.
 static void experts_are_shares(const double *bias, int experts, int active, double mean)
 {
-    probe dense, routed;
+    AUTO(probe) dense, routed;
     sp_model model = host_llama();
     sp_model mixture = model;
     mixture.experts = experts;
@@ -229,8 +225,6 @@ static void experts_are_shares(const double *bias, int experts, int active, doub
         }
     }
     assert_within(loss(&routed), loss(&dense), 1e-13);
-    probe_fini(&routed);
-    probe_fini(&dense);
 }
 
 // By the definition: the largest logits, and the softmax over these.
@@ -265,10 +259,9 @@ TEST(latent_attention_follows_differences)
 // With all parameters zero every token is equally likely.
 TEST(loss_of_equal_logits)
 {
-    probe p;
+    AUTO(probe) p;
     sp_model model = host_llama();
     probe_make(&model, "0", &p);
     memset(p.run->ranks[0].states.values, 0, (size_t)p.run->weights[0].elements * sizeof(double));
     assert_within(loss(&p), log(61.0), 1e-14);
-    probe_fini(&p);
 }

@@ -146,7 +146,7 @@ TEST(gives_back_and_reads_late)
 {
     for (int s = 0; s < FAILING_SHAPES; s++) {
         for (int clock = 0; clock < SP_CLOCKS; clock++) {
-            failing_run f;
+            AUTO(failing_run) f;
             double loss, expected;
             failing_run_make(&f, &failing_shapes[s], (sp_clock)clock);
             must_succeed(run_step(&f, sp_runtime_cpu(), &expected, ERR));
@@ -156,7 +156,6 @@ TEST(gives_back_and_reads_late)
             assert_int_equal(c.blocks, 0);
             assert_int_equal(c.host_blocks, 0);
             assert_int_equal(c.stamps > 0, clock == SP_CLOCK_WALL);
-            failing_run_fini(&f);
         }
     }
 }
@@ -166,7 +165,7 @@ TEST(gives_back_and_reads_late)
 TEST(failed_work_is_an_actions)
 {
     for (int clock = 0; clock < SP_CLOCKS; clock++) {
-        failing_run f;
+        AUTO(failing_run) f;
         double loss;
         char name[32], expected[FAILING_PLACE];
         failing_run_make(&f, &failing_shapes[3], (sp_clock)clock);
@@ -174,30 +173,26 @@ TEST(failed_work_is_an_actions)
         sp_action_name(stage->actions[clock == SP_CLOCK_WALL ? stage->count - 1 : 0], 1, name);
         snprintf(expected, sizeof expected, "dp 0 pp 1: %s: it broke", name);
         assert_int_equal(run_step(&f, counting_runtime(1, 1), &loss, ERR), SP_ERR_INTERNAL);
-        if (strstr(ERR->message[0], expected) == NULL) {
-            fail_msg("expected \"%s\", got \"%s\"", expected, ERR->message[0]);
-        }
+        must_hold(strstr(ERR->message[0], expected) != NULL, "expected \"%s\", got \"%s\"",
+                  expected, ERR->message[0]);
         assert_int_equal(c.blocks, 0);
-        failing_run_fini(&f);
     }
 }
 
 TEST(failed_work_before_a_step)
 {
-    failing_run f;
+    AUTO(failing_run) f;
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
     must_fail(run_step(&f, counting_runtime(1, 0), &loss, ERR), SP_ERR_INTERNAL,
               "dp 0 pp 1 cp 0 tp 0: it broke");
-    failing_run_fini(&f);
 }
 
 TEST(failed_reads_are_errors)
 {
-    failing_run f;
+    AUTO(failing_run) f;
     sp_i_exec_run *run;
     sp_measured_step step = {0};
-    sp_error_clear(ERR);
     double loss;
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
     sp_runtime *runtime = counting_runtime(1, MOST_STAMPS);
@@ -225,7 +220,6 @@ TEST(failed_reads_are_errors)
     runtime = counting_runtime(1, MOST_STAMPS);
     c.reads_fail = true;
     must_fail(run_step(&f, runtime, &loss, ERR), SP_ERR_INTERNAL, "dp 0 pp 1 cp 0 tp 0: it broke");
-    failing_run_fini(&f);
 }
 
 static double start_of(const sp_i_exec_weights *weights, int64_t element)
@@ -246,7 +240,7 @@ static const sp_bytes *held(const sp_i_exec_run *run, size_t rank)
 // Values of 4 bytes under gradients of 8. Nothing is computed with them here.
 TEST(masters_are_as_exact_as_gradients)
 {
-    failing_run f;
+    AUTO(failing_run) f;
     sp_i_exec_run *run;
     sp_i_exec_run *plain;
     sp_i_exec_math math = sp_i_exec_math_f32;
@@ -288,5 +282,4 @@ TEST(masters_are_as_exact_as_gradients)
     assert_int_equal(info.precision, SP_FP64);
     sp_i_exec_run_free(plain);
     sp_i_exec_run_free(run);
-    failing_run_fini(&f);
 }

@@ -15,114 +15,72 @@
     "'norm': 'layernorm', 'positional': 'learned', 'max_positions': 2048, 'bias': true, " \
     "'tied_embeddings': true}"
 
-static void holds(const char *model, const char *layout, int context, const char *memory,
-                  const char *more, sp_clock clock)
+// Keys and values stand slice by slice: some of them leave, one in part.
+#define LONG_HEADS                                                                       \
+    "{'layers': 2, 'hidden': 8, 'ffn': 8, 'heads': 2, 'kv_heads': 2, 'head_dim': 1024, " \
+    "'vocab': 61}"
+#define PLAIN "'schedule': {'kind': '1f1b'}"
+#define GPIPE "'schedule': {'kind': 'gpipe'}"
+
+typedef struct offload {
+    const char *model, *layout, *memory, *more;
+} offload;
+
+// Small shares are whole tensors and a part of one in the order of saving, large ones in the
+// reverse order. SlimPack's own choice on one chunk is one pack, which stays.
+static const offload offloads[] = {
+    {WIDE, "{'pp': 4}", "'offload_ratio': 0.05", PLAIN},
+    {WIDE, "{'pp': 4}", "'offload_ratio': 0.3", PLAIN},
+    {WIDE, "{'pp': 4}", "'offload_ratio': 0.5", PLAIN},
+    {WIDE, "{'pp': 4}", "'offload_ratio': 0.6", PLAIN},
+    {WIDE, "{'pp': 4}", "'offload_ratio': 0.93", PLAIN},
+    {WIDE, "{'pp': 4}", "'offload_ratio': 1.0", PLAIN},
+    {DEEP, "{'pp': 2}", "'offload_ratio': 0.4", GPIPE}, // hidden states and masks
+    {DEEP, "{'pp': 2}", "'offload_ratio': 1.0", GPIPE},
+    {LONG_HEADS, "{'pp': 2}", "'offload_ratio': 0.2", GPIPE},
+    {WIDE, "{}", "'offload_ratio': 0.7", GPIPE},
+    {WIDE, "{'pp': 2, 'chunks_per_rank': 2}", "'offload_ratio': 0.7",
+     "'schedule': {'kind': 'interleaved', 'group': 'even'}"},
+    {WIDE, "{'pp': 4}", "'offload_ratio': 0.7", "'schedule': {'kind': 'zb-h1'}"},
+    {WIDE, "{'pp': 2}", "'offload_ratio': 0.7", "'schedule': {'kind': 'zb-v'}"},
+    {WIDE, "{'pp': 2}", "'offload_ratio': 0.8", "'schedule': {'kind': 'seq1f1b', 'slices': 2}"},
+    {WIDE, "{'pp': 2}", "'offload_ratio': 0.8",
+     "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 2}"},
+    {WIDE, "{'pp': 2, 'chunks_per_rank': 2}", "'offload_ratio': 0.8",
+     "'strategy': {'kind': 'slimpack'}"},
+    {WIDE, "{'pp': 2, 'chunks_per_rank': 2}", "'offload_ratio': 0.8",
+     "'strategy': {'kind': 'slimpack-symmetric'}"},
+    {WIDE, "{'pp': 4}", "'offload_ratio': 0.4, 'recompute': 'activation'", PLAIN},
+    {WIDE, "{'pp': 4}", "'offload_ratio': 0.4, 'recompute': 'partial-fc1'", PLAIN},
+    {WIDE, "{'pp': 4}", "'offload_ratio': 0.4, 'recompute': 'attention'", PLAIN},
+    {WIDE, "{'pp': 2, 'tp': 2}", "'offload_ratio': 0.7", GPIPE},
+    {WIDE, "{'pp': 2, 'cp': 2}", "'offload_ratio': 0.7", GPIPE},
+};
+
+static void holds(const offload *o, sp_clock clock)
 {
-    host_device device;
     const char *text = json_text(
         "{'model': %s, 'cluster': 'h800-8', 'stack': {'fused_swiglu': true}, 'parallel': %s, "
         "'workload': {'lengths': [64, 128, 192, 256, 96, 160], "
         "'order': 'file', 'samples_per_batch': 6, "
-        "'context': %d}, 'memory': {%s}, %s}",
-        model, layout, context, memory, more);
-    host_open(&device);
-    int64_t most = host_memory_must_hold(&device, text, clock);
-    host_close(&device);
-    if (most == 0) {
-        fail_msg("nothing left with %s, %s", layout, more);
+        "'context': 512}, 'memory': {%s}, %s}",
+        o->model, o->layout, o->memory, o->more);
+    AUTO(host_device) device = host_opened();
+    must_hold(host_memory_must_hold(&device, text, clock) > 0, "nothing left with %s, %s",
+              o->layout, o->more);
+}
+
+TEST(what_leaves_is_as_predicted)
+{
+    for (int i = 0; i < COUNT_OF(offloads); i++) {
+        holds(&offloads[i], SP_CLOCK_VIRTUAL);
     }
-}
-
-static void wide(const char *layout, const char *memory, const char *more)
-{
-    holds(WIDE, layout, 512, memory, more, SP_CLOCK_VIRTUAL);
-}
-
-static void shares_leave(const char *const ratios[3])
-{
-    for (int r = 0; r < 3; r++) {
-        char memory[64];
-        snprintf(memory, sizeof memory, "'offload_ratio': %s", ratios[r]);
-        wide("{'pp': 4}", memory, "'schedule': {'kind': '1f1b'}");
-    }
-}
-
-// Whole tensors and a part of one, in the order of saving.
-TEST(small_shares_leave)
-{
-    static const char *const ratios[3] = {"0.05", "0.3", "0.5"};
-    shares_leave(ratios);
-}
-
-// In the reverse order.
-TEST(large_shares_leave)
-{
-    static const char *const ratios[3] = {"0.6", "0.93", "1.0"};
-    shares_leave(ratios);
-}
-
-TEST(hidden_states_and_masks_leave)
-{
-    const char *plan = "'schedule': {'kind': 'gpipe'}";
-    holds(DEEP, "{'pp': 2}", 512, "'offload_ratio': 0.4", plan, SP_CLOCK_VIRTUAL);
-    holds(DEEP, "{'pp': 2}", 512, "'offload_ratio': 1.0", plan, SP_CLOCK_VIRTUAL);
-}
-
-// Keys and values stand slice by slice: some of them leave, one in part.
-TEST(some_keys_and_values_leave)
-{
-    holds("{'layers': 2, 'hidden': 8, 'ffn': 8, 'heads': 2, 'kv_heads': 2, 'head_dim': 1024, "
-          "'vocab': 61}",
-          "{'pp': 2}", 512, "'offload_ratio': 0.2", "'schedule': {'kind': 'gpipe'}",
-          SP_CLOCK_VIRTUAL);
-}
-
-TEST(every_schedule_offloads)
-{
-    const char *memory = "'offload_ratio': 0.7";
-    wide("{}", memory, "'schedule': {'kind': 'gpipe'}");
-    wide("{'pp': 2, 'chunks_per_rank': 2}", memory,
-         "'schedule': {'kind': 'interleaved', 'group': 'even'}");
-    wide("{'pp': 4}", memory, "'schedule': {'kind': 'zb-h1'}");
-    wide("{'pp': 2}", memory, "'schedule': {'kind': 'zb-v'}");
-}
-
-TEST(slices_offload)
-{
-    const char *memory = "'offload_ratio': 0.8";
-    wide("{'pp': 2}", memory, "'schedule': {'kind': 'seq1f1b', 'slices': 2}");
-    wide("{'pp': 2}", memory, "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 2}");
-}
-
-// On chunks that need several packs: SlimPack's own choice is one pack, which stays.
-TEST(regrouped_packs_offload)
-{
-    const char *memory = "'offload_ratio': 0.8";
-    wide("{'pp': 2, 'chunks_per_rank': 2}", memory, "'strategy': {'kind': 'slimpack'}");
-    wide("{'pp': 2, 'chunks_per_rank': 2}", memory, "'strategy': {'kind': 'slimpack-symmetric'}");
-}
-
-TEST(offload_goes_with_recomputation)
-{
-    static const char *const modes[] = {"activation", "partial-fc1", "attention"};
-    for (int m = 0; m < 3; m++) {
-        char memory[64];
-        snprintf(memory, sizeof memory, "'offload_ratio': 0.4, 'recompute': '%s'", modes[m]);
-        wide("{'pp': 4}", memory, "'schedule': {'kind': '1f1b'}");
-    }
-}
-
-TEST(parallel_ranks_offload)
-{
-    const char *memory = "'offload_ratio': 0.7";
-    wide("{'pp': 2, 'tp': 2}", memory, "'schedule': {'kind': 'gpipe'}");
-    wide("{'pp': 2, 'cp': 2}", memory, "'schedule': {'kind': 'gpipe'}");
 }
 
 TEST(copies_run_on_the_wall_clock)
 {
-    const char *plan = "'schedule': {'kind': '1f1b'}";
-    holds(WIDE, "{'pp': 4}", 512, "'offload_ratio': 0.7", plan, SP_CLOCK_WALL);
+    const offload share = {WIDE, "{'pp': 4}", "'offload_ratio': 0.7", PLAIN};
+    holds(&share, SP_CLOCK_WALL);
 }
 
 // Tensors of a few dozen tokens leave.

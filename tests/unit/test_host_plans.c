@@ -93,8 +93,8 @@ static features agrees(sp_model model, const settings *set, uint64_t seed, sp_pr
     host_open(&e.device);
     run_good(text, &options, &e.run);
     assert_int_equal(e.plans, 1);
-    run_fini(&e.run);
-    host_close(&e.device);
+    scenario_run_fini(&e.run);
+    host_device_fini(&e.device);
     return e.found;
 }
 
@@ -125,10 +125,80 @@ static features agree(const settings *set)
     return found;
 }
 
-static features agrees_everywhere(const char *parallel, const char *more)
+#define STRATEGY(kind) "'strategy': {'kind': '" kind "'}"
+#define SCHEDULE(kind) "'schedule': {'kind': '" kind "', 'group': 'even'}"
+
+// What the plans must have.
+#define SLICES .slices = true
+#define SPLIT .split = true
+#define REPEATS .repeats = true
+#define PADDING .padding = true
+
+typedef struct planned {
+    const char *parallel, *more;
+    features has;
+} planned;
+
+static void agree_in_all(const planned *plans, int count)
 {
-    const settings set = {.parallel = parallel, .recompute = "none", .longest = 120, .more = more};
-    return agree(&set);
+    for (int i = 0; i < count; i++) {
+        const settings set = {.parallel = plans[i].parallel,
+                              .recompute = "none",
+                              .longest = 120,
+                              .more = plans[i].more};
+        const features found = agree(&set);
+        const features has = plans[i].has;
+        must_hold(found.slices >= has.slices && found.split >= has.split &&
+                      found.repeats >= has.repeats && found.padding >= has.padding,
+                  "%s, %s: it has not what it is for", set.parallel, set.more);
+    }
+}
+
+TEST(schedules_of_whole_samples)
+{
+    static const planned plans[] = {
+        {"{}", STRATEGY("packed"), {0}},
+        {"{}", STRATEGY("padded"), {PADDING}},
+        {"{'dp': 3}", STRATEGY("packed"), {0}},
+        {"{'dp': 2, 'zero': 0}", STRATEGY("bfd"), {0}},
+        {"{'pp': 2}", SCHEDULE("1f1b"), {0}},
+        {"{'pp': 4, 'dp': 2}", SCHEDULE("1f1b") ", " STRATEGY("sorted"), {0}},
+        {"{'pp': 2, 'dp': 2}", SCHEDULE("gpipe") ", " STRATEGY("padded"), {PADDING}},
+        {"{'pp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"), {0}},
+        {"{'pp': 2, 'dp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"), {0}},
+    };
+    agree_in_all(plans, COUNT_OF(plans));
+}
+
+TEST(schedules_that_split_the_backward)
+{
+    static const planned plans[] = {
+        {"{'pp': 4}", SCHEDULE("zb-h1"), {SPLIT}},
+        {"{'pp': 2, 'dp': 2}", SCHEDULE("zb-h2"), {SPLIT}},
+        {"{'pp': 2}", SCHEDULE("zb-auto"), {SPLIT}},
+        {"{'pp': 2}", SCHEDULE("zb-v"), {SPLIT}},
+        {"{'pp': 2, 'dp': 2}", SCHEDULE("v-half"), {SPLIT}},
+        {"{'pp': 2}", SCHEDULE("v-min"), {SPLIT}},
+        {"{'pp': 2}", SCHEDULE("dualpipe-v") ", " STRATEGY("padded"), {0}},
+    };
+    agree_in_all(plans, COUNT_OF(plans));
+}
+
+TEST(schedules_of_slices)
+{
+    static const planned plans[] = {
+        {"{'pp': 2}", "'schedule': {'kind': 'terapipe', 'slices': 3}", {SLICES}},
+        {"{'pp': 2, 'dp': 2}", "'schedule': {'kind': 'seq1f1b', 'slices': 4}", {SLICES}},
+        {"{'pp': 4}",
+         "'schedule': {'kind': 'seq1f1b', 'slices': 2, 'microbatch_samples': 2}, "
+         "'strategy': {'kind': 'padded', 'pad_to': 'longest'}",
+         {PADDING}},
+        {"{'pp': 2}", STRATEGY("slimpipe") ", 'schedule': {'slices': 4}", {SLICES}},
+        {"{'pp': 4, 'dp': 2}", STRATEGY("slimpipe") ", 'schedule': {'slices': 8}", {SLICES}},
+        {"{'pp': 2}", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}", {REPEATS}},
+        {"{'pp': 4, 'dp': 2}", "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}", {REPEATS}},
+    };
+    agree_in_all(plans, COUNT_OF(plans));
 }
 
 // With samples that are long enough to be cut at any price. One execution (-1: each); each in a
@@ -139,78 +209,6 @@ static features agrees_in_slices(const char *parallel, const char *recompute, co
     const settings set = {
         .parallel = parallel, .recompute = recompute, .longest = 640, .more = more};
     return test_is_full() || execution < 0 ? agree(&set) : agrees_in(&set, execution % EXECUTIONS);
-}
-
-#define STRATEGY(kind) "'strategy': {'kind': '" kind "'}"
-#define SCHEDULE(kind) "'schedule': {'kind': '" kind "', 'group': 'even'}"
-
-TEST(one_rank)
-{
-    agrees_everywhere("{}", STRATEGY("packed"));
-    assert_true(agrees_everywhere("{}", STRATEGY("padded")).padding);
-}
-
-TEST(data_parallel)
-{
-    agrees_everywhere("{'dp': 3}", STRATEGY("packed"));
-    agrees_everywhere("{'dp': 2, 'zero': 0}", STRATEGY("bfd"));
-}
-
-TEST(one_f_one_b)
-{
-    agrees_everywhere("{'pp': 2}", SCHEDULE("1f1b"));
-    agrees_everywhere("{'pp': 4, 'dp': 2}", SCHEDULE("1f1b") ", " STRATEGY("sorted"));
-    features found =
-        agrees_everywhere("{'pp': 2, 'dp': 2}", SCHEDULE("gpipe") ", " STRATEGY("padded"));
-    assert_true(found.padding);
-}
-
-TEST(interleaved)
-{
-    agrees_everywhere("{'pp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"));
-    agrees_everywhere("{'pp': 2, 'dp': 2, 'chunks_per_rank': 2}", SCHEDULE("interleaved"));
-}
-
-TEST(zero_bubble)
-{
-    assert_true(agrees_everywhere("{'pp': 4}", SCHEDULE("zb-h1")).split);
-    assert_true(agrees_everywhere("{'pp': 2, 'dp': 2}", SCHEDULE("zb-h2")).split);
-    assert_true(agrees_everywhere("{'pp': 2}", SCHEDULE("zb-auto")).split);
-}
-
-TEST(v_shaped)
-{
-    assert_true(agrees_everywhere("{'pp': 2}", SCHEDULE("zb-v")).split);
-    assert_true(agrees_everywhere("{'pp': 2, 'dp': 2}", SCHEDULE("v-half")).split);
-    assert_true(agrees_everywhere("{'pp': 2}", SCHEDULE("v-min")).split);
-    agrees_everywhere("{'pp': 2}", SCHEDULE("dualpipe-v") ", " STRATEGY("padded"));
-}
-
-TEST(sliced)
-{
-    static const char in_three[] = "'schedule': {'kind': 'terapipe', 'slices': 3}";
-    static const char in_four[] = "'schedule': {'kind': 'seq1f1b', 'slices': 4}";
-    static const char padded[] =
-        "'schedule': {'kind': 'seq1f1b', 'slices': 2, 'microbatch_samples': 2}, "
-        "'strategy': {'kind': 'padded', 'pad_to': 'longest'}";
-    assert_true(agrees_everywhere("{'pp': 2}", in_three).slices);
-    assert_true(agrees_everywhere("{'pp': 2, 'dp': 2}", in_four).slices);
-    assert_true(agrees_everywhere("{'pp': 4}", padded).padding);
-}
-
-TEST(slimpipe)
-{
-    static const char in_four[] = "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 4}";
-    static const char in_eight[] = "'strategy': {'kind': 'slimpipe'}, 'schedule': {'slices': 8}";
-    assert_true(agrees_everywhere("{'pp': 2}", in_four).slices);
-    assert_true(agrees_everywhere("{'pp': 4, 'dp': 2}", in_eight).slices);
-}
-
-TEST(chunkflow)
-{
-    static const char chunks[] = "'strategy': {'kind': 'chunkflow', 'chunk_tokens': 16}";
-    assert_true(agrees_everywhere("{'pp': 2}", chunks).repeats);
-    assert_true(agrees_everywhere("{'pp': 4, 'dp': 2}", chunks).repeats);
 }
 
 // On one data-parallel rank: several would merge their ranks for a sample, which is refused.

@@ -10,19 +10,16 @@ TEST(all_sets_have_the_plain_gradients)
 {
     const sp_model model = host_latent(true);
     sp_prng prng = prng_seeded(3);
-    host_device device;
-    random_plan r;
+    AUTO(random_plan) r;
     int layers[HOST_STAGES];
     while (!host_random_plan(&prng, model.layers, layers, &r)) {
         random_plan_fini(&r);
     }
-    host_open(&device);
+    AUTO(host_device) device = host_opened();
     for (unsigned bits = 0; bits < 1u << SP_MODULES; bits++) {
         const sp_memory_options memory = {.recompute = sp_recompute_of_modules(bits << 3)};
         const sp_run_request request = {RUN_OF(&r.plan, &model, &memory), RUN_STEPS(SP_FP64, 3, 1)};
         assert_null(sp_recompute_lacks(memory.recompute, &model, NULL));
         host_must_agree(&device, &request);
     }
-    host_close(&device);
-    random_plan_fini(&r);
 }

@@ -1,6 +1,5 @@
 // A layer of sampled attention on several threads: the bits of one, and a report that says what its
 // heads say by themselves.
-#include <string.h>
 
 #include "backends/host/sampled_attention.h"
 #include "sim/base/progress.h"

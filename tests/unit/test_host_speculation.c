@@ -61,7 +61,7 @@ TEST(paths_of_a_tree_are_texts)
 {
     enum { CHAIN = 6 };
     sp_small_model *model = model_of(1, 0.3);
-    sp_small_cache cache;
+    AUTO(sp_small_cache) cache;
     static double whole[CHAIN * VOCAB];
     static double single[VOCAB];
     static double tree[2 * CHAIN * VOCAB];
@@ -87,7 +87,6 @@ TEST(paths_of_a_tree_are_texts)
         assert_true(logits_apart(single, whole + i * VOCAB) < 1e-10);
         assert_true(logits_apart(single, tree + 2 * i * VOCAB) < 1e-10);
     }
-    sp_small_cache_fini(&cache);
     sp_small_model_free(model);
 }
 
@@ -106,8 +105,8 @@ TEST(speculation_is_lossless)
         sp_speculation how =
             method(SP_DECODE_EAGLE + prng_below(&prng, 2), depth, top_k, 2 + prng_below(&prng, 30));
         sp_speculation plain = method(SP_DECODE_PLAIN, 1, 1, 2);
-        sp_small_text text;
-        sp_small_text expected;
+        AUTO(sp_small_text) text;
+        AUTO(sp_small_text) expected;
         must_succeed(sp_small_generate(model, 2, &how, prompt, count, TOKENS, &text, ERR));
         must_succeed(sp_small_generate(model, 2, &plain, prompt, count, TOKENS, &expected, ERR));
         assert_int_equal(text.count, TOKENS);
@@ -118,8 +117,6 @@ TEST(speculation_is_lossless)
             assert_true(text.calls[i].accepted <= text.calls[i].depth);
             assert_true(text.calls[i].entropy <= depth * log(top_k) + 1e-9);
         }
-        sp_small_text_fini(&text);
-        sp_small_text_fini(&expected);
         sp_small_model_free(model);
     }
     assert_true(accepted > 100);
@@ -131,7 +128,7 @@ TEST(an_equal_draft_is_accepted_whole)
     sp_small_model *model = model_of(3, 0.0);
     int64_t prompt[] = {1, 2, 3};
     sp_speculation how = method(SP_DECODE_EAGLE, 4, 3, 14);
-    sp_small_text text;
+    AUTO(sp_small_text) text;
     must_succeed(sp_small_generate(model, 2, &how, prompt, 3, TOKENS, &text, ERR));
     // The best path is of the deepest layer only where it is verified: a chain always is.
     sp_small_text_fini(&text);
@@ -142,7 +139,6 @@ TEST(an_equal_draft_is_accepted_whole)
         assert_true(text.calls[i].path_accepted);
     }
     assert_int_equal(text.call_count, TOKENS / 5);
-    sp_small_text_fini(&text);
     sp_small_model_free(model);
 }
 
@@ -155,10 +151,9 @@ TEST(closer_drafts_are_accepted_more)
             sp_small_model *model = model_of((uint64_t)seed, scales[s]);
             int64_t prompt[] = {5, 6, 7, 8};
             sp_speculation how = method(SP_DECODE_EAGLE, 5, 4, 20);
-            sp_small_text text;
+            AUTO(sp_small_text) text;
             must_succeed(sp_small_generate(model, 2, &how, prompt, 4, TOKENS, &text, ERR));
             calls[s] += text.call_count;
-            sp_small_text_fini(&text);
             sp_small_model_free(model);
         }
     }

@@ -97,7 +97,7 @@ TEST(ring_steps)
 TEST(steps_of_a_pack)
 {
     sp_model model;
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     must_succeed(sp_model_builtin("llama-7b", &model, ERR));
     must_succeed(flat_profile(NULL, &profile, ERR));
     const sp_cluster cluster = {
@@ -119,7 +119,6 @@ TEST(steps_of_a_pack)
             assert_int_equal(time.ring_steps, steps > 1 ? steps : 0);
         }
     }
-    sp_profile_fini(&profile);
 }
 
 // 0.2 of it on the embedding's forward, 0.4 on the head's forward and 0.4 on its backward; one rank
@@ -193,8 +192,7 @@ TEST(norm_of_both)
 
 TEST(norm_lies_between)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 41);
+    sp_prng prng = prng_seeded(41);
     for (int i = 0; i < 10000; i++) {
         sp_host_model host = {.overlap_power = 1.0 + 99.0 * sp_prng_uniform(&prng)};
         double gpu_s = exp(20.0 * sp_prng_uniform(&prng) - 15.0);
@@ -221,9 +219,9 @@ static const sp_model small = {LLAMA_SHAPE(4, 1024, 2816, 8, 8, 32000)};
 
 static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogue_cost *epilogue)
 {
-    sp_profile profile;
-    sp_cost_model cost;
-    sp_packing packing;
+    AUTO(sp_profile) profile;
+    AUTO(sp_cost_model) cost;
+    AUTO(sp_packing) packing;
     const sp_cluster cluster = {
         .gpus_per_node = 8, .nodes = 1, .nics_per_node = 8, .nic_bytes_per_s = 5e10};
     must_succeed(flat_profile(overrides, &profile, ERR));
@@ -235,9 +233,6 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogu
     sp_pack_list_add(&packing.forward, (sp_slice){0, 0, 0, 2048, 2048}, true);
     must_succeed(sp_cost_model_build(&cost, &packing, costs, ERR));
     *epilogue = costs->ranks[0].epilogue;
-    sp_packing_fini(&packing);
-    sp_cost_model_fini(&cost);
-    sp_profile_fini(&profile);
 }
 
 #define HOST(constants) "host={" constants ",\"level\":\"fitted\",\"source\":\"s\"}"
@@ -245,7 +240,7 @@ static void build(const char *const *overrides, sp_step_costs *costs, sp_epilogu
 // In the costs of actions: the norm is taken over a whole action, and what it adds is said apart.
 TEST(actions_wait_for_launches)
 {
-    sp_step_costs bare, costs;
+    AUTO(sp_step_costs) bare, costs;
     sp_epilogue_cost bare_epilogue, epilogue;
     build(NULL, &bare, &bare_epilogue);
     build((const char *[]){HOST("\"layer_us\":4000,\"overlap_power\":2"), NULL}, &costs, &epilogue);
@@ -270,15 +265,13 @@ TEST(actions_wait_for_launches)
     assert_true(costs.action[SP_ACTION_B]->compute_ns <=
                 costs.action[SP_ACTION_I]->compute_ns + costs.action[SP_ACTION_W]->compute_ns + 2);
     assert_int_equal(epilogue.optimizer_ns, bare_epilogue.optimizer_ns);
-    sp_step_costs_fini(&bare);
-    sp_step_costs_fini(&costs);
 }
 
 // Fixed times of a unit, half forward and half backward (a quarter for each gradient, nothing for
 // the recomputation), and of a step.
 TEST(fixed_times)
 {
-    sp_step_costs bare, costs;
+    AUTO(sp_step_costs) bare, costs;
     sp_epilogue_cost bare_epilogue, epilogue;
     build(NULL, &bare, &bare_epilogue);
     build((const char *[]){HOST("\"unit_us\":2000,\"iteration_us\":1500"), NULL}, &costs,
@@ -293,15 +286,13 @@ TEST(fixed_times)
                      1000000);
     assert_int_equal(costs.action[SP_ACTION_R]->compute_ns, bare.action[SP_ACTION_R]->compute_ns);
     assert_int_equal(epilogue.optimizer_ns - bare_epilogue.optimizer_ns, 1500000);
-    sp_step_costs_fini(&bare);
-    sp_step_costs_fini(&costs);
 }
 
 // Where the host waits for each kernel its time adds to the GPU's, whatever the profile says of how
 // the two overlap.
 TEST(blocking_launches_add)
 {
-    priced_step added, hidden, blocked;
+    AUTO(priced_step) added, hidden, blocked;
     priced_case c = priced_default();
     c.overrides[0] = HOST("\"layer_us\":900,\"overlap_power\":1");
     priced_step_run(&c, &added);
@@ -311,7 +302,4 @@ TEST(blocking_launches_add)
     priced_step_run(&c, &blocked);
     assert_true(hidden.metrics.iteration_ns < added.metrics.iteration_ns);
     assert_within((double)blocked.metrics.iteration_ns, (double)added.metrics.iteration_ns, 100.0);
-    priced_step_fini(&added);
-    priced_step_fini(&hidden);
-    priced_step_fini(&blocked);
 }

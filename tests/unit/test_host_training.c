@@ -28,13 +28,10 @@ static const char text[] =
 
 enum { STEPS = 50, ENDS = 5 };
 
-static void write_text(void)
+static void write_words(void)
 {
     name_text();
-    FILE *file = fopen(text_file, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, sizeof text - 1, file), sizeof text - 1);
-    assert_int_equal(fclose(file), 0);
+    put_file(text_file, text);
 }
 
 typedef struct training {
@@ -72,7 +69,7 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
     const sp_backend_option options[] = {{"learning_rate", "0.003"}, {"text", text_file}};
     const sp_run_request request = {RUN_OF(view->plan, &t->model, NULL),
                                     RUN_STEPS(t->precision, 7, STEPS), RUN_OPTIONS(options, 2)};
-    host_plain plain;
+    AUTO(host_plain) plain;
     (void)err;
     must_need(&request, t->features);
     host_plain_make(&request, &plain);
@@ -81,16 +78,14 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
     for (int i = 0; i < STEPS; i++) {
         double a = sp_run_step(sliced, i)->loss;
         double b = sp_run_step(whole, i)->loss;
-        if (!(fabs(a - b) <= t->bound * b)) {
-            fail_msg("step %d: loss %.17g in slices, %.17g whole", i, a, b);
-        }
+        must_hold(fabs(a - b) <= t->bound * b, "step %d: loss %.17g in slices, %.17g whole", i, a,
+                  b);
     }
     assert_within(mean(whole, 0, 1), log((double)t->model.vocab), 0.5);
     assert_true(mean(sliced, STEPS - ENDS, ENDS) < mean(sliced, 0, ENDS) - 1.0);
     assert_true(host_distance(sliced, whole, "parameters/") <= t->bound);
     sp_run_free(sliced);
     sp_run_free(whole);
-    host_plain_fini(&plain);
     return SP_OK;
 }
 
@@ -100,20 +95,19 @@ static void trains_alike(sp_model model, const char *more, uint64_t features,
     training t = {.model = model, .precision = precision, .bound = bound, .features = features};
     const sp_evaluate_options options = {
         .effort_percent = 10, .observer = train, .observer_context = &t};
-    char scenario[RUN_TEXT] = "";
     scenario_run r;
     t.model.vocab = 128;
-    put_json(scenario,
-             "{'model': {'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'vocab': 128}, "
-             "'cluster': 'host', 'profile': 'linear', 'workload': {'lengths': [90, 12, 40, 7, 33, "
-             "61, 5, 20], "
-             "'order': 'file', 'samples_per_batch': 8}, %s}",
-             more);
-    write_text();
+    const char *scenario = json_text(
+        "{'model': {'layers': 4, 'hidden': 32, 'ffn': 48, 'heads': 4, 'vocab': 128}, "
+        "'cluster': 'host', 'profile': 'linear', 'workload': {'lengths': [90, 12, 40, 7, 33, "
+        "61, 5, 20], "
+        "'order': 'file', 'samples_per_batch': 8}, %s}",
+        more);
+    write_words();
     host_open(&t.device);
     run_good(scenario, &options, &r);
-    run_fini(&r);
-    host_close(&t.device);
+    scenario_run_fini(&r);
+    host_device_fini(&t.device);
     remove(text_file);
 }
 
@@ -216,8 +210,8 @@ TEST(weights_follow_name_and_seed)
 
 TEST(text_is_read_in_order)
 {
-    sp_i_exec_text t;
-    write_text();
+    AUTO(sp_i_exec_text) t;
+    write_words();
     assert_int_equal(sp_i_exec_text_read(text_file, 128, &t, NULL), SP_OK);
     assert_int_equal(t.count, sizeof text - 1);
     // A sample is a piece of the text, which goes on at its start.
@@ -231,16 +225,14 @@ TEST(text_is_read_in_order)
         }
     }
     assert_true(found);
-    sp_i_exec_text_fini(&t);
     remove(text_file);
 }
 
 TEST(refuses_text)
 {
     sp_i_exec_text t;
-    sp_error_clear(ERR);
-    assert_int_equal(sp_i_exec_text_read("no_such_file", 128, &t, ERR), SP_ERR_IO);
-    write_text();
+    must_fail_with(sp_i_exec_text_read("no_such_file", 128, &t, ERR), SP_ERR_IO, "");
+    write_words();
     must_fail_with(sp_i_exec_text_read(text_file, 61, &t, ERR), SP_ERR_CONTENT,
                    "the vocabulary has 61 tokens");
     remove(text_file);

@@ -56,10 +56,10 @@ static void execute(fixture *f, const char *parallel, sp_clock clock)
     must_succeed(sp_execution_run(&f->scenario, &f->options, &f->execution, ERR));
 }
 
-static void close_fixture(fixture *f)
+static void fixture_fini(fixture *f)
 {
     sp_execution_fini(&f->execution);
-    host_close(&f->device);
+    host_device_fini(&f->device);
     sp_scenario_fini(&f->scenario);
 }
 
@@ -67,10 +67,9 @@ static void close_fixture(fixture *f)
 // because they run there, on one because it goes back and forth between them.
 TEST(stages_work_at_once)
 {
-    fixture f;
+    AUTO(fixture) f;
     execute(&f, "{'pp': 2}", SP_CLOCK_WALL);
     assert_true(f.overlaps > 0);
-    close_fixture(&f);
 }
 
 static int64_t cpu_ns(clockid_t clock)
@@ -85,9 +84,9 @@ static int64_t cpu_ns(clockid_t clock)
 // threads that a library only starts and stops wait for a moment in the first run.
 TEST(a_rank_is_one_thread)
 {
-    fixture f;
+    AUTO(fixture) f;
     execute(&f, "{'pp': 1}", SP_CLOCK_WALL);
-    close_fixture(&f);
+    fixture_fini(&f);
     int64_t process_ns = cpu_ns(CLOCK_PROCESS_CPUTIME_ID);
     int64_t thread_ns = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
     execute(&f, "{'pp': 1}", SP_CLOCK_WALL);
@@ -95,7 +94,6 @@ TEST(a_rank_is_one_thread)
     process_ns = cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - process_ns;
     assert_true(thread_ns > 1000000);
     assert_true((double)process_ns <= 1.3 * (double)thread_ns);
-    close_fixture(&f);
 }
 
 static bool warns(const sp_result *result, const char *text)
@@ -123,6 +121,6 @@ TEST(shared_cores_are_said)
                  (long long)device.cores, device.cores == 1 ? "" : "s");
         assert_true(warns(&f.execution.measured, warning) == (i == 0 && device.cores < 12));
         assert_false(warns(&f.execution.predicted, warning));
-        close_fixture(&f);
+        fixture_fini(&f);
     }
 }

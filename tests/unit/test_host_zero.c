@@ -46,11 +46,9 @@ static void holds(const char *layout, const char *more)
 {
     static const char *const models[] = {HOST_LLAMA, HOST_GPT};
     for (int m = 0; m < 2; m++) {
-        host_device device;
         const char *text = json_text(SCENARIO, models[m], layout, more);
-        host_open(&device);
+        AUTO(host_device) device = host_opened();
         host_memory_must_hold(&device, text, SP_CLOCK_VIRTUAL);
-        host_close(&device);
     }
 }
 
@@ -77,7 +75,7 @@ static sp_status compare_steps(void *context, const sp_step_view *view, sp_error
     static const sp_memory_options memory;
     const sp_run_request request = {RUN_OF(view->plan, &s->model, &memory), .clock = s->clock,
                                     RUN_STEPS(SP_FP64, 9, 4)};
-    host_plain plain;
+    AUTO(host_plain) plain;
     (void)err;
     host_plain_make(&request, &plain);
     sp_run *first = host_run(&s->device, &request);
@@ -88,7 +86,6 @@ static sp_status compare_steps(void *context, const sp_step_view *view, sp_error
     sp_run_free(first);
     sp_run_free(second);
     sp_run_free(expected);
-    host_plain_fini(&plain);
     return SP_OK;
 }
 
@@ -101,8 +98,8 @@ static void several_steps(const char *json, sp_model model, const char *layout, 
     const char *text = json_text(SCENARIO, json, layout, "'schedule': {'kind': '1f1b'}");
     host_open(&s.device);
     run_good(text, &options, &run);
-    run_fini(&run);
-    host_close(&s.device);
+    scenario_run_fini(&run);
+    host_device_fini(&s.device);
 }
 
 TEST(steps_follow_one_another)
@@ -127,7 +124,7 @@ static float gift_of(int member, int number, int element)
 // Everybody gives as often as `often` says; `from` gives all it has before the next member begins.
 static void give_all(const int *often, int from, float *sums)
 {
-    sp_i_exec_replicas r;
+    AUTO(sp_i_exec_replicas) r;
     float share[MEMBERS][ELEMENTS] = {{0}};
     sp_i_exec_replicas_init(&r, sp_runtime_cpu(), MEMBERS, sizeof(float), sizeof(float),
                             sp_i_exec_math_f32.add_exact);
@@ -150,7 +147,6 @@ static void give_all(const int *often, int from, float *sums)
     for (int e = 0; e < ELEMENTS; e++) {
         sums[e] = share[e / 3][e % 3];
     }
-    sp_i_exec_replicas_fini(&r);
 }
 
 TEST(sums_have_one_order)

@@ -15,7 +15,7 @@ static void state_constant(priced_case *c, const char *constant)
 TEST(each_doubling_of_nodes_slows_computation)
 {
     for (int nodes = 1; nodes <= 16; nodes *= 2) {
-        priced_step even, uneven;
+        AUTO(priced_step) even, uneven;
         priced_case c = priced_default();
         c.layout.tp = 2;
         c.layout.dp = 4 * nodes;
@@ -31,8 +31,6 @@ TEST(each_doubling_of_nodes_slows_computation)
                          even.costs.action[SP_ACTION_F][0].tp_ns);
         assert_int_equal(uneven.costs.ranks[0].epilogue.grad_reduce_ns,
                          even.costs.ranks[0].epilogue.grad_reduce_ns);
-        priced_step_fini(&even);
-        priced_step_fini(&uneven);
     }
 }
 
@@ -44,7 +42,7 @@ TEST(hidden_collectives_slow_computation)
     for (int round = 0; round < 40; round++) {
         char constant[64];
         double share = sp_prng_uniform(&prng);
-        priced_step blocking, hidden;
+        AUTO(priced_step) blocking, hidden;
         priced_case c = priced_default();
         c.layout.tp = 4;
         c.layout.sequence_parallel = round % 2 == 0;
@@ -67,7 +65,5 @@ TEST(hidden_collectives_slow_computation)
             double lost_ns = (double)(after[i]->compute_ns - before[i]->compute_ns);
             assert_within(lost_ns, share * away_ns, 20.0 + 1e-9 * away_ns);
         }
-        priced_step_fini(&blocking);
-        priced_step_fini(&hidden);
     }
 }

@@ -90,13 +90,6 @@ TEST(layers_and_head_sum_to_the_model)
     }
 }
 
-// Of a document that states no layers yet.
-TEST(no_layers_have_no_parameters)
-{
-    const sp_model none = {.hidden = 64, .heads = 4, .kv_heads = 4, .head_dim = 16, .ffn = 128};
-    assert_int_equal(sp_model_layer_parameters(&none), 0);
-}
-
 TEST(tensor_parallelism_divides_flops)
 {
     for (int i = 0; i < sp_model_builtin_count(); i++) {
@@ -593,13 +586,4 @@ TEST(operators_are_well_formed)
             assert_true(op->kind <= SP_OP_MEMORY || op->kernels == 0);
         }
     }
-}
-
-TEST(names_match_the_interface)
-{
-    assert_string_equal(sp_recompute_names[SP_RECOMPUTE_PARTIAL_FC1], "partial-fc1");
-    assert_string_equal(sp_recompute_names[SP_RECOMPUTE_FULL], "full");
-    assert_null(sp_recompute_names[SP_RECOMPUTE_MODES]);
-    assert_string_equal(sp_attention_names[SP_ATTENTION_UNFUSED], "unfused");
-    assert_null(sp_attention_names[2]);
 }

@@ -24,9 +24,8 @@ TEST(the_slowest_of_n)
         layout.tp = largest[i].n;
         for (uint64_t seed = 0; seed < SEEDS; seed++) {
             const sp_jitter jitter = {.gpu_cv = 0.02, .seed = seed};
-            double *factors = sp_i_jitter_factors(&layout, &jitter);
+            AUTO_FREE double *factors = sp_i_jitter_factors(&layout, &jitter);
             sum += (factors[0] - 1.0) / jitter.gpu_cv;
-            sp_free(factors);
         }
         // The largest has a standard deviation of at most 1.
         assert_within(sum / SEEDS, largest[i].mean, 4.0 / sqrt(SEEDS));
@@ -67,8 +66,8 @@ TEST(gpus_keep_their_times)
     const sp_jitter jitter = {.gpu_cv = 0.05, .seed = 3};
     const sp_layout apart = {.tp = 1, .cp = 1, .pp = 4, .dp = 6, .chunks = 1};
     sp_layout joint = {.tp = 2, .cp = 3, .pp = 4, .dp = 1, .chunks = 1};
-    double *each = sp_i_jitter_factors(&apart, &jitter);
-    double *most = sp_i_jitter_factors(&joint, &jitter);
+    AUTO_FREE double *each = sp_i_jitter_factors(&apart, &jitter);
+    AUTO_FREE double *most = sp_i_jitter_factors(&joint, &jitter);
     for (int p = 0; p < 4; p++) {
         double expected = 0.0;
         for (int d = 0; d < 6; d++) {
@@ -76,17 +75,15 @@ TEST(gpus_keep_their_times)
         }
         assert_true(most[p] == expected);
     }
-    sp_free(each);
-    sp_free(most);
 }
 
 static int64_t iteration_ns(sp_prng *prng, double gpu_cv, int64_t *slowest_ns)
 {
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1 + prng_below(prng, 3), .dp = 3, .chunks = 1};
-    sp_packing packing;
-    sp_plan plan;
-    sp_step_costs costs;
-    simulated_plan s;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
+    AUTO(simulated_plan) s;
     const sp_engine_options options = {.verify = true, .jitter = {gpu_cv, 7}};
     must_succeed(uniform_packing(&packing, layout.dp, 6, ERR));
     random_costs(prng, &layout, &packing, 0, &costs);
@@ -100,12 +97,7 @@ static int64_t iteration_ns(sp_prng *prng, double gpu_cv, int64_t *slowest_ns)
         }
         *slowest_ns = busy_ns > *slowest_ns ? busy_ns : *slowest_ns;
     }
-    int64_t ns = s.timeline.makespan_ns;
-    simulated_plan_fini(&s);
-    sp_plan_fini(&plan);
-    sp_step_costs_fini(&costs);
-    sp_packing_fini(&packing);
-    return ns;
+    return s.timeline.makespan_ns;
 }
 
 // Every step is checked against the longest path, and takes as long as its busiest rank at least.
@@ -127,10 +119,10 @@ TEST(every_rank_takes_its_own_factor)
 {
     const sp_engine_options options = {.jitter = {0.1, 5}};
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1};
-    sp_packing packing;
-    sp_plan plan;
-    sp_step_costs costs;
-    simulated_plan s;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
+    AUTO(simulated_plan) s;
     must_succeed(uniform_packing(&packing, layout.dp, 3, ERR));
     sp_i_step_costs_init(&costs, &layout, &packing, 1, false);
     for (size_t k = 0; k < packing.forward.count; k++) {
@@ -139,7 +131,7 @@ TEST(every_rank_takes_its_own_factor)
     }
     must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, ERR));
     simulate_plan(&plan, &costs, &options, &s);
-    double *factors = sp_i_jitter_factors(&layout, &options.jitter);
+    AUTO_FREE double *factors = sp_i_jitter_factors(&layout, &options.jitter);
     for (size_t r = 0; r < s.timeline.rank_count; r++) {
         for (size_t k = 0; k < s.timeline.ranks[r].count; k++) {
             const sp_span *span = &s.timeline.ranks[r].spans[k];
@@ -147,9 +139,4 @@ TEST(every_rank_takes_its_own_factor)
             assert_within((double)(span->end_ns - span->start_ns), factors[r] * alike_ns, 0.5);
         }
     }
-    sp_free(factors);
-    simulated_plan_fini(&s);
-    sp_plan_fini(&plan);
-    sp_step_costs_fini(&costs);
-    sp_packing_fini(&packing);
 }

@@ -8,7 +8,7 @@ static const int64_t index_of[TOKENS] = {3, 0, 8, 3, 5, 3};
 
 TEST(rows_are_copied)
 {
-    tensors all;
+    AUTO(tensors) all;
     tensors_init(&all, 23);
     tensor table = tensor_random(&all, ROWS * FEATURES);
     tensor y = tensor_random(&all, TOKENS * STRIDE);
@@ -22,14 +22,13 @@ TEST(rows_are_copied)
     sp_kernel_embedding_f32(TOKENS, FEATURES, index_of, 0, ROWS, table.f, false, y.f, STRIDE);
     assert_near_rows(y.d, expected.d, y.n, 0.0);
     assert_types_agree(y, 0.0);
-    tensors_fini(&all);
 }
 
 // GPT-2: the row of the token plus the row of its position.
 TEST(positions_on_top_of_tokens)
 {
     static const int64_t position[TOKENS] = {0, 1, 2, 0, 1, 2};
-    tensors all;
+    AUTO(tensors) all;
     tensors_init(&all, 29);
     tensor table = tensor_random(&all, ROWS * FEATURES);
     tensor positions = tensor_random(&all, 3 * FEATURES);
@@ -43,12 +42,11 @@ TEST(positions_on_top_of_tokens)
             assert_true(y.d[t * FEATURES + i] == sum);
         }
     }
-    tensors_fini(&all);
 }
 
 TEST(ranks_add_up_to_the_whole)
 {
-    tensors all;
+    AUTO(tensors) all;
     tensors_init(&all, 31);
     tensor table = tensor_random(&all, ROWS * FEATURES);
     tensor whole = tensor_zero(&all, TOKENS * FEATURES);
@@ -64,13 +62,12 @@ TEST(ranks_add_up_to_the_whole)
         sp_kernel_add_f64(sum.n, part.d, sum.d);
     }
     assert_near_rows(sum.d, whole.d, whole.n, 0.0);
-    tensors_fini(&all);
 }
 
 // <E(table), dy> = <table, E^T(dy)>, whole and on the rows that a rank holds.
 TEST(gradient_is_the_transpose)
 {
-    tensors all;
+    AUTO(tensors) all;
     tensors_init(&all, 37);
     tensor table = tensor_random(&all, ROWS * FEATURES);
     tensor dy = tensor_random(&all, TOKENS * FEATURES);
@@ -88,5 +85,4 @@ TEST(gradient_is_the_transpose)
     sp_kernel_embedding_backward_weight_f64(TOKENS, FEATURES, index_of, 3, 3, dy.d, FEATURES,
                                             local.d);
     assert_near_rows(local.d, dtable.d + 3 * FEATURES, local.n, 0.0);
-    tensors_fini(&all);
 }

@@ -33,7 +33,7 @@ TEST(the_largest_logits)
 {
     uint8_t chosen[TOKENS * EXPERTS];
     for (int active = 1; active <= EXPERTS; active++) {
-        tensors all;
+        AUTO(tensors) all;
         tensors_init(&all, (uint64_t)active);
         tensor logits = tensor_random(&all, TOKENS * EXPERTS);
         tensor weights = tensor_zero(&all, TOKENS * EXPERTS);
@@ -47,7 +47,6 @@ TEST(the_largest_logits)
             must_be_chosen(logits.d + t * EXPERTS, active, weights.d + t * EXPERTS,
                            chosen + t * EXPERTS);
         }
-        tensors_fini(&all);
     }
 }
 
@@ -66,7 +65,7 @@ static double sum_of_weights(void *data)
 
 TEST(gradients_of_logits)
 {
-    tensors all;
+    AUTO(tensors) all;
     choice c;
     tensors_init(&all, 5);
     c.logits = tensor_random(&all, TOKENS * EXPERTS);
@@ -77,5 +76,4 @@ TEST(gradients_of_logits)
     memcpy(gradient.d, c.dweights.d, (size_t)gradient.n * sizeof(double));
     sp_kernel_choose_experts_backward_f64(TOKENS, EXPERTS, c.weights.d, gradient.d);
     assert_gradient(sum_of_weights, &c, c.logits.d, c.logits.n, gradient.d);
-    tensors_fini(&all);
 }

@@ -1,7 +1,5 @@
 // Sampled attention: against its definition over the keys that its masks name, against dense
 // attention where every key is kept, and what it reports of itself against dense probabilities.
-#include <stdlib.h>
-#include <string.h>
 
 #include "backends/host/sampled_attention.h"
 #include "kernels/kernels.h"
@@ -34,8 +32,7 @@ typedef struct sample_problem {
 
 static int32_t *room(int64_t n)
 {
-    int32_t *indices = sp_calloc((size_t)n, sizeof *indices);
-    return indices;
+    return sp_calloc((size_t)n, sizeof(int32_t));
 }
 
 static void set_up(sample_problem *s, int64_t heads, int64_t kv_heads, int64_t head_dim,
@@ -71,7 +68,7 @@ static void set_up_structured(sample_problem *s, const sp_sample_input *in, int6
     }
 }
 
-static void tear_down(sample_problem *s)
+static void sample_problem_fini(sample_problem *s)
 {
     sp_free(s->mask.column);
     sp_free(s->mask.slash);
@@ -188,7 +185,7 @@ static double check_head(sample_problem *s, int64_t head)
 static void check_against_definition(const sp_kernel_sample_options *options, int64_t heads,
                                      int64_t kv_heads, int64_t tokens, int64_t begin)
 {
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up(&s, heads, kv_heads, 8, tokens, begin);
     for (int64_t h = 0; h < heads; h++) {
         run_head_f64(&s, options, h);
@@ -197,7 +194,6 @@ static void check_against_definition(const sp_kernel_sample_options *options, in
     double f64 = run_all_f64(&s, options);
     double f32 = run_all_f32(&s, options);
     assert_within(f32, f64, 1e-4);
-    tear_down(&s);
 }
 
 TEST(stripes_by_definition)
@@ -220,7 +216,7 @@ TEST(slashes_by_definition)
 static void check_all_kept(sp_kernel_sample_options options, int64_t tokens, int64_t begin)
 {
     options.alpha = 1.0;
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up(&s, 4, 2, 16, tokens, begin);
     const sp_kernel_attention_shape *shape = &s.p.shape;
     assert_within(run_all_f64(&s, &options), 1.0, 1e-12);
@@ -235,7 +231,6 @@ static void check_all_kept(sp_kernel_sample_options options, int64_t tokens, int
                             s.p.lse.f + begin * shape->heads, s.p.workspace.f);
     assert_memory_equal(s.out.f, s.p.out.f, (size_t)s.out.n * sizeof(float));
     assert_memory_equal(s.lse.f, s.p.lse.f, (size_t)s.lse.n * sizeof(float));
-    tear_down(&s);
 }
 
 TEST(alpha_of_one_is_dense_bit_for_bit)
@@ -253,19 +248,18 @@ TEST(window_of_all_keys_is_dense)
 {
     sp_kernel_sample_options options = stripes;
     options.window_share = 1.0;
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up(&s, 2, 1, 8, 300, 0);
     assert_within(run_all_f64(&s, &options), 1.0, 1e-12);
     for (int64_t h = 0; h < 2; h++) {
         assert_within(check_head(&s, h), 1.0, 1e-12);
     }
-    tear_down(&s);
 }
 
 // The sums of the sampled rows, by definition; the window's part apart.
 TEST(mass_of_columns_and_slashes)
 {
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up(&s, 2, 1, 8, 500, 60);
     tensor column = tensor_zero(&s.p.all, s.p.tokens);
     tensor slash = tensor_zero(&s.p.all, s.p.tokens);
@@ -292,7 +286,6 @@ TEST(mass_of_columns_and_slashes)
         assert_near_rows(s.mass.column, column.d, s.p.tokens, 1e-12);
     }
     assert_near_rows(s.mass.slash, slash.d, sp_kernel_sample_blocks(s.p.tokens), 1e-12);
-    tear_down(&s);
 }
 
 TEST(bands_end_with_the_last_query)
@@ -353,8 +346,7 @@ TEST(fewest_columns_that_reach_alpha)
     enum { KEYS = 400 };
     double mass[KEYS], sorted[KEYS];
     int32_t column[KEYS];
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int round = 0; round < 50; round++) {
         double total = 0;
         for (int j = 0; j < KEYS; j++) {
@@ -388,7 +380,7 @@ static const sp_sample_input structured = {
 // difference of lse says it.
 TEST(reported_coverage_is_that_of_dense_attention)
 {
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up_structured(&s, &structured, 1000);
     double reported = run_all_f64(&s, &stripes);
     double out[64];
@@ -407,14 +399,13 @@ TEST(reported_coverage_is_that_of_dense_attention)
     }
     assert_within(by_lse, all, 1e-12);
     assert_true(all <= reported && reported > 0.5 && reported < 1.0);
-    tear_down(&s);
 }
 
 // Theorem 1: if kept probabilities differ by at most epsilon / R in sum, so does out by epsilon. A
 // row that keeps c and is divided by it differs by 2 (1 - c).
 TEST(output_error_within_theorem_1)
 {
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up_structured(&s, &structured, 1000);
     double largest = 0;
     for (int64_t j = 0; j < s.p.tokens; j++) {
@@ -444,13 +435,12 @@ TEST(output_error_within_theorem_1)
         }
         assert_true(error > 1e-6); // keys are left out
     }
-    tear_down(&s);
 }
 
 // More columns with more alpha; the sampled rows keep at least alpha in the mean.
 TEST(coverage_grows_with_alpha)
 {
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up_structured(&s, &structured, 1500);
     double before = 0;
     int64_t columns = -1;
@@ -469,7 +459,6 @@ TEST(coverage_grows_with_alpha)
         }
         assert_true(kept >= alpha * s.mass.total);
     }
-    tear_down(&s);
 }
 
 static double least_kept_of_late_rows(sample_problem *s)
@@ -487,7 +476,7 @@ TEST(slashes_find_a_diagonal)
     enum { TOKENS = 12 * TILE };
     static const sp_sample_input diagonal = {
         .sink = 6, .diagonal = 12, .distance = 5 * TILE, .noise = 0.5};
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up_structured(&s, &diagonal, TOKENS);
     sp_kernel_attention_f64(&s.p.shape, 0, s.len, s.p.q.d, s.p.k.d, s.p.v.d, s.p.out.d, s.p.lse.d,
                             s.p.workspace.d);
@@ -505,7 +494,6 @@ TEST(slashes_find_a_diagonal)
     assert_true(sampled_contains(s.mask.slashes, s.mask.slash, 5));
     assert_true(least_kept_of_late_rows(&s) > 0.5);
     assert_true(sp_kernel_sample_pairs(&s.mask, last) <= 2 * window_pairs);
-    tear_down(&s);
 }
 
 // The masks of all heads, each with a room of its own for columns.
@@ -525,7 +513,7 @@ static void choose_masks(sample_problem *s, const sp_kernel_sample_options *opti
 TEST(tiles_dealt_by_cost)
 {
     enum { HEADS = 3, TOKENS = 1000, TILES = (TOKENS + TILE - 1) / TILE, WORKERS = 4 };
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up(&s, HEADS, 1, 8, TOKENS, 0);
     sp_kernel_sample_mask masks[HEADS];
     sp_kernel_sample_mask own = s.mask;
@@ -555,13 +543,12 @@ TEST(tiles_dealt_by_cost)
         sp_free(masks[h].column);
     }
     s.mask = own;
-    tear_down(&s);
 }
 
 // What a tile costs is the number of pairs that its queries see and keep.
 TEST(pairs_of_a_tile)
 {
-    sample_problem s;
+    AUTO(sample_problem) s;
     set_up(&s, 1, 1, 8, 391, 77);
     for (int turn = 0; turn < 2; turn++) {
         run_head_f64(&s, turn == 0 ? &stripes : &slashes, 0);
@@ -577,7 +564,6 @@ TEST(pairs_of_a_tile)
             assert_int_equal(sp_kernel_sample_pairs(&s.mask, tile), pairs);
         }
     }
-    tear_down(&s);
 }
 
 // What the cost model counts of a window and of stripes beyond it is what the kernel computes, but

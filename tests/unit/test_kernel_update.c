@@ -27,7 +27,7 @@ static double after_steps(double parameter, const double *gradient)
 
 TEST(adamw_definition)
 {
-    tensors all;
+    AUTO(tensors) all;
     tensors_init(&all, 43);
     tensor parameter = tensor_random(&all, N);
     tensor first = tensor_zero(&all, N);
@@ -52,7 +52,6 @@ TEST(adamw_definition)
     }
     assert_near_rows(parameter.d, expected.d, N, 1e-14);
     assert_types_agree(parameter, 1e-6);
-    tensors_fini(&all);
 }
 
 // In the first step the corrected moments are g and g^2: every parameter moves by the learning
@@ -74,7 +73,7 @@ TEST(adamw_first_step)
 
 TEST(squares)
 {
-    tensors all;
+    AUTO(tensors) all;
     tensors_init(&all, 47);
     for (int64_t n = 0; n < 70; n++) {
         double x[70];
@@ -88,12 +87,11 @@ TEST(squares)
         assert_true(sp_kernel_sum_of_squares_f64(n, x) == expected);
         assert_true(sp_kernel_sum_of_squares_f32(n, x_f32) == expected);
     }
-    tensors_fini(&all);
 }
 
 TEST(rows_between_strides)
 {
-    tensors all;
+    AUTO(tensors) all;
     tensors_init(&all, 53);
     tensor from = tensor_random(&all, 4 * 6);
     tensor to = tensor_zero(&all, 4 * 9);
@@ -107,5 +105,4 @@ TEST(rows_between_strides)
     assert_types_agree(to, 0.0);
     sp_kernel_add_f64(from.n, from.d, to.d);
     assert_true(to.d[0] == 2.0 * from.d[0]);
-    tensors_fini(&all);
 }

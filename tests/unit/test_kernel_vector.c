@@ -77,16 +77,15 @@ static void check_rows_of(tensors *all, int64_t n)
 TEST(rows_of_any_length)
 {
     for (int64_t n = 1; n < 70; n++) {
-        tensors all;
+        AUTO(tensors) all;
         tensors_init(&all, (uint64_t)n);
         check_rows_of(&all, n);
-        tensors_fini(&all);
     }
 }
 
 TEST(rows_changed_in_place)
 {
-    tensors all;
+    AUTO(tensors) all;
     tensors_init(&all, 7);
     tensor x = tensor_random(&all, 53);
     tensor kept = tensor_copy(&all, x);
@@ -102,5 +101,4 @@ TEST(rows_changed_in_place)
     }
     assert_near_rows(x.d, expected.d, x.n, 1e-15);
     assert_types_agree(x, 1e-6);
-    tensors_fini(&all);
 }

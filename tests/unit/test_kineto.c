@@ -3,11 +3,9 @@
 // microsecond.
 #include "tests/support/test_main.h"
 
-#include <string.h>
 #include <zlib.h>
 
 #include "experiments/measure/kineto.h"
-#include "sim/base/prng.h"
 #include "tests/support/trace_text.h"
 
 static void read_text(const char *text, sp_kineto *trace)
@@ -44,7 +42,7 @@ TEST(times_are_exact)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];
-        sp_kineto trace;
+        AUTO(sp_kineto) trace;
         snprintf(text, sizeof text,
                  "[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"k\", \"ts\": %s, \"dur\": %s}]",
                  cases[i].ts, cases[i].dur);
@@ -53,7 +51,6 @@ TEST(times_are_exact)
         assert_int_equal(trace.spans[0].start_ns, cases[i].start_ns);
         assert_int_equal(trace.spans[0].duration_ns, cases[i].duration_ns);
         assert_int_equal(trace.is_whole_us, cases[i].whole);
-        sp_kineto_fini(&trace);
     }
 }
 
@@ -80,7 +77,7 @@ TEST(members_in_any_order)
         "1, \"name\": \"NVIDIA H800\"}],\n"
         "\"distributedInfo\": {\"backend\": \"nccl\", \"rank\": 5, \"world_size\": 64, \"pg\": "
         "[{}]}}\n \n";
-    sp_kineto trace;
+    AUTO(sp_kineto) trace;
     read_text(text, &trace);
     assert_int_equal(trace.events, 7);
     assert_int_equal(trace.span_count, 4);
@@ -104,7 +101,6 @@ TEST(members_in_any_order)
     assert_int_equal(s[3].device, 2);
     assert_int_equal(s[3].stream, 23);
     assert_string_equal(trace.names[s[3].name], "void gemm<1>(\"x\")");
-    sp_kineto_fini(&trace);
 }
 
 // ---- files that are none ----
@@ -168,16 +164,15 @@ TEST(every_beginning_is_read_or_refused)
         assert_int_equal(trace.cut_line > 0, !whole);
         sp_kineto_fini(&trace);
     }
-    trace_free(&text);
+    trace_text_fini(&text);
 }
 
 TEST(gzip_is_read_and_its_cut_is_told)
 {
     enum { EVENTS = 2000 };
-    trace_text text;
-    sp_kineto plain, packed, cut;
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    AUTO(trace_text) text;
+    AUTO(sp_kineto) plain, packed, cut;
+    sp_prng prng = prng_seeded(3);
     trace_begin(&text, "");
     for (int i = 0; i < EVENTS; i++) {
         char start[32], duration[32];
@@ -198,12 +193,10 @@ TEST(gzip_is_read_and_its_cut_is_told)
     }
     // Half of the bytes.
     FILE *from = fopen("t.json.gz", "rb");
-    char *bytes = sp_malloc(text.count);
+    AUTO_FREE char *bytes = sp_malloc(text.count);
     size_t count = fread(bytes, 1, text.count, from);
     fclose(from);
-    FILE *to = fopen("cut.json.gz", "wb");
-    assert_int_equal(fwrite(bytes, 1, count / 2, to), count / 2);
-    fclose(to);
+    put_file_bytes("cut.json.gz", bytes, count / 2);
     must_succeed(sp_kineto_read("cut.json.gz", &cut, ERR));
     assert_true(cut.is_cut && cut.span_count > 0 && cut.span_count < EVENTS);
     for (size_t i = 0; i < cut.span_count; i++) {
@@ -211,18 +204,10 @@ TEST(gzip_is_read_and_its_cut_is_told)
     }
     // A block that is another one.
     memset(bytes + count / 2, 0xff, 64);
-    to = fopen("damaged.json.gz", "wb");
-    assert_int_equal(fwrite(bytes, 1, count, to), count);
-    fclose(to);
+    put_file_bytes("damaged.json.gz", bytes, count);
     sp_kineto damaged;
-    sp_error err = {0};
-    assert_int_equal(sp_kineto_read("damaged.json.gz", &damaged, &err), SP_ERR_CONTENT);
-    assert_non_null(strstr(err.message[0], "damaged.json.gz: damaged gzip file, from line "));
-    sp_free(bytes);
-    sp_kineto_fini(&cut);
-    sp_kineto_fini(&packed);
-    sp_kineto_fini(&plain);
-    trace_free(&text);
+    must_fail_with(sp_kineto_read("damaged.json.gz", &damaged, ERR), SP_ERR_CONTENT,
+                   "damaged.json.gz: damaged gzip file, from line ");
 }
 
 // ---- kernels by name ----
@@ -290,8 +275,8 @@ static const sp_traced_op *op_of(const sp_kineto *trace, size_t span)
 
 TEST(kernels_find_their_operators)
 {
-    trace_text text;
-    sp_kineto trace;
+    AUTO(trace_text) text;
+    AUTO(sp_kineto) trace;
     trace_begin(&text, "");
     trace_host(&text, "cpu_op", "aten::mm", 1, 0, 10, MM_ARGS("11", "32", "64", "128"));
     trace_host(&text, "cuda_runtime", "cudaLaunchKernel", 1, 4, 1, "\"correlation\": 501");
@@ -321,15 +306,13 @@ TEST(kernels_find_their_operators)
     assert_int_equal(op_of(&trace, 1)->of.product.m, 8);
     assert_null(op_of(&trace, 2));
     assert_null(op_of(&trace, 3));
-    sp_kineto_fini(&trace);
-    trace_free(&text);
 }
 
 // The inputs of native_functions.yaml, and what follows of them.
 TEST(work_of_operators)
 {
-    trace_text text;
-    sp_kineto trace;
+    AUTO(trace_text) text;
+    AUTO(sp_kineto) trace;
     trace_begin(&text, "");
     trace_host(&text, "cpu_op", "aten::addmm", 1, 0, 1,
                "\"Input Dims\": [[128], [32, 64], [64, 128], [], []], \"Input type\": [\"float\", "
@@ -382,16 +365,14 @@ TEST(work_of_operators)
     assert_int_equal(op[3].of.attention.causal, -1);
     assert_close(op[4].of.bytes, 4.0 * (24 + 4 + 24), 1e-15);
     assert_close(op[5].of.bytes, 100.0 * 2 + 100.0 * 4, 1e-15);
-    sp_kineto_fini(&trace);
-    trace_free(&text);
 }
 
 // The record stands at the kernel, or at the operator that launched it. The bytes are those of the
 // whole tensor: an all-gather's result, a reduce-scatter's input.
 TEST(collectives_have_kind_and_bytes)
 {
-    trace_text text;
-    sp_kineto trace;
+    AUTO(trace_text) text;
+    AUTO(sp_kineto) trace;
     trace_begin(&text, "");
     trace_span(&text, "kernel", "ncclDevKernel_AllGather_RING_LL", 9, "1", "5",
                ", \"Collective name\": \"_allgather_base\", \"In msg nelems\": 10, \"Out msg "
@@ -420,8 +401,6 @@ TEST(collectives_have_kind_and_bytes)
     assert_close(op_of(&trace, 2)->of.collective.bytes, 512.0, 1e-15);
     assert_int_equal(trace.spans[3].of, SP_KERNEL_SEND_RECEIVE);
     assert_null(op_of(&trace, 3));
-    sp_kineto_fini(&trace);
-    trace_free(&text);
 }
 
 // ---- what a GPU does ----
@@ -460,8 +439,7 @@ static void count_moments(const drawn_span *spans, int count, int of[4], int *fi
 
 TEST(moments_of_random_traces)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 200; round++) {
         drawn_span spans[30];
         int64_t waits[30];
@@ -469,8 +447,8 @@ TEST(moments_of_random_traces)
         int first, last;
         int64_t products_ns = 0;
         int count = 1 + (int)sp_prng_below(&prng, 30);
-        trace_text text;
-        sp_kineto trace;
+        AUTO(trace_text) text;
+        AUTO(sp_kineto) trace;
         sp_trace_times times;
         trace_begin(&text, "");
         for (int i = 0; i < count; i++) {
@@ -498,15 +476,13 @@ TEST(moments_of_random_traces)
         assert_int_equal(times.exposed_wait_ns, 1000 * of[2]);
         assert_int_equal(times.idle_ns, 1000 * of[3]);
         assert_int_equal(times.of[SP_KERNEL_PRODUCT].ns, products_ns);
-        sp_kineto_fini(&trace);
-        trace_free(&text);
     }
 }
 
 // The device with the most spans counts, not the one that a copy touches.
 TEST(one_device_counts)
 {
-    sp_kineto trace;
+    AUTO(sp_kineto) trace;
     sp_trace_times times;
     read_text("[{\"ph\": \"X\", \"cat\": \"gpu_memcpy\", \"name\": \"m\", \"pid\": 3, \"ts\": 0, "
               "\"dur\": 9000},"
@@ -527,7 +503,6 @@ TEST(one_device_counts)
     sp_trace_times_of(&trace, NULL, &times);
     assert_int_equal(times.extent_ns, 4000);
     assert_int_equal(times.idle_ns, 2000);
-    sp_kineto_fini(&trace);
 }
 
 // ---- waiting for other ranks ----
@@ -535,7 +510,7 @@ TEST(one_device_counts)
 static void read_rank(sp_kineto *trace, int rank, const int (*rounds)[2], int count,
                       const char *group)
 {
-    trace_text text;
+    AUTO(trace_text) text;
     char header[64], more[256];
     snprintf(header, sizeof header, "\"distributedInfo\": {\"rank\": %d, \"world_size\": 4},",
              rank);
@@ -554,7 +529,6 @@ static void read_rank(sp_kineto *trace, int rank, const int (*rounds)[2], int co
     }
     trace_end(&text);
     read_text(text.bytes, trace);
-    trace_free(&text);
 }
 
 // Clocks that differ by an hour: the shortest of each round is its transfer.

@@ -67,9 +67,9 @@ static sp_step_costs costs_of(const sp_model *model, const sp_layout *layout,
 {
     sp_cluster cluster = {
         .gpus_per_node = 8, .nics_per_node = 8, .nic_bytes_per_s = 50e9, .peak_flops_per_s = 1e15};
-    sp_profile profile;
-    sp_cost_model cost;
-    sp_packing packing;
+    AUTO(sp_profile) profile;
+    AUTO(sp_cost_model) cost;
+    AUTO(sp_packing) packing;
     sp_step_costs costs;
     must_succeed(sp_cluster_fit(&cluster, sp_layout_ranks(layout), "test", ERR));
     must_succeed(flat_profile(NULL, &profile, ERR));
@@ -78,9 +78,6 @@ static sp_step_costs costs_of(const sp_model *model, const sp_layout *layout,
     sp_packing_init(&packing, NULL, layout->dp);
     assert_true(pack_sample(&packing.forward, 0, 1, 0, 4096));
     must_succeed(sp_cost_model_build(&cost, &packing, &costs, ERR));
-    sp_packing_fini(&packing);
-    sp_cost_model_fini(&cost);
-    sp_profile_fini(&profile);
     return costs;
 }
 
@@ -150,12 +147,10 @@ TEST(order_changes_no_time_on_one_stage)
     const sp_memory_options memory = {.recompute = SP_RECOMPUTE_FULL};
     sp_model apart = mixture(6, 6);
     sp_model in_turn = mixture(1, 1);
-    sp_step_costs a = costs_of(&apart, &layout, &memory);
-    sp_step_costs b = costs_of(&in_turn, &layout, &memory);
+    AUTO(sp_step_costs) a = costs_of(&apart, &layout, &memory);
+    AUTO(sp_step_costs) b = costs_of(&in_turn, &layout, &memory);
     assert_int_equal(a.action[SP_ACTION_F]->compute_ns, b.action[SP_ACTION_F]->compute_ns);
     assert_int_equal(a.action[SP_ACTION_B]->compute_ns, b.action[SP_ACTION_B]->compute_ns);
-    sp_step_costs_fini(&a);
-    sp_step_costs_fini(&b);
 }
 
 // Stages of one number of layers but other kinds, or another order of them, cost apart.
@@ -164,7 +159,7 @@ TEST(stages_differ_by_their_kinds)
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1};
     const sp_memory_options memory = {0};
     sp_model model = mixture(3, 9); // stages of 3: dense; then routed alone, and one with the head
-    sp_step_costs costs = costs_of(&model, &layout, &memory);
+    AUTO(sp_step_costs) costs = costs_of(&model, &layout, &memory);
     assert_int_equal(costs.classes, 3);
     assert_int_equal(costs.stages[1].cost_class, costs.stages[2].cost_class);
     assert_true(costs.stages[0].cost_class != costs.stages[1].cost_class);
@@ -172,7 +167,6 @@ TEST(stages_differ_by_their_kinds)
     model = mixture(1, 1); // d r d, r d r, d r d, r d r
     costs = costs_of(&model, &layout, &memory);
     assert_true(costs.stages[1].cost_class != costs.stages[2].cost_class);
-    sp_step_costs_fini(&costs);
 }
 
 // A rank keeps dummies of the shapes that its own layers have: 2 bytes for each number of gate and
@@ -207,9 +201,9 @@ static double step_ms(const char *schedule, const char *strategy, int pp, int ze
                       const char *kinds)
 {
     char text[2048];
-    sp_scenario scenario;
-    sp_batches batches;
-    sp_result result;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_batches) batches;
+    AUTO(sp_result) result;
     const sp_evaluate_options options = {.engine = {.verify = true}};
     snprintf(text, sizeof text,
              "{'model': {'layers': 8, 'hidden': 1024, 'ffn': 2816, 'heads': 16, 'vocab': 32000%s},"
@@ -218,16 +212,11 @@ static double step_ms(const char *schedule, const char *strategy, int pp, int ze
              " 'workload': {'lengths': [8192, 512, 700, 4096, 100, 2048, 6000, 333, 1024, 256,"
              " 5000, 64], 'context': 8192, 'samples_per_batch': 12}}",
              kinds, pp, zero, schedule, strategy);
-    json_t *root = json_document(text);
+    json_auto_t *root = json_document(text);
     must_succeed_for(text, sp_scenario_from_json(root, "test", NULL, 0, &scenario, ERR));
-    json_decref(root);
     must_succeed_for(text, sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, &result, ERR));
-    double ms = (double)result.batches[0].makespan_ns / 1e6;
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-    return ms;
+    return (double)result.batches[0].makespan_ns / 1e6;
 }
 
 TEST(steps_agree_with_the_longest_path)
@@ -241,7 +230,7 @@ TEST(steps_agree_with_the_longest_path)
                  {"zb-h1", "packed", 2, 0},         {"zb-v", "packed", 2, 0},
                  {"slimpipe", "packed", 2, 1},      {"packflow", "slimpack", 2, 1},
                  {"packflow", "slimpack-zb", 2, 0}, {"1f1b", "flexsp", 1, 3}};
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+    for (int i = 0; i < COUNT_OF(steps); i += test_step()) {
         double ms =
             step_ms(steps[i].schedule, steps[i].strategy, steps[i].pp, steps[i].zero, kinds);
         // One kind that is stated is no other model.

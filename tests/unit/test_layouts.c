@@ -109,18 +109,15 @@ static searched try_all(const char *base, const char *strategy, const char *limi
 
 static sweep_layouts find_by(const char *text, sweep_layouts_options options)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sweep_layouts layouts;
     options.quiet = true;
     must_succeed(run_read(text, &scenario, ERR));
-    json_t *base = json_loads(text, 0, NULL);
+    json_auto_t *base = json_loads(text, 0, NULL);
     must_succeed(sweep_layouts_find(base, &scenario, &options, &layouts, ERR));
     // The base is as it was.
-    json_t *again = json_loads(text, 0, NULL);
+    json_auto_t *again = json_loads(text, 0, NULL);
     assert_true(json_equal(base, again));
-    json_decref(again);
-    json_decref(base);
-    sp_scenario_fini(&scenario);
     return layouts;
 }
 
@@ -145,24 +142,21 @@ static int64_t points_of(const sweep_layouts *layouts)
 static double document_ms(const json_t *json)
 {
     char settled[RUN_TEXT];
-    char *document = json_dumps(json, 0);
+    AUTO_FREE char *document = json_dumps(json, 0);
     snprintf(settled, sizeof settled, "%s", document);
-    free(document);
     return evaluate_step(settled).expected_ms;
 }
 
 static double best_ms(const sweep_layouts *layouts)
 {
     assert_true(layouts->ranked_count > 0);
-    json_t *best = sweep_layouts_document(layouts, layouts->ranked[0]);
+    json_auto_t *best = sweep_layouts_document(layouts, layouts->ranked[0]);
     // A setting of the search's own that has no effect would be warned of.
     const json_t *schedule = json_object_get(best, "schedule");
     const char *kind = json_string_value(json_object_get(schedule, "kind"));
     assert_true(kind == NULL || strcmp(kind, "interleaved") == 0 ||
                 json_object_get(schedule, "group") == NULL);
-    double ms = document_ms(best);
-    json_decref(best);
-    return ms;
+    return document_ms(best);
 }
 
 // With and without bounds: the answer has the least time over the probability that it runs, of
@@ -170,12 +164,11 @@ static double best_ms(const sweep_layouts *layouts)
 static bool check(const char *base, const char *strategy, const char *limit_gib, bool brings_order,
                   int ranks, int threads)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text, "%s, 'parallel': {'tp': %d}, 'memory': {'limit_gib': %s}}", base, ranks,
-             limit_gib);
+    const char *text = json_text("%s, 'parallel': {'tp': %d}, 'memory': {'limit_gib': %s}}", base,
+                                 ranks, limit_gib);
     searched all = try_all(base, strategy, limit_gib, brings_order, ranks);
     for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
-        sweep_layouts layouts = find(text, strategy, exhaustive, threads);
+        AUTO(sweep_layouts) layouts = find(text, strategy, exhaustive, threads);
         assert_int_equal(points_of(&layouts), all.layouts);
         assert_true(!exhaustive || layouts.left_out == 0);
         assert_within(best_ms(&layouts), all.fastest.expected_ms, 0.0);
@@ -184,7 +177,6 @@ static bool check(const char *base, const char *strategy, const char *limit_gib,
             bool ok = point->evaluated && point->trial.status == SWEEP_OK;
             assert_true(!ok || point->bound_ms <= point->trial.figure[SWEEP_ITERATION_MS]);
         }
-        sweep_layouts_fini(&layouts);
     }
     return all.fastest.ms < all.fastest.well_ms;
 }
@@ -217,10 +209,7 @@ TEST(blocks_near_the_limit_that_fit)
     static const char profile[] =
         "{\"extends\": \"h800\", \"name\": \"stalls\", \"interference\": "
         "{\"tight_microbatch_us\": 50000, \"level\": \"assumed\", \"source\": \"the test\"}}";
-    FILE *file = fopen("stalls.json", "w");
-    assert_non_null(file);
-    assert_true(fputs(profile, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    put_file("stalls.json", profile);
     check(BASE ", 'profile': './stalls.json'", "packed", "0.835", false, 4, 2);
 }
 
@@ -239,10 +228,9 @@ static bool is_faster(const sweep_layout *a, const sweep_layout *b)
 TEST_OF_VALUES(the_whole_space_of_several_strategies)
 {
     static const char *const strategies[] = {"packed", "bytescale", "slimpack"};
-    char text[RUN_TEXT] = "";
     double best[3];
     int64_t left_out = 0;
-    put_json(text, BASE ", 'parallel': {'dp': 2}}");
+    const char *text = json_text(BASE ", 'parallel': {'dp': 2}}");
     for (int run = 0; run < 3; run++) {
         sweep_layouts layouts =
             find_by(text, (sweep_layouts_options){.strategies = strategies,
@@ -270,9 +258,8 @@ TEST_OF_VALUES(the_whole_space_of_several_strategies)
 TEST(survivors_without_a_cheap_strategy)
 {
     static const char *const strategies[] = {"slimpack", "packed-tuned", "packed"};
-    char text[RUN_TEXT] = "";
     sweep_layouts layouts[2];
-    put_json(text, BASE ", 'parallel': {'dp': 2}}");
+    const char *text = json_text(BASE ", 'parallel': {'dp': 2}}");
     for (int with = 0; with < 2; with++) {
         layouts[with] = find_by(text, (sweep_layouts_options){.strategies = strategies,
                                                               .strategy_count = 2 + with,
@@ -299,13 +286,13 @@ TEST(survivors_without_a_cheap_strategy)
 static void check_blocks(const char *limit_gib, int shown)
 {
     static const char *const strategies[] = {"packed", "slimpack"};
-    char text[RUN_TEXT] = "";
-    put_json(text, BASE ", 'parallel': {'dp': 2}, 'memory': {'limit_gib': %s}}", limit_gib);
-    sweep_layouts layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
-                                                                  .strategy_count = 2,
-                                                                  .survivors = 4,
-                                                                  .shown = shown,
-                                                                  .threads = 2});
+    const char *text =
+        json_text(BASE ", 'parallel': {'dp': 2}, 'memory': {'limit_gib': %s}}", limit_gib);
+    AUTO(sweep_layouts) layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                                        .strategy_count = 2,
+                                                                        .survivors = 4,
+                                                                        .shown = shown,
+                                                                        .threads = 2});
     assert_true(layouts.ranked_count > shown);
     const sweep_layout *fastest = layouts.ranked[0];
     int faster = 0;
@@ -324,7 +311,6 @@ static void check_blocks(const char *limit_gib, int shown)
     assert_true(faster > 0);
     assert_true(fastest->counted);
     assert_false(is_tight(fastest));
-    sweep_layouts_fini(&layouts);
 }
 
 TEST_OF_VALUES(blocks_of_what_is_fastest)
@@ -351,8 +337,7 @@ static bool same_degrees(const sweep_layouts *layouts, const sweep_layout *a, co
 TEST_OF_VALUES(survivors_whatever_their_blocks)
 {
     static const char *const strategies[] = {"packed", "slimpack-symmetric"};
-    char text[RUN_TEXT] = "";
-    put_json(text, UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': 0.65}}");
+    const char *text = json_text(UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': 0.65}}");
     sweep_layouts layouts = find_by(
         text, (sweep_layouts_options){
                   .strategies = strategies, .strategy_count = 2, .survivors = 1000, .threads = 2});
@@ -392,16 +377,15 @@ TEST(around_the_best_layouts)
         const char *strategy = rows[r].strategy;
         const sweep_layouts_options options = {
             .strategies = &strategy, .strategy_count = 1, .threads = 1, .quiet = true};
-        char text[RUN_TEXT] = "";
-        put_json(text, BASE ", 'parallel': {'tp': 8}}");
-        sweep_layouts layouts = find(text, strategy, false, 1);
-        json_t *beside = sweep_layouts_document(&layouts, layouts.ranked[0]);
+        const char *text = json_text(BASE ", 'parallel': {'tp': 8}}");
+        AUTO(sweep_layouts) layouts = find(text, strategy, false, 1);
+        json_auto_t *beside = sweep_layouts_document(&layouts, layouts.ranked[0]);
         double grid_ms = best_ms(&layouts);
         must_succeed(sweep_layouts_refine(&options, "test", &layouts, ERR));
         double found_ms = best_ms(&layouts);
         assert_true(found_ms <= grid_ms);
         faster += found_ms < grid_ms;
-        json_t *section = json_object_get(beside, rows[r].section);
+        json_auto_t *section = json_object_get(beside, rows[r].section);
         section = section != NULL ? section : json_object();
         sp_json_put(beside, rows[r].section, json_incref(section));
         int64_t budget = json_integer_value(json_object_get(section, rows[r].key));
@@ -418,9 +402,6 @@ TEST(around_the_best_layouts)
             fit += isfinite(ms);
         }
         assert_true(fit > 0);
-        json_decref(section);
-        json_decref(beside);
-        sweep_layouts_fini(&layouts);
     }
     assert_true(faster > 0);
 }
@@ -428,23 +409,20 @@ TEST(around_the_best_layouts)
 // Where no layout fits there is none, with a reason.
 TEST(nothing_fits)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text, BASE ", 'parallel': {'tp': 2}, 'memory': {'limit_gib': 0.001}}");
-    sweep_layouts layouts = find(text, "packed", false, 2);
+    const char *text = json_text(BASE ", 'parallel': {'tp': 2}, 'memory': {'limit_gib': 0.001}}");
+    AUTO(sweep_layouts) layouts = find(text, "packed", false, 2);
     assert_int_equal(layouts.ranked_count, 0);
     assert_int_equal(layouts.of_status[SWEEP_OK], 0);
     assert_true(layouts.of_status[SWEEP_OOM] > 0);
     assert_non_null(strstr(layouts.reason, "GiB"));
-    sweep_layouts_fini(&layouts);
 }
 
 // A search that is stopped is no error: it has what was evaluated by then, here nothing.
 TEST(a_stop_is_no_error)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text, BASE ", 'parallel': {'tp': 2}}");
+    const char *text = json_text(BASE ", 'parallel': {'tp': 2}}");
     sp_stop_request();
-    sweep_layouts layouts = find(text, "packed", false, 2);
+    AUTO(sweep_layouts) layouts = find(text, "packed", false, 2);
     sp_stop_forget();
     assert_true(layouts.stopped);
     assert_int_equal(layouts.ranked_count, 0);
@@ -453,7 +431,6 @@ TEST(a_stop_is_no_error)
     layouts = find(text, "packed", false, 2);
     assert_false(layouts.stopped);
     assert_true(layouts.ranked_count > 0);
-    sweep_layouts_fini(&layouts);
 }
 
 // Is the schedule of a point one that the list has, or is there no pipeline?
@@ -474,15 +451,14 @@ TEST_OF_VALUES(only_what_the_stack_runs)
     int ranks = test_is_full() ? 4 : 2;
     size_t count = test_is_full() ? sizeof limits / sizeof limits[0] : 1;
     for (size_t l = 0; l < count; l++) {
-        char text[RUN_TEXT] = "";
         double best[4];
-        put_json(text,
-                 "%s, 'stack': 'megatron-core-2025', 'parallel': {'dp': %d}, 'memory': "
-                 "{'limit_gib': %s}}",
-                 base, ranks, limits[l]);
+        const char *text =
+            json_text("%s, 'stack': 'megatron-core-2025', 'parallel': {'dp': %d}, 'memory': "
+                      "{'limit_gib': %s}}",
+                      base, ranks, limits[l]);
         for (int run = 0; run < 4; run++) {
             bool within = run < 3;
-            sweep_layouts layouts = find_by(
+            AUTO(sweep_layouts) layouts = find_by(
                 text, (sweep_layouts_options){.strategies = strategies,
                                               .strategy_count = run == 1 || run == 2 ? 2 : 1,
                                               .wide = true,
@@ -507,7 +483,6 @@ TEST_OF_VALUES(only_what_the_stack_runs)
                 assert_true(!schedule || !runs_by(point, "1f1b interleaved"));
                 lacking++;
             }
-            sweep_layouts_fini(&layouts);
         }
         assert_within(best[1], best[0], 0.0);
         assert_within(best[2], best[0], 0.0);
@@ -521,9 +496,9 @@ TEST_OF_VALUES(only_what_the_stack_runs)
 static int check_shares(const char *base, const char *strategy, const char *limit_gib)
 {
     const char *const strategies[] = {"packed", strategy};
-    char text[RUN_TEXT] = "";
     sweep_layouts layouts[2]; // all points, and those that may be the fastest
-    put_json(text, "%s, 'parallel': {'dp': 2}, 'memory': {'limit_gib': %s}}", base, limit_gib);
+    const char *text =
+        json_text("%s, 'parallel': {'dp': 2}, 'memory': {'limit_gib': %s}}", base, limit_gib);
     for (int run = 0; run < 2; run++) {
         layouts[run] = find_by(text, (sweep_layouts_options){.strategies = strategies,
                                                              .strategy_count = 2,
@@ -571,15 +546,14 @@ TEST_OF_VALUES(shares_that_are_assumed)
 TEST(left_out_for_points_of_the_search)
 {
     static const char *const strategies[] = {"flexsp"};
-    char text[RUN_TEXT] = "";
-    put_json(text, UNEVEN ", 'stack': 'megatron-core-2025', 'parallel': {'dp': 2}}");
-    sweep_layouts layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
-                                                                  .strategy_count = 1,
-                                                                  .wide = true,
-                                                                  .within_stack = true,
-                                                                  .strategies_stated = true,
-                                                                  .survivors = 24,
-                                                                  .threads = 2});
+    const char *text = json_text(UNEVEN ", 'stack': 'megatron-core-2025', 'parallel': {'dp': 2}}");
+    AUTO(sweep_layouts) layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                                        .strategy_count = 1,
+                                                                        .wide = true,
+                                                                        .within_stack = true,
+                                                                        .strategies_stated = true,
+                                                                        .survivors = 24,
+                                                                        .threads = 2});
     double best[SWEEP_LACKS];
     for (int lack = 0; lack < SWEEP_LACKS; lack++) {
         const sweep_layout *beyond = sweep_layouts_beyond(&layouts, (sweep_lack)lack);
@@ -593,21 +567,18 @@ TEST(left_out_for_points_of_the_search)
         lacking += point->left_out && point->lacks == SWEEP_LACKS_SCHEDULE;
     }
     assert_true(lacking > 0);
-    sweep_layouts_fini(&layouts);
 }
 
 static double best_of_schedules(const char *text, const char *const *names, int count)
 {
     static const char *const strategies[] = {"packed"};
-    sweep_layouts layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
-                                                                  .strategy_count = 1,
-                                                                  .schedules = names,
-                                                                  .schedule_count = count,
-                                                                  .exhaustive = true,
-                                                                  .threads = 2});
-    double ms = layouts.ranked_count > 0 ? sweep_expected_ms(&layouts.ranked[0]->trial) : HUGE_VAL;
-    sweep_layouts_fini(&layouts);
-    return ms;
+    AUTO(sweep_layouts) layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                                        .strategy_count = 1,
+                                                                        .schedules = names,
+                                                                        .schedule_count = count,
+                                                                        .exhaustive = true,
+                                                                        .threads = 2});
+    return layouts.ranked_count > 0 ? sweep_expected_ms(&layouts.ranked[0]->trial) : HUGE_VAL;
 }
 
 // The fastest of several schedules that are stated is the fastest of each alone, in whatever order:
@@ -617,10 +588,10 @@ TEST_OF_VALUES(schedules_that_are_stated)
     static const char *const names[] = {"gpipe", "zb-v", "1f1b", "interleaved", "gpipe"};
     static const char *const limits[] = {"0.3", "0.6", "1"};
     for (size_t l = 0; l < sizeof limits / sizeof limits[0]; l++) {
-        char text[RUN_TEXT] = "";
         double alone[4];
         double least = HUGE_VAL;
-        put_json(text, UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': %s}}", limits[l]);
+        const char *text =
+            json_text(UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': %s}}", limits[l]);
         for (int s = 0; s < 4; s++) {
             alone[s] = best_of_schedules(text, &names[s], 1);
             least = fmin(least, alone[s]);
@@ -639,34 +610,31 @@ TEST_OF_VALUES(schedules_that_are_stated)
 TEST(batches_that_ranks_divide)
 {
     static const char *const strategies[] = {"packed"};
-    char text[RUN_TEXT] = "";
-    put_json(text,
-             "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
-             "'cluster': 'h800-8', 'stack': 'fsdp2-2025', 'parallel': {'dp': 8}, "
-             "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 12}}");
-    sweep_layouts layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
-                                                                  .strategy_count = 1,
-                                                                  .wide = true,
-                                                                  .within_stack = true,
-                                                                  .survivors = 24,
-                                                                  .threads = 2});
+    const char *text =
+        json_text("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+                  "'cluster': 'h800-8', 'stack': 'fsdp2-2025', 'parallel': {'dp': 8}, "
+                  "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 12}}");
+    AUTO(sweep_layouts) layouts = find_by(text, (sweep_layouts_options){.strategies = strategies,
+                                                                        .strategy_count = 1,
+                                                                        .wide = true,
+                                                                        .within_stack = true,
+                                                                        .survivors = 24,
+                                                                        .threads = 2});
     assert_true(layouts.ranked_count > 0);
     assert_true(layouts.cannot_run > 0);
     for (int64_t i = 0; i < layouts.ranked_count; i++) {
         assert_int_equal(12 % layouts.ranked[i]->trial.degree[3], 0);
     }
-    sweep_layouts_fini(&layouts);
 }
 
 // A time that is up is a stop that nobody asked for.
 TEST(a_time_limit_is_a_stop)
 {
-    char text[RUN_TEXT] = "";
-    put_json(text, BASE ", 'parallel': {'tp': 2}}");
+    const char *text = json_text(BASE ", 'parallel': {'tp': 2}}");
     sp_stop_at(sp_clock_s() - 1.0);
     assert_true(sp_stop_requested());
     assert_false(sp_stop_by_request());
-    sweep_layouts layouts = find(text, "packed", false, 2);
+    AUTO(sweep_layouts) layouts = find(text, "packed", false, 2);
     sp_stop_forget();
     assert_false(sp_stop_requested());
     assert_true(layouts.stopped);
@@ -677,7 +645,6 @@ TEST(a_time_limit_is_a_stop)
     sp_stop_forget();
     assert_false(layouts.stopped);
     assert_int_equal(layouts.untried, 0);
-    sweep_layouts_fini(&layouts);
 }
 
 // What is found by states first is the least that any point needs, above and below the limit; until
@@ -687,11 +654,11 @@ TEST_OF_VALUES(the_least_memory_of_all_points)
     static const char *const strategies[] = {"packed"};
     static const char *const limits[] = {"0.1", "0.3", "0.6", "2"};
     for (size_t l = 0; l < sizeof limits / sizeof limits[0]; l++) {
-        char text[RUN_TEXT] = "";
-        put_json(text, UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': %s}}", limits[l]);
+        const char *text =
+            json_text(UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': %s}}", limits[l]);
         sweep_layouts_options options = {
             .strategies = strategies, .strategy_count = 1, .exhaustive = true, .threads = 2};
-        sweep_layouts all = find_by(text, options);
+        AUTO(sweep_layouts) all = find_by(text, options);
         double margin_gib = -HUGE_VAL;
         for (int64_t i = 0; i < all.count; i++) {
             const sweep_layout *point = &all.point[i];
@@ -702,15 +669,12 @@ TEST_OF_VALUES(the_least_memory_of_all_points)
         assert_true(isfinite(margin_gib));
         options.exhaustive = false;
         options.least_memory = true;
-        sweep_layouts least = find_by(text, options);
+        AUTO(sweep_layouts) least = find_by(text, options);
         assert_non_null(least.nearest);
         assert_true(least.nearest->trial.figure[SWEEP_MEMORY_MARGIN_GIB] >= margin_gib);
         options.until_fits = true;
-        sweep_layouts first = find_by(text, options);
+        AUTO(sweep_layouts) first = find_by(text, options);
         bool fits = first.nearest != NULL && first.nearest->trial.status == SWEEP_OK;
         assert_int_equal(fits, all.ranked_count > 0);
-        sweep_layouts_fini(&first);
-        sweep_layouts_fini(&least);
-        sweep_layouts_fini(&all);
     }
 }

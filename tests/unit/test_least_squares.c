@@ -85,9 +85,7 @@ static void solve(const trial *t, fit_solution *solution)
 {
     sp_error_clear(ERR);
     sp_status status = fit_least_squares(&t->problem, solution, ERR);
-    if (status != SP_OK) {
-        fail_msg("%s", ERR->message[0]);
-    }
+    must_hold(status == SP_OK, "%s", ERR->message[0]);
     assert_true(solution->converged);
 }
 
@@ -101,7 +99,7 @@ TEST(exact_constants)
         for (int j = 0; j < PARAMETERS; j++) {
             t.parameters[j].start = truth[j] * exp(4.0 * sp_prng_uniform(&prng) - 2.0);
         }
-        fit_solution solution;
+        AUTO(fit_solution) solution;
         solve(&t, &solution);
         for (int j = 0; j < PARAMETERS; j++) {
             assert_true(fabs(log(solution.constants[j] / truth[j])) < 1e-5);
@@ -109,7 +107,6 @@ TEST(exact_constants)
         for (int i = 0; i < ROWS; i++) {
             assert_true(fabs(log(solution.predicted[i] / t.observed[i])) < 1e-5);
         }
-        fit_solution_fini(&solution);
     }
 }
 
@@ -124,14 +121,13 @@ TEST(noisy_constants)
             t.observed[i] *= exp(0.02 * noise(&prng));
         }
         t.problem.squares = true;
-        fit_solution solution;
+        AUTO(fit_solution) solution;
         solve(&t, &solution);
         for (int j = 0; j < PARAMETERS; j++) {
             double sd = sqrt(solution.covariance[j * PARAMETERS + j]);
             assert_true(sd > 0.0 && sd < 0.2);
             assert_true(fabs(log(solution.constants[j] / truth[j])) < 4.0 * sd);
         }
-        fit_solution_fini(&solution);
     }
 }
 
@@ -169,7 +165,7 @@ TEST(straight_line)
     for (int j = 0; j < 2; j++) {
         t.parameters[j] = (fit_parameter){.start = 2.0, .least = 0.1, .most = 100.0};
     }
-    fit_solution solution;
+    AUTO(fit_solution) solution;
     solve(&t, &solution);
     assert_within(log(solution.constants[0]), intercept, 1e-5);
     assert_within(log(solution.constants[1]), slope, 1e-5);
@@ -179,7 +175,6 @@ TEST(straight_line)
         assert_within(solution.covariance[k] / expected[k], 1.0, 1e-4);
     }
     assert_within(solution.loss / (rss / (0.01 * 0.01)), 1.0, 1e-6);
-    fit_solution_fini(&solution);
 }
 
 // Weights are counts: a row of weight 2 is the row given twice, a row of weight 0 is none.
@@ -203,15 +198,13 @@ TEST(weights_are_counts)
     twice.problem.observed = twice.observed;
     twice.problem.weight = twice.weight;
     twice.problem.context = &twice.runtime;
-    fit_solution a, b;
+    AUTO(fit_solution) a, b;
     solve(&t, &a);
     solve(&twice, &b);
     for (int j = 0; j < PARAMETERS; j++) {
         assert_true(fabs(log(a.constants[j] / b.constants[j])) < 1e-4);
     }
     assert_true(a.predicted[ROWS - 1] == 0.0);
-    fit_solution_fini(&a);
-    fit_solution_fini(&b);
 }
 
 TEST(bounds_hold)
@@ -222,7 +215,7 @@ TEST(bounds_hold)
     // The true rate is out of reach; the others make up for it as far as they can.
     t.parameters[0].most = 0.8 * truth[0];
     t.parameters[0].start = 0.8 * truth[0];
-    fit_solution solution;
+    AUTO(fit_solution) solution;
     solve(&t, &solution);
     assert_true(solution.constants[0] <= t.parameters[0].most);
     assert_true(solution.constants[0] > 0.999 * t.parameters[0].most);
@@ -233,7 +226,6 @@ TEST(bounds_hold)
     t.parameters[1].start = t.parameters[1].least;
     solve(&t, &solution);
     assert_true(fabs(log(solution.constants[1] / truth[1])) < 1e-5);
-    fit_solution_fini(&solution);
 }
 
 // One constant c for n equal observations o: squares give log c = (n log o / s^2 + log e / w^2) /
@@ -256,14 +248,13 @@ TEST(prior_against_data)
     // No row knows anything of the second constant: it stays with its prior.
     t.parameters[1] =
         (fit_parameter){.start = 2.0, .least = 0.1, .most = 100.0, .expect = 3.0, .within = 0.2};
-    fit_solution solution;
+    AUTO(fit_solution) solution;
     solve(&t, &solution);
     double data = ROWS / (0.3 * 0.3);
     double prior = 1.0 / (0.05 * 0.05);
     double expected = (data * log(10.0) + prior * log(20.0)) / (data + prior);
     assert_within(log(solution.constants[0]), expected, 1e-6);
     assert_true(fabs(log(solution.constants[1] / 3.0)) < 1e-6);
-    fit_solution_fini(&solution);
 }
 
 // A tenth of the rows measured three times too slow: squares follow them, soft-L1 hardly.
@@ -275,7 +266,7 @@ TEST(outliers)
     for (int i = 0; i < ROWS; i += 10) {
         t.observed[i] *= 3.0;
     }
-    fit_solution robust, squares;
+    AUTO(fit_solution) robust, squares;
     solve(&t, &robust);
     t.problem.squares = true;
     solve(&t, &squares);
@@ -286,8 +277,6 @@ TEST(outliers)
     }
     assert_true(robust_error < 0.01);
     assert_true(squares_error > 0.1);
-    fit_solution_fini(&robust);
-    fit_solution_fini(&squares);
 }
 
 // Derivatives of an earlier fit make the next one cheaper and leave its answer.
@@ -299,13 +288,13 @@ TEST(derivatives_are_used_again)
     for (int i = 0; i < ROWS; i++) {
         t.observed[i] *= exp(0.02 * noise(&prng));
     }
-    fit_solution first;
+    AUTO(fit_solution) first;
     solve(&t, &first);
     for (int j = 0; j < PARAMETERS; j++) {
         t.parameters[j].start = first.constants[j];
     }
     t.weight[3] = 0.0;
-    fit_solution cold, warm;
+    AUTO(fit_solution) cold, warm;
     solve(&t, &cold);
     t.problem.derivatives = &first.derivatives;
     solve(&t, &warm);
@@ -313,9 +302,6 @@ TEST(derivatives_are_used_again)
     for (int j = 0; j < PARAMETERS; j++) {
         assert_true(fabs(log(warm.constants[j] / cold.constants[j])) < 1e-4);
     }
-    fit_solution_fini(&first);
-    fit_solution_fini(&cold);
-    fit_solution_fini(&warm);
 }
 
 // Whichever call of the model fails, its error comes back and nothing leaks.
@@ -351,7 +337,7 @@ TEST(too_few_rows)
     for (int i = 2; i < ROWS; i++) {
         t.weight[i] = 0.0;
     }
-    fit_solution solution;
+    AUTO(fit_solution) solution;
     must_fail(fit_least_squares(&t.problem, &solution, ERR), SP_ERR_CONTENT,
               "3 constants cannot be fitted to 2 rows and 0 priors");
     // An expectation stands for a row.
@@ -359,7 +345,6 @@ TEST(too_few_rows)
     t.parameters[2].within = 1.0;
     solve(&t, &solution);
     assert_true(fabs(log(solution.constants[0] / truth[0])) < 1e-3);
-    fit_solution_fini(&solution);
 }
 
 TEST(no_parameters)
@@ -370,8 +355,7 @@ TEST(no_parameters)
     t.problem.parameter_count = 0;
     t.runtime.fail_at = 1;
     t.runtime.prediction = 2.0;
-    fit_solution solution;
+    AUTO(fit_solution) solution;
     must_succeed(fit_least_squares(&t.problem, &solution, ERR));
     assert_within(solution.predicted[0], 2.0, 1e-12);
-    fit_solution_fini(&solution);
 }

@@ -18,7 +18,7 @@ static void check(int64_t *tokens, size_t n)
 {
     static const int64_t thousandths[SP_LENGTH_QUANTILES] = {10,  50,  100, 250, 500,
                                                              750, 900, 950, 990, 999};
-    int64_t *sorted = sp_malloc(n * sizeof *sorted);
+    AUTO_FREE int64_t *sorted = sp_malloc(n * sizeof *sorted);
     assert_non_null(sorted);
     memcpy(sorted, tokens, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, sp_ascending_int64s);
@@ -69,7 +69,6 @@ static void check(int64_t *tokens, size_t n)
     // Reordered, not changed.
     qsort(tokens, n, sizeof *tokens, sp_ascending_int64s);
     assert_memory_equal(tokens, sorted, n * sizeof *tokens);
-    sp_free(sorted);
 }
 
 TEST(random_lists_agree_with_a_sort)

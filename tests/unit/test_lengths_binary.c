@@ -47,14 +47,11 @@ static sp_status read_file(const file_bytes *file, sp_lengths *lengths)
 
 static void expect_list(const file_bytes *file, const int64_t *tokens, size_t count)
 {
-    sp_lengths lengths;
-    if (read_file(file, &lengths) != SP_OK) {
-        fail_msg("%s", ERR->message[0]);
-    }
+    AUTO(sp_lengths) lengths;
+    must_hold(read_file(file, &lengths) == SP_OK, "%s", ERR->message[0]);
     assert_int_equal(lengths.count, count);
     assert_int_equal(lengths.capacity, count);
     assert_memory_equal(lengths.tokens, tokens, count * sizeof *tokens);
-    sp_lengths_fini(&lengths);
 }
 
 static void expect_error(const file_bytes *file, const char *message)
@@ -71,9 +68,8 @@ static void expect_truncations_refused(const file_bytes *file, sp_i_length_forma
     for (size_t n = 1; n < file->n; n++) {
         FILE *stream = fmemopen(file->bytes, n, "rb");
         sp_lengths lengths;
-        sp_error_clear(ERR);
-        assert_int_equal(sp_i_lengths_read_stream(stream, format, "f", NULL, &lengths, ERR),
-                         SP_ERR_CONTENT);
+        must_fail_with(sp_i_lengths_read_stream(stream, format, "f", NULL, &lengths, ERR),
+                       SP_ERR_CONTENT, "");
         assert_int_equal(ERR->count, 1);
         fclose(stream);
     }

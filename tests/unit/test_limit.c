@@ -61,13 +61,12 @@ TEST(limit_is_a_closed_form)
         {"'parallel': {'pp': 4, 'vocab_parallel': true}, ", 4},
     };
     for (int c = 0; c < COUNT_OF(cases); c++) {
-        scenario_run r;
+        AUTO(scenario_run) r;
         double ms[SP_LIMIT_PARTS];
         run_flat(json_text(ON_ONE_NODE "%s" UNEQUAL, cases[c].settings), NULL, &r);
         parts_of(&r, ms);
         double expected_ms = closed_form_ms(lengths, COUNT_OF(lengths)) / cases[c].gpus;
         assert_within(sp_result_limit_ms(&r.result) / expected_ms, 1.0, 1e-9);
-        run_fini(&r);
     }
 }
 
@@ -76,17 +75,16 @@ TEST(padding_is_work_of_packs)
 {
     static const int lengths[] = {100, 700, 1024, 300, 64, 900, 512, 450};
     static const int padded[] = {1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024};
-    scenario_run r;
+    AUTO(scenario_run) r;
     double ms[SP_LIMIT_PARTS];
     run_flat(json_text(ON_ONE_NODE "'strategy': {'kind': 'padded'}, " UNEQUAL), NULL, &r);
     parts_of(&r, ms);
     double expected_ms = closed_form_ms(padded, 8) - closed_form_ms(lengths, 8);
     assert_within(ms[SP_LIMIT_PACKS] / expected_ms, 1.0, 1e-9);
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_flat(json_text(ON_ONE_NODE "'strategy': {'kind': 'padded'}, " EQUAL), NULL, &r);
     parts_of(&r, ms);
     assert_true(ms[SP_LIMIT_PACKS] == 0.0);
-    run_fini(&r);
 }
 
 // On one GPU there is nobody to wait for.
@@ -94,7 +92,7 @@ TEST(one_rank_has_no_exchange)
 {
     static const int absent[] = {SP_LIMIT_TP, SP_LIMIT_CP,       SP_LIMIT_EP,       SP_LIMIT_DP,
                                  SP_LIMIT_PP, SP_LIMIT_PIPELINE, SP_LIMIT_IMBALANCE};
-    scenario_run r;
+    AUTO(scenario_run) r;
     double ms[SP_LIMIT_PARTS];
     run_flat(json_text(ON_ONE_NODE UNEQUAL), NULL, &r);
     parts_of(&r, ms);
@@ -102,13 +100,12 @@ TEST(one_rank_has_no_exchange)
         assert_true(ms[absent[i]] == 0.0);
     }
     assert_true(ms[SP_LIMIT_RECOMPUTE] == 0.0 && ms[SP_LIMIT_KERNELS] > 0.0);
-    run_fini(&r);
 }
 
 // Without a pipeline ranks with less work wait for others, and no pipeline is to blame.
 TEST(without_a_pipeline_ranks_are_uneven)
 {
-    scenario_run r;
+    AUTO(scenario_run) r;
     double ms[SP_LIMIT_PARTS];
     run_flat(json_text(ON_ONE_NODE "'parallel': {'dp': 4}, 'strategy': {'kind': 'packed'}, "
                                    "'workload': {'lengths': [1024, 64, 64, 64]}}"),
@@ -116,7 +113,6 @@ TEST(without_a_pipeline_ranks_are_uneven)
     parts_of(&r, ms);
     assert_true(ms[SP_LIMIT_PIPELINE] == 0.0 && ms[SP_LIMIT_PP] == 0.0);
     assert_true(ms[SP_LIMIT_IMBALANCE] > 0.1 * sp_result_iteration_ms(&r.result));
-    run_fini(&r);
 }
 
 // Exchanges of a network without latency and of endless rate are less than a nanosecond each.
@@ -130,7 +126,7 @@ TEST(endless_network_adds_nothing)
     static const int exchanges[] = {SP_LIMIT_TP, SP_LIMIT_CP, SP_LIMIT_EP, SP_LIMIT_DP,
                                     SP_LIMIT_PP};
     for (int c = 0; c < COUNT_OF(settings); c++) {
-        scenario_run r;
+        AUTO(scenario_run) r;
         double ms[SP_LIMIT_PARTS];
         double slow_ms = 0.0;
         run_flat(json_text(ON_ONE_NODE "%s" UNEQUAL, settings[c]), NULL, &r);
@@ -139,7 +135,7 @@ TEST(endless_network_adds_nothing)
             slow_ms += ms[exchanges[i]];
         }
         assert_true(slow_ms > 0.0);
-        run_fini(&r);
+        scenario_run_fini(&r);
         run_flat(json_text(MODEL
                            "'cluster': {'name': 'h100-8', 'nvlink_gb_per_s': 1e9}, %s" UNEQUAL,
                            settings[c]),
@@ -148,7 +144,6 @@ TEST(endless_network_adds_nothing)
         for (int i = 0; i < COUNT_OF(exchanges); i++) {
             assert_within(ms[exchanges[i]], 0.0, 1e-4);
         }
-        run_fini(&r);
     }
 }
 
@@ -156,8 +151,8 @@ TEST(endless_network_adds_nothing)
 // that memory bounds, so that the part is their whole time and other parts stay.
 TEST(recomputation_is_a_forward_again)
 {
-    scenario_run plain;
-    scenario_run again;
+    AUTO(scenario_run) plain;
+    AUTO(scenario_run) again;
     double ms[2][SP_LIMIT_PARTS];
     run_flat(json_text(ON_ONE_NODE EQUAL), NULL, &plain);
     run_flat(json_text(ON_ONE_NODE "'memory': {'recompute': 'full'}, " EQUAL), NULL, &again);
@@ -168,8 +163,6 @@ TEST(recomputation_is_a_forward_again)
     for (int i = 0; i < SP_LIMIT_PARTS; i++) {
         assert_true(i == SP_LIMIT_RECOMPUTE || fabs(ms[1][i] - ms[0][i]) < 1e-5);
     }
-    run_fini(&again);
-    run_fini(&plain);
 }
 
 // 1F1B of M equal micro-batches on p ranks takes M + p - 1 of them (arXiv 2104.04473, section 2.2).
@@ -177,33 +170,30 @@ TEST(uniform_costs_have_the_bubble_alone)
 {
     static const int ranks[] = {1, 2, 4, 8};
     for (int c = 0; c < COUNT_OF(ranks); c++) {
-        scenario_run r;
         double ms[SP_LIMIT_PARTS];
-        run_good(json_text("{'uniform_costs': {'f_ms': 10, 'b_ms': 12, 'w_ms': 8, 'p2p_ms': 0}, "
-                           "'parallel': {'pp': %d}, 'schedule': {'microbatches': 16}}",
-                           ranks[c]),
-                 &run_verified, &r);
+        AUTO(scenario_run) r = good_run(
+            json_text("{'uniform_costs': {'f_ms': 10, 'b_ms': 12, 'w_ms': 8, 'p2p_ms': 0}, "
+                      "'parallel': {'pp': %d}, 'schedule': {'microbatches': 16}}",
+                      ranks[c]),
+            &run_verified);
         assert_true(sp_result_limit_parts(&r.result, ms));
         assert_within(sp_result_limit_ms(&r.result), 16.0 * 30.0, 1e-9);
         for (int i = 0; i < SP_LIMIT_PARTS; i++) {
             double expected_ms = i == SP_LIMIT_PIPELINE ? 30.0 * (ranks[c] - 1) : 0.0;
             assert_within(ms[i], expected_ms, 1e-9);
         }
-        run_fini(&r);
     }
 }
 
 // GPUs that differ have no common best rate.
 TEST(jitter_has_no_limit)
 {
-    scenario_run r;
     double ms[SP_LIMIT_PARTS];
-    run_good(json_text(ON_ONE_NODE "'parallel': {'dp': 2}, 'jitter': {'gpu_cv': 0.02}, " EQUAL),
-             &(sp_evaluate_options){.no_causes = true}, &r);
+    AUTO(scenario_run) r =
+        good_run(json_text(ON_ONE_NODE "'parallel': {'dp': 2}, 'jitter': {'gpu_cv': 0.02}, " EQUAL),
+                 &(sp_evaluate_options){.no_causes = true});
     assert_false(sp_result_limit_parts(&r.result, ms));
     assert_true(isnan(sp_result_limit_share(&r.result)));
-    json_t *json = sp_result_json(&r.result, false);
+    json_auto_t *json = sp_result_json(&r.result, false);
     assert_true(json_is_null(json_object_get(json, "limit")));
-    json_decref(json);
-    run_fini(&r);
 }

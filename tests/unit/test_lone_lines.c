@@ -31,15 +31,12 @@ static int64_t iteration_ns(const priced_step *step, sp_network_detail detail)
         .rates = sp_profile_link_rates(&step->profile),
     };
     const sp_engine_options options = {.network = &network};
-    sp_timeline timeline;
-    sp_memory_timeline memory;
+    AUTO(sp_timeline) timeline;
+    AUTO(sp_memory_timeline) memory;
     sp_engine_counts counts;
     must_succeed(
         sp_simulate(&step->plan, &step->costs, &options, &timeline, &memory, &counts, ERR));
-    int64_t ns = timeline.iteration_ns;
-    sp_memory_timeline_fini(&memory);
-    sp_timeline_fini(&timeline);
-    return ns;
+    return timeline.iteration_ns;
 }
 
 // And the fastest is found by those.
@@ -51,7 +48,7 @@ TEST(they_are_those_of_a_lone_flow)
         priced_case c = draw_case(&prng);
         int64_t least_ns = INT64_MAX;
         for (int a = SP_ALGORITHM_RING; a <= SP_ALGORITHM_AUTO; a++) {
-            priced_step step;
+            AUTO(priced_step) step;
             c.algorithm = (sp_collective_algorithm)a;
             priced_step_run(&c, &step);
             int64_t closed_ns = step.timeline.iteration_ns;
@@ -66,7 +63,6 @@ TEST(they_are_those_of_a_lone_flow)
             c.fabric = (sp_fabric){.rails = 1};
             priced_step_run(&c, &step);
             slowed += closed_ns > step.timeline.iteration_ns;
-            priced_step_fini(&step);
             c.fabric = fabric;
         }
     }
@@ -79,7 +75,7 @@ TEST(a_flow_is_slowed_as_much)
     sp_prng prng = prng_seeded(33);
     for (int round = 0; round < test_rounds(60); round++) {
         priced_case c = draw_case(&prng);
-        priced_step step, plain;
+        AUTO(priced_step) step, plain;
         c.layout.zero = round % 2;
         c.memory.stack.hide_gradient_reduce = c.memory.stack.bucketed_epilogue = false;
         c.fabric.spine_latency_s = 0.0;
@@ -90,7 +86,5 @@ TEST(a_flow_is_slowed_as_much)
         int64_t closed_ns = step.timeline.iteration_ns;
         plain.cluster.fabric = step.cluster.fabric;
         assert_within((double)iteration_ns(&plain, SP_NETWORK_FLOWS), (double)closed_ns, 20.0);
-        priced_step_fini(&plain);
-        priced_step_fini(&step);
     }
 }

@@ -47,9 +47,9 @@ clock_t clock(void)
 // The result without what is a time of this machine.
 static char *result_text(const char *scenario, int effort_percent)
 {
-    scenario_run r;
-    run_good(scenario, &(sp_evaluate_options){.effort_percent = effort_percent}, &r);
-    json_t *object = sp_result_json(&r.result, true);
+    AUTO(scenario_run) r =
+        good_run(scenario, &(sp_evaluate_options){.effort_percent = effort_percent});
+    json_auto_t *object = sp_result_json(&r.result, true);
     json_object_del(object, "solver_ms");
     json_object_del(object, "simulate_ms");
     size_t b;
@@ -60,8 +60,6 @@ static char *result_text(const char *scenario, int effort_percent)
     }
     char *text = json_dumps(object, JSON_INDENT(1));
     assert_non_null(text);
-    json_decref(object);
-    run_fini(&r);
     return text;
 }
 
@@ -71,13 +69,11 @@ static void assert_same_on(const char *scenario, int effort_percent)
 {
     fake.now_ns = 0;
     fake.step_ns = 0;
-    char *fast = result_text(scenario, effort_percent);
+    AUTO_FREE char *fast = result_text(scenario, effort_percent);
     fake.step_ns = 1000000;
-    char *slow = result_text(scenario, effort_percent);
+    AUTO_FREE char *slow = result_text(scenario, effort_percent);
     assert_true(fake.now_ns > 0);
     assert_string_equal(fast, slow);
-    free(fast);
-    free(slow);
 }
 
 // 23 samples on 4 ranks: the integer program has thousands of nodes left after a second.
@@ -132,8 +128,8 @@ TEST(limits_of_time_are_seen)
                  &(sp_evaluate_options){0}, &r[slow]);
     }
     assert_true(sp_result_iteration_ms(&r[1].result) > sp_result_iteration_ms(&r[0].result));
-    run_fini(&r[0]);
-    run_fini(&r[1]);
+    scenario_run_fini(&r[0]);
+    scenario_run_fini(&r[1]);
 }
 
 // ---- limits of time, where trials alone take time ----
@@ -229,17 +225,15 @@ static timed run_limited(const char *begin, const char *kind, int64_t limit)
 {
     static const sp_evaluate_options brief = {.no_bounds = true, .effort_percent = 2};
     char limited[64] = "";
-    scenario_run r;
     if (limit > 0) {
         put_json(limited, ", 'time_limit_ms': %lld", (long long)limit);
     }
     fake.now_ns = 0;
     fake.step_ns = 0;
     fake.trial_ns = 1000000;
-    run_good(json_text("%s'%s'%s}}", begin, kind, limited), &brief, &r);
+    AUTO(scenario_run) r = good_run(json_text("%s'%s'%s}}", begin, kind, limited), &brief);
     assert_true(r.result.lossless);
     const timed t = {sp_result_iteration_ms(&r.result), fake.now_ns / fake.trial_ns};
-    run_fini(&r);
     fake.trial_ns = 0;
     return t;
 }
@@ -259,16 +253,14 @@ TEST_OF_VALUES(limits_of_time)
             const timed all = run_limited(begin, kind, 0);
             const timed enough = run_limited(begin, kind, 100 * all.trials);
             const timed half = run_limited(begin, kind, (all.trials + 1) / 2);
-            if (enough.step_ms > all.step_ms || half.step_ms > 1.25 * all.step_ms) {
-                fail_msg("%s: %.3f ms in enough time, %.3f in half of it, %.3f without a limit: %s",
-                         kind, enough.step_ms, half.step_ms, all.step_ms, begin);
-            }
+            must_hold(enough.step_ms <= all.step_ms && half.step_ms <= 1.25 * all.step_ms,
+                      "%s: %.3f ms in enough time, %.3f in half of it, %.3f without a limit: %s",
+                      kind, enough.step_ms, half.step_ms, all.step_ms, begin);
             for (int64_t limit = 1; limit <= 400; limit *= 20) {
                 const timed little = run_limited(begin, kind, limit);
-                if (little.trials > batches * (limit + searching[k].must_try)) {
-                    fail_msg("%s: %lld trials in time for %lld: %s", kind, (long long)little.trials,
-                             (long long)limit, begin);
-                }
+                must_hold(little.trials <= batches * (limit + searching[k].must_try),
+                          "%s: %lld trials in time for %lld: %s", kind, (long long)little.trials,
+                          (long long)limit, begin);
             }
         }
     }

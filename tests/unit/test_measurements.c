@@ -3,7 +3,6 @@
 #include "experiments/measure/validation.h"
 #include "tests/support/scenario_fixture.h"
 
-#include <math.h>
 #include <sys/stat.h>
 
 #include "experiments/fit/fit.h"
@@ -29,13 +28,12 @@ static void must_read(const char *csv, const char *map, sp_measurements *measure
 
 static void assert_same_scenario(const sp_scenario *found, const char *expected)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     must_succeed(fixture_read(expected, &scenario, ERR));
     if (!json_equal(found->resolved, scenario.resolved)) {
         char *text = json_dumps(found->resolved, JSON_COMPACT);
         fail_msg("%s", text);
     }
-    sp_scenario_fini(&scenario);
 }
 
 static const char rules_map[] =
@@ -58,7 +56,7 @@ static const char rules_csv[] =
 
 TEST(map_rules)
 {
-    sp_measurements m;
+    AUTO(sp_measurements) m;
     must_read(rules_csv, rules_map, &m);
     assert_int_equal(m.count, 2);
     assert_string_equal(m.name, "t");
@@ -89,13 +87,12 @@ TEST(map_rules)
         "'sequence_parallel': false}, 'schedule': {'microbatch_samples': 2}, 'memory': "
         "{'offload_ratio': 0.25, 'recompute': 'full'}, 'workload': {'uniform': 1024, 'context': "
         "1024, 'samples_per_batch': 6}}");
-    sp_measurements_fini(&m);
 }
 
 // Several measured columns are as many cases of a row, each with settings of its own.
 TEST(measured_columns)
 {
-    sp_measurements m;
+    AUTO(sp_measurements) m;
     must_read(
         "pp,f,gpipe,zb\n4,2,0.3,0.2\n2,2,0.1,0.05\n",
         "{'measured': {'is': 'bubble_ratio', 'columns': {'gpipe': {'with': {'schedule.kind': "
@@ -115,13 +112,12 @@ TEST(measured_columns)
     double found = 0.0;
     must_succeed(sp_measured_case_predict(&m.cases[0], m.kind, NULL, &found, ERR));
     assert_within(found, 3.0 / 11.0, 1e-12);
-    sp_measurements_fini(&m);
 }
 
 TEST(without_map)
 {
     static const char *const overrides[] = {"parallel.pp=2", "workload.uniform=256"};
-    sp_measurements m;
+    AUTO(sp_measurements) m;
     const char csv[] = "model,cluster,parallel.tp,tokens_per_s,schedule.microbatches\n"
                        "llama-13b,h800-8,8,1e5,4\n";
     must_succeed(read_table(csv, NULL, overrides, 2, &m, ERR));
@@ -132,19 +128,16 @@ TEST(without_map)
     assert_same_scenario(&m.cases[0].scenario,
                          "{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': "
                          "2}, 'workload': {'uniform': 256}, 'schedule': {'microbatches': 4}}");
-    sp_measurements_fini(&m);
 }
 
 static void assert_same_rows(const char *csv, const char *without, const char *const *overrides,
                              int count)
 {
-    sp_measurements m;
-    sp_measurements set;
+    AUTO(sp_measurements) m;
+    AUTO(sp_measurements) set;
     must_read(csv, NULL, &m);
     must_succeed(read_table(without, NULL, overrides, count, &set, ERR));
     assert_true(json_equal(m.cases[0].scenario.resolved, set.cases[0].scenario.resolved));
-    sp_measurements_fini(&m);
-    sp_measurements_fini(&set);
 }
 
 // A part of a named model, cluster or stack changes as with --set, in whatever order the columns
@@ -211,7 +204,7 @@ TEST(values_of_others)
 // A column is what the help knows a setting by, and an empty cell leaves it as it is by default.
 TEST(columns_by_other_names)
 {
-    sp_measurements m;
+    AUTO(sp_measurements) m;
     const char csv[] = "model,cluster,tensor_model_parallel_size,DP,seq_length,global_batch_size,"
                        "recompute,iteration_ms\n"
                        "llama-3-8b,H100-8,2,4,8192,16,,1200.5\n"
@@ -224,7 +217,6 @@ TEST(columns_by_other_names)
     assert_same_scenario(
         &m.cases[1].scenario,
         "{'model': 'llama-3-8b', 'workload': {'context': 8192}, 'memory': {'recompute': 'full'}}");
-    sp_measurements_fini(&m);
 }
 
 // ---- mistakes ----
@@ -336,9 +328,8 @@ TEST(mistakes_are_told_with_their_place)
         }
         assert_int_equal(read_table(cases[i][0], cases[i][1], NULL, 0, &m, ERR), SP_ERR_CONTENT);
         for (int p = 0; p < count; p++) {
-            if (strncmp(ERR->message[p], places[p], strlen(places[p])) != 0) {
-                fail_msg("expected \"%s\", got \"%s\"", places[p], ERR->message[p]);
-            }
+            must_hold(strncmp(ERR->message[p], places[p], strlen(places[p])) == 0,
+                      "expected \"%s\", got \"%s\"", places[p], ERR->message[p]);
         }
         assert_int_equal(ERR->count, count);
         assert_int_equal(m.count, 0);
@@ -355,8 +346,8 @@ TEST(speedup_over_a_baseline)
         "{'measured': {'column': 'times', 'is': 'speedup', 'baseline': {'with': {'schedule.kind': "
         "'1f1b'}, 'columns': {'p': 'parallel.pp'}}}, 'base': {'uniform_costs': {'f_ms': 1, 'b_ms': "
         "2}, 'schedule': {'kind': 'gpipe'}}, 'columns': {'m': 'schedule.microbatches', 'p': null}}";
-    sp_measurements m;
-    sp_validation validation;
+    AUTO(sp_measurements) m;
+    AUTO(sp_validation) validation;
     must_read("m,p,times\n8,4,1.375\n2,1,1\n4,8,5.5\n", map, &m);
     assert_int_equal(m.kind, SP_MEASURED_SPEEDUP);
     assert_int_equal(m.cases[0].scenario.layout.pp, 1);
@@ -369,20 +360,18 @@ TEST(speedup_over_a_baseline)
         assert_within(validation.cases[i].computed, expected[i], 1e-12);
     }
     assert_true(fabs(validation.cases[2].error + 0.5) < 1e-12);
-    sp_validation_fini(&validation);
-    sp_measurements_fini(&m);
 }
 
 TEST(predictions)
 {
     static const sp_evaluate_options plain;
-    sp_measurements m;
-    sp_profile slow;
+    AUTO(sp_measurements) m;
+    AUTO(sp_profile) slow;
     must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n", small_map, &m);
     sp_profile_copy(&m.cases[0].scenario.profile, &slow);
     slow.memory_bytes_per_s /= 2.0;
     for (size_t i = 0; i < m.count; i++) {
-        sp_result result;
+        AUTO(sp_result) result;
         double own = 0.0, other = 0.0, again = 0.0;
         must_succeed(sp_evaluate(&m.cases[i].scenario, &m.cases[i].batches, &plain, &result, ERR));
         must_succeed(sp_measured_case_predict(&m.cases[i], m.kind, NULL, &own, ERR));
@@ -398,15 +387,12 @@ TEST(predictions)
         assert_true(tokens_per_s == sp_result_tokens_per_s(&result));
         // 8 samples of 128 tokens.
         assert_within(tokens_per_s * own / 1024e3, 1.0, 1e-9);
-        sp_result_fini(&result);
     }
-    sp_profile_fini(&slow);
-    sp_measurements_fini(&m);
 }
 
 TEST(wrong_units)
 {
-    sp_measurements m;
+    AUTO(sp_measurements) m;
     must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n", small_map, &m);
     const double within[] = {100.0 * 99.0, 200.0 / 99.0};
     const double one[] = {100.0, 200.0 * 1000.0};
@@ -419,14 +405,12 @@ TEST(wrong_units)
                    "is it in seconds?");
     must_fail_with(sp_measurements_check_units(&m, below, ERR), SP_ERR_CONTENT,
                    "is it in microseconds?");
-    sp_measurements_fini(&m);
 }
 
 // Mean, bias and worst from the cases' own figures, the same on any number of threads.
 TEST(validation_figures)
 {
-    sp_measurements m;
-    sp_error_clear(ERR);
+    AUTO(sp_measurements) m;
     must_read(SMALL_HEADER "2,2,4,8,a,100\n4,1,4,8,b,200\n1,4,4,16,a,300\n1,1,1,3,b,400\n",
               small_map, &m);
     // Measured values in a known ratio to what is computed.
@@ -440,16 +424,14 @@ TEST(validation_figures)
         // Errors +25 %, -20 %, +100 %, 0.
         m.bound = bound == 0 ? 0.36 : 0.37;
         for (int threads = 1; threads <= 4; threads++) {
-            sp_validation v;
+            AUTO(sp_validation) v;
             must_succeed(sp_validation_run(&m, threads, &v, ERR));
             assert_within(v.errors.mean, (0.25 + 0.2 + 1.0) / 4.0, 1e-12);
             assert_within(v.errors.bias, (0.25 - 0.2 + 1.0) / 4.0, 1e-12);
             assert_int_equal(v.errors.worst_row, 2);
             assert_int_equal(v.within_bound, bound);
-            sp_validation_fini(&v);
         }
     }
-    sp_measurements_fini(&m);
 }
 
 // ---- the published tables ----
@@ -460,11 +442,10 @@ static void must_read_published(const char *name, sp_measurements *m)
     char path[SP_PUBLISHED_PATH];
     fixture_begin();
     sp_error_clear(ERR);
-    if (sp_published_list(&sp_published_tables, &published, ERR) != SP_OK ||
-        sp_published_file(&published, name, path, ERR) != SP_OK ||
-        sp_measurements_read(path, NULL, NULL, 0, m, ERR) != SP_OK) {
-        fail_msg("%s", ERR->message[0]);
-    }
+    must_hold(sp_published_list(&sp_published_tables, &published, ERR) == SP_OK &&
+                  sp_published_file(&published, name, path, ERR) == SP_OK &&
+                  sp_measurements_read(path, NULL, NULL, 0, m, ERR) == SP_OK,
+              "%s", ERR->message[0]);
 }
 
 // As many rows as the README of the tables says, five schedules in each row of the last two.
@@ -488,13 +469,12 @@ TEST(published_tables)
         {"dynamic_cp", 2, SP_MEASURED_SPEEDUP},
     };
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
-        sp_measurements m;
+        AUTO(sp_measurements) m;
         must_read_published(tables[t].name, &m);
         assert_int_equal(m.count, tables[t].cases);
         assert_int_equal(m.kind, tables[t].kind);
         assert_true(m.source[0] != '\0' && m.licence[0] != '\0');
         assert_true(m.bound > 0.0 || m.kind == SP_MEASURED_FITS);
-        sp_measurements_fini(&m);
     }
     sp_published published;
     char path[SP_PUBLISHED_PATH];
@@ -525,20 +505,16 @@ TEST(published_rows)
          "0.522, 'cluster.name': 'h800-8x100g'}"},
     };
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        sp_measurements m;
-        json_t *settings = json_document(rows[r].settings);
+        AUTO(sp_measurements) m;
+        json_auto_t *settings = json_document(rows[r].settings);
         const char *path;
         json_t *expected;
         must_read_published(rows[r].table, &m);
         assert_true(m.cases[0].measured == rows[r].measured);
         json_object_foreach (settings, path, expected) {
             const json_t *found = fit_document_get(m.cases[0].scenario.resolved, path);
-            if (!json_equal(found, expected)) {
-                fail_msg("%s: %s", rows[r].table, path);
-            }
+            must_hold(json_equal(found, expected), "%s: %s", rows[r].table, path);
         }
-        json_decref(settings);
-        sp_measurements_fini(&m);
     }
 }
 
@@ -547,8 +523,8 @@ TEST(published_bubbles)
 {
     static const char *const names[] = {"zb_table5", "zb_v"};
     for (int t = 0; t < 2; t++) {
-        sp_measurements m;
-        sp_validation v;
+        AUTO(sp_measurements) m;
+        AUTO(sp_validation) v;
         sp_error_clear(ERR);
         must_read_published(names[t], &m);
         must_succeed(sp_validation_run(&m, 2, &v, ERR));
@@ -556,8 +532,6 @@ TEST(published_bubbles)
             assert_true(fabs(v.cases[i].error) < 0.5e-4 + 1e-9);
         }
         assert_true(v.within_bound);
-        sp_validation_fini(&v);
-        sp_measurements_fini(&m);
     }
 }
 
@@ -572,14 +546,13 @@ TEST(rows_are_chosen)
         "'base': {'cluster': 'h100-8', 'workload': {'uniform': 512, 'samples_per_batch': 8}}, "
         "'columns': {'model': 'model', 'gpus': null, 'parallel.dp': 'parallel.dp', 'status': "
         "null}, 'rows': {'status': ['ran'], 'gpus': [1, 2]}, 'cells': ['model', 'gpus']}";
-    sp_measurements m;
+    AUTO(sp_measurements) m;
     must_read(csv, map, &m);
     assert_int_equal(m.count, 2);
     assert_int_equal(m.cases[0].line, 2);
     assert_int_equal(m.cases[1].line, 4);
     assert_string_equal(m.cases[0].cell, "model=llama-7b gpus=1");
     assert_string_equal(m.cases[1].cell, "model=llama-7b gpus=2");
-    sp_measurements_fini(&m);
 }
 
 // Weights, gradients and moments of 13 billion parameters are some 230 GB: they fit on eight GPUs
@@ -590,33 +563,23 @@ static const char fits_map[] =
     "'parallel.tp', 'dp': 'parallel.dp', 'gpus': null, 'batch': 'workload.samples_per_batch', "
     "'rc': null}}";
 
-static void write_file(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-}
-
 // Messages cut a long path at its front; files beside the table are found all the same.
 TEST(files_beside_a_table_with_a_long_path)
 {
     char folder[241];
     char table[256];
     char lengths[256];
-    sp_measurements m;
+    AUTO(sp_measurements) m;
     fixture_begin();
     memset(folder, 'd', sizeof folder);
     folder[240] = '\0';
     snprintf(table, sizeof table, "%s/t.csv", folder);
     snprintf(lengths, sizeof lengths, "%s/far.txt", folder);
     assert_int_equal(mkdir(folder, 0700), 0);
-    write_file(table, "model,workload.lengths,iteration_ms\nllama-3-8b,far.txt,9\n");
-    write_file(lengths, "300\n");
-    sp_error_clear(ERR);
+    put_file(table, "model,workload.lengths,iteration_ms\nllama-3-8b,far.txt,9\n");
+    put_file(lengths, "300\n");
     must_succeed(sp_measurements_read(table, NULL, NULL, 0, &m, ERR));
     assert_int_equal(m.cases[0].scenario.lengths.tokens[0], 300);
-    sp_measurements_fini(&m);
     remove(table);
     remove(lengths);
     rmdir(folder);
@@ -624,9 +587,8 @@ TEST(files_beside_a_table_with_a_long_path)
 
 TEST(what_fits)
 {
-    sp_measurements m;
-    sp_validation v;
-    sp_error_clear(ERR);
+    AUTO(sp_measurements) m;
+    AUTO(sp_validation) v;
     must_read(SMALL_HEADER "8,1,8,8,a,ran\n1,1,1,8,a,failed\n1,1,1,8,a,ran\n", fits_map, &m);
     assert_int_equal(m.kind, SP_MEASURED_FITS);
     must_succeed(sp_validation_run(&m, 1, &v, ERR));
@@ -635,18 +597,15 @@ TEST(what_fits)
     assert_true(v.cases[0].error == 0.0 && v.cases[1].error == 0.0 && v.cases[2].error == -1.0);
     assert_int_equal(v.errors.worst_row, 2);
     assert_within(v.errors.mean, 1.0 / 3.0, 1e-12);
-    sp_validation_fini(&v);
-    sp_measurements_fini(&m);
 }
 
 // A measured step's share of the peak is the predicted one's times predicted over measured; twice
 // the throughput in half the time.
 TEST(measured_share_of_peak)
 {
-    sp_measurements m;
-    sp_validation v;
+    AUTO(sp_measurements) m;
+    AUTO(sp_validation) v;
     double mfu = 0.0;
-    sp_error_clear(ERR);
     must_read(SMALL_HEADER "2,2,4,8,a,100\n2,2,4,8,a,200\n", small_map, &m);
     must_succeed(sp_validation_run(&m, 1, &v, ERR));
     mfu = v.cases[0].measured_mfu;
@@ -654,8 +613,6 @@ TEST(measured_share_of_peak)
     // attention and the embedding table, which is no product, are a few percent.
     assert_within(mfu / (6.0 * 13.0e9 * 8.0 * 128.0 / (4.0 * 312e12 * 0.1)), 1.0, 0.05);
     assert_within(v.cases[1].measured_mfu / mfu, 0.5, 1e-9);
-    sp_validation_fini(&v);
-    sp_measurements_fini(&m);
 }
 
 // ---- labels and names ----
@@ -663,14 +620,13 @@ TEST(measured_share_of_peak)
 // Columns that differ between rows, by the last part of the path that names them.
 TEST(paths_are_shortened)
 {
-    sp_measurements m;
+    AUTO(sp_measurements) m;
     must_read("model,cluster,parallel.tp,parallel.pp,workload.uniform,iteration_ms\n"
               "llama-13b,a100-8,8,1,2048,1\n"
               "llama-13b,a100-8,4,2,2048,1\n",
               NULL, &m);
     assert_string_equal(m.cases[0].label, "tp=8 pp=1");
     assert_string_equal(m.cases[1].label, "tp=4 pp=2");
-    sp_measurements_fini(&m);
 }
 
 // A label that is cut stays UTF-8, whatever the byte at which it ends.
@@ -678,7 +634,7 @@ TEST(long_labels_end_in_dots)
 {
     for (int before = 0; before < 4; before++) {
         char csv[512];
-        sp_measurements m;
+        AUTO(sp_measurements) m;
         int used = snprintf(csv, sizeof csv, "tp,note,s\n8,%.*s", before, "xxxx");
         for (int i = 0; i < 60; i++) {
             used += snprintf(csv + used, sizeof csv - (size_t)used, "\xe2\x82\xac");
@@ -691,13 +647,11 @@ TEST(long_labels_end_in_dots)
                   "'label': ['note']}",
                   &m);
         const char *label = m.cases[0].label;
-        json_t *text = json_string(label);
+        json_auto_t *text = json_string(label);
         assert_non_null(text);
-        json_decref(text);
         assert_string_equal(label + strlen(label) - 3, "...");
         assert_true(strlen(label) > sizeof m.cases[0].label - 1 - 3);
         assert_string_equal(m.cases[1].label, "note=");
-        sp_measurements_fini(&m);
     }
 }
 

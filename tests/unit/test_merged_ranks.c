@@ -61,7 +61,7 @@ static int64_t start_ns(const step *s, int rank, sp_action_kind kind, int pack)
 // Each rank runs the weight gradient of the shared pack where it stands in its own list.
 TEST(weight_gradients_of_merged_ranks_are_local)
 {
-    step s;
+    AUTO(step) s;
     run("F0F1I0W0I1W1", "F0F2F3I0I2I3W0W2W3", &s);
     // The second rank has a forward more before the input gradient at which they meet.
     assert_int_equal(start_ns(&s, 0, SP_ACTION_I, 0), 3 * F);
@@ -69,34 +69,30 @@ TEST(weight_gradients_of_merged_ranks_are_local)
     assert_int_equal(start_ns(&s, 0, SP_ACTION_W, 0), 3 * F + I);
     assert_int_equal(start_ns(&s, 1, SP_ACTION_W, 0), 3 * F + 3 * I);
     assert_int_equal(s.timeline.makespan_ns, 3 * F + 3 * I + 3 * W);
-    step_fini(&s);
 }
 
 // Even in lists that could not meet there.
 TEST(weight_gradients_of_merged_ranks_in_any_order)
 {
-    step s;
+    AUTO(step) s;
     run("F0F1I0I1W1W0", "F0I0W0F2F3I2W2I3W3", &s);
     assert_int_equal(start_ns(&s, 1, SP_ACTION_W, 0), 2 * F + I);
     assert_int_equal(start_ns(&s, 0, SP_ACTION_W, 0), 2 * F + 2 * I + W);
-    step_fini(&s);
 }
 
 TEST(forwards_and_gradients_meet)
 {
-    step s;
+    AUTO(step) s;
     run("F1F0B1B0", "F2F3F0B2B3B0", &s);
     assert_int_equal(start_ns(&s, 0, SP_ACTION_F, 0), 2 * F);
     assert_int_equal(start_ns(&s, 0, SP_ACTION_B, 0), 3 * F + 2 * (I + W));
-    step_fini(&s);
 }
 
 // What is recomputed of a shared pack exchanges keys and values as its forward did.
 TEST(recomputations_meet)
 {
-    step s;
+    AUTO(step) s;
     run("F0F1R0B1B0", "F0F2F3R0B0B2B3", &s);
     assert_int_equal(start_ns(&s, 0, SP_ACTION_R, 0), 3 * F);
     assert_int_equal(start_ns(&s, 1, SP_ACTION_R, 0), 3 * F);
-    step_fini(&s);
 }

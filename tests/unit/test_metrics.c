@@ -95,7 +95,7 @@ TEST(two_stages)
     d.held[0].peak.of[SP_MEM_OFFLOADED] = 1000;
     d.held[0].units_peak = 1.5;
     d.held[1].peak.of[SP_MEM_LOGITS] = 101;
-    sp_step_metrics m;
+    AUTO(sp_step_metrics) m;
     measure(&d, &m);
     assert_int_equal(m.makespan_ns, 50);
     assert_int_equal(m.iteration_ns, 65);
@@ -119,7 +119,6 @@ TEST(two_stages)
     assert_int_equal(m.peak_bytes, 101);
     assert_int_equal(m.peak.of[SP_MEM_LOGITS], 101);
     assert_int_equal(m.peak.of[SP_MEM_PARAMETERS], 0);
-    sp_step_metrics_fini(&m);
 }
 
 // Recomputation is work; offload and load are not, and do not move the makespan of the work.
@@ -134,13 +133,12 @@ TEST(kinds_of_work)
     span(&d, 0, SP_ACTION_W, 15, 16);
     span(&d, 0, SP_ACTION_L, 16, 20);
     epilogue(&d, 0, 20, 0, 0, 0);
-    sp_step_metrics m;
+    AUTO(sp_step_metrics) m;
     measure(&d, &m);
     assert_int_equal(m.busy_ns, 4 + 3 + 2 + 1);
     assert_int_equal(m.makespan_ns, 16);
     assert_int_equal(m.ranks[0].span_ns, 16);
     NEAR(step_bubble(&m), 6.0 / 16.0);
-    sp_step_metrics_fini(&m);
 }
 
 // Where the rank that ends last is not the one that computes last, only what lies past the makespan
@@ -154,7 +152,7 @@ TEST(epilogue_is_what_the_makespan_leaves)
     } cases[] = {{10, 20, 5, 115, 10, 5}, {5, 5, 17, 107, 0, 7}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         drawing d;
-        sp_step_metrics m;
+        AUTO(sp_step_metrics) m;
         draw(&d, 1, 2, 1);
         span(&d, 0, SP_ACTION_F, 0, 100);
         span(&d, 1, SP_ACTION_F, 0, 80);
@@ -164,7 +162,6 @@ TEST(epilogue_is_what_the_makespan_leaves)
         assert_int_equal(m.iteration_ns, cases[i].iteration_ns);
         assert_int_equal(m.optimizer_ns, cases[i].optimizer_ns);
         assert_int_equal(m.reduce_ns, cases[i].reduce_ns);
-        sp_step_metrics_fini(&m);
     }
 }
 
@@ -177,17 +174,16 @@ TEST(imbalance_over_dp)
         span(&d, 2 * r, SP_ACTION_F, 0, 10 * (r + 1));
         span(&d, 2 * r + 1, SP_ACTION_F, 0, 5);
     }
-    sp_step_metrics m;
+    AUTO(sp_step_metrics) m;
     measure(&d, &m);
     NEAR(m.dp_busiest_ns / m.dp_mean_ns, 1.5);
-    sp_step_metrics_fini(&m);
 }
 
 // 10 and 30 have mean 20 and standard deviation 10; so have 5 and 15 in proportion.
 TEST(variation_of_packs)
 {
     drawing d;
-    sp_step_metrics m;
+    AUTO(sp_step_metrics) m;
     draw(&d, 1, 2, 1);
     span(&d, 0, SP_ACTION_F, 0, 10);
     span(&d, 0, SP_ACTION_F, 10, 40);
@@ -214,14 +210,13 @@ TEST(variation_of_packs)
     }
     measure(&d, &m);
     NEAR(m.forward_pack_cv, 0.0);
-    sp_step_metrics_fini(&m);
 }
 
 TEST(nothing_to_do)
 {
     drawing d;
     draw(&d, 2, 2, 1);
-    sp_step_metrics m;
+    AUTO(sp_step_metrics) m;
     measure(&d, &m);
     assert_int_equal(m.makespan_ns, 0);
     NEAR(step_bubble(&m), 0.0);
@@ -230,7 +225,6 @@ TEST(nothing_to_do)
     for (int i = 0; i < 4; i++) {
         assert_int_equal(m.ranks[i].span_ns, 0);
     }
-    sp_step_metrics_fini(&m);
 }
 
 // One entry for three data-parallel ranks counts three times and names them.
@@ -245,7 +239,7 @@ TEST(alike_ranks_count)
     span(&d, 0, SP_ACTION_F, 0, 10)->tp_ns = 1;
     span(&d, 1, SP_ACTION_F, 2, 22)->cp_ns = 1;
     d.spans[1][0].wait_p2p_ns = 2;
-    sp_step_metrics m;
+    AUTO(sp_step_metrics) m;
     measure(&d, &m);
     assert_int_equal(m.rank_count, 4);
     assert_int_equal(m.busy_ns, 3 * 10 + 20);
@@ -257,7 +251,6 @@ TEST(alike_ranks_count)
         assert_int_equal(m.ranks[i].dp, i);
         assert_int_equal(m.ranks[i].busy_ns, i == 1 ? 20 : 10);
     }
-    sp_step_metrics_fini(&m);
 }
 
 // 1F1B with p equal stages and m micro-batches: makespan (m+p-1)(F+B), bubble (p-1)/(m+p-1)
@@ -272,14 +265,13 @@ TEST(closed_form)
                           .microbatches = 6,
                           .ns = {1000, 1000, 1000}};
         sp_engine_options options = {0};
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &options, &step);
         assert_int_equal(step.metrics.makespan_ns, (6 + pp - 1) * 3000);
         NEAR(step_bubble(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
         NEAR(step_bubble_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
         NEAR(step.metrics.forward_pack_cv, 0.0);
         NEAR(step.metrics.dp_busiest_ns / step.metrics.dp_mean_ns, 1.0);
-        uniform_step_fini(&step);
     }
 }
 
@@ -300,11 +292,10 @@ TEST(equal_packs_do_not_vary)
                           .ns = {2000, 3000, 1000},
                           .p2p_ns = 250};
         sp_engine_options options = {0};
-        uniform_step step;
+        AUTO(uniform_step) step;
         uniform_step_run(&c, &options, &step);
         NEAR(step.metrics.forward_pack_cv, 0.0);
         NEAR(step.metrics.backward_pack_cv, 0.0);
-        uniform_step_fini(&step);
     }
 }
 
@@ -355,9 +346,9 @@ TEST(time_adds_up)
             .kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1),
             .group = SP_GROUP_EVEN};
         layout.chunks = spec.kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(&prng, 3) : 1;
-        sp_packing packing;
-        sp_plan plan;
-        sp_step_costs costs;
+        AUTO(sp_packing) packing;
+        AUTO(sp_plan) plan;
+        AUTO(sp_step_costs) costs;
         must_succeed(uniform_packing(&packing, layout.dp, 1 + prng_below(&prng, 9), ERR));
         random_costs(&prng, &layout, &packing, prng_below(&prng, 3), &costs);
         costs.blocking_transfers = sp_prng_below(&prng, 2) == 1;
@@ -379,8 +370,5 @@ TEST(time_adds_up)
         assert_same(&made[0].metrics, &made[1].metrics);
         simulated_plan_fini(&made[0]);
         simulated_plan_fini(&made[1]);
-        sp_plan_fini(&plan);
-        sp_step_costs_fini(&costs);
-        sp_packing_fini(&packing);
     }
 }

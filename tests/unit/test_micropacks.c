@@ -28,13 +28,13 @@ static void make(const sp_i_shape *shape, int dp, sp_packing *packing, sp_i_need
 // All samples on the groups of a split, with merged ranks or (merge_share 0) without.
 static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing *packing)
 {
-    sp_i_rank_split split;
+    AUTO(sp_i_rank_split) split;
     assumed_split(&drawn_work, &d.batch, dp, 8, merge_share, 0, &split);
     sp_packing_init(packing, &d.batch, dp);
     for (int g = 0; g < split.count; g++) {
         const sp_i_rank_group *group = &split.groups[g];
         sp_i_rank_samples samples = {group->sample, group->count, group->dp_first, group->dp_count};
-        sp_packing rank;
+        AUTO(sp_packing) rank;
         sp_i_needs needs = {0};
         sp_packing_init(&rank, &d.batch, dp);
         if (group->count > 0) {
@@ -43,9 +43,7 @@ static void fill(int dp, double merge_share, const sp_i_shape *shape, sp_packing
         }
         must_succeed(sp_i_micropacks_append(&rank, packing, ERR));
         sp_free(needs.pack);
-        sp_packing_fini(&rank);
     }
-    sp_i_rank_split_fini(&split);
 }
 
 TEST(every_token_once)
@@ -55,14 +53,13 @@ TEST(every_token_once)
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
         int dp = 1 + prng_below(&prng, 6);
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         fill(dp, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.9, &shape, &packing);
         assert_pack_rules(&packing);
         if (!shape.regrouped) {
             assert_cuts(&packing, shape.slice_tokens);
             assert_int_equal(packing.forward.count, packing.backward.count);
         }
-        sp_packing_fini(&packing);
     }
 }
 
@@ -114,7 +111,7 @@ TEST(a_long_sample_follows_the_taper)
         drawn_batch_of(&d, 1);
         sp_i_shape shape = draw_shape(&prng);
         shape.regrouped = false;
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         make(&shape, 1, &packing, NULL);
         assert_cuts(&packing, shape.slice_tokens);
         // What is less than a slice goes with the one before it, and no pack has less than one.
@@ -127,7 +124,6 @@ TEST(a_long_sample_follows_the_taper)
             assert_ends_meet(end_s, packing.forward.count, target_s,
                              (size_t)sp_i_taper_packs(&shape.forward), slice_s);
         }
-        sp_packing_fini(&packing);
     }
 }
 
@@ -145,7 +141,7 @@ TEST(short_samples_follow_the_taper)
         if (longest_s > total_s / packs) {
             continue;
         }
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         make(&shape, 1, &packing, NULL);
         assert_int_equal(packing.forward.slice_count, d.batch.count);
         assert_true(packing.forward.count <= (size_t)packs);
@@ -153,7 +149,6 @@ TEST(short_samples_follow_the_taper)
         pack_ends(&drawn_work, &packing.forward, false, end_s);
         assert_ends_meet(end_s, packing.forward.count, target_s, (size_t)packs,
                          longest_s * (1.0 + 1e-9));
-        sp_packing_fini(&packing);
     }
 }
 
@@ -165,7 +160,7 @@ TEST(mixed_samples_stay_below_two_packs)
     for (int round = 0; round < 1500; round++) {
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         make(&shape, 1, &packing, NULL);
         double total_s = total_work_s();
         int packs = sp_i_taper_packs(&shape.forward);
@@ -190,7 +185,6 @@ TEST(mixed_samples_stay_below_two_packs)
             assert_true(work_s <= 2.0 * largest_s + short_s + slice_s);
         }
         assert_true(packing.forward.count <= (size_t)packs + longs);
-        sp_packing_fini(&packing);
     }
 }
 
@@ -203,7 +197,7 @@ TEST(doublings_keep_samples_whole)
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
         shape.regrouped = false;
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         make(&shape, 1, &packing, NULL);
         double mean_s = total_work_s() / sp_i_taper_packs(&shape.forward);
         for (size_t i = 0; i < packing.forward.slice_count; i++) {
@@ -215,7 +209,6 @@ TEST(doublings_keep_samples_whole)
                 cut += shape.doublings > 0;
             }
         }
-        sp_packing_fini(&packing);
     }
     assert_true(cut > 0);
 }
@@ -228,7 +221,7 @@ TEST(without_slices_nothing_is_cut)
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
         shape.slice_tokens = INT64_MAX / 4;
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         sp_i_needs needs = {0};
         make(&shape, 1, &packing, &needs);
         assert_pack_rules(&packing);
@@ -236,17 +229,15 @@ TEST(without_slices_nothing_is_cut)
         assert_int_equal(packing.forward.slice_count, d.batch.count);
         assert_int_equal(packing.backward.slice_count, d.batch.count);
         sp_free(needs.pack);
-        sp_packing_fini(&packing);
     }
 }
 
 static void make_and_check(const sp_i_shape *shape, size_t least_packs, size_t most_packs)
 {
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     make(shape, 1, &packing, NULL);
     assert_pack_rules(&packing);
     assert_in_range(packing.forward.count, least_packs, most_packs);
-    sp_packing_fini(&packing);
 }
 
 TEST(degenerate_batches)
@@ -295,7 +286,7 @@ TEST(equal_samples_fill_equal_packs)
                 shape.forward.flat = packs;
                 shape.regrouped = regrouped != 0;
                 shape.backward = shape.forward;
-                sp_packing packing;
+                AUTO(sp_packing) packing;
                 make(&shape, 1, &packing, NULL);
                 assert_int_equal(packing.forward.count, packs);
                 assert_int_equal(packing.backward.count, packs);
@@ -303,7 +294,6 @@ TEST(equal_samples_fill_equal_packs)
                     assert_int_equal(packing.forward.packs[k].tokens, 1237 * each);
                     assert_int_equal(packing.backward.packs[k].tokens, 1237 * each);
                 }
-                sp_packing_fini(&packing);
             }
         }
     }
@@ -313,9 +303,9 @@ TEST(equal_samples_fill_equal_packs)
 // against the longest path in igraph.
 static void run_plan(const sp_scenario *scenario, const sp_packing *packing, bool split)
 {
-    sp_cost_model cost;
-    sp_step_costs costs;
-    sp_plan plan;
+    AUTO(sp_cost_model) cost;
+    AUTO(sp_step_costs) costs;
+    AUTO(sp_plan) plan;
     sp_schedule_costs *times = NULL;
     must_succeed(sp_scenario_cost_model(scenario, &cost, ERR));
     must_succeed(sp_cost_model_build(&cost, packing, &costs, ERR));
@@ -325,13 +315,9 @@ static void run_plan(const sp_scenario *scenario, const sp_packing *packing, boo
     const sp_schedule_spec spec = {.kind = SP_SCHEDULE_PACKFLOW, .split_backward = split};
     must_succeed(sp_schedule_generate(&spec, times, "test", &plan, ERR));
     must_succeed(sp_plan_check(&plan, "test", ERR));
-    simulated_plan s;
+    AUTO(simulated_plan) s;
     simulate_plan(&plan, &costs, &(sp_engine_options){.verify = true}, &s);
-    simulated_plan_fini(&s);
     sp_schedule_costs_free(times);
-    sp_plan_fini(&plan);
-    sp_step_costs_fini(&costs);
-    sp_cost_model_fini(&cost);
 }
 
 TEST(random_plans_run)
@@ -344,21 +330,19 @@ TEST(random_plans_run)
         shape.slice_tokens += 64; // the engine's time is for packs, not for thousands of slices
         int dp = 1 + prng_below(&prng, 4);
         int pp = 1 << sp_prng_below(&prng, 2);
-        sp_scenario scenario;
+        AUTO(sp_scenario) scenario;
         const char *text =
             json_text("%s'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, 'workload': "
                       "{'uniform': 64}, 'schedule': {'kind': 'packflow'}, 'strategy': {'kind': "
                       "'slimpack'}}",
                       TINY_MODEL, pp, dp);
         must_succeed(run_read(text, &scenario, ERR));
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         fill(dp, sp_prng_below(&prng, 2) == 0 ? 0.0 : 0.9, &shape, &packing);
         for (size_t k = 0; k < packing.forward.count; k++) {
             merged += packing.forward.packs[k].dp_count > 1;
         }
         run_plan(&scenario, &packing, sp_prng_below(&prng, 2) == 0);
-        sp_packing_fini(&packing);
-        sp_scenario_fini(&scenario);
     }
     assert_true(merged > 0);
 }

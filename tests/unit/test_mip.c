@@ -55,7 +55,7 @@ TEST(knapsacks_against_all_subsets)
     sp_prng prng = prng_seeded(41);
     for (int round = 0; round < 60; round++) {
         knapsack k;
-        sp_i_mip mip;
+        AUTO(sp_i_mip) mip;
         sp_i_mip_result result;
         double value[ITEMS];
         random_knapsack(&prng, &k);
@@ -70,14 +70,13 @@ TEST(knapsacks_against_all_subsets)
             weight += value[i] * (double)k.weight[i];
         }
         assert_true(weight <= (double)k.room);
-        sp_i_mip_fini(&mip);
     }
 }
 
 // min x + 2y, x + y = 3, x <= 2, y free: x = 2, y = 1. With 2x + 2y = 3 in whole numbers: nothing.
 TEST(continuous_fixed_and_infeasible)
 {
-    sp_i_mip mip;
+    AUTO(sp_i_mip) mip;
     sp_i_mip_result result;
     double value[3];
     sp_i_mip_init(&mip);
@@ -103,7 +102,6 @@ TEST(continuous_fixed_and_infeasible)
     sp_i_mip_add_term(&mip, y, 2.0);
     assert_int_equal(sp_i_mip_solve(&mip, &unlimited, &result, value, NULL), SP_OK);
     assert_int_equal(result.outcome, SP_I_MIP_INFEASIBLE);
-    sp_i_mip_fini(&mip);
 }
 
 // 2 * (sum of n binaries) + z = n for odd n and a binary z that costs: z = 1, for which branch and
@@ -121,7 +119,7 @@ static void write_jeroslow(int n, sp_i_mip *mip)
 // Loose on a busy machine; how far over it may be: unit.assignment.time_is_kept.
 TEST(limits_are_kept)
 {
-    sp_i_mip mip;
+    AUTO(sp_i_mip) mip;
     sp_i_mip_result result;
     double value[60];
     write_jeroslow(51, &mip);
@@ -153,16 +151,14 @@ TEST(limits_are_kept)
         // A node more, of as many iterations as there are columns at most.
         assert_in_range(result.iterations, most, most + 52);
     }
-    sp_i_mip_fini(&mip);
 }
 
 // GLPK aborts the process on misuse: here it becomes an error, and the next program is solved.
 TEST(misuse_is_an_error)
 {
     for (int kind = 0; kind < 2; kind++) {
-        sp_i_mip mip;
+        AUTO(sp_i_mip) mip;
         sp_i_mip_result result;
-        sp_error err = {0};
         double value[ITEMS];
         sp_i_mip_init(&mip);
         int x = sp_i_mip_add_column(&mip, -HUGE_VAL, 0.0, 1.0, false);
@@ -171,11 +167,9 @@ TEST(misuse_is_an_error)
         if (kind == 0) {
             sp_i_mip_add_term(&mip, x, 2.0);
         }
-        assert_int_equal(sp_i_mip_solve(&mip, &unlimited, &result, value, &err), SP_ERR_INTERNAL);
-        if (strstr(err.message[0], kind == 0 ? "duplicate" : "unbounded") == NULL) {
-            fail_msg("%s", err.message[0]);
-        }
-        sp_i_mip_fini(&mip);
+        assert_int_equal(sp_i_mip_solve(&mip, &unlimited, &result, value, ERR), SP_ERR_INTERNAL);
+        must_hold(strstr(ERR->message[0], kind == 0 ? "duplicate" : "unbounded") != NULL, "%s",
+                  ERR->message[0]);
     }
     knapsacks_against_all_subsets();
 }
@@ -202,12 +196,11 @@ static void *solve_in_thread(void *argument)
 {
     const knapsack *k = argument;
     for (int round = 0; round < 20; round++) {
-        sp_i_mip mip;
+        AUTO(sp_i_mip) mip;
         sp_i_mip_result result;
         double value[ITEMS];
         write_knapsack(k, &mip);
         sp_status status = sp_i_mip_solve(&mip, &unlimited, &result, value, NULL);
-        sp_i_mip_fini(&mip);
         if (status != SP_OK || fabs(result.objective + (double)exhaustive(k)) > 1e-6) {
             return argument;
         }

@@ -39,7 +39,7 @@ enum { ENDS = sizeof ends / sizeof ends[0] };
 // At most three of four ones, of which the last is worth two.
 static sp_i_mip_result solve_four(double value[4])
 {
-    sp_i_mip mip;
+    AUTO(sp_i_mip) mip;
     sp_i_mip_result result;
     const sp_i_mip_options options = {.time_limit_ms = 30000};
     sp_i_mip_init(&mip);
@@ -49,7 +49,6 @@ static sp_i_mip_result solve_four(double value[4])
                           1.0);
     }
     must_succeed(sp_i_mip_solve(&mip, &options, &result, value, ERR));
-    sp_i_mip_fini(&mip);
     return result;
 }
 
@@ -86,7 +85,6 @@ TEST(plans_go_on)
     static const char *const kinds[] = {"flexsp", "slimpack"};
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < ENDS; i++) {
-            scenario_run r;
             const char *text = json_text(
                 "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
                 "'cluster': 'h800-8', 'parallel': {'dp': 4}, 'strategy': {'kind': '%s'}, "
@@ -95,10 +93,9 @@ TEST(plans_go_on)
                 kinds[k]);
             made.asked = 0;
             made.dual = made.primal = ends[i];
-            run_good(text, &run_verified, &r);
+            AUTO(scenario_run) r = good_run(text, &run_verified);
             made.dual = made.primal = 0;
             assert_true(k > 0 || made.asked > 0);
-            run_fini(&r);
         }
     }
 }

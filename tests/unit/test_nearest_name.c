@@ -1,6 +1,5 @@
 // What a word means that is none of the names.
 #include "sim/base/json.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 static const char *const names[] = {"h100-8",      "h800-8", "a800-8", "llama-7b", "llama-3-8b",
@@ -12,10 +11,9 @@ enum { NAMES = sizeof names / sizeof names[0] };
 static void check(const char *word, const char *meant)
 {
     const char *found = sp_nearest_name(word, names, NAMES);
-    if ((found == NULL) != (meant == NULL) || (meant != NULL && strcmp(found, meant) != 0)) {
-        fail_msg("%s: %s for %s", word, found != NULL ? found : "none",
-                 meant != NULL ? meant : "none");
-    }
+    must_hold((found == NULL) == (meant == NULL) && (meant == NULL || strcmp(found, meant) == 0),
+              "%s: %s for %s", word, found != NULL ? found : "none",
+              meant != NULL ? meant : "none");
 }
 
 TEST(case_and_marks_say_nothing)
@@ -61,8 +59,7 @@ TEST(letters_are_swapped_or_lost)
 TEST(any_word)
 {
     char word[200];
-    sp_prng prng;
-    sp_prng_seed(&prng, 1);
+    sp_prng prng = prng_seeded(1);
     for (int i = 0; i < 2000; i++) {
         size_t length = sp_prng_below(&prng, sizeof word - 1);
         for (size_t c = 0; c < length; c++) {

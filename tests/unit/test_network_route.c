@@ -30,47 +30,43 @@ static int group_of(const flat_network *f, int first, int nodes, int per_node, i
 // As an odd data-parallel degree gives: the member that is alone has one NIC for all.
 TEST(the_least_populated_node_sets_the_pace)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 2, &f);
     const int64_t gpus[] = {4, 5, 6, 8};
     const double bytes = 1e9;
-    sp_route route;
+    AUTO(sp_route) route;
     sp_route_rings(f.topology, gpus, 1, 4, &route);
     sp_flow flow = sp_route_flow(&route, 0, bytes, 1);
     sp_group group = {4, 2, 1, 3};
     assert_int_equal(end_of(&f, &flow),
                      llround(1e9 * sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes)));
-    sp_route_fini(&route);
-    flat_network_end(&f);
 }
 
 TEST(an_all_to_all_that_the_nics_bound_takes_the_closed_time)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 4, &f);
     for (int nodes = 2; nodes <= 4; nodes++) {
         for (int per_node = 1; per_node <= 8; per_node += 7) {
             int64_t gpus[MOST];
             int count = group_of(&f, 0, nodes, per_node, gpus);
-            sp_route route;
+            AUTO(sp_route) route;
             sp_route_all_to_alls(f.topology, gpus, 1, count, &route);
             sp_flow flow = sp_route_flow(&route, 0, 1e9, 1);
             double expected_s = sp_time_collective(
                 &f.timer, SP_ALL_TO_ALL, (sp_group){count, nodes, per_node, per_node}, 1e9);
             assert_within((double)end_of(&f, &flow), 1e9 * expected_s, 1.0);
-            sp_route_fini(&route);
         }
     }
-    flat_network_end(&f);
 }
 
 TEST(a_transfer_to_the_next_stage_takes_the_closed_time)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 2, &f);
     const int64_t from = 0, near = 1, far = 8;
     const double bytes = 12345678.0;
-    sp_route inside, between;
+    AUTO(sp_route) inside, between;
     sp_route_pairs(f.topology, &from, &near, 1, &inside);
     sp_route_pairs(f.topology, &from, &far, 1, &between);
     sp_flow flows[] = {sp_route_flow(&inside, 0, bytes, 1), sp_route_flow(&between, 0, bytes, 1)};
@@ -78,9 +74,6 @@ TEST(a_transfer_to_the_next_stage_takes_the_closed_time)
         assert_int_equal(end_of(&f, &flows[crosses]),
                          llround(1e9 * sp_time_p2p(&f.timer, bytes, crosses)));
     }
-    sp_route_fini(&inside);
-    sp_route_fini(&between);
-    flat_network_end(&f);
 }
 
 // Tensor-parallel ranks that send a part each over a NIC of their own take as long as one with its
@@ -92,9 +85,9 @@ TEST(tensor_parallel_ranks_send_parts_side_by_side)
         int of_nic; // GPUs
     } cases[] = {{"h800-8", 1}, {"a800-8", 2}};
     for (int c = 0; c < 2; c++) {
-        flat_network f;
+        AUTO(flat_network) f;
         int64_t from[8], to[8];
-        sp_route route;
+        AUTO(sp_route) route;
         flat_network_begin(cases[c].cluster, 2, &f);
         for (int i = 0; i < 8; i++) {
             from[i] = i;
@@ -104,8 +97,6 @@ TEST(tensor_parallel_ranks_send_parts_side_by_side)
         sp_flow flow = sp_route_flow(&route, 0, 8e6, 1);
         double part_s = 1e6 * cases[c].of_nic / (f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY);
         assert_int_equal(end_of(&f, &flow), llround(1e9 * (FLAT_NIC_LATENCY_S + part_s)));
-        sp_route_fini(&route);
-        flat_network_end(&f);
     }
 }
 
@@ -113,7 +104,7 @@ TEST(tensor_parallel_ranks_send_parts_side_by_side)
 // that has it alone is twice as fast, two at a time are as slow.
 TEST(groups_that_share_a_nic_slow_each_other)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("a800-8", 4, &f);
     const double bytes = 1e9;
     const double latency_s = 3 * FLAT_NIC_LATENCY_S;
@@ -135,7 +126,6 @@ TEST(groups_that_share_a_nic_slow_each_other)
     assert_int_equal(ends_ns[1], ends_ns[0]);
     sp_route_fini(&route[0]);
     sp_route_fini(&route[1]);
-    flat_network_end(&f);
 }
 
 // A ring whose hops between nodes go by x NICs: each of these carries a part of a member's block
@@ -145,13 +135,13 @@ TEST(a_hop_goes_by_the_nics_that_are_priced)
 {
     const double bytes = 1e9;
     for (int c = 0; c < 2; c++) {
-        flat_network f;
+        AUTO(flat_network) f;
         int64_t gpus[MOST];
         flat_network_begin(c == 0 ? "a800-8" : "h800-8", 3, &f);
         int count = group_of(&f, 0, 3, 8, gpus);
         sp_group group = {count, 3, 8, 8};
         for (int64_t most = 1; most <= 8; most++) {
-            sp_route route;
+            AUTO(sp_route) route;
             int nics = sp_ring_nics(&f.timer, group, most);
             sp_route_routed_rings(f.topology, gpus, 1, count, nics, &route);
             int used[2] = {0};
@@ -179,16 +169,14 @@ TEST(a_hop_goes_by_the_nics_that_are_priced)
                 must_succeed(flow_ends(f.topology, both, 2, ends_ns, ERR));
                 assert_within((double)ends_ns[1], 1e9 * (FLAT_NIC_LATENCY_S + sending_s), 2.0);
             }
-            sp_route_fini(&route);
         }
-        flat_network_end(&f);
     }
 }
 
 // A hop that a group in one node does not have goes by no NIC.
 TEST(groups_inside_nodes_have_no_hop_between_them)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     int64_t gpus[MOST];
     sp_route route[2];
     flat_network_begin("h800-8", 2, &f);
@@ -202,7 +190,6 @@ TEST(groups_inside_nodes_have_no_hop_between_them)
     }
     sp_route_fini(&route[0]);
     sp_route_fini(&route[1]);
-    flat_network_end(&f);
 }
 
 // What a formula gives by even shares of NICs, with the whole of a NIC that nobody else uses: a
@@ -211,7 +198,7 @@ TEST(a_lone_transfer_has_all_of_its_nics)
 {
     sp_prng prng = prng_seeded(13);
     for (int round = 0; round < test_rounds(500); round++) {
-        flat_network f;
+        AUTO(flat_network) f;
         int64_t gpus[MOST];
         bool shared = prng_below(&prng, 2) == 0;
         flat_network_begin(shared ? "a800-8" : "h800-8", 4, &f);
@@ -221,7 +208,7 @@ TEST(a_lone_transfer_has_all_of_its_nics)
         int count = group_of(&f, first, nodes, per_node, gpus);
         bool apart = per_node == 1 || (per_node == 2 && first % 2 == 1); // on NICs
         double bytes = floor(1e8 + 1e9 * sp_prng_uniform(&prng));
-        sp_route route;
+        AUTO(sp_route) route;
         sp_route_rings(f.topology, gpus, 1, count, &route);
         sp_group group = {count, nodes, per_node, per_node};
         double closed_s = sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes);
@@ -236,8 +223,6 @@ TEST(a_lone_transfer_has_all_of_its_nics)
         double other_s = closed_s * sp_prng_uniform(&prng);
         double lone_other_s = sp_route_lone_s(&route, bytes, 1, other_s);
         assert_true(lone_other_s <= other_s && lone_other_s >= 0.0);
-        sp_route_fini(&route);
-        flat_network_end(&f);
     }
 }
 
@@ -245,20 +230,18 @@ TEST(a_lone_transfer_has_all_of_its_nics)
 // has there, so that they meet on no link.
 TEST(rings_stay_on_their_rails)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 3, &f);
     const int64_t gpus[2][3] = {{0, 4, 8}, {12, 16, 20}};
     int users[1024] = {0};
     assert_true(sp_topology_links(f.topology) <= 1024);
     for (int g = 0; g < 2; g++) {
-        sp_route route;
+        AUTO(sp_route) route;
         sp_route_rings(f.topology, gpus[g], 1, 3, &route);
         for (int32_t h = 0; h < route.hops; h++) {
             assert_int_equal(users[route.path[h].link]++, 0);
         }
-        sp_route_fini(&route);
     }
-    flat_network_end(&f);
 }
 
 // One flow for groups of GPUs that do the same: with a NIC for each GPU it takes what the ring of
@@ -267,7 +250,7 @@ TEST(rings_stay_on_their_rails)
 TEST(groups_side_by_side_are_one_flow)
 {
     for (int nics = 8; nics >= 4; nics -= 4) {
-        flat_network f;
+        AUTO(flat_network) f;
         flat_network_begin("h800-8", 3, &f);
         sp_topology_free(f.topology);
         f.cluster.nics_per_node = nics;
@@ -276,7 +259,7 @@ TEST(groups_side_by_side_are_one_flow)
         int count = group_of(&f, 0, 3, 1, gpus);
         group_of(&f, 1, 3, 1, &gpus[count]);
         for (int all_to_all = 0; all_to_all < 2; all_to_all++) {
-            sp_route one, both;
+            AUTO(sp_route) one, both;
             if (all_to_all == 0) {
                 sp_route_rings(f.topology, gpus, 1, count, &one);
                 sp_route_rings(f.topology, gpus, 2, count, &both);
@@ -288,21 +271,18 @@ TEST(groups_side_by_side_are_one_flow)
             assert_close(both.bytes_per_s, one.bytes_per_s / times, 1e-12);
             assert_close(both.latency_s, one.latency_s, 1e-12);
             assert_close(both.parts, one.parts, 1e-12);
-            sp_route_fini(&one);
-            sp_route_fini(&both);
         }
-        flat_network_end(&f);
     }
 }
 
 TEST(a_known_time_alone_comes_out_to_the_nanosecond)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("a800-8", 4, &f);
     sp_prng prng = prng_seeded(7);
     for (int round = 0; round < test_rounds(2000); round++) {
         int64_t gpus[MOST];
-        sp_route route;
+        AUTO(sp_route) route;
         int count = group_of(&f, prng_below(&prng, 4), 1 + prng_below(&prng, 4), 4, gpus);
         sp_route_rings(f.topology, gpus, 1, count, &route);
         double alone_s = 1e-6 + sp_prng_uniform(&prng) * (prng_below(&prng, 2) == 0 ? 1e-4 : 0.1);
@@ -310,20 +290,18 @@ TEST(a_known_time_alone_comes_out_to_the_nanosecond)
         double bytes = floor(1e9 * sp_prng_uniform(&prng));
         sp_flow flow = sp_route_flow_of(&route, start_ns, bytes, 1 + prng_below(&prng, 2), alone_s);
         assert_int_equal(end_of(&f, &flow), start_ns + llround(1e9 * alone_s));
-        sp_route_fini(&route);
     }
-    flat_network_end(&f);
 }
 
 // Two of a switch's reductions, each twice as fast as a ring, at the same time take as long as one
 // after the other; two that take half of their links' rate do not slow each other.
 TEST(what_alone_is_faster_or_slower_than_its_links_shares_them_so)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 1, &f);
     const int64_t gpus[] = {0, 1, 2, 3};
     const double bytes = 1e9;
-    sp_route route;
+    AUTO(sp_route) route;
     sp_route_rings(f.topology, gpus, 1, 4, &route);
     double ring_s = 0.75 * bytes / FLAT_NVLINK_BYTES_PER_S;
     double latency_s = 3 * FLAT_NVLINK_LATENCY_S;
@@ -339,8 +317,6 @@ TEST(what_alone_is_faster_or_slower_than_its_links_shares_them_so)
         assert_within((double)ends_ns[0], 1e9 * expected_s, 1.0);
         assert_int_equal(ends_ns[1], ends_ns[0]);
     }
-    sp_route_fini(&route);
-    flat_network_end(&f);
 }
 
 // ---- a spine that narrows or delays ----
@@ -359,7 +335,7 @@ static void narrow(flat_network *f, double oversubscription, double latency_s)
 // A ring of n nodes waits n - 1 times for a part of the bytes from the next node.
 TEST(a_ring_over_the_spine_takes_its_rate_and_latency)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 4, &f);
     const double nic = f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY;
     const double bytes = 1e8;
@@ -368,7 +344,7 @@ TEST(a_ring_over_the_spine_takes_its_rate_and_latency)
             for (double latency_s = 0.0; latency_s < 0.2; latency_s += 0.1) {
                 narrow(&f, oversubscription, latency_s);
                 int64_t gpus[MOST];
-                sp_route route;
+                AUTO(sp_route) route;
                 int count = group_of(&f, 3, nodes, 1, gpus);
                 sp_route_rings(f.topology, gpus, 1, count, &route);
                 double part = bytes / nodes;
@@ -385,31 +361,27 @@ TEST(a_ring_over_the_spine_takes_its_rate_and_latency)
                               1.0);
                 assert_true(sp_route_is_slowed(&route) ==
                             (oversubscription > 1 || latency_s > 0.0));
-                sp_route_fini(&route);
             }
         }
     }
-    flat_network_end(&f);
 }
 
 // A transfer whose formula gives it a quarter of its NIC waits for the spine where that has less.
 TEST(what_is_slower_than_the_spine_does_not_wait_for_it)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 2, &f);
     const int64_t from = 2, to = 10;
     const double bytes = 1e8;
     const double nic_s = bytes / (f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY);
     for (int oversubscription = 1; oversubscription <= 16; oversubscription *= 2) {
-        sp_route route;
+        AUTO(sp_route) route;
         narrow(&f, oversubscription, 0.0);
         sp_route_pairs(f.topology, &from, &to, 1, &route);
         sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, FLAT_NIC_LATENCY_S + 4.0 * nic_s);
         double expected_s = FLAT_NIC_LATENCY_S + fmax(4.0, oversubscription) * nic_s;
         assert_within((double)end_of(&f, &flow), 1e9 * expected_s, 1.0);
-        sp_route_fini(&route);
     }
-    flat_network_end(&f);
 }
 
 TEST(pcie_slows_what_its_formula_sends_faster)
@@ -417,8 +389,8 @@ TEST(pcie_slows_what_its_formula_sends_faster)
     const int64_t from = 2, to = 10;
     const double bytes = 1e8;
     for (int times = 1; times <= 4; times *= 2) {
-        flat_network f;
-        sp_route route;
+        AUTO(flat_network) f;
+        AUTO(sp_route) route;
         flat_network_begin("h800-8", 2, &f);
         const double nic = f.cluster.nic_bytes_per_s * FLAT_NIC_EFFICIENCY;
         f.cluster.host_link_bytes_per_s = nic / times;
@@ -428,8 +400,6 @@ TEST(pcie_slows_what_its_formula_sends_faster)
         sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, sp_time_p2p(&f.timer, bytes, 1));
         assert_within((double)end_of(&f, &flow), 1e9 * (FLAT_NIC_LATENCY_S + times * bytes / nic),
                       1.0);
-        sp_route_fini(&route);
-        flat_network_end(&f);
     }
 }
 
@@ -450,7 +420,7 @@ static sp_flow lone(const flat_network *f, int kind, const int64_t *gpus, int co
 // and slow down whatever goes beside it.
 TEST(a_better_spine_never_slows_a_lone_transfer)
 {
-    flat_network f;
+    AUTO(flat_network) f;
     flat_network_begin("h800-8", 4, &f);
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < test_rounds(500); round++) {
@@ -464,7 +434,7 @@ TEST(a_better_spine_never_slows_a_lone_transfer)
         int64_t last_ns = llround(1e9 * alone_s);
         double first_bytes = 0.0;
         for (int worse = 0; worse < 4; worse++) {
-            sp_route route;
+            AUTO(sp_route) route;
             narrow(&f, oversubscription, latency_s);
             sp_flow flow = lone(&f, kind, gpus, count, bytes, alone_s, &route);
             int64_t ns = end_of(&f, &flow);
@@ -475,10 +445,8 @@ TEST(a_better_spine_never_slows_a_lone_transfer)
             bool narrower = prng_below(&prng, 2) == 0;
             oversubscription *= narrower ? 1.0 + 9.0 * sp_prng_uniform(&prng) : 1.0;
             latency_s += narrower ? 0.0 : 1e-4 * sp_prng_uniform(&prng);
-            sp_route_fini(&route);
         }
     }
-    flat_network_end(&f);
 }
 
 // ---- better links ----
@@ -530,18 +498,16 @@ static int64_t formula_end(flat_network *f, int kind, const int64_t *gpus, sp_gr
         kind == 2 ? sp_time_p2p(&f->timer, bytes / (group.size / 2), 1)
                   : sp_time_collective(&f->timer, kind == 0 ? SP_REDUCE_SCATTER : SP_ALL_TO_ALL,
                                        group, bytes);
-    sp_route route;
+    AUTO(sp_route) route;
     sp_flow flow = lone(f, kind, gpus, group.size, bytes, alone_s, &route);
-    int64_t ns = end_of(f, &flow);
-    sp_route_fini(&route);
-    return ns;
+    return end_of(f, &flow);
 }
 
 TEST(a_better_network_never_slows_a_lone_transfer)
 {
     sp_prng prng = prng_seeded(12);
     for (int round = 0; round < test_rounds(2000); round++) {
-        flat_network f;
+        AUTO(flat_network) f;
         int64_t gpus[MOST];
         flat_network_begin(prng_below(&prng, 2) == 0 ? "h800-8" : "a800-8", 4, &f);
         f.cluster.fabric.nodes_per_leaf = 1 + prng_below(&prng, 2);
@@ -561,7 +527,6 @@ TEST(a_better_network_never_slows_a_lone_transfer)
         improve(&f, prng_below(&prng, BETTER), 1.0 + sp_prng_uniform(&prng));
         int64_t after_ns = formula_end(&f, kind, gpus, group, bytes);
         assert_true(after_ns <= before_ns + 1);
-        flat_network_end(&f);
     }
 }
 
@@ -588,7 +553,7 @@ TEST(a_ring_carries_its_bytes_over_every_node)
         if (count < 2 || members[gpus[0] / 8] == count) {
             continue;
         }
-        sp_route route;
+        AUTO(sp_route) route;
         sp_route_rings(f.topology, gpus, 1, count, &route);
         sp_flow flow = sp_route_flow(&route, 0, 1.0, 1);
         for (int i = 0; i < route.hops; i++) {
@@ -602,7 +567,6 @@ TEST(a_ring_carries_its_bytes_over_every_node)
             assert_near(out[node], expected, 1e-12, 1e-12);
             assert_near(in[node], expected, 1e-12, 1e-12);
         }
-        sp_route_fini(&route);
     }
-    flat_network_end(&f);
+    flat_network_fini(&f);
 }

@@ -71,7 +71,7 @@ static void assert_copy(const offload_step *s, sp_action_kind kind, int32_t pack
 // stay.
 TEST(copies_that_hide)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
     step_simulate(&s, false);
     assert_int_equal(s.metrics.makespan_ns, 120);
@@ -108,21 +108,19 @@ TEST(copies_that_hide)
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         assert_int_equal(step_held_at(&s, expected[i][0]), expected[i][1]);
     }
-    step_fini(&s);
 }
 
 // A quarter leaves: of the units away only that part is missing. Before the first backward three
 // are away and one buffer is made.
 TEST(part_of_a_unit)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD / 4);
     step_offload(&s);
     step_simulate(&s, false);
     assert_int_equal(step_held_at(&s, 38), 4 * OTHER + 4 * HELD - 2 * (HELD / 4) + FORWARD);
     assert_int_equal(step_held_at(&s, 40), 4 * OTHER + 4 * HELD - 2 * (HELD / 4) + BACKWARD);
     assert_int_equal(s.metrics.peak_bytes, 4 * OTHER + 4 * HELD - 2 * (HELD / 4) + FORWARD);
-    step_fini(&s);
 }
 
 // A slow link: with o >= f and l >= b the copies follow one another without a gap. The last of the
@@ -136,14 +134,13 @@ TEST(copies_that_do_not_hide)
                    .b_ns = 1 + (int64_t)sp_prng_below(&prng, 90)};
         t.o_ns = t.f_ns + (int64_t)sp_prng_below(&prng, 100);
         t.l_ns = t.b_ns + (int64_t)sp_prng_below(&prng, 100);
-        offload_step s;
+        AUTO(offload_step) s;
         stack(&s, m, t, HELD);
         step_offload(&s);
         step_simulate(&s, false);
         assert_int_equal(s.metrics.makespan_ns, t.f_ns + (m - 1) * (t.o_ns + t.l_ns) + t.b_ns);
         assert_int_equal(s.metrics.busy_ns, m * (t.f_ns + t.b_ns));
         assert_int_equal(s.metrics.wait_p2p_ns, 0);
-        step_fini(&s);
     }
 }
 
@@ -151,7 +148,7 @@ TEST(copies_that_do_not_hide)
 // from the start of the copy back: of pack 2 from 40 to 80, of pack 1 from 60 to 100.
 TEST(tensor_that_leaves_in_part)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD / 4);
     for (int k = 0; k < 4; k++) {
         s.costs.side[0].unit[k].rebuilt = 10;
@@ -171,14 +168,13 @@ TEST(tensor_that_leaves_in_part)
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
         assert_int_equal(step_held_at(&s, rebuilt[i][0]), plain[i] + rebuilt[i][1]);
     }
-    step_fini(&s);
 }
 
 // The action at the peak, and what units hold then: at 30, when F3 starts, two are away and two
 // whole.
 TEST(state_at_the_peak)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
     step_offload(&s);
     step_simulate(&s, false);
@@ -187,7 +183,7 @@ TEST(state_at_the_peak)
     assert_true(memory->has_peak_action);
     assert_int_equal(memory->peak_action.kind, SP_ACTION_F);
     assert_int_equal(memory->peak_action.pack, 3);
-    sp_peak_state peak;
+    AUTO(sp_peak_state) peak;
     must_succeed(sp_memory_at_peak(&s.timeline, &s.costs, &s.memory, 0, &peak, ERR));
     static const sp_unit_holds expected[] = {SP_HOLDS_RESIDENT, SP_HOLDS_RESIDENT, SP_HOLDS_ALL,
                                              SP_HOLDS_ALL};
@@ -196,15 +192,13 @@ TEST(state_at_the_peak)
     }
     assert_int_equal(peak.buffers, 0);
     assert_true(sp_bytes_total(&peak.running) > 0);
-    sp_peak_state_fini(&peak);
-    step_fini(&s);
 }
 
 // Two 10 ns forwards and a 100 ns copy: O0 ends at 110, its L0 at 210, before which B0 cannot
 // start; B1 waits for O0, so that with it no more than two units are on the GPU.
 TEST(slow_copy_keeps_memory)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     stack(&s, 2, (times){10, 20, 100, 100}, HELD);
     step_offload(&s);
     step_assert_actions(&s, 0, "F0 O0 F1 L0 B1 B0");
@@ -218,7 +212,6 @@ TEST(slow_copy_keeps_memory)
     assert_int_equal(step_held_at(&s, 110), 2 * HELD + 2 * OTHER + BACKWARD);
     assert_int_equal(step_held_at(&s, 130), HELD + OTHER);
     assert_int_equal(step_held_at(&s, 230), HELD);
-    step_fini(&s);
 }
 
 // ---- around it ----
@@ -226,12 +219,12 @@ TEST(slow_copy_keeps_memory)
 // The traced threads: both directions have one, and the count beforehand is exact.
 TEST(trace_has_copy_threads)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     stack(&s, 4, (times){10, 20, 8, 15}, HELD);
     step_offload(&s);
     step_simulate(&s, false);
     sp_export_window window = {0};
-    char *text = NULL;
+    AUTO_FREE char *text = NULL;
     size_t bytes = 0;
     int64_t events = 0;
     FILE *file = open_memstream(&text, &bytes);
@@ -240,7 +233,7 @@ TEST(trace_has_copy_threads)
     assert_int_equal(fclose(file), 0);
     assert_int_equal(sp_export_trace_events(&s.timeline, &window, false), events);
     assert_true(sp_export_trace_events(&s.timeline, &window, true) > events);
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     must_succeed(sp_json_read_text(text, bytes, "trace.json", &root, ERR));
     json_t *list = json_object_get(root, "traceEvents");
     assert_int_equal(json_array_size(list), events);
@@ -254,9 +247,6 @@ TEST(trace_has_copy_threads)
     assert_int_equal(on_thread[1], 8);
     assert_int_equal(on_thread[3], 3);
     assert_int_equal(on_thread[4], 3);
-    json_decref(root);
-    free(text);
-    step_fini(&s);
 }
 
 // What the cost model tells the engine: a unit whole on the GPU, the share that leaves, and the
@@ -265,13 +255,13 @@ TEST(costs_of_copies)
 {
     sp_model model;
     sp_cluster cluster;
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1};
     must_succeed(sp_model_builtin("llama-13b", &model, ERR));
     must_succeed(sp_cluster_builtin("h800-8", &cluster, ERR));
     must_succeed(flat_profile(NULL, &profile, ERR));
     assert_true(cluster.host_link_bytes_per_s == 50e9);
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, NULL, 1);
     for (int k = 0; k < 2; k++) {
         assert_true(pack_sample(&packing.forward, 0, 1, 0, 1000));
@@ -280,8 +270,8 @@ TEST(costs_of_copies)
     for (int quarters = 0; quarters <= 4; quarters++) {
         int64_t latency_ns = 1000 * quarters;
         cluster.host_link_latency_s = 1e-9 * (double)latency_ns;
-        sp_cost_model cost;
-        sp_step_costs costs;
+        AUTO(sp_cost_model) cost;
+        AUTO(sp_step_costs) costs;
         sp_memory_options memory = {.offload_ratio = 0.25 * quarters};
         must_succeed(
             sp_cost_model_init(&cost, &model, &layout, &cluster, &profile, memory, "test", ERR));
@@ -301,12 +291,8 @@ TEST(costs_of_copies)
             assert_true(llabs((costs.o_ns[at] - latency_ns) * 50 - leaves) <= 50);
             assert_int_equal(costs.l_ns[at], costs.o_ns[at]);
         }
-        sp_step_costs_fini(&costs);
-        sp_cost_model_fini(&cost);
     }
     assert_true(whole > 0);
-    sp_packing_fini(&packing);
-    sp_profile_fini(&profile);
 }
 
 TEST(host_link_of_a_cluster)
@@ -320,13 +306,12 @@ TEST(host_link_of_a_cluster)
                   "'nvlink_gb_per_s': 1, 'nic_gbit_per_s': 1}",
                   25e9}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        json_t *json = json_document(cases[i].text);
+        json_auto_t *json = json_document(cases[i].text);
         sp_object object;
         sp_cluster cluster;
         sp_object_begin(&object, json, "s.json", "cluster", ERR);
         sp_cluster_from_object(&object, &cluster);
         assert_int_equal(ERR->count, 0);
         assert_true(cluster.host_link_bytes_per_s == cases[i].rate);
-        json_decref(json);
     }
 }

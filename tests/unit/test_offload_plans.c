@@ -26,7 +26,7 @@ static void prepare(offload_step *s, sp_schedule_spec spec, int pp, int dp, int 
 // 1F1B on two ranks: on the last one every backward follows its forward at once.
 TEST(where_copies_stand)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_1F1B}, 2, 1, 1, 4, 1);
     step_offload(&s);
     step_assert_actions(&s, 0, "F0 O0 L0 F1 O1 B0 L1 F2 O2 B1 L2 F3 O3 L3 B2 B3");
@@ -36,7 +36,6 @@ TEST(where_copies_stand)
     step_offload(&s);
     assert_ptr_equal(sp_plan_stage(&s.plan, 0, 0)->actions, before.actions);
     assert_int_equal(sp_plan_stage(&s.plan, 0, 0)->count, before.count);
-    step_fini(&s);
 }
 
 // Interleaved 1F1B on two ranks with two chunks, by hand from kwai/Megatron-Kwai, branch atc24ae
@@ -45,7 +44,7 @@ TEST(where_copies_stand)
 // the warm-up. The last rank's last chunk, whose backward follows at once, stays.
 TEST(copies_of_the_interleaved_schedule)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_INTERLEAVED}, 2, 1, 2, 4, 1);
     step_offload(&s);
     step_assert_actions(&s, 0,
@@ -55,7 +54,6 @@ TEST(copies_of_the_interleaved_schedule)
     step_assert_actions(&s, 1,
                         "F0.0 O0.0 F1.0 O1.0 F0.1 B0.1 F1.1 L0.0 B1.1 F2.0 O2.0 L1.0 B0.0 "
                         "F3.0 O3.0 B1.0 F2.1 B2.1 F3.1 L2.0 B3.1 L3.0 B2.0 B3.0");
-    step_fini(&s);
 }
 
 // Forward pack 0 holds the first half of sample 0 and sample 1; its slices go to both backward
@@ -65,7 +63,7 @@ TEST(regrouped_slices)
     static int64_t ids[] = {0, 1};
     static int64_t tokens[] = {8, 3};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 11};
-    offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
+    AUTO(offload_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1}};
     sp_slice first = {.sample = 0, .begin = 0, .tokens = 4, .computed_tokens = 4};
     sp_slice second = {.sample = 0, .begin = 4, .tokens = 4, .computed_tokens = 4};
     sp_slice whole = {.sample = 1, .begin = 0, .tokens = 3, .computed_tokens = 3};
@@ -100,7 +98,6 @@ TEST(regrouped_slices)
     // Backward pack 0 frees pack 1 and three of the seven tokens of what stayed of pack 0; the
     // buffer is not freed.
     assert_int_equal(step_held_at(&s, 52), 35 * 4 / 7 + 35);
-    step_fini(&s);
 }
 
 // ---- random steps ----
@@ -171,7 +168,7 @@ TEST(random_steps_verify)
     sp_prng prng = prng_seeded(31);
     size_t copies = 0;
     for (int round = 0; round < 150; round++) {
-        offload_step s;
+        AUTO(offload_step) s;
         random_plan(&prng, 1 + prng_below(&prng, 2), &s);
         random_step(&prng, 0, round % 3 == 0 ? 1 : round % 3 == 1 ? 2000 : 30000, &s);
         step_simulate(&s, false);
@@ -209,7 +206,6 @@ TEST(random_steps_verify)
                 assert_true(bytes->of[SP_MEM_OFFLOADED] >= 0);
             }
         }
-        step_fini(&s);
     }
     assert_true(copies > 1000);
 }
@@ -220,7 +216,7 @@ TEST(folding_counts_copies)
 {
     sp_prng prng = prng_seeded(12);
     for (int round = 0; round < 6; round++) {
-        offload_step s;
+        AUTO(offload_step) s;
         int slices = round % 2 == 0 ? 1 : 6;
         sp_schedule_kind kind = round % 2 == 0 ? SP_SCHEDULE_1F1B : SP_SCHEDULE_SLIMPIPE;
         prepare(&s, (sp_schedule_spec){.kind = kind}, 3, 4, 1, 6, slices);
@@ -255,7 +251,6 @@ TEST(folding_counts_copies)
             assert_int_equal(s.metrics.makespan_ns, makespan_ns);
             assert_int_equal(s.metrics.peak_bytes, peak_bytes);
         }
-        step_fini(&s);
     }
 }
 
@@ -290,7 +285,7 @@ TEST(merged_packs)
                 assert_int_equal(start_ns[k][0], start_ns[k][1]);
             }
         }
-        step_fini(&s);
+        offload_step_fini(&s);
     }
 }
 
@@ -298,7 +293,7 @@ TEST(merged_packs)
 
 TEST(uniform_costs_have_no_copies)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     sp_uniform_costs uniform = {.f_ms = 1.0, .b_ms = 1.0, .w_ms = 1.0};
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_GPIPE}, 2, 1, 1, 3, 1);
     sp_step_costs_uniform(&uniform, &s.layout, &s.packing, &s.costs);
@@ -306,18 +301,17 @@ TEST(uniform_costs_have_no_copies)
     sp_engine_options options = {.verify = true};
     must_fail_with(sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, ERR),
                    SP_ERR_CONTENT, "action O0: ");
-    step_fini(&s);
 }
 
 TEST(plans_round_trip)
 {
-    offload_step s;
+    AUTO(offload_step) s;
     prepare(&s, (sp_schedule_spec){.kind = SP_SCHEDULE_SLIMPIPE}, 2, 2, 2, 3, 4);
     step_offload(&s);
-    char *text = NULL;
+    AUTO_FREE char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
-    json_t *scenario = json_object();
+    json_auto_t *scenario = json_object();
     sp_plan_predictions predictions = {.lower_bound_ms = -1.0, .predicted_ms = -1.0};
     assert_non_null(file);
     assert_non_null(scenario);
@@ -325,8 +319,8 @@ TEST(plans_round_trip)
     must_succeed(sp_plan_json_batch(file, 0, &s.plan, predictions, ERR));
     must_succeed(sp_plan_json_end(file, NULL, NULL, ERR));
     assert_int_equal(fclose(file), 0);
-    json_t *root = NULL;
-    sp_plan_file read;
+    json_auto_t *root = NULL;
+    AUTO(sp_plan_file) read;
     must_succeed(sp_json_read_text(text, bytes, "plan.json", &root, ERR));
     must_succeed(sp_plan_json_read(root, "plan.json", &s.layout, &read, ERR));
     must_succeed(sp_plan_check(&read.plans[0], "plan.json", ERR));
@@ -335,18 +329,13 @@ TEST(plans_round_trip)
         assert_memory_equal(read.plans[0].stages[i].actions, s.plan.stages[i].actions,
                             s.plan.stages[i].count * sizeof(sp_action));
     }
-    sp_plan_file_fini(&read);
-    json_decref(root);
-    json_decref(scenario);
-    free(text);
-    step_fini(&s);
 }
 
 // A copy waits only for what stands before it on its rank and closes no circle by itself; beside
 // copies a circle is named as without them. Rank 0 runs B0 before F1, rank 1 F1 before B0.
 TEST(circles_beside_copies)
 {
-    offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
+    AUTO(offload_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1}};
     must_succeed(uniform_packing(&s.packing, 1, 2, ERR));
     sp_plan_init(&s.plan, &s.layout, &s.packing);
     sp_i_step_costs_init(&s.costs, &s.layout, &s.packing, 1, true);
@@ -357,5 +346,4 @@ TEST(circles_beside_copies)
     must_fail_with(sp_simulate(&s.plan, &s.costs, &options, &s.timeline, &s.memory, &s.counts, ERR),
                    SP_ERR_DEADLOCK, "plan: the plan cannot finish");
     assert_non_null(strstr(ERR->message[0], "F1 on dp 0 pp 1"));
-    step_fini(&s);
 }

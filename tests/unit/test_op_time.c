@@ -15,8 +15,7 @@ static sp_op_timer timer_of(const sp_profile *profile)
 // the launch floor on top.
 TEST(gemm_roofline)
 {
-    sp_profile profile;
-    flat_profile_load((const char *[]){"kernel.us=3", NULL}, &profile);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){"kernel.us=3", NULL});
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 4096, 5120, 13824),
                  2.0 * 4096 * 5120 * 13824 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
@@ -25,17 +24,14 @@ TEST(gemm_roofline)
     assert_true(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 0, 8192, 8192) == 0.0);
     assert_close(sp_time_memory(&timer, 4e6, 2), 4e6 / FLAT_MEMORY_BYTES_PER_S + 6e-6, 1e-12);
     assert_close(sp_time_launch(&timer, 4), 12e-6, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // At its points the curve gives the published rate; half way in log x the geometric mean; below the
 // first point the rate falls with the edge; above the last it stays.
 TEST(gemm_curve)
 {
-    sp_profile profile;
-    flat_profile_load((const char *[]){"gemm_rate.points=[[1024,177],[2048,677],[4096,789]]",
-                                       "memory.gb_per_s=1e6", NULL},
-                      &profile);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){
+        "gemm_rate.points=[[1024,177],[2048,677],[4096,789]]", "memory.gb_per_s=1e6", NULL});
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 2048, 2048),
                  2 * pow(2048, 3) / 677e12, 1e-12);
@@ -52,17 +48,14 @@ TEST(gemm_curve)
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     assert_string_equal(lines[0], "gemm: cube edge 512 to 8192 (calibrated 1024 to 4096)");
-    sp_profile_fini(&profile);
 }
 
 TEST(gemm_table)
 {
-    sp_profile profile;
-    flat_profile_load(
+    AUTO(sp_profile) profile = flat_profile_of(
         (const char *[]){"gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
                          "\"points\":[[128,20],[512,60]]}]",
-                         "kernel.us=3", NULL},
-        &profile);
+                         "kernel.us=3", NULL});
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 128, 4096, 1024), 20e-6, 1e-12);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 256, 4096, 1024), sqrt(20e-6 * 60e-6),
@@ -71,7 +64,6 @@ TEST(gemm_table)
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 16, 4096, 1024), 5e-6, 1e-12);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 2048, 1024, 4096),
                  2.0 * 2048 * 1024 * 4096 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // A table at random, as text for an override: from point to point y grows by a factor between
@@ -98,9 +90,8 @@ TEST(gemm_is_monotone_and_continuous)
 {
     sp_prng prng = prng_seeded(7);
     for (int round = 0; round < 200; round++) {
-        sp_profile profile;
-        flat_profile_load(
-            (const char *[]){random_points(&prng, "gemm_rate", 64, 50, -2.0, 3.0), NULL}, &profile);
+        AUTO(sp_profile) profile = flat_profile_of(
+            (const char *[]){random_points(&prng, "gemm_rate", 64, 50, -2.0, 3.0), NULL});
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 50; i++) {
             double m = exp(12.0 * sp_prng_uniform(&prng));
@@ -113,7 +104,6 @@ TEST(gemm_is_monotone_and_continuous)
             assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, m * (1.0 + 1e-9), n, k), time_s,
                          1e-7);
         }
-        sp_profile_fini(&profile);
     }
 }
 
@@ -135,8 +125,7 @@ static const char *const tile_model[] = {
 //   6805661.5, 6319542.9: the first.
 TEST(tile_model_by_hand)
 {
-    sp_profile profile;
-    flat_profile_load(tile_model, &profile);
+    AUTO(sp_profile) profile = flat_profile_of(tile_model);
     sp_op_timer timer = timer_of(&profile);
     const double k = 1024;
     const double per_element_s = 2.0 * (k + 64) / 273e12;
@@ -155,7 +144,6 @@ TEST(tile_model_by_hand)
     char lines[SP_RANGES][160];
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 0);
     assert_close(sp_gemm_most_rate(&profile), 1.04 * 273e12, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // Rows that are no multiple of 8 elements: columns or depth of a product, never its tokens; of a
@@ -164,8 +152,7 @@ TEST(tile_model_of_unaligned_rows)
 {
     const char *slow = "gemm_model={\"tflops\":100,\"unaligned_share\":0.0625,\"fixed_us\":5,"
                        "\"level\":\"assumed\",\"source\":\"s\"}";
-    sp_profile profile;
-    flat_profile_load((const char *[]){slow, NULL}, &profile);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){slow, NULL});
     sp_op_timer timer = timer_of(&profile);
     const struct {
         double tokens, n, k, share;
@@ -187,15 +174,13 @@ TEST(tile_model_of_unaligned_rows)
                  1e-12);
     assert_close(sp_time_batched_gemm(&timer, 12, 2048, 2048, 150, 160), flops / 100e12 + 5e-6,
                  1e-12);
-    sp_profile_fini(&profile);
 }
 
 // Equal matrices share their waves: 96 of 1024 x 64 in tiles of 64 x 64 are 1536 tiles, 15 waves of
 // 108 (in 128 x 128: 768, 8 waves; in 128 x 256: 768 as well); alone each would be a wave.
 TEST(tile_model_batches)
 {
-    sp_profile profile;
-    flat_profile_load(tile_model, &profile);
+    AUTO(sp_profile) profile = flat_profile_of(tile_model);
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_batched_gemm(&timer, 96, 1024, 64, 512, 64),
                  15 * 108 * 4096 / 0.7 * 2.0 * (512 + 64) / 273e12 + 5e-6, 1e-12);
@@ -206,18 +191,15 @@ TEST(tile_model_batches)
     flat_profile_load((const char *[]){"kernel.us=3", NULL}, &profile);
     assert_close(sp_time_batched_gemm(&timer, 96, 1024, 640, 512, 64),
                  2.0 * 96 * 1024 * 640 * 512 / FLAT_GEMM_FLOPS_PER_S + 3e-6, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // Without SMs the work is 2mnk: a flat rate, reached at large k.
 TEST(tile_model_without_tiles_is_flat)
 {
-    sp_profile profile;
-    flat_profile_load(
+    AUTO(sp_profile) profile = flat_profile_of(
         (const char *[]){"gemm_model={\"tflops\":265,\"half_rate_k\":64,\"level\":\"fitted\","
                          "\"source\":\"s\"}",
-                         "memory.gb_per_s=1e9", NULL},
-        &profile);
+                         "memory.gb_per_s=1e9", NULL});
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 130, 77, 64),
                  2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
@@ -226,24 +208,20 @@ TEST(tile_model_without_tiles_is_flat)
     assert_close(sp_time_batched_gemm(&timer, 7, 130, 77, 64, 64),
                  7 * 2 * (2.0 * 130 * 77 * 64 / 265e12), 1e-12);
     assert_close(sp_gemm_most_rate(&profile), 265e12, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // One row times a matrix: reading 2 bytes of each weight takes longer than the products.
 TEST(tile_model_is_bound_by_memory)
 {
-    sp_profile profile;
-    flat_profile_load(
+    AUTO(sp_profile) profile = flat_profile_of(
         (const char *[]){"gemm_model={\"tflops\":273,\"fixed_us\":5,\"level\":\"fitted\","
                          "\"source\":\"s\"}",
-                         NULL},
-        &profile);
+                         NULL});
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 1, 8192, 4096),
                  2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
     assert_close(sp_time_batched_gemm(&timer, 10, 1, 8192, 4096, 64),
                  10 * 2.0 * (4096 + 8192.0 * 4096 + 8192) / FLAT_MEMORY_BYTES_PER_S + 5e-6, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // Element-wise kernels reach a share of the rate that copies and thin products have.
@@ -268,29 +246,23 @@ TEST(kernels_reach_a_share)
 // A table of times for n and k still goes before the model.
 TEST(tile_model_after_tables)
 {
-    sp_profile profile;
-    flat_profile_load(
+    AUTO(sp_profile) profile = flat_profile_of(
         (const char *[]){"gemm_model={\"tflops\":273,\"sms\":108," TILES,
                          "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
                          "\"points\":[[128,20],[512,60]]}]",
-                         NULL},
-        &profile);
+                         NULL});
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 512, 4096, 1024), 60e-6, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // 20 experts at 100 TFLOP/s, 3 us a launch, memory of 2 TB/s, and 200 rows that each expert's few
 // rows cost more: both passes, 300 rows and one; rows of 1021 elements at half of the rate.
 TEST(grouped_products_by_hand)
 {
-    sp_profile profile;
-    flat_profile_load(
-        (const char *[]){"gemm_model={\"tflops\":100,\"half_rate_k\":64,\"fixed_us\":3,\"sms\":108,"
-                         "\"unaligned_share\":0.5," TILES,
-                         "grouped_gemm={\"half_rows\":200,\"level\":\"fitted\",\"source\":\"s\"}",
-                         NULL},
-        &profile);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){
+        "gemm_model={\"tflops\":100,\"half_rate_k\":64,\"fixed_us\":3,\"sms\":108,"
+        "\"unaligned_share\":0.5," TILES,
+        "grouped_gemm={\"half_rows\":200,\"level\":\"fitted\",\"source\":\"s\"}", NULL});
     sp_op_timer timer = timer_of(&profile);
     double rate = 1.04 * 100e12; // of the best tile
     double weights = 20.0 * 2048.0 * 1024.0;
@@ -306,21 +278,18 @@ TEST(grouped_products_by_hand)
     profile.memory_bytes_per_s = 1e9;
     assert_close(sp_time_grouped_gemm(&timer, SP_GEMM_TOKENS_OUT, 20, 1, 2048, 1024),
                  2.0 * (weights + 20.0 * (2048.0 + 1024.0)) / 1e9 + 3e-6, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // Without the section one after another, and where a table has this n and k: never less than the
 // weights' bytes take, although the table goes down with the rows.
 TEST(products_of_experts_one_after_another)
 {
-    sp_profile profile;
-    flat_profile_load(
+    AUTO(sp_profile) profile = flat_profile_of(
         (const char *[]){"gemm_model={\"tflops\":273,\"sms\":108," TILES,
                          "grouped_gemm={\"half_rows\":200,\"level\":\"fitted\",\"source\":\"s\"}",
                          "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
                          "\"points\":[[128,20],[512,60]]}]",
-                         NULL},
-        &profile);
+                         NULL});
     sp_op_timer timer = timer_of(&profile);
     assert_close(sp_time_grouped_gemm(&timer, SP_GEMM_TOKENS_OUT, 8, 512, 4096, 1024), 480e-6,
                  1e-12);
@@ -329,7 +298,6 @@ TEST(products_of_experts_one_after_another)
     profile.grouped.half_rows = 0.0;
     assert_close(sp_time_grouped_gemm(&timer, SP_GEMM_TOKENS_OUT, 8, 700, 2048, 1024),
                  8.0 * sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 700, 2048, 1024), 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // Microseconds that SimuMax measured on B200 (github MooreThreads/SimuMax, v1.2, bf16). Weight
@@ -355,7 +323,7 @@ TEST(grouped_products_as_measured)
         {SP_GEMM_TOKENS_IN, 40, 2460, 5120, 1536, 1708.7},
     };
     enum { ROWS = sizeof measured / sizeof measured[0] };
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     must_succeed(sp_profile_load("b200", &profile, ERR));
     sp_op_timer timer = timer_of(&profile);
     double off = 0.0;
@@ -370,7 +338,6 @@ TEST(grouped_products_as_measured)
         off += fabs(ratio - 1.0) / ROWS;
     }
     assert_true(off < 0.2);
-    sp_profile_fini(&profile);
 }
 
 // With more tokens, rows, columns, depth or matrices never less time, and never a better rate than
@@ -380,7 +347,6 @@ TEST(tile_model_is_monotone)
     sp_prng prng = prng_seeded(31);
     for (int round = 0; round < 100; round++) {
         char model[256];
-        sp_profile profile;
         snprintf(model, sizeof model,
                  "gemm_model={\"tflops\":100,\"half_rate_k\":%d,\"fixed_us\":%d,\"sms\":%d,"
                  "\"tiles\":[[%d,%d,%.3g],[%d,%d,1]],\"level\":\"assumed\",\"source\":\"s\"}",
@@ -388,7 +354,7 @@ TEST(tile_model_is_monotone)
                  1 + prng_below(&prng, 300), 1 + prng_below(&prng, 300),
                  0.1 + 2.0 * sp_prng_uniform(&prng), 1 + prng_below(&prng, 300),
                  1 + prng_below(&prng, 300));
-        flat_profile_load((const char *[]){model, NULL}, &profile);
+        AUTO(sp_profile) profile = flat_profile_of((const char *[]){model, NULL});
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 200; i++) {
             double size[4]; // batch, m, n, k
@@ -410,7 +376,6 @@ TEST(tile_model_is_monotone)
             assert_true(sp_time_batched_gemm(&timer, size[0], size[1], size[2], size[3], 64) >=
                         time_s * (1 - 1e-12));
         }
-        sp_profile_fini(&profile);
     }
 }
 
@@ -418,8 +383,7 @@ TEST(tile_model_is_monotone)
 // (FlashAttention-2, arXiv 2307.08691, section 4.1: backward 2.5 times forward).
 TEST(attention_flat)
 {
-    sp_profile profile;
-    flat_profile_load(NULL, &profile);
+    AUTO(sp_profile) profile = flat_profile_of(NULL);
     sp_op_timer timer = timer_of(&profile);
     double l = 3000;
     double o = 5000;
@@ -434,19 +398,16 @@ TEST(attention_flat)
         cut += sp_time_attention_slice(&timer, 0, fmin(1000, 7777 - at), at, HUGE_VAL, 5, 128);
     }
     assert_close(cut, whole, 1e-9);
-    sp_profile_fini(&profile);
 }
 
 // Below the first point each query row costs 64 keys more: time ~ l * (l/2 + 64).
 TEST(attention_short)
 {
-    sp_profile profile;
-    flat_profile_load(
+    AUTO(sp_profile) profile = flat_profile_of(
         (const char *[]){"attention.forward_causal.points=[[2048,484],[4096,591]]",
                          "attention.forward_full={\"level\":\"published\",\"source\":\"s\","
                          "\"points\":[[2048,633],[4096,671]]}",
-                         NULL},
-        &profile);
+                         NULL});
     sp_op_timer timer = timer_of(&profile);
     double at_2048 = sp_time_attention_slice(&timer, 0, 2048, 0, HUGE_VAL, 8, 128);
     assert_close(at_2048, 2.0 * 2048 * 2048 * 8 * 128 / 484e12, 1e-12);
@@ -464,19 +425,16 @@ TEST(attention_short)
     assert_int_equal(sp_uncalibrated_lines(&uncalibrated, lines), 1);
     const char *both = "attention: length 50 to 10240 (calibrated ";
     assert_memory_equal(lines[0], both, strlen(both));
-    sp_profile_fini(&profile);
 }
 
 // A table of blocks gives times at the length sqrt(l*o), and below it the time of its first block.
 // A rate may grow with the square of the length, so that the time stays.
 TEST(attention_blocks)
 {
-    sp_profile profile;
-    flat_profile_load(
+    AUTO(sp_profile) profile = flat_profile_of(
         (const char *[]){"attention.forward_block={\"level\":\"assumed\",\"source\":\"s\","
                          "\"points\":[[4,1],[8,4],[32,40]]}",
-                         NULL},
-        &profile);
+                         NULL});
     sp_op_timer timer = timer_of(&profile);
     const double flops = 4.0 * 8 * 128;
     double first_s = 4 * 4 * flops / 1e12;
@@ -491,14 +449,12 @@ TEST(attention_blocks)
                  sp_time_attention_slice(&timer, 1, 1024, 1024, HUGE_VAL, 8, 128) -
                      sp_time_attention_slice(&timer, 1, 1024, 0, HUGE_VAL, 8, 128),
                  1e-12);
-    sp_profile_fini(&profile);
 }
 
 TEST(attention_is_monotone_and_continuous)
 {
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 200; round++) {
-        sp_profile profile;
         double first = exp(8.0 * sp_prng_uniform(&prng));
         char full[600];
         // Every other table also falls, which short slices are not promised for.
@@ -509,7 +465,7 @@ TEST(attention_is_monotone_and_continuous)
                  "attention.forward_full={\"level\":\"assumed\",\"source\":\"s\","
                  "\"points\":[[%.6g,20],[%.6g,30]]}",
                  first * 1.5, first * 20);
-        flat_profile_load((const char *[]){causal, full, NULL}, &profile);
+        AUTO(sp_profile) profile = flat_profile_of((const char *[]){causal, full, NULL});
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 100; i++) {
             double l = exp(11.0 * sp_prng_uniform(&prng));
@@ -527,7 +483,6 @@ TEST(attention_is_monotone_and_continuous)
                 sp_time_attention_slice(&timer, 0, l, o * (1.0 + 1e-9) + 1e-9, HUGE_VAL, 4, 128),
                 time_s, 1e-6);
         }
-        sp_profile_fini(&profile);
     }
 }
 
@@ -538,7 +493,7 @@ TEST(cutting_saves_nothing)
     static const char *const names[] = {"a100", "h100", "h800", "h200", "host"};
     sp_prng prng = prng_seeded(13);
     for (size_t p = 0; p < sizeof names / sizeof names[0]; p++) {
-        sp_profile profile;
+        AUTO(sp_profile) profile;
         must_succeed(sp_profile_load(names[p], &profile, ERR));
         sp_op_timer timer = timer_of(&profile);
         for (int i = 0; i < 1000; i++) {
@@ -552,6 +507,5 @@ TEST(cutting_saves_nothing)
             assert_true(cut >= whole * (1.0 - 1e-3));
             assert_true(cut < whole * 3.0);
         }
-        sp_profile_fini(&profile);
     }
 }

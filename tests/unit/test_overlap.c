@@ -273,8 +273,7 @@ static sp_layout random_layout(sp_prng *prng)
 // and hides no more than itself.
 TEST(hiding_never_slows)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 53);
+    sp_prng prng = prng_seeded(53);
     for (int round = 0; round < 300; round++) {
         char rate[64];
         snprintf(rate, sizeof rate, "links.nvlink_gb_per_s=%.6g",
@@ -313,8 +312,7 @@ TEST(hiding_never_slows)
 // Of the three modes blocking shows the most.
 TEST(blocking_shows_the_most)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 59);
+    sp_prng prng = prng_seeded(59);
     for (int round = 0; round < 200; round++) {
         char rate[64];
         snprintf(rate, sizeof rate, "links.nvlink_gb_per_s=%.6g",

@@ -1,6 +1,5 @@
 // Without a pipeline SlimPack counts the blocks of PyTorch's allocator: wherever another strategy
 // that loses no sample fits by them, slimpack's plan does, and is no slower by more than 1 %.
-#include <math.h>
 
 #include "sim/base/units.h"
 #include "tests/support/scenario_run.h"
@@ -66,14 +65,13 @@ static bool find_best(const char *step, double limit_gib, int64_t tokens, double
     static const char *const others[] = {"bytescale", "hybrid-cp", "chunkflow", "packed"};
     *best_ms = HUGE_VAL;
     for (int i = 0; i < COUNT_OF(others); i++) {
-        scenario_run r;
+        AUTO(scenario_run) r;
         sp_status status = run_kind(step, limit_gib, others[i], tokens, &r);
         if (status == SP_OK && sp_result_fits(&r.result) == SP_FITS_YES &&
             sp_result_iteration_ms(&r.result) < *best_ms) {
             *best_ms = sp_result_iteration_ms(&r.result);
             *best = others[i];
         }
-        run_fini(&r);
     }
     return *best_ms < HUGE_VAL;
 }
@@ -94,19 +92,18 @@ TEST(wherever_another_fits)
         int64_t tokens = (longest + 1) / 2 + (int64_t)sp_prng_below(&prng, (uint64_t)(2 * longest));
         must_succeed_for(step, run_kind(step, 4000.0, "bytescale", tokens, &r));
         double limit_gib = draw_limit_gib(&prng, &r.result);
-        run_fini(&r);
+        scenario_run_fini(&r);
         if (!find_best(step, limit_gib, tokens, &best_ms, &best)) {
             continue;
         }
         fit++;
         must_succeed_for(step, run_kind(step, limit_gib, "slimpack", 0, &r));
         double ms = sp_result_iteration_ms(&r.result);
-        if (sp_result_fits(&r.result) != SP_FITS_YES || ms > 1.01 * best_ms) {
-            fail_msg("%s, %.3f ms, %s by %lld tokens %.3f ms, in %.6f GiB: %s",
-                     sp_fits_names[sp_result_fits(&r.result)], ms, best, (long long)tokens, best_ms,
-                     limit_gib, step);
-        }
-        run_fini(&r);
+        must_hold(sp_result_fits(&r.result) == SP_FITS_YES && ms <= 1.01 * best_ms,
+                  "%s, %.3f ms, %s by %lld tokens %.3f ms, in %.6f GiB: %s",
+                  sp_fits_names[sp_result_fits(&r.result)], ms, best, (long long)tokens, best_ms,
+                  limit_gib, step);
+        scenario_run_fini(&r);
     }
     assert_in_range(fit, test_draws(80), test_draws(200));
 }

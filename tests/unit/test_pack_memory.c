@@ -57,9 +57,9 @@ TEST(tables_cover_every_pack)
             int64_t tokens[20];
             size_t count = 1 + (size_t)sp_prng_below(&prng, 20);
             sp_batch batch = {.ids = tokens, .tokens = tokens, .count = count};
-            sp_packing packing;
-            sp_step_costs costs;
-            sp_pack_memory memory;
+            AUTO(sp_packing) packing;
+            AUTO(sp_step_costs) costs;
+            AUTO(sp_pack_memory) memory;
             sp_fullest_pack fullest;
             int64_t longest = 0;
             sp_packing_init(&packing, &batch, 1);
@@ -91,9 +91,6 @@ TEST(tables_cover_every_pack)
                 assert_true(least_gap < 1e-9);
                 assert_true(memory.sums[v] == 0.0);
             }
-            sp_pack_memory_fini(&memory);
-            sp_step_costs_fini(&costs);
-            sp_packing_fini(&packing);
         }
         case_fini(&c);
     }
@@ -112,7 +109,7 @@ TEST(tables_hold_the_fullest_rank_of_experts)
     enum { PACKS = 24, DP = 4, TOKENS = 3000 };
     int64_t tokens[PACKS];
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = PACKS};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, &batch, DP);
     for (int k = 0; k < PACKS; k++) {
         tokens[k] = TOKENS;
@@ -156,7 +153,6 @@ TEST(tables_hold_the_fullest_rank_of_experts)
     assert_true(held[0] <= needed && held[1] > needed);
     assert_true((double)token_bytes[1][0] * TOKENS * PACKS / DP >= held[1]);
     assert_true(room[1][0] <= room[0][0]);
-    sp_packing_fini(&packing);
 }
 
 // Two merged ranks with a pack of twice the tokens ask for as much as one alone.
@@ -165,7 +161,7 @@ TEST(merged_ranks_share_their_tokens)
     sp_fullest_pack fullest[3];
     int64_t tokens[2] = {8192, 4096};
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 2};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, &batch, 3);
     add_pack(&packing, 0, 8192, 0, 2);
     add_pack(&packing, 1, 4096, 2, 1);
@@ -178,7 +174,6 @@ TEST(merged_ranks_share_their_tokens)
     assert_int_equal(fullest[0].seen_tokens, 8192);
     assert_true(fullest[0].pairs_per_token == 8192.0);
     assert_true(fullest[2].pairs_per_token == 4096.0);
-    sp_packing_fini(&packing);
 }
 
 // Sample 0 is cut into three slices, sample 1 into two, sample 2 not at all. The backward of the
@@ -194,7 +189,7 @@ TEST(sums_wait_from_the_last_slice_to_their_own)
     sp_fullest_pack fullest;
     int64_t tokens[3] = {310, 70, 500};
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = 3};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, &batch, 1);
     for (size_t k = 0; k < sizeof slices / sizeof slices[0]; k++) {
         sp_slice slice = {.sample = slices[k].sample,
@@ -210,7 +205,6 @@ TEST(sums_wait_from_the_last_slice_to_their_own)
     assert_int_equal(fullest.tokens, 500);
     // Up to the end of sample 2's only slice.
     assert_int_equal(fullest.seen_tokens, 500);
-    sp_packing_fini(&packing);
 }
 
 // limit = states + what a pack needs as it runs + sums of all chunks + room, and never less than
@@ -269,9 +263,7 @@ static int64_t peak_of(const char *text)
                                          .observer_context = &peak,
                                          .no_bounds = true,
                                          .effort_percent = EFFORT_PERCENT};
-    scenario_run r;
-    run_good(text, &options, &r);
-    run_fini(&r);
+    AUTO(scenario_run) r = good_run(text, &options);
     return peak;
 }
 
@@ -283,13 +275,13 @@ typedef struct verdict {
 // `runs`: with a packing, which is run.
 static verdict search(const char *text, bool asymmetric, bool split, bool runs)
 {
-    sp_scenario settled;
-    sp_batches batches;
+    AUTO(sp_scenario) settled;
+    AUTO(sp_batches) batches;
     must_succeed(run_read(text, &settled, ERR));
     must_succeed(sp_evaluate_batches(&settled, &batches, ERR));
     settled.strategy.effort_percent = EFFORT_PERCENT;
     must_succeed(sp_strategy_resolve(&settled, false, ERR));
-    sp_cost_model cost;
+    AUTO(sp_cost_model) cost;
     must_succeed(sp_scenario_cost_model(&settled, &cost, ERR));
     const sp_strategy_input input = {.scenario = &settled,
                                      .batch = &batches.batch[0],
@@ -298,15 +290,11 @@ static verdict search(const char *text, bool asymmetric, bool split, bool runs)
     sp_i_slimpack_options options = sp_i_slimpack_options_of(&input, asymmetric, split);
     sp_packflow_outcome said;
     sp_packflow_outcome run = {0};
-    sp_packing packing = {0};
+    AUTO(sp_packing) packing = {0};
     must_succeed(sp_i_slimpack_search(&input, &options, NULL, &said, ERR));
     if (runs) {
         must_succeed(sp_i_slimpack_search(&input, &options, &packing, &run, ERR));
     }
-    sp_packing_fini(&packing);
-    sp_cost_model_fini(&cost);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&settled);
     return (verdict){said.lacking_bytes == 0, run.lacking_bytes == 0};
 }
 
@@ -349,9 +337,7 @@ TEST(what_fits_stays_within_the_limit)
             verdict v = search(text, searches[i].asymmetric, searches[i].split, false);
             int64_t limit = (int64_t)((4.5 + 2.5 * round) * GIB);
             int64_t peak = peak_of(text);
-            if (v.said && peak > limit) {
-                fail_msg("%s: %lld bytes", text, (long long)peak);
-            }
+            must_hold(!v.said || peak <= limit, "%s: %lld bytes", text, (long long)peak);
             fitting += v.said;
             searched++;
         }
@@ -412,9 +398,7 @@ TEST_OF_VALUES(what_fits_stays_within_any_limit)
         put_json(text, "%s'limit_gib': %.9f}, %s", scenario,
                  peak_gib * (0.7 + 0.3 * sp_prng_uniform(&prng)), lengths);
         verdict v = search(text, searches[which].asymmetric, searches[which].split, true);
-        if (v.said && !v.fits) {
-            fail_msg("%s", text);
-        }
+        must_hold(!v.said || v.fits, "%s", text);
         fitting += v.said;
     }
     assert_in_range(fitting, rounds / 10, rounds - rounds / 10);

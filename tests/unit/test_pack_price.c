@@ -82,7 +82,7 @@ static void begin_fixture(fixture *f, sp_prng *prng)
     }
 }
 
-static void end_fixture(fixture *f)
+static void fixture_fini(fixture *f)
 {
     sp_packing_fini(&f->packing);
     sp_cost_model_fini(&f->cost);
@@ -138,9 +138,9 @@ TEST(packs_cost_what_the_tables_say)
     sp_prng prng = prng_seeded(19);
     int classes = 0;
     for (int round = 0; round < 400; round++) {
-        fixture f;
-        sp_step_costs costs;
-        sp_cost_model asked;
+        AUTO(fixture) f;
+        AUTO(sp_step_costs) costs;
+        AUTO(sp_cost_model) asked;
         begin_fixture(&f, &prng);
         must_succeed(sp_cost_model_build(&f.cost, &f.packing, &costs, ERR));
         must_succeed(sp_cost_model_init(&asked, &model, &f.layout, &f.cluster, &f.profile, f.memory,
@@ -155,9 +155,6 @@ TEST(packs_cost_what_the_tables_say)
             check_pack(&asked, &f.packing.forward, k, false, &costs);
             check_both(&asked, &f.packing.forward, k);
         }
-        sp_cost_model_fini(&asked);
-        sp_step_costs_fini(&costs);
-        end_fixture(&f);
     }
     assert_true(classes >= 3);
 }

@@ -183,7 +183,7 @@ TEST(merged_ranks_share_their_tokens)
     int64_t room_bytes[3 * STAGES];
     const sp_layout layout = {.tp = 1, .cp = 1, .pp = STAGES, .dp = 3, .chunks = 1};
     sp_batch batch = {.ids = tokens, .tokens = tokens, .count = (size_t)2 * PACKS};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, &batch, 3);
     for (int k = 0; k < 2 * PACKS; k++) {
         // Ranks 0 and 1 together, then rank 2 with packs of half the tokens: the same a rank.
@@ -229,7 +229,6 @@ TEST(merged_ranks_share_their_tokens)
             assert_int_equal(makespan_ns[0], (PACKS + STAGES - 1) * 30);
         }
     }
-    sp_packing_fini(&packing);
 }
 
 static bool is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b)
@@ -242,9 +241,8 @@ static bool is_better(const sp_packflow_outcome *a, const sp_packflow_outcome *b
 // more than there is.
 TEST(ends_early_where_beaten)
 {
-    sp_prng prng;
     int early = 0;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int i = 0; i < 400; i++) {
         sp_packflow_outcome exact = {0};
         sp_packflow_outcome found = {0};
@@ -315,7 +313,7 @@ TEST(slowest_of_the_ranks)
     sp_prng prng = prng_seeded(6);
     for (int round = 0; round < 200; round++) {
         sp_batch batch = {.ids = tokens, .tokens = tokens, .count = ALL};
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         sp_packing_init(&packing, &batch, RANKS);
         for (int k = 0; k < ALL; k++) {
             tokens[k] = 1 + prng_below(&prng, 100);
@@ -336,7 +334,7 @@ TEST(slowest_of_the_ranks)
         for (int d = 0; d < RANKS; d++) {
             // The rank by itself.
             sp_layout alone = layout;
-            sp_packing packs;
+            AUTO(sp_packing) packs;
             sp_schedule_costs own = costs;
             alone.dp = 1;
             sp_packing_init(&packs, &batch, 1);
@@ -351,7 +349,6 @@ TEST(slowest_of_the_ranks)
                 sp_packflow_slowest(&spec, &own, &packs, &alone, NULL, &work, orders, &found, ERR));
             exact.makespan_ns = sp_larger(exact.makespan_ns, found.makespan_ns);
             exact.lacking_bytes = sp_larger(exact.lacking_bytes, found.lacking_bytes);
-            sp_packing_fini(&packs);
         }
         must_succeed(sp_packflow_slowest(&spec, &costs, &packing, &layout, NULL, &work, orders,
                                          &found, ERR));
@@ -366,6 +363,5 @@ TEST(slowest_of_the_ranks)
         assert_true(found.makespan_ns <= exact.makespan_ns);
         assert_true(found.lacking_bytes <= exact.lacking_bytes);
         sp_arena_free(&work);
-        sp_packing_fini(&packing);
     }
 }

@@ -15,7 +15,7 @@ TEST(sums_count_token_pairs)
 {
     sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 50; round++) {
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         sp_packing_init(&packing, NULL, 1);
         assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
         int64_t tokens = 0, computed = 0, pairs2 = 0, full = 0, kv = 0;
@@ -42,7 +42,6 @@ TEST(sums_count_token_pairs)
         assert_int_equal(pack->pairs2, pairs2);
         assert_int_equal(pack->full_pairs, full);
         assert_int_equal(pack->kv_tokens, kv);
-        sp_packing_fini(&packing);
     }
 }
 
@@ -54,7 +53,7 @@ TEST(shared_packs_are_padded)
     for (int round = 0; round < 200; round++) {
         const sp_padding padding = {.cp = 1 + prng_below(&prng, 4), .each = prng_below(&prng, 4)};
         sp_batch batch = sp_batch_view(&(sp_batch){0}, padding);
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         int dp_count = 1 + prng_below(&prng, 4);
         bool zoned = dp_count > 1 && prng_below(&prng, 4) == 0;
         sp_packing_init(&packing, &batch, dp_count);
@@ -73,7 +72,6 @@ TEST(shared_packs_are_padded)
         }
         assert_int_equal(packing.forward.packs[0].tokens, slice.tokens);
         assert_int_equal(packing.forward.slices[0].computed_tokens, slice.tokens + added);
-        sp_packing_fini(&packing);
     }
 }
 
@@ -82,7 +80,7 @@ TEST(cutting_loses_no_pairs)
 {
     sp_prng prng = prng_seeded(12);
     for (int round = 0; round < 100; round++) {
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         sp_packing_init(&packing, NULL, 1);
         int64_t length = 1 + (int64_t)sp_prng_below(&prng, INT32_MAX);
         for (int64_t begin = 0; begin < length;) {
@@ -99,13 +97,12 @@ TEST(cutting_loses_no_pairs)
         }
         assert_true(pairs2 == length * length);
         assert_int_equal(tokens, length);
-        sp_packing_fini(&packing);
     }
 }
 
 TEST(longest_samples_do_not_overflow)
 {
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, NULL, 1);
     int64_t longest = INT32_MAX;
     assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
@@ -120,13 +117,12 @@ TEST(longest_samples_do_not_overflow)
     assert_true(pack->pairs2 == INT64_MAX);
     assert_true(pack->full_pairs == INT64_MAX);
     assert_true(pack->kv_tokens == 4 * longest);
-    sp_packing_fini(&packing);
 }
 
 TEST(packs_hold_their_own_slices)
 {
     enum { PACKS = 1000 };
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, NULL, 4);
     size_t slices = 0;
     for (int p = 0; p < PACKS; p++) {
@@ -148,25 +144,23 @@ TEST(packs_hold_their_own_slices)
             assert_int_equal(begin, 1000 * p + (int)i);
         }
     }
-    sp_packing_fini(&packing);
 }
 
 TEST(backward_packs_default_to_the_forward_packs)
 {
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, NULL, 1);
     assert_true(sp_packing_backward(&packing) == &packing.forward);
     assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
     assert_true(sp_packing_backward(&packing) == &packing.forward);
     assert_true(sp_pack_list_begin(&packing.backward, 0, 1));
     assert_true(sp_packing_backward(&packing) == &packing.backward);
-    sp_packing_fini(&packing);
 }
 
 TEST(uniform_deals_packs_round_robin)
 {
-    sp_packing packing;
-    sp_batch batch;
+    AUTO(sp_packing) packing;
+    AUTO(sp_batch) batch;
     assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 3, 4, 1, NULL), SP_OK);
     assert_int_equal(packing.forward.count, 12);
     assert_int_equal(packing.forward.slice_count, 12);
@@ -176,22 +170,17 @@ TEST(uniform_deals_packs_round_robin)
         assert_int_equal(packing.forward.packs[k].dp_first, k % 3);
         assert_int_equal(packing.forward.packs[k].dp_count, 1);
     }
-    sp_packing_fini(&packing);
-    sp_batch_fini(&batch);
 }
 
 TEST(uniform_refuses_more_packs_than_an_action_can_name)
 {
     const int64_t many = INT64_C(1) << 30;
-    sp_packing packing;
-    sp_batch batch;
-    sp_error_clear(ERR);
-    assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 2, many, 1, ERR), SP_ERR_LIMIT);
+    AUTO(sp_packing) packing;
+    AUTO(sp_batch) batch;
+    must_fail_with(sp_packing_uniform_sliced(&packing, &batch, 2, many, 1, ERR), SP_ERR_LIMIT, "");
     assert_int_equal(ERR->count, 1);
     sp_packing_fini(&packing);
     sp_batch_fini(&batch);
     assert_int_equal(sp_packing_uniform_sliced(&packing, &batch, 7, INT64_MAX, 3, NULL),
                      SP_ERR_LIMIT);
-    sp_packing_fini(&packing);
-    sp_batch_fini(&batch);
 }

@@ -36,9 +36,8 @@ static sp_status explain(void *context, const sp_step_view *view, sp_error *err)
     }
     // Where backward packs free shares of forward packs each tensor is rounded for itself.
     int64_t slack = view->plan->packing->backward.count > 0 ? 4096 : 0;
-    if (llabs(peak.bytes - most) > slack || (slack == 0 && !found)) {
-        fail_msg("%lld of %lld bytes named: %s", (long long)peak.bytes, (long long)most, c->text);
-    }
+    must_hold(llabs(peak.bytes - most) <= slack && (slack != 0 || found),
+              "%lld of %lld bytes named: %s", (long long)peak.bytes, (long long)most, c->text);
     assert_true(peak.known);
     assert_true(peak.count > 0 && peak.count <= SP_PEAK_HOLDERS);
     for (int i = 0; i < peak.count; i++) {
@@ -51,16 +50,13 @@ static sp_status explain(void *context, const sp_step_view *view, sp_error *err)
 
 static void evaluate(const char *text, sp_result *result)
 {
-    sp_scenario scenario;
-    sp_batches batches;
-    read_good(text, &scenario);
+    AUTO(sp_batches) batches;
+    AUTO(sp_scenario) scenario = good_scenario(text);
     check c = {&scenario, text};
     sp_evaluate_options options = {
         .effort_percent = 20, .observer = explain, .observer_context = &c};
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed_for(text, sp_evaluate(&scenario, &batches, &options, result, ERR));
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
 }
 
 TEST(holders_add_up_to_the_peak)
@@ -99,10 +95,9 @@ TEST(holders_add_up_to_the_peak)
                  many || v ? 2 : 1, schedule, recompute[sp_prng_below(&prng, 5)],
                  sp_prng_below(&prng, 3) == 0 ? "unfused" : "flash",
                  0.125 * (double)sp_prng_below(&prng, 9));
-        sp_result result;
+        AUTO(sp_result) result;
         evaluate(text, &result);
         assert_true(result.peak_memory.known);
-        sp_result_fini(&result);
     }
 }
 
@@ -118,7 +113,7 @@ TEST(holders_of_regrouped_packs)
     for (int s = 0; s < 3; s++) {
         for (int stack = 0; stack < 2; stack++) {
             char text[TEXT];
-            sp_result result;
+            AUTO(sp_result) result;
             snprintf(text, sizeof text,
                      "{'model': {'layers': 8, 'hidden': 1024, 'ffn': 2816, 'heads': 8, 'vocab': "
                      "32000}, 'cluster': 'h800-8', 'profile': 'h800', 'stack': '%s', "
@@ -127,7 +122,6 @@ TEST(holders_of_regrouped_packs)
                      stacks[stack], strategies[s]);
             evaluate(text, &result);
             assert_true(result.peak_memory.known);
-            sp_result_fini(&result);
         }
     }
 }
@@ -137,7 +131,7 @@ TEST(holders_of_regrouped_packs)
 // tensor of the MLP's width, twice for two layers and twice for two units; 4 B a logit.
 TEST(names_and_counts)
 {
-    sp_result result;
+    AUTO(sp_result) result;
     evaluate("{'model': {'layers': 2, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 4096, "
              "'activation': 'swiglu', 'norm': 'rmsnorm', 'bias': false}, 'cluster': 'h800-8', "
              "'profile': 'h800', 'nodes': 1, 'parallel': {'pp': 1, 'dp': 8}, "
@@ -166,7 +160,6 @@ TEST(names_and_counts)
     }
     assert_true(halves);
     assert_true(softmax);
-    sp_result_fini(&result);
 }
 
 TEST(planner_and_uniform_costs_have_none)
@@ -178,16 +171,12 @@ TEST(planner_and_uniform_costs_have_none)
         "'memory': {'model': 'slimpipe-planner', 'recompute': 'partial-fc1'}, "
         "'workload': {'uniform': 1024, 'context': 1024, 'samples_per_batch': 16}}"};
     for (size_t i = 0; i < 2; i++) {
-        sp_scenario scenario;
-        sp_batches batches;
-        sp_result result;
+        AUTO(sp_batches) batches;
+        AUTO(sp_result) result;
         sp_evaluate_options options = {0};
-        read_good(texts[i], &scenario);
+        AUTO(sp_scenario) scenario = good_scenario(texts[i]);
         must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
         must_succeed_for(texts[i], sp_evaluate(&scenario, &batches, &options, &result, ERR));
         assert_false(result.peak_memory.known);
-        sp_result_fini(&result);
-        sp_batches_fini(&batches);
-        sp_scenario_fini(&scenario);
     }
 }

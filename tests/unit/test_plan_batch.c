@@ -67,8 +67,8 @@ static sp_status write_batch(void *context, const sp_step_view *view, sp_error *
 static json_t *evaluated_document(const sp_scenario *scenario)
 {
     written w = {0};
-    sp_batches batches;
-    sp_result result;
+    AUTO(sp_batches) batches;
+    AUTO(sp_result) result;
     w.file = open_memstream(&w.text, &w.bytes);
     assert_non_null(w.file);
     must_succeed(sp_plan_json_begin(w.file, scenario->resolved, ERR));
@@ -79,8 +79,6 @@ static json_t *evaluated_document(const sp_scenario *scenario)
     assert_int_equal(fclose(w.file), 0);
     json_t *root = json_loads(w.text, 0, NULL);
     assert_non_null(root);
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
     free(w.text);
     return root;
 }
@@ -97,15 +95,15 @@ static void renumber(json_t *batch, json_int_t first)
 
 static void must_plan_as_evaluated(const char *text)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     make(text, &scenario, &planner);
-    json_t *expected = evaluated_document(&scenario);
+    json_auto_t *expected = evaluated_document(&scenario);
     for (int b = 0; b < BATCHES; b++) {
         sp_batch_plan *plan;
         must_succeed(plan_of(planner, list + b * PER_BATCH, PER_BATCH, &plan, ERR));
         must_succeed(sp_plan_check(&plan->plan, "plan", ERR));
-        json_t *found = document_of(planner, plan);
+        json_auto_t *found = document_of(planner, plan);
         json_t *batch = json_array_get(json_object_get(expected, "batches"), (size_t)b);
         renumber(batch, b * PER_BATCH);
         assert_true(json_equal(batch, json_array_get(json_object_get(found, "batches"), 0)));
@@ -113,12 +111,9 @@ static void must_plan_as_evaluated(const char *text)
             json_equal(json_object_get(expected, "scenario"), json_object_get(found, "scenario")));
         assert_true(plan->predicted_ms >= plan->lower_bound_ms && plan->lower_bound_ms > 0);
         assert_true(plan->peak_bytes > 0 && !plan->oom);
-        json_decref(found);
         sp_batch_plan_free(plan);
     }
-    json_decref(expected);
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 TEST(same_plans_as_an_evaluation)
@@ -138,7 +133,7 @@ TEST(each_plan_has_its_own_warnings)
 {
     static const int64_t uneven[] = {101, 203};
     static const int64_t even[] = {104, 208};
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     make(TINY_MODEL "'parallel': {'cp': 2}, 'memory': {'offload_ratio': 0.5}, 'workload': "
                     "{'context': 512, 'lengths': [1]}}",
@@ -160,26 +155,25 @@ TEST(each_plan_has_its_own_warnings)
         sp_batch_plan_free(plan);
     }
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 // A plan that is read says, as the planner did, how many forwards run again.
 TEST(repeats_are_said_of_a_plan_that_is_read)
 {
     static const int64_t tokens[] = {1916, 8523, 6806, 19047};
-    sp_scenario scenario, read;
+    AUTO(sp_scenario) scenario, read;
     sp_planner *planner;
     sp_batch_plan *plan;
-    sp_plan_file plans;
-    sp_result result;
+    AUTO(sp_plan_file) plans;
+    AUTO(sp_result) result;
     make("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 4096, 'heads': 16, 'vocab': 1000}, "
          "'cluster': 'h800-8', 'parallel': {'cp': 4, 'dp': 2}, 'memory': {'limit_gib': 0.9}, "
          "'workload': {'lengths': [1916, 8523, 6806, 19047], 'order': 'file'}, 'strategy': "
          "{'kind': 'slimpack'}}",
          &scenario, &planner);
     must_succeed(plan_of(planner, tokens, sizeof tokens / sizeof tokens[0], &plan, ERR));
-    json_t *root = document_of(planner, plan);
-    json_t *head = json_deep_copy(json_object_get(root, "scenario"));
+    json_auto_t *root = document_of(planner, plan);
+    json_auto_t *head = json_deep_copy(json_object_get(root, "scenario"));
     must_succeed(sp_scenario_from_json(head, "plan", NULL, 0, &read, ERR));
     must_succeed(sp_plan_json_read(root, "plan", &read.layout, &plans, ERR));
     must_succeed(
@@ -196,14 +190,8 @@ TEST(repeats_are_said_of_a_plan_that_is_read)
         again = again || strcmp(result.warnings.text[i], said) == 0;
     }
     assert_true(again);
-    sp_result_fini(&result);
-    sp_plan_file_fini(&plans);
-    sp_scenario_fini(&read);
-    json_decref(head);
-    json_decref(root);
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 // However long the choices before took, which planners on other threads share.
@@ -236,22 +224,19 @@ TEST(each_batch_has_the_whole_limit)
 // A line of a stream is a plan file of its own.
 TEST(text_reads_back)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
-    sp_plan_file file;
+    AUTO(sp_plan_file) file;
     make(LIST_SCENARIO("ffd"), &scenario, &planner);
     must_succeed(plan_of(planner, list, PER_BATCH, &plan, ERR));
-    json_t *root = document_of(planner, plan);
+    json_auto_t *root = document_of(planner, plan);
     must_succeed(sp_plan_json_read(root, "plan", &scenario.layout, &file, ERR));
     assert_int_equal(file.count, 1);
     assert_int_equal(file.batches[0].count, PER_BATCH);
     assert_memory_equal(file.batches[0].tokens, list, PER_BATCH * sizeof list[0]);
-    sp_plan_file_fini(&file);
-    json_decref(root);
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 // ---- lengths ----
@@ -267,7 +252,7 @@ static void refused(sp_planner *planner, const int64_t *tokens, size_t count, co
 
 TEST(bad_lengths_are_refused)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
     make(SHORT_SCENARIO(""), &scenario, &planner);
@@ -284,13 +269,12 @@ TEST(bad_lengths_are_refused)
     must_succeed(plan_of(planner, (int64_t[]){100}, 1, &plan, ERR));
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 TEST(over_length)
 {
     static const int64_t tokens[] = {7, 101, 100, 2000, 8};
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
 
@@ -318,7 +302,6 @@ TEST(over_length)
     scenario.workload.over_length = SP_OVER_ERROR;
     refused(planner, tokens, 5, "batch: sample 1: 101 tokens are more than the context of 100");
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 // Behind an over-long sample positions in the batch and ids differ. A loader sends again what is
@@ -326,29 +309,27 @@ TEST(over_length)
 TEST(delayed_are_named_by_id)
 {
     static const int64_t tokens[] = {101, 7, 500, 90, 95, 8};
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
     make(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2}, 'workload': {'lengths': [5], "
                     "'context': 100}, 'strategy': {'kind': 'balanced', 'outlier_tokens': 60}}",
          &scenario, &planner);
     must_succeed(plan_of(planner, tokens, 6, &plan, ERR));
-    json_t *root = document_of(planner, plan);
+    json_auto_t *root = document_of(planner, plan);
     json_t *batch = json_array_get(json_object_get(root, "batches"), 0);
     json_t *delayed = json_object_get(batch, "delayed");
     // Both outliers wait in their queue.
     assert_int_equal(json_array_size(delayed), 2);
     assert_int_equal(json_integer_value(json_array_get(delayed, 0)), 3);
     assert_int_equal(json_integer_value(json_array_get(delayed, 1)), 4);
-    json_decref(root);
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 TEST(uniform_costs_are_refused)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     must_succeed(run_read("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'schedule': "
                           "{'microbatches': 2}}",
@@ -356,7 +337,6 @@ TEST(uniform_costs_are_refused)
     assert_int_equal(sp_planner_new(&scenario, &planner, ERR), SP_ERR_CONTENT);
     assert_null(planner);
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 // Its scenario as the file of it, as text, and as read by the caller: the same plans. What cannot
@@ -366,12 +346,9 @@ TEST(a_planner_opens_its_scenario)
     static const char *const overrides[] = {"strategy.kind=balanced",
                                             "strategy.outlier_tokens=600"};
     const char *text = json_text("%s", LIST_SCENARIO("ffd"));
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planners[3];
-    FILE *file = fopen("opened.json", "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
+    put_file("opened.json", text);
     must_succeed(sp_scenario_read("opened.json", overrides, 2, &scenario, ERR));
     must_succeed(sp_planner_new(&scenario, &planners[0], ERR));
     must_succeed(sp_planner_open("opened.json", NULL, overrides, 2, &planners[1], ERR));
@@ -384,10 +361,9 @@ TEST(a_planner_opens_its_scenario)
         assert_null(sp_batch_plan_warning(plan, plan->warnings.count));
         plans[i] = document_of(planners[i], plan);
         char *resolved = sp_planner_scenario_text(planners[i]);
-        json_t *stated = json_loads(resolved, 0, NULL);
+        json_auto_t *stated = json_loads(resolved, 0, NULL);
         assert_true(json_equal(stated, json_object_get(plans[i], "scenario")));
         assert_true(json_equal(plans[i], plans[0]));
-        json_decref(stated);
         sp_batch_plan_text_free(resolved);
         sp_batch_plan_free(plan);
     }
@@ -395,24 +371,21 @@ TEST(a_planner_opens_its_scenario)
         json_decref(plans[i]);
         sp_planner_free(planners[i]);
     }
-    sp_scenario_fini(&scenario);
 
     sp_planner *none = planners[0];
     assert_int_equal(sp_planner_open("nothing.json", NULL, NULL, 0, &none, ERR), SP_ERR_IO);
     assert_null(none);
-    sp_error_clear(ERR);
-    assert_int_equal(sp_planner_open("a text", "{", NULL, 0, &none, ERR), SP_ERR_SYNTAX);
+    must_fail_with(sp_planner_open("a text", "{", NULL, 0, &none, ERR), SP_ERR_SYNTAX, "");
     assert_true(strncmp(ERR->message[0], "a text:1:", 9) == 0);
-    sp_error_clear(ERR);
-    assert_int_equal(
+    must_fail_with(
         sp_planner_open("a text", text, (const char *const[]){"parallel.tp=0"}, 1, &none, ERR),
-        SP_ERR_CONTENT);
+        SP_ERR_CONTENT, "");
     assert_null(none);
 }
 
 TEST(out_of_memory_is_said)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
     make(SHORT_SCENARIO("}, 'memory': {'limit_gib': 0.001953125"), &scenario, &planner);
@@ -421,7 +394,6 @@ TEST(out_of_memory_is_said)
     assert_int_equal(plan->memory_limit_bytes, 2 << 20);
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 #define SHORT_OF_MEMORY                                                                     \
@@ -439,7 +411,7 @@ static const char *reason_of(const json_t *root)
 TEST(out_of_memory_has_its_reason_and_settings)
 {
     static const int64_t tokens[] = {65536, 1000};
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
     sp_plan_file file;
@@ -478,7 +450,6 @@ TEST(out_of_memory_has_its_reason_and_settings)
         sp_batch_plan_free(plan);
     }
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }
 
 // ---- threads ----
@@ -510,7 +481,7 @@ static void *plan_all(void *context)
 
 TEST(planners_share_a_scenario)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     thread_run runs[THREADS] = {0};
     must_succeed(run_read(LIST_SCENARIO("ffd"), &scenario, ERR));
     for (int t = 0; t < THREADS; t++) {
@@ -529,7 +500,6 @@ TEST(planners_share_a_scenario)
             sp_batch_plan_text_free(runs[t].text[b]);
         }
     }
-    sp_scenario_fini(&scenario);
 }
 
 // ---- memory that runs out ----
@@ -538,7 +508,7 @@ TEST(planners_share_a_scenario)
 
 TEST(scenario_rules)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_planner *planner;
     sp_batch_plan *plan;
     make(SHORT_SCENARIO(""), &scenario, &planner);
@@ -555,8 +525,7 @@ TEST(scenario_rules)
         "p: batches[2].forward_packs[0]: 100 tokens are more than 1 x the context of 99");
     // Two rows make the packs fit, but not the sample.
     scenario.strategy.microbatch_samples = 2;
-    sp_error_clear(ERR);
-    assert_int_equal(sp_plan_check_scenario(&plan->plan, 2, &scenario, "p", ERR), SP_ERR_CONTENT);
+    must_fail_with(sp_plan_check_scenario(&plan->plan, 2, &scenario, "p", ERR), SP_ERR_CONTENT, "");
     assert_int_equal(ERR->count, 1);
 
     scenario.workload.context = 100;
@@ -570,5 +539,4 @@ TEST(scenario_rules)
     plan->packing.dropped_count = 0;
     sp_batch_plan_free(plan);
     sp_planner_free(planner);
-    sp_scenario_fini(&scenario);
 }

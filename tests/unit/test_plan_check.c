@@ -79,7 +79,7 @@ static void make(fixture *f, const plan_text *text)
     }
 }
 
-static void unmake(fixture *f)
+static void fixture_fini(fixture *f)
 {
     f->packing.dropped = f->packing.delayed = NULL;
     sp_plan_fini(&f->plan);
@@ -92,10 +92,9 @@ static void expect(sp_plan *plan, const char *told)
     sp_error_clear(ERR);
     sp_status status = sp_plan_check(plan, "plan.json", ERR);
     const char *message = ERR->count > 0 ? ERR->message[0] : "plan.json: ";
-    if ((status == SP_OK) != (told == NULL) || strncmp(message, "plan.json: ", 11) != 0 ||
-        (told != NULL && strncmp(message + 11, told, strlen(told)) != 0)) {
-        fail_msg("%s: expected %s", message, told != NULL ? told : "none");
-    }
+    must_hold((status == SP_OK) == (told == NULL) && strncmp(message, "plan.json: ", 11) == 0 &&
+                  (told == NULL || strncmp(message + 11, told, strlen(told)) == 0),
+              "%s: expected %s", message, told != NULL ? told : "none");
     assert_int_equal(status, told != NULL ? SP_ERR_CONTENT : SP_OK);
     // Without a record the answer is the same.
     assert_int_equal(sp_plan_check(plan, "plan.json", NULL), status);
@@ -104,10 +103,9 @@ static void expect(sp_plan *plan, const char *told)
 static void expect_all(const plan_text *texts, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        fixture f;
+        AUTO(fixture) f;
         make(&f, &texts[i]);
         expect(&f.plan, texts[i].told);
-        unmake(&f);
     }
 }
 #define EXPECT_ALL(texts) expect_all(texts, sizeof(texts) / sizeof *(texts))
@@ -277,11 +275,10 @@ TEST(refuses_actions_of_other_ranks_and_chunks)
          NONE},
     };
     EXPECT_ALL(texts);
-    fixture f;
+    AUTO(fixture) f;
     make(&f, &texts[3]);
     sp_plan_stage(&f.plan, 0, 0)->actions[1].kind = SP_ACTION_KINDS;
     expect(&f.plan, "stage dp 0 pp 0: unknown action kind 7");
-    unmake(&f);
 }
 
 typedef struct bad_actions {
@@ -352,24 +349,20 @@ TEST(refuses_bad_actions_over_slices)
 TEST(asks_for_no_memory_that_actions_do_not_justify)
 {
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 60000};
-    sp_packing packing;
-    sp_plan plan;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
     assert_int_equal(uniform_packing(&packing, 1, 40000, NULL), SP_OK);
     sp_plan_init(&plan, &layout, &packing);
     expect(&plan, "stage dp 0 pp 0: ");
-    sp_plan_fini(&plan);
-    sp_packing_fini(&packing);
 }
 
 TEST(collects_up_to_ten_findings)
 {
     static const plan_text text = {TWO_STAGES("100 101", TWO_PACKS), NULL, NONE};
-    fixture f;
+    AUTO(fixture) f;
     make(&f, &text);
     sp_plan_stage(&f.plan, 0, 0)->count = 0;
     plan_add_actions(&f.plan, 0, 0, "B0 W0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0 F0");
-    sp_error_clear(ERR);
-    assert_int_equal(sp_plan_check(&f.plan, "plan.json", ERR), SP_ERR_CONTENT);
+    must_fail_with(sp_plan_check(&f.plan, "plan.json", ERR), SP_ERR_CONTENT, "");
     assert_int_equal(ERR->count, SP_ERROR_MESSAGES);
-    unmake(&f);
 }

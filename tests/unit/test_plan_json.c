@@ -67,11 +67,10 @@ static void read_good(const json_t *root, const sp_layout *layout, sp_plan_file 
 
 TEST(reads_every_part)
 {
-    json_t *root = parse(example);
-    sp_plan_file file;
+    json_auto_t *root = parse(example);
+    AUTO(sp_plan_file) file;
     assert_true(sp_plan_json_is_plan(root));
     read_good(root, &example_layout, &file);
-    json_decref(root);
     assert_int_equal(file.count, 1);
     assert_int_equal(json_integer_value(json_object_get(file.scenario, "seed")), 7);
 
@@ -104,42 +103,34 @@ TEST(reads_every_part)
     char name[32];
     sp_action_name(stage->actions[8], 2, name);
     assert_string_equal(name, "L2.0");
-    sp_plan_file_fini(&file);
 }
 
 // The text above was written by hand from the format.
 TEST(writes_the_documented_form)
 {
-    json_t *root = parse(example);
-    sp_plan_file file;
+    json_auto_t *root = parse(example);
+    AUTO(sp_plan_file) file;
     read_good(root, &example_layout, &file);
-    char *text = write(file.scenario, file.plans, 1,
-                       (sp_plan_predictions){.lower_bound_ms = 1.5, .predicted_ms = 0.1});
+    AUTO_FREE char *text = write(file.scenario, file.plans, 1,
+                                 (sp_plan_predictions){.lower_bound_ms = 1.5, .predicted_ms = 0.1});
     assert_string_equal(text, example);
-    free(text);
-    sp_plan_file_fini(&file);
-    json_decref(root);
 }
 
 TEST(leaves_out_what_is_unknown)
 {
-    json_t *root = parse(example);
-    sp_plan_file file;
+    json_auto_t *root = parse(example);
+    AUTO(sp_plan_file) file;
     read_good(root, &example_layout, &file);
-    char *text = write(file.scenario, file.plans, 1, unknown);
+    AUTO_FREE char *text = write(file.scenario, file.plans, 1, unknown);
     assert_null(strstr(text, "lower_bound_ms"));
     assert_null(strstr(text, "predicted_ms"));
     free(text);
     // A third needs 17 digits to come back as the same number.
     text = write(file.scenario, file.plans, 1,
                  (sp_plan_predictions){.lower_bound_ms = -1, .predicted_ms = 1.0 / 3});
-    json_t *again = parse(text);
+    json_auto_t *again = parse(text);
     json_t *batch = json_array_get(json_object_get(again, "batches"), 0);
     assert_true(json_real_value(json_object_get(batch, "predicted_ms")) == 1.0 / 3);
-    json_decref(again);
-    free(text);
-    sp_plan_file_fini(&file);
-    json_decref(root);
 }
 
 static void same_slices(const sp_pack_list *a, const sp_pack_list *b)
@@ -185,29 +176,24 @@ static void same_plans(const sp_plan *a, const sp_plan *b)
 TEST(random_plans_survive_the_round_trip)
 {
     sp_prng prng = prng_seeded(31);
-    json_t *scenario = json_pack("{s:s, s:f, s:[i, b]}", "model", "\"quoted\" \xc3\xbc", "third",
-                                 1.0 / 3, "list", 5, 1);
+    json_auto_t *scenario = json_pack("{s:s, s:f, s:[i, b]}", "model", "\"quoted\" \xc3\xbc",
+                                      "third", 1.0 / 3, "list", 5, 1);
     assert_non_null(scenario);
     for (int round = 0; round < 500; round++) {
-        random_plan r;
+        AUTO(random_plan) r;
         random_plan_make(&prng, 3, 2, &r);
         sp_plan plans[2] = {r.plan, r.plan};
         char *text = write(scenario, plans, 1 + round % 2, unknown);
-        json_t *root = parse(text);
-        sp_plan_file file;
+        json_auto_t *root = parse(text);
+        AUTO(sp_plan_file) file;
         read_good(root, &r.layout, &file);
         assert_int_equal(file.count, 1 + round % 2);
         assert_true(json_equal(file.scenario, scenario));
         same_plans(&file.plans[file.count - 1], &r.plan);
-        char *again = write(file.scenario, file.plans, file.count, unknown);
+        AUTO_FREE char *again = write(file.scenario, file.plans, file.count, unknown);
         assert_string_equal(again, text);
-        free(again);
         free(text);
-        json_decref(root);
-        sp_plan_file_fini(&file);
-        random_plan_fini(&r);
     }
-    json_decref(scenario);
 }
 
 TEST(equal_backward_packs_are_kept_as_none)
@@ -219,14 +205,12 @@ TEST(equal_backward_packs_are_kept_as_none)
         " \"stages\": [{\"dp\": 0, \"pp\": 0, \"actions\": [\"F0\", \"B0\"]}],"
         " \"dropped\": [], \"delayed\": []}]}";
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    json_t *root = parse(text);
-    sp_plan_file file;
+    json_auto_t *root = parse(text);
+    AUTO(sp_plan_file) file;
     read_good(root, &layout, &file);
     assert_int_equal(file.packings[0].forward.count, 1);
     assert_int_equal(file.packings[0].backward.count, 0);
     assert_null(file.packings[0].batch);
-    sp_plan_file_fini(&file);
-    json_decref(root);
 }
 
 // Two samples of one id, from a list that was started again: the one without slices is left out,
@@ -244,20 +228,17 @@ TEST(left_out_by_id)
         "\"stages\": [\n {\"dp\": 0, \"pp\": 0, \"actions\": [\"F0\", \"B0\"]}],\n"
         "\"dropped\": [8], \"delayed\": [9, 7]}\n]}\n";
     sp_layout layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-    json_t *root = parse(text);
-    sp_plan_file file;
+    json_auto_t *root = parse(text);
+    AUTO(sp_plan_file) file;
     read_good(root, &layout, &file);
-    json_decref(root);
     const sp_packing *packing = &file.packings[0];
     assert_int_equal(packing->dropped_count, 1);
     assert_int_equal(packing->dropped[0], 3);
     assert_int_equal(packing->delayed_count, 2);
     assert_int_equal(packing->delayed[0], 1);
     assert_int_equal(packing->delayed[1], 2);
-    char *again = write(file.scenario, file.plans, 1, unknown);
+    AUTO_FREE char *again = write(file.scenario, file.plans, 1, unknown);
     assert_string_equal(again, text);
-    free(again);
-    sp_plan_file_fini(&file);
 }
 
 TEST(tells_plans_from_other_documents)
@@ -265,13 +246,12 @@ TEST(tells_plans_from_other_documents)
     const char *others[] = {"{}", "[]", "3", "{\"schema\": 3}",
                             "{\"schema\": \"slimpack/scenario/1\"}"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        json_t *root = parse(others[i]);
+        json_auto_t *root = parse(others[i]);
         assert_false(sp_plan_json_is_plan(root));
         sp_plan_file file;
         assert_int_equal(sp_plan_json_read(root, "x", &example_layout, &file, NULL),
                          SP_ERR_CONTENT);
         assert_int_equal(file.count, 0);
-        json_decref(root);
     }
     assert_false(sp_plan_json_is_plan(NULL));
 }
@@ -357,20 +337,17 @@ static char *edited(const bad_edit *edit)
 TEST(errors_name_the_place)
 {
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
-        char *text = edited(&edits[i]);
-        json_t *root = parse(text);
+        AUTO_FREE char *text = edited(&edits[i]);
+        json_auto_t *root = parse(text);
         sp_plan_file file;
-        sp_error_clear(ERR);
-        assert_int_equal(sp_plan_json_read(root, "plan.json", &example_layout, &file, ERR),
-                         SP_ERR_CONTENT);
+        must_fail_with(sp_plan_json_read(root, "plan.json", &example_layout, &file, ERR),
+                       SP_ERR_CONTENT, "");
         assert_memory_equal(ERR->message[0], "plan.json: ", 11);
         assert_memory_equal(ERR->message[0] + 11, edits[i].place, strlen(edits[i].place));
         assert_null(file.plans);
         sp_plan_file_fini(&file);
         assert_int_equal(sp_plan_json_read(root, "plan.json", &example_layout, &file, NULL),
                          SP_ERR_CONTENT);
-        json_decref(root);
-        free(text);
     }
 }
 
@@ -383,15 +360,14 @@ TEST(refuses_missing_parts)
         {"samples", "[]", "batches[0].forward_packs[0].slices[0].sample: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        json_t *root = parse(example);
+        json_auto_t *root = parse(example);
         json_t *batch = json_array_get(json_object_get(root, "batches"), 0);
         assert_int_equal(json_object_set_new(batch, cases[i].find, json_array()), 0);
         assert_int_equal(json_object_set_new(batch, "dropped", json_array()), 0);
         sp_plan_file file;
-        sp_error_clear(ERR);
-        assert_int_equal(sp_plan_json_read(root, "p", &example_layout, &file, ERR), SP_ERR_CONTENT);
+        must_fail_with(sp_plan_json_read(root, "p", &example_layout, &file, ERR), SP_ERR_CONTENT,
+                       "");
         assert_memory_equal(ERR->message[0] + 3, cases[i].place, strlen(cases[i].place));
-        json_decref(root);
     }
 }
 
@@ -411,26 +387,24 @@ TEST(refuses_malformed_actions)
                          "F2.65536", "F99999999999999999999999999.1"};
     for (size_t i = 0; i < sizeof good / sizeof good[0] + sizeof bad / sizeof bad[0]; i++) {
         const char *action = i == 0 ? good[0] : bad[i - 1];
-        json_t *root = parse(example);
+        json_auto_t *root = parse(example);
         json_t *batch = json_array_get(json_object_get(root, "batches"), 0);
         json_t *stage = json_array_get(json_object_get(batch, "stages"), 1);
         json_array_set_new(json_object_get(stage, "actions"), 5, json_string(action));
-        sp_plan_file file;
+        AUTO(sp_plan_file) file;
         sp_error_clear(ERR);
         sp_status status = sp_plan_json_read(root, "p", &example_layout, &file, ERR);
         assert_int_equal(status, i == 0 ? SP_OK : SP_ERR_CONTENT);
         if (i > 0) {
             assert_non_null(strstr(ERR->message[0], "p: batches[0].stages[1].actions[5]: "));
         }
-        sp_plan_file_fini(&file);
-        json_decref(root);
     }
 }
 
 TEST(write_failures_are_reported)
 {
-    json_t *root = parse(example);
-    sp_plan_file plan;
+    json_auto_t *root = parse(example);
+    AUTO(sp_plan_file) plan;
     read_good(root, &example_layout, &plan);
     FILE *file = fopen("/dev/null", "r");
     assert_non_null(file);
@@ -438,6 +412,4 @@ TEST(write_failures_are_reported)
     assert_int_equal(sp_plan_json_batch(file, 0, &plan.plans[0], unknown, NULL), SP_ERR_IO);
     assert_int_equal(sp_plan_json_end(file, NULL, NULL, NULL), SP_ERR_IO);
     fclose(file);
-    sp_plan_file_fini(&plan);
-    json_decref(root);
 }

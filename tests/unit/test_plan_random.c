@@ -122,13 +122,11 @@ TEST(accepts_random_plans)
 {
     sp_prng prng = prng_seeded(21);
     for (int round = 0; round < 2000; round++) {
-        random_plan r;
+        AUTO(random_plan) r;
         random_plan_make(&prng, 3, 2, &r);
         sp_error_clear(ERR);
-        if (sp_plan_check(&r.plan, "random", ERR) != SP_OK) {
-            fail_msg("round %d: %s", round, ERR->message[0]);
-        }
-        random_plan_fini(&r);
+        must_hold(sp_plan_check(&r.plan, "random", ERR) == SP_OK, "round %d: %s", round,
+                  ERR->message[0]);
     }
 }
 
@@ -138,7 +136,7 @@ TEST(agrees_with_the_rules_on_moved_actions)
     sp_prng prng = prng_seeded(22);
     int accepted = 0, refused = 0;
     for (int round = 0; round < 3000; round++) {
-        random_plan r;
+        AUTO(random_plan) r;
         random_plan_make(&prng, 2, 2, &r);
         int d = prng_below(&prng, r.layout.dp);
         int p = prng_below(&prng, r.layout.pp);
@@ -158,7 +156,6 @@ TEST(agrees_with_the_rules_on_moved_actions)
             accepted += expected;
             refused += !expected;
         }
-        random_plan_fini(&r);
     }
     assert_true(accepted > 500);
     assert_true(refused > 500);
@@ -169,7 +166,7 @@ TEST(refuses_lost_and_doubled_actions)
 {
     sp_prng prng = prng_seeded(23);
     for (int round = 0; round < 1000; round++) {
-        random_plan r;
+        AUTO(random_plan) r;
         random_plan_make(&prng, 2, 2, &r);
         sp_stage_plan *stage = sp_plan_stage(&r.plan, 0, 0);
         if (stage->count > 0) {
@@ -187,6 +184,5 @@ TEST(refuses_lost_and_doubled_actions)
                 assert_int_equal(sp_plan_check(&r.plan, "random", NULL), SP_ERR_CONTENT);
             }
         }
-        random_plan_fini(&r);
     }
 }

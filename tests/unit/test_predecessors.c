@@ -124,18 +124,17 @@ static sp_status check_step(void *context, const sp_step_view *view, sp_error *e
 static seen look(const char *layout, const char *order, const char *more)
 {
     seen s = {0};
-    scenario_run r;
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = check_step, .observer_context = &s};
-    run_good(json_text("{'model': {'layers': 16, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
-                       "32000}, 'cluster': 'h100-8', 'profile': 'h100', 'workload': {'lengths': "
-                       "[5000, 300, 1200, 7000, 64, 900, 8000, 2500, 4000, 4100, 16, 3000, 6000, "
-                       "7500, 5100, 7200, 8100, 6300, 5800, 12], 'context': 8192, 'order': "
-                       "'file', 'samples_per_batch': 20}, 'parallel': "
-                       "{'pp': 4%s}, %s%s}",
-                       layout, order, more),
-             &options, &r);
-    run_fini(&r);
+    AUTO(scenario_run) r = good_run(
+        json_text("{'model': {'layers': 16, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
+                  "32000}, 'cluster': 'h100-8', 'profile': 'h100', 'workload': {'lengths': "
+                  "[5000, 300, 1200, 7000, 64, 900, 8000, 2500, 4000, 4100, 16, 3000, 6000, "
+                  "7500, 5100, 7200, 8100, 6300, 5800, 12], 'context': 8192, 'order': "
+                  "'file', 'samples_per_batch': 20}, 'parallel': "
+                  "{'pp': 4%s}, %s%s}",
+                  layout, order, more),
+        &options);
     assert_true(s.items > 30 && s.waiting > 0 && s.path > 10);
     return s;
 }
@@ -241,12 +240,11 @@ static sp_status compare_with_graph(void *context, const sp_step_view *view, sp_
 
 TEST(the_path_is_that_of_the_graph)
 {
-    scenario_run r;
     const sp_evaluate_options options = {.observer = compare_with_graph};
-    run_good("{'model': {'layers': 16, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 32000}, "
-             "'cluster': 'h100-8', 'profile': 'h100', 'workload': {'lengths': [5000, 300, 1200, "
-             "7000, 64, 900, 8000, 2500], 'context': 8192, 'order': 'file', 'samples_per_batch': "
-             "8}, 'parallel': {'pp': 4}, 'strategy': {'kind': 'packed'}}",
-             &options, &r);
-    run_fini(&r);
+    AUTO(scenario_run) r = good_run(
+        "{'model': {'layers': 16, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 32000}, "
+        "'cluster': 'h100-8', 'profile': 'h100', 'workload': {'lengths': [5000, 300, 1200, "
+        "7000, 64, 900, 8000, 2500], 'context': 8192, 'order': 'file', 'samples_per_batch': "
+        "8}, 'parallel': {'pp': 4}, 'strategy': {'kind': 'packed'}}",
+        &options);
 }

@@ -1,6 +1,5 @@
 // Prefill: closed forms of its pipeline, SampleAttention's parts by their definition, and what one
 // attention does beside another.
-#include <math.h>
 
 #include "sim/prefill/prefill.h"
 #include "tests/support/scenario_fixture.h"
@@ -33,26 +32,23 @@ static void prompts_fini(prompts *p)
 
 static sp_prefill_result prefill(const char *text)
 {
-    prompts p;
+    AUTO(prompts) p;
     sp_prefill_result result;
     prompts_init(&p, text);
     must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &result, ERR));
-    prompts_fini(&p);
     return result;
 }
 
 static int64_t first_token_ns(const char *text)
 {
-    sp_prefill_result result = prefill(text);
-    int64_t ns = result.last_ns;
-    sp_prefill_result_fini(&result);
-    return ns;
+    AUTO(sp_prefill_result) result = prefill(text);
+    return result.last_ns;
 }
 
 // On one rank prompts follow each other, each as if it were alone.
 TEST(prompts_one_after_the_other)
 {
-    sp_prefill_result both = prefill(PROMPTS("3000, 5000", ""));
+    AUTO(sp_prefill_result) both = prefill(PROMPTS("3000, 5000", ""));
     int64_t first_ns = first_token_ns(PROMPTS("3000", ""));
     int64_t second_ns = first_token_ns(PROMPTS("5000", ""));
     assert_int_equal(both.count, 2);
@@ -60,53 +56,47 @@ TEST(prompts_one_after_the_other)
     assert_int_equal(both.prompts[0].first_token_ns, first_ns);
     assert_int_equal(both.prompts[1].first_token_ns, first_ns + second_ns);
     assert_int_equal(both.last_ns, first_ns + second_ns);
-    sp_prefill_result_fini(&both);
 }
 
 // In one pack all prompts end together: their work is that of each, and no sooner than the longest
 // alone. Whole prompts alone run so.
 TEST(prompts_together)
 {
-    sp_prefill_result r = prefill(PROMPTS("3000, 5000, 3000", ", 'prefill': {'together': true}"));
-    sp_prefill_result apart = prefill(PROMPTS("3000, 5000, 3000", ""));
+    AUTO(sp_prefill_result) r =
+        prefill(PROMPTS("3000, 5000, 3000", ", 'prefill': {'together': true}"));
+    AUTO(sp_prefill_result) apart = prefill(PROMPTS("3000, 5000, 3000", ""));
     for (size_t p = 0; p < 3; p++) {
         assert_int_equal(r.prompts[p].first_token_ns, r.last_ns);
     }
     assert_close((double)r.parts.attention_ns, (double)apart.parts.attention_ns, 1e-6);
     assert_true(r.last_ns <= apart.last_ns);
     assert_true(r.last_ns > apart.prompts[1].first_token_ns - apart.prompts[0].first_token_ns);
-    sp_prefill_result_fini(&apart);
-    sp_prefill_result_fini(&r);
 }
 
 // Equal prompts keep what one keeps.
 TEST(sampled_prompts_together)
 {
-    sp_prefill_result one = prefill(PROMPTS("40000", SAMPLE("")));
-    sp_prefill_result two = prefill(PROMPTS("40000, 40000", SAMPLE(", 'together': true")));
+    AUTO(sp_prefill_result) one = prefill(PROMPTS("40000", SAMPLE("")));
+    AUTO(sp_prefill_result) two = prefill(PROMPTS("40000, 40000", SAMPLE(", 'together': true")));
     assert_close((double)two.parts.attention_ns, 2.0 * (double)one.parts.attention_ns, 1e-6);
-    sp_prefill_result_fini(&two);
-    sp_prefill_result_fini(&one);
 }
 
 // The parts of one rank's time are all of it, and a dense prompt is as fast as dense.
 TEST(parts_add_up)
 {
-    sp_prefill_result r = prefill(PROMPTS("20000", ""));
+    AUTO(sp_prefill_result) r = prefill(PROMPTS("20000", ""));
     const sp_prefill_parts *p = &r.parts;
     assert_int_equal(p->linear_ns + p->attention_ns + p->tp_ns + p->cp_ns, r.last_ns);
     assert_int_equal(r.last_ns, r.dense_last_ns);
     // 4 x hidden FLOPs of each of l*l/2 pairs in 32 layers, at 100 TFLOP/s.
     assert_close((double)p->attention_ns, 32.0 * 4.0 * 4096.0 * 2e8 / 1e14 * 1e9, 1e-6);
-    sp_prefill_result_fini(&r);
 }
 
 // With alpha 1 every key is kept.
 TEST(alpha_of_one_is_dense)
 {
-    sp_prefill_result r = prefill(PROMPTS("50000", SAMPLE(", 'alpha': 1.0")));
+    AUTO(sp_prefill_result) r = prefill(PROMPTS("50000", SAMPLE(", 'alpha': 1.0")));
     assert_int_equal(r.last_ns, r.dense_last_ns);
-    sp_prefill_result_fini(&r);
 }
 
 // A prompt passes p stages one after the other; in c equal chunks it takes about (c + p - 1) / c of
@@ -268,27 +258,24 @@ TEST(below_their_figure_peers_are_bounded)
 // Prompts that are too short to gain are read densely, others not.
 TEST(short_prompts_may_stay_dense)
 {
-    sp_prefill_result r = prefill(PROMPTS("4000, 60000", SAMPLE(", 'dense_below': 8000")));
+    AUTO(sp_prefill_result) r = prefill(PROMPTS("4000, 60000", SAMPLE(", 'dense_below': 8000")));
     assert_int_equal(r.prompts[0].first_token_ns, r.prompts[0].dense_ns);
     assert_true(r.prompts[1].first_token_ns < r.prompts[1].dense_ns);
-    sp_prefill_result_fini(&r);
 }
 
 static int64_t of_length(const sp_scenario *scenario, int64_t tokens, bool dense)
 {
     int64_t id = 0;
     sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
-    sp_prefill_result result;
+    AUTO(sp_prefill_result) result;
     must_succeed(sp_prefill(scenario, &one, NULL, NULL, &result, ERR));
-    int64_t ns = dense ? result.dense_last_ns : result.last_ns;
-    sp_prefill_result_fini(&result);
-    return ns;
+    return dense ? result.dense_last_ns : result.last_ns;
 }
 
 // No method reads a shorter prompt more slowly, from one token to a million.
 TEST(longer_prompts_take_longer)
 {
-    prompts p;
+    AUTO(prompts) p;
     prompts_init(&p, PROMPTS("1000", SAMPLE("")));
     for (int m = 0; m < SP_PREFILL_METHODS; m++) {
         int64_t before_ns = 0;
@@ -299,29 +286,26 @@ TEST(longer_prompts_take_longer)
             before_ns = ns;
         }
     }
-    prompts_fini(&p);
 }
 
 // A short prompt beside a long one in one pack adds about what it takes alone.
 TEST(a_short_prompt_beside_a_long_one)
 {
     for (int m = SP_PREFILL_DENSE + 1; m < SP_PREFILL_METHODS; m++) {
-        prompts p;
+        AUTO(prompts) p;
         prompts_init(&p, PROMPTS("60000, 50", ", 'prefill': {'together': true}"));
         p.scenario.prefill.attention = (sp_prefill_method)m;
-        sp_prefill_result both;
+        AUTO(sp_prefill_result) both;
         must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &both, ERR));
         int64_t alone_ns = of_length(&p.scenario, 60000, false);
         assert_true(both.last_ns >= alone_ns);
         assert_true(both.last_ns <= alone_ns + of_length(&p.scenario, 50, false));
-        sp_prefill_result_fini(&both);
-        prompts_fini(&p);
     }
 }
 
 TEST(crossover_is_where_nothing_is_lost)
 {
-    prompts p;
+    AUTO(prompts) p;
     int64_t tokens, again;
     prompts_init(&p, PROMPTS("1000", SAMPLE("")));
     sp_scenario *scenario = &p.scenario;
@@ -335,19 +319,17 @@ TEST(crossover_is_where_nothing_is_lost)
     scenario->prefill.attention = SP_PREFILL_DENSE;
     must_succeed(sp_prefill_crossover(scenario, &tokens, ERR));
     assert_int_equal(tokens, 0);
-    prompts_fini(&p);
 }
 
 // Keys and values of each token in each layer in bf16, shared out by tp and cp; two bytes a
 // parameter.
 TEST(memory_of_keys_and_values)
 {
-    sp_prefill_result r = prefill(PROMPTS("1000, 3000", ", 'parallel': {'tp': 2, 'cp': 2}"));
+    AUTO(sp_prefill_result) r = prefill(PROMPTS("1000, 3000", ", 'parallel': {'tp': 2, 'cp': 2}"));
     assert_int_equal(r.kv_cache_bytes, 2 * 2 * 4096 / 2 * 32 * (4000 / 2));
     sp_prefill_result_fini(&r);
     r = prefill(PROMPTS("1000", ""));
     assert_int_equal(r.parameter_bytes, 2 * INT64_C(6738415616)); // published of Llama 2 7B
-    sp_prefill_result_fini(&r);
 }
 
 // MInference's kernels are launched head by head: short prompts take what that takes, 2.697 ms each
@@ -357,7 +339,7 @@ TEST(launches_of_the_host_bound_short_prompts)
 #define MINFERENCE(lengths, more) \
     PROMPTS(lengths, ", 'prefill': {'attention': 'minference'" more "}")
     const double host_ms = 32.0 * 32.0 * 2.697;
-    sp_prefill_result r = prefill(MINFERENCE("1000", ""));
+    AUTO(sp_prefill_result) r = prefill(MINFERENCE("1000", ""));
     double head_ms = 1e-6 * (double)r.last_ns - host_ms;
     assert_true(head_ms > 0.0 && head_ms < 1.0);
     assert_true(first_token_ns(MINFERENCE("4000", "")) == r.last_ns);
@@ -371,7 +353,6 @@ TEST(launches_of_the_host_bound_short_prompts)
                 0.25 * host_ms, 1.0, 1.0);
     r = prefill(MINFERENCE("200000", ""));
     assert_true(1e-6 * (double)r.last_ns > 2.0 * host_ms);
-    sp_prefill_result_fini(&r);
     // Kernels as long as the host: from there on a longer prompt takes longer.
     int64_t last = 0;
     static const char *const lengths[] = {MINFERENCE("10000", ""), MINFERENCE("20000", ""),
@@ -388,7 +369,7 @@ TEST(launches_of_the_host_bound_short_prompts)
 TEST(memory_of_a_layers_activations)
 {
     const int64_t width = 2 * (2 * 4096 + 3 * 11008);
-    sp_prefill_result r = prefill(PROMPTS("1000, 3000", ""));
+    AUTO(sp_prefill_result) r = prefill(PROMPTS("1000, 3000", ""));
     assert_int_equal(r.activation_bytes, 3000 * width);
     sp_prefill_result_fini(&r);
     r = prefill(PROMPTS("1000, 3000", ", 'prefill': {'chunk_tokens': 500}"));
@@ -396,22 +377,19 @@ TEST(memory_of_a_layers_activations)
     sp_prefill_result_fini(&r);
     r = prefill(PROMPTS("1000, 3000", ", 'prefill': {'together': true}, 'parallel': {'tp': 2}"));
     assert_int_equal(r.activation_bytes, 4000 * 2 * (2 * 4096 + 3 * 11008 / 2));
-    sp_prefill_result_fini(&r);
 }
 
 // A byte less than parameters, keys and values need does not fit.
 TEST(keys_and_values_must_fit_too)
 {
-    prompts p;
-    sp_prefill_result r;
+    AUTO(prompts) p;
+    AUTO(sp_prefill_result) r;
     prompts_init(&p, PROMPTS("1000, 3000", ", 'parallel': {'pp': 2}"));
     must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &r, ERR));
     p.scenario.memory_limit_bytes = r.parameter_bytes + r.kv_cache_bytes;
     assert_true(sp_prefill_fits(&p.scenario, &r));
     p.scenario.memory_limit_bytes--;
     assert_false(sp_prefill_fits(&p.scenario, &r));
-    sp_prefill_result_fini(&r);
-    prompts_fini(&p);
 }
 
 // Unfused attention has a bf16 score of each of 32 heads for every query and key, of the chunk with
@@ -435,8 +413,8 @@ TEST(scores_of_unfused_attention_must_fit)
          1000 * 1000 + 3000 * 3000, 32},
     };
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
-        prompts p;
-        sp_prefill_result r;
+        AUTO(prompts) p;
+        AUTO(sp_prefill_result) r;
         prompts_init(&p, of[i].text);
         must_succeed(sp_prefill(&p.scenario, &p.batches.batch[0], NULL, NULL, &r, ERR));
         assert_int_equal(r.score_bytes, 2 * of[i].heads * of[i].pairs);
@@ -444,8 +422,6 @@ TEST(scores_of_unfused_attention_must_fit)
         assert_true(sp_prefill_fits(&p.scenario, &r));
         p.scenario.memory_limit_bytes--;
         assert_false(sp_prefill_fits(&p.scenario, &r));
-        sp_prefill_result_fini(&r);
-        prompts_fini(&p);
     }
 }
 
@@ -458,8 +434,8 @@ TEST(parts_are_those_of_the_longest_prompt)
         PROMPTS("5000, 9000, 3000", SAMPLE(", 'together': true")),
         PROMPTS("3000, 9000, 5000", SAMPLE(", 'chunk_tokens': 4000"))};
     for (int i = 0; i < 5; i++) {
-        prompts p;
-        sp_prefill_result r;
+        AUTO(prompts) p;
+        AUTO(sp_prefill_result) r;
         prompts_init(&p, texts[i]);
         double begin = i < 4 ? 0.0 : 8000.0;
         sp_prefill_attention expected =
@@ -469,20 +445,17 @@ TEST(parts_are_those_of_the_longest_prompt)
         assert_true(r.attention.window == expected.window && r.attention.share == expected.share &&
                     r.attention.bottom == expected.bottom &&
                     r.attention.stripes == expected.stripes);
-        sp_prefill_result_fini(&r);
-        prompts_fini(&p);
     }
 }
 
 static void refused(const char *text, sp_status status, const char *path)
 {
-    prompts p;
+    AUTO(prompts) p;
     sp_prefill_result result;
     const sp_batch none = {0};
     prompts_init(&p, text);
     const sp_batch *batch = p.scenario.uniform ? &none : &p.batches.batch[0];
     must_fail_with(sp_prefill(&p.scenario, batch, NULL, NULL, &result, ERR), status, path);
-    prompts_fini(&p);
 }
 
 TEST(what_reads_no_prompts)

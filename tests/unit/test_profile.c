@@ -11,8 +11,7 @@ static const char *message_of(const char *override)
 {
     const char *overrides[] = {override, NULL};
     sp_profile profile;
-    sp_error_clear(ERR);
-    assert_int_equal(flat_profile(overrides, &profile, ERR), SP_ERR_CONTENT);
+    must_fail_with(flat_profile(overrides, &profile, ERR), SP_ERR_CONTENT, "");
     assert_int_equal(ERR->count, 1);
     assert_int_equal(profile.gemm_rate.points, 0);
     return ERR->message[0];
@@ -20,7 +19,7 @@ static const char *message_of(const char *override)
 
 TEST(reads_units)
 {
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     const char *overrides[] = {
         "gemm_rate.points=[[1024,177],[2048,677]]",
         "gemm_rate.level=published",
@@ -48,12 +47,11 @@ TEST(reads_units)
     assert_true(profile.nic_efficiency == 0.8);
     assert_true(profile.optimizer_bytes_per_parameter == 30.0);
     assert_false(profile.has_cluster);
-    sp_profile_fini(&profile);
 }
 
 TEST(reads_cluster)
 {
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     const char *overrides[] = {"cluster={\"name\":\"mine\",\"gpu\":\"X\",\"peak_tflops\":100,"
                                "\"memory_gib\":24,\"hbm_gb_per_s\":900,\"gpus_per_node\":4,"
                                "\"nvlink_gb_per_s\":50,\"nics_per_node\":2,\"nic_gbit_per_s\":100}",
@@ -63,7 +61,6 @@ TEST(reads_cluster)
     assert_string_equal(profile.cluster.name, "mine");
     assert_int_equal(profile.cluster.gpus_per_node, 4);
     assert_true(profile.cluster.nic_bytes_per_s == 12.5e9);
-    sp_profile_fini(&profile);
     assert_non_null(
         strstr(message_of("cluster={\"name\":\"h800-8\",\"gpus_pernode\":8}"), "'gpus_per_node'"));
 }
@@ -103,7 +100,7 @@ TEST(rejects_content)
 // the length or the bytes; times may not fall.
 TEST(levels_noise)
 {
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     const char *overrides[] = {
         "gemm_rate.points=[[1024,10],[2048,100]]",
         "attention.forward_causal.points=[[1024,10],[2048,30]]",
@@ -118,7 +115,6 @@ TEST(levels_noise)
     assert_within(profile.collective[SP_ALL_REDUCE].y[1] / 4e9, 1.0, 1e-12);
     assert_within(profile.collective[SP_ALL_REDUCE].y[2] / 8e9, 1.0, 1e-12);
     assert_within(profile.gemm[0].time_s.y[1] / 20e-6, 1.0, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 TEST(weakest_level)
@@ -131,7 +127,7 @@ TEST(weakest_level)
                                "links.level=measured",
                                NULL,
                                NULL};
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     must_succeed(flat_profile(overrides, &profile, ERR));
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_PUBLISHED);
     sp_profile_fini(&profile);
@@ -139,22 +135,18 @@ TEST(weakest_level)
                    "\"points\":[[1,1]]}";
     must_succeed(flat_profile(overrides, &profile, ERR));
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_FITTED);
-    sp_profile_fini(&profile);
 }
 
-static void write_text(const char *folder, const char *name, const char *text)
+static void write_profile(const char *folder, const char *name, const char *text)
 {
     char path[256];
     snprintf(path, sizeof path, "%s/%s.json", folder, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    put_file(path, text);
 }
 
 static void write_flat(const char *folder, const char *name)
 {
-    write_text(folder, name, flat_profile_text);
+    write_profile(folder, name, flat_profile_text);
 }
 
 static void remove_flat(const char *folder, const char *name)
@@ -180,16 +172,16 @@ TEST(extends_another)
         "{\"schema\": \"slimpack/profile/1\", \"name\": \"alias\", \"extends\": \"base\"}";
     char folder[] = "/tmp/sp_profile_XXXXXX";
     char base[sizeof flat_profile_text + 200];
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(setenv("SLIMPACK_PROFILE_PATH", folder, 1), 0);
     snprintf(base, sizeof base,
              "%.*s, \"for_stack\": {\"ours\": \"faster\"}, \"fit\": {\"constants\": {\"a\": 1}}}",
              (int)strlen(flat_profile_text) - 1, flat_profile_text);
-    write_text(folder, "base", base);
-    write_text(folder, "faster", faster);
-    write_text(folder, "fastest", fastest);
-    write_text(folder, "alias", other_name);
+    write_profile(folder, "base", base);
+    write_profile(folder, "faster", faster);
+    write_profile(folder, "fastest", fastest);
+    write_profile(folder, "alias", other_name);
     must_succeed(sp_profile_load("faster", &profile, ERR));
     assert_string_equal(profile.name, "faster");
     assert_true(profile.memory_bytes_per_s == 3e12 && fabs(profile.host.unit_s - 5e-6) < 1e-15);
@@ -209,13 +201,12 @@ TEST(extends_another)
     sp_profile_fini(&profile);
     // A path leads from the profile's own folder, wherever the program runs.
     char path[64];
-    write_text(folder, "by_path",
-               "{\"schema\": \"slimpack/profile/1\", \"name\": \"by_path\", "
-               "\"extends\": \"./base.json\"}");
+    write_profile(folder, "by_path",
+                  "{\"schema\": \"slimpack/profile/1\", \"name\": \"by_path\", "
+                  "\"extends\": \"./base.json\"}");
     snprintf(path, sizeof path, "%s/by_path.json", folder);
     must_succeed(sp_profile_load(path, &profile, ERR));
     assert_int_equal(profile.fitted_constants, 1);
-    sp_profile_fini(&profile);
     static const char *const names[] = {"base", "faster", "fastest", "alias", "by_path"};
     for (size_t i = 0; i < 5; i++) {
         remove_flat(folder, names[i]);
@@ -245,15 +236,12 @@ TEST(wrong_extensions_are_refused)
     assert_int_equal(setenv("SLIMPACK_PROFILE_PATH", folder, 1), 0);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         bool said = false;
-        write_text(folder, "itself", wrong[i].text);
-        sp_error_clear(ERR);
-        assert_int_equal(sp_profile_load("itself", &profile, ERR), SP_ERR_CONTENT);
+        write_profile(folder, "itself", wrong[i].text);
+        must_fail_with(sp_profile_load("itself", &profile, ERR), SP_ERR_CONTENT, "");
         for (int m = 0; m < ERR->count; m++) {
             said = said || strstr(ERR->message[m], wrong[i].message) != NULL;
         }
-        if (!said) {
-            fail_msg("%s", ERR->message[0]);
-        }
+        must_hold(said, "%s", ERR->message[0]);
     }
     remove_flat(folder, "itself");
     assert_int_equal(rmdir(folder), 0);
@@ -320,7 +308,7 @@ TEST(shipped_profiles)
                    {"h200-burst", 989.4e12},
                    {"host", 5e10}};
     for (size_t i = 0; i < sizeof shipped / sizeof shipped[0]; i++) {
-        sp_profile profile;
+        AUTO(sp_profile) profile;
         must_succeed(sp_profile_load(shipped[i].name, &profile, ERR));
         assert_string_equal(profile.name, shipped[i].name);
         const sp_curve *curves[] = {&profile.gemm_rate, &profile.attention[0][SP_PAIRS_CAUSAL],
@@ -342,9 +330,8 @@ TEST(shipped_profiles)
         sp_level level =
             strcmp(shipped[i].name, "host") == 0 ? SP_LEVEL_ASSUMED : SP_LEVEL_PUBLISHED;
         assert_int_equal(sp_profile_level(&profile), level);
-        sp_profile_fini(&profile);
     }
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     must_succeed(sp_profile_load("h200-burst", &profile, ERR));
     assert_true(profile.attention[0][SP_PAIRS_CAUSAL].x[2] == 8192.0);
     assert_true(profile.attention[0][SP_PAIRS_CAUSAL].y[2] == 644e12);
@@ -353,35 +340,31 @@ TEST(shipped_profiles)
     sp_profile_fini(&profile);
     must_succeed(sp_profile_load("h100-burst", &profile, ERR));
     assert_true(profile.gemm_rate.x[2] == 4096.0 && profile.gemm_rate.y[2] == 789e12);
-    sp_profile_fini(&profile);
 }
 
 static void assert_changed(const json_t *document, const char *constant)
 {
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     must_succeed(sp_profile_from_json(document, "edited", &profile, ERR));
     assert_int_equal(profile.errors.count, 0);
     assert_string_equal(profile.changed, constant);
-    sp_profile_fini(&profile);
 }
 
 // A copy whose constant is not the fit's any more, or is gone, has errors of its own, which nobody
 // knows.
 TEST(errors_are_of_the_numbers_that_were_fitted)
 {
-    json_t *document = NULL;
+    json_auto_t *document = NULL;
     char file[SP_PROFILE_PATH];
-    sp_profile profile;
+    AUTO(sp_profile) profile;
     must_succeed(sp_profile_document("h100", &document, file, ERR));
     must_succeed(sp_profile_from_json(document, file, &profile, ERR));
     assert_true(profile.errors.count > 0);
     assert_string_equal(profile.changed, "");
-    sp_profile_fini(&profile);
     json_t *model = json_object_get(document, "gemm_model");
     json_real_set(json_object_get(model, "tflops"), 300.0);
     assert_changed(document, "gemm_model.tflops");
     json_real_set(json_object_get(model, "tflops"), 687.173);
     json_object_del(json_object_get(document, "interference"), "overlap_share");
     assert_changed(document, "interference.overlap_share");
-    json_decref(document);
 }

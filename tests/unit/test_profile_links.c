@@ -179,11 +179,9 @@ TEST(where_the_nominal_rate_comes_from)
     assert_close(joined_nvlink((const char *[]){"name=a100", NULL}, 900e9), 3.0 * flat, 1e-12);
     assert_true(joined_nvlink(NULL, 900e9) == flat);
     assert_true(joined_nvlink((const char *[]){NOMINAL, NULL}, 0.0) == flat);
-    sp_error err;
-    sp_error_clear(&err);
-    assert_int_equal(
-        flat_profile((const char *[]){"links.nvlink_nominal_gb_per_s=0", NULL}, &profile, &err),
-        SP_ERR_CONTENT);
+    must_fail_with(
+        flat_profile((const char *[]){"links.nvlink_nominal_gb_per_s=0", NULL}, &profile, ERR),
+        SP_ERR_CONTENT, "");
 }
 
 static bool same_curves(const sp_curve *a, const sp_curve *b)
@@ -365,7 +363,7 @@ TEST(steps_on_another_gpu)
     static const char step[] =
         "{'model': 'llama-13b', 'profile': 'h100-burst', 'cluster': {'name': 'h100-8'%s}, "
         "'parallel': {'tp': 8}, 'workload': {'uniform': 4096, 'samples_per_batch': 2}}";
-    scenario_run own, other;
+    AUTO(scenario_run) own, other;
     char text[512];
     snprintf(text, sizeof text, step, "");
     run_good(text, &run_verified, &own);
@@ -373,7 +371,7 @@ TEST(steps_on_another_gpu)
     run_good(text, &run_verified, &other);
     assert_true(sp_result_iteration_ms(&other.result) == sp_result_iteration_ms(&own.result));
     assert_true(other.result.level == own.result.level);
-    run_fini(&other);
+    scenario_run_fini(&other);
     snprintf(text, sizeof text, step, ", 'peak_tflops': 494.7");
     run_good(text, &run_verified, &other);
     // Products and attention are most of what is computed.
@@ -386,18 +384,13 @@ TEST(steps_on_another_gpu)
     assert_true(other.result.level == SP_LEVEL_ASSUMED);
     assert_close(other.result.compute_scale, 0.5, 1e-12);
     assert_true(other.result.memory_scale == 0.0);
-    run_fini(&other);
-    run_fini(&own);
 }
 
 // No GPU computes more than its peak: a profile that nothing is known of, on a cluster of little.
 TEST(utilisation_above_the_peak_is_an_error)
 {
-    scenario_run r;
-    FILE *file = fopen("fast.json", "wb");
-    assert_non_null(file);
-    fputs(flat_profile_text, file);
-    assert_int_equal(fclose(file), 0);
+    AUTO(scenario_run) r;
+    put_file("fast.json", flat_profile_text);
     must_fail_with(
         run_text("{'model': 'llama-13b', 'profile': './fast.json', 'cluster': {'name': 'mine', "
                  "'peak_tflops': 100, 'memory_gib': 900, 'hbm_gb_per_s': 900, 'nvlink_gb_per_s': "
@@ -405,7 +398,6 @@ TEST(utilisation_above_the_peak_is_an_error)
                  "2}}",
                  &run_verified, &r, ERR),
         SP_ERR_CONTENT, "cluster.peak_tflops: the predicted step would use ");
-    run_fini(&r);
     assert_int_equal(remove("fast.json"), 0);
 }
 
@@ -417,21 +409,16 @@ TEST(rates_above_the_card_are_an_error)
         "{'model': 'llama-13b', 'profile': './flat.json', 'cluster': {'name': 'mine', "
         "'peak_tflops': 990, 'memory_gib': 900, 'hbm_gb_per_s': %.17g, 'nvlink_gb_per_s': %.17g, "
         "'nic_gbit_per_s': 400}, 'workload': {'uniform': 4096, 'samples_per_batch': 2}}";
-    scenario_run r;
-    FILE *file = fopen("flat.json", "wb");
-    assert_non_null(file);
-    fputs(flat_profile_text, file);
-    assert_int_equal(fclose(file), 0);
-    run_good(json_text(text, 2000.0, 200.0), &run_verified, &r);
-    run_fini(&r);
+    put_file("flat.json", flat_profile_text);
+    AUTO(scenario_run) r = good_run(json_text(text, 2000.0, 200.0), &run_verified);
+    scenario_run_fini(&r);
     must_fail_with(run_text(json_text(text, 1999.0, 200.0), &run_verified, &r, ERR), SP_ERR_CONTENT,
                    "cluster.hbm_gb_per_s: less than what profile flat reaches (memory.gb_per_s): "
                    "expected at least 2000, got 1999");
-    run_fini(&r);
+    scenario_run_fini(&r);
     must_fail_with(run_text(json_text(text, 2000.0, 199.0), &run_verified, &r, ERR), SP_ERR_CONTENT,
                    "cluster.nvlink_gb_per_s: less than what profile flat reaches "
                    "(links.nvlink_gb_per_s): expected at least 200, got 199");
-    run_fini(&r);
     assert_int_equal(remove("flat.json"), 0);
 }
 
@@ -439,17 +426,15 @@ TEST(rates_above_the_card_are_an_error)
 
 static double step_ms(const char *parallel, const char *detail, double nvlink_gb_per_s)
 {
-    scenario_run r;
-    run_good(json_text(TINY_MODEL "'profile': 'linear', 'cluster': {'name': 'h800-8', "
-                                  "'nvlink_gb_per_s': %.17g}, 'parallel': %s, "
-                                  "'network': {'detail': '%s'}, 'stack': {'cp_overlap': "
-                                  "'blocking'}, 'workload': {'lengths': [4096, 4096, 4096, 4096], "
-                                  "'context': 4096, 'batches': 1}}",
-                       nvlink_gb_per_s, parallel, detail),
-             &run_verified, &r);
-    double ms = sp_result_iteration_ms(&r.result);
-    run_fini(&r);
-    return ms;
+    AUTO(scenario_run) r = good_run(
+        json_text(TINY_MODEL "'profile': 'linear', 'cluster': {'name': 'h800-8', "
+                             "'nvlink_gb_per_s': %.17g}, 'parallel': %s, "
+                             "'network': {'detail': '%s'}, 'stack': {'cp_overlap': "
+                             "'blocking'}, 'workload': {'lengths': [4096, 4096, 4096, 4096], "
+                             "'context': 4096, 'batches': 1}}",
+                  nvlink_gb_per_s, parallel, detail),
+        &run_verified);
+    return sp_result_iteration_ms(&r.result);
 }
 
 // Without latencies a step inside a node is c + m / rate: three rates that double each save half of

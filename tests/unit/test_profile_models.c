@@ -1,5 +1,4 @@
 // The sections of a profile that hold constants of models: units, defaults, limits, levels.
-#include <stddef.h>
 
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
@@ -14,12 +13,10 @@ static void refused(const char *override, const char *path)
     const char *overrides[] = {override, NULL};
     sp_profile profile;
     char prefix[96];
-    sp_error_clear(ERR);
-    assert_int_equal(flat_profile(overrides, &profile, ERR), SP_ERR_CONTENT);
+    must_fail_with(flat_profile(overrides, &profile, ERR), SP_ERR_CONTENT, "");
     snprintf(prefix, sizeof prefix, "flat: %s: ", path);
-    if (ERR->count != 1 || strncmp(ERR->message[0], prefix, strlen(prefix)) != 0) {
-        fail_msg("%s: %d errors, first %s", override, ERR->count, ERR->message[0]);
-    }
+    must_hold(ERR->count == 1 && strncmp(ERR->message[0], prefix, strlen(prefix)) == 0,
+              "%s: %d errors, first %s", override, ERR->count, ERR->message[0]);
 }
 
 // A number of a section as a file has it and as the profile does.
@@ -48,7 +45,6 @@ static const char *required_of(const char *section)
 static double read_number(const number *n, bool given)
 {
     char text[256];
-    sp_profile profile;
     if (given) {
         snprintf(text, sizeof text, "%s={%s\"%s\":%s" SOURCE, n->section, required_of(n->section),
                  n->key, n->value);
@@ -56,10 +52,9 @@ static double read_number(const number *n, bool given)
         snprintf(text, sizeof text, "%s={%s\"level\":\"fitted\",\"source\":\"s\"}", n->section,
                  required_of(n->section));
     }
-    flat_profile_load((const char *[]){text, NULL}, &profile);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){text, NULL});
     double value;
     memcpy(&value, (const char *)&profile + n->offset, sizeof value);
-    sp_profile_fini(&profile);
     return value;
 }
 
@@ -111,14 +106,12 @@ TEST(units_and_defaults)
 
 TEST(tables_and_integers)
 {
-    sp_profile profile;
-    flat_profile_load(
+    AUTO(sp_profile) profile = flat_profile_of(
         (const char *[]){"gemm_model={\"tflops\":273,\"sms\":108,"
                          "\"tiles\":[[128,256,1.04],[64,64,0.7]]" SOURCE,
                          "loss={\"bytes_per_logit\":123" SOURCE,
                          "node_collectives={\"gb_per_s\":[[2,194],[4,221],[8,230]]" SOURCE,
-                         "links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL},
-        &profile);
+                         "links.p2p_gb_per_s=90", "links.p2p_latency_us=200", NULL});
     assert_close(profile.gemm_model.flops_per_s, 273e12, 1e-12);
     assert_int_equal(profile.gemm_model.sms, 108);
     assert_int_equal(profile.gemm_model.tile_count, 2);
@@ -133,15 +126,13 @@ TEST(tables_and_integers)
     assert_string_equal(profile.groups.bytes_per_s.source, "s");
     assert_close(profile.p2p_bytes_per_s, 90e9, 1e-12);
     assert_close(profile.p2p_latency_s, 200e-6, 1e-12);
-    sp_profile_fini(&profile);
 }
 
 // Without the sections there is no model: nothing is launched, weighed or stated, and pipeline
 // transfers run as NVLink does.
 TEST(absent_sections)
 {
-    sp_profile profile;
-    flat_profile_load(NULL, &profile);
+    AUTO(sp_profile) profile = flat_profile_of(NULL);
     assert_true(profile.gemm_model.flops_per_s == 0.0);
     assert_true(profile.host.layer_s == 0.0 && profile.host.iteration_s == 0.0);
     assert_true(profile.scores.factor == 0.0);
@@ -150,7 +141,6 @@ TEST(absent_sections)
     assert_close(profile.p2p_bytes_per_s, FLAT_NVLINK_BYTES_PER_S, 1e-12);
     assert_close(profile.p2p_latency_s, FLAT_NVLINK_LATENCY_S, 1e-12);
     assert_string_equal(profile.stack.name, "");
-    sp_profile_fini(&profile);
 }
 
 TEST(gemm_model_in_place_of_the_curve)
@@ -168,16 +158,13 @@ TEST(gemm_model_in_place_of_the_curve)
 
 TEST(scale_multiplies_rates)
 {
-    sp_profile profile;
-    flat_profile_load((const char *[]){"gemm_rate.scale=0.5", "attention.scale=0.25",
-                                       "attention.forward_causal.scale=2", NULL},
-                      &profile);
+    AUTO(sp_profile) profile = flat_profile_of((const char *[]){
+        "gemm_rate.scale=0.5", "attention.scale=0.25", "attention.forward_causal.scale=2", NULL});
     assert_close(profile.gemm_rate.y[0], 0.5 * FLAT_GEMM_FLOPS_PER_S, 1e-12);
     assert_close(profile.attention[0][SP_PAIRS_CAUSAL].y[0], 2 * 0.25 * FLAT_FORWARD_FLOPS_PER_S,
                  1e-12);
     assert_close(profile.attention[1][SP_PAIRS_CAUSAL].y[0], 0.25 * FLAT_BACKWARD_FLOPS_PER_S,
                  1e-12);
-    sp_profile_fini(&profile);
     refused("gemm_rate.scale=0", "gemm_rate.scale");
     refused("attention.scale=1001", "attention.scale");
     refused("attention.scale=-1", "attention.scale");
@@ -185,11 +172,9 @@ TEST(scale_multiplies_rates)
 
 TEST(fit_is_for_people)
 {
-    sp_profile profile;
-    flat_profile_load((const char *[]){"fit={\"rows\":397,\"folds\":[1,2],\"note\":\"any\"}", NULL},
-                      &profile);
+    AUTO(sp_profile) profile = flat_profile_of(
+        (const char *[]){"fit={\"rows\":397,\"folds\":[1,2],\"note\":\"any\"}", NULL});
     assert_int_equal(sp_profile_level(&profile), SP_LEVEL_ASSUMED);
-    sp_profile_fini(&profile);
 }
 
 TEST(wrong_sections)

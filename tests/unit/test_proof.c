@@ -36,13 +36,13 @@ static void subject_fini(subject *s)
     sp_plain_step_fini(&s->step);
     sp_plan_fini(&s->plan);
     sp_packing_fini(&s->packing);
-    host_close(&s->device);
+    host_device_fini(&s->device);
 }
 
 TEST(a_step_is_itself)
 {
-    subject s;
-    sp_proof proof;
+    AUTO(subject) s;
+    AUTO(sp_proof) proof;
     subject_make(&s);
     must_succeed(sp_proof_run(s.device.backend, 0, s.device.backend, &s.step.request, &proof, ERR));
     assert_true(proof.holds);
@@ -58,14 +58,12 @@ TEST(a_step_is_itself)
     two.steps = 2;
     must_fail_with(sp_proof_run(s.device.backend, 0, s.device.backend, &two, &proof, ERR),
                    SP_ERR_USAGE, "of one step");
-    sp_proof_fini(&proof);
-    subject_fini(&s);
 }
 
 // What a plan that loses a sample, or trains with other parameters, would give.
 static void differs(const subject *s, const sp_run_request *other)
 {
-    sp_proof proof;
+    AUTO(sp_proof) proof;
     sp_run *own = host_run(&s->device, other);
     sp_run *plain = host_run(&s->device, &s->step.request);
     must_succeed(sp_proof_compare(own, plain, NULL, SP_FP64, &proof, ERR));
@@ -78,8 +76,8 @@ static void differs(const subject *s, const sp_run_request *other)
         sp_tensor_info info;
         double difference = 0.0, size = 0.0, far = 0.0, most = 0.0;
         must_succeed(sp_run_tensor_find(plain, tensor->name, &info, ERR));
-        double *a = host_tensor(own, &info);
-        double *b = host_tensor(plain, &info);
+        AUTO_FREE double *a = host_tensor(own, &info);
+        AUTO_FREE double *b = host_tensor(plain, &info);
         for (int64_t i = 0; i < info.elements; i++) {
             difference += (a[i] - b[i]) * (a[i] - b[i]);
             size += b[i] * b[i];
@@ -88,42 +86,35 @@ static void differs(const subject *s, const sp_run_request *other)
         }
         assert_close(tensor->error, sqrt(difference) / sqrt(size), 1e-12);
         assert_close(tensor->largest, far / most, 1e-12);
-        sp_free(a);
-        sp_free(b);
     }
-    sp_proof_fini(&proof);
     sp_run_free(own);
     sp_run_free(plain);
 }
 
 TEST(other_steps_differ)
 {
-    subject s;
+    AUTO(subject) s;
     subject_make(&s);
     sp_run_request other = s.step.request;
     other.seed++;
     differs(&s, &other);
     // Without its last sample, one token of twenty.
-    sp_packing fewer;
-    sp_plan plan;
+    AUTO(sp_packing) fewer;
+    AUTO(sp_plan) plan;
     static const sp_batch two = {.ids = ids, .tokens = tokens, .count = 2, .total_tokens = 19};
     sp_packing_init(&fewer, &two, 1);
     sp_plan_init(&plan, &s.layout, &fewer);
     const sp_run_request request = {RUN_OF(&plan, &s.model, NULL), RUN_STEPS(SP_FP64, 7, 1)};
-    sp_plain_step step;
+    AUTO(sp_plain_step) step;
     must_succeed(sp_plain_step_make(&request, &step, ERR));
     differs(&s, &step.request);
-    sp_plain_step_fini(&step);
-    sp_plan_fini(&plan);
-    sp_packing_fini(&fewer);
-    subject_fini(&s);
 }
 
 // Of another model that has fewer layers.
 TEST(a_tensor_that_is_not_there)
 {
-    subject s;
-    sp_proof proof;
+    AUTO(subject) s;
+    AUTO(sp_proof) proof;
     subject_make(&s);
     sp_run *plain = host_run(&s.device, &s.step.request);
     sp_model small = s.model;
@@ -136,10 +127,8 @@ TEST(a_tensor_that_is_not_there)
     assert_true(isinf(proof.tensors[proof.worst].error));
     assert_true(strstr(proof.tensors[proof.worst].name, "layers.3.") != NULL ||
                 strcmp(proof.tensors[proof.worst].name, "loss") == 0);
-    sp_proof_fini(&proof);
     sp_run_free(own);
     sp_run_free(plain);
-    subject_fini(&s);
 }
 
 // ---- the learning rate ----
@@ -158,7 +147,7 @@ static sp_run *run_with(const subject *s, int steps, const sp_backend_option *op
 // The first of four steps of warm-up is a step at a quarter of the rate; behind them it stays.
 TEST(warm_up_of_the_learning_rate)
 {
-    subject s;
+    AUTO(subject) s;
     subject_make(&s);
     const sp_backend_option warm[] = {{"learning_rate", "0.004"}, {"warmup", "4"}};
     const sp_backend_option quarter[] = {{"learning_rate", "0.001"}};
@@ -182,5 +171,4 @@ TEST(warm_up_of_the_learning_rate)
     sp_run *run;
     must_fail_with(sp_backend_run(s.device.backend, 0, &request, &run, ERR), SP_ERR_USAGE,
                    "warmup: expected a number of steps, 0 or more, got \"1.5\"");
-    subject_fini(&s);
 }

@@ -59,8 +59,8 @@ typedef struct simulated {
 
 static void simulate(scored_case *c, const sp_packing *packing, bool split, simulated *s)
 {
-    sp_step_costs costs;
-    sp_plan plan;
+    AUTO(sp_step_costs) costs;
+    AUTO(sp_plan) plan;
     sp_schedule_costs *times = NULL;
     must_succeed(sp_cost_model_build(&c->cost, packing, &costs, ERR));
     sp_plan_init(&plan, &c->scenario.layout, packing);
@@ -75,8 +75,8 @@ static void simulate(scored_case *c, const sp_packing *packing, bool split, simu
     must_succeed(sp_packflow_slowest(&spec, times, packing, &c->scenario.layout, NULL, &work,
                                      orders, &result, ERR));
     sp_arena_free(&work);
-    sp_timeline timeline;
-    sp_memory_timeline memory;
+    AUTO(sp_timeline) timeline;
+    AUTO(sp_memory_timeline) memory;
     sp_engine_counts counts;
     const sp_engine_options options = {.verify = true};
     must_succeed(sp_simulate(&plan, &costs, &options, &timeline, &memory, &counts, ERR));
@@ -89,11 +89,7 @@ static void simulate(scored_case *c, const sp_packing *packing, bool split, simu
         int64_t off_ns = llabs((int64_t)(line_ns + 0.5) - times->pack_p2p_f_ns[k]);
         s->p2p_off_ns = off_ns > s->p2p_off_ns ? off_ns : s->p2p_off_ns;
     }
-    sp_timeline_fini(&timeline);
-    sp_memory_timeline_fini(&memory);
     sp_schedule_costs_free(times);
-    sp_plan_fini(&plan);
-    sp_step_costs_fini(&costs);
 }
 
 // The score of the packs, checked against the simulation.
@@ -110,11 +106,9 @@ static void assert_score(scored_case *c, const sp_packing *packing, const sp_i_n
     if (c->scenario.layout.tp == 1) {
         assert_int_equal(s.packflow_ns, s.engine_ns);
     }
-    if (off > tolerance) {
-        fail_msg("pp %d, chunks %d, split %d: scored %lld, simulated %lld", c->scenario.layout.pp,
-                 c->scenario.layout.chunks, split, (long long)outcome.makespan_ns,
-                 (long long)s.engine_ns);
-    }
+    must_hold(off <= tolerance, "pp %d, chunks %d, split %d: scored %lld, simulated %lld",
+              c->scenario.layout.pp, c->scenario.layout.chunks, split,
+              (long long)outcome.makespan_ns, (long long)s.engine_ns);
 }
 
 static void score_random(int tp, int pp, int dp, int chunks, const char *more, int rounds,
@@ -127,12 +121,11 @@ static void score_random(int tp, int pp, int dp, int chunks, const char *more, i
         draw_batch(&prng, 100 + sp_prng_below(&prng, 30000), &d);
         sp_i_shape shape = draw_shape(&prng);
         shape.slice_tokens += 64;
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         sp_i_needs needs = {0};
         make(dp, &shape, &packing, &needs);
         assert_score(&c, &packing, &needs, round % 2 != 0, tolerance);
         sp_free(needs.pack);
-        sp_packing_fini(&packing);
     }
     case_fini(&c);
 }
@@ -220,7 +213,7 @@ TEST(known_scores_answer_as_found_ones)
     case_init(1, 4, 1, 2, "", &c);
     draw_batch(&prng, 20000, &d);
     for (int round = 0; round < ROUNDS; round++) {
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         sp_i_needs needs = {0};
         sp_i_shape shape = draw_shape(&prng);
         make(1, &shape, &packing, &needs);
@@ -250,7 +243,6 @@ TEST(known_scores_answer_as_found_ones)
         }
         c.scorer.limit_bytes = whole_bytes;
         sp_free(needs.pack);
-        sp_packing_fini(&packing);
     }
     assert_in_range(better, ROUNDS, ROUNDS * (ASKED - 1));
     case_fini(&c);
@@ -279,7 +271,7 @@ TEST(interpolated_times_are_near)
         must_succeed(sp_scenario_cost_model(&c.scenario, &near, ERR));
         sp_cost_model_interpolate(&near);
         for (int round = 0; round < 40; round++) {
-            sp_packing packing;
+            AUTO(sp_packing) packing;
             sp_i_shape shape = draw_shape(&prng);
             draw_batch(&prng, 300u << sp_prng_below(&prng, 8), &d);
             make(cases[i].dp, &shape, &packing, NULL);
@@ -304,7 +296,6 @@ TEST(interpolated_times_are_near)
                     off += found / exact - 1.0;
                 }
             }
-            sp_packing_fini(&packing);
         }
         assert_within(off / (2.0 * packs), 0.0, 1e-3);
         sp_cost_model_fini(&near);

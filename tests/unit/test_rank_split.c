@@ -106,7 +106,7 @@ TEST(within_grahams_bound)
     for (int round = 0; round < 300; round++) {
         int ranks = 1 + prng_below(&prng, 4);
         draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, 8), 20000);
-        sp_i_rank_split split;
+        AUTO(sp_i_rank_split) split;
         make(&d, ranks, 8, 0.0, 0, &split);
         assert_int_equal(split.count, ranks);
         double longest_s = 0.0;
@@ -117,7 +117,6 @@ TEST(within_grahams_bound)
         double least_s = least_makespan(&d, 0, load, ranks, 1e30);
         assert_true(longest_s >= least_s * (1.0 - 1e-9));
         assert_true(longest_s <= least_s * (4.0 / 3.0 - 1.0 / (3.0 * ranks)) * (1.0 + 1e-9));
-        sp_i_rank_split_fini(&split);
     }
 }
 
@@ -132,12 +131,11 @@ TEST(groups_are_aligned)
         double share = sp_prng_below(&prng, 4) == 0 ? 0.0 : 0.3 + sp_prng_uniform(&prng);
         int64_t limit = sp_prng_below(&prng, 2) == 0 ? 0 : 1000;
         draw(&d, &prng, 1 + (size_t)sp_prng_below(&prng, MOST_SAMPLES), 50000);
-        sp_i_rank_split split;
+        AUTO(sp_i_rank_split) split;
         make(&d, dp, most, share, limit, &split);
         assert_split(&d, dp, most, &split);
         merged += split.count < dp;
         assert_true(share > 0.0 || split.count == dp);
-        sp_i_rank_split_fini(&split);
     }
     assert_true(merged > 100);
 }
@@ -152,7 +150,7 @@ TEST(an_outlier_gets_ranks)
         d.tokens[i] = i == 40 ? 64000 : 1000;
     }
     // Half of all the work on eight ranks: four times a rank's share.
-    sp_i_rank_split split;
+    AUTO(sp_i_rank_split) split;
     make(&d, 8, 8, 1.0, 0, &split);
     assert_split(&d, 8, 8, &split);
     assert_int_equal(split.groups[0].dp_count, 4);
@@ -175,7 +173,6 @@ TEST(an_outlier_gets_ranks)
     make(&d, 3, 8, 0.1, 0, &split);
     assert_split(&d, 3, 8, &split);
     assert_int_equal(split.groups[0].dp_count, 2);
-    sp_i_rank_split_fini(&split);
 }
 
 // Lengths as of Wikipedia's articles, none beyond a rank's fair share: all ranks within some
@@ -191,17 +188,15 @@ TEST(documents_are_level)
                                        .seed = 3,
                                        .source = "wikipedia"};
         const sp_i_work work = {{1e-3, 1e-6, 1.2e-10}, {2e-3, 2e-6, 3e-10}, NULL};
-        sp_batches batches;
+        AUTO(sp_batches) batches;
         assert_int_equal(sp_batches_make(&spec, &batches, NULL), SP_OK);
         for (int b = 0; b < batches.count; b++) {
             for (int dp = 2; dp <= 32; dp *= 2) {
-                sp_i_rank_split split;
+                AUTO(sp_i_rank_split) split;
                 assumed_split(&work, &batches.batch[b], dp, 1, 0.0, 0, &split);
                 assert_true(sp_i_rank_split_gap(&split) < 3e-5);
-                sp_i_rank_split_fini(&split);
             }
         }
-        sp_batches_fini(&batches);
     }
 }
 
@@ -219,14 +214,13 @@ TEST(a_very_long_sample)
     for (double x = 1.25; x < 14.0; x += 0.25) {
         d.tokens[0] = (int64_t)((double)others * x / (RANKS - x));
         for (int most = 8; most <= 16; most *= 2) {
-            sp_i_rank_split split;
+            AUTO(sp_i_rank_split) split;
             make(&d, RANKS, most, 0.95, 0, &split);
             assert_split(&d, RANKS, most, &split);
             assert_true(sp_i_rank_split_gap(&split) < 0.02);
             double largest_s = split.bound_s * (1.0 + sp_i_rank_split_gap(&split));
             double share_s = 3e-6 * (double)(others + d.tokens[0]) / RANKS;
             assert_true(largest_s < share_s * fmax(1.04, 1.05 * x / most * 1.001));
-            sp_i_rank_split_fini(&split);
         }
     }
 }

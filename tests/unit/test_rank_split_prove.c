@@ -76,7 +76,7 @@ TEST(small_ones_are_best)
     int improved = 0;
     for (int round = 0; round < 30; round++) {
         drawn d = {0};
-        sp_i_rank_split split;
+        AUTO(sp_i_rank_split) split;
         double load_s[RANKS] = {0};
         draw(&d, 4 + (size_t)sp_prng_below(&prng, MOST - 4), &prng);
         make(&d, RANKS, &split);
@@ -88,7 +88,6 @@ TEST(small_ones_are_best)
         // Proven, and not beyond the truth.
         assert_true(split.bound_s >= best * (1.0 - 1e-5) && split.bound_s <= best * (1.0 + 1e-9));
         improved += after_s < before_s * (1.0 - 1e-9);
-        sp_i_rank_split_fini(&split);
     }
     assert_true(improved > 0);
 }
@@ -97,12 +96,11 @@ TEST(large_ones_are_left)
 {
     sp_prng prng = prng_seeded(43);
     drawn d = {0};
-    sp_i_rank_split split;
+    AUTO(sp_i_rank_split) split;
     draw(&d, 80, &prng);
     make(&d, 4, &split);
     double before_s = check(&d, &split);
     double bound_s = split.bound_s;
     must_succeed(sp_i_rank_split_prove(&some_work, &d.batch, 1, 0.0, &split, ERR));
     assert_true(check(&d, &split) == before_s && split.bound_s == bound_s);
-    sp_i_rank_split_fini(&split);
 }

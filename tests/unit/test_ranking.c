@@ -19,7 +19,7 @@ TEST(cells_are_ranked)
         cases[i].measured = measured[i];
         snprintf(cases[i].cell, sizeof cases[i].cell, "%s", cell[i]);
     }
-    sp_ranking ranking;
+    AUTO(sp_ranking) ranking;
     sp_ranking_of(&m, rows, &ranking);
     assert_int_equal(ranking.cells, 2);
     assert_int_equal(ranking.picks, 2);
@@ -42,12 +42,10 @@ TEST(cells_are_ranked)
     for (int i = 0; i < 8; i++) {
         rates[i] = (sp_ranked){1.0 / rows[i].computed, rows[i].fits_well, 1.0};
     }
-    sp_ranking of_rates;
+    AUTO(sp_ranking) of_rates;
     sp_ranking_of(&m, rates, &of_rates);
     assert_within(of_rates.correlation, ranking.correlation, 1e-12);
     assert_within(of_rates.regret, ranking.regret, 1e-9);
-    sp_ranking_fini(&of_rates);
-    sp_ranking_fini(&ranking);
 }
 
 // A step of 100 that runs in half of all cases is expected to take 200: the one of 150 is picked.
@@ -61,10 +59,9 @@ TEST(a_pick_counts_its_risk)
         cases[i].measured = rows[i].computed;
         cases[i].cell[0] = 'a';
     }
-    sp_ranking ranking;
+    AUTO(sp_ranking) ranking;
     sp_ranking_of(&m, rows, &ranking);
     assert_within(ranking.regret, 0.5, 1e-12);
-    sp_ranking_fini(&ranking);
 }
 
 // Whatever the times: a prediction that rises with them is in order and picks the best, one that
@@ -77,7 +74,7 @@ TEST(order_alone_counts)
     double best[CELLS] = {INFINITY, INFINITY, INFINITY, INFINITY};
     double worst[CELLS] = {0.0};
     sp_measurements m = {.kind = SP_MEASURED_ITERATION_MS, .cases = cases, .count = ROWS};
-    sp_ranking order;
+    AUTO(sp_ranking) order;
     uint64_t drawn = 7;
     memset(cases, 0, sizeof cases);
     for (int i = 0; i < ROWS; i++) {
@@ -112,5 +109,4 @@ TEST(order_alone_counts)
     sp_ranking_of(&m, rising, &order);
     assert_int_equal(order.picks, 0);
     assert_true(order.cell[0].regret < 0.0 && order.regret == 0.0);
-    sp_ranking_fini(&order);
 }

@@ -2,10 +2,6 @@
 // drops of a layer and repeats of its products, and how unions of them relate to their parts.
 #include "sim/model/recompute.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "sim/base/units.h"
 #include "sim/memory/saved_tensors.h"
 #include "sim/model/inventory.h"
@@ -44,17 +40,14 @@ enum {
 
 static sp_model deepseek(void)
 {
-    sp_scenario scenario;
-    read_good("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 1408, 'heads': 16, "
-              "'q_lora_rank': 1536, 'kv_lora_rank': 512, 'qk_nope_dim': 128, "
-              "'qk_rope_dim': 64, 'v_head_dim': 128, 'vocab': 32000, 'experts': 64, "
-              "'experts_per_token': 6, 'shared_ffn': 2816, 'layer_kinds': [{'layers': "
-              "1, 'ffn': 10944, 'experts': 0, 'experts_per_token': 0, 'shared_ffn': "
-              "0}, {'layers': 1}]}, 'cluster': 'h100-8'}",
-              &scenario);
-    sp_model model = scenario.model;
-    sp_scenario_fini(&scenario);
-    return model;
+    AUTO(sp_scenario) scenario =
+        good_scenario("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 1408, 'heads': 16, "
+                      "'q_lora_rank': 1536, 'kv_lora_rank': 512, 'qk_nope_dim': 128, "
+                      "'qk_rope_dim': 64, 'v_head_dim': 128, 'vocab': 32000, 'experts': 64, "
+                      "'experts_per_token': 6, 'shared_ffn': 2816, 'layer_kinds': [{'layers': "
+                      "1, 'ffn': 10944, 'experts': 0, 'experts_per_token': 0, 'shared_ffn': "
+                      "0}, {'layers': 1}]}, 'cluster': 'h100-8'}");
+    return scenario.model;
 }
 
 // Bytes that a layer of the kind keeps of T tokens.
@@ -103,7 +96,7 @@ TEST(names_and_documents_round_trip)
         sp_recompute read = SP_RECOMPUTE_FULL;
         char text[SP_RECOMPUTE_TEXT];
         char wrong[SP_RECOMPUTE_TEXT];
-        json_t *document = sp_recompute_json(recompute);
+        json_auto_t *document = sp_recompute_json(recompute);
         assert_true(sp_recompute_read(document, &read, wrong));
         assert_int_equal(read, recompute);
         json_decref(document);
@@ -111,7 +104,6 @@ TEST(names_and_documents_round_trip)
         read = SP_RECOMPUTE_FULL;
         assert_true(sp_recompute_read(document, &read, wrong));
         assert_int_equal(read, recompute);
-        json_decref(document);
         assert_int_equal(sp_recompute_modules(recompute), bits << 3);
     }
     // Modes are sets that have a name.
@@ -239,7 +231,6 @@ TEST(steps_are_slower_and_smaller_with_the_set)
     double gib = HUGE_VAL;
     for (size_t i = 0; i < sizeof growing / sizeof growing[0]; i++) {
         char text[1024];
-        scenario_run r;
         snprintf(text, sizeof text,
                  "{'model': {'layers': 4, 'hidden': 2048, 'ffn': 1408, 'heads': 16, "
                  "'q_lora_rank': 1536, 'kv_lora_rank': 512, 'qk_nope_dim': 128, 'qk_rope_dim': 64, "
@@ -250,7 +241,7 @@ TEST(steps_are_slower_and_smaller_with_the_set)
                  "'workload': {'uniform': 4096, 'samples_per_batch': 16}, 'memory': {'recompute': "
                  "%s}}",
                  growing[i]);
-        run_good(text, &(sp_evaluate_options){0}, &r);
+        AUTO(scenario_run) r = good_run(text, &(sp_evaluate_options){0});
         double step_ms = r.result.iteration_ns / 1e6;
         double held = sp_gib_from_bytes(r.result.peak.of[SP_MEM_ACTIVATIONS]);
         double flops = sp_result_hfu(&r.result) * step_ms;
@@ -258,7 +249,6 @@ TEST(steps_are_slower_and_smaller_with_the_set)
         ms = step_ms;
         gib = held;
         hardware = flops;
-        run_fini(&r);
     }
 }
 

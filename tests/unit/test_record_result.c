@@ -45,11 +45,11 @@ static void must_equal_steps(const sp_measured_step *a, const sp_measured_step *
 // shares.
 static size_t must_come_back(const host_device *device, const sp_run_request *run_request)
 {
-    sp_result_file result;
+    AUTO(sp_result_file) result;
     const sp_device_info info = {.name = "of the test", .ranks = 5, .cores = 2};
     sp_run *run = host_run(device, run_request);
-    json_t *plan = record_plan(run_request->plan);
-    json_t *document = sp_result_document("host", run_request, plan, &info, SP_OK, NULL);
+    json_auto_t *plan = record_plan(run_request->plan);
+    json_auto_t *document = sp_result_document("host", run_request, plan, &info, SP_OK, NULL);
     sp_result_document_add(document, run);
     read_back(document, &run_request->plan->layout, &result);
     assert_string_equal(result.backend, "host");
@@ -77,9 +77,6 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
         const sp_rank_timeline *rank = &batch->step.timeline.ranks[r];
         beside += rank->copy_count + rank->share_count;
     }
-    json_decref(document);
-    json_decref(plan);
-    sp_result_file_fini(&result);
     sp_run_free(run);
     return beside;
 }
@@ -87,12 +84,11 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
 TEST(random_runs_come_back)
 {
     sp_prng prng = prng_seeded(23);
-    host_device device;
     sp_model models[] = {host_llama(), host_gpt()};
     int ran = 0;
-    host_open(&device);
+    AUTO(host_device) device = host_opened();
     while (ran < 12) {
-        random_plan r;
+        AUTO(random_plan) r;
         int layers[HOST_STAGES];
         static const sp_recompute modes[] = {SP_RECOMPUTE_NONE, SP_RECOMPUTE_ACTIVATION,
                                              SP_RECOMPUTE_PARTIAL_FC1, SP_RECOMPUTE_ATTENTION,
@@ -104,9 +100,7 @@ TEST(random_runs_come_back)
             must_come_back(&device, &run);
             ran++;
         }
-        random_plan_fini(&r);
     }
-    host_close(&device);
 }
 
 // A step with what only some plans have: copies to host memory, shares of a vocabulary.
@@ -114,19 +108,16 @@ TEST(copies_and_shares_come_back)
 {
     const sp_capability cases[] = {SP_CAP_OFFLOAD, SP_CAP_VOCAB_PARALLEL, SP_CAP_DP_MERGE,
                                    SP_CAP_PAIRS};
-    host_device device;
     sp_model model = host_llama();
-    host_open(&device);
+    AUTO(host_device) device = host_opened();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        plan_sample sample;
+        AUTO(plan_sample) sample;
         const sp_memory_options none = {.offload_ratio = 0.0};
         const sp_run_request wanted = request_of(NULL, &model, &none);
         plan_sample_make(cases[i], &wanted, &sample);
         size_t beside = must_come_back(&device, &sample.request);
         assert_true(beside > 0 || i > 1);
-        plan_sample_fini(&sample);
     }
-    host_close(&device);
 }
 
 // ---- what goes wrong ----
@@ -143,10 +134,9 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
     }
     const sp_run_request run_request = request_of(&r->plan, &model, &memory);
     sp_run *run = host_run(device, &run_request);
-    json_t *plan = record_plan(&r->plan);
+    json_auto_t *plan = record_plan(&r->plan);
     json_t *document = sp_result_document("host", &run_request, plan, NULL, SP_OK, NULL);
     sp_result_document_add(document, run);
-    json_decref(plan);
     sp_run_free(run);
     return document;
 }
@@ -192,11 +182,10 @@ TEST(wrong_results_are_refused)
         {"batches.0.ranks.0.memory.peak_action", "\"L3\"", "has no action \"L3\""},
         {"batches.0.ranks.0.memory.points.0", "[0, 1]", "ranks[0].memory.points[0]: expected "},
     };
-    host_device device;
-    random_plan r;
+    AUTO(random_plan) r;
     int layers[HOST_STAGES];
-    host_open(&device);
-    json_t *good = good_document(&device, &r, layers);
+    AUTO(host_device) device = host_opened();
+    json_auto_t *good = good_document(&device, &r, layers);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_result_file file;
         sp_error_clear(ERR);
@@ -206,61 +195,46 @@ TEST(wrong_results_are_refused)
                          SP_ERR_CONTENT);
         record_must_say(ERR, cases[i].says);
     }
-    json_decref(good);
-    random_plan_fini(&r);
-    host_close(&device);
 }
 
 // Failures keep status and reason, and have no batches.
 TEST(failures_come_back)
 {
     sp_prng prng;
-    host_device device;
-    random_plan r;
+    AUTO(random_plan) r;
     int layers[HOST_STAGES];
     sp_model model = host_llama();
     sp_memory_options memory = {0};
-    sp_result_file result;
-    sp_error_clear(ERR);
+    AUTO(sp_result_file) result;
     sp_run *none = NULL;
     sp_prng_seed(&prng, 37);
-    host_open(&device);
+    AUTO(host_device) device = host_opened();
     while (!host_random_plan(&prng, 4, layers, &r)) {
         random_plan_fini(&r);
     }
     sp_run_request run = request_of(&r.plan, &model, &memory);
     run.memory_limit_bytes = 1000;
     sp_status status = sp_backend_run(device.backend, 0, &run, &none, ERR);
-    json_t *plan = record_plan(&r.plan);
+    json_auto_t *plan = record_plan(&r.plan);
     const sp_device_info info = {.name = "of the test"};
-    json_t *document = sp_result_document("host", &run, plan, &info, status, ERR->message[0]);
+    json_auto_t *document = sp_result_document("host", &run, plan, &info, status, ERR->message[0]);
     read_back(document, &r.plan.layout, &result);
     assert_int_equal(result.status, SP_ERR_INFEASIBLE);
     assert_non_null(strstr(result.reason, "over the limit of 1000"));
     assert_true(result.device.name[0] != '\0');
     assert_null(result.batches);
-    json_decref(document);
-    json_decref(plan);
-    sp_result_file_fini(&result);
-    random_plan_fini(&r);
-    host_close(&device);
 }
 
 // A loss that is no number is none in a document.
 TEST(lost_losses)
 {
-    host_device device;
-    random_plan r;
+    AUTO(random_plan) r;
     int layers[HOST_STAGES];
-    sp_result_file file;
-    host_open(&device);
-    json_t *document = good_document(&device, &r, layers);
+    AUTO(sp_result_file) file;
+    AUTO(host_device) device = host_opened();
+    json_auto_t *document = good_document(&device, &r, layers);
     record_edit(document, "batches.0.steps.0.loss", "null");
     read_back(document, &r.plan.layout, &file);
     assert_false(file.batches[0].steps[0].has_loss);
     assert_true(file.batches[0].steps[1].has_loss);
-    sp_result_file_fini(&file);
-    json_decref(document);
-    random_plan_fini(&r);
-    host_close(&device);
 }

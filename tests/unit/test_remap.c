@@ -29,7 +29,7 @@ static double least_cost(const double *surplus, int ranks, int node_ranks, doubl
                          double outside)
 {
     static const sp_i_mip_options unlimited = {.time_limit_ms = 30000};
-    sp_i_mip mip;
+    AUTO(sp_i_mip) mip;
     sp_i_mip_result result;
     double value[MOST_RANKS * MOST_RANKS];
     sp_i_mip_init(&mip);
@@ -50,7 +50,6 @@ static double least_cost(const double *surplus, int ranks, int node_ranks, doubl
     }
     must_succeed(sp_i_mip_solve(&mip, &unlimited, &result, value, ERR));
     assert_int_equal(result.outcome, SP_I_MIP_OPTIMAL);
-    sp_i_mip_fini(&mip);
     return result.objective;
 }
 
@@ -191,16 +190,14 @@ static void bench_fini(bench *b)
 // Forward and backward of one pack of all samples on all ranks, whose i-th has the i-th zone.
 static double pack_s(bench *b, const int32_t *zones)
 {
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, &b->batch, 16);
     assert_true(sp_pack_list_begin(&packing.forward, 0, 16));
     for (size_t i = 0; i < b->batch.count; i++) {
         sp_i_add_sample(&packing, (int32_t)i);
         packing.forward.slices[i].zone = zones[i];
     }
-    double s = sp_cost_model_pack_s(&b->cost, &packing.forward, &packing.forward.packs[0]);
-    sp_packing_fini(&packing);
-    return s;
+    return sp_cost_model_pack_s(&b->cost, &packing.forward, &packing.forward.packs[0]);
 }
 
 // Packs of equal samples that follow each other take as long as each does by itself.

@@ -4,14 +4,6 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-static void write_text(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 typedef struct made {
     report_inputs inputs;
     report_page page;
@@ -24,7 +16,7 @@ static sp_status make(made *m, char *const *paths, int count, sp_error *err)
     return status == SP_OK ? report_page_init(&m->page, &m->inputs, NULL, err) : status;
 }
 
-static void unmake(made *m)
+static void made_fini(made *m)
 {
     report_page_fini(&m->page);
     report_inputs_fini(&m->inputs);
@@ -49,7 +41,7 @@ static char *page_text(const made *m)
 static json_t *page_data(const made *m)
 {
     static const char opens[] = "<script type=\"application/json\" id=\"data\">";
-    char *text = page_text(m);
+    AUTO_FREE char *text = page_text(m);
     const char *from = strstr(text, opens);
     assert_non_null(from);
     from += strlen(opens);
@@ -57,16 +49,14 @@ static json_t *page_data(const made *m)
     assert_non_null(to);
     json_t *data = NULL;
     must_succeed(sp_json_read_text(from, (size_t)(to - from), "page", &data, ERR));
-    free(text);
     return data;
 }
 
 // The data is that of a text in JSON with ' in the place of ".
 static void holds(const json_t *found, const char *text)
 {
-    json_t *expected = json_document(text);
+    json_auto_t *expected = json_document(text);
     assert_true(json_equal(found, expected));
-    json_decref(expected);
 }
 
 // Two actions out of order, 1.5 us and 0.25 us long; two points of memory.
@@ -88,10 +78,10 @@ static char plan_path[] = "plan.json";
 TEST(columns_hold_what_the_trace_says)
 {
     char *const paths[] = {trace_path};
-    made m;
-    write_text(trace_path, trace);
+    AUTO(made) m;
+    put_file(trace_path, trace);
     must_succeed(make(&m, paths, 1, ERR));
-    json_t *data = page_data(&m);
+    json_auto_t *data = page_data(&m);
     const json_t *timeline = json_array_get(json_object_get(data, "timelines"), 0);
     const json_t *rank = json_array_get(json_object_get(timeline, "ranks"), 0);
     const json_t *lane = json_array_get(json_object_get(rank, "lanes"), 0);
@@ -108,8 +98,6 @@ TEST(columns_hold_what_the_trace_says)
     // The third key never changes.
     const json_t *memory = json_array_get(json_object_get(rank, "memory"), 0);
     holds(json_object_get(memory, "kib"), "[[1572864, -1048576], [0, 2097152], [262144]]");
-    json_decref(data);
-    unmake(&m);
 }
 
 static sp_status read_bytes(const char *text, size_t bytes, report_input *input, sp_error *err)
@@ -194,49 +182,42 @@ TEST(events_are_taken_out_of_any_document)
 TEST(packs_hold_the_ids_of_their_samples)
 {
     char *const paths[] = {plan_path};
-    made m;
-    write_text(
+    AUTO(made) m;
+    put_file(
         plan_path,
         "{\"schema\": \"slimpack/plan/1\", \"batches\": [{\"samples\": [{\"id\": 40, \"tokens\": "
         "5}, {\"id\": 41, \"tokens\": 6}], \"forward_packs\": [{\"slices\": [{\"sample\": 1, "
         "\"tokens\": 6}, {\"sample\": 0, \"tokens\": 5}]}], \"backward_packs\": []}]}");
     must_succeed(make(&m, paths, 1, ERR));
-    json_t *data = page_data(&m);
+    json_auto_t *data = page_data(&m);
     const json_t *plan =
         json_object_get(json_array_get(json_object_get(data, "inputs"), 0), "document");
     const json_t *batch = json_array_get(json_object_get(plan, "batches"), 0);
     const json_t *pack = json_array_get(json_object_get(batch, "forward"), 0);
     holds(pack, "[2, 11, 41, 40]"); // slices, tokens, ids
-    json_decref(data);
-    unmake(&m);
 }
 
 TEST(texts_are_read_back_as_they_were)
 {
     static const char text[] = "</script><!-- & \xc3\xa9 \" ' \\\x1b[2J\n";
     char *const paths[] = {result_path};
-    made m;
-    json_t *result = json_pack("{s:s, s:f, s:s}", "schema", "slimpack/result/1", "iteration_ms",
-                               1.5, "strategy", text);
-    char *dumped = json_dumps(result, 0);
+    AUTO(made) m;
+    json_auto_t *result = json_pack("{s:s, s:f, s:s}", "schema", "slimpack/result/1",
+                                    "iteration_ms", 1.5, "strategy", text);
+    AUTO_FREE char *dumped = json_dumps(result, 0);
     assert_non_null(dumped);
-    write_text(result_path, dumped);
-    free(dumped);
+    put_file(result_path, dumped);
     must_succeed(make(&m, paths, 1, ERR));
-    json_t *data = page_data(&m);
+    json_auto_t *data = page_data(&m);
     json_t *document =
         json_object_get(json_array_get(json_object_get(data, "inputs"), 0), "document");
     json_object_set_new(result, "expected_ms", json_real(1.5));
     json_object_set_new(result, "risk", json_string(""));
     assert_true(json_equal(document, result));
-    char *page = page_text(&m);
+    AUTO_FREE char *page = page_text(&m);
     assert_non_null(strstr(page, "<p id=\"answer\">&lt;/script&gt;&lt;!-- &amp; \xc3\xa9 &quot;"));
     assert_non_null(strstr(page, "&#xfffd;[2J&#xfffd;"));
     assert_null(strchr(page, '\x1b'));
-    free(page);
-    json_decref(data);
-    json_decref(result);
-    unmake(&m);
 }
 
 // The first line of the page of one document.
@@ -244,11 +225,10 @@ static void answers(const char *document, const char *expected)
 {
     char *const paths[] = {result_path};
     char answer[REPORT_ANSWER];
-    made m;
-    write_text(result_path, document);
+    AUTO(made) m;
+    put_file(result_path, document);
     must_succeed(make(&m, paths, 1, ERR));
     assert_string_equal(report_answer(&m.page, answer), expected);
-    unmake(&m);
 }
 
 // A result of before results said their layout does not.
@@ -360,20 +340,18 @@ TEST(the_answer_tells_what_limits_prompts)
 TEST(executed_actions_tell_what_they_waited_for)
 {
     char *const paths[] = {result_path};
-    made m;
-    write_text(result_path,
-               "{\"schema\": \"slimpack/result/1\", \"iteration_ms\": 1, \"execution\": "
-               "{\"batches\": [{\"ranks\": [{\"dp\": 0, \"pp\": 1, \"actions\": [[\"F0\", 1, 2, "
-               "\"F0 of dp0 pp0\"], [\"B0\", 2, 4]], \"copies\": []}]}]}}");
+    AUTO(made) m;
+    put_file(result_path,
+             "{\"schema\": \"slimpack/result/1\", \"iteration_ms\": 1, \"execution\": "
+             "{\"batches\": [{\"ranks\": [{\"dp\": 0, \"pp\": 1, \"actions\": [[\"F0\", 1, 2, "
+             "\"F0 of dp0 pp0\"], [\"B0\", 2, 4]], \"copies\": []}]}]}}");
     must_succeed(make(&m, paths, 1, ERR));
-    json_t *data = page_data(&m);
+    json_auto_t *data = page_data(&m);
     const json_t *timeline = json_array_get(json_object_get(data, "timelines"), 0);
     const json_t *rank = json_array_get(json_object_get(timeline, "ranks"), 0);
     const json_t *lane = json_array_get(json_object_get(rank, "lanes"), 0);
     holds(json_object_get(lane, "causes"), "[0, 0]"); // action 0 waited for cause 0
     holds(json_object_get(timeline, "causes"), "['F0 of dp0 pp0']");
-    json_decref(data);
-    unmake(&m);
 }
 
 // ---- the head ----
@@ -421,15 +399,12 @@ TEST(the_title_tells_model_and_gpus)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *const paths[] = {result_path};
         char title[REPORT_TITLE];
-        made m;
-        json_t *json = json_document(cases[i].document);
-        char *text = json_dumps(json, 0);
-        write_text(result_path, text);
+        AUTO(made) m;
+        json_auto_t *json = json_document(cases[i].document);
+        AUTO_FREE char *text = json_dumps(json, 0);
+        put_file(result_path, text);
         must_succeed(make(&m, paths, 1, ERR));
         assert_string_equal(report_title(&m.page, title), cases[i].title);
-        unmake(&m);
-        free(text);
-        json_decref(json);
     }
 }
 
@@ -450,7 +425,7 @@ TEST(parts_add_up_to_the_step)
         {"{'iteration_ms': 3, 'time_breakdown_ms': [3]}", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        json_t *result = json_document(cases[i].result);
+        json_auto_t *result = json_document(cases[i].result);
         report_add_parts(result);
         const json_t *parts = json_object_get(result, "parts_ms");
         if (cases[i].parts == NULL) {
@@ -459,23 +434,18 @@ TEST(parts_add_up_to_the_step)
             holds(parts, cases[i].parts);
             assert_true(report_sum(parts) == report_number(result, "iteration_ms"));
         }
-        json_decref(result);
     }
 }
 
 static json_t *head_of(const char *document)
 {
     char *const paths[] = {result_path};
-    made m;
-    json_t *json = json_document(document);
-    char *text = json_dumps(json, 0);
-    write_text(result_path, text);
+    AUTO(made) m;
+    json_auto_t *json = json_document(document);
+    AUTO_FREE char *text = json_dumps(json, 0);
+    put_file(result_path, text);
     must_succeed(make(&m, paths, 1, ERR));
-    json_t *head = report_head_json(&m.page);
-    unmake(&m);
-    free(text);
-    json_decref(json);
-    return head;
+    return report_head_json(&m.page);
 }
 
 static const char *command_at(const json_t *head, size_t i)
@@ -485,8 +455,9 @@ static const char *command_at(const json_t *head, size_t i)
 
 TEST(commands_state_what_was_found)
 {
-    json_t *head = head_of("{'point': {'parallel.tp': 4, 'model': 'my model', 'workload.seed': "
-                           "2}, 'status': 'ok', 'iteration_ms': 7}");
+    json_auto_t *head =
+        head_of("{'point': {'parallel.tp': 4, 'model': 'my model', 'workload.seed': "
+                "2}, 'status': 'ok', 'iteration_ms': 7}");
     assert_string_equal(command_at(head, 0), "slimpack simulate SCENARIO --set parallel.tp=4 --set "
                                              "'model=my model' --set workload.seed=2 --timeline");
     json_decref(head);
@@ -504,7 +475,6 @@ TEST(commands_state_what_was_found)
     json_decref(head);
     head = head_of("{'schema': 'slimpack/tune/1', 'answer': {}, 'top': [], 'go_on': 'slimpack x'}");
     assert_string_equal(command_at(head, 0), "slimpack x");
-    json_decref(head);
 }
 
 // Any word of a shell is read back as it was.
@@ -539,7 +509,7 @@ static const char slider_scenario[] =
 
 static json_t *sliders_json(const report_sliders *sliders)
 {
-    char *text = NULL;
+    AUTO_FREE char *text = NULL;
     size_t bytes;
     sp_writer out;
     FILE *file = open_memstream(&text, &bytes);
@@ -550,17 +520,14 @@ static json_t *sliders_json(const report_sliders *sliders)
     assert_int_equal(fclose(file), 0);
     json_t *json = NULL;
     must_succeed(sp_json_read_text(text, bytes, "sliders", &json, ERR));
-    free(text);
     return json;
 }
 
 static report_sliders *make_sliders(int64_t points, double seconds, int threads)
 {
-    json_t *json = json_document(slider_scenario);
-    char *text = json_dumps(json, 0);
-    write_text(scenario_path, text);
-    free(text);
-    json_decref(json);
+    json_auto_t *json = json_document(slider_scenario);
+    AUTO_FREE char *text = json_dumps(json, 0);
+    put_file(scenario_path, text);
     const report_slider_options options = {.path = scenario_path,
                                            .threads = threads,
                                            .points = points,
@@ -630,7 +597,7 @@ TEST_OF_VALUES(positions_are_what_simulate_finds)
     int64_t without_answer = 0;
     size_t count = (size_t)report_sliders_count(sliders, &without_answer);
     assert_int_equal(without_answer, 0);
-    json_t *json = sliders_json(sliders);
+    json_auto_t *json = sliders_json(sliders);
     const char *letters = report_string(json, "status");
     const json_t *times = json_object_get(json_object_get(json, "columns"), "iteration_ms");
     int met[4] = {0};
@@ -655,7 +622,6 @@ TEST_OF_VALUES(positions_are_what_simulate_finds)
         met[strchr(known, letter) - known]++;
     }
     assert_true(met[0] > 0 && met[2] > 0 && met[3] > 0);
-    json_decref(json);
     report_sliders_free(sliders);
 }
 
@@ -680,11 +646,10 @@ TEST(positions_are_bounded_by_points_and_seconds)
         report_sliders *sliders = make_sliders(cases[i].points, cases[i].seconds, 1 + (int)i);
         int64_t without_answer = 0;
         int64_t count = report_sliders_count(sliders, &without_answer);
-        json_t *json = sliders_json(sliders);
+        json_auto_t *json = sliders_json(sliders);
         assert_int_equal(count - without_answer, cases[i].answers);
         assert_int_equal(count_letters(report_string(json, "status"), '-'), without_answer);
         assert_true(isfinite(report_sliders_base_ms(sliders)));
-        json_decref(json);
         report_sliders_free(sliders);
     }
 }
@@ -693,11 +658,9 @@ TEST(sliders_do_not_depend_on_threads)
 {
     report_sliders *one = make_sliders(200, 600.0, 1);
     report_sliders *three = make_sliders(200, 600.0, 3);
-    json_t *a = sliders_json(one);
-    json_t *b = sliders_json(three);
+    json_auto_t *a = sliders_json(one);
+    json_auto_t *b = sliders_json(three);
     assert_true(json_equal(a, b));
-    json_decref(a);
-    json_decref(b);
     report_sliders_free(one);
     report_sliders_free(three);
 }
@@ -730,7 +693,7 @@ TEST(of_many_points_the_best_are_kept)
     for (int round = 0; round < 20; round++) {
         static swept points[SWEPT_ROWS];
         bool kept[SWEPT_ROWS] = {false};
-        json_t *rows = json_array();
+        json_auto_t *rows = json_array();
         for (int i = 0; i < SWEPT_ROWS; i++) {
             swept *p = &points[i];
             *p = (swept){.context = 1024 << prng_below(&prng, 3),
@@ -762,7 +725,6 @@ TEST(of_many_points_the_best_are_kept)
             }
             assert_true(!on_front || kept[i]);
         }
-        json_decref(rows);
     }
 }
 
@@ -772,7 +734,7 @@ TEST(a_page_of_a_large_sweep_is_bounded)
     enum { LINES = 5 * REPORT_MOST_ROWS };
     char *const paths[] = {result_path};
     char answer[REPORT_ANSWER];
-    made m;
+    AUTO(made) m;
     FILE *file = fopen(result_path, "w");
     assert_non_null(file);
     for (int i = 0; i < LINES; i++) {
@@ -785,10 +747,8 @@ TEST(a_page_of_a_large_sweep_is_bounded)
     must_succeed(make(&m, paths, 1, ERR));
     assert_string_equal(report_answer(&m.page, answer),
                         "fastest of 20000 points: packed, tp 2321: 100.0 ms, 7.00 GiB");
-    json_t *data = page_data(&m);
+    json_auto_t *data = page_data(&m);
     const json_t *input = json_array_get(json_object_get(data, "inputs"), 0);
     assert_int_equal(json_integer_value(json_object_get(input, "points")), LINES);
     assert_int_equal(json_array_size(json_object_get(input, "document")), REPORT_MOST_ROWS);
-    json_decref(data);
-    unmake(&m);
 }

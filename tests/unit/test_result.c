@@ -114,18 +114,14 @@ static void add_both(sp_result *result)
 static const json_t *member(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
-    if (value == NULL) {
-        fail_msg("no key %s", key);
-    }
+    must_hold(value != NULL, "no key %s", key);
     return value;
 }
 
 static double real(const json_t *object, const char *key)
 {
     const json_t *value = member(object, key);
-    if (!json_is_number(value)) {
-        fail_msg("%s is no number", key);
-    }
+    must_hold(json_is_number(value), "%s is no number", key);
     return json_number_value(value);
 }
 
@@ -155,9 +151,9 @@ TEST(ratios_are_of_sums)
         {"solver_ms", 2.0},
         {"simulate_ms", 1.5},
     };
-    sp_result r = described();
+    AUTO(sp_result) r = described();
     add_both(&r);
-    json_t *json = sp_result_json(&r, true);
+    json_auto_t *json = sp_result_json(&r, true);
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         const char *dot = strchr(expected[i].key, '.');
         NEAR(sp_figure_value(&r, expected[i].key) / expected[i].value, 1.0);
@@ -172,18 +168,16 @@ TEST(ratios_are_of_sums)
     const json_t *batch = json_array_get(member(json, "batches"), 1);
     NEAR(real(batch, "iteration_ms"), 50.0);
     NEAR(real(batch, "bubble_ratio"), 0.5);
-    json_decref(json);
-    sp_result_fini(&r);
 }
 
 TEST(memory_is_the_maximum)
 {
-    sp_result r = described();
+    AUTO(sp_result) r = described();
     add_both(&r);
     assert_int_equal(r.peak_bytes, 9);
     assert_int_equal(r.peak.of[0], 9);
     assert_int_equal(r.peak.of[1], 0);
-    json_t *json = sp_result_json(&r, true);
+    json_auto_t *json = sp_result_json(&r, true);
     NEAR(real(json, "peak_memory_gib"), 9.0 / SP_GIB);
     // Each of the two CP ranks of the two pipeline ranks.
     static const struct {
@@ -192,22 +186,19 @@ TEST(memory_is_the_maximum)
     const json_t *ranks = member(json, "ranks");
     assert_int_equal(json_array_size(ranks), 4);
     for (int i = 0; i < 4; i++) {
-        json_t *rank = json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "dp", 0, "cp", i % 2, "pp",
-                                 i / 2, "busy_ms", expected[i / 2].busy_ms, "span_ms",
-                                 expected[i / 2].span_ms, "peak_gib", expected[i / 2].peak / SP_GIB,
-                                 "activation_units_peak", expected[i / 2].units);
+        json_auto_t *rank = json_pack(
+            "{s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "dp", 0, "cp", i % 2, "pp", i / 2, "busy_ms",
+            expected[i / 2].busy_ms, "span_ms", expected[i / 2].span_ms, "peak_gib",
+            expected[i / 2].peak / SP_GIB, "activation_units_peak", expected[i / 2].units);
         assert_true(json_equal(json_array_get(ranks, (size_t)i), rank));
-        json_decref(rank);
     }
-    json_decref(json);
-    sp_result_fini(&r);
 }
 
 TEST(breakdown_adds_up)
 {
-    sp_result r = described();
+    AUTO(sp_result) r = described();
     add_both(&r);
-    json_t *json = sp_result_json(&r, false);
+    json_auto_t *json = sp_result_json(&r, false);
     const json_t *parts = member(json, "time_breakdown_ms");
     // Means over two ranks and two batches; the epilogue is over batches alone.
     static const struct {
@@ -232,8 +223,6 @@ TEST(breakdown_adds_up)
         sum += strcmp(key, "launch") != 0 ? json_number_value(value) : 0.0;
     }
     NEAR(sum, real(json, "iteration_ms"));
-    json_decref(json);
-    sp_result_fini(&r);
 }
 
 // The keys that users script against, and what goes beyond them.
@@ -280,9 +269,9 @@ static void assert_keys(const json_t *object, const char *keys)
 // The peak of the largest rank: null until it is known, then what it was given.
 TEST(peak_memory_is_listed)
 {
-    sp_result r = described();
+    AUTO(sp_result) r = described();
     add_both(&r);
-    json_t *json = sp_result_json(&r, false);
+    json_auto_t *json = sp_result_json(&r, false);
     assert_true(json_is_null(member(json, "peak_memory")));
     json_decref(json);
     r.peak_memory = (sp_peak_memory){
@@ -294,16 +283,13 @@ TEST(peak_memory_is_listed)
         .holders = {{"gradients", SP_MEM_GRADIENTS, INT64_C(3) << 30, 1},
                     {"fc1 output, gate half", SP_MEM_ACTIVATIONS, INT64_C(1) << 29, 47}},
         .count = 2};
-    json_t *expected =
+    json_auto_t *expected =
         json_pack("{s:i, s:i, s:f, s:s, s:[{s:s, s:s, s:f, s:i}, {s:s, s:s, s:f, s:i}]}", "dp", 1,
                   "pp", 3, "at_ms", 2.5, "action", "F12.1", "holders", "name", "gradients",
                   "category", "gradients", "gib", 3.0, "count", 1, "name", "fc1 output, gate half",
                   "category", "activations", "gib", 0.5, "count", 47);
     json = sp_result_json(&r, false);
     assert_true(json_equal(member(json, "peak_memory"), expected));
-    json_decref(expected);
-    json_decref(json);
-    sp_result_fini(&r);
 }
 
 // A limit of 1000 bytes: comfortable up to 900, tight up to 1000, and no step of more fits. Where
@@ -322,12 +308,12 @@ TEST(fits_by_peak_and_limit)
         {990, 1100, -100, "tight", 1}, {400, 3000, -2000, "tight", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_result r = described();
+        AUTO(sp_result) r = described();
         r.memory_limit_bytes = 1000;
         add_both(&r);
         r.peak_bytes = cases[i].peak;
         r.reserved_peak_bytes = cases[i].reserved_peak;
-        json_t *json = sp_result_json(&r, false);
+        json_auto_t *json = sp_result_json(&r, false);
         assert_string_equal(json_string_value(member(json, "fits")), cases[i].fits);
         NEAR(real(json, "memory_margin_gib"), (double)cases[i].margin / SP_GIB);
         assert_true(cases[i].reserved_peak == 0 || real(json, "peak_memory_reserved_gib") ==
@@ -336,24 +322,21 @@ TEST(fits_by_peak_and_limit)
         // No step that fits is told to run with probability 0.00, however much PyTorch would
         // reserve.
         assert_true(json_is_true(member(json, "oom")) || real(json, "fit_probability") > 0.1);
-        json_decref(json);
         sp_result_warn_of_memory(&r);
         assert_int_equal(r.warnings.count, cases[i].warnings);
-        sp_result_fini(&r);
     }
-    sp_result r = described();
+    AUTO(sp_result) r = described();
     r.memory_limit_bytes = 0; // none
     add_both(&r);
     assert_int_equal(sp_result_fits(&r), SP_FITS_NONE);
     assert_false(sp_result_is_oom(&r));
-    sp_result_fini(&r);
 }
 
 // Every micro-batch of a rank waits, where the step does not fit well, once for each batch.
 TEST(tight_steps_wait)
 {
     for (int64_t peak = 850; peak <= 1050; peak += 50) {
-        sp_result r = described();
+        AUTO(sp_result) r = described();
         r.memory_limit_bytes = 1000;
         add_both(&r);
         r.peak_bytes = peak;
@@ -366,7 +349,6 @@ TEST(tight_steps_wait)
         double expected_ns = peak > 900 ? microbatches * 0.25e9 : 0.0;
         NEAR(r.iteration_ns - before_ns, expected_ns);
         NEAR(r.stall_ns, expected_ns);
-        sp_result_fini(&r);
     }
 }
 
@@ -405,13 +387,13 @@ TEST(probability_to_fit_is_of_the_framework)
 
 TEST(error_of_the_profile_is_told)
 {
-    sp_result r = described();
+    AUTO(sp_result) r = described();
     add_both(&r);
     r.step_error = (sp_step_error){
         .known = true, .median = 0.03, .p90 = 0.08, .bias = -0.01, .steps = 607, .scope = "some"};
-    json_t *json = sp_result_json(&r, false);
-    json_t *expected = json_pack("{s:f, s:f, s:f, s:i, s:s}", "median", 0.03, "p90", 0.08, "bias",
-                                 -0.01, "steps", 607, "scope", "some");
+    json_auto_t *json = sp_result_json(&r, false);
+    json_auto_t *expected = json_pack("{s:f, s:f, s:f, s:i, s:s}", "median", 0.03, "p90", 0.08,
+                                      "bias", -0.01, "steps", 607, "scope", "some");
     assert_true(json_equal(member(json, "error"), expected));
     assert_true(json_is_null(member(json, "not_validated")));
     assert_true(json_is_null(member(json, "error_range")));
@@ -431,16 +413,13 @@ TEST(error_of_the_profile_is_told)
     expected =
         json_pack("{s:f, s:i, s:i, s:i}", "share", 0.25, "nodes", 16, "steps", 200, "sources", 1);
     assert_true(json_equal(member(json, "waiting_risk"), expected));
-    json_decref(expected);
-    json_decref(json);
-    sp_result_fini(&r);
 }
 
 TEST(keys_are_the_documented_ones)
 {
-    sp_result r = described();
+    AUTO(sp_result) r = described();
     add_both(&r);
-    json_t *json = sp_result_json(&r, false);
+    json_auto_t *json = sp_result_json(&r, false);
     assert_keys(json, result_keys);
     assert_string_equal(json_string_value(member(json, "schema")), "slimpack/result/1");
     assert_keys(member(json, "layout"), layout_keys);
@@ -458,8 +437,6 @@ TEST(keys_are_the_documented_ones)
     r.published_bubble_ratio = 0.25;
     json = sp_result_json(&r, false);
     NEAR(real(json, "bubble_ratio_published"), 0.25);
-    json_decref(json);
-    sp_result_fini(&r);
 }
 
 // What a batch delays comes again in the next one, so only what is left after the last is lost.
@@ -468,11 +445,11 @@ TEST(shares_of_tokens)
     const sp_batch_facts facts[] = {
         {.tokens = 1000, .dropped_tokens = 100, .delayed_tokens = 500, .cut_tokens = 100},
         {.tokens = 700, .delayed_tokens = 200, .cut_tokens = 70}};
-    sp_result r = described();
+    AUTO(sp_result) r = described();
     sp_result_add(&r, &first, &facts[0]);
     sp_result_add(&r, &second, &facts[1]);
     r.over_length_share = 0.25;
-    json_t *json = sp_result_json(&r, false);
+    json_auto_t *json = sp_result_json(&r, false);
     assert_near(real(json, "left_out_share"), 300.0 / 2000.0, 1e-12, 0.0);
     assert_near(real(json, "cut_share"), 170.0 / 1700.0, 1e-12, 0.0);
     assert_near(real(json, "over_length_share"), 0.25, 1e-12, 0.0);
@@ -480,23 +457,18 @@ TEST(shares_of_tokens)
     r.over_length_share = (double)NAN;
     json = sp_result_json(&r, false);
     assert_true(json_is_null(member(json, "over_length_share")));
-    json_decref(json);
-    sp_result_fini(&r);
 }
 
 TEST(empty_result_is_all_null)
 {
-    json_t *json = sp_result_json_empty();
+    json_auto_t *json = sp_result_json_empty();
     assert_non_null(json);
     assert_keys(json, result_keys);
     const char *key;
     json_t *value;
     json_object_foreach (json, key, value) {
-        if (!json_is_null(value)) {
-            fail_msg("%s is not null", key);
-        }
+        must_hold(json_is_null(value), "%s is not null", key);
     }
-    json_decref(json);
 }
 
 // Uniform costs know no tokens, no FLOPs, no bytes and (here) no bound: null, and no key is lost.
@@ -510,19 +482,17 @@ TEST(undefined_figures_are_null)
         "not_validated error_range waiting_risk lower_bound_ms gap gap_work limit model "
         "left_out_share "
         "cut_share over_length_share";
-    sp_result r = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
-                   .schedule = "1f1b",
-                   .level = SP_LEVEL_ASSUMED,
-                   .published_bubble_ratio = -1.0};
+    AUTO(sp_result) r = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 1, .chunks = 1},
+                         .schedule = "1f1b",
+                         .level = SP_LEVEL_ASSUMED,
+                         .published_bubble_ratio = -1.0};
     sp_batch_facts none = {0};
     sp_result_add(&r, &first, &none);
-    json_t *json = sp_result_json(&r, false);
+    json_auto_t *json = sp_result_json(&r, false);
     assert_keys(json, result_keys);
     char key[64];
     for (const char *list = undefined; next_key(&list, key);) {
-        if (!json_is_null(member(json, key))) {
-            fail_msg("%s is not null", key);
-        }
+        must_hold(json_is_null(member(json, key)), "%s is not null", key);
     }
     assert_false(json_is_true(member(json, "oom")));
     assert_true(
@@ -542,8 +512,6 @@ TEST(undefined_figures_are_null)
     NEAR(real(json, "iteration_ms"), 0.0);
     NEAR(real(json, "bubble_ratio"), 0.0);
     assert_true(json_is_null(member(json, "mfu")));
-    json_decref(json);
-    sp_result_fini(&r);
 }
 
 TEST(warnings_are_said_once)
@@ -565,15 +533,12 @@ TEST(warnings_are_said_once)
 TEST(a_warning_that_is_no_text_leaves_the_others)
 {
     sp_batch_facts none = {0};
-    sp_result r = described();
+    AUTO(sp_result) r = described();
     sp_result_add(&r, &first, &none);
     r.warnings = (sp_warnings){.count = 3, .text = {"before", "cut \xc3", "behind"}};
-    json_t *json = sp_result_json(&r, true);
-    json_t *expected = json_pack("[s, s]", "before", "behind");
+    json_auto_t *json = sp_result_json(&r, true);
+    json_auto_t *expected = json_pack("[s, s]", "before", "behind");
     assert_true(json_equal(member(json, "warnings"), expected));
-    json_decref(expected);
-    json_decref(json);
-    sp_result_fini(&r);
 }
 
 // Texts that differ in amounts alone are one kind, once for each result, with the largest amounts
@@ -596,9 +561,8 @@ TEST(warnings_are_told_by_kind)
     }
     assert_int_equal(kinds.count, 3);
     for (size_t k = 0; k < kinds.count; k++) {
-        json_t *text = sp_warning_kind_json(&kinds.kind[k], 3, "rows");
+        json_auto_t *text = sp_warning_kind_json(&kinds.kind[k], 3, "rows");
         assert_string_equal(json_string_value(text), told[k]);
-        json_decref(text);
     }
     sp_free(kinds.kind);
 }
@@ -607,9 +571,8 @@ TEST(warnings_are_told_by_kind)
 TEST(a_kind_of_warnings_that_is_no_text_is_told)
 {
     const sp_warning_kind kind = {.text = "cut \xc3", .results = 1};
-    json_t *text = sp_warning_kind_json(&kind, 1, NULL);
+    json_auto_t *text = sp_warning_kind_json(&kind, 1, NULL);
     assert_string_equal(json_string_value(text), "cut ?");
-    json_decref(text);
 }
 
 // Numbers in names are no amounts.

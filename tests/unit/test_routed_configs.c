@@ -134,13 +134,12 @@ TEST(parameters_of_published_models)
         assert_string_equal(model.ignored_keys, published[i].keys);
         assert_string_equal(model.ignored_dropout, "");
         // The document of the model says all of it.
-        json_t *document = sp_model_to_json(&model);
+        json_auto_t *document = sp_model_to_json(&model);
         sp_object object;
         sp_model again;
         sp_error_clear(ERR);
         sp_object_begin(&object, document, "s.json", "model", ERR);
         sp_model_from_object(&object, &again);
-        json_decref(document);
         assert_int_equal(ERR->count, 0);
         assert_int_equal(sp_model_parameters(&again), published[i].parameters);
     }
@@ -160,10 +159,9 @@ TEST(groups_of_published_models)
         sp_model model = read_config(grouped[i].config);
         assert_int_equal(model.expert_groups, grouped[i].groups);
         assert_int_equal(model.expert_group_top_k, grouped[i].top_k);
-        json_t *document = sp_model_to_json(&model);
+        json_auto_t *document = sp_model_to_json(&model);
         assert_int_equal(json_integer_value(json_object_get(document, "expert_groups")),
                          grouped[i].groups);
-        json_decref(document);
     }
 }
 
@@ -207,12 +205,11 @@ TEST(latents_of_published_models)
     assert_int_equal(model.kind[1].shared_ffn, 2048);
     model = read_config(deepseek_v2_lite);
     assert_true(model.q_lora_rank == 0 && model.kv_lora_rank == 512);
-    json_t *root = json_document("{'model_type':'deepseek_v3'," SHAPE(
+    json_auto_t *root = json_document("{'model_type':'deepseek_v3'," SHAPE(
         7168, 61, 128, 128, 129280) ",'intermediate_size':18432,'moe_intermediate_size':2048,"
                                     "'attention_bias':true}");
     must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT,
                    "attention_bias");
-    json_decref(root);
 }
 
 // One letter a layer: experts (E) or a dense MLP (d), and behind it what it attends to: all tokens
@@ -360,10 +357,8 @@ TEST(built_in_models_are_those_of_their_files)
         snprintf(read.name, sizeof read.name, "%s", model.name);
         read.ignored_parts[0] = '\0';
         read.mtp_layers = 0;
-        json_t *a = sp_model_to_json(&model);
-        json_t *b = sp_model_to_json(&read);
+        json_auto_t *a = sp_model_to_json(&model);
+        json_auto_t *b = sp_model_to_json(&read);
         assert_true(json_equal(a, b));
-        json_decref(a);
-        json_decref(b);
     }
 }

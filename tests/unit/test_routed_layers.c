@@ -26,14 +26,13 @@ static int64_t more(void (*change)(sp_model *model))
     const sp_stage all = {.layers = model.layers, .embedding = true, .head = true};
     for (int tp = 1; tp <= 2; tp++) {
         sp_layout layout = single;
-        sp_parameter_list list = {0};
+        AUTO(sp_parameter_list) list = {0};
         int64_t sum = 0;
         layout.tp = tp;
         sp_parameter_list_add(&model, &layout, &all, true, &list);
         for (size_t i = 0; i < list.count; i++) {
             sum += list.items[i].elements;
         }
-        sp_parameter_list_fini(&list);
         assert_int_equal(sum, sp_footprint_parameters(&model, &layout, &all, 1));
         assert_true(tp > 1 || sum == sp_model_parameters(&model));
     }
@@ -292,19 +291,17 @@ TEST(dropped_rows_are_told)
         "'experts': 8, 'experts_per_token': 8, 'expert_capacity_factor': %s}, 'cluster': "
         "'h100-8', 'parallel': {'tp': 8}, 'workload': {'uniform': 4096, 'samples_per_batch': 4}}";
     static const char *const told = "at least 90 % of the rows";
-    scenario_run run;
-    run_good(json_text(wide, "0.1"), &run_verified, &run);
+    AUTO(scenario_run) run = good_run(json_text(wide, "0.1"), &run_verified);
     assert_true(sp_result_mfu(&run.result, SP_FLOPS_CAUSAL) > 1.0);
     assert_true(run_warned(&run.result.warnings, told));
-    run_fini(&run);
+    scenario_run_fini(&run);
     run_good(json_text(wide, "1"), &run_verified, &run);
     assert_false(run_warned(&run.result.warnings, "are dropped"));
-    run_fini(&run);
 }
 
 TEST(a_capacity_needs_an_all_to_all)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     must_fail_with(
         run_read(
             "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
@@ -314,7 +311,6 @@ TEST(a_capacity_needs_an_all_to_all)
             &scenario, ERR),
         SP_ERR_CONTENT, "model.expert_capacity_factor: needs stack.dispatcher");
     sp_error_clear(ERR);
-    sp_scenario_fini(&scenario);
 }
 
 // Four ranks that each hold whole experts, a quarter of them: a rank has as many rows as its own
@@ -356,18 +352,16 @@ static void object_fails(const char *more_keys, const char *message)
     sp_object object;
     snprintf(text, sizeof text,
              "{'layers': 4, 'hidden': 64, 'ffn': 96, 'heads': 4, 'vocab': 100%s}", more_keys);
-    json_t *root = json_document(text);
+    json_auto_t *root = json_document(text);
     sp_error_clear(ERR);
     sp_object_begin(&object, root, "s.json", "model", ERR);
     sp_model_from_object(&object, &model);
-    json_decref(root);
     if (message == NULL) {
         assert_int_equal(ERR->count, 0);
-        json_t *written = sp_model_to_json(&model);
+        json_auto_t *written = sp_model_to_json(&model);
         sp_model again;
         sp_object_begin(&object, written, "s.json", "model", ERR);
         sp_model_from_object(&object, &again);
-        json_decref(written);
         assert_int_equal(ERR->count, 0);
         assert_memory_equal(&again, &model, sizeof model);
         return;
@@ -413,10 +407,9 @@ static void scenario_fails(const char *model, const char *rest, const char *mess
              "{'model': {'layers': 4, 'hidden': 64, 'ffn': 96, 'heads': 4, 'vocab': 100%s}, "
              "'workload': {'lengths': [64, 32], 'context': 64}, %s}",
              model, rest);
-    json_t *root = json_document(text);
+    json_auto_t *root = json_document(text);
     must_fail_with(sp_scenario_from_json(root, "s.json", NULL, 0, &scenario, ERR), SP_ERR_CONTENT,
                    message);
-    json_decref(root);
 }
 
 TEST(scenarios_that_are_refused)

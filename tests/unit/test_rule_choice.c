@@ -16,15 +16,13 @@ typedef struct outcome {
 
 static outcome outcome_of(const char *text, int effort_percent)
 {
-    scenario_run r;
     const sp_evaluate_options options = {.no_bounds = true, .effort_percent = effort_percent};
-    run_good(text, &options, &r);
+    AUTO(scenario_run) r = good_run(text, &options);
     const double margin = (double)sp_result_margin_bytes(&r.result);
     const bool tight = margin < SP_MEMORY_TIGHT * (double)r.scenario.memory_limit_bytes;
     outcome found = {.counted_ms = sp_result_iteration_ms(&r.result) * (tight ? tight_share : 1.0),
                      .fits = !sp_result_is_oom(&r.result)};
     snprintf(found.exchange, sizeof found.exchange, "%s", r.result.cp_overlap);
-    run_fini(&r);
     return found;
 }
 

@@ -15,7 +15,7 @@ static void expect_errors(const wrong *cases, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const wrong *c = &cases[i];
-        sp_scenario s;
+        AUTO(sp_scenario) s;
         char head[SP_JSON_PATH + 32];
         char text[400];
         bool whole = c->text[0] == '{' || c->text[0] == '[';
@@ -26,10 +26,8 @@ static void expect_errors(const wrong *cases, size_t count)
         size_t quote = strlen("(did you mean '");
         bool good = strncmp(ERR->message[0], head, strlen(head)) == 0 && ERR->count == 1;
         good = good && (hint != NULL) == (c->meant != NULL);
-        if (!good || (hint != NULL && strncmp(hint + quote, c->meant, strlen(c->meant)) != 0)) {
-            fail_msg("%s: %d errors, %s", c->text, ERR->count, ERR->message[0]);
-        }
-        sp_scenario_fini(&s);
+        must_hold(good && (hint == NULL || strncmp(hint + quote, c->meant, strlen(c->meant)) == 0),
+                  "%s: %d errors, %s", c->text, ERR->count, ERR->message[0]);
     }
 }
 
@@ -106,11 +104,10 @@ TEST(ranks_and_layers)
     };
     expect_errors(cases, sizeof cases / sizeof cases[0]);
     // GPT-3 175B has as many key and value heads as heads, and neither splits over 64.
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     assert_int_equal(fixture_read("{'model': 'gpt-175b', 'parallel': {'tp': 64}}", &s, ERR),
                      SP_ERR_CONTENT);
     assert_int_equal(ERR->count, 2);
-    sp_scenario_fini(&s);
 }
 
 TEST(parallel)
@@ -242,7 +239,7 @@ TEST(all_at_once)
         "scenario.json: workload.lengths[2]: expected an integer from 1 to 2147483647, got -7",
         "scenario.json: strategy.kind: expected a string, got 8",
     };
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     assert_int_equal(
         fixture_read("{'model': 1, 'cluster': 2, 'parallel': {'tp': 0, 'pp': 'four', 'pq': 1}, "
                      "'schedule': {'microbatches': -3}, 'memory': {'offload_ratio': 2}, "
@@ -255,12 +252,11 @@ TEST(all_at_once)
     for (int i = 0; i < SP_ERROR_MESSAGES; i++) {
         assert_string_equal(ERR->message[i], expected[i]);
     }
-    sp_scenario_fini(&s);
 }
 
 TEST(a_wrong_profile_does_not_hide_other_errors)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     assert_int_equal(fixture_read("{'model': 'llama-13b', 'profile': './none.json', 'cluster': "
                                   "'h100-8', 'parallel': {'pp': 0}}",
                                   &s, ERR),
@@ -268,26 +264,22 @@ TEST(a_wrong_profile_does_not_hide_other_errors)
     assert_int_equal(ERR->count, 2);
     assert_string_equal(ERR->message[1],
                         "scenario.json: parallel.pp: expected an integer from 1 to 4096, got 0");
-    sp_scenario_fini(&s);
 }
 
 TEST(files)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     fixture_begin();
-    sp_error_clear(ERR);
-    assert_int_equal(sp_scenario_read("none.json", NULL, 0, &s, ERR), SP_ERR_IO);
+    must_fail_with(sp_scenario_read("none.json", NULL, 0, &s, ERR), SP_ERR_IO, "");
     sp_scenario_fini(&s);
     must_fail(sp_scenario_read("marked.json", NULL, 0, &s, ERR), SP_ERR_SYNTAX,
               "marked.json:1:1: a byte order mark (UTF-8 BOM) is no "
               "JSON: save the text without it");
     sp_scenario_fini(&s);
-    sp_error_clear(ERR);
-    assert_int_equal(sp_scenario_read("syntax.json", NULL, 0, &s, ERR), SP_ERR_SYNTAX);
+    must_fail_with(sp_scenario_read("syntax.json", NULL, 0, &s, ERR), SP_ERR_SYNTAX, "");
     assert_int_equal(strncmp(ERR->message[0], "syntax.json:2:", 14), 0);
     sp_scenario_fini(&s);
     assert_int_equal(sp_scenario_read("none.json", NULL, 0, &s, NULL), SP_ERR_IO);
-    sp_scenario_fini(&s);
 }
 
 TEST(overrides)
@@ -306,25 +298,22 @@ TEST(overrides)
     };
     fixture_begin();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_scenario s;
+        AUTO(sp_scenario) s;
         sp_error_clear(ERR);
         assert_int_equal(sp_scenario_read("scenario.json", &cases[i].set, 1, &s, ERR),
                          cases[i].status);
         assert_string_equal(ERR->message[0], cases[i].message);
-        sp_scenario_fini(&s);
     }
 }
 
 TEST(empty_after_failure)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     assert_int_equal(
         fixture_read("{'model': 'llama-13b', 'workload': {'lengths': [5, 6]}, 'x': 1}", &s, ERR),
         SP_ERR_CONTENT);
     assert_null(s.resolved);
     assert_int_equal(s.lengths.count, 0);
-    sp_scenario_fini(&s);
-    sp_scenario_fini(&s);
 }
 
 TEST(lists_that_cannot_be_read)
@@ -332,13 +321,12 @@ TEST(lists_that_cannot_be_read)
     static const char *const lists[] = {"'empty.txt'", "'scenario.json'",
                                         "'lengths.csv', 'column': 'yours'"};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        sp_scenario s;
+        AUTO(sp_scenario) s;
         char text[200];
         snprintf(text, sizeof text, "{'model': 'llama-13b', 'workload': {'lengths': %s}}",
                  lists[i]);
         assert_int_equal(fixture_read(text, &s, ERR), SP_ERR_CONTENT);
         assert_int_equal(ERR->count, 1);
-        sp_scenario_fini(&s);
     }
 }
 

@@ -34,7 +34,7 @@ static void good_set(const char *rest, const char *const *overrides, int overrid
 
 TEST(settings_count_in_order)
 {
-    sp_scenario_set set;
+    AUTO(sp_scenario_set) set;
     good_set(TWO_GROUPS, NULL, 0, &set);
     assert_int_equal(set.count, 4);
     assert_string_equal(set.cases[1].group, "a");
@@ -52,17 +52,14 @@ TEST(settings_count_in_order)
     const char *const last[] = {"schedule.kind=1f1b"};
     good_set(TWO_GROUPS, last, 1, &set);
     assert_int_equal(set.cases[2].scenario.schedule.kind, SP_SCHEDULE_1F1B);
-    sp_scenario_set_fini(&set);
 }
 
 static void refuses(const char *rest, const char *message)
 {
     sp_scenario_set set;
-    sp_error_clear(ERR);
-    assert_int_equal(read_set(rest, NULL, 0, &set, ERR), SP_ERR_CONTENT);
-    if (strstr(ERR->message[0], message) == NULL) {
-        fail_msg("expected '%s', got '%s'", message, ERR->message[0]);
-    }
+    must_fail_with(read_set(rest, NULL, 0, &set, ERR), SP_ERR_CONTENT, "");
+    must_hold(strstr(ERR->message[0], message) != NULL, "expected '%s', got '%s'", message,
+              ERR->message[0]);
 }
 
 TEST(names_what_is_wrong)
@@ -101,7 +98,7 @@ static void execute(const char *backend, const char *rest, executed *e)
     }
 }
 
-static void fini(executed *e)
+static void executed_fini(executed *e)
 {
     sp_registry_free(e->registry);
     sp_scenario_set_fini(&e->set);
@@ -110,7 +107,7 @@ static void fini(executed *e)
 // The fake backend takes the simulator's durations and memory.
 TEST(exact_cases_have_no_error)
 {
-    executed e;
+    AUTO(executed) e;
     sp_set_summary summary;
     execute("fake", TWO_GROUPS, &e);
     sp_set_summarize(e.outcomes, e.set.count, &e.set.bounds, &summary);
@@ -122,14 +119,13 @@ TEST(exact_cases_have_no_error)
     assert_true(summary.peak_memory_mape == 0.0);
     assert_true(summary.within_bounds);
     assert_true(e.outcomes[0].measured_ms > 0.0);
-    fini(&e);
 }
 
 // No backend runs GEGLU; a case without a plan and one that is refused are counted as
 // what they are.
 TEST(refused_cases_are_no_success)
 {
-    executed e;
+    AUTO(executed) e;
     sp_set_summary summary;
     execute("host",
             "'groups': [{'name': 'g', 'cases': [{'name': 'geglu', 'set': {'model.activation': "
@@ -142,7 +138,6 @@ TEST(refused_cases_are_no_success)
     assert_int_equal(e.outcomes[1].status, SP_CASE_OK);
     assert_int_equal(summary.of_status[SP_CASE_CANNOT_EXECUTE], 1);
     assert_int_equal(summary.compared, 1);
-    fini(&e);
 }
 
 // ---- means ----
@@ -238,7 +233,7 @@ TEST(median_of_all_without_speeds)
 // With a profile whose reference work took so many seconds.
 static void run_case(const char *backend, double reference_s, int repeat, sp_case_outcome *outcome)
 {
-    sp_scenario_set set;
+    AUTO(sp_scenario_set) set;
     sp_registry *registry;
     sp_execution_options options = {.precision = SP_FP32, .seed = 1, .steps = 1};
     const char *text = json_text("%s", SET);
@@ -249,7 +244,6 @@ static void run_case(const char *backend, double reference_s, int repeat, sp_cas
     must_succeed(sp_registry_find(registry, backend, &options.backend, ERR));
     must_succeed(sp_set_run_steady_case(&set.cases[0], &options, repeat, outcome, ERR));
     sp_registry_free(registry);
-    sp_scenario_set_fini(&set);
 }
 
 TEST(as_many_runs_as_asked_for)

@@ -2,20 +2,15 @@
 #include "solver/evaluate/evaluate.h"
 #include "tests/support/scenario_fixture.h"
 
-#include "sim/base/prng.h"
-
 static const char plain[] = "{'model': 'llama-13b', 'parallel': {'tp': 8}}";
 
 static void read_with(const char *text, const char *const *overrides, int count, sp_scenario *s)
 {
     fixture_begin();
-    json_t *root = json_document(text);
+    json_auto_t *root = json_document(text);
     sp_error_clear(ERR);
     sp_status status = sp_scenario_from_json(root, "scenario.json", overrides, count, s, ERR);
-    json_decref(root);
-    if (status != SP_OK) {
-        fail_msg("%s", ERR->message[0]);
-    }
+    must_hold(status == SP_OK, "%s", ERR->message[0]);
 }
 
 // A profile file in the fixture's folder that states `stack`.
@@ -26,24 +21,20 @@ static void write_profile(const char *name, const char *stack)
     snprintf(text, sizeof text, "%.*s, 'stack': %s}", (int)strlen(FIXTURE_PROFILE("")) - 1,
              FIXTURE_PROFILE(""), stack);
     snprintf(path, sizeof path, "%s.json", name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(json_text("%s", text), file);
-    assert_int_equal(fclose(file), 0);
+    put_file(path, json_text("%s", text));
 }
 
 TEST(default_is_ours)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     must_succeed(fixture_read(plain, &s, ERR));
     assert_string_equal(s.memory.stack.name, "ours");
     assert_false(s.memory.stack.hide_forward_gather);
-    sp_scenario_fini(&s);
 }
 
 TEST(scenario_beats_profile_beats_default)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     write_profile("stacked", "{'name': 'megatron-core-2024', 'unfused_norms': true}");
     read_with("{'model': 'llama-13b', 'profile': 'stacked', 'cluster': 'h800-8'}", NULL, 0, &s);
     assert_string_equal(s.memory.stack.name, "megatron-core-2024");
@@ -64,7 +55,6 @@ TEST(scenario_beats_profile_beats_default)
     assert_string_equal(s.memory.stack.name, "megatron-deepspeed-2022");
     assert_false(s.memory.stack.unfused_norms || s.memory.stack.hide_backward_gather);
     assert_true(s.memory.stack.blocking_transfers);
-    sp_scenario_fini(&s);
     assert_int_equal(remove("stacked.json"), 0);
 }
 
@@ -89,18 +79,15 @@ TEST(a_stack_brings_its_profile)
     write_profile("h800", "{'name': 'ours'}, 'for_stack': {'nanotron-2025': 'other'}");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[256];
-        sp_scenario s, again;
+        AUTO(sp_scenario) s, again;
         snprintf(text, sizeof text, "{'model': 'llama-13b', %s'cluster': %s, 'stack': %s}",
                  cases[i].profile, cases[i].cluster, cases[i].stack);
         read_with(text, NULL, 0, &s);
         assert_string_equal(s.profile.name, cases[i].found);
         assert_string_equal(s.profile.of_stack, cases[i].instead);
-        json_t *resolved = json_deep_copy(s.resolved);
+        json_auto_t *resolved = json_deep_copy(s.resolved);
         must_succeed(sp_scenario_from_json(resolved, "again", NULL, 0, &again, ERR));
         assert_string_equal(again.profile.name, cases[i].found);
-        json_decref(resolved);
-        sp_scenario_fini(&again);
-        sp_scenario_fini(&s);
     }
     assert_int_equal(remove("other.json"), 0);
     write_profile("h800", "{'name': 'ours'}");
@@ -109,12 +96,12 @@ TEST(a_stack_brings_its_profile)
 // What was stated all the same is told.
 TEST(a_stated_profile_beside_the_stacks_own_is_warned_of)
 {
-    scenario_run r;
     write_profile("other", "{'name': 'nanotron-2025'}");
     write_profile("h800", "{'name': 'ours'}, 'for_stack': {'nanotron-2025': 'other'}");
-    run_good(TINY_MODEL "'cluster': 'h800-8', 'profile': 'h800', 'stack': 'nanotron-2025', "
-                        "'workload': {'uniform': 512, 'samples_per_batch': 2}}",
-             &run_verified, &r);
+    AUTO(scenario_run) r =
+        good_run(TINY_MODEL "'cluster': 'h800-8', 'profile': 'h800', 'stack': 'nanotron-2025', "
+                            "'workload': {'uniform': 512, 'samples_per_batch': 2}}",
+                 &run_verified);
     bool told = false;
     for (int i = 0; i < r.result.warnings.count; i++) {
         told = told ||
@@ -122,7 +109,6 @@ TEST(a_stated_profile_beside_the_stacks_own_is_warned_of)
                                                  "nanotron-2025 are profile other's") == 0;
     }
     assert_true(told);
-    run_fini(&r);
     assert_int_equal(remove("other.json"), 0);
     write_profile("h800", "{'name': 'ours'}");
 }
@@ -147,26 +133,23 @@ TEST(a_profile_of_another_framework_is_warned_of)
         {"hf-trainer", "{'name': 'fsdp-2024'}, 'for_stack': {'hf-trainer': 'h800'}", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_scenario s;
         char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
         write_profile("h800", cases[i].profile);
-        read_good(
-            json_text("{'model': 'llama-13b', 'cluster': 'h800-8', 'stack': '%s'}", cases[i].stack),
-            &s);
+        AUTO(sp_scenario) s = good_scenario(json_text(
+            "{'model': 'llama-13b', 'cluster': 'h800-8', 'stack': '%s'}", cases[i].stack));
         int count = sp_profile_lines(&s.profile, &s.cluster, &s.memory.stack, lines);
         bool told = false;
         for (int k = 0; k < count; k++) {
             told = told || strstr(lines[k], "it has none for stack") != NULL;
         }
         assert_int_equal(told, cases[i].told);
-        sp_scenario_fini(&s);
     }
     write_profile("h800", "{'name': 'ours'}");
 }
 
 TEST(overrides_name_it_and_switch_it)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     read_with(plain, (const char *[]){"stack=megatron-core-2024"}, 1, &s);
     assert_string_equal(s.memory.stack.name, "megatron-core-2024");
     assert_int_equal(s.memory.stack.cp_overlap, SP_CP_QKV);
@@ -180,24 +163,19 @@ TEST(overrides_name_it_and_switch_it)
               (const char *[]){"stack.name=megatron-core-2024", "stack.hide_forward_reduce=true"},
               2, &s);
     assert_true(s.memory.stack.hide_forward_reduce && s.memory.stack.hide_backward_reduce);
-    sp_scenario_fini(&s);
 }
 
 static void refuses(const char *override, const char *prefix)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     fixture_begin();
-    json_t *root = json_document(plain);
-    sp_error_clear(ERR);
-    assert_int_equal(
+    json_auto_t *root = json_document(plain);
+    must_fail_with(
         sp_scenario_from_json(root, "scenario.json", (const char *[]){override}, 1, &s, ERR),
-        SP_ERR_CONTENT);
-    json_decref(root);
+        SP_ERR_CONTENT, "");
     assert_int_equal(ERR->count, 1);
-    if (strncmp(ERR->message[0], prefix, strlen(prefix)) != 0) {
-        fail_msg("expected %s..., got %s", prefix, ERR->message[0]);
-    }
-    sp_scenario_fini(&s);
+    must_hold(strncmp(ERR->message[0], prefix, strlen(prefix)) == 0, "expected %s..., got %s",
+              prefix, ERR->message[0]);
 }
 
 TEST(wrong_ones_get_a_hint)
@@ -224,7 +202,7 @@ TEST(heads_must_divide)
     static const int heads[] = {4, 16};
     for (int i = 0; i < 2; i++) {
         char made[512];
-        sp_scenario s;
+        AUTO(sp_scenario) s;
         snprintf(made, sizeof made, text, heads[i]);
         fixture_begin();
         json_t *root = json_document(made);
@@ -234,7 +212,6 @@ TEST(heads_must_divide)
         json_decref(root);
         sp_scenario_fini(&s);
         read_with(made, (const char *[]){"parallel.cp=2"}, 1, &s);
-        sp_scenario_fini(&s);
     }
 }
 
@@ -261,19 +238,15 @@ TEST(neighbours_by_default)
                  {"parallel.order=\"cp-tp-dp-pp\"", 4},
                  {"cluster.gpus_per_node=4", 2}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_scenario s, again;
+        AUTO(sp_scenario) s, again;
         const char *const overrides[] = {"cluster={\"name\":\"h800-8\"}", cases[i].override};
         read_with(hierarchical, overrides, 2, &s);
-        json_t *derived = sp_scenario_derived(&s);
+        json_auto_t *derived = sp_scenario_derived(&s);
         assert_int_equal(json_integer_value(json_object_get(derived, "cp_a2a_ranks")),
                          cases[i].ranks);
-        json_decref(derived);
-        json_t *copy = json_deep_copy(s.resolved);
+        json_auto_t *copy = json_deep_copy(s.resolved);
         must_succeed(sp_scenario_from_json(copy, "scenario.json", NULL, 0, &again, ERR));
         assert_int_equal(sp_stack_head_ranks(&again.memory.stack, &again.layout), cases[i].ranks);
-        json_decref(copy);
-        sp_scenario_fini(&s);
-        sp_scenario_fini(&again);
     }
 }
 
@@ -291,29 +264,27 @@ TEST(neighbours_must_divide)
         {{"strategy.cp_sharding=document"}, "strategy.cp_sharding: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sp_scenario s;
+        AUTO(sp_scenario) s;
         int count = 0;
         while (count < 3 && cases[i].overrides[count] != NULL) {
             count++;
         }
         fixture_begin();
-        json_t *root = json_document(hierarchical);
+        json_auto_t *root = json_document(hierarchical);
         sp_error_clear(ERR);
         sp_status status =
             sp_scenario_from_json(root, "scenario.json", cases[i].overrides, count, &s, ERR);
-        json_decref(root);
         assert_int_equal(status, cases[i].refused == NULL ? SP_OK : SP_ERR_CONTENT);
         if (cases[i].refused != NULL) {
             assert_non_null(strstr(ERR->message[0], cases[i].refused));
         }
-        sp_scenario_fini(&s);
     }
 }
 
 // What a result or a plan repeats as its scenario states every switch and reads back as the same.
 TEST(resolved_form_states_it)
 {
-    sp_scenario s, again;
+    AUTO(sp_scenario) s, again;
     read_with(plain,
               (const char *[]){"stack.name=megatron-core-2024", "stack.bucket_mib=40",
                                "stack.split_limit_mib=21", "stack.whole_transfers=true"},
@@ -322,12 +293,9 @@ TEST(resolved_form_states_it)
     assert_string_equal(json_string_value(json_object_get(stack, "name")), "megatron-core-2024");
     assert_true(json_is_true(json_object_get(stack, "whole_transfers")));
     assert_true(json_is_false(json_object_get(stack, "hide_forward_reduce")));
-    json_t *copy = json_deep_copy(s.resolved);
+    json_auto_t *copy = json_deep_copy(s.resolved);
     must_succeed(sp_scenario_from_json(copy, "scenario.json", NULL, 0, &again, ERR));
     assert_true(json_equal(again.resolved, s.resolved));
-    json_decref(copy);
-    sp_scenario_fini(&s);
-    sp_scenario_fini(&again);
 }
 
 // ---- what the switches do to a prediction ----
@@ -340,9 +308,9 @@ typedef struct prediction {
 
 static prediction predict(const char *text, const char *const *overrides, int count)
 {
-    sp_scenario s;
-    sp_batches batches;
-    sp_result result;
+    AUTO(sp_scenario) s;
+    AUTO(sp_batches) batches;
+    AUTO(sp_result) result;
     const sp_evaluate_options options = {.engine = {.verify = true}, .allocator_peak = true};
     read_with(text, overrides, count, &s);
     sp_error_clear(ERR);
@@ -350,14 +318,9 @@ static prediction predict(const char *text, const char *const *overrides, int co
     if (status == SP_OK) {
         status = sp_evaluate(&s, &batches, &options, &result, ERR);
     }
-    if (status != SP_OK) {
-        fail_msg("%s: %s", overrides[count - 1], ERR->message[0]);
-    }
+    must_hold(status == SP_OK, "%s: %s", overrides[count - 1], ERR->message[0]);
     prediction made = {result.iteration_ns, result.peak_bytes, result.allocator_peak_bytes,
                        sp_result_lower_bound_ms(&result)};
-    sp_result_fini(&result);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&s);
     return made;
 }
 
@@ -417,11 +380,9 @@ TEST(each_switch_changes_the_prediction)
                            ? on.iteration_ns > off.iteration_ns
                            : on.peak_bytes != off.peak_bytes ||
                                  on.allocator_peak_bytes != off.allocator_peak_bytes;
-        if (!changed) {
-            fail_msg("%s: %.0f to %.0f ns, %lld to %lld B", cases[i].override, off.iteration_ns,
-                     on.iteration_ns, (long long)off.allocator_peak_bytes,
-                     (long long)on.allocator_peak_bytes);
-        }
+        must_hold(changed, "%s: %.0f to %.0f ns, %lld to %lld B", cases[i].override,
+                  off.iteration_ns, on.iteration_ns, (long long)off.allocator_peak_bytes,
+                  (long long)on.allocator_peak_bytes);
     }
 }
 
@@ -441,8 +402,7 @@ TEST(hiding_never_slows_a_step)
                                          "parallel.zero=3",
                                          "nodes=2"};
     enum { HIDING = sizeof hiding / sizeof hiding[0], OTHERS = sizeof others / sizeof others[0] };
-    sp_prng prng;
-    sp_prng_seed(&prng, 61);
+    sp_prng prng = prng_seeded(61);
     for (int round = 0; round < 60; round++) {
         char texts[HIDING][48];
         const char *overrides[HIDING + 1];
@@ -456,10 +416,8 @@ TEST(hiding_never_slows_a_step)
         prediction shown = predict(everything, overrides, HIDING + 1);
         snprintf(texts[flipped], sizeof texts[flipped], "%strue", hiding[flipped]);
         prediction hidden = predict(everything, overrides, HIDING + 1);
-        if (hidden.iteration_ns > shown.iteration_ns) {
-            fail_msg("%s with %s: %.0f to %.0f ns", texts[flipped], overrides[0],
-                     shown.iteration_ns, hidden.iteration_ns);
-        }
+        must_hold(hidden.iteration_ns <= shown.iteration_ns, "%s with %s: %.0f to %.0f ns",
+                  texts[flipped], overrides[0], shown.iteration_ns, hidden.iteration_ns);
         assert_true(hidden.lower_bound_ms <= 1e-6 * hidden.iteration_ns * (1.0 + 1e-9));
         assert_true(hidden.peak_bytes == shown.peak_bytes);
     }
@@ -572,13 +530,11 @@ TEST(zero_of_fsdp)
                  {"fsdp-2024", "'zero': 1, ", 1},
                  {"ours", "", 1}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario s;
-        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {%s'dp': 8}, "
-                            "'stack': '%s'}",
-                            cases[i].zero, cases[i].stack),
-                  &s);
+        AUTO(sp_scenario) s = good_scenario(
+            json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {%s'dp': 8}, "
+                      "'stack': '%s'}",
+                      cases[i].zero, cases[i].stack));
         assert_int_equal(s.layout.zero, cases[i].expected);
-        sp_scenario_fini(&s);
     }
 }
 
@@ -591,14 +547,12 @@ TEST(fsdp_is_whole_in_a_step_of_a_pipeline)
     } cases[] = {{"fsdp-2024", 1, 3, 3},  {"fsdp-2024", 2, 3, 1},  {"fsdp2-2025", 2, 2, 1},
                  {"fsdp2-2025", 2, 1, 1}, {"fsdp2-2025", 2, 0, 0}, {"ours", 2, 3, 3}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario s;
-        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'pp': %d, "
-                            "'dp': 4, 'zero': %d}, 'stack': '%s'}",
-                            cases[i].pp, cases[i].zero, cases[i].stack),
-                  &s);
+        AUTO(sp_scenario) s = good_scenario(
+            json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'pp': %d, "
+                      "'dp': 4, 'zero': %d}, 'stack': '%s'}",
+                      cases[i].pp, cases[i].zero, cases[i].stack));
         assert_int_equal(s.layout.zero, cases[i].zero);
         assert_int_equal(sp_layout_zero_in_step(&s.layout), cases[i].in_step);
-        sp_scenario_fini(&s);
     }
 }
 
@@ -613,13 +567,11 @@ TEST(tokens_are_split_by_default_where_the_stack_can)
                  {"megatron-deepspeed-2022", "", false},
                  {"megatron-deepspeed-2022", ", 'sequence_parallel': true", true}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario s;
-        read_good(json_text("{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'tp': 8%s}, "
-                            "'stack': '%s'}",
-                            cases[i].parallel, cases[i].stack),
-                  &s);
+        AUTO(sp_scenario) s = good_scenario(
+            json_text("{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'tp': 8%s}, "
+                      "'stack': '%s'}",
+                      cases[i].parallel, cases[i].stack));
         assert_int_equal(s.layout.sequence_parallel, cases[i].expected);
-        sp_scenario_fini(&s);
     }
 }
 
@@ -641,16 +593,14 @@ TEST(trl_recomputes_layers_by_default)
         {"'ours'", "", SP_RECOMPUTE_NONE},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario s;
-        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
-                            "'stack': %s%s}",
-                            cases[i].stack, cases[i].memory),
-                  &s);
+        AUTO(sp_scenario) s = good_scenario(
+            json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
+                      "'stack': %s%s}",
+                      cases[i].stack, cases[i].memory));
         assert_int_equal(s.memory.recompute, cases[i].expected);
         json_t *memory = json_object_get(s.resolved, "memory");
         assert_string_equal(json_string_value(json_object_get(memory, "recompute")),
                             sp_recompute_names[cases[i].expected]);
-        sp_scenario_fini(&s);
     }
 }
 
@@ -669,16 +619,14 @@ TEST(trainers_pad_to_the_longest_by_default)
         {"megatron-core-2025", ", 'pad_to': 'longest'", SP_PAD_LONGEST},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        sp_scenario s;
-        read_good(json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
-                            "'stack': '%s', 'strategy': {'kind': 'padded'%s}}",
-                            cases[i].stack, cases[i].stated),
-                  &s);
+        AUTO(sp_scenario) s = good_scenario(
+            json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
+                      "'stack': '%s', 'strategy': {'kind': 'padded'%s}}",
+                      cases[i].stack, cases[i].stated));
         assert_int_equal(s.strategy.pad_to, cases[i].expected);
         json_t *strategy = json_object_get(s.resolved, "strategy");
         assert_string_equal(json_string_value(json_object_get(strategy, "pad_to")),
                             cases[i].expected == SP_PAD_LONGEST ? "longest" : "context");
-        sp_scenario_fini(&s);
     }
 }
 
@@ -698,14 +646,11 @@ TEST(trl_is_hf_trainer)
 // The stack that a scenario of 8 data-parallel ranks with that stage of ZeRO resolves.
 static sp_stack stack_with_zero(int zero, const char *stack)
 {
-    sp_scenario s;
     char text[256];
     snprintf(text, sizeof text,
              "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %d}, 'stack': %s}", zero, stack);
-    fixture_good(text, &s);
-    const sp_stack resolved = s.memory.stack;
-    sp_scenario_fini(&s);
-    return resolved;
+    AUTO(sp_scenario) s = fixture_scenario(text);
+    return s.memory.stack;
 }
 
 // DeepSpeed's overlap_comm is on with ZeRO 3 unless it is stated, and off below; other stacks say

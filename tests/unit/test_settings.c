@@ -22,13 +22,11 @@ TEST(pages_are_written_out)
     for (int i = 0; (setting = sp_setting_at(i)) != NULL; i++) {
         char usual[SP_SETTING_TYPE];
         size_t length = strlen(setting->text);
-        if (length < 10 || setting->text[length - 1] != '.' ||
-            sp_setting_default(setting, usual)[0] == '\0') {
-            fail_msg("the page of %s is not complete", setting->key);
-        }
-        if (setting->kind == SP_SETTING_OTHER && setting->type == NULL) {
-            fail_msg("%s has no type", setting->key);
-        }
+        must_hold(length >= 10 && setting->text[length - 1] == '.' &&
+                      sp_setting_default(setting, usual)[0] != '\0',
+                  "the page of %s is not complete", setting->key);
+        must_hold(setting->kind != SP_SETTING_OTHER || setting->type != NULL, "%s has no type",
+                  setting->key);
         assert_true(sp_setting_find(setting->key) == setting);
     }
 }
@@ -42,10 +40,9 @@ static bool expected_at(const char *key, const char *wrong, char expected[SP_ERR
     json_t *root = json_document(costs ? WITH_COSTS : WITH_MODEL);
     snprintf(assignment, sizeof assignment, "%s=%s", key, wrong);
     const char *const overrides[] = {assignment};
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     sp_error_clear(ERR);
     sp_scenario_from_json(root, "s.json", overrides, 1, &scenario, ERR);
-    sp_scenario_fini(&scenario);
     json_decref(root);
     snprintf(head, sizeof head, "s.json: %s: expected ", key);
     for (int i = 0; i < ERR->count; i++) {
@@ -67,18 +64,17 @@ TEST(types_are_those_of_the_reader)
         char expected[SP_ERROR_TEXT];
         sp_setting_type(setting, type);
         // What takes a name takes no number, and what takes no object takes neither.
-        if (!expected_at(setting->key, "{\"a\": 1}", expected) &&
-            !expected_at(setting->key, "7.25", expected)) {
-            fail_msg("%s: no word of what is expected", setting->key);
-        }
+        must_hold(expected_at(setting->key, "{\"a\": 1}", expected) ||
+                      expected_at(setting->key, "7.25", expected),
+                  "%s: no word of what is expected", setting->key);
         size_t compared = 150;
         if (strlen(type) < compared) {
             strcat(type, ", got");
             compared = strlen(type);
         }
-        if (strcmp(setting->key, "strategy.kind") != 0 && strncmp(expected, type, compared) != 0) {
-            fail_msg("%s: the table says \"%s\", the reader \"%s\"", setting->key, type, expected);
-        }
+        must_hold(strcmp(setting->key, "strategy.kind") == 0 ||
+                      strncmp(expected, type, compared) == 0,
+                  "%s: the table says \"%s\", the reader \"%s\"", setting->key, type, expected);
     }
 }
 
@@ -91,9 +87,8 @@ TEST(values_are_those_of_the_reader)
         const char *value = NULL;
         for (int v = 0; (value = sp_setting_value(setting, v)) != NULL; v++) {
             char expected[SP_ERROR_TEXT];
-            if (expected_at(setting->key, value, expected)) {
-                fail_msg("%s: \"%s\" is refused", setting->key, value);
-            }
+            must_hold(!expected_at(setting->key, value, expected), "%s: \"%s\" is refused",
+                      setting->key, value);
         }
     }
 }
@@ -107,10 +102,8 @@ TEST(no_name_means_two_settings)
         snprintf(text, sizeof text, "%s", setting->aliases != NULL ? setting->aliases : "");
         for (char *word = strtok_r(text, " ", &rest); word != NULL;
              word = strtok_r(NULL, " ", &rest)) {
-            if (sp_setting_find(word) != setting) {
-                fail_msg("'%s' is a name of %s, and of %s", word, setting->key,
-                         sp_setting_find(word)->key);
-            }
+            must_hold(sp_setting_find(word) == setting, "'%s' is a name of %s, and of %s", word,
+                      setting->key, sp_setting_find(word)->key);
         }
     }
 }
@@ -162,11 +155,10 @@ TEST(model_names_in_other_spellings)
 
 static void refuses(const char *text, const char *path)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     char head[SP_JSON_PATH + 32];
     snprintf(head, sizeof head, "scenario.json: %s: ", path);
     must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, head);
-    sp_scenario_fini(&s);
 }
 
 // A bit of sp_scenario.states for each.
@@ -220,7 +212,7 @@ TEST(what_is_not_modelled_is_said)
 
 TEST(tokens_in_binary_thousands)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     must_succeed(fixture_read("{'model': 'llama3-8b', 'workload': {'lengths': 'wikipedia', "
                               "'context': '128K', 'tokens_per_batch': '4m'}, 'strategy': {'kind': "
                               "'chunkflow', 'chunk_tokens': '2k'}}",
@@ -229,7 +221,6 @@ TEST(tokens_in_binary_thousands)
     assert_int_equal(s.workload.context, 131072);
     assert_int_equal(s.workload.tokens_per_batch, 4194304);
     assert_int_equal(s.strategy.chunk_tokens, 2048);
-    sp_scenario_fini(&s);
     refuses("{'model': 'llama-13b', 'workload': {'context': '128X'}}", "workload.context");
     refuses("{'model': 'llama-13b', 'workload': {'context': '4096M'}}", "workload.context");
     int64_t tokens = 7;
@@ -252,24 +243,22 @@ TEST(tokens_in_binary_thousands)
 
 TEST(selective_recomputation_is_of_the_attention_core)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     must_succeed(
         fixture_read("{'model': 'llama-13b', 'memory': {'recompute': 'selective'}}", &s, ERR));
     assert_int_equal(s.memory.recompute, SP_RECOMPUTE_ATTENTION);
-    sp_scenario_fini(&s);
 }
 
 // 16 nodes of 8 GPUs: 128 = tp 8 x pp 8 x dp 2.
 TEST(dp_fills_the_nodes)
 {
-    sp_scenario s;
+    AUTO(sp_scenario) s;
     must_succeed(fixture_read("{'model': 'llama-13b', 'nodes': 16, 'parallel': {'tp': 8, 'pp': 8}}",
                               &s, ERR));
     assert_int_equal(s.layout.dp, 2);
     sp_scenario_fini(&s);
     must_succeed(fixture_read("{'model': 'llama-13b', 'parallel': {'tp': 8, 'pp': 8}}", &s, ERR));
     assert_int_equal(s.layout.dp, 1);
-    sp_scenario_fini(&s);
     // 24 GPUs are no multiple of 16.
     refuses("{'model': 'llama-13b', 'nodes': 3, 'parallel': {'tp': 8, 'pp': 2}}", "nodes");
     refuses("{'model': 'llama-13b', 'nodes': 16, 'parallel': {'tp': 8, 'pp': 8, 'dp': 1}}",

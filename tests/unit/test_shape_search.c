@@ -129,7 +129,7 @@ TEST(found_shapes_are_as_predicted)
         c.asymmetric = true;
         search.split = round % 2 != 0;
         sp_i_best_shape best, again;
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         run(&c, &search, false, &best);
         make_best(&c, &search, &best, &packing);
         run(&c, &search, false, &again);
@@ -137,7 +137,6 @@ TEST(found_shapes_are_as_predicted)
         assert_int_equal(best.shape.forward.flat, again.shape.forward.flat);
         assert_int_equal(best.shape.slice_tokens, again.shape.slice_tokens);
         assert_true(best.shape.shorts_first == again.shape.shorts_first);
-        sp_packing_fini(&packing);
     }
     case_fini(&c);
 }
@@ -150,7 +149,7 @@ TEST(switches_bind_the_shape)
     for (int round = 0; round < 20; round++) {
         draw(&prng, &c);
         sp_i_best_shape best;
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         sp_i_shape_search search = c.search;
         c.asymmetric = round % 2 != 0;
         search.taper = false;
@@ -171,7 +170,6 @@ TEST(switches_bind_the_shape)
         run(&c, &search, false, &best);
         make_best(&c, &search, &best, &packing);
         assert_int_equal(packing.forward.slice_count, d.batch.count);
-        sp_packing_fini(&packing);
     }
     case_fini(&c);
 }
@@ -189,10 +187,9 @@ TEST(time_that_has_run_out)
         search.effort = INT64_MAX / 4;
         search.deadline_s = sp_clock_s() - 1.0;
         sp_i_best_shape late, best;
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         run(&c, &search, false, &late);
         make_best(&c, &search, &late, &packing);
-        sp_packing_fini(&packing);
         search.deadline_s = 0.0;
         search.effort = 0;
         run(&c, &search, false, &best);

@@ -38,7 +38,7 @@ static void check_sums(const sp_packing *packing, int cp)
     const sp_pack_list *list = sp_packing_backward(packing);
     sp_slice_sums *sums;
     sp_slice_sums_make(packing, cp, &sums);
-    int64_t *expected = sp_calloc(2 * list->count, sizeof *expected);
+    AUTO_FREE int64_t *expected = sp_calloc(2 * list->count, sizeof *expected);
     assert_non_null(expected);
     for (size_t k = 0; k < list->count; k++) {
         const sp_pack *pack = &list->packs[k];
@@ -54,7 +54,6 @@ static void check_sums(const sp_packing *packing, int cp)
         assert_int_equal(sums[k].begun_tokens, expected[2 * k]);
         assert_int_equal(sums[k].found_tokens, expected[2 * k + 1]);
     }
-    sp_free(expected);
     sp_free(sums);
 }
 
@@ -94,12 +93,11 @@ TEST(random_packings)
     sp_prng prng = prng_seeded(21);
     int regrouped = 0, same = 0;
     for (int round = 0; round < 500; round++) {
-        random_plan r;
+        AUTO(random_plan) r;
         random_plan_make(&prng, 3, 1, &r);
         check_sums(&r.packing, 1 + round % 3);
         same += check_same(&r.packing);
         regrouped += r.packing.backward.count > 0;
-        random_plan_fini(&r);
     }
     assert_true(regrouped > 50);
     assert_true(same > 50);
@@ -112,7 +110,7 @@ TEST(by_hand)
     int64_t id = 0;
     int64_t tokens = 30;
     const sp_batch batch = {.ids = &id, .tokens = &tokens, .count = 1};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     sp_packing_init(&packing, &batch, 1);
     for (int s = 0; s < 3; s++) {
         sp_slice slice = {.begin = 10 * s, .tokens = 10, .computed_tokens = 10};
@@ -130,5 +128,4 @@ TEST(by_hand)
     sp_slice_sums_make(&packing, 4, &sums);
     assert_int_equal(sums[2].begun_tokens, 0);
     sp_free(sums);
-    sp_packing_fini(&packing);
 }

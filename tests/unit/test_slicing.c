@@ -76,11 +76,10 @@ static sums sum_packs(const sp_pack_list *list, size_t first, size_t count)
 static void assert_schedulable(const sp_packing *packing, int dp)
 {
     for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
-        sp_plan plan;
+        AUTO(sp_plan) plan;
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 3, .dp = dp, .chunks = 1};
         must_succeed(plan_by_schedule(&plan, &layout, packing, (sp_schedule_kind)kind, ERR));
         must_succeed(sp_plan_check(&plan, "test", ERR));
-        sp_plan_fini(&plan);
     }
 }
 
@@ -346,7 +345,7 @@ TEST(terapipe_against_exhaustive_search)
             .time = smooth ? quadratic_ns : table_ns,
             .context = smooth ? (const void *)&q : (const void *)&t};
         int64_t best = exhaustive(&p);
-        sp_terapipe_slices slices;
+        AUTO(sp_terapipe_slices) slices;
         sp_terapipe_slices_find(&p, &slices);
         assert_consistent(&p, &slices);
         assert_int_equal(slices.total_ns, best);
@@ -357,7 +356,6 @@ TEST(terapipe_against_exhaustive_search)
         assert_consistent(&p, &slices);
         assert_true(slices.total_ns >= best);
         assert_true(slices.total_ns <= best + (p.stages - 1) * p.tolerance_ns);
-        sp_terapipe_slices_fini(&slices);
     }
 }
 
@@ -368,7 +366,7 @@ TEST(terapipe_slices_shrink)
     quadratic q = {.fixed_ns = 50000, .token_ns = 1000, .pair_ns = 1};
     sp_terapipe_problem p = {
         .tokens = 2048, .granularity = 32, .stages = 24, .time = quadratic_ns, .context = &q};
-    sp_terapipe_slices slices;
+    AUTO(sp_terapipe_slices) slices;
     sp_terapipe_slices_find(&p, &slices);
     assert_consistent(&p, &slices);
     assert_true(slices.count > 2);
@@ -387,7 +385,6 @@ TEST(terapipe_slices_shrink)
     p.stages = 1;
     sp_terapipe_slices_find(&p, &slices);
     assert_int_equal(slices.count, 1);
-    sp_terapipe_slices_fini(&slices);
 }
 
 // 7 ns a pack, 1 ns a token and a hundredth of the pairs.

@@ -75,8 +75,7 @@ static double part_ms(int percent, const char *kind, const char *scenario, findi
                                          .observer = look,
                                          .observer_context = f};
     const char *text = json_text("%s, 'strategy': {'kind': '%s'}}", scenario, kind);
-    scenario_run r;
-    run_good(text, &options, &r);
+    AUTO(scenario_run) r = good_run(text, &options);
     double ms = sp_result_iteration_ms(&r.result);
     assert_true(ms > 0.0);
     if (strncmp(kind, "slimpack", 8) == 0) {
@@ -86,7 +85,6 @@ static double part_ms(int percent, const char *kind, const char *scenario, findi
         assert_int_equal(facts->tokens, r.batches.batch[0].total_tokens);
         assert_int_equal(facts->computed_tokens, facts->tokens + facts->padding_tokens);
     }
-    run_fini(&r);
     return ms;
 }
 
@@ -108,10 +106,9 @@ static void no_slower(int context, int dp, int seed)
     for (int i = 0; i < KINDS; i++) {
         ms[i] = iteration_ms(kinds[i], text, NULL);
     }
-    if (ms[0] > packed_ms || ms[0] > slimpipe_ms || ms[1] > ms[0] || ms[2] > ms[1]) {
-        fail_msg("%s: packed %.2f, slimpipe %.2f, symmetric %.2f, slimpack %.2f, zb %.2f", text,
-                 packed_ms, slimpipe_ms, ms[0], ms[1], ms[2]);
-    }
+    must_hold(ms[0] <= packed_ms && ms[0] <= slimpipe_ms && ms[1] <= ms[0] && ms[2] <= ms[1],
+              "%s: packed %.2f, slimpipe %.2f, symmetric %.2f, slimpack %.2f, zb %.2f", text,
+              packed_ms, slimpipe_ms, ms[0], ms[1], ms[2]);
 }
 
 // Each of the three has what the one before it has, and more.
@@ -189,11 +186,9 @@ TEST(edges)
 // One stage has nothing to wait for: the fewest packs, and the time of their work.
 TEST(one_stage_has_no_bubbles)
 {
-    scenario_run r;
-    run_good(TINY(1, 1, EIGHT("1000"), "") ", 'strategy': {'kind': 'slimpack'}}", &run_verified,
-             &r);
+    AUTO(scenario_run) r = good_run(
+        TINY(1, 1, EIGHT("1000"), "") ", 'strategy': {'kind': 'slimpack'}}", &run_verified);
     assert_true(sp_result_bubble_ratio(&r.result) < 1e-9);
-    run_fini(&r);
 }
 
 // More activations than any packing can hold: the fastest of what was tried, and the step says that
@@ -206,10 +201,8 @@ TEST(what_fits_nowhere_is_out_of_memory)
             json_text("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 2}, "
                       "'workload': {'lengths': [1000000, 100]}, 'strategy': {'kind': '%s'}}",
                       kinds[i]);
-        scenario_run r;
-        run_good(text, &options, &r);
+        AUTO(scenario_run) r = good_run(text, &options);
         assert_true(sp_result_is_oom(&r.result));
-        run_fini(&r);
     }
 }
 
@@ -240,22 +233,19 @@ TEST_OF_VALUES(chosen_chunks_are_no_slower)
         const char *kind = kinds[round % KINDS];
         double ms[MOST + 1];
         for (int chunks = 0; chunks <= MOST; chunks++) {
-            char text[RUN_TEXT] = "";
             char stated[64] = "";
             if (chunks > 0) {
                 snprintf(stated, sizeof stated, ", 'chunks_per_rank': %d", chunks);
             }
-            put_json(text,
-                     "{'model': {'layers': 24, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
-                     "32000}, 'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2%s}, %s",
-                     stated, lengths);
+            const char *text = json_text(
+                "{'model': {'layers': 24, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
+                "32000}, 'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2%s}, %s",
+                stated, lengths);
             ms[chunks] = part_ms(30, kind, text, NULL);
         }
         for (int chunks = 1; chunks <= MOST; chunks++) {
-            if (ms[0] > 1.06 * ms[chunks]) {
-                fail_msg("%s: %s: chosen %.3f, %d chunks %.3f", kind, lengths, ms[0], chunks,
-                         ms[chunks]);
-            }
+            must_hold(ms[0] <= 1.06 * ms[chunks], "%s: %s: chosen %.3f, %d chunks %.3f", kind,
+                      lengths, ms[0], chunks, ms[chunks]);
         }
         sum += ms[0] / ms[1];
     }
@@ -270,12 +260,11 @@ TEST(samples_stay_whole_where_slices_cost)
                                           "'longmix', 'samples_per_batch': 120, 'seed': 5",
                                           "'prolong', 'samples_per_batch': 60, 'seed': 7"};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
-        char text[RUN_TEXT] = "";
-        put_json(text,
-                 "{'model': 'llama-7b', 'cluster': 'h800-8', 'memory': {'recompute': 'full'}, "
-                 "'parallel': {'cp': 8, 'pp': 4, 'chunks_per_rank': 2}, 'workload': {'context': "
-                 "65536, 'over_length': 'split', 'lengths': %s}",
-                 lengths[i]);
+        const char *text = json_text(
+            "{'model': 'llama-7b', 'cluster': 'h800-8', 'memory': {'recompute': 'full'}, "
+            "'parallel': {'cp': 8, 'pp': 4, 'chunks_per_rank': 2}, 'workload': {'context': "
+            "65536, 'over_length': 'split', 'lengths': %s}",
+            lengths[i]);
         double ms = iteration_ms("slimpack-zb", text, NULL);
         double whole_ms =
             iteration_ms("slimpack-zb', 'slices': false, 'cp_sharding': 'even", text, NULL);
@@ -297,32 +286,26 @@ TEST_OF_VALUES(without_a_pipeline_no_slower_than_bytescale)
         double bytescale_ms = iteration_ms("bytescale", text, NULL);
         for (int i = 0; i < KINDS; i++) {
             double ms = iteration_ms(kinds[i], text, NULL);
-            if (ms > 1.0001 * bytescale_ms) {
-                fail_msg("%s: %s: %.3f, bytescale %.3f", text, kinds[i], ms, bytescale_ms);
-            }
+            must_hold(ms <= 1.0001 * bytescale_ms, "%s: %s: %.3f, bytescale %.3f", text, kinds[i],
+                      ms, bytescale_ms);
         }
     }
 }
 
 static double peak_gib(const char *kind, const char *scenario, double limit_gib)
 {
-    char text[RUN_TEXT] = "";
-    scenario_run r;
-    put_json(text, "%s, 'memory': {'limit_gib': %.6f}, 'strategy': {'kind': '%s'}}", scenario,
-             limit_gib, kind);
-    run_good(text, &(sp_evaluate_options){.no_bounds = true, .effort_percent = 20}, &r);
-    double peak = (double)r.result.peak_bytes / (double)((int64_t)1 << 30);
-    run_fini(&r);
-    return peak;
+    const char *text = json_text("%s, 'memory': {'limit_gib': %.6f}, 'strategy': {'kind': '%s'}}",
+                                 scenario, limit_gib, kind);
+    AUTO(scenario_run) r =
+        good_run(text, &(sp_evaluate_options){.no_bounds = true, .effort_percent = 20});
+    return (double)r.result.peak_bytes / (double)((int64_t)1 << 30);
 }
 
 static void no_slower_than_zeppelin(const char *text)
 {
     double zeppelin_ms = iteration_ms("zeppelin", text, NULL);
     double ms = iteration_ms("slimpack", text, NULL);
-    if (ms > 1.01 * zeppelin_ms) {
-        fail_msg("%s: %.3f, zeppelin %.3f", text, ms, zeppelin_ms);
-    }
+    must_hold(ms <= 1.01 * zeppelin_ms, "%s: %.3f, zeppelin %.3f", text, ms, zeppelin_ms);
 }
 
 // Few samples leave ranks uneven that run packs of their own: all ranks run a pack together, each
@@ -337,14 +320,13 @@ TEST_OF_VALUES(few_samples_no_slower_than_zeppelin)
         "'samples_per_batch': 7, 'seed': 99}");
     sp_prng prng = prng_seeded(169);
     for (int round = 0; round < test_draws(48); round++) {
-        char text[RUN_TEXT] = "";
-        put_json(text,
-                 "{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
-                 "32000}, 'cluster': 'h800-8', 'parallel': {'cp': %d, 'dp': %d}, 'workload': "
-                 "{'lengths': 'prolong', 'context': 65536, 'over_length': 'truncate', "
-                 "'samples_per_batch': %d, 'seed': %d}",
-                 1 << sp_prng_below(&prng, 2), 2 << sp_prng_below(&prng, 3),
-                 4 + (int)sp_prng_below(&prng, 12), round);
+        const char *text =
+            json_text("{'model': {'layers': 8, 'hidden': 2048, 'ffn': 5504, 'heads': 16, 'vocab': "
+                      "32000}, 'cluster': 'h800-8', 'parallel': {'cp': %d, 'dp': %d}, 'workload': "
+                      "{'lengths': 'prolong', 'context': 65536, 'over_length': 'truncate', "
+                      "'samples_per_batch': %d, 'seed': %d}",
+                      1 << sp_prng_below(&prng, 2), 2 << sp_prng_below(&prng, 3),
+                      4 + (int)sp_prng_below(&prng, 12), round);
         no_slower_than_zeppelin(text);
     }
 }
@@ -357,13 +339,12 @@ TEST_OF_VALUES(repeats_come_near_full_recompute)
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         double ms[2];
         for (int full = 0; full < 2; full++) {
-            char text[RUN_TEXT] = "";
-            put_json(text,
-                     "{'model': 'llama-13b', 'cluster': 'h800-8', 'memory': {'limit_gib': %s, "
-                     "'recompute': '%s'}, 'parallel': {'tp': 4, 'cp': 2, 'pp': 4}, 'workload': "
-                     "{'lengths': 'longmix', 'context': 131072, 'over_length': 'truncate', "
-                     "'samples_per_batch': 128, 'seed': 2}",
-                     limits[i], full ? "full" : "none");
+            const char *text = json_text(
+                "{'model': 'llama-13b', 'cluster': 'h800-8', 'memory': {'limit_gib': %s, "
+                "'recompute': '%s'}, 'parallel': {'tp': 4, 'cp': 2, 'pp': 4}, 'workload': "
+                "{'lengths': 'longmix', 'context': 131072, 'over_length': 'truncate', "
+                "'samples_per_batch': 128, 'seed': 2}",
+                limits[i], full ? "full" : "none");
             ms[full] = iteration_ms("slimpack", text, NULL);
         }
         assert_true(ms[0] < 1.1 * ms[1]);
@@ -385,10 +366,8 @@ TEST_OF_VALUES(fits_where_others_fit)
         double limit = 1.0001 * peak_gib(others[round % 4], text, 4000.0);
         for (int i = 0; i < KINDS; i++) {
             double peak = peak_gib(kinds[i], text, limit);
-            if (peak > limit) {
-                fail_msg("%s: %s: %.4f GiB of %.4f, where %s fits", text, kinds[i], peak, limit,
-                         others[round % 4]);
-            }
+            must_hold(peak <= limit, "%s: %s: %.4f GiB of %.4f, where %s fits", text, kinds[i],
+                      peak, limit, others[round % 4]);
         }
     }
 }
@@ -413,9 +392,8 @@ TEST_OF_VALUES(gradients_apart_fit_where_whole_ones_fit)
             double limit = shares[i] * peak;
             bool fits = peak_gib("slimpack", text, limit) <= limit;
             double need = fits ? peak_gib("slimpack-zb", text, limit) : 0.0;
-            if (need > limit) {
-                fail_msg("%s: %.4f GiB of %.4f, where slimpack fits", text, need, limit);
-            }
+            must_hold(need <= limit, "%s: %.4f GiB of %.4f, where slimpack fits", text, need,
+                      limit);
         }
     }
 }

@@ -91,17 +91,15 @@ TEST(same_plan_for_any_threads)
         "'workload': {'lengths': 'wikipedia', 'context': 65536, 'samples_per_batch': 128}, "
         "'strategy': {'kind': 'slimpack'}}";
     for (int split = 0; split < 2; split++) {
-        planned one;
+        AUTO(planned) one;
         plan(scenario, true, split != 0, 1, &one);
         for (int i = 0; i < 2; i++) {
-            planned many;
+            AUTO(planned) many;
             plan(scenario, true, split != 0, threads[i], &many);
             assert_same_list(&one.packing.forward, &many.packing.forward);
             assert_same_list(&one.packing.backward, &many.packing.backward);
             assert_int_equal(one.outcome.makespan_ns, many.outcome.makespan_ns);
-            planned_fini(&many);
         }
-        planned_fini(&one);
     }
 }
 
@@ -109,7 +107,7 @@ TEST(same_plan_for_any_threads)
 TEST(asymmetric_is_predicted_no_slower)
 {
     for (int seed = 1; seed <= 4; seed++) {
-        planned symmetric, asymmetric;
+        AUTO(planned) symmetric, asymmetric;
         const char *text = json_text(
             "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 8}, "
             "'workload': {'lengths': 'wikipedia', 'context': 65536, 'samples_per_batch': 96, "
@@ -118,8 +116,6 @@ TEST(asymmetric_is_predicted_no_slower)
         plan(text, false, seed % 2 != 0, 1, &symmetric);
         plan(text, true, seed % 2 != 0, 1, &asymmetric);
         assert_false(sp_packflow_is_better(&symmetric.outcome, &asymmetric.outcome));
-        planned_fini(&symmetric);
-        planned_fini(&asymmetric);
     }
 }
 
@@ -138,27 +134,25 @@ static void plan_with(const char *layout, const char *lengths, const char *strat
 
 TEST(slices_switched_off)
 {
-    planned p;
+    AUTO(planned) p;
     plan_with("'pp': 2, 'dp': 2", MIXED, "", &p);
     assert_true(p.packing.forward.slice_count > p.batches.batch[0].count);
     planned_fini(&p);
     plan_with("'pp': 2, 'dp': 2", MIXED, ", 'slices': false", &p);
     assert_int_equal(p.packing.forward.slice_count, p.batches.batch[0].count);
-    planned_fini(&p);
 }
 
 TEST(slices_of_stated_tokens)
 {
-    planned p;
+    AUTO(planned) p;
     plan_with("'pp': 2", MIXED, ", 'slice_tokens': 1000, 'asymmetric': false", &p);
     assert_true(p.packing.forward.slice_count > p.batches.batch[0].count);
     assert_cuts(&p.packing, 1000);
-    planned_fini(&p);
 }
 
 TEST(asymmetry_switched_off)
 {
-    planned p;
+    AUTO(planned) p;
     plan_with("'pp': 2, 'dp': 2", MIXED, ", 'asymmetric': false", &p);
     const sp_pack_list *forward = &p.packing.forward;
     const sp_pack_list *backward = &p.packing.backward;
@@ -173,7 +167,6 @@ TEST(asymmetry_switched_off)
         }
         assert_int_equal(same, 1);
     }
-    planned_fini(&p);
 }
 
 // Without tapers packs end within a sample of equal shares.
@@ -184,7 +177,7 @@ TEST(taper_switched_off)
         put_json(lengths, "%s%d", i > 0 ? ", " : "", 400 + 37 * i % 100);
     }
     for (int taper = 0; taper < 2; taper++) {
-        planned p;
+        AUTO(planned) p;
         plan_with("'pp': 2", lengths, taper != 0 ? "" : ", 'taper': false", &p);
         int64_t least = INT64_MAX;
         int64_t most = 0;
@@ -196,14 +189,13 @@ TEST(taper_switched_off)
         if (taper == 0) {
             assert_true(most - least <= 1000);
         }
-        planned_fini(&p);
     }
 }
 
 TEST(merging_switched_off)
 {
     for (int merge = 0; merge < 2; merge++) {
-        planned p;
+        AUTO(planned) p;
         size_t merged = 0;
         plan_with("'pp': 2, 'dp': 4", "200000, " EIGHT("500"),
                   merge != 0 ? "" : ", 'dp_merge': false", &p);
@@ -211,7 +203,6 @@ TEST(merging_switched_off)
             merged += p.packing.forward.packs[k].dp_count > 1;
         }
         assert_int_equal(merged > 0, merge != 0);
-        planned_fini(&p);
     }
 }
 
@@ -229,7 +220,7 @@ TEST(time_limits_are_kept)
 {
     static const int limits_ms[] = {20, 300, 1000};
     for (size_t i = 0; i < sizeof limits_ms / sizeof limits_ms[0]; i++) {
-        planned p;
+        AUTO(planned) p;
         const char *text = json_text(
             "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 4, 'dp': "
             "32}, 'workload': {'lengths': 'wikipedia', 'context': 65536, "
@@ -237,20 +228,18 @@ TEST(time_limits_are_kept)
             "%d}}",
             limits_ms[i]);
         plan(text, true, false, 1, &p);
-        if (p.cpu_ms > limits_ms[i] + MOST_OVER_MS) {
-            fail_msg("%d ms: %.1f ms, %.1f ms of them at work", limits_ms[i], p.wall_ms, p.cpu_ms);
-        }
-        planned_fini(&p);
+        must_hold(p.cpu_ms <= limits_ms[i] + MOST_OVER_MS,
+                  "%d ms: %.1f ms, %.1f ms of them at work", limits_ms[i], p.wall_ms, p.cpu_ms);
     }
 }
 
 // Where split backwards do not fit and whole ones are searched as well, in one and the same time.
 TEST(time_limits_hold_for_both_searches)
 {
-    sp_scenario scenario;
-    sp_batches batches;
-    sp_cost_model cost;
-    sp_packing packing;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_batches) batches;
+    AUTO(sp_cost_model) cost;
+    AUTO(sp_packing) packing;
     const char *text = "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 2, "
                        "'dp': 8, 'chunks_per_rank': 1}, 'workload': {'lengths': 'wikipedia', "
                        "'context': 65536, 'samples_per_batch': 2048}, 'memory': {'limit_gib': 5}, "
@@ -268,13 +257,7 @@ TEST(time_limits_hold_for_both_searches)
     must_succeed(sp_strategy_pack(sp_strategy_find("slimpack-zb"), &input, &packing, ERR));
     double used_ms = 1e3 * (cpu_s() - used_s);
     assert_pack_rules(&packing);
-    if (used_ms > 100.0 + MOST_OVER_MS) {
-        fail_msg("%.1f ms", used_ms);
-    }
-    sp_packing_fini(&packing);
-    sp_cost_model_fini(&cost);
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
+    must_hold(used_ms <= 100.0 + MOST_OVER_MS, "%.1f ms", used_ms);
 }
 
 // ---- packs that are beaten ----
@@ -318,9 +301,8 @@ static bool check_beaten(const sp_strategy_input *input, const char *text, const
         const sp_packflow_outcome longer = {.makespan_ns = outcome.makespan_ns + 1};
         const sp_packflow_outcome shorter = {.makespan_ns = outcome.makespan_ns / 10};
         sp_strategy_input with = *input;
-        if (sp_step_is_beaten(input, &packing, &longer)) {
-            fail_msg("%s: packs of %s take less than they are said to", text, kind);
-        }
+        must_hold(!sp_step_is_beaten(input, &packing, &longer),
+                  "%s: packs of %s take less than they are said to", text, kind);
         assert_true(sp_step_is_beaten(input, &packing, &shorter));
         with.beaten = &longer;
         assert_false(sp_step_is_beaten(&with, &packing, &SP_PACKFLOW_WORST));
@@ -336,7 +318,7 @@ static int check_beaten_job(const char *text)
 {
     static const char *const kinds[] = {"kk-flops",  "dp-balanced", "hybrid-dp", "te-cp",
                                         "bytescale", "hybrid-cp",   "zeppelin"};
-    planned p;
+    AUTO(planned) p;
     must_succeed_for(text, run_read(text, &p.scenario, ERR));
     p.scenario.schedule.kind = SP_SCHEDULE_PACKFLOW;
     p.scenario.schedule.split_backward = sp_strategy_find(p.scenario.strategy.kind)->split_backward;
@@ -352,7 +334,6 @@ static int check_beaten_job(const char *text)
         checked += check_beaten(&input, text, kinds[i]);
     }
     sp_packing_init(&p.packing, input.batch, 1);
-    planned_fini(&p);
     return checked;
 }
 
@@ -390,7 +371,7 @@ static const char long_samples[] =
 
 static void plan_within(int64_t limit, int threads, sp_meter *meter, sp_packflow_outcome *outcome)
 {
-    planned p;
+    AUTO(planned) p;
     must_succeed_for(long_samples, run_read(long_samples, &p.scenario, ERR));
     *meter = (sp_meter){.limit = limit};
     p.scenario.strategy.meter = meter;
@@ -405,7 +386,6 @@ static void plan_within(int64_t limit, int threads, sp_meter *meter, sp_packflow
     const sp_i_slimpack_options options = sp_i_slimpack_options_of(&input, true, false);
     must_succeed(sp_i_slimpack_search(&input, &options, &p.packing, outcome, ERR));
     assert_pack_rules(&p.packing);
-    planned_fini(&p);
 }
 
 // There is a plan however little work is left, the same on any number of threads; what goes beyond
@@ -454,13 +434,12 @@ TEST(parts_of_work)
 // ranks begin with the largest number.
 TEST(no_packs_fit_the_planner_s_formulas)
 {
-    scenario_run r;
-    run_good("{'model': 'llama-7b', 'parallel': {'pp': 2, 'dp': 2}, 'memory': {'model': "
-             "'slimpipe-planner'}, 'workload': {'samples_per_batch': 1}, 'strategy': {'kind': "
-             "'slimpack-symmetric'}}",
-             &(sp_evaluate_options){.no_bounds = true, .no_causes = true}, &r);
+    AUTO(scenario_run) r =
+        good_run("{'model': 'llama-7b', 'parallel': {'pp': 2, 'dp': 2}, 'memory': {'model': "
+                 "'slimpipe-planner'}, 'workload': {'samples_per_batch': 1}, 'strategy': {'kind': "
+                 "'slimpack-symmetric'}}",
+                 &(sp_evaluate_options){.no_bounds = true, .no_causes = true});
     assert_true(sp_result_iteration_ms(&r.result) > 0.0);
-    run_fini(&r);
 }
 
 TEST(steps_of_centuries_are_refused)
@@ -471,31 +450,27 @@ TEST(steps_of_centuries_are_refused)
         "'chunks_per_rank': 1}, 'memory': {'recompute': 'full'}, 'strategy': {'kind': "
         "'slimpack-symmetric'}, 'workload': {'context': 100000000, 'lengths': [50000000, "
         "100000000, 33333333, 33333333, 100, 100, 100000000, 100, 2, 1]}}";
-    sp_scenario scenario;
-    sp_batches batches;
+    AUTO(sp_scenario) scenario;
+    AUTO(sp_batches) batches;
     sp_result result;
     const sp_evaluate_options options = {.no_bounds = true, .no_causes = true};
     must_succeed_for(text, run_read(text, &scenario, ERR));
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_fail_with(sp_evaluate(&scenario, &batches, &options, &result, ERR), SP_ERR_LIMIT,
                    "over 285 years");
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
 }
 
 // ---- against its own symmetric form ----
 
 static double step_of(const char *parallel, const char *lengths, const char *kind)
 {
-    scenario_run r;
-    run_good(json_text("{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {%s}, 'memory': "
-                       "{'limit_gib': 80}, 'workload': {'lengths': [%s], 'context': 4096}, "
-                       "'strategy': {'kind': '%s'}}",
-                       parallel, lengths, kind),
-             &(sp_evaluate_options){.no_bounds = true, .no_causes = true}, &r);
-    double ms = sp_result_iteration_ms(&r.result);
-    run_fini(&r);
-    return ms;
+    AUTO(scenario_run) r = good_run(
+        json_text("{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {%s}, 'memory': "
+                  "{'limit_gib': 80}, 'workload': {'lengths': [%s], 'context': 4096}, "
+                  "'strategy': {'kind': '%s'}}",
+                  parallel, lengths, kind),
+        &(sp_evaluate_options){.no_bounds = true, .no_causes = true});
+    return sp_result_iteration_ms(&r.result);
 }
 
 // The first took 1.3 % longer, in chunks that a short look preferred.
@@ -511,8 +486,7 @@ TEST_OF_VALUES(no_slower_than_symmetric)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         double own_ms = step_of(cases[i].parallel, cases[i].lengths, "slimpack");
         double symmetric_ms = step_of(cases[i].parallel, cases[i].lengths, "slimpack-symmetric");
-        if (own_ms > symmetric_ms) {
-            fail_msg("%s: %.6f ms, symmetric %.6f", cases[i].lengths, own_ms, symmetric_ms);
-        }
+        must_hold(own_ms <= symmetric_ms, "%s: %.6f ms, symmetric %.6f", cases[i].lengths, own_ms,
+                  symmetric_ms);
     }
 }

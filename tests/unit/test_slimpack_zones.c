@@ -22,16 +22,14 @@ static sp_status count_zones(void *context, const sp_step_view *view, sp_error *
 // The mean of all batches; `strategy`: a kind and what follows it.
 static double iteration_ms(const char *strategy, const char *more, size_t *zones)
 {
-    scenario_run r;
     const sp_evaluate_options options = {
         .effort_percent = 30,
         .engine = {.verify = strncmp(strategy, "'slimpack-zones'", 16) == 0},
         .observer = count_zones,
         .observer_context = zones};
-    run_good(json_text("%s, 'strategy': {'kind': %s}}", more, strategy), &options, &r);
-    double ms = sp_result_iteration_ms(&r.result);
-    run_fini(&r);
-    return ms;
+    AUTO(scenario_run) r =
+        good_run(json_text("%s, 'strategy': {'kind': %s}}", more, strategy), &options);
+    return sp_result_iteration_ms(&r.result);
 }
 
 static const char *scenario_of(sp_prng *prng, int pp)

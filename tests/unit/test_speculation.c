@@ -60,7 +60,7 @@ typedef struct tally {
 static tally run(const sp_speculation *how, const sp_acceptance *model, int calls)
 {
     tally sum = {0};
-    sp_draft_tree tree;
+    AUTO(sp_draft_tree) tree;
     sp_drafted_sequence sequence;
     sp_draft_tree_init(&tree, how->top_k, sp_speculation_most_depth(how));
     sp_drafted_sequence_begin(&sequence, 11, 0);
@@ -82,7 +82,6 @@ static tally run(const sp_speculation *how, const sp_acceptance *model, int call
         sum.accepted_paths += call.path_accepted;
         sum.in_bin[call.bin]++;
     }
-    sp_draft_tree_fini(&tree);
     return sum;
 }
 
@@ -154,13 +153,12 @@ TEST(without_its_parts_it_is_eagle)
 
 static sp_speculated one_call(const sp_speculation *how, uint64_t index)
 {
-    sp_draft_tree tree;
+    AUTO(sp_draft_tree) tree;
     sp_drafted_sequence sequence;
     sp_speculated call;
     sp_draft_tree_init(&tree, how->top_k, sp_speculation_most_depth(how));
     sp_drafted_sequence_begin(&sequence, 13, index);
     sp_speculate(how, &mixed, &sequence, &tree, &call);
-    sp_draft_tree_fini(&tree);
     return call;
 }
 
@@ -195,7 +193,7 @@ TEST(fitted_bins_order_the_ranks)
     assert_int_equal(how.bins.count, SP_BINS);
     sp_speculation plain = eagle(8, 10, 60);
     plain.bins = how.bins;
-    sp_draft_tree tree;
+    AUTO(sp_draft_tree) tree;
     sp_drafted_sequence sequence;
     double rank[2] = {0};
     double accepted[2] = {0};
@@ -210,7 +208,6 @@ TEST(fitted_bins_order_the_ranks)
         accepted[low] += call.accepted;
         count[low]++;
     }
-    sp_draft_tree_fini(&tree);
     assert_true(count[0] > 100 && count[1] > 100);
     assert_true(rank[1] / count[1] < 0.7 * rank[0] / count[0]);
     assert_true(accepted[1] / count[1] > accepted[0] / count[0]);

@@ -66,14 +66,13 @@ static int switches_on(const sp_stack *stack)
 static bool read(const char *value, sp_stack *stack)
 {
     char text[2048];
-    json_t *root = NULL;
+    json_auto_t *root = NULL;
     sp_object parent;
     snprintf(text, sizeof text, "{\"stack\": %s}", value);
     must_succeed(sp_json_read_text(text, strlen(text), "test", &root, ERR));
     sp_object_begin(&parent, root, "test", "", ERR);
     sp_stack_from_member(&parent, "stack", stack);
     sp_object_end(&parent);
-    json_decref(root);
     return ERR->count == 0;
 }
 
@@ -103,9 +102,8 @@ static void message_is(const char *value, const char *message)
 
 static void lies_within(const char *stack, const char *setting, const char *list, const char *value)
 {
-    if (list != NULL && !sp_stack_lists(list, value)) {
-        fail_msg("%s: %s is %s by default, of %s", stack, setting, value, list);
-    }
+    must_hold(list == NULL || sp_stack_lists(list, value), "%s: %s is %s by default, of %s", stack,
+              setting, value, list);
 }
 
 // A scenario that states a stack alone has, by default, what its software runs: the exchange of
@@ -114,12 +112,11 @@ TEST(defaults_of_stacks_lie_within_their_abilities)
 {
     const char *name = NULL;
     for (int i = 0; (name = sp_stack_builtin_name(i)) != NULL; i++) {
-        sp_scenario scenario;
         char recompute[SP_RECOMPUTE_TEXT];
-        read_good(json_text(TINY_MODEL "'stack': '%s', 'parallel': {'cp': 2, 'dp': 2}, 'workload': "
-                                       "{'uniform': 512}}",
-                            name),
-                  &scenario);
+        AUTO(sp_scenario) scenario = good_scenario(
+            json_text(TINY_MODEL "'stack': '%s', 'parallel': {'cp': 2, 'dp': 2}, 'workload': "
+                                 "{'uniform': 512}}",
+                      name));
         const sp_stack *stack = &scenario.memory.stack;
         const sp_stack_abilities can = sp_stack_abilities_of(stack);
         const char zero[] = {(char)('0' + scenario.layout.zero), '\0'};
@@ -133,7 +130,6 @@ TEST(defaults_of_stacks_lie_within_their_abilities)
         lies_within(name, "recompute", can.recomputes,
                     sp_recompute_text(scenario.memory.recompute, recompute));
         lies_within(name, "zero", can.zero, zero);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -336,7 +332,7 @@ TEST(document_reads_back)
     sp_prng prng = prng_seeded(23);
     for (int round = 0; round < 500; round++) {
         sp_stack stack = random_stack(&prng);
-        json_t *json = sp_stack_to_json(&stack);
+        json_auto_t *json = sp_stack_to_json(&stack);
         assert_non_null(json);
         sp_stack named;
         assert_true(sp_stack_builtin(stack.name, &named));
@@ -346,13 +342,11 @@ TEST(document_reads_back)
                      (named.padded_documents != stack.padded_documents) + stack.no_master_weights +
                      stack.gathered_logits;
         assert_int_equal(json_object_size(json), SWITCHES - 5 + 8 + stated);
-        char *text = json_dumps(json, 0);
+        AUTO_FREE char *text = json_dumps(json, 0);
         assert_non_null(text);
         sp_stack back = random_stack(&prng);
         assert_true(read(text, &back));
         assert_same(&back, &stack);
-        free(text);
-        json_decref(json);
     }
 }
 

@@ -1,16 +1,12 @@
 // What kind of step a scenario asks for.
 #include "sim/scenario/scenario.h"
 
-#include <math.h>
-
 #include "tests/support/scenario_fixture.h"
 
 static void read_kind(const char *text, sp_step_kind *kind)
 {
-    sp_scenario s;
-    fixture_good(text, &s);
+    AUTO(sp_scenario) s = fixture_scenario(text);
     sp_step_kind_of(&s, &s.profile, 0.25, 24.0, kind);
-    sp_scenario_fini(&s);
 }
 
 TEST(figures_of_a_scenario)
@@ -119,15 +115,12 @@ TEST(changed_stack_says_so)
 // The profile's stack is the one that its errors are of, whatever the built-in one of that name is.
 TEST(profile_has_a_stack_of_its_own)
 {
-    sp_scenario s;
     sp_step_kind kind;
-    fixture_good(
-        "{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', 'split_limit_mib': 21}}",
-        &s);
+    AUTO(sp_scenario) s = fixture_scenario(
+        "{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', 'split_limit_mib': 21}}");
     sp_step_kind_of(&s, &s.profile, (double)NAN, (double)NAN, &kind);
     assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024, changed");
     s.profile.stack = s.memory.stack;
     sp_step_kind_of(&s, &s.profile, (double)NAN, (double)NAN, &kind);
     assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024");
-    sp_scenario_fini(&s);
 }

@@ -81,7 +81,7 @@ TEST(every_strategy_is_lossless)
         sp_batch batch;
         random_batch(&prng, context, &batch, ids, tokens);
         for (int i = 0; row_strategies[i] != NULL; i++) {
-            sp_packing packing;
+            AUTO(sp_packing) packing;
             pack(row_strategies[i], rows, &batch, context, dp, &packing);
             assert_lossless(&packing, &batch, rows * context);
             sp_packing_fini(&packing);
@@ -94,18 +94,15 @@ TEST(every_strategy_is_lossless)
             pack(row_strategies[i], rows, &padded, context, dp, &packing);
             assert_lossless(&packing, &padded,
                             rows * ((context + multiple - 1) / multiple * multiple));
-            sp_packing_fini(&packing);
         }
     }
 }
 
 static size_t rows_of(const char *kind, const sp_batch *batch, int64_t context)
 {
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     pack(kind, 1, batch, context, 1, &packing);
-    size_t rows = packing.forward.count;
-    sp_packing_fini(&packing);
-    return rows;
+    return packing.forward.count;
 }
 
 // First-fit decreasing: at most 11/9 OPT + 6/9 (Dosa 2007) with OPT >= tokens / context; next-fit:
@@ -173,7 +170,7 @@ TEST(order_and_padding)
     int64_t ids[] = {0, 1, 2, 3};
     int64_t tokens[] = {10, 40, 20, 30};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 100};
-    sp_packing packing;
+    AUTO(sp_packing) packing;
     pack("sorted", 1, &batch, 50, 1, &packing);
     // 40 | 30 20 | 10: a new row when the next does not fit.
     assert_int_equal(packing.forward.count, 3);
@@ -194,7 +191,6 @@ TEST(order_and_padding)
     must_succeed(try_pack("padded", 2, SP_PAD_LONGEST, &batch, 50, 1, &packing, ERR));
     assert_int_equal(packing.forward.packs[0].computed, 80);
     assert_int_equal(packing.forward.packs[1].computed, 60);
-    sp_packing_fini(&packing);
 }
 
 TEST(unknown_strategy_gets_a_hint)
@@ -212,7 +208,7 @@ TEST(dp_balanced_gives_ranks_as_many_packs)
     for (int round = 0; round < test_draws(64); round++) {
         int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
         sp_batch batch;
-        sp_packing rows, packing;
+        AUTO(sp_packing) rows, packing;
         int dp = 1 + prng_below(&prng, 9);
         random_batch(&prng, 1000, &batch, ids, tokens);
         pack("packed", 1, &batch, 1000, dp, &rows);
@@ -229,8 +225,6 @@ TEST(dp_balanced_gives_ranks_as_many_packs)
         }
         assert_true(packing.forward.count % (size_t)dp == 0 || alone == packing.forward.count);
         assert_true(packing.forward.count < rows.forward.count + (size_t)dp);
-        sp_packing_fini(&packing);
-        sp_packing_fini(&rows);
     }
 }
 
@@ -247,12 +241,11 @@ TEST(kk_flops_takes_differences)
     int64_t tokens[] = {8, 7, 6, 5, 4};
     sp_batch batch = {.ids = ids, .tokens = tokens, .count = 5, .total_tokens = 30};
     for (int dp = 1; dp <= 2; dp++) {
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         pack("kk-flops", 1, &batch, dp == 1 ? 15 : 30, dp, &packing);
         assert_int_equal(packing.forward.count, 2);
         assert_int_equal(pack_tokens(&packing, 0), 16);
         assert_int_equal(pack_tokens(&packing, 1), 14);
-        sp_packing_fini(&packing);
     }
 }
 
@@ -274,7 +267,7 @@ TEST(kk_flops_levels_ranks_and_packs)
         double rank_flops[9] = {0.0}, least[9], most[9] = {0.0};
         int samples[9] = {0};
         sp_batch batch;
-        sp_packing packing;
+        AUTO(sp_packing) packing;
         int dp = 1 + prng_below(&prng, 9);
         random_batch(&prng, 1000, &batch, ids, tokens);
         pack("kk-flops", 1, &batch, 1000, dp, &packing);
@@ -301,7 +294,6 @@ TEST(kk_flops_levels_ranks_and_packs)
                 assert_true(rank_flops[r] - rank_flops[s] <= largest * (1.0 + 1e-12));
             }
         }
-        sp_packing_fini(&packing);
     }
 }
 
@@ -322,9 +314,9 @@ TEST(odc_levels_ranks)
         double work_s[9] = {0.0}, largest_s = 0.0;
         int64_t last_two[9][2] = {{0}};
         sp_batch batch;
-        sp_scenario read;
-        sp_packing packing;
-        sp_cost_model cost;
+        AUTO(sp_scenario) read;
+        AUTO(sp_packing) packing;
+        AUTO(sp_cost_model) cost;
         int dp = 1 + prng_below(&prng, 9);
         int budget = 1000 + prng_below(&prng, 2000);
         random_batch(&prng, 1000, &batch, ids, tokens);
@@ -360,9 +352,6 @@ TEST(odc_levels_ranks)
                 assert_true(work_s[a] - work_s[b] <= largest_s * (1.0 + 1e-9));
             }
         }
-        sp_packing_fini(&packing);
-        sp_cost_model_fini(&cost);
-        sp_scenario_fini(&read);
     }
 }
 
@@ -377,13 +366,12 @@ TEST(odc_refuses)
                  {"'dp': 4, 'zero': 3, 'zero_group': 2", "", "parallel.zero_group"},
                  {"'dp': 2, 'zero': 3", ", 'network': {'detail': 'auto'}", "network.detail"}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        scenario_run r;
+        AUTO(scenario_run) r;
         const char *text = json_text(
             "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
             "'cluster': 'h100-8', 'parallel': {%s}, 'strategy': {'kind': 'odc'}, 'workload': "
             "{'lengths': [100, 200]}%s}",
             cases[i].parallel, cases[i].more);
         must_fail_with(run_text(text, &run_verified, &r, ERR), SP_ERR_INFEASIBLE, cases[i].part);
-        run_fini(&r);
     }
 }

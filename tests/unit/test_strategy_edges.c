@@ -54,9 +54,8 @@ static void assert_finite(const char *text, const char *key, const json_t *value
     const char *name;
     json_t *member;
     size_t i;
-    if (json_is_real(value) && !isfinite(json_real_value(value))) {
-        fail_msg("%s is not finite: %s", key, text);
-    }
+    must_hold(!json_is_real(value) || isfinite(json_real_value(value)), "%s is not finite: %s", key,
+              text);
     json_object_foreach ((json_t *)(uintptr_t)value, name, member) {
         assert_finite(text, name, member);
     }
@@ -70,14 +69,13 @@ static void check_figures(const char *text, const sp_result *result)
     static const char *const present[] = {
         "iteration_ms", "bubble_ratio", "tokens_per_s",   "mfu",
         "gap",          "gap_work",     "lower_bound_ms", "peak_memory_gib"};
-    json_t *json = sp_result_json(result, true);
+    json_auto_t *json = sp_result_json(result, true);
     assert_non_null(json);
     assert_finite(text, "result", json);
     for (size_t k = 0; k < sizeof present / sizeof present[0]; k++) {
         const json_t *value = json_object_get(json, present[k]);
-        if (!json_is_number(value) || json_number_value(value) < 0.0) {
-            fail_msg("%s is %g: %s", present[k], json_number_value(value), text);
-        }
+        must_hold(json_is_number(value) && json_number_value(value) >= 0.0, "%s is %g: %s",
+                  present[k], json_number_value(value), text);
     }
     assert_true(sp_result_iteration_ms(result) > 0.0);
     assert_true(sp_result_bubble_ratio(result) < 1.0);
@@ -88,7 +86,6 @@ static void check_figures(const char *text, const sp_result *result)
         assert_true(batch->facts.work_bound_ns <= batch->facts.lower_bound_ns);
         assert_true(batch->peak_bytes > 0);
     }
-    json_decref(json);
 }
 
 static void check_run(const char *text, const scenario_run *r, const observed *seen)
@@ -104,10 +101,9 @@ static void check_run(const char *text, const scenario_run *r, const observed *s
     assert_int_equal(seen->batches, r->batches.count);
     // The plan holds joined documents in pieces.
     bool cut = sp_strategy_find(r->scenario.strategy.kind)->joins_documents;
-    if ((!cut && trained != seen->trained) || trained + seen->delayed != samples) {
-        fail_msg("%d of %d samples trained, %d delayed: %s", (int)trained, (int)samples,
-                 (int)seen->delayed, text);
-    }
+    must_hold((cut || trained == seen->trained) && trained + seen->delayed == samples,
+              "%d of %d samples trained, %d delayed: %s", (int)trained, (int)samples,
+              (int)seen->delayed, text);
     assert_true(seen->delayed == 0 || !result->lossless);
     assert_true(seen->delayed > 0 || trained_tokens == tokens);
     check_figures(text, result);
@@ -119,11 +115,10 @@ static void check_reason(const char *text, sp_status status, const sp_error *err
     // A schedule that needs more micro-batches than a batch makes calls that a wrong setting.
     bool of_schedule = status == SP_ERR_CONTENT && err->count > 0 &&
                        strstr(err->message[0], ": schedule.") != NULL;
-    if ((status != SP_ERR_INFEASIBLE && !of_schedule) || err->count == 0 ||
-        strcspn(err->message[0], "0123456789") == strlen(err->message[0])) {
-        fail_msg("%s (%s): %s", err->count > 0 ? err->message[0] : "no message",
-                 sp_status_text(status), text);
-    }
+    must_hold((status == SP_ERR_INFEASIBLE || of_schedule) && err->count != 0 &&
+                  strcspn(err->message[0], "0123456789") != strlen(err->message[0]),
+              "%s (%s): %s", err->count > 0 ? err->message[0] : "no message",
+              sp_status_text(status), text);
     assert_int_equal(sp_status_exit(status), of_schedule ? 3 : 1);
 }
 
@@ -148,7 +143,7 @@ static void write_scenario(char *text, const char *kind, const layout *at, const
 // True: there is a plan.
 static bool run_one(const char *text, bool may_refuse)
 {
-    scenario_run r;
+    AUTO(scenario_run) r;
     observed seen = {.scenario = &r.scenario};
     const sp_evaluate_options options = {.engine = {.verify = true},
                                          .effort_percent = 10,
@@ -163,7 +158,6 @@ static bool run_one(const char *text, bool may_refuse)
     } else {
         must_succeed_for(text, status);
     }
-    run_fini(&r);
     return status == SP_OK;
 }
 
@@ -339,7 +333,7 @@ TEST(no_empty_samples)
     static const int64_t tokens[] = {700, 0, 30};
     for (int k = 0; sp_strategy_names[k] != NULL; k++) {
         char text[RUN_TEXT];
-        sp_scenario scenario;
+        AUTO(sp_scenario) scenario;
         const layout one = {1, 1, 1, NULL};
         write_scenario(text, sp_strategy_names[k], &one, "'lengths': [700, 0, 30]", "");
         must_fail_with(run_read(text, &scenario, ERR), SP_ERR_CONTENT, "lengths");
@@ -352,7 +346,6 @@ TEST(no_empty_samples)
         must_fail_with(sp_plan_batch(planner, tokens, 3, &plan, ERR), SP_ERR_CONTENT, "sample 1");
         assert_null(plan);
         sp_planner_free(planner);
-        sp_scenario_fini(&scenario);
     }
 }
 
@@ -375,7 +368,7 @@ TEST(over_length)
             assert_true(run_warned(&r.result.warnings, "dropped: 2"));
             assert_int_equal(r.result.batches[0].facts.tokens, 900 + 1000 + 20);
             check_figures(text, &r.result);
-            run_fini(&r);
+            scenario_run_fini(&r);
 
             snprintf(asked, sizeof asked, workload, "truncate", 5);
             write_scenario(text, sp_strategy_names[k], &plain_layouts[l], asked, settings);
@@ -383,7 +376,7 @@ TEST(over_length)
             assert_true(run_warned(&r.result.warnings, "truncated: 2"));
             assert_int_equal(r.result.batches[0].facts.tokens, 900 + 1000 + 1000 + 1000 + 20);
             check_figures(text, &r.result);
-            run_fini(&r);
+            scenario_run_fini(&r);
 
             snprintf(asked, sizeof asked, workload, "error", 5);
             write_scenario(text, sp_strategy_names[k], &plain_layouts[l], asked, settings);

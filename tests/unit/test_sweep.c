@@ -1,11 +1,8 @@
 // Runs of a sweep: its lines, the results file and its resumption, the caches.
 #include "tests/support/scenario_fixture.h"
 
-#include <math.h>
-
 #include "experiments/sweep/sweep.h"
 #include "sim/base/parallel.h"
-#include "sim/base/prng.h"
 #include "solver/strategy.h"
 
 static void must_read(const char *text, sweep_spec *spec)
@@ -34,20 +31,17 @@ static char *file_text(const char *path, size_t *bytes)
     return text;
 }
 
-static void write_text(const char *path, const char *text, size_t bytes)
+static void write_lines(const char *path, const char *text, size_t bytes)
 {
     fixture_begin();
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
+    put_file_bytes(path, text, bytes);
 }
 
 // The lines of a file.
 static json_t *lines_of(const char *path)
 {
     size_t bytes = 0;
-    char *text = file_text(path, &bytes);
+    AUTO_FREE char *text = file_text(path, &bytes);
     json_t *lines = json_array();
     assert_true(bytes == 0 || text[bytes - 1] == '\n');
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
@@ -55,7 +49,6 @@ static json_t *lines_of(const char *path)
         assert_non_null(row);
         json_array_append_new(lines, row);
     }
-    free(text);
     return lines;
 }
 
@@ -86,8 +79,8 @@ static void keep(const sweep_summary *summary, ran *kept)
 static sp_status run_sweep(const char *text, const char *path, int threads, bool resume, ran *kept,
                            sp_error *err)
 {
-    sweep_spec spec;
-    sweep_summary summary;
+    AUTO(sweep_spec) spec;
+    AUTO(sweep_summary) summary;
     fixture_begin();
     must_read(text, &spec);
     sweep_run_options options = {.threads = threads, .resume = resume, .quiet = true};
@@ -97,8 +90,6 @@ static sp_status run_sweep(const char *text, const char *path, int threads, bool
         status = sweep_run(&spec, path, &options, &summary, err);
     }
     keep(&summary, kept);
-    sweep_summary_fini(&summary);
-    sweep_spec_fini(&spec);
     return status;
 }
 
@@ -119,7 +110,7 @@ TEST(lines_hold_the_closed_forms)
     static const char *const kinds[] = {"gpipe", "1f1b", "interleaved"};
     static const int pps[] = {1, 2, 4, 8};
     ran summary;
-    json_t *lines = fresh_lines(UNIFORM_SWEEP, 2, &summary);
+    json_auto_t *lines = fresh_lines(UNIFORM_SWEEP, 2, &summary);
     int64_t valid = 0;
     for (size_t i = 0; i < UNIFORM_POINTS; i++) {
         const json_t *row = json_array_get(lines, i);
@@ -152,7 +143,6 @@ TEST(lines_hold_the_closed_forms)
     // No step with 8 micro-batches is faster than one without a bubble: 8 * 3 ms.
     assert_within(summary.best[0].trial.figure[SWEEP_ITERATION_MS], 24.0, 1e-9);
     assert_int_equal(summary.best_count, SWEEP_TOP);
-    json_decref(lines);
 }
 
 #define MODEL_SWEEP                                                                               \
@@ -166,7 +156,7 @@ TEST(lines_hold_the_closed_forms)
 TEST(what_cannot_be_is_a_point_with_its_reason)
 {
     ran summary;
-    json_t *lines = fresh_lines(MODEL_SWEEP, 3, &summary);
+    json_auto_t *lines = fresh_lines(MODEL_SWEEP, 3, &summary);
     size_t index;
     json_t *row;
     assert_int_equal(json_array_size(lines), 36);
@@ -198,7 +188,6 @@ TEST(what_cannot_be_is_a_point_with_its_reason)
     assert_true(summary.of_status[SWEEP_OK] > 0);
     assert_true(summary.of_status[SWEEP_OOM] > 0);
     assert_true(summary.of_status[SWEEP_INVALID] > 0);
-    json_decref(lines);
 }
 
 // Of 3,600 tokens one sample of 2,000 is over the context. Rows of 1,000 cut 500 off the fourth of
@@ -214,7 +203,7 @@ TEST(lines_tell_what_is_lost)
     static const double left_out[] = {0.0, 0.0, 700.0 / 1600.0};
     static const double cut[] = {0.0, 500.0 / 1600.0, 0.0};
     ran summary;
-    json_t *lines = fresh_lines(LOSING_SWEEP, 2, &summary);
+    json_auto_t *lines = fresh_lines(LOSING_SWEEP, 2, &summary);
     assert_int_equal(summary.of_status[SWEEP_OK], 3);
     for (size_t i = 0; i < 3; i++) {
         sweep_trial trial;
@@ -229,7 +218,6 @@ TEST(lines_tell_what_is_lost)
         double pace_ms = 1600.0 / trial.figure[SWEEP_TOKENS_PER_S] * 1e3;
         assert_near(sweep_whole_ms(&trial), pace_ms, 1e-9 * pace_ms, 0.0);
     }
-    json_decref(lines);
 }
 
 // Points tell what is lost or not modelled as results do, and where a run goes on as well.
@@ -239,37 +227,31 @@ TEST(lines_hold_their_warnings)
         "{'base': " TINY_MODEL "'cluster': 'h800-8', 'memory': {'offload_ratio': 0.5}, 'workload': "
         "{'uniform': 500, 'samples_per_batch': 8}}, 'grid': {'parallel.pp': [1, 2, 99]}}";
     ran summary;
-    json_t *lines = fresh_lines(text, 2, &summary);
-    json_t *document = json_document(text);
-    sweep_evaluator evaluator;
+    json_auto_t *lines = fresh_lines(text, 2, &summary);
+    json_auto_t *document = json_document(text);
+    AUTO(sweep_evaluator) evaluator;
     sweep_evaluator_init(&evaluator, NULL, 1);
     size_t told = 0;
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const json_t *line = json_array_get(lines, i);
-        json_t *scenario = json_deep_copy(json_object_get(document, "base"));
+        json_auto_t *scenario = json_deep_copy(json_object_get(document, "base"));
         json_object_set_new(
             scenario, "parallel",
             json_pack("{s:O}", "pp",
                       json_object_get(json_object_get(line, "point"), "parallel.pp")));
         sweep_status status;
-        sp_result result;
+        AUTO(sp_result) result;
         sp_error ignored = {0};
         if (sweep_evaluate_document(&evaluator, scenario, &status, &result, &ignored) == SP_OK) {
-            json_t *expected = sp_result_json(&result, false);
+            json_auto_t *expected = sp_result_json(&result, false);
             assert_true(json_equal(json_object_get(line, "warnings"),
                                    json_object_get(expected, "warnings")));
             told += json_array_size(json_object_get(line, "warnings"));
-            json_decref(expected);
         } else {
             assert_null(json_object_get(line, "warnings"));
         }
-        sp_result_fini(&result);
-        json_decref(scenario);
     }
     assert_true(told > 0);
-    sweep_evaluator_fini(&evaluator);
-    json_decref(document);
-    json_decref(lines);
 }
 
 // ---- what a stack runs ----
@@ -289,34 +271,31 @@ static void read_stack_grid(const char *stack, const char *grid, sweep_spec *spe
 // no scenario.
 static bool find_lack(const char *stack, const char *grid, char lacks[SWEEP_LACKED])
 {
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     sp_scenario scenario;
     sp_error ignored = {0};
     read_stack_grid(stack, grid, &spec);
-    json_t *document = sweep_spec_scenario(&spec, spec.document, (const int64_t[SWEEP_AXES]){0});
+    json_auto_t *document =
+        sweep_spec_scenario(&spec, spec.document, (const int64_t[SWEEP_AXES]){0});
     bool read = sp_scenario_from_json(document, "point", NULL, 0, &scenario, &ignored) == SP_OK;
     if (read) {
         bool runs = sweep_point_lack(&spec, &scenario, lacks) == SWEEP_RUNS;
         assert_int_equal(runs, lacks[0] == '\0');
         sp_scenario_fini(&scenario);
     }
-    json_decref(document);
-    sweep_spec_fini(&spec);
     return read;
 }
 
 // Evaluates the first point of a grid within its stack, or beyond it; true: it was left out.
 static bool leaves_out(const char *stack, const char *grid, bool within, sweep_trial *trial)
 {
-    sweep_spec spec;
-    sweep_evaluator evaluator;
+    AUTO(sweep_spec) spec;
+    AUTO(sweep_evaluator) evaluator;
     read_stack_grid(stack, grid, &spec);
     sweep_evaluator_init(&evaluator, &spec, 1);
     evaluator.asks_stack = true;
     evaluator.within_stack = within;
     must_succeed(sweep_evaluate_point(&evaluator, 0, 0, trial, NULL, ERR));
-    sweep_evaluator_fini(&evaluator);
-    sweep_spec_fini(&spec);
     return trial->status == SWEEP_CANNOT_RUN;
 }
 
@@ -388,11 +367,12 @@ TEST(whole_batches_are_divided)
 TEST(points_out_of_memory_name_a_sample)
 {
     ran summary;
-    json_t *lines = fresh_lines("{'base': {'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': "
-                                "{'tp': 4}, 'workload': {'lengths': [300, 65536, 40], 'order': "
-                                "'file', 'samples_per_batch': 3}}, 'grid': {'strategy.kind': "
-                                "['packed', 'dynapipe'], 'memory.limit_gib': [40]}}",
-                                1, &summary);
+    json_auto_t *lines =
+        fresh_lines("{'base': {'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': "
+                    "{'tp': 4}, 'workload': {'lengths': [300, 65536, 40], 'order': "
+                    "'file', 'samples_per_batch': 3}}, 'grid': {'strategy.kind': "
+                    "['packed', 'dynapipe'], 'memory.limit_gib': [40]}}",
+                    1, &summary);
     for (size_t i = 0; i < 2; i++) {
         const char *reason = json_string_value(json_object_get(json_array_get(lines, i), "reason"));
         assert_non_null(strstr(reason, "sample 1 of 65536 tokens alone needs "));
@@ -400,7 +380,6 @@ TEST(points_out_of_memory_name_a_sample)
     }
     assert_int_equal(summary.of_status[SWEEP_OOM], 1);
     assert_int_equal(summary.of_status[SWEEP_INFEASIBLE], 1);
-    json_decref(lines);
 }
 
 // ---- resumption ----
@@ -408,30 +387,26 @@ TEST(points_out_of_memory_name_a_sample)
 // However much of the file is there, what is missing is added and the rest stays.
 TEST(resumed_files_are_the_same)
 {
-    sp_prng prng;
     ran summary;
     size_t bytes = 0;
     remove("out.jsonl");
     must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, false, &summary, ERR));
-    char *text = file_text("out.jsonl", &bytes);
-    json_t *expected = lines_of("out.jsonl");
-    sp_prng_seed(&prng, 7);
+    AUTO_FREE char *text = file_text("out.jsonl", &bytes);
+    json_auto_t *expected = lines_of("out.jsonl");
+    sp_prng prng = prng_seeded(7);
     for (int i = 0; i < 40; i++) {
         size_t cut = i == 0 ? 0 : i == 1 ? bytes : (size_t)sp_prng_below(&prng, bytes);
         int64_t whole = 0;
         for (size_t c = 0; c < cut; c++) {
             whole += text[c] == '\n';
         }
-        write_text("out.jsonl", text, cut);
+        write_lines("out.jsonl", text, cut);
         must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1 + i % 4, true, &summary, ERR));
         assert_int_equal(summary.resumed, whole);
         assert_int_equal(summary.written, UNIFORM_POINTS);
-        json_t *lines = lines_of("out.jsonl");
+        json_auto_t *lines = lines_of("out.jsonl");
         assert_true(json_equal(lines, expected));
-        json_decref(lines);
     }
-    json_decref(expected);
-    free(text);
     remove("out.jsonl");
 }
 
@@ -448,18 +423,17 @@ TEST(files_that_do_not_fit_are_refused)
     ran summary;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         size_t bytes = 0;
-        write_text("out.jsonl", texts[i], strlen(texts[i]));
+        write_lines("out.jsonl", texts[i], strlen(texts[i]));
         sp_status status = run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, &summary, ERR);
         assert_int_equal(sp_status_exit(status), 3);
         assert_non_null(strstr(ERR->message[0], "out.jsonl:1:"));
-        char *text = file_text("out.jsonl", &bytes);
+        AUTO_FREE char *text = file_text("out.jsonl", &bytes);
         assert_string_equal(text, texts[i]);
-        free(text);
     }
     // Lines past the last point, here of a sweep of one point.
     char two[2 * sizeof line];
     snprintf(two, sizeof two, "%s%s", line, line);
-    write_text("out.jsonl", two, strlen(two));
+    write_lines("out.jsonl", two, strlen(two));
     must_fail_with(run_sweep("{'base': {'uniform_costs': {'f_ms': 1, 'b_ms': 1}}, 'grid': "
                              "{'schedule.kind': ['gpipe'], 'parallel.pp': [1], "
                              "'schedule.microbatches': [8], 'parallel.chunks_per_rank': [1]}}",
@@ -475,21 +449,19 @@ TEST(files_that_do_not_fit_are_refused)
 TEST(a_stop_leaves_whole_lines)
 {
     ran summary;
-    json_t *expected = fresh_lines(UNIFORM_SWEEP, 2, &summary);
+    json_auto_t *expected = fresh_lines(UNIFORM_SWEEP, 2, &summary);
     sp_stop_request();
     must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 1, false, &summary, ERR));
     sp_stop_forget();
     // No point was whole: none is written as what a search found by then.
     assert_int_equal(summary.written, 0);
     assert_true(summary.stopped);
-    json_t *lines = lines_of("out.jsonl");
+    json_auto_t *lines = lines_of("out.jsonl");
     assert_int_equal(json_array_size(lines), summary.written);
     json_decref(lines);
     must_succeed(run_sweep(UNIFORM_SWEEP, "out.jsonl", 2, true, &summary, ERR));
     lines = lines_of("out.jsonl");
     assert_true(json_equal(lines, expected));
-    json_decref(lines);
-    json_decref(expected);
     remove("out.jsonl");
 }
 
@@ -519,12 +491,11 @@ TEST(cached_scenarios_are_as_read)
     cache = sp_scenario_cache_new();
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-            sp_scenario read, cached;
+            AUTO(sp_scenario) read, cached;
             must_succeed(fixture_read(texts[i], &read, ERR));
-            json_t *document = json_document(texts[i]);
+            json_auto_t *document = json_document(texts[i]);
             must_succeed(
                 sp_scenario_from_json_cached(document, "scenario.json", cache, &cached, ERR));
-            json_decref(document);
             assert_true(json_equal(read.resolved, cached.resolved));
             assert_same_curve(&read.profile.gemm_rate, &cached.profile.gemm_rate);
             assert_same_curve(&read.profile.attention[1][SP_PAIRS_CAUSAL],
@@ -533,19 +504,15 @@ TEST(cached_scenarios_are_as_read)
             for (size_t k = 0; k < read.lengths.count; k++) {
                 assert_int_equal(read.lengths.tokens[k], cached.lengths.tokens[k]);
             }
-            sp_scenario_fini(&read);
-            sp_scenario_fini(&cached);
         }
     }
     // What cannot be read is told each time.
     for (int pass = 0; pass < 2; pass++) {
         sp_scenario scenario;
-        json_t *document = json_document("{'model': 'llama-7b', 'profile': 'broken'}");
-        sp_error_clear(ERR);
-        assert_int_equal(
+        json_auto_t *document = json_document("{'model': 'llama-7b', 'profile': 'broken'}");
+        must_fail_with(
             sp_scenario_from_json_cached(document, "scenario.json", cache, &scenario, ERR),
-            SP_ERR_CONTENT);
-        json_decref(document);
+            SP_ERR_CONTENT, "");
     }
     sp_scenario_cache_free(cache);
 }

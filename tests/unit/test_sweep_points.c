@@ -1,5 +1,4 @@
 // Points of large grids, drawn points, and the front of a summary.
-#include <math.h>
 
 #include "experiments/sweep/sweep.h"
 #include "tests/support/test_main.h"
@@ -97,7 +96,7 @@ TEST(walks_counts_and_draws_agree_with_nested_loops)
     static int64_t expected[MOST], drawn[MOST];
     for (int i = 0; i < 400; i++) {
         grid g;
-        sweep_spec spec;
+        AUTO(sweep_spec) spec;
         sweep_cursor cursor;
         bool found = true;
         int64_t counted = -1;
@@ -126,7 +125,6 @@ TEST(walks_counts_and_draws_agree_with_nested_loops)
             }
             assert_true(e < count);
         }
-        sweep_spec_fini(&spec);
     }
 }
 
@@ -134,7 +132,7 @@ TEST(walks_counts_and_draws_agree_with_nested_loops)
 TEST(draws_are_fair)
 {
     sp_prng prng = prng_seeded(5);
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     int64_t times[8] = {0};
     read_text(
         "{\"base\": {}, \"grid\": {\"b\": [1, 2, 3, 4], \"a\": [1, 2]}, \"where\": \"a * b != 8\"}",
@@ -151,7 +149,6 @@ TEST(draws_are_fair)
     for (int c = 0; c < 7; c++) {
         assert_true(fabs((double)times[c] - 18000.0) < 5.0 * deviation);
     }
-    sweep_spec_fini(&spec);
 }
 
 // 10^12 combinations: 10 axes of 10 values that no condition names, and two of 10 with the product
@@ -166,7 +163,7 @@ TEST(a_grid_of_a_million_million_is_counted_and_drawn_at_once)
         strcat(text, axis);
     }
     strcat(text, "}, \"where\": \"a3 * a9 == 8\"}");
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     int64_t points = 0;
     int64_t drawn[1000];
     sp_prng prng = prng_seeded(1);
@@ -182,17 +179,15 @@ TEST(a_grid_of_a_million_million_is_counted_and_drawn_at_once)
         assert_int_equal(sweep_spec_combination(&spec, digit), drawn[i]);
     }
     // To evaluate all of them is refused.
-    sweep_summary summary;
+    AUTO(sweep_summary) summary;
     const sweep_run_options all = {.threads = 1, .quiet = true};
     must_succeed(sweep_summary_begin(&summary, &spec, NULL, ERR));
     must_fail_with(sweep_run(&spec, "/dev/null", &all, &summary, ERR), SP_ERR_LIMIT, "--sample");
-    sweep_summary_fini(&summary);
-    sweep_spec_fini(&spec);
 }
 
 TEST(shards_take_every_point_once)
 {
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     int64_t expected[64];
     int64_t count = 0;
     read_text("{\"base\": {}, \"grid\": {\"a\": [1, 2, 3, 4, 5, 6, 7], \"b\": [1, 2, 3]}, "
@@ -225,7 +220,6 @@ TEST(shards_take_every_point_once)
             assert_int_equal(seen[expected[k]], 1);
         }
     }
-    sweep_spec_fini(&spec);
 }
 
 // ---- the summary ----
@@ -238,21 +232,20 @@ TEST(figures_are_those_of_the_table)
     const sp_figure *figure;
     for (int i = 0; (figure = sp_figure_at(i)) != NULL; i++) {
         sweep_figure found;
-        if (sweep_figure_find(figure->key, &found) != (figure->better != 0)) {
-            fail_msg("%s", figure->key);
-        }
+        must_hold(sweep_figure_find(figure->key, &found) == (figure->better != 0), "%s",
+                  figure->key);
     }
 }
 
 // So is what a condition may ask of them, and which of them may be meant in percent.
 TEST(conditions_beyond_the_table_of_figures_are_refused)
 {
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     read_text("{\"base\": {}, \"grid\": {\"a\": [1]}}", &spec);
     for (int f = 0; f < SWEEP_FIGURE_COUNT; f++) {
         const sp_figure *figure = sp_figure_find(sweep_figure_names[f]);
         char where[64];
-        sweep_summary summary;
+        AUTO(sweep_summary) summary;
         snprintf(where, sizeof where, "%s > 40", figure->key);
         const sweep_summary_options options = {.where = where};
         sp_error_clear(ERR);
@@ -260,9 +253,7 @@ TEST(conditions_beyond_the_table_of_figures_are_refused)
         bool translated = refused && strstr(ERR->message[0], "(40 % is 0.4)") != NULL;
         assert_int_equal(refused, figure->most > 0.0 && figure->most <= 40.0);
         assert_int_equal(translated, refused && figure->percent);
-        sweep_summary_fini(&summary);
     }
-    sweep_spec_fini(&spec);
 }
 
 static sp_status add_trial(sweep_summary *summary, int64_t combination, const sweep_trial *trial)
@@ -300,7 +291,7 @@ static bool comes_before(const sweep_trial *a, const sweep_trial *b)
 TEST(front_and_list_agree_with_all_pairs)
 {
     sp_prng prng = prng_seeded(3);
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     read_text("{\"base\": {}, \"grid\": {\"a\": [1, 2, 3]}}", &spec);
     const sweep_summary_options options = {.top = 7,
                                            .by_figure = true,
@@ -312,7 +303,7 @@ TEST(front_and_list_agree_with_all_pairs)
     for (int round = 0; round < 50; round++) {
         sweep_trial trials[LINES];
         bool listed[LINES], best[LINES];
-        sweep_summary summary;
+        AUTO(sweep_summary) summary;
         int64_t front = 0;
         must_succeed(sweep_summary_begin(&summary, &spec, &options, ERR));
         for (int i = 0; i < LINES; i++) {
@@ -342,22 +333,20 @@ TEST(front_and_list_agree_with_all_pairs)
         for (int i = 1; i < 7; i++) {
             assert_false(comes_before(&summary.best[i].trial, &summary.best[i - 1].trial));
         }
-        sweep_summary_fini(&summary);
     }
-    sweep_spec_fini(&spec);
 }
 
 // Steps of another context are other work: each context has its front and its list, though the
 // short one's dominate all. Axes of more combinations than are told apart are one group.
 TEST(points_of_other_work_are_not_mixed)
 {
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     const sweep_summary_options options = {
         .top = 2, .front = true, .x = SWEEP_ITERATION_MS, .y = SWEEP_PEAK_MEMORY_GIB};
     read_text("{\"base\": {}, \"grid\": {\"parallel.tp\": [1, 2, 4], \"workload.context\": "
               "[\"8K\", \"32K\"]}}",
               &spec);
-    sweep_summary summary;
+    AUTO(sweep_summary) summary;
     must_succeed(sweep_summary_begin(&summary, &spec, &options, ERR));
     for (int64_t c = 0; c < 6; c++) {
         sweep_trial trial;
@@ -388,14 +377,12 @@ TEST(points_of_other_work_are_not_mixed)
     must_succeed(sweep_summary_begin(&summary, &spec, &options, ERR));
     assert_int_equal(summary.group_axis_count, 0);
     assert_int_equal(summary.mixed, SWEEP_MOST_GROUPS + 2);
-    sweep_summary_fini(&summary);
-    sweep_spec_fini(&spec);
 }
 
 // Where no point fits, a search has no front to go along: it evaluates as many as it was asked to.
 TEST(search_without_a_front_draws)
 {
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     sweep_summary nothing;
     sweep_choice choice;
     read_text("{\"base\": {\"model\": \"llama-13b\"}, \"grid\": {\"parallel.tp\": [1, 2, 4, 8], "
@@ -422,14 +409,13 @@ TEST(search_without_a_front_draws)
         sweep_choice_end(&choice);
         sweep_summary_fini(&nothing);
     }
-    sweep_spec_fini(&spec);
 }
 
 // A search over a made-up landscape with its optimum at one corner finds it, evaluates no point
 // twice, and does the same again.
 TEST(search_finds_the_front)
 {
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     int64_t first[600] = {0};
     read_text("{\"base\": {}, \"grid\": {\"a\": [0,1,2,3,4,5,6,7,8,9], \"b\": "
               "[0,1,2,3,4,5,6,7,8,9], \"c\": [0,1,2,3,4,5,6,7,8,9], \"d\": [0,1,2,3,4,5,6,7,8,9], "
@@ -482,5 +468,4 @@ TEST(search_finds_the_front)
         sweep_summary_fini(&summary);
         sweep_choice_end(&choice);
     }
-    sweep_spec_fini(&spec);
 }

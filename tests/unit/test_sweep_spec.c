@@ -28,7 +28,7 @@ static void must_read(const char *text, sweep_spec *spec)
 static sp_status holds(const char *where, bool *value, sp_error *err)
 {
     static const int64_t digit[SWEEP_AXES] = {2, 1, 1, 1};
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     sweep_where *condition = NULL;
     must_read(GRID_OF_LAYOUTS "}", &spec);
     sp_error_clear(err);
@@ -38,7 +38,6 @@ static sp_status holds(const char *where, bool *value, sp_error *err)
         status = sweep_where_holds(condition, digit, value, err);
     }
     sweep_where_free(condition);
-    sweep_spec_fini(&spec);
     return status;
 }
 
@@ -83,9 +82,8 @@ TEST(where_is_true_or_false)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         bool value = !cases[i].value;
         sp_status status = holds(cases[i].text, &value, ERR);
-        if (status != SP_OK || value != cases[i].value) {
-            fail_msg("%s: %s", cases[i].text, status != SP_OK ? ERR->message[0] : "wrong value");
-        }
+        must_hold(status == SP_OK && value == cases[i].value, "%s: %s", cases[i].text,
+                  status != SP_OK ? ERR->message[0] : "wrong value");
     }
 }
 
@@ -238,9 +236,7 @@ TEST(where_agrees_with_an_independent_evaluation)
         char text[8192];
         bool value = false;
         bool expected = random_expression(&prng, 4, true, 0, text, sizeof text) != 0.0;
-        if (holds(text, &value, ERR) != SP_OK || value != expected) {
-            fail_msg("%s", text);
-        }
+        must_hold(holds(text, &value, ERR) == SP_OK && value == expected, "%s", text);
         trues += expected;
     }
     assert_in_range(trues, 500, 2500);
@@ -248,7 +244,7 @@ TEST(where_agrees_with_an_independent_evaluation)
 
 TEST(where_names_may_be_ambiguous)
 {
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     must_fail(read_spec("{'base': {'a': {'kind': 1}, 'b': {'kind': 2}}, 'grid': {}, "
                         "'where': 'kind == 1'}",
                         &spec, ERR),
@@ -259,7 +255,6 @@ TEST(where_names_may_be_ambiguous)
     int64_t points = 0;
     must_succeed(sweep_spec_count(&spec, &points, ERR));
     assert_int_equal(points, 1);
-    sweep_spec_fini(&spec);
 }
 
 // ---- the grid ----
@@ -321,27 +316,23 @@ TEST(axes_reach_into_names)
     };
     for (size_t i = 0; i < sizeof bases / sizeof bases[0] * 3; i++) {
         char text[512];
-        sweep_spec spec;
+        AUTO(sweep_spec) spec;
         snprintf(text, sizeof text, "{'base': %s, 'grid': {%s, %s, %s}}", bases[i / 3], axes[i % 3],
                  axes[(i + 1) % 3], axes[(i + 2) % 3]);
         must_read(text, &spec);
         for (int64_t combination = 0; combination < spec.combinations; combination++) {
             int64_t digit[SWEEP_AXES];
-            json_t *expected = json_document(bases[i / 3]);
+            json_auto_t *expected = json_document(bases[i / 3]);
             sweep_spec_digits(&spec, combination, digit);
-            json_t *found = sweep_spec_scenario(&spec, spec.document, digit);
+            json_auto_t *found = sweep_spec_scenario(&spec, spec.document, digit);
             for (int a = 0; a < spec.axis_count; a++) {
-                char *value = json_dumps(json_array_get(spec.axes[a].values, (size_t)digit[a]),
-                                         JSON_ENCODE_ANY);
+                AUTO_FREE char *value = json_dumps(
+                    json_array_get(spec.axes[a].values, (size_t)digit[a]), JSON_ENCODE_ANY);
                 snprintf(text, sizeof text, "%s=%s", spec.axes[a].path, value);
                 must_succeed(sp_scenario_override(expected, text, ERR));
-                free(value);
             }
             assert_true(json_equal(found, expected));
-            json_decref(found);
-            json_decref(expected);
         }
-        sweep_spec_fini(&spec);
     }
 }
 
@@ -363,40 +354,33 @@ TEST(spec_bounds_the_combinations)
 TEST(scenario_of_a_point_leaves_the_base_alone)
 {
     static const int64_t digit[SWEEP_AXES] = {1, 0, 1};
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     must_read("{'base': {'model': 'm', 'parallel': {'tp': 3, 'dp': 5}, 'memory': null}, 'grid': "
               "{'parallel.tp': [1, 2], 'memory.recompute': ['full'], 'model': ['a', {'layers': "
               "4}]}}",
               &spec);
-    char *before = json_dumps(spec.document, JSON_COMPACT);
-    json_t *scenario = sweep_spec_scenario(&spec, spec.document, digit);
-    json_t *point = sweep_spec_point(&spec, digit);
-    json_t *expected = json_document("{'model': {'layers': 4}, 'parallel': {'tp': 2, 'dp': 5}, "
-                                     "'memory': {'recompute': 'full'}}");
-    json_t *expected_point =
+    AUTO_FREE char *before = json_dumps(spec.document, JSON_COMPACT);
+    json_auto_t *scenario = sweep_spec_scenario(&spec, spec.document, digit);
+    json_auto_t *point = sweep_spec_point(&spec, digit);
+    json_auto_t *expected =
+        json_document("{'model': {'layers': 4}, 'parallel': {'tp': 2, 'dp': 5}, "
+                      "'memory': {'recompute': 'full'}}");
+    json_auto_t *expected_point =
         json_document("{'parallel.tp': 2, 'memory.recompute': 'full', 'model': {'layers': 4}}");
     assert_true(json_equal(scenario, expected));
     assert_true(json_equal(point, expected_point));
-    char *after = json_dumps(spec.document, JSON_COMPACT);
+    AUTO_FREE char *after = json_dumps(spec.document, JSON_COMPACT);
     assert_string_equal(before, after);
-    free(before);
-    free(after);
-    json_decref(scenario);
-    json_decref(point);
-    json_decref(expected);
-    json_decref(expected_point);
-    sweep_spec_fini(&spec);
 }
 
 // Objects as values: the condition sees what is inside them, and 1 for a missing tp.
 TEST(axes_may_hold_objects)
 {
-    sweep_spec spec;
+    AUTO(sweep_spec) spec;
     int64_t points = 0;
     must_read("{'base': {'parallel': {'tp': 64}}, 'grid': {'parallel': [{'tp': 2, 'pp': 4}, {'pp': "
               "8}, {'tp': 8}]}, 'where': 'tp * pp * dp == 8'}",
               &spec);
     must_succeed(sweep_spec_count(&spec, &points, ERR));
     assert_int_equal(points, 3);
-    sweep_spec_fini(&spec);
 }

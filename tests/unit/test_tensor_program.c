@@ -56,7 +56,7 @@ static ledger open_ledger(const sp_tensor_program *program)
     return l;
 }
 
-static void close_ledger(ledger *l)
+static void ledger_fini(ledger *l)
 {
     free(l->holders);
     free(l->alive);
@@ -123,13 +123,13 @@ TEST(saved_tensors_add_up)
     for (int round = 0; round < 2000; round++) {
         unit_draw d = draw_unit(&prng);
         draw_precision(&prng, &d);
-        sp_tensor_program program;
+        AUTO(sp_tensor_program) program;
         sp_unit_bytes unit;
         build(&d, &program);
         sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
         assert_int_equal(saved_bytes(&program), sp_bytes_total(&unit.held));
         for (int split = 0; split < 2; split++) {
-            ledger l = open_ledger(&program);
+            AUTO(ledger) l = open_ledger(&program);
             forward(&l);
             int64_t gradient = program.output_gradient == SP_NO_TENSOR
                                    ? 0
@@ -141,9 +141,7 @@ TEST(saved_tensors_add_up)
                 run(&l, SP_PROGRAM_WEIGHT_GRADIENT);
             }
             assert_int_equal(l.bytes, 0);
-            close_ledger(&l);
         }
-        sp_tensor_program_fini(&program);
     }
 }
 
@@ -156,17 +154,15 @@ TEST(split_backward_keeps_what_weights_need)
         unit_draw d = draw_unit(&prng);
         draw_precision(&prng, &d);
         make_dense(&d);
-        sp_tensor_program program;
+        AUTO(sp_tensor_program) program;
         sp_unit_bytes unit;
         build(&d, &program);
         sp_footprint_unit(&d.model, &d.layout, &d.stage, &d.options, &d.load, &unit);
-        ledger l = open_ledger(&program);
+        AUTO(ledger) l = open_ledger(&program);
         forward(&l);
         run(&l, SP_PROGRAM_INPUT_GRADIENT);
         take_input_gradient(&l, 1);
         assert_int_equal(l.bytes, sp_bytes_total(&unit.weights));
-        close_ledger(&l);
-        sp_tensor_program_fini(&program);
     }
 }
 
@@ -201,9 +197,9 @@ TEST(h800_transients)
                  {SP_RECOMPUTE_ACTIVATION, true, 126 + 252, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         unit_draw d = h800_draw(cases[i].recompute, false, cases[i].head);
-        sp_tensor_program program;
+        AUTO(sp_tensor_program) program;
         build(&d, &program);
-        ledger l = open_ledger(&program);
+        AUTO(ledger) l = open_ledger(&program);
         forward(&l);
         assert_int_equal(l.peak - saved_bytes(&program), cases[i].forward_mib * MIB);
         int64_t before = l.bytes;
@@ -211,8 +207,6 @@ TEST(h800_transients)
         if (cases[i].backward_mib > 0) {
             assert_int_equal(l.peak - before, cases[i].backward_mib * MIB);
         }
-        close_ledger(&l);
-        sp_tensor_program_fini(&program);
     }
 }
 
@@ -233,9 +227,9 @@ TEST(chunks_that_run_again_have_gradients_in_the_backward)
                                              .loss_chunks = 8,
                                              .loss_recompute = again == 1}},
                        .load = {.tokens = tokens, .pairs = tokens * tokens}};
-        sp_tensor_program program;
+        AUTO(sp_tensor_program) program;
         build(&d, &program);
-        ledger l = open_ledger(&program);
+        AUTO(ledger) l = open_ledger(&program);
         forward(&l);
         int64_t saved = saved_bytes(&program);
         int64_t chunk = 10 * tokens / 8 * vocab;
@@ -249,8 +243,6 @@ TEST(chunks_that_run_again_have_gradients_in_the_backward)
         } else {
             assert_true(l.peak < before + chunk);
         }
-        close_ledger(&l);
-        sp_tensor_program_fini(&program);
     }
 }
 
@@ -268,9 +260,9 @@ TEST(cut_cross_entropy_has_no_logits)
         .stage = {.head = true},
         .options = {.stack = {.unfused_weight_gradient = true, .cut_cross_entropy = true}},
         .load = {.tokens = tokens, .pairs = tokens * tokens}};
-    sp_tensor_program program;
+    AUTO(sp_tensor_program) program;
     build(&d, &program);
-    ledger l = open_ledger(&program);
+    AUTO(ledger) l = open_ledger(&program);
     forward(&l);
     assert_int_equal(l.peak, saved_bytes(&program));
     int64_t before = l.bytes;
@@ -278,8 +270,6 @@ TEST(cut_cross_entropy_has_no_logits)
     run(&l, SP_PROGRAM_BACKWARD);
     assert_int_equal(l.peak, before + 2 * tokens * h + 2 * vocab * h);
     assert_int_equal(lround((double)(l.peak - before) / 1e9), 1);
-    close_ledger(&l);
-    sp_tensor_program_fini(&program);
 }
 
 // The order in which that runtime saves the tensors of a layer, in MiB (0: log-sum-exp, half one).
@@ -292,7 +282,7 @@ TEST(h800_saving_order)
         size_t count = mode == 0 ? sizeof none / sizeof none[0] : sizeof ours / sizeof ours[0];
         unit_draw d =
             h800_draw(mode == 0 ? SP_RECOMPUTE_NONE : SP_RECOMPUTE_ACTIVATION, false, false);
-        sp_tensor_program program;
+        AUTO(sp_tensor_program) program;
         build(&d, &program);
         assert_int_equal(program.saved_count, 2 * count);
         for (size_t i = 0; i < program.saved_count; i++) {
@@ -301,7 +291,6 @@ TEST(h800_saving_order)
             assert_int_equal(program.saved[i].contiguous,
                              mode == 1 || bytes != 86 * MIB || i % count == 9 || i % count == 10);
         }
-        sp_tensor_program_fini(&program);
     }
 }
 
@@ -316,16 +305,14 @@ TEST(gathered_parameters)
         d.stage.layers = layers;
         int64_t parameters = 2 * sp_footprint_parameters(&d.model, &d.layout, &gathered, 1);
         for (int zero = 2; zero <= 3; zero++) {
-            sp_tensor_program program;
+            AUTO(sp_tensor_program) program;
             d.layout.zero = zero;
             build(&d, &program);
-            ledger l = open_ledger(&program);
+            AUTO(ledger) l = open_ledger(&program);
             forward(&l);
             peaks[zero - 2][0] = l.peak;
             run(&l, SP_PROGRAM_BACKWARD);
             peaks[zero - 2][1] = l.peak;
-            close_ledger(&l);
-            sp_tensor_program_fini(&program);
         }
         assert_in_range(peaks[1][0] - peaks[0][0], parameters / 2, parameters);
         assert_int_equal(peaks[1][1] - peaks[0][1], parameters);
@@ -337,7 +324,7 @@ TEST(gathered_parameters)
 TEST(gradient_of_the_lookup)
 {
     unit_draw d = h800_draw(SP_RECOMPUTE_NONE, true, false);
-    sp_tensor_program program;
+    AUTO(sp_tensor_program) program;
     build(&d, &program);
     assert_int_equal(program.input, SP_NO_TENSOR);
     int found = 0;
@@ -346,7 +333,6 @@ TEST(gradient_of_the_lookup)
         found += !event.gone && program.tensors[event.tensor].bytes == 252 * MIB;
     }
     assert_int_equal(found, 1);
-    sp_tensor_program_fini(&program);
 }
 
 // Tensor by tensor the parameters are those that the footprint counts, 2 bytes each.
@@ -358,7 +344,7 @@ TEST(parameters_add_up)
         d.layout.zero = 0;
         sp_bytes states;
         sp_footprint_states(&d.model, &d.layout, &d.options.stack, &d.stage, 1, &states);
-        sp_parameter_list list = {0};
+        AUTO(sp_parameter_list) list = {0};
         sp_parameter_list_add(&d.model, &d.layout, &d.stage, d.stage.embedding, &list);
         sp_frozen_weights frozen = d.model.frozen_weights;
         int64_t bytes = 0;
@@ -375,6 +361,5 @@ TEST(parameters_add_up)
         int64_t more = states.of[SP_MEM_PARAMETERS] - bytes;
         assert_true(more >= 0);
         assert_true(more <= (frozen == SP_FROZEN_4BIT_DOUBLE ? 3 * 4 * d.stage.layers : 0));
-        sp_parameter_list_fini(&list);
     }
 }

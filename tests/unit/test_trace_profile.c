@@ -120,7 +120,7 @@ static void end(step *s, sp_kineto *trace)
 {
     trace_end(&s->text);
     must_succeed(sp_kineto_from_text(s->text.bytes, s->text.count, "t.json", trace, ERR));
-    trace_free(&s->text);
+    trace_text_fini(&s->text);
 }
 
 static void load(const fit_traced *found, sp_profile *profile)
@@ -250,8 +250,8 @@ TEST(two_runs_of_one_rank_tell_no_waits)
 TEST(tables_without_a_place_are_told)
 {
     step s = {.at_us = 1000.0};
-    sp_kineto trace;
-    fit_traced found;
+    AUTO(sp_kineto) trace;
+    AUTO(fit_traced) found;
     char members[1024] = "0";
     size_t length = 1;
     trace_begin(&s.text,
@@ -278,8 +278,6 @@ TEST(tables_without_a_place_are_told)
                      SP_COLLECTIVE_TABLES);
     assert_int_equal(found.warnings.count, 1);
     assert_non_null(strstr(found.warnings.text[0], "2 tables of collectives are left out"));
-    fit_traced_fini(&found);
-    sp_kineto_fini(&trace);
 }
 
 // Four calls are no evidence, products of float32 none of bf16, and a group across nodes none of
@@ -287,8 +285,8 @@ TEST(tables_without_a_place_are_told)
 TEST(little_evidence_is_named)
 {
     step s;
-    sp_kineto trace;
-    fit_traced found;
+    AUTO(sp_kineto) trace;
+    AUTO(fit_traced) found;
     begin(&s, 0);
     for (int i = 0; i < 8; i++) {
         product(&s, TOKENS, K, N, i < 4 ? BF16 : "float", 100.0);
@@ -305,8 +303,6 @@ TEST(little_evidence_is_named)
     assert_non_null(absence_of(&found, "memory.gb_per_s"));
     assert_non_null(absence_of(&found, "kernel.us"));
     assert_non_null(strstr(absence_of(&found, "collective_times"), "8 across nodes"));
-    fit_traced_fini(&found);
-    sp_kineto_fini(&trace);
 }
 
 // Whole microseconds say little of short kernels, and of a trace of one rank the shortest quarter
@@ -314,8 +310,8 @@ TEST(little_evidence_is_named)
 TEST(one_rank_and_whole_microseconds)
 {
     step s;
-    sp_kineto trace;
-    fit_traced found;
+    AUTO(sp_kineto) trace;
+    AUTO(fit_traced) found;
     begin(&s, 0);
     for (int i = 0; i < 9; i++) {
         s.at_us = 1000.0 * (i + 1);
@@ -331,6 +327,4 @@ TEST(one_rank_and_whole_microseconds)
     // The quartile of 20, 30, ... 100.
     assert_close(value_of(&found, "all_reduce of 8 ranks, 1024 bytes")->value, 40.0, 1e-12);
     assert_int_equal(found.warnings.count, 1); // another GPU than the profile's
-    fit_traced_fini(&found);
-    sp_kineto_fini(&trace);
 }

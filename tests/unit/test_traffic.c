@@ -11,12 +11,10 @@
 
 static void compare(const flow_step *s, const sp_network *first, const sp_network *second)
 {
-    sp_timeline a, b;
+    AUTO(sp_timeline) a, b;
     flow_run(s, first, &a);
     flow_run(s, second, &b);
     flow_assert_same(&a, &b);
-    sp_timeline_fini(&a);
-    sp_timeline_fini(&b);
 }
 
 // Drawn steps; by the algorithm that every reduction and gather names for itself, or the profile's.
@@ -24,7 +22,7 @@ static void compare_drawn(uint64_t seed, int rounds, bool busy, bool by_algorith
 {
     sp_prng prng = prng_seeded(seed);
     for (int round = 0; round < test_rounds(rounds); round++) {
-        flow_step s;
+        AUTO(flow_step) s;
         flow_step_draw(&prng, &s, busy);
         if (busy) {
             flow_step_draw_spine(&prng, &s);
@@ -35,7 +33,6 @@ static void compare_drawn(uint64_t seed, int rounds, bool busy, bool by_algorith
         sp_network quick = s.network;
         quick.detail = SP_NETWORK_AUTO;
         compare(&s, busy ? &quick : NULL, &s.network);
-        flow_step_fini(&s);
     }
 }
 
@@ -58,7 +55,8 @@ TEST(legs_of_one_exchange_do_not_meet)
 {
     for (int a = SP_ALGORITHM_PROFILE; a < SP_ALGORITHM_AUTO; a++) {
         sp_collective_algorithm by = (sp_collective_algorithm)a;
-        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 1}};
+        AUTO(flow_step) s = {
+            .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 1}};
         size_t tasks[3];
         flow_step_uniform(&s, 0.0, 0.0);
         s.costs.ranks[0].epilogue = (sp_epilogue_cost){.grad_reduce_ns = 100000,
@@ -70,19 +68,16 @@ TEST(legs_of_one_exchange_do_not_meet)
         flow_step_schedule(&s, SP_SCHEDULE_1F1B, SP_NETWORK_CLOSED);
         for (int detail = 0; detail < 3; detail++) {
             const sp_engine_options options = {.network = &s.network};
-            sp_timeline timeline;
-            sp_memory_timeline memory;
+            AUTO(sp_timeline) timeline;
+            AUTO(sp_memory_timeline) memory;
             sp_engine_counts counts;
             s.network.detail = (sp_network_detail)detail;
             must_succeed(
                 sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR));
             tasks[detail] = counts.tasks;
-            sp_memory_timeline_fini(&memory);
-            sp_timeline_fini(&timeline);
         }
         assert_true(tasks[SP_NETWORK_AUTO] == tasks[SP_NETWORK_CLOSED]);
         assert_true(tasks[SP_NETWORK_FLOWS] > tasks[SP_NETWORK_CLOSED]);
-        flow_step_fini(&s);
     }
 }
 
@@ -91,8 +86,8 @@ TEST(a_step_event_by_event)
 {
     sp_prng prng = prng_seeded(5);
     for (int round = 0; round < test_rounds(60); round++) {
-        flow_step s;
-        sp_timeline walked, expected;
+        AUTO(flow_step) s;
+        AUTO(sp_timeline) walked, expected;
         flow_step_draw(&prng, &s, true);
         flow_step_draw_spine(&prng, &s);
         flow_run(&s, &s.network, &walked);
@@ -105,9 +100,6 @@ TEST(a_step_event_by_event)
             assert_within((double)walked.ranks[r].gather_end_ns,
                           (double)expected.ranks[r].gather_end_ns, 200.0);
         }
-        sp_timeline_fini(&walked);
-        sp_timeline_fini(&expected);
-        flow_step_fini(&s);
     }
 }
 
@@ -118,10 +110,9 @@ static void run_apart(const flow_step *s, int seed)
         const sp_engine_options options = {.verify = true,
                                            .jitter = {0.1, (uint64_t)seed},
                                            .network = shared == 0 ? NULL : &s->network};
-        simulated_plan made;
+        AUTO(simulated_plan) made;
         simulate_plan(&s->plan, &s->costs, &options, &made);
         flow_reduced_last(&made.timeline);
-        simulated_plan_fini(&made);
     }
 }
 
@@ -131,7 +122,7 @@ TEST(merged_packs)
     static const int ranks[3][2] = {{0, 2}, {0, 1}, {1, 1}};
     sp_prng prng = prng_seeded(8);
     for (int round = 0; round < 40; round++) {
-        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1}};
+        AUTO(flow_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1}};
         sp_packing_init(&s.packing, NULL, 2);
         for (int k = 0; k < 3; k++) {
             assert_true(sp_pack_list_begin(&s.packing.forward, ranks[k][0], ranks[k][1]));
@@ -157,7 +148,6 @@ TEST(merged_packs)
             compare(&s, NULL, &s.network);
         }
         run_apart(&s, round);
-        flow_step_fini(&s);
     }
 }
 
@@ -167,7 +157,7 @@ TEST(merged_packs)
 // inside their nodes.
 TEST(bytes_on_links)
 {
-    flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 0}};
+    AUTO(flow_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 0}};
     double sums[SP_LINK_KINDS][2];
     flow_step_uniform(&s, 40000.0, 30000.0);
     for (int k = 0; k < 2; k++) {
@@ -182,7 +172,6 @@ TEST(bytes_on_links)
         assert_close(sums[SP_LINK_NIC][inward], 2 * (40000.0 + 30000.0), 1e-12);
         assert_close(sums[SP_LINK_NVLINK][inward], 2 * 2 * 5000.0, 1e-12);
     }
-    flow_step_fini(&s);
 }
 
 // Four data-parallel ranks in two nodes of two GPUs reduce 5000 bytes: a ring over all sends three
@@ -200,7 +189,8 @@ TEST(bytes_on_links_by_algorithm)
                  {SP_ALGORITHM_NVLS, 1.0, 1.5},
                  {SP_ALGORITHM_HIERARCHICAL, 1.0, 1.0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 0}};
+        AUTO(flow_step) s = {
+            .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 0}};
         sp_topology *topology;
         double *bytes;
         flow_step_uniform(&s, 0.0, 0.0);
@@ -221,7 +211,6 @@ TEST(bytes_on_links_by_algorithm)
         assert_close(nvlink, 8 * cases[i].nvlink * 5000.0, 1e-9);
         sp_topology_free(topology);
         sp_free(bytes);
-        flow_step_fini(&s);
     }
 }
 
@@ -237,7 +226,7 @@ TEST(bytes_depend_on_no_rate_and_no_latency)
 {
     sp_prng prng = prng_seeded(16);
     for (int round = 0; round < test_rounds(60); round++) {
-        flow_step s;
+        AUTO(flow_step) s;
         sp_topology *topology[2];
         double *bytes[2];
         flow_step_draw(&prng, &s, true);
@@ -257,7 +246,6 @@ TEST(bytes_depend_on_no_rate_and_no_latency)
             sp_topology_free(topology[i]);
             sp_free(bytes[i]);
         }
-        flow_step_fini(&s);
     }
 }
 
@@ -271,7 +259,7 @@ TEST(sums_over_all_ranks)
         sp_status status;
     } cases[] = {{500000000000000000, SP_OK}, {2000000000000000000, SP_ERR_LIMIT}};
     for (int i = 0; i < 4; i++) {
-        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1}};
+        AUTO(flow_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1}};
         flow_step_uniform(&s, 0.0, 0.0);
         for (int k = 0; k < 4; k++) {
             s.costs.action[SP_ACTION_F][k].compute_ns = s.costs.action[SP_ACTION_B][k].compute_ns =
@@ -280,22 +268,19 @@ TEST(sums_over_all_ranks)
         flow_step_schedule(&s, SP_SCHEDULE_1F1B, SP_NETWORK_FLOWS);
         // Alone, ranks that are alike run once.
         const sp_engine_options options = {.network = i % 2 == 0 ? NULL : &s.network};
-        sp_timeline timeline;
-        sp_memory_timeline memory;
+        AUTO(sp_timeline) timeline;
+        AUTO(sp_memory_timeline) memory;
         sp_engine_counts counts;
         sp_error_clear(ERR);
         assert_int_equal(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
                          cases[i / 2].status);
-        sp_timeline_fini(&timeline);
-        sp_memory_timeline_fini(&memory);
-        flow_step_fini(&s);
     }
 }
 
 TEST(what_flows_do_not_go_with)
 {
     sp_prng prng = prng_seeded(6);
-    flow_step s;
+    AUTO(flow_step) s;
     sp_timeline timeline;
     sp_memory_timeline memory;
     sp_engine_counts counts;
@@ -308,5 +293,4 @@ TEST(what_flows_do_not_go_with)
     s.costs.has_bytes = false;
     must_fail(sp_simulate(&s.plan, &s.costs, &options, &timeline, &memory, &counts, ERR),
               SP_ERR_CONTENT, "network.detail: uniform costs have no bytes");
-    flow_step_fini(&s);
 }

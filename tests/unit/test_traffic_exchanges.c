@@ -44,8 +44,8 @@ static int64_t span_ns(const sp_timeline *timeline, size_t span)
 static int64_t exchange_ns(double bytes, int64_t whole_ns, int64_t shown_ns,
                            sp_network_detail detail)
 {
-    flow_step s;
-    sp_timeline timeline;
+    AUTO(flow_step) s;
+    AUTO(sp_timeline) timeline;
     set_groups(&s, detail);
     for (int k = 0; k < 2; k++) {
         s.costs.side[0].pack[k].cp = each_of_two(bytes, whole_ns);
@@ -55,8 +55,6 @@ static int64_t exchange_ns(double bytes, int64_t whole_ns, int64_t shown_ns,
     flow_run(&s, &s.network, &timeline);
     int64_t ns = span_ns(&timeline, 0);
     assert_int_equal(timeline.ranks[1].spans[0].cp_ns, ns - F_NS);
-    sp_timeline_fini(&timeline);
-    flow_step_fini(&s);
     return ns;
 }
 
@@ -83,8 +81,8 @@ TEST(heads_follow_keys)
 {
     for (int detail = 0; detail < 3; detail++) {
         bool shared = detail != SP_NETWORK_CLOSED;
-        flow_step s;
-        sp_timeline timeline;
+        AUTO(flow_step) s;
+        AUTO(sp_timeline) timeline;
         set_groups_of(&s, 4, 2, "dp-tp-cp-pp", (sp_network_detail)detail);
         for (int k = 0; k < 2; k++) {
             // Of 2500 ns for the keys, at 10 bytes a nanosecond, 2000 are hidden; a NIC sends one
@@ -101,8 +99,6 @@ TEST(heads_follow_keys)
         }
         flow_run(&s, &s.network, &timeline);
         assert_int_equal(span_ns(&timeline, 0), F_NS + (shared ? 2 * 500 : 3000) + 1200);
-        sp_timeline_fini(&timeline);
-        flow_step_fini(&s);
     }
 }
 
@@ -110,7 +106,7 @@ TEST(heads_follow_keys)
 // to the one of the other node; a forward and a backward that hides it, of two layers each.
 TEST(bytes_of_heads_and_keys)
 {
-    flow_step s;
+    AUTO(flow_step) s;
     double sums[SP_LINK_KINDS][2];
     set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_CLOSED);
     sp_cp_exchange exchange = {
@@ -124,14 +120,13 @@ TEST(bytes_of_heads_and_keys)
         assert_close(sums[SP_LINK_NIC][inward], 2 * 2 * 4 * 4000.0, 1e-12);
         assert_close(sums[SP_LINK_NVLINK][inward], 2 * 2 * 4 * 1500.0, 1e-12);
     }
-    flow_step_fini(&s);
 }
 
 // A ring whose hops between nodes go by one NIC of two, or by both.
 TEST(bytes_of_a_ring_by_its_nics)
 {
     for (int nics = 1; nics <= 2; nics++) {
-        flow_step s;
+        AUTO(flow_step) s;
         sp_topology *topology;
         double *bytes;
         int used = 0;
@@ -153,7 +148,6 @@ TEST(bytes_of_a_ring_by_its_nics)
         assert_int_equal(used, 2 * 2 * nics);
         sp_topology_free(topology);
         sp_free(bytes);
-        flow_step_fini(&s);
     }
 }
 
@@ -164,8 +158,8 @@ TEST(a_recomputation_exchanges_again)
     for (int apart = 0; apart < 2; apart++) {
         for (int detail = 0; detail < 3; detail++) {
             bool shared = detail != SP_NETWORK_CLOSED;
-            flow_step s;
-            sp_timeline timeline;
+            AUTO(flow_step) s;
+            AUTO(sp_timeline) timeline;
             set_groups(&s, (sp_network_detail)detail);
             for (int k = 0; k < 2; k++) {
                 s.costs.side[0].pack[k].cp = each_of_two(20000.0, 2000);
@@ -185,8 +179,6 @@ TEST(a_recomputation_exchanges_again)
             assert_int_equal(span_ns(&timeline, 0), F_NS + 2000);
             assert_int_equal(span_ns(&timeline, 1), apart == 1 ? again_ns : B_NS + again_ns);
             assert_int_equal(apart == 1 ? span_ns(&timeline, 2) : B_NS, B_NS);
-            sp_timeline_fini(&timeline);
-            flow_step_fini(&s);
         }
     }
 }

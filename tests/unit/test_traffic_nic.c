@@ -13,8 +13,8 @@ enum { F_NS = 10000, B_NS = 20000 };
 static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later_ns,
                            sp_network_detail detail, int64_t starts_ns[])
 {
-    flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = dp, .chunks = 1}};
-    sp_timeline timeline;
+    AUTO(flow_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = dp, .chunks = 1}};
+    AUTO(sp_timeline) timeline;
     assert_true(sp_rank_order_read(order, &s.layout.order));
     flow_step_uniform(&s, 40000.0, 40000.0);
     s.costs.crosses_nodes[0] = s.costs.crosses_nodes[1] = 1;
@@ -33,10 +33,7 @@ static int64_t makespan_ns(const char *order, int dp, double rate, int64_t later
     for (int d = 0; starts_ns != NULL && d < dp; d++) {
         starts_ns[d] = timeline.ranks[2 * d + 1].spans[0].start_ns;
     }
-    int64_t ns = timeline.makespan_ns;
-    sp_timeline_fini(&timeline);
-    flow_step_fini(&s);
-    return ns;
+    return timeline.makespan_ns;
 }
 
 TEST(two_pipelines_on_one_nic)
@@ -74,7 +71,7 @@ TEST(a_pipeline_alone_has_all_of_a_nic)
 // the NIC.
 static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *timeline)
 {
-    flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
+    AUTO(flow_step) s = {.layout = {.tp = 1, .cp = 1, .pp = 2, .dp = 2, .chunks = 1, .zero = 1}};
     assert_true(sp_rank_order_read("tp-pp-cp-dp", &s.layout.order));
     flow_step_uniform(&s, 0.0, 0.0);
     for (int k = 0; k < 2; k++) {
@@ -86,7 +83,6 @@ static void run_reductions(int64_t b_ns, sp_network_detail detail, sp_timeline *
     flow_step_schedule(&s, SP_SCHEDULE_1F1B, detail);
     s.network.rates.nic_latency_s = 0.0;
     flow_run(&s, &s.network, timeline);
-    flow_step_fini(&s);
 }
 
 TEST(two_stages_reduce_over_one_nic)
@@ -98,14 +94,13 @@ TEST(two_stages_reduce_over_one_nic)
         int64_t left_ns = b_ns < ALONE_NS ? ALONE_NS - b_ns : 0;
         for (int detail = 0; detail < 3; detail++) {
             bool shared = detail != SP_NETWORK_CLOSED;
-            sp_timeline timeline;
+            AUTO(sp_timeline) timeline;
             run_reductions(b_ns, (sp_network_detail)detail, &timeline);
             for (size_t r = 0; r < timeline.rank_count; r++) {
                 int64_t begin_ns = timeline.ranks[r].pp == 0 ? first_ns : last_ns;
                 assert_int_equal(timeline.ranks[r].reduce_end_ns,
                                  begin_ns + (shared ? ALONE_NS + left_ns : 2 * ALONE_NS));
             }
-            sp_timeline_fini(&timeline);
         }
     }
 }

@@ -44,9 +44,8 @@ static priced_case draw_case(sp_prng *prng, char share[64])
 static void simulate(const priced_step *step, const sp_engine_options *options,
                      sp_timeline *timeline, sp_engine_counts *counts)
 {
-    sp_memory_timeline memory;
+    AUTO(sp_memory_timeline) memory;
     must_succeed(sp_simulate(&step->plan, &step->costs, options, timeline, &memory, counts, ERR));
-    sp_memory_timeline_fini(&memory);
 }
 
 // The network of a step, of so many times its rates.
@@ -67,12 +66,12 @@ static sp_network network_of(const priced_step *step, sp_cluster *cluster, doubl
 // something is shared, which must not be where `apart`.
 static void assert_closed(const priced_step *step, double times, bool apart)
 {
-    sp_timeline closed;
+    AUTO(sp_timeline) closed;
     sp_engine_counts counts;
     simulate(step, &(sp_engine_options){.unfold = true}, &closed, &counts);
     for (int detail = SP_NETWORK_FLOWS; detail <= SP_NETWORK_AUTO; detail++) {
         sp_cluster cluster;
-        sp_timeline timeline;
+        AUTO(sp_timeline) timeline;
         const sp_network network = network_of(step, &cluster, times, (sp_network_detail)detail);
         simulate(step, &(sp_engine_options){.verify = true, .unfold = true, .network = &network},
                  &timeline, &counts);
@@ -82,9 +81,7 @@ static void assert_closed(const priced_step *step, double times, bool apart)
         if (apart && detail == SP_NETWORK_AUTO) {
             assert_true(counts.tasks == step->counts.tasks);
         }
-        sp_timeline_fini(&timeline);
     }
-    sp_timeline_fini(&closed);
 }
 
 TEST(links_that_are_never_full_change_nothing)
@@ -93,10 +90,9 @@ TEST(links_that_are_never_full_change_nothing)
     for (int round = 0; round < test_rounds(60); round++) {
         char share[64];
         priced_case c = draw_case(&prng, share);
-        priced_step step;
+        AUTO(priced_step) step;
         priced_step_run(&c, &step);
         assert_closed(&step, 1e4, false);
-        priced_step_fini(&step);
     }
 }
 
@@ -109,13 +105,12 @@ TEST(a_ring_of_ranks_shares_nothing)
         for (int zero = 2; zero <= 3; zero++) {
             char share[64];
             priced_case c = draw_case(&prng, share);
-            priced_step step;
+            AUTO(priced_step) step;
             c.layout = (sp_layout){.tp = 1, .cp = 1, .pp = 1, .dp = dp, .chunks = 1, .zero = zero};
             c.schedule.kind = SP_SCHEDULE_1F1B;
             c.algorithm = dp % 2 == 0 ? SP_ALGORITHM_HIERARCHICAL : SP_ALGORITHM_RING;
             priced_step_run(&c, &step);
             assert_closed(&step, 1.0, dp <= 8 || dp == 16);
-            priced_step_fini(&step);
         }
     }
 }
@@ -154,10 +149,10 @@ static void make_stages(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t
 static void assert_forwards(double bytes, int64_t whole_ns, int64_t bare_ns, int64_t shown_ns,
                             int64_t alone_ns, int64_t met_ns)
 {
-    flow_step s;
+    AUTO(flow_step) s;
     make_stages(bytes, whole_ns, bare_ns, shown_ns, &s);
     for (int detail = 0; detail < 3; detail++) {
-        sp_timeline timeline;
+        AUTO(sp_timeline) timeline;
         s.network.detail = (sp_network_detail)detail;
         flow_run(&s, &s.network, &timeline);
         for (size_t i = 0; i < 2 * timeline.rank_count; i++) {
@@ -169,9 +164,7 @@ static void assert_forwards(double bytes, int64_t whole_ns, int64_t bare_ns, int
             assert_int_equal(span->cp_ns, 0);
             assert_int_equal(span->end_ns - span->start_ns, F_NS + dp_ns);
         }
-        sp_timeline_fini(&timeline);
     }
-    flow_step_fini(&s);
 }
 
 TEST(two_stages_gather_over_one_nic)
@@ -194,7 +187,8 @@ TEST(two_stages_gather_over_one_nic)
 TEST(ranks_of_a_ring_leave_each_other_their_part)
 {
     for (int detail = 0; detail < 3; detail++) {
-        flow_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 2}};
+        AUTO(flow_step) s = {
+            .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 2}};
         flow_step_uniform(&s, 0.0, 0.0);
         s.costs.shards = true;
         // Each of two rings sends three quarters of a half.
@@ -205,12 +199,10 @@ TEST(ranks_of_a_ring_leave_each_other_their_part)
         }
         flow_step_schedule(&s, SP_SCHEDULE_1F1B, (sp_network_detail)detail);
         s.network.rates.nic_latency_s = s.network.rates.nvlink_latency_s = 0.0;
-        sp_timeline timeline;
+        AUTO(sp_timeline) timeline;
         flow_run(&s, &s.network, &timeline);
         for (int d = 0; d < 4; d++) {
             assert_int_equal(sp_rank_last_ns(&timeline.ranks[d]), F_NS + 2000 * d + 6000);
         }
-        sp_timeline_fini(&timeline);
-        flow_step_fini(&s);
     }
 }

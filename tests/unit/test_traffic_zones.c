@@ -83,9 +83,9 @@ static void make_stages(double bytes, double moved_bytes, int64_t shown_ns, two_
 static void assert_forwards(double bytes, double moved_bytes, int64_t shown_ns, int64_t met_ns)
 {
     for (int detail = 0; detail < 3; detail++) {
-        flow_step s;
+        AUTO(flow_step) s;
         two_stages of;
-        sp_timeline timeline;
+        AUTO(sp_timeline) timeline;
         make_stages(bytes, moved_bytes, shown_ns, &of, &s);
         s.network.detail = (sp_network_detail)detail;
         flow_run(&s, &s.network, &timeline);
@@ -97,8 +97,6 @@ static void assert_forwards(double bytes, double moved_bytes, int64_t shown_ns, 
             assert_int_equal(span->cp_ns, alone_ns + (meets ? met_ns : 0));
             assert_int_equal(span->end_ns - span->start_ns, F_NS + span->cp_ns);
         }
-        sp_timeline_fini(&timeline);
-        flow_step_fini(&s);
     }
 }
 
@@ -116,7 +114,7 @@ TEST(zones_of_two_stages_share_a_nic)
 
 TEST(bytes_of_zones)
 {
-    flow_step s;
+    AUTO(flow_step) s;
     two_stages of;
     double sums[SP_LINK_KINDS][2];
     make_stages(20000.0, 3000.0, 0, &of, &s);
@@ -125,7 +123,6 @@ TEST(bytes_of_zones)
     for (int inward = 0; inward < 2; inward++) {
         assert_close(sums[SP_LINK_NIC][inward], 4 * (20000.0 + 2 * 3000.0), 1e-12);
     }
-    flow_step_fini(&s);
 }
 
 // ---- random zones ----
@@ -185,16 +182,13 @@ TEST(zones_alone_take_their_closed_times)
 {
     sp_prng prng = prng_seeded(31);
     for (int round = 0; round < test_rounds(100); round++) {
-        flow_step s;
+        AUTO(flow_step) s;
         random_zones zones;
-        sp_timeline closed, flows;
+        AUTO(sp_timeline) closed, flows;
         draw_step(&prng, false, &zones, &s);
         flow_run(&s, NULL, &closed);
         flow_run(&s, &s.network, &flows);
         flow_assert_same(&closed, &flows);
-        sp_timeline_fini(&closed);
-        sp_timeline_fini(&flows);
-        flow_step_fini(&s);
     }
 }
 
@@ -204,9 +198,9 @@ TEST(zones_that_meet_take_no_less)
     sp_prng prng = prng_seeded(32);
     int longer = 0;
     for (int round = 0; round < test_rounds(100); round++) {
-        flow_step s;
+        AUTO(flow_step) s;
         random_zones zones;
-        sp_timeline closed, flows, quick;
+        AUTO(sp_timeline) closed, flows, quick;
         draw_step(&prng, true, &zones, &s);
         flow_run(&s, NULL, &closed);
         flow_run(&s, &s.network, &flows);
@@ -221,10 +215,6 @@ TEST(zones_that_meet_take_no_less)
                 longer += of->end_ns - of->start_ns > alone->end_ns - alone->start_ns;
             }
         }
-        sp_timeline_fini(&closed);
-        sp_timeline_fini(&flows);
-        sp_timeline_fini(&quick);
-        flow_step_fini(&s);
     }
     assert_true(longer > 0);
 }

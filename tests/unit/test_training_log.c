@@ -1,10 +1,7 @@
 // Logs of training runs: lines of each framework, which steps count, and what they come to.
 #include "tests/support/scenario_fixture.h"
 
-#include <math.h>
-
 #include "experiments/measure/training_log.h"
-#include "sim/base/prng.h"
 #include "sim/base/units.h"
 #include "sim/base/writer.h"
 #include "solver/evaluate/evaluate.h"
@@ -59,7 +56,7 @@ static void reads_file(const expectation *e)
 {
     char path[1024];
     const char *paths[] = {path};
-    sp_training_log log;
+    AUTO(sp_training_log) log;
     snprintf(path, sizeof path, LOGS "%s", e->file);
     must_succeed_for(e->file, sp_training_log_read(paths, 1, -1, &log, ERR));
     assert_int_equal(log.form, e->form);
@@ -71,7 +68,6 @@ static void reads_file(const expectation *e)
     assert_close(log.figures[e->basis].median, e->median, 1e-12);
     must_have_memory(&log.memory[SP_LOGGED_ALLOCATED], e->allocated, e->rank);
     must_have_memory(&log.memory[SP_LOGGED_RESERVED], e->reserved, e->rank);
-    sp_training_log_fini(&log);
 }
 
 TEST(logs_of_all_frameworks)
@@ -115,7 +111,7 @@ static const char megatron_step[] = " iteration %8d/     100 | consumed samples:
 // Later releases of Primus add the mean of recent steps behind a slash.
 TEST(figures_of_a_line)
 {
-    sp_training_log log;
+    AUTO(sp_training_log) log;
     read_text("[default7]: iteration        5/     100 | elapsed time per iteration (ms): "
               "812.4/799.0 | throughput per GPU (TFLOP/s/GPU): 1,412.5/1,400.0 | tokens per GPU "
               "(tokens/s/GPU): 5321.5/5300.0 | global batch size:   128 |\n",
@@ -125,7 +121,6 @@ TEST(figures_of_a_line)
     assert_close(log.figures[SP_LOGGED_TOKENS_PER_GPU_S].median, 5321.5, 1e-12);
     assert_close(log.figures[SP_LOGGED_SAMPLES].median, 128.0, 1e-12);
     assert_close(log.resolution, 0.05 / 812.4, 1e-9);
-    sp_training_log_fini(&log);
 }
 
 // As nanotron writes a number: three digits, and the thousands as a letter.
@@ -144,24 +139,22 @@ static void write_human(double number, char text[32])
 
 TEST(numbers_with_letters)
 {
-    sp_prng prng;
-    sp_prng_seed(&prng, 5);
+    sp_prng prng = prng_seeded(5);
     for (int i = 0; i < 200; i++) {
         char text[256], number[32];
         double ms = pow(10.0, 7.0 * sp_prng_uniform(&prng));
-        sp_training_log log;
+        AUTO(sp_training_log) log;
         write_human(ms, number);
         snprintf(text, sizeof text, "iteration: 3 / 9 | elapsed_time_per_iteration_ms: %s | x\n",
                  number);
         read_text(text, -1, &log);
         assert_close(log.figures[SP_LOGGED_MS].median, ms, 0.005);
-        sp_training_log_fini(&log);
     }
 }
 
 TEST(lines_of_unknown_form)
 {
-    sp_training_log log;
+    AUTO(sp_training_log) log;
     static const char text[] =
         "step: 3  loss:  7.0  memory:  9.46GiB(64.99%)  tps: 7,282  tflops: 0.52  mfu: 0.17%\n"
         "validate step: 3  loss:  7.0  memory: 19.46GiB(64.99%)  tps: 99,999\n"
@@ -174,14 +167,13 @@ TEST(lines_of_unknown_form)
     assert_int_equal(log.steps, 2);
     assert_close(log.figures[SP_LOGGED_TOKENS_PER_GPU_S].median, 7283.0, 1e-12);
     assert_close(log.memory[SP_LOGGED_RESERVED].bytes, 10.0 * SP_GIB, 1e-12);
-    sp_training_log_fini(&log);
 }
 
 // All ranks of a node print the same step into one file, with their number or without.
 TEST(a_step_that_is_told_twice)
 {
     char text[8192] = "";
-    sp_training_log log;
+    AUTO(sp_training_log) log;
     for (int step = 1; step <= 4; step++) {
         for (int rank = 0; rank < 5; rank++) {
             sp_append(text, sizeof text,
@@ -207,7 +199,6 @@ TEST(a_step_that_is_told_twice)
     assert_int_equal(log.warm_up, 2);
     assert_int_equal(log.files[0].restarts, 0);
     must_have_memory(&log.memory[SP_LOGGED_RESERVED], 2.0 * SP_GIB, -1);
-    sp_training_log_fini(&log);
 }
 
 // ---- which steps count ----
@@ -224,11 +215,10 @@ static void write_steps(const double *ms, int count, int first, char text[TEXT])
 
 static double median_of_text(const char *text, size_t *kept)
 {
-    sp_training_log log;
+    AUTO(sp_training_log) log;
     read_text(text, 0, &log);
     double median = log.figures[SP_LOGGED_MS].median;
     *kept = log.kept;
-    sp_training_log_fini(&log);
     return median;
 }
 
@@ -237,8 +227,7 @@ static double median_of_text(const char *text, size_t *kept)
 TEST(outliers_do_not_move_the_median)
 {
     static char with[TEXT], without[TEXT];
-    sp_prng prng;
-    sp_prng_seed(&prng, 11);
+    sp_prng prng = prng_seeded(11);
     for (int round = 0; round < 200; round++) {
         double ms[STEPS + OUTLIERS], plain[STEPS];
         int count = 0;
@@ -264,8 +253,7 @@ TEST(outliers_do_not_move_the_median)
 TEST(uneven_steps_are_kept)
 {
     static char text[TEXT];
-    sp_prng prng;
-    sp_prng_seed(&prng, 3);
+    sp_prng prng = prng_seeded(3);
     double ms[STEPS];
     size_t kept;
     for (int i = 0; i < STEPS; i++) {
@@ -289,23 +277,21 @@ TEST(warm_up)
         ms[i] = 100.0;
     }
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        sp_training_log log;
+        AUTO(sp_training_log) log;
         write_steps(ms, cases[c].steps, 1, text);
         read_text(text, -1, &log);
         assert_int_equal(log.warm_up, cases[c].warm_up);
-        sp_training_log_fini(&log);
     }
     write_steps(ms, 30, 1, text);
     write_steps(ms, 20, 25, again);
     sp_append(text, TEXT, "%s", again);
-    sp_training_log log;
+    AUTO(sp_training_log) log;
     read_text(text, -1, &log);
     assert_int_equal(log.files[0].restarts, 1);
     assert_int_equal(log.warm_up, 3 + 2);
     sp_training_log_fini(&log);
     read_text(text, 7, &log);
     assert_int_equal(log.warm_up, 14);
-    sp_training_log_fini(&log);
 }
 
 // ---- what is refused ----
@@ -340,17 +326,13 @@ TEST(refused_logs)
 static double measured_ms(const char *scenario, const char *log)
 {
     const char *const logs[] = {log};
-    sp_measurements m;
-    FILE *file = fopen("job.json", "w");
-    assert_non_null(file);
-    fputs(json_text("%s", scenario), file);
-    assert_int_equal(fclose(file), 0);
+    AUTO(sp_measurements) m;
+    put_file("job.json", json_text("%s", scenario));
     must_succeed(sp_measurements_of_log("job.json", logs, 1, NULL, 0, &m, ERR));
     assert_int_equal(m.count, 1);
     assert_int_equal(m.kind, SP_MEASURED_ITERATION_MS);
     assert_string_equal(m.name, "job");
     double ms = m.cases[0].measured;
-    sp_measurements_fini(&m);
     remove("job.json");
     return ms;
 }
@@ -379,12 +361,10 @@ TEST(rows_of_logs)
     sp_measurements m;
     must_fail_with(sp_measurements_of_log("scenario.json", memory, 1, NULL, 0, &m, ERR),
                    SP_ERR_CONTENT, "no line is of a step");
-    FILE *file = fopen("uniform.json", "w");
-    assert_non_null(file);
-    fputs(json_text("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'parallel': {'pp': 2}, "
-                    "'schedule': {'microbatches': 4}}"),
-          file);
-    assert_int_equal(fclose(file), 0);
+    put_file(
+        "uniform.json",
+        json_text("{'uniform_costs': {'f_ms': 1, 'b_ms': 1, 'w_ms': 1}, 'parallel': {'pp': 2}, "
+                  "'schedule': {'microbatches': 4}}"));
     must_fail_with(sp_measurements_of_log("uniform.json", rates, 1, NULL, 0, &m, ERR),
                    SP_ERR_CONTENT, "says rates, which need a model");
     remove("uniform.json");

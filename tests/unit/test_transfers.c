@@ -16,11 +16,9 @@ static void simulate(const sp_plan *plan, sp_step_costs *costs, bool blocking, b
 
 static int64_t makespan(const sp_plan *plan, sp_step_costs *costs, bool blocking)
 {
-    simulated_plan o;
+    AUTO(simulated_plan) o;
     simulate(plan, costs, blocking, false, &o);
-    int64_t makespan_ns = o.metrics.makespan_ns;
-    simulated_plan_fini(&o);
-    return makespan_ns;
+    return o.metrics.makespan_ns;
 }
 
 // A plain 1F1B step of m micro-batches on p stages, each of a class of its own.
@@ -110,11 +108,10 @@ TEST(closed_form_of_1f1b)
     for (int round = 0; round < 400; round++) {
         int p = 1 + prng_below(&prng, 7);
         int m = p + prng_below(&prng, 9);
-        pipeline s;
+        AUTO(pipeline) s;
         pipeline_init(&s, p, m);
         int64_t formula_ns = draw_stages(&s, &prng, m, round % 2 == 0, round % 2 == 1);
         assert_int_equal(makespan(&s.plan, &s.costs, true), formula_ns);
-        pipeline_fini(&s);
     }
 }
 
@@ -183,11 +180,10 @@ TEST(recursion_of_1f1b)
     for (int round = 0; round < 300; round++) {
         int p = 1 + prng_below(&prng, MOST_P);
         int m = 1 + prng_below(&prng, MOST_M);
-        pipeline s;
+        AUTO(pipeline) s;
         pipeline_init(&s, p, m);
         draw_stages(&s, &prng, m, false, false);
         assert_int_equal(makespan(&s.plan, &s.costs, true), recursion_ns(&s, m));
-        pipeline_fini(&s);
     }
 }
 
@@ -200,8 +196,8 @@ TEST(two_stages_by_hand)
     static const int64_t starts_ns[2][4] = {{0, 13, 46, 79}, {13, 23, 46, 56}};
     // B0 of rank 0 waits for its own send of F1 and for the gradient in flight.
     static const int64_t waits_ns[2][4] = {{0, 3, 6, 3}, {3, 0, 3, 0}};
-    pipeline s;
-    simulated_plan o;
+    AUTO(pipeline) s;
+    AUTO(simulated_plan) o;
     pipeline_init(&s, 2, 2);
     set_transfers(&s, 3, 3);
     set_stage(&s, 0, 10, 20);
@@ -216,9 +212,7 @@ TEST(two_stages_by_hand)
     assert_int_equal(o.metrics.makespan_ns, 99);
     assert_int_equal(o.metrics.busy_ns, 4 * 30);
     assert_int_equal(o.metrics.wait_p2p_ns, 18);
-    simulated_plan_fini(&o);
     assert_int_equal(makespan(&s.plan, &s.costs, false), 96);
-    pipeline_fini(&s);
 }
 
 // Every schedule, with splits, chunks, V placements, slices and pairs that run side by side: the
@@ -245,8 +239,8 @@ TEST(all_schedules)
                               .ns = {1000, 1100, 900},
                               .p2p_ns = p2p_ns};
             sp_engine_options options = {0};
-            uniform_step step;
-            simulated_plan o;
+            AUTO(uniform_step) step;
+            AUTO(simulated_plan) o;
             uniform_step_run(&u, &options, &step);
             int64_t free_ns = step.metrics.makespan_ns;
             simulate(&step.plan, &step.costs, true, false, &o);
@@ -257,8 +251,6 @@ TEST(all_schedules)
             if (p2p_ns == 0) {
                 assert_int_equal(o.metrics.makespan_ns, free_ns);
             }
-            simulated_plan_fini(&o);
-            uniform_step_fini(&step);
         }
     }
 }
@@ -276,7 +268,7 @@ TEST(chunks_of_one_rank)
                       .i_ns = 200,
                       .p2p_ns = 1000};
     sp_engine_options options = {0};
-    uniform_step step;
+    AUTO(uniform_step) step;
     uniform_step_run(&u, &options, &step);
     assert_int_equal(makespan(&step.plan, &step.costs, true), 5 * 2 * 300);
     uniform_step_fini(&step);
@@ -288,7 +280,6 @@ TEST(chunks_of_one_rank)
                        .p2p_ns = 7};
     uniform_step_run(&u, &options, &step);
     assert_int_equal(makespan(&step.plan, &step.costs, true), 6 * 300 + 8 * 7);
-    uniform_step_fini(&step);
 }
 
 // Simulating alike data-parallel ranks once counts the same.
@@ -297,10 +288,10 @@ TEST(folding)
     sp_prng prng = prng_seeded(23);
     for (int kinds = 1; kinds <= 3; kinds++) {
         sp_layout layout = {.tp = 1, .cp = 1, .pp = 4, .dp = 3, .chunks = 2};
-        sp_packing packing;
-        sp_plan plan;
-        sp_step_costs costs;
-        simulated_plan folded, unfolded;
+        AUTO(sp_packing) packing;
+        AUTO(sp_plan) plan;
+        AUTO(sp_step_costs) costs;
+        AUTO(simulated_plan) folded, unfolded;
         must_succeed(uniform_packing(&packing, layout.dp, 8, ERR));
         must_succeed(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_INTERLEAVED, ERR));
         random_costs(&prng, &layout, &packing, kinds, &costs);
@@ -310,10 +301,5 @@ TEST(folding)
         assert_int_equal(folded.metrics.makespan_ns, unfolded.metrics.makespan_ns);
         assert_int_equal(folded.metrics.wait_p2p_ns, unfolded.metrics.wait_p2p_ns);
         assert_int_equal(folded.metrics.iteration_ns, unfolded.metrics.iteration_ns);
-        simulated_plan_fini(&folded);
-        simulated_plan_fini(&unfolded);
-        sp_plan_fini(&plan);
-        sp_step_costs_fini(&costs);
-        sp_packing_fini(&packing);
     }
 }

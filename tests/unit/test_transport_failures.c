@@ -14,10 +14,9 @@ static void make(failing_run *f, int shape)
 static void must_end(const sp_run_request *request, bool late, sp_status status, const char *text)
 {
     job_end end = process_runs_job(request, &(process_settings){.late = late});
-    if (end.status != status || strstr(end.text, text) == NULL) {
-        fail_msg("rank %d: expected \"%s\" of status %d, got \"%s\" of status %d", end.rank, text,
-                 (int)status, end.text, (int)end.status);
-    }
+    must_hold(end.status == status && strstr(end.text, text) != NULL,
+              "rank %d: expected \"%s\" of status %d, got \"%s\" of status %d", end.rank, text,
+              (int)status, end.text, (int)end.status);
 }
 
 static void demand(const failing_run *f, const char *key, const char *place, const char *step,
@@ -34,7 +33,7 @@ static void demand(const failing_run *f, const char *key, const char *place, con
 static void demand_everywhere(const char *key, sp_status status, const char *reason)
 {
     for (int s = 0; s < FAILING_SHAPES; s++) {
-        failing_run f;
+        AUTO(failing_run) f;
         make(&f, s);
         for (int r = 0; r < f.layout.dp * f.layout.pp; r++) {
             const sp_stage_plan *stage = sp_plan_stage(&f.plan, r / 2, r % 2);
@@ -47,7 +46,6 @@ static void demand_everywhere(const char *key, sp_status status, const char *rea
                 demand(&f, key, place, a % 2 == 0 ? "1" : "2", status, text);
             }
         }
-        failing_run_fini(&f);
     }
 }
 
@@ -58,11 +56,10 @@ TEST_CALL(stalled_action,
 
 TEST(no_memory_for_parameters)
 {
-    failing_run f;
+    AUTO(failing_run) f;
     make(&f, 0);
     f.request.memory_limit_bytes = 1000;
     must_end(&f.request, false, SP_ERR_INFEASIBLE, "parameters, gradients and optimizer: ");
-    failing_run_fini(&f);
 }
 
 // What the ranks of both stages hold before the first action.
@@ -80,7 +77,7 @@ static void states_of(const failing_run *f, int64_t bytes[2])
 // The other one has enough, and waits in the first step.
 TEST(no_memory_on_one_rank)
 {
-    failing_run f;
+    AUTO(failing_run) f;
     int64_t bytes[2];
     make(&f, 0);
     states_of(&f, bytes);
@@ -91,7 +88,6 @@ TEST(no_memory_on_one_rank)
     assert_int_equal(end.status, SP_ERR_INFEASIBLE);
     assert_int_equal(end.rank, larger);
     assert_non_null(strstr(end.text, "parameters, gradients and optimizer: "));
-    failing_run_fini(&f);
 }
 
 static void refused(const sp_run_request *request, const char *text)
@@ -102,7 +98,7 @@ static void refused(const sp_run_request *request, const char *text)
 TEST(what_is_refused)
 {
     static const sp_backend_option ring[] = {{"attention", "ring"}};
-    failing_run f;
+    AUTO(failing_run) f;
     make(&f, 3);
     sp_run_request request = f.request;
     request.clock = SP_CLOCK_VIRTUAL;
@@ -117,16 +113,14 @@ TEST(what_is_refused)
     refused(&f.request, "backend 'host' cannot execute ZeRO 2 on ranks in processes of their own");
     f.plan.layout.zero = 3;
     refused(&f.request, "backend 'host' cannot execute ZeRO 3 on ranks in processes of their own");
-    failing_run_fini(&f);
 }
 
 TEST(wrong_number_of_processes)
 {
-    failing_run f;
+    AUTO(failing_run) f;
     sp_transport three = {.rank = 0, .ranks = 3};
     const sp_i_exec_site site = {.backend = "host", .transport = &three};
     make(&f, 0);
     must_fail(sp_i_exec_check_transport(&f.request, &site, ERR), SP_ERR_CONTENT,
               "backend 'host': a plan of 2 ranks cannot run on 3 processes");
-    failing_run_fini(&f);
 }

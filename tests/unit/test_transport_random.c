@@ -22,7 +22,7 @@ static void agree(host_random draw)
     draw.count = test_draws(draw.count);
     host_open(&device);
     host_random_agree(draw);
-    host_close(&device);
+    host_device_fini(&device);
 }
 
 TEST_CALL(pipeline, agree((host_random){.seed = 31, .count = 25}))

@@ -15,11 +15,9 @@ enum { TEXT = 2048, MOST_STAGES = 64, LAYERS = 40 };
 // Single quotes stand for double ones.
 static sp_status read_scenario(const char *text, sp_scenario *scenario, sp_error *err)
 {
-    json_t *root = json_document(text);
+    json_auto_t *root = json_document(text);
     sp_error_clear(err);
-    sp_status status = sp_scenario_from_json(root, "test", NULL, 0, scenario, err);
-    json_decref(root);
-    return status;
+    return sp_scenario_from_json(root, "test", NULL, 0, scenario, err);
 }
 
 static sp_model llama_13b(void)
@@ -146,7 +144,7 @@ TEST(time_is_proportional_to_layers)
     const double linear_s = n * 2.0 * (4.0 * h * h + 3.0 * h * 13824.0) / FLAT_GEMM_FLOPS_PER_S;
     const double layer_s = linear_s + n * n / 2.0 * 4.0 * h / FLAT_FORWARD_FLOPS_PER_S;
     for (int full = 0; full < 2; full++) {
-        flat_costs f;
+        AUTO(flat_costs) f;
         flat_costs_make(&model, &layout, full ? SP_RECOMPUTE_FULL : SP_RECOMPUTE_NONE, 4096, &f);
         for (int s = 0; s < 4; s++) {
             int c = f.costs.stages[s].cost_class;
@@ -158,7 +156,6 @@ TEST(time_is_proportional_to_layers)
             assert_within((double)f.costs.action[SP_ACTION_R][c].compute_ns,
                           full ? layers[s] * layer_s * 1e9 : 0.0, 2.0);
         }
-        flat_costs_fini(&f);
     }
 }
 
@@ -169,13 +166,12 @@ TEST(activations_are_proportional_to_layers)
     const sp_layout layout = {
         .tp = 1, .cp = 1, .pp = 4, .dp = 1, .chunks = 1, .stage_layers = layers};
     for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
-        flat_costs f;
+        AUTO(flat_costs) f;
         flat_costs_make(&model, &layout, (sp_recompute)m, 1000, &f);
         int64_t a = f.costs.side[0].unit[f.costs.stages[1].cost_class].held.of[SP_MEM_ACTIVATIONS];
         int64_t b = f.costs.side[0].unit[f.costs.stages[2].cost_class].held.of[SP_MEM_ACTIVATIONS];
         assert_true(a > 0);
         assert_int_equal(13 * a, 7 * b);
-        flat_costs_fini(&f);
     }
 }
 
@@ -190,7 +186,7 @@ TEST(every_stage_may_differ)
     model.layers = 16 * 17 / 2;
     const sp_layout layout = {
         .tp = 1, .cp = 1, .pp = 16, .dp = 1, .chunks = 1, .stage_layers = layers};
-    flat_costs f;
+    AUTO(flat_costs) f;
     flat_costs_make(&model, &layout, SP_RECOMPUTE_NONE, 512, &f);
     assert_int_equal(f.costs.classes, 16);
     const double one_ns =
@@ -199,7 +195,6 @@ TEST(every_stage_may_differ)
         double ns = (double)f.costs.action[SP_ACTION_F][f.costs.stages[s].cost_class].compute_ns;
         assert_within(ns, layers[s] * one_ns, 16.0);
     }
-    flat_costs_fini(&f);
 }
 
 // ---- whole steps ----
@@ -242,7 +237,7 @@ static sp_status measure(void *context, const sp_step_view *view, sp_error *err)
 
 static void run(const char *text, FILE *plan, step *s)
 {
-    sp_batches batches;
+    AUTO(sp_batches) batches;
     *s = (step){.plan = plan};
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = measure, .observer_context = s};
@@ -255,7 +250,6 @@ static void run(const char *text, FILE *plan, step *s)
     if (plan != NULL) {
         must_succeed_for(text, sp_plan_json_end(plan, NULL, NULL, ERR));
     }
-    sp_batches_fini(&batches);
 }
 
 static void step_fini(step *s)
@@ -289,7 +283,7 @@ TEST(steps_wait_for_the_slowest_stage)
         int layers[MOST_STAGES] = {11, 10, 10, 9};
         int pp = round == 0 ? 4 : 2 + prng_below(&prng, 5);
         char text[TEXT], shares[TEXT];
-        step s;
+        AUTO(step) s;
         if (round > 0) {
             share_out(&prng, pp, layers);
         }
@@ -297,11 +291,9 @@ TEST(steps_wait_for_the_slowest_stage)
         describe("1f1b", pp, 1, shares, text);
         run(text, NULL, &s);
         int64_t makespan_ns = s.result.batches[0].makespan_ns;
-        if (!((double)makespan_ns >= s.bound_ns)) {
-            fail_msg("%s: %lld ns, at least %.0f", shares, (long long)makespan_ns, s.bound_ns);
-        }
+        must_hold((double)makespan_ns >= s.bound_ns, "%s: %lld ns, at least %.0f", shares,
+                  (long long)makespan_ns, s.bound_ns);
         assert_null(s.result.layout.stage_layers);
-        step_fini(&s);
     }
 }
 
@@ -312,13 +304,12 @@ TEST(a_dominant_stage_sets_the_pace)
     for (int slow = 0; slow < 4; slow++) {
         int layers[4] = {2, 2, 2, 2};
         char text[TEXT], shares[TEXT];
-        step s;
+        AUTO(step) s;
         layers[slow] = 34;
         list(layers, 4, shares);
         describe("1f1b", 4, 1, shares, text);
         run(text, NULL, &s);
         assert_true((double)s.result.batches[0].makespan_ns == s.bound_ns);
-        step_fini(&s);
     }
 }
 
@@ -327,7 +318,7 @@ TEST(equal_shares_change_nothing)
 {
     static const char *const rest = "}, 'workload': {'uniform': 2048, 'samples_per_batch': 12}}";
     char text[TEXT];
-    step stated, implied;
+    AUTO(step) stated, implied;
     snprintf(text, sizeof text,
              "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [10, 10, 10, 10]%s",
              rest);
@@ -336,8 +327,6 @@ TEST(equal_shares_change_nothing)
     run(text, NULL, &implied);
     assert_int_equal(stated.result.batches[0].iteration_ns, implied.result.batches[0].iteration_ns);
     assert_int_equal(stated.result.peak_bytes, implied.result.peak_bytes);
-    step_fini(&stated);
-    step_fini(&implied);
 }
 
 // GPipe holds all micro-batches on every rank: of ranks without embedding and head, the one with
@@ -348,7 +337,7 @@ TEST(memory_follows_the_layers)
     for (int round = 0; round < 10; round++) {
         int layers[MOST_STAGES];
         char text[TEXT], shares[TEXT];
-        step s;
+        AUTO(step) s;
         share_out(&prng, 6, layers);
         list(layers, 6, shares);
         describe("gpipe", 6, 1, shares, text);
@@ -359,7 +348,6 @@ TEST(memory_follows_the_layers)
                 assert_int_equal(layers[a] < layers[b], ranks[a].peak_bytes < ranks[b].peak_bytes);
             }
         }
-        step_fini(&s);
     }
 }
 
@@ -378,15 +366,15 @@ TEST(plans_round_trip)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[TEXT];
-        step s;
+        AUTO(step) s;
         FILE *file = tmpfile();
         assert_non_null(file);
         describe(cases[i].kind, 4, cases[i].chunks, cases[i].shares, text);
         run(text, file, &s);
         rewind(file);
-        json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
+        json_auto_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, NULL);
         assert_non_null(root);
-        sp_scenario stored;
+        AUTO(sp_scenario) stored;
         must_succeed_for(text, sp_scenario_from_json(json_object_get(root, "scenario"), "stored",
                                                      NULL, 0, &stored, ERR));
         assert_non_null(stored.layout.stage_layers);
@@ -394,19 +382,14 @@ TEST(plans_round_trip)
             assert_int_equal(stored.layout.stage_layers[v], s.scenario.layout.stage_layers[v]);
         }
         assert_true(json_equal(stored.resolved, s.scenario.resolved));
-        sp_plan_file plans;
+        AUTO(sp_plan_file) plans;
         must_succeed_for(text, sp_plan_json_read(root, "plan.json", &stored.layout, &plans, ERR));
         const sp_evaluate_options verified = {.engine = {.verify = true}};
-        sp_result again;
+        AUTO(sp_result) again;
         must_succeed_for(text, sp_evaluate_plans(&stored, &plans, &verified, &again, ERR));
         assert_int_equal(again.batches[0].iteration_ns, s.result.batches[0].iteration_ns);
         assert_int_equal(again.peak_bytes, s.result.peak_bytes);
-        sp_result_fini(&again);
-        sp_plan_file_fini(&plans);
-        sp_scenario_fini(&stored);
-        json_decref(root);
         fclose(file);
-        step_fini(&s);
     }
 }
 
@@ -419,16 +402,14 @@ static int64_t derived_int(const json_t *derived, const char *key)
 
 TEST(derived_facts_name_both_ends)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     const char *text =
         "{'model': 'llama-13b', 'parallel': {'pp': 4, 'stage_layers': [11, 10, 12, 7]}}";
     must_succeed_for(text, read_scenario(text, &scenario, ERR));
-    json_t *derived = sp_scenario_derived(&scenario);
+    json_auto_t *derived = sp_scenario_derived(&scenario);
     assert_null(json_object_get(derived, "layers_per_chunk"));
     assert_int_equal(derived_int(derived, "fewest_layers_per_chunk"), 7);
     assert_int_equal(derived_int(derived, "most_layers_per_chunk"), 12);
-    json_decref(derived);
-    sp_scenario_fini(&scenario);
 }
 
 // ---- what takes equal shares alone ----
@@ -454,7 +435,7 @@ TEST(closed_memory_formulas_need_equal_shares)
 
 TEST(the_exchange_needs_equal_shares)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     const char *uneven = "{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [21, 19]}, "
                          "'schedule': {'kind': 'slimpipe', 'slices': 4, 'exchange': true}}";
     const char *even = "{'model': 'llama-13b', 'parallel': {'pp': 2, 'stage_layers': [20, 20]}, "
@@ -463,5 +444,4 @@ TEST(the_exchange_needs_equal_shares)
               "test: schedule.exchange: needs equally many layers on every virtual "
               "stage, parallel.stage_layers differ");
     must_succeed_for(even, read_scenario(even, &scenario, ERR));
-    sp_scenario_fini(&scenario);
 }

@@ -142,10 +142,9 @@ TEST(score_traffic_grows_to_its_cap)
         added_by(cases[i].section, 3, cases[i].tokens, added_s);
         for (int backward = 0; backward < 2; backward++) {
             double bytes = fused_bytes[backward] * scores * (cases[i].weight - 1.0);
-            if (!(fabs(added_s[backward] - bytes / FLAT_MEMORY_BYTES_PER_S) <= 1e-12)) {
-                fail_msg("case %zu: %.17g is not %.17g", i, added_s[backward],
-                         bytes / FLAT_MEMORY_BYTES_PER_S);
-            }
+            must_hold(fabs(added_s[backward] - bytes / FLAT_MEMORY_BYTES_PER_S) <= 1e-12,
+                      "case %zu: %.17g is not %.17g", i, added_s[backward],
+                      bytes / FLAT_MEMORY_BYTES_PER_S);
         }
     }
 }

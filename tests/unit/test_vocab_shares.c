@@ -22,12 +22,11 @@ static sp_status take_no_time(void *context, const sp_walk_action *action, sp_wa
 static bool all_end(const sp_plan *plan, bool shared)
 {
     sp_plan bare = *plan;
-    sp_shares shares;
+    AUTO(sp_shares) shares;
     bare.layout.vocab_parallel = shared;
     must_succeed(sp_shares_make(&bare, &shares, ERR));
     const sp_walk_driver driver = {.context = &bare, .run = take_no_time, .shares = &shares};
     sp_status status = sp_walk(&bare, &driver, NULL, NULL, NULL);
-    sp_shares_fini(&shares);
     return status == SP_OK;
 }
 
@@ -46,7 +45,7 @@ static int count_of(const sp_share *shares, size_t count, sp_share_part part, in
 // Every rank of a pack has one share of each end; of the embedding the first stage's rank none.
 static void each_once(const sp_plan *plan)
 {
-    sp_shares shares;
+    AUTO(sp_shares) shares;
     must_succeed(sp_shares_make(plan, &shares, ERR));
     for (int d = 0; d < plan->layout.dp; d++) {
         for (int p = 0; p < plan->layout.pp; p++) {
@@ -75,7 +74,6 @@ static void each_once(const sp_plan *plan)
             }
         }
     }
-    sp_shares_fini(&shares);
 }
 
 TEST(random_plans_have_each_share_once_and_no_circle)
@@ -83,7 +81,7 @@ TEST(random_plans_have_each_share_once_and_no_circle)
     sp_prng prng = prng_seeded(11);
     int ended = 0;
     for (int i = 0; i < 400; i++) {
-        random_plan r;
+        AUTO(random_plan) r;
         random_plan_make(&prng, 3, 2, &r);
         random_agreed_actions(&prng, &r);
         r.plan.layout.vocab_parallel = true;
@@ -92,7 +90,6 @@ TEST(random_plans_have_each_share_once_and_no_circle)
             assert_true(all_end(&r.plan, true));
             ended++;
         }
-        random_plan_fini(&r);
     }
     assert_true(ended >= 100);
 }
@@ -123,7 +120,7 @@ static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_e
 {
     bool *seen = context;
     (void)err;
-    sp_shares shares;
+    AUTO(sp_shares) shares;
     size_t at = 0;
     must_succeed(sp_shares_make(view->plan, &shares, ERR));
     for (int p = 0; p < 2; p++) {
@@ -140,7 +137,6 @@ static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_e
         }
     }
     assert_int_equal(at, sizeof by_hand / sizeof by_hand[0]);
-    sp_shares_fini(&shares);
     *seen = true;
     return SP_OK;
 }
@@ -150,13 +146,12 @@ TEST(two_packs_by_hand)
     bool seen = false;
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = stands_as_by_hand, .observer_context = &seen};
-    scenario_run r;
-    run_good(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'vocab_parallel': true}, "
-                        "'workload': {'lengths': [64, 64], 'context': 64, 'order': 'file', "
-                        "'samples_per_batch': 2}}",
-             &options, &r);
+    AUTO(scenario_run) r =
+        good_run(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'vocab_parallel': true}, "
+                            "'workload': {'lengths': [64, 64], 'context': 64, 'order': 'file', "
+                            "'samples_per_batch': 2}}",
+                 &options);
     assert_true(seen);
-    run_fini(&r);
 }
 
 // Every simulation beside the longest path in igraph.
@@ -173,14 +168,12 @@ TEST(simulations_agree_with_the_longest_path)
         "'pp': 4, 'vocab_parallel': true}, 'memory': {'offload_ratio': 0.5}, 'strategy': {'kind': "
         "'slimpipe'}, 'schedule': {'slices': 4}"};
     for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
-        scenario_run r;
         const char *text = json_text(
             "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
             "'cluster': 'h800-8', 'workload': {'lengths': [64, 96, 16, 128, 80, 24, 112, 48], "
             "'context': 128, 'order': 'file', 'samples_per_batch': 8}, 'parallel': {%s}",
             plans[i]);
-        run_good(text, &run_verified, &r);
-        run_fini(&r);
+        AUTO(scenario_run) r = good_run(text, &run_verified);
     }
 }
 
@@ -189,7 +182,7 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
 {
     size_t ranks = view->timeline->rank_count;
     sp_timeline timeline = *view->timeline;
-    sp_memory_timeline memory;
+    AUTO(sp_memory_timeline) memory;
     timeline.ranks = calloc(ranks, sizeof *timeline.ranks);
     assert_non_null(timeline.ranks);
     for (size_t r = 0; r < ranks; r++) {
@@ -212,7 +205,6 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
         peak_bytes[r] = sp_bytes_total(&memory.ranks[r].peak);
         free(timeline.ranks[r].shares);
     }
-    sp_memory_timeline_fini(&memory);
     free(timeline.ranks);
 }
 
@@ -244,7 +236,6 @@ TEST(shares_without_work)
                                              .observer_context = &idle};
         for (int pp = 2; pp <= 4; pp *= 2) {
             char text[RUN_TEXT] = "";
-            scenario_run r;
             put_json(
                 text,
                 "{'model': {'layers': 8, 'hidden': 1024, 'ffn': 512, 'heads': 4, 'vocab': "
@@ -253,8 +244,7 @@ TEST(shares_without_work)
                 "'file', "
                 "'samples_per_batch': 11}, 'parallel': {'pp': %d, 'vocab_parallel': true}, %s}",
                 pp, plans[i]);
-            run_good(text, &options, &r);
-            run_fini(&r);
+            AUTO(scenario_run) r = good_run(text, &options);
         }
         assert_true(idle > 0);
     }

@@ -97,7 +97,7 @@ TEST(order_of_samples_changes_no_load)
         bench_init(&b, 1 + round % 2, RANKS >> (round % 2), 4000, "");
         random_batch(&prng, &b);
         for (int i = 0; i < STRATEGIES; i++) {
-            sp_packing packing;
+            AUTO(sp_packing) packing;
             load before[RANKS], after[RANKS];
             pack(&b, strategies[i], &packing);
             loads_of(&packing, before);
@@ -105,7 +105,6 @@ TEST(order_of_samples_changes_no_load)
             shuffle(&prng, &b);
             pack(&b, strategies[i], &packing);
             loads_of(&packing, after);
-            sp_packing_fini(&packing);
             assert_memory_equal(before, after, sizeof before);
         }
         bench_fini(&b);
@@ -122,7 +121,7 @@ TEST(samples_over_all_ranks)
         bench_init(&b, 1, RANKS, 4000, "");
         random_batch(&prng, &b);
         for (int i = 0; i < 2; i++) {
-            sp_packing packing;
+            AUTO(sp_packing) packing;
             pack(&b, strategies[i], &packing);
             for (size_t k = 0; k < packing.forward.count; k++) {
                 const sp_pack *p = &packing.forward.packs[k];
@@ -130,7 +129,6 @@ TEST(samples_over_all_ranks)
                 assert_true(p->tokens <= b.context);
                 assert_true(k == 0 || p[-1].tokens + p->tokens > b.context);
             }
-            sp_packing_fini(&packing);
         }
         bench_fini(&b);
     }
@@ -180,11 +178,9 @@ TEST(samples_level_flops)
 
 static double iteration_ms(const char *kind, const char *more)
 {
-    scenario_run r;
-    run_good(json_text("%s, 'strategy': {'kind': '%s'}}", more, kind), &run_verified, &r);
-    double ms = (double)r.result.batches[0].iteration_ns / 1e6;
-    run_fini(&r);
-    return ms;
+    AUTO(scenario_run) r =
+        good_run(json_text("%s, 'strategy': {'kind': '%s'}}", more, kind), &run_verified);
+    return (double)r.result.batches[0].iteration_ns / 1e6;
 }
 
 // Where zeppelin remaps, no round has more tokens than any other and the longest sample.
@@ -288,21 +284,18 @@ TEST(without_zones_over_all_ranks)
 
 static void exchange_is(const char *kind, const char *stack, sp_cp_overlap expected)
 {
-    sp_scenario scenario, again;
+    AUTO(sp_scenario) scenario, again;
     const char *text = json_text(TINY_MODEL "'parallel': {'dp': 2}, 'workload': {'uniform': 64}, "
                                             "'strategy': {'kind': '%s'}%s}",
                                  kind, stack);
     must_succeed_for(text, run_read(text, &scenario, ERR));
     must_succeed(sp_strategy_resolve(&scenario, false, ERR));
     assert_int_equal(scenario.memory.stack.cp_overlap, expected);
-    json_t *root = json_deep_copy(scenario.resolved);
+    json_auto_t *root = json_deep_copy(scenario.resolved);
     must_succeed(sp_scenario_from_json(root, "again", NULL, 0, &again, ERR));
     must_succeed(sp_strategy_resolve(&again, false, ERR));
     assert_true(json_equal(again.resolved, scenario.resolved));
     assert_int_equal(again.memory.stack.cp_overlap, expected);
-    json_decref(root);
-    sp_scenario_fini(&again);
-    sp_scenario_fini(&scenario);
 }
 
 // A strategy's way holds unless the scenario states one; a named stack does not.
@@ -323,15 +316,13 @@ TEST(exchange_of_the_strategy)
 
 static int64_t ring_nics(const char *kind, const char *stack)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     const char *text = json_text(TINY_MODEL "'parallel': {'dp': 2}, 'workload': {'uniform': 64}, "
                                             "'strategy': {'kind': '%s'}%s}",
                                  kind, stack);
     must_succeed_for(text, run_read(text, &scenario, ERR));
     must_succeed(sp_strategy_resolve(&scenario, false, ERR));
-    int64_t nics = scenario.memory.stack.cp_ring_nics;
-    sp_scenario_fini(&scenario);
-    return nics;
+    return scenario.memory.stack.cp_ring_nics;
 }
 
 // Its baselines send by one NIC, zeppelin by all; a stated number holds, which switches routing off

@@ -7,12 +7,9 @@ static const char *const baselines[] = {"te-cp", "llama-cp", "hybrid-dp"};
 
 static double job_ms(const char *kind, const char *options, const char *more)
 {
-    scenario_run r;
-    run_good(json_text("%s, 'strategy': {%s'kind': '%s'}}", more, options, kind), &run_verified,
-             &r);
-    double ms = sp_result_iteration_ms(&r.result);
-    run_fini(&r);
-    return ms;
+    AUTO(scenario_run) r = good_run(
+        json_text("%s, 'strategy': {%s'kind': '%s'}}", more, options, kind), &run_verified);
+    return sp_result_iteration_ms(&r.result);
 }
 
 // Holds the bar; returns how many times as long as zeppelin the best baseline takes.
@@ -22,10 +19,8 @@ static double lead_of(const char *options, const char *more)
     double ms = job_ms("zeppelin", options, more);
     for (int i = 0; i < COUNT_OF(baselines); i++) {
         double of_baseline = job_ms(baselines[i], options, more);
-        if (ms > of_baseline * (1.0 + 1e-9)) {
-            fail_msg("zeppelin %.6f ms, %s %.6f ms, {%s}: %s}", ms, baselines[i], of_baseline,
-                     options, more);
-        }
+        must_hold(ms <= of_baseline * (1.0 + 1e-9), "zeppelin %.6f ms, %s %.6f ms, {%s}: %s}", ms,
+                  baselines[i], of_baseline, options, more);
         best = fmin(best, of_baseline);
     }
     return best / ms;

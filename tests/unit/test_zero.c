@@ -25,7 +25,7 @@ static priced_case sharded(int zero, double nvlink_gb_per_s)
 // gradients. One micro-batch.
 TEST(volumes)
 {
-    priced_step plain, two, three;
+    AUTO(priced_step) plain, two, three;
     priced_case c = sharded(0, 1e-5);
     priced_step_run(&c, &plain);
     c.layout.zero = 2;
@@ -44,9 +44,6 @@ TEST(volumes)
     double backward = (double)three.costs.action[SP_ACTION_B][0].dp_ns;
     double elements = 2.0 * forward / BYTES_BF16 + (backward - forward) / BYTES_FP32;
     assert_within(elements / baseline, 1.5, 1e-6);
-    priced_step_fini(&plain);
-    priced_step_fini(&two);
-    priced_step_fini(&three);
 }
 
 // Bytes that all GPUs send over NVLink in a step, and get.
@@ -78,7 +75,7 @@ TEST(volumes_on_links)
     for (int i = 0; i < 32; i++) {
         int zero = i % 4;
         bool hidden = i / 4 % 2 == 1;
-        priced_step step;
+        AUTO(priced_step) step;
         priced_case c = sharded(zero, 100.0);
         c.microbatches = i / 8 % 2 == 1 ? 3 : 1;
         c.layout.pp = 2;
@@ -93,7 +90,6 @@ TEST(volumes_on_links)
         double sent = 4.0 * c.microbatches *
                       (step.costs.side[0].pack[0].p2p_bytes + step.costs.side[1].pack[0].p2p_bytes);
         assert_close(nvlink_bytes(&step), exchanged + sent, 1e-9);
-        priced_step_fini(&step);
     }
 }
 
@@ -110,7 +106,7 @@ static double excess(double a, double b)
 TEST(whole_in_a_step)
 {
     for (int zero = 2; zero <= 3; zero++) {
-        priced_step one, whole;
+        AUTO(priced_step) one, whole;
         priced_case c = sharded(1, 100.0);
         c.layout.pp = 2;
         c.microbatches = 3;
@@ -129,8 +125,6 @@ TEST(whole_in_a_step)
                          one.costs.ranks[0].epilogue.hideable_gather_ns);
         assert_close(nvlink_bytes(&whole), nvlink_bytes(&one), 1e-12);
         assert_int_equal(whole.metrics.iteration_ns, one.metrics.iteration_ns);
-        priced_step_fini(&one);
-        priced_step_fini(&whole);
     }
 }
 
@@ -163,7 +157,7 @@ TEST(closed_form)
         c.overrides[0] = "interference.level=assumed";
         c.overrides[1] = "interference.source=the test";
         c.overrides[2] = share;
-        priced_step step;
+        AUTO(priced_step) step;
         priced_step_run(&c, &step);
         double parameters = priced_parameters(&step, one_layer);
         double g =
@@ -193,7 +187,6 @@ TEST(closed_form)
         assert_true(costs->action[SP_ACTION_B][inner].dp_ns <=
                     costs->action[SP_ACTION_I][inner].dp_ns +
                         costs->action[SP_ACTION_W][inner].dp_ns + 2);
-        priced_step_fini(&step);
     }
 }
 
@@ -219,7 +212,7 @@ TEST(one_sided_reads_are_of_the_bytes_that_are_kept)
         c.memory.stack.precision = (sp_step_precision){SP_COMPUTE_FP8, cases[i / 2].recipe,
                                                        cases[i / 2].parameters, false};
         c.overrides[0] = "fp8_gemm={\"tflops\":1000,\"level\":\"assumed\",\"source\":\"test\"}";
-        priced_step step;
+        AUTO(priced_step) step;
         priced_step_run(&c, &step);
         sp_shard shard = sp_shard_of(&c.model, &c.layout);
         double products = (double)(c.model.layers * sp_layer_product_weights(&c.model, &shard));
@@ -229,7 +222,6 @@ TEST(one_sided_reads_are_of_the_bytes_that_are_kept)
         double beside_s = (1.0 - 1.0 / nodes) * bytes / (50e9 * step.profile.nic_efficiency);
         assert_close(step.costs.sharded[0].gather.bytes, bytes, 1e-12);
         assert_close(step.costs.sharded[0].gather.s, fmax(inside_s, beside_s), 1e-9);
-        priced_step_fini(&step);
     }
 }
 
@@ -238,7 +230,7 @@ TEST(one_sided_reads_are_of_the_bytes_that_are_kept)
 TEST(ends_of_the_model)
 {
     for (int tied = 0; tied < 2; tied++) {
-        priced_step step;
+        AUTO(priced_step) step;
         priced_case c = sharded(3, 0.1);
         c.model.tied_embeddings = tied == 1;
         priced_step_run(&c, &step);
@@ -252,7 +244,6 @@ TEST(ends_of_the_model)
         assert_true((double)(f->dp_ns + f->compute_ns) >= gather_ns);
         assert_true((double)b->dp_ns <= gather_ns + scatter_ns + 2.0);
         assert_true((double)(b->dp_ns + b->compute_ns) >= gather_ns + scatter_ns);
-        priced_step_fini(&step);
     }
 }
 
@@ -260,7 +251,7 @@ TEST(ends_of_the_model)
 TEST(nothing_to_exchange)
 {
     for (int zero = 0; zero <= 3; zero++) {
-        priced_step step;
+        AUTO(priced_step) step;
         priced_case c = sharded(zero, 1.0);
         c.layout.dp = zero >= 2 ? 1 : 4;
         priced_step_run(&c, &step);
@@ -272,7 +263,6 @@ TEST(nothing_to_exchange)
             assert_int_equal(costs[i]->dp_ns, 0);
         }
         assert_int_equal(step.metrics.dp_ns, 0);
-        priced_step_fini(&step);
     }
 }
 
@@ -283,7 +273,7 @@ TEST(sharding_costs_time)
     for (int m = 1; m <= 4; m++) {
         int64_t before_ns = 0;
         for (int zero = 1; zero <= 3; zero++) {
-            priced_step step;
+            AUTO(priced_step) step;
             priced_case c = sharded(zero, 1.0);
             c.microbatches = m;
             priced_step_run(&c, &step);
@@ -303,18 +293,15 @@ TEST(sharding_costs_time)
                 assert_true(step.metrics.iteration_ns > before_ns);
             }
             before_ns = step.metrics.iteration_ns;
-            priced_step_fini(&step);
         }
     }
 }
 
 static int64_t iteration_ns(const priced_case *c)
 {
-    priced_step step;
+    AUTO(priced_step) step;
     priced_step_run(c, &step);
-    int64_t ns = step.metrics.iteration_ns;
-    priced_step_fini(&step);
-    return ns;
+    return step.metrics.iteration_ns;
 }
 
 // Less of what context and tensor parallelism exchange is hidden by computation that is twice as
@@ -343,17 +330,16 @@ TEST(faster_computation_slows_no_step)
         int64_t after_ns = iteration_ns(&c);
         // Each part of an action is rounded by itself.
         int64_t rounding_ns = 8 * c.model.layers * c.microbatches;
-        if (after_ns > before_ns + rounding_ns) {
-            fail_msg("tp %d cp %d dp %d zero %d: %lld ns become %lld", c.layout.tp, c.layout.cp,
-                     c.layout.dp, c.layout.zero, (long long)before_ns, (long long)after_ns);
-        }
+        must_hold(after_ns <= before_ns + rounding_ns,
+                  "tp %d cp %d dp %d zero %d: %lld ns become %lld", c.layout.tp, c.layout.cp,
+                  c.layout.dp, c.layout.zero, (long long)before_ns, (long long)after_ns);
     }
 }
 
 // Every rank holds a share of the states; two whole layers of ZeRO 3 pass through the workspace.
 TEST(memory_of_gathered_layers)
 {
-    priced_step one, three;
+    AUTO(priced_step) one, three;
     priced_case c = sharded(1, 1.0);
     priced_step_run(&c, &one);
     c.layout.zero = 3;
@@ -367,8 +353,6 @@ TEST(memory_of_gathered_layers)
                      2 * layer_bytes);
     int64_t parameters = one.costs.ranks[0].states.of[SP_MEM_PARAMETERS];
     assert_int_equal(three.costs.ranks[0].states.of[SP_MEM_PARAMETERS], (parameters + 3) / 4);
-    priced_step_fini(&one);
-    priced_step_fini(&three);
 }
 
 // ---- ranks that wait for each other ----
@@ -380,11 +364,9 @@ TEST(memory_of_gathered_layers)
 
 static double step_ms(const char *lengths, int zero, const char *more, double *wait_ms)
 {
-    scenario_run r;
-    run_good(json_text(STEP_OF, lengths, zero, more), &run_verified, &r);
+    AUTO(scenario_run) r = good_run(json_text(STEP_OF, lengths, zero, more), &run_verified);
     double ms = sp_result_iteration_ms(&r.result);
     *wait_ms = sp_result_zero_wait_ms(&r.result);
-    run_fini(&r);
     return ms;
 }
 

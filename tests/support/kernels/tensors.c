@@ -62,10 +62,9 @@ void assert_near_rows(const double *values, const double *expected, int64_t n, d
 {
     double allowed = tolerance * largest(expected, n);
     for (int64_t i = 0; i < n; i++) {
-        if (!(fabs(values[i] - expected[i]) <= allowed)) {
-            fail_msg("element %lld of %lld: %.17g, expected %.17g +- %g", (long long)i,
-                     (long long)n, values[i], expected[i], allowed);
-        }
+        must_hold(fabs(values[i] - expected[i]) <= allowed,
+                  "element %lld of %lld: %.17g, expected %.17g +- %g", (long long)i, (long long)n,
+                  values[i], expected[i], allowed);
     }
 }
 
@@ -73,10 +72,9 @@ void assert_types_agree(tensor t, double tolerance)
 {
     double allowed = tolerance * largest(t.d, t.n);
     for (int64_t i = 0; i < t.n; i++) {
-        if (!(fabs((double)t.f[i] - t.d[i]) <= allowed)) {
-            fail_msg("element %lld of %lld: fp32 %.9g, fp64 %.17g +- %g", (long long)i,
-                     (long long)t.n, (double)t.f[i], t.d[i], allowed);
-        }
+        must_hold(fabs((double)t.f[i] - t.d[i]) <= allowed,
+                  "element %lld of %lld: fp32 %.9g, fp64 %.17g +- %g", (long long)i, (long long)t.n,
+                  (double)t.f[i], t.d[i], allowed);
     }
 }
 
@@ -103,9 +101,8 @@ void assert_gradient(double (*loss)(void *problem), void *problem, double *x, in
         double below = loss(problem);
         x[i] = kept;
         double difference = (above - below) / (2 * step);
-        if (!(fabs(difference - gradient[i]) <= allowed)) {
-            fail_msg("element %lld of %lld: gradient %.12g, finite difference %.12g +- %g",
-                     (long long)i, (long long)n, gradient[i], difference, allowed);
-        }
+        must_hold(fabs(difference - gradient[i]) <= allowed,
+                  "element %lld of %lld: gradient %.12g, finite difference %.12g +- %g",
+                  (long long)i, (long long)n, gradient[i], difference, allowed);
     }
 }
