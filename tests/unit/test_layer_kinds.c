@@ -107,15 +107,17 @@ static void compare(int dense_run, int routed_run, const sp_memory_options *memo
         }
     }
     for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-        is_between((double)of[0].unit->held.of[c], (double)of[1].unit->held.of[c],
-                   (double)of[2].unit->held.of[c], count[0], 1.0);
-        is_between((double)of[0].unit->weights.of[c], (double)of[1].unit->weights.of[c],
-                   (double)of[2].unit->weights.of[c], count[0], 1.0);
+        is_between((double)of[0].side[0].unit->held.of[c], (double)of[1].side[0].unit->held.of[c],
+                   (double)of[2].side[0].unit->held.of[c], count[0], 1.0);
+        is_between((double)of[0].side[0].unit->weights.of[c],
+                   (double)of[1].side[0].unit->weights.of[c],
+                   (double)of[2].side[0].unit->weights.of[c], count[0], 1.0);
     }
     // A pass needs no more than with the larger layers alone, and no less than with the smaller.
     int64_t backward[3];
     for (int i = 0; i < 3; i++) {
-        backward[i] = sp_bytes_total(&of[i].unit->held) + sp_bytes_total(&of[i].unit->backward);
+        backward[i] = sp_bytes_total(&of[i].side[0].unit->held) +
+                      sp_bytes_total(&of[i].side[0].unit->backward);
     }
     assert_in_range(backward[0], backward[1] < backward[2] ? backward[1] : backward[2],
                     backward[1] < backward[2] ? backward[2] : backward[1]);
