@@ -1,7 +1,7 @@
 // Sampled attention beside dense attention on one core, at 64K tokens or as many as the argument
 // says. Queries and keys have sinks, a local band, stripes and a diagonal
 // (backends/host/sampled_attention.h), a head of each kind, by the version that is made for it. One
-// JSON line for each head: CPU seconds, of sampling and attending apart; CRA of the sampled rows
+// JSON line for each head: seconds, of sampling and attending apart; CRA of the sampled rows
 // and of all rows; `limit` is the speed-up if only kept pairs and half of the sampled ones took
 // time.
 #include "backends/host/sampled_attention.h"
@@ -29,8 +29,7 @@ static sp_sampled_outcome measure(const char *name, int64_t tokens, const sp_sam
                                  .options = *options,
                                  .seed = seed,
                                  .threads = 1,
-                                 .input = input,
-                                 .clock_s = thread_clock_s};
+                                 .input = input};
     sp_sampled_outcome o;
     sp_error err;
     require(sp_sampled_execute(&what, &o, &err), &err);
