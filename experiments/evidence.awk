@@ -20,6 +20,8 @@ BEGIN {
     short_ms = 8 # launches of a layer take up to this in the profiles that were fitted
     waits_ms = 400
     promised = 0.8
+    nearly_full = 0.86 # of steps that fill less 1 in 30 was longer
+    longer = 1.2
     split("up to 3 traits of model and layout differ|others differ, or more|no record", words, "|")
 }
 function is_apart(table) { return own_waited[table] > 0.5 * own_steps[table] }
@@ -113,8 +115,13 @@ function judge(what, far, apart,   s, n, w, k, i, all, all_in, all_narrow, mean,
 ($1 == "V" || $1 == "W") && $2 && $11 != "-" {
     over = $10 > 8; nodes = $9 > 8 ? $9 / 8 : 1
     if (!(($3, over, nodes) in logged)) { list[$3, over] = list[$3, over] " " nodes }
-    own_steps[$7]++; own_waited[$7] += $11 >= waits_ms; of_source[$7] = $3
+    own_steps[$7]++; own_waited[$7] += $11 >= waits_ms && $4 >= longer; of_source[$7] = $3
     logged[$3, over, nodes]++; waited[$3, over, nodes] += $11 >= waits_ms
+}
+# Steps of a table's own profile by how full their memory is: nearly, or tight.
+($1 == "V" || $1 == "W") && $2 && ($12 == "tight" || ($12 == "yes" && $13 >= nearly_full)) {
+    fill = $12 == "tight"
+    full_table[fill, ++filled[fill]] = $7; full_source[fill, filled[fill]] = $3; full_ratio[fill, filled[fill]] = $4
 }
 ($1 == "V" && $8 == "-" && $5 != 0) || ($1 == "L" && $5 != 0) {
     source[++rows] = $3; ratio[rows] = $4; away[rows] = $5; layer[rows] = $6; table[rows] = $7; time[rows] = $4 * $6
@@ -154,6 +161,22 @@ END {
     judge("of profiles with records", 0, 0)
     for (far = 1; far <= 3; far++) { judge(words[far], far, 0) }
     judge("with the steps that wait: of profiles with records", 0, 1)
+    print "\n| memory is | steps | 1.2 times the predicted time and more | sources of these | they took, of the predicted time |\n| --- | ---: | ---: | ---: | --- |" >md
+    print "// Written by experiments/evidence.sh: do not edit." >(out "/full_steps.inc")
+    for (fill = 0; fill <= 1; fill++) {
+        n = k = sources = 0; split("", counted)
+        for (i = 1; i <= filled[fill]; i++) {
+            if (is_apart(full_table[fill, i])) { continue }
+            n++
+            x = full_ratio[fill, i]
+            if (x < longer) { continue }
+            if (!counted[full_source[fill, i]]++) { sources++ }
+            if (!k++) { low = x }
+            high = x
+        }
+        printf "{%g, %d, %d, %d, %.1f, %.1f},\n", fill ? 1 : nearly_full, n, k, sources, low, high >(out "/full_steps.inc")
+        put(fill ? "tight" : "fuller than " nearly_full " of the limit, not tight", sprintf("%d | %d | %d | %.1f to %.1f", n, k, sources, low, high))
+    }
     print "\n| steps of the source that waits | nodes | steps | waited 0.4 s a micro-batch and more |\n| --- | ---: | ---: | ---: |" >md
     wait = out "/waiting_steps.inc"
     print "// Written by experiments/evidence.sh: do not edit." >wait

@@ -2,8 +2,9 @@
 # evidence.sh PROGRAM          recomputes what the program says of its own errors, which is needed after
 #                              any change of a profile, a published table or the model of time: the
 #                              `errors` of fitted profiles, sim/cost/error_ranges.inc,
-#                              waiting_steps.inc and sim/metrics/fit_shares.inc, which are compiled in,
-#                              and experiments/results/evidence.md and left_out.tsv. Build anew afterwards.
+#                              waiting_steps.inc, sim/metrics/fit_shares.inc and full_steps.inc, which are
+#                              compiled in, and experiments/results/evidence.md and left_out.tsv. Build anew
+#                              afterwards.
 # evidence.sh --ranges PROGRAM the same without fits: rows that fits left out are those of left_out.tsv
 # evidence.sh --check PROGRAM  says whether the ranges are those of the program, profiles and tables
 set -eu
@@ -62,8 +63,8 @@ for map in $(grep -lE '"is": "(iteration_ms|tokens_per_s)"' "$published"/*.json)
         # Nobody knows what the varying lengths of this one ran on.
         [ "$profile" != h100-varlen ] || continue
         fitted=$(is_fitted "$profile" "$table" && echo 1 || echo 0)
-        # Of the source that waits all rows are looked at.
-        [ $fitted = 0 ] || [ "$table" = h100_nanotron ] || continue
+        # Of fitted rows that one profile is looked at: which waited, and which were longer in full memory.
+        [ $fitted = 0 ] || [ "$profile" = "$own" ] || continue
         # Status 1: outside of a bound, which is of the table's own profile.
         "$program" validate --published --table "$table" --profile "$profile" --json --quiet >"$work/validation.json" || [ $? -eq 1 ]
         ! grep -Eq '^      "(experts|fp8)": true' "$work/validation.json" || break
@@ -80,7 +81,7 @@ done >"$work/fits.json"
 awk -v out="$work" -f experiments/evidence_fits.awk "$work/fits.json"
 { cat "$work/ranges.md" && echo && cat "$work/fits.md"; } >"$work/behind.md"
 if [ $mode = check ]; then
-    for file in cost/error_ranges cost/waiting_steps metrics/fit_shares; do
+    for file in cost/error_ranges cost/waiting_steps metrics/fit_shares metrics/full_steps; do
         diff -u sim/$file.inc "$work/${file#*/}.inc" || { echo "experiments/evidence.sh PROGRAM puts there what these profiles and tables say" >&2 && exit 1; }
     done
     # What they cover of sources that were left out stands behind the first table.
@@ -88,7 +89,7 @@ if [ $mode = check ]; then
     exit
 fi
 cp "$work/error_ranges.inc" "$work/waiting_steps.inc" sim/cost
-cp "$work/fit_shares.inc" sim/metrics
+cp "$work/fit_shares.inc" "$work/full_steps.inc" sim/metrics
 {
     awk -F '\t' -f experiments/evidence_intervals.awk "$left_out" "$work/validated.tsv"
     echo

@@ -6,8 +6,8 @@
 #     ratio: measured over predicted time
 #     distance: 0 where the error is known, 1 where up to three traits of model and layout differ, 2 where
 #       more do or another, 3 where the profile has no record
-#     more, of V and W: p90 ("-": the error is not known), GPUs, TP, and what a micro-batch took in ms
-#       beyond what is predicted ("-": a throughput was measured)
+#     more, of V and W: p90 ("-": the error is not known), GPUs, TP, what a micro-batch took in ms
+#       beyond what is predicted ("-": a throughput was measured), whether it fits, its share of the memory
 #     more, of L: error, what judges its interval (a table, or the specification where whole tables were
 #       left out), group
 # The order of keys and the indentation are the program's.
@@ -44,12 +44,12 @@ BEGIN { OFS = "\t" }
 /^      "source": / { source = source_of(value()) }
 /^      "(table|name)": / { name = value() }
 /^      "cases": \[/ || /^  "rows": \[/ { inside = 1; next }
-inside && key ~ /^(table|line|label|measured|computed|differing_traits|foreign_traits|layer_ms|microbatches|gpus|dp|tp|p90|left_out_error_percent)$/ { r[key] = value() }
+inside && key ~ /^(table|line|label|measured|computed|differing_traits|foreign_traits|layer_ms|microbatches|gpus|dp|tp|p90|fits|memory_share|left_out_error_percent)$/ { r[key] = value() }
 inside && /^        \}/ {
     ratio = rates[name] ? r["computed"] / r["measured"] : r["measured"] / r["computed"]
     waits = rates[name] ? "-" : sprintf("%.0f", (r["measured"] - r["computed"]) * r["dp"] / r["microbatches"])
     print fitted ? "W" : "V", own, source, sprintf("%.6g", ratio), distance(), \
-        sprintf("%.6g", r["layer_ms"]), name, r["p90"] == "null" ? "-" : r["p90"], r["gpus"], r["tp"], waits
+        sprintf("%.6g", r["layer_ms"]), name, r["p90"] == "null" ? "-" : r["p90"], r["gpus"], r["tp"], waits, r["fits"], r["memory_share"]
     delete r
 }
 inside && /^    \}/ && "layer_ms" in r {

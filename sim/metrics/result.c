@@ -663,16 +663,31 @@ void sp_result_warn_of_memory(sp_result *result)
                  sp_gib_from_bytes(result->memory_limit_bytes));
         sp_result_note_oom(result, text);
     }
-    if (sp_result_fits(result) == SP_FITS_TIGHT) {
+    // Logged steps below `tight` that filled this share of their limit, and tight ones; of these,
+    // those that took 1.2 times the predicted time and more. Written by experiments/evidence.sh.
+    static const struct {
+        double share;
+        int steps, longer, sources;
+        double least, most; // times the predicted time
+    } full[] = {
+#include "sim/metrics/full_steps.inc"
+    };
+    sp_fits fits = sp_result_fits(result);
+    bool tight = fits == SP_FITS_TIGHT;
+    if (tight || (fits == SP_FITS_YES && sp_result_memory_share(result) >= full[0].share)) {
         sp_warnings_add(
             &result->warnings,
-            "memory is tight: %.2f of %.2f GiB%s; at the limit PyTorch frees and allocates blocks "
-            "all the time%s; such logged steps ran 3 to 8 times slower%s",
-            sp_gib_from_bytes(counted_peak(result)), sp_gib_from_bytes(result->memory_limit_bytes),
+            "memory is %s: %.2f of %.2f GiB%s%s%s; of %d logged steps as full %d, of %d source%s, "
+            "took %.1f to %.1f times the predicted time%s",
+            tight ? "tight" : "nearly full", sp_gib_from_bytes(counted_peak(result)),
+            sp_gib_from_bytes(result->memory_limit_bytes),
             result->reserved_peak_bytes > 0 ? " reserved" : "",
+            tight ? "; at the limit PyTorch frees and allocates blocks all the time" : "",
             result->reserved_peak_bytes > result->memory_limit_bytes
                 ? ", and gaps between blocks are lost unless expandable_segments:True is set"
                 : "",
+            full[tight].steps, full[tight].longer, full[tight].sources,
+            sp_plural(full[tight].sources), full[tight].least, full[tight].most,
             result->stall_ns > 0.0 ? " (counted here)" : "");
     }
 }
