@@ -208,12 +208,12 @@ static const char *mixed_text(const sweep_summary *summary, char text[MIXED])
     return text;
 }
 
+// Of points that fit: of others nothing is noted.
 static void add_warnings_of_points(const sweep_summary *summary, json_t *texts)
 {
     for (size_t w = 0; w < summary->warnings.count; w++) {
         json_array_append_new(texts, sp_warning_kind_json(&summary->warnings.kind[w],
-                                                          summary->of_status[SWEEP_OK],
-                                                          "points that fit"));
+                                                          summary->of_status[SWEEP_OK], "points"));
     }
 }
 
