@@ -28,6 +28,11 @@ typedef struct CUstream_st *sp_cuda_stream;
 
 SP_CUDA_BEGIN
 
+// Loads the kernels' image into the driver of a table (driver.h); once for a process, before
+// anything is launched.
+struct sp_i_cuda_api;
+int sp_cuda_kernels_load(const struct sp_i_cuda_api *api);
+
 // ---- Norms ----
 
 // RMSNorm and LayerNorm on a CUDA device, by the formulas of typed.h. Activations and weights bf16,

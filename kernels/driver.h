@@ -6,24 +6,54 @@
 
 // A row for each function: its name without "cu", and the version of CUDA whose signature it has
 // (PFN_cuInit_v2000 is the type of cuInit). The latest versions say which drivers serve.
-#define SP_I_CUDA_FUNCTIONS(row)                                                                   \
-    row(DriverGetVersion, 2020) row(Init, 2000) row(GetErrorName, 6000) row(GetErrorString, 6000)  \
-        row(DeviceGetCount, 2000) row(DeviceGetName, 2000) row(DeviceGetPCIBusId, 4010) row(       \
-            DeviceTotalMem, 3020) row(DeviceGetAttribute, 2000) row(DevicePrimaryCtxRetain, 7000)  \
-            row(CtxSetCurrent, 4000) row(CtxGetCurrent, 4000) row(CtxPushCurrent, 4000) row(       \
-                CtxPopCurrent, 4000) row(MemGetInfo, 3020) row(MemAlloc, 3020) row(MemFree, 3020)  \
-                row(MemHostAlloc, 2020) row(MemFreeHost, 2000) row(MemcpyAsync, 4000) row(         \
-                    MemcpyHtoDAsync, 3020) row(MemcpyDtoHAsync, 3020) row(MemsetD8Async, 3020)     \
-                    row(StreamCreateWithPriority, 5050) row(StreamDestroy, 4000) row(              \
-                        StreamSynchronize, 2000) row(StreamQuery, 2000) row(StreamWaitEvent, 3020) \
-                        row(EventCreate, 2000) row(EventDestroy, 4000) row(EventRecord, 2000)      \
-                            row(EventQuery, 2000) row(EventSynchronize, 2000)                      \
-                                row(EventElapsedTime, 2000) row(DeviceGetDevResource, 12040)       \
-                                    row(DevSmResourceSplitByCount, 12040)                          \
-                                        row(DevResourceGenerateDesc, 12040)                        \
-                                            row(GreenCtxCreate, 12040) row(GreenCtxDestroy, 12040) \
-                                                row(CtxFromGreenCtx, 12040)                        \
-                                                    row(GreenCtxStreamCreate, 12050)
+#define SP_I_CUDA_FUNCTIONS(ROW)                         \
+    ROW(DriverGetVersion, 2020)                          \
+    ROW(Init, 2000)                                      \
+    ROW(GetErrorName, 6000)                              \
+    ROW(GetErrorString, 6000)                            \
+    ROW(DeviceGetCount, 2000)                            \
+    ROW(DeviceGetName, 2000)                             \
+    ROW(DeviceGetPCIBusId, 4010)                         \
+    ROW(DeviceTotalMem, 3020)                            \
+    ROW(DeviceGetAttribute, 2000)                        \
+    ROW(DevicePrimaryCtxRetain, 7000)                    \
+    ROW(CtxSetCurrent, 4000)                             \
+    ROW(CtxGetCurrent, 4000)                             \
+    ROW(CtxPushCurrent, 4000)                            \
+    ROW(CtxPopCurrent, 4000)                             \
+    ROW(MemGetInfo, 3020)                                \
+    ROW(MemAlloc, 3020)                                  \
+    ROW(MemFree, 3020)                                   \
+    ROW(MemHostAlloc, 2020)                              \
+    ROW(MemFreeHost, 2000)                               \
+    ROW(MemcpyAsync, 4000)                               \
+    ROW(MemcpyHtoDAsync, 3020)                           \
+    ROW(MemcpyDtoHAsync, 3020)                           \
+    ROW(MemsetD8Async, 3020)                             \
+    ROW(StreamCreateWithPriority, 5050)                  \
+    ROW(StreamDestroy, 4000)                             \
+    ROW(StreamSynchronize, 2000)                         \
+    ROW(StreamQuery, 2000)                               \
+    ROW(StreamWaitEvent, 3020)                           \
+    ROW(EventCreate, 2000)                               \
+    ROW(EventDestroy, 4000)                              \
+    ROW(EventRecord, 2000)                               \
+    ROW(EventQuery, 2000)                                \
+    ROW(EventSynchronize, 2000)                          \
+    ROW(EventElapsedTime, 2000)                          \
+    ROW(CtxGetDevice, 2000)                              \
+    ROW(LibraryLoadData, 12000)                          \
+    ROW(LibraryGetKernel, 12000)                         \
+    ROW(KernelSetAttribute, 12000)                       \
+    ROW(OccupancyMaxActiveBlocksPerMultiprocessor, 6050) \
+    ROW(LaunchKernelEx, 11060)                           \
+    ROW(DeviceGetDevResource, 12040)                     \
+    ROW(DevSmResourceSplitByCount, 12040)                \
+    ROW(DevResourceGenerateDesc, 12040)                  \
+    ROW(GreenCtxCreate, 12040)                           \
+    ROW(GreenCtxDestroy, 12040)                          \
+    ROW(CtxFromGreenCtx, 12040)                          \
+    ROW(GreenCtxStreamCreate, 12050)
 
 // The functions as a table, so that a test puts its own in their place.
 typedef struct sp_i_cuda_api {

@@ -197,7 +197,12 @@ sp_status sp_i_cuda_use(const sp_i_cuda_device *device, sp_error *err)
     }
     // The driver's ordinals are its devices.
     sp_status status = SP_I_CUDA(device, err, DevicePrimaryCtxRetain, &primary, device->index);
-    return status == SP_OK ? SP_I_CUDA(device, err, CtxSetCurrent, primary) : status;
+    if (status == SP_OK) {
+        status = SP_I_CUDA(device, err, CtxSetCurrent, primary);
+    }
+    return status == SP_OK ? sp_i_cuda_check(device, (CUresult)sp_cuda_kernels_load(device->api),
+                                             "sp_cuda_kernels_load", __FILE__, __LINE__, err)
+                           : status;
 }
 
 sp_status sp_i_cuda_take(const sp_i_cuda_device *device, size_t bytes, void **memory, sp_error *err)
