@@ -99,7 +99,7 @@ struct query_row {
     }
 };
 
-__global__ void __launch_bounds__(THREADS) forward_kernel(arguments a)
+__device__ void attend_forward(const arguments &a)
 {
     const query_row own(a);
     if (!own.there) {
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(arguments a)
     }
 }
 
-__global__ void __launch_bounds__(THREADS) backward_queries_kernel(arguments a)
+__device__ void attend_backward_queries(const arguments &a)
 {
     const query_row own(a);
     if (!own.there) {
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(THREADS) backward_queries_kernel(arguments a)
 }
 
 // Over the queries that see a key, and of each over the heads that read it.
-__global__ void __launch_bounds__(THREADS) backward_keys_kernel(arguments a)
+__device__ void attend_backward_keys(const arguments &a)
 {
     const int64_t row = blockIdx.x;
     const int64_t kv_head = blockIdx.y;
@@ -250,8 +250,9 @@ __global__ void __launch_bounds__(THREADS) backward_keys_kernel(arguments a)
 }
 
 // A block for each row and head, with so many floats of shared memory.
-int launch(void (*kernel)(arguments), const arguments &a, int64_t rows, int64_t heads,
-           int64_t floats, sp_cuda_stream stream)
+template <class Kernel>
+int launch(Kernel kernel, const arguments &a, int64_t rows, int64_t heads, int64_t floats,
+           sp_cuda_stream stream)
 {
     if (rows == 0) {
         return 0;
@@ -262,6 +263,10 @@ int launch(void (*kernel)(arguments), const arguments &a, int64_t rows, int64_t 
 }
 
 } // namespace
+
+SP_I_KERNEL(attention_forward, THREADS, (arguments a), attend_forward(a))
+SP_I_KERNEL(attention_backward_queries, THREADS, (arguments a), attend_backward_queries(a))
+SP_I_KERNEL(attention_backward_keys, THREADS, (arguments a), attend_backward_keys(a))
 
 int sp_cuda_attention(const sp_kernel_attention_shape *shape, const sp_cuda_attention_pack *pack,
                       bool backward, sp_cuda_stream stream)
@@ -284,11 +289,11 @@ int sp_cuda_attention(const sp_kernel_attention_shape *shape, const sp_cuda_atte
         return 0;
     }
     if (!backward) {
-        return launch(forward_kernel, a, pack->rows, shape->heads, 2 * d + THREADS, stream);
+        return launch(attention_forward, a, pack->rows, shape->heads, 2 * d + THREADS, stream);
     }
     int code =
-        launch(backward_queries_kernel, a, pack->rows, shape->heads, 3 * d + THREADS, stream);
+        launch(attention_backward_queries, a, pack->rows, shape->heads, 3 * d + THREADS, stream);
     return code != 0 ? code
-                     : launch(backward_keys_kernel, a, pack->gradient_rows, shape->kv_heads,
+                     : launch(attention_backward_keys, a, pack->gradient_rows, shape->kv_heads,
                               4 * d + 2 * THREADS, stream);
 }

@@ -1,7 +1,7 @@
 // The launchers of the CUDA kernels. C17 and C++.
 //
 // A launcher queues work on `stream` and returns without waiting; nothing is allocated. It returns
-// 0 or a cudaError_t: cudaErrorInvalidValue (1) for a shape that the kernel does not take,
+// 0 or a CUresult: CUDA_ERROR_INVALID_VALUE (1) for a shape that the kernel does not take,
 // otherwise what the launch returned. Pointers are device addresses unless a comment says `host`.
 // Tensors are row-major, one row a token; a `stride` is the number of elements from one row to the
 // next. Any size and any alignment of elements is correct; 16-byte aligned rows whose length is a
@@ -23,10 +23,15 @@
 #define SP_CUDA_END
 #endif
 
-// The same type as cudaStream_t and CUstream; NULL is the default stream.
+// The same type as CUstream and CUstream; NULL is the default stream.
 typedef struct CUstream_st *sp_cuda_stream;
 
 SP_CUDA_BEGIN
+
+// Loads the kernels' image into the driver of a table (driver.h); once for a process, before
+// anything is launched.
+struct sp_i_cuda_api;
+int sp_cuda_kernels_load(const struct sp_i_cuda_api *api);
 
 // ---- Norms ----
 

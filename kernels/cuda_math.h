@@ -77,7 +77,7 @@ SP_I_CUDA_BOTH void sp_i_cuda_adamw_update(const sp_i_cuda_adamw *a, float scale
 // Sizes of launches, as plain arithmetic that needs no device. C17 and C++; shared by the kernels.
 
 enum {
-    SP_I_CUDA_INVALID = 1,   // cudaErrorInvalidValue
+    SP_I_CUDA_INVALID = 1,   // CUDA_ERROR_INVALID_VALUE
     SP_I_CUDA_THREADS = 256, // of a block that walks over elements
     SP_I_CUDA_SM_THREADS = 2048,
     SP_I_CUDA_ROW_THREADS = 512, // of a block that holds a row, at most

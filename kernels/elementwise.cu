@@ -2,7 +2,6 @@
 #include "kernels/rows.cuh"
 #include "kernels/walk.cuh"
 
-
 // ---- Plain arrays ----
 
 namespace
@@ -31,58 +30,66 @@ struct drop_function {
     }
 };
 
-// y += x.
-template <class X, class Y>
-int add_rows(int64_t rows, int64_t columns, rows_of<const X> x, rows_of<Y> y, sp_cuda_stream stream)
-{
-    return map_rows<sum_function, X, Y, Y>(rows, columns, {}, x, {y.first, y.stride}, y, stream);
-}
+typedef map_operation<sum_function, sp_bf16, sp_bf16, sp_bf16> add_operation;
+typedef map_operation<sum_function, float, float, float> add_fp32_operation;
+typedef map_operation<sum_function, sp_bf16, float, float> accumulate_operation;
+typedef map_operation<drop_function, sp_bf16, uint8_t, sp_bf16> drop_operation;
+typedef map_operation<same_function, float, no_numbers, sp_bf16> round_operation;
 
 } // namespace
 
+SP_I_WALK(add, 8, add_operation)
+SP_I_WALK(add_fp32, 8, add_fp32_operation)
+SP_I_WALK(accumulate, 8, accumulate_operation)
+SP_I_WALK(drop, 8, drop_operation)
+SP_I_WALK(round_to_bf16, 8, round_operation)
+
 int sp_cuda_add(int64_t n, const sp_bf16 *x, sp_bf16 *y, sp_cuda_stream stream)
 {
-    return add_rows<sp_bf16, sp_bf16>(1, n, {x, 0}, {y, 0}, stream);
+    add_operation op = {{}, {x, 0}, {y, 0}, {y, 0}};
+    return map_rows(add_wide, add_narrow, 1, n, op, stream);
 }
 
 int sp_cuda_add_fp32(int64_t n, const float *x, float *y, sp_cuda_stream stream)
 {
-    return add_rows<float, float>(1, n, {x, 0}, {y, 0}, stream);
+    add_fp32_operation op = {{}, {x, 0}, {y, 0}, {y, 0}};
+    return map_rows(add_fp32_wide, add_fp32_narrow, 1, n, op, stream);
 }
 
 int sp_cuda_drop(int64_t n, const uint8_t *keeps, double scale, const sp_bf16 *x, sp_bf16 *y,
                  sp_cuda_stream stream)
 {
-    return map_rows<drop_function, sp_bf16, uint8_t, sp_bf16>(1, n, {static_cast<float>(scale)},
-                                                              {x, 0}, {keeps, 0}, {y, 0}, stream);
+    drop_operation op = {{static_cast<float>(scale)}, {x, 0}, {keeps, 0}, {y, 0}};
+    return map_rows(drop_wide, drop_narrow, 1, n, op, stream);
 }
 
 // One row of x for all.
 int sp_cuda_add_bias(int64_t tokens, int64_t features, const sp_bf16 *bias, sp_bf16 *y,
                      int64_t y_stride, sp_cuda_stream stream)
 {
-    return add_rows<sp_bf16, sp_bf16>(tokens, features, {bias, 0}, {y, y_stride}, stream);
+    add_operation op = {{}, {bias, 0}, {y, y_stride}, {y, y_stride}};
+    return map_rows(add_wide, add_narrow, tokens, features, op, stream);
 }
 
 int sp_cuda_accumulate(int64_t rows, int64_t columns, const sp_bf16 *x, int64_t x_stride, float *y,
                        int64_t y_stride, sp_cuda_stream stream)
 {
-    return add_rows<sp_bf16, float>(rows, columns, {x, x_stride}, {y, y_stride}, stream);
+    accumulate_operation op = {{}, {x, x_stride}, {y, y_stride}, {y, y_stride}};
+    return map_rows(accumulate_wide, accumulate_narrow, rows, columns, op, stream);
 }
 
 int sp_cuda_round(int64_t rows, int64_t columns, const float *x, int64_t x_stride, sp_bf16 *y,
                   int64_t y_stride, sp_cuda_stream stream)
 {
-    return map_rows<same_function, float, no_numbers, sp_bf16>(rows, columns, {}, {x, x_stride}, {},
-                                                               {y, y_stride}, stream);
+    round_operation op = {{}, {x, x_stride}, {}, {y, y_stride}};
+    return map_rows(round_to_bf16_wide, round_to_bf16_narrow, rows, columns, op, stream);
 }
 
 // ---- Norms ----
 
 // COUNT elements of a thread follow each other, read together or one by one.
 template <int COUNT, bool TOGETHER>
-__global__ void __launch_bounds__(SP_I_CUDA_THREADS)
-    sum_of_squares_kernel(int64_t n, const float *x, double *partial)
+__device__ __forceinline__ void sum_of_squares(int64_t n, const float *x, double *partial)
 {
     enum { UNROLL = 4 };
     int64_t step = static_cast<int64_t>(gridDim.x) * SP_I_CUDA_THREADS;
@@ -120,8 +127,8 @@ __global__ void __launch_bounds__(SP_I_CUDA_THREADS)
     }
 }
 
-__global__ void __launch_bounds__(SP_I_CUDA_THREADS)
-    sum_partials_kernel(int count, const double *partial, bool accumulate, double *sum)
+__device__ __forceinline__ void sum_partials(int count, const double *partial, bool accumulate,
+                                             double *sum)
 {
     double all[1] = {0};
     for (int i = static_cast<int>(threadIdx.x); i < count; i += SP_I_CUDA_THREADS) {
@@ -132,6 +139,16 @@ __global__ void __launch_bounds__(SP_I_CUDA_THREADS)
         *sum = accumulate ? *sum + all[0] : all[0];
     }
 }
+
+SP_I_KERNEL(squares_of_one, SP_I_CUDA_THREADS, (int64_t n, const float *x, double *partial),
+            sum_of_squares<1, true>(n, x, partial))
+SP_I_KERNEL(squares_of_four, SP_I_CUDA_THREADS, (int64_t n, const float *x, double *partial),
+            sum_of_squares<4, true>(n, x, partial))
+SP_I_KERNEL(squares_of_four_apart, SP_I_CUDA_THREADS, (int64_t n, const float *x, double *partial),
+            sum_of_squares<4, false>(n, x, partial))
+SP_I_KERNEL(sum_of_partials, SP_I_CUDA_THREADS,
+            (int count, const double *partial, bool accumulate, double *sum),
+            sum_partials(count, partial, accumulate, sum))
 
 int sp_cuda_sum_of_squares(int64_t n, const float *x, bool accumulate, double *sum,
                            double *workspace, sp_cuda_stream stream)
@@ -147,16 +164,16 @@ int sp_cuda_sum_of_squares(int64_t n, const float *x, bool accumulate, double *s
         sp_i_cuda_least(sp_cuda_ceil(items, SP_I_CUDA_THREADS), SP_CUDA_SUM_OF_SQUARES_WORKSPACE);
     int error = 0;
     if (blocks > 0) {
-        error = sp_i_launch(!fours               ? sum_of_squares_kernel<1, true>
-                            : aligned_rows(x, 0) ? sum_of_squares_kernel<4, true>
-                                                 : sum_of_squares_kernel<4, false>,
+        error = sp_i_launch(!fours               ? squares_of_one
+                            : aligned_rows(x, 0) ? squares_of_four
+                                                 : squares_of_four_apart,
                             dim3(static_cast<unsigned>(blocks)), SP_I_CUDA_THREADS, 0, stream, n, x,
                             workspace);
     }
     if (error != 0) {
         return error;
     }
-    return sp_i_launch(sum_partials_kernel, dim3(1), SP_I_CUDA_THREADS, 0, stream,
+    return sp_i_launch(sum_of_partials, dim3(1), SP_I_CUDA_THREADS, 0, stream,
                        static_cast<int>(blocks), static_cast<const double *>(workspace), accumulate,
                        sum);
 }
@@ -188,12 +205,14 @@ struct copy_operation {
 
 } // namespace
 
+SP_I_WALK(copy_rows, 8, copy_operation)
+
 int sp_cuda_copy_rows(int64_t rows, int64_t columns, const sp_bf16 *from, int64_t from_stride,
                       sp_bf16 *to, int64_t to_stride, sp_cuda_stream stream)
 {
     copy_operation op = {from, from_stride, to, to_stride};
     bool aligned = aligned_rows(from, from_stride) && aligned_rows(to, to_stride);
-    return walk_over(rows, columns, aligned, op, stream);
+    return walk_over(copy_rows_wide, copy_rows_narrow, rows, columns, aligned, op, stream);
 }
 
 // ---- Activations ----
@@ -262,13 +281,22 @@ struct gelu_backward_function {
     }
 };
 
+typedef map_operation<swiglu_function, sp_bf16, sp_bf16, sp_bf16> swiglu_operation;
+typedef map_operation<gelu_function, sp_bf16, no_numbers, sp_bf16> gelu_operation;
+typedef map_operation<gelu_backward_function, sp_bf16, sp_bf16, sp_bf16> gelu_backward_operation;
+
 } // namespace
+
+SP_I_WALK(swiglu, 8, swiglu_operation)
+SP_I_WALK(swiglu_backward, 8, swiglu_backward_operation)
+SP_I_WALK(gelu, 8, gelu_operation)
+SP_I_WALK(gelu_backward, 8, gelu_backward_operation)
 
 int sp_cuda_swiglu(int64_t tokens, int64_t features, const sp_bf16 *gate, const sp_bf16 *up,
                    int64_t in_stride, sp_bf16 *y, int64_t y_stride, sp_cuda_stream stream)
 {
-    return map_rows<swiglu_function, sp_bf16, sp_bf16, sp_bf16>(
-        tokens, features, {}, {gate, in_stride}, {up, in_stride}, {y, y_stride}, stream);
+    swiglu_operation op = {{}, {gate, in_stride}, {up, in_stride}, {y, y_stride}};
+    return map_rows(swiglu_wide, swiglu_narrow, tokens, features, op, stream);
 }
 
 int sp_cuda_swiglu_backward(int64_t tokens, int64_t features, const sp_bf16 *gate,
@@ -280,20 +308,21 @@ int sp_cuda_swiglu_backward(int64_t tokens, int64_t features, const sp_bf16 *gat
     bool aligned = aligned_rows(gate, in_stride) && aligned_rows(up, in_stride) &&
                    aligned_rows(dy, dy_stride) && aligned_rows(dgate, din_stride) &&
                    aligned_rows(dup, din_stride);
-    return walk_over(tokens, features, aligned, op, stream);
+    return walk_over(swiglu_backward_wide, swiglu_backward_narrow, tokens, features, aligned, op,
+                     stream);
 }
 
 int sp_cuda_gelu(int64_t n, const sp_bf16 *x, sp_bf16 *y, sp_cuda_stream stream)
 {
-    return map_rows<gelu_function, sp_bf16, no_numbers, sp_bf16>(1, n, {}, {x, 0}, {}, {y, 0},
-                                                                 stream);
+    gelu_operation op = {{}, {x, 0}, {}, {y, 0}};
+    return map_rows(gelu_wide, gelu_narrow, 1, n, op, stream);
 }
 
 int sp_cuda_gelu_backward(int64_t n, const sp_bf16 *x, const sp_bf16 *dy, sp_bf16 *dx,
                           sp_cuda_stream stream)
 {
-    return map_rows<gelu_backward_function, sp_bf16, sp_bf16, sp_bf16>(1, n, {}, {x, 0}, {dy, 0},
-                                                                       {dx, 0}, stream);
+    gelu_backward_operation op = {{}, {x, 0}, {dy, 0}, {dx, 0}};
+    return map_rows(gelu_backward_wide, gelu_backward_narrow, 1, n, op, stream);
 }
 
 // ---- Rotary positions ----
@@ -372,6 +401,15 @@ struct rope_table_operation {
     }
 };
 
+} // namespace
+
+SP_I_WALK(rope, 8, rope_operation)
+SP_I_KERNEL(rope_table, SP_I_CUDA_THREADS, (rope_table_operation op, sp_i_cuda_walk walk),
+            walk_elements<1>(op, walk))
+
+namespace
+{
+
 int turn(int64_t tokens, int64_t heads, int64_t head_dim, rope_operation op, bool backward,
          sp_cuda_stream stream)
 {
@@ -383,7 +421,7 @@ int turn(int64_t tokens, int64_t heads, int64_t head_dim, rope_operation op, boo
     op.direction = backward ? -1.0F : 1.0F;
     bool aligned = half % 8 == 0 && aligned_rows(op.x, op.x_stride) &&
                    aligned_rows(op.cosine, half) && aligned_rows(op.sine, half);
-    return walk_over(tokens, heads * half, aligned, op, stream);
+    return walk_over(rope_wide, rope_narrow, tokens, heads * half, aligned, op, stream);
 }
 
 } // namespace
@@ -412,7 +450,7 @@ int sp_cuda_rope_table(int64_t positions, int64_t head_dim, double base, float *
     }
     rope_table_operation op = {2.0 * log(base) / static_cast<double>(head_dim), head_dim / 2,
                                cosine, sine};
-    return walk_over(positions, head_dim / 2, false, op, stream);
+    return walk_over(rope_table, rope_table, positions, head_dim / 2, false, op, stream);
 }
 
 // ---- The optimizer ----
@@ -457,6 +495,8 @@ struct adamw_operation {
 
 } // namespace
 
+SP_I_WALK(adamw, 4, adamw_operation)
+
 int sp_cuda_adamw(const sp_kernel_adamw_step *step, const float *clip, int64_t n,
                   const float *gradient, float *master, float *first, float *second,
                   sp_bf16 *parameter, sp_cuda_stream stream)
@@ -483,7 +523,7 @@ int sp_cuda_adamw(const sp_kernel_adamw_step *step, const float *clip, int64_t n
     op.parameter = parameter;
     bool aligned = aligned_rows(gradient, 0) && aligned_rows(master, 0) && aligned_rows(first, 0) &&
                    aligned_rows(second, 0) && aligned_rows(parameter, 0);
-    return walk_over<4>(1, n, aligned, op, stream);
+    return walk_over<4>(adamw_wide, adamw_narrow, 1, n, aligned, op, stream);
 }
 
 // ---- Time ----
@@ -493,7 +533,7 @@ namespace
 
 const unsigned PAUSE_NS = 256; // between looks at the timer, so that the wait takes little power
 
-__global__ void delay_kernel(int64_t ns)
+__device__ __forceinline__ void wait_for(int64_t ns)
 {
     if (threadIdx.x == 0) {
         int64_t begin = sp_i_timer_ns();
@@ -503,7 +543,7 @@ __global__ void delay_kernel(int64_t ns)
     }
 }
 
-__global__ void stamp_kernel(int64_t *at)
+__device__ __forceinline__ void take_stamp(int64_t *at)
 {
     if (threadIdx.x == 0) {
         *at = sp_i_timer_ns();
@@ -512,12 +552,15 @@ __global__ void stamp_kernel(int64_t *at)
 
 } // namespace
 
+SP_I_KERNEL(delay, 32, (int64_t ns), wait_for(ns))
+SP_I_KERNEL(stamp, 32, (int64_t * at), take_stamp(at))
+
 int sp_cuda_delay(int64_t ns, sp_cuda_stream stream)
 {
-    return ns > 0 ? sp_i_launch(delay_kernel, dim3(1), 32, 0, stream, ns) : 0;
+    return ns > 0 ? sp_i_launch(delay, dim3(1), 32, 0, stream, ns) : 0;
 }
 
 int sp_cuda_stamp(int64_t *at, sp_cuda_stream stream)
 {
-    return sp_i_launch(stamp_kernel, dim3(1), 32, 0, stream, at);
+    return sp_i_launch(stamp, dim3(1), 32, 0, stream, at);
 }

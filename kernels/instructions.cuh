@@ -1,16 +1,27 @@
-// Kernels need these of the device beyond the language: shuffles, rounding, a timer, launches. A
+// Kernels need these of the device beyond the language: shuffles, rounding, a timer, launches.
+// Their files are compiled twice: by nvcc for devices, into the one image that the program holds,
+// and by the host's compiler for the launchers, which find a kernel in the image by its name. A
 // build that runs kernels elsewhere names its own header in SP_CUDA_MACHINE, which defines the same
 // functions and the words of the language.
+//
+// SP_I_KERNEL(name, threads, (parameters), call) is a row of the table of kernels: a kernel of
+// blocks of at most so many threads, which makes the call of a __device__ function.
 #ifndef SLIMPACK_KERNELS_INSTRUCTIONS_CUH
 #define SLIMPACK_KERNELS_INSTRUCTIONS_CUH
 
-#ifdef SP_CUDA_MACHINE
+#if defined(SP_CUDA_MACHINE)
 #include SP_CUDA_MACHINE
+#elif !defined(__CUDACC__)
+#include "kernels/launch.h"
 #else
 
-#include <cuda_runtime.h>
-
 #include "kernels/cuda_kernels.h"
+
+#define SP_I_KERNEL(name, threads, parameters, ...)                       \
+    extern "C" __global__ void __launch_bounds__(threads) name parameters \
+    {                                                                     \
+        __VA_ARGS__;                                                      \
+    }
 
 // An array in the block's shared memory, in the function that uses it.
 #define SP_I_SHARED_ARRAY(type, name, dimensions) __shared__ type name dimensions
@@ -87,46 +98,18 @@ __device__ __forceinline__ void sp_pause(unsigned ns)
     __nanosleep(ns);
 }
 
-// 0 on a device that cannot be asked, which the launch then reports.
+// Launchers are read with their kernels, and left out of the image.
 inline int sp_i_multiprocessors()
 {
-    int device = 0;
-    int count = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
-        return 0;
-    }
-    return count;
+    return 0;
 }
-
-// Blocks of a kernel that an SM runs at once, by its registers and its static shared memory; 1
-// where the device cannot be asked.
-template <class... Parameters> int sp_i_resident_blocks(void (*kernel)(Parameters...), int threads)
+template <class Kernel> int sp_i_resident_blocks(Kernel, int)
 {
-    int blocks = 0;
-    bool known =
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) == cudaSuccess;
-    return known && blocks > 0 ? blocks : 1;
+    return 0;
 }
-
-template <class... Parameters, class... Arguments>
-int sp_i_launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes,
-                sp_cuda_stream stream, Arguments... arguments)
+template <class... Arguments> int sp_i_launch(Arguments...)
 {
-    const size_t without_asking = 48 * 1024;
-    if (shared_bytes > without_asking) {
-        cudaError_t error = cudaFuncSetAttribute(
-            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-        if (error != cudaSuccess) {
-            return error;
-        }
-    }
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = dim3(static_cast<unsigned>(threads));
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = stream;
-    return cudaLaunchKernelEx(&config, kernel, arguments...);
+    return 0;
 }
 
 #endif

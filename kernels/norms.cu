@@ -2,16 +2,15 @@
 #include "kernels/rows.cuh"
 #include "kernels/walk.cuh"
 
-
 namespace
 {
 
 enum { HELD = 4 };
 
 template <int COUNT>
-__global__ void __launch_bounds__(SP_I_CUDA_ROW_THREADS)
-    rms_norm_kernel(int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-                    const sp_bf16 *weight, float epsilon, sp_bf16 *y, int64_t y_stride, float *rstd)
+__device__ __forceinline__ void rms_norm(int64_t rows, int64_t vectors, const sp_bf16 *x,
+                                         int64_t x_stride, const sp_bf16 *weight, float epsilon,
+                                         sp_bf16 *y, int64_t y_stride, float *rstd)
 {
     held_row<COUNT, HELD> weights;
     weights.take(weight, vectors);
@@ -45,10 +44,10 @@ __global__ void __launch_bounds__(SP_I_CUDA_ROW_THREADS)
 }
 
 template <int COUNT>
-__global__ void __launch_bounds__(SP_I_CUDA_ROW_THREADS)
-    rms_norm_backward_kernel(int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-                             const sp_bf16 *weight, const float *rstd, const sp_bf16 *dy,
-                             int64_t dy_stride, sp_bf16 *dx, int64_t dx_stride)
+__device__ __forceinline__ void rms_norm_backward(int64_t rows, int64_t vectors, const sp_bf16 *x,
+                                                  int64_t x_stride, const sp_bf16 *weight,
+                                                  const float *rstd, const sp_bf16 *dy,
+                                                  int64_t dy_stride, sp_bf16 *dx, int64_t dx_stride)
 {
     held_row<COUNT, HELD> weights;
     weights.take(weight, vectors);
@@ -119,15 +118,36 @@ struct weight_terms {
 
 } // namespace
 
+SP_I_KERNEL(rms_norm_wide, SP_I_CUDA_ROW_THREADS,
+            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+             const sp_bf16 *weight, float epsilon, sp_bf16 *y, int64_t y_stride, float *rstd),
+            rms_norm<8>(rows, vectors, x, x_stride, weight, epsilon, y, y_stride, rstd))
+SP_I_KERNEL(rms_norm_narrow, SP_I_CUDA_ROW_THREADS,
+            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+             const sp_bf16 *weight, float epsilon, sp_bf16 *y, int64_t y_stride, float *rstd),
+            rms_norm<1>(rows, vectors, x, x_stride, weight, epsilon, y, y_stride, rstd))
+SP_I_KERNEL(rms_norm_backward_wide, SP_I_CUDA_ROW_THREADS,
+            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+             const sp_bf16 *weight, const float *rstd, const sp_bf16 *dy, int64_t dy_stride,
+             sp_bf16 *dx, int64_t dx_stride),
+            rms_norm_backward<8>(rows, vectors, x, x_stride, weight, rstd, dy, dy_stride, dx,
+                                 dx_stride))
+SP_I_KERNEL(rms_norm_backward_narrow, SP_I_CUDA_ROW_THREADS,
+            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+             const sp_bf16 *weight, const float *rstd, const sp_bf16 *dy, int64_t dy_stride,
+             sp_bf16 *dx, int64_t dx_stride),
+            rms_norm_backward<1>(rows, vectors, x, x_stride, weight, rstd, dy, dy_stride, dx,
+                                 dx_stride))
+SP_I_COLUMN_SUMS(rms_norm_weight, weight_terms)
+
 int sp_cuda_rms_norm(int64_t tokens, int64_t features, const sp_bf16 *x, int64_t x_stride,
                      const sp_bf16 *weight, double epsilon, sp_bf16 *y, int64_t y_stride,
                      float *rstd, sp_cuda_stream stream)
 {
     bool aligned =
         aligned_rows(x, x_stride) && aligned_rows(weight, 0) && aligned_rows(y, y_stride);
-    return launch_rows<HELD>(rms_norm_kernel<8>, rms_norm_kernel<1>, tokens, features, aligned,
-                             stream, x, x_stride, weight, static_cast<float>(epsilon), y, y_stride,
-                             rstd);
+    return launch_rows<HELD>(rms_norm_wide, rms_norm_narrow, tokens, features, aligned, stream, x,
+                             x_stride, weight, static_cast<float>(epsilon), y, y_stride, rstd);
 }
 
 int sp_cuda_rms_norm_backward_input(int64_t tokens, int64_t features, const sp_bf16 *x,
@@ -137,9 +157,9 @@ int sp_cuda_rms_norm_backward_input(int64_t tokens, int64_t features, const sp_b
 {
     bool aligned = aligned_rows(x, x_stride) && aligned_rows(weight, 0) &&
                    aligned_rows(dy, dy_stride) && aligned_rows(dx, dx_stride);
-    return launch_rows<HELD>(rms_norm_backward_kernel<8>, rms_norm_backward_kernel<1>, tokens,
-                             features, aligned, stream, x, x_stride, weight, rstd, dy, dy_stride,
-                             dx, dx_stride);
+    return launch_rows<HELD>(rms_norm_backward_wide, rms_norm_backward_narrow, tokens, features,
+                             aligned, stream, x, x_stride, weight, rstd, dy, dy_stride, dx,
+                             dx_stride);
 }
 
 int sp_cuda_rms_norm_backward_weight(int64_t tokens, int64_t features, const sp_bf16 *x,
@@ -149,17 +169,18 @@ int sp_cuda_rms_norm_backward_weight(int64_t tokens, int64_t features, const sp_
 {
     weight_terms terms = {x, x_stride, rstd, dy, dy_stride};
     bool aligned = aligned_rows(x, x_stride) && aligned_rows(dy, dy_stride);
-    return add_column_sums(tokens, features, aligned, terms, {{dweight}}, workspace, stream);
+    return add_column_sums(rms_norm_weight_wide, rms_norm_weight_narrow, rms_norm_weight_slabs,
+                           tokens, features, aligned, terms, {{dweight}}, workspace, stream);
 }
 
 namespace
 {
 
 template <int COUNT>
-__global__ void __launch_bounds__(SP_I_CUDA_ROW_THREADS)
-    layer_norm_kernel(int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-                      const sp_bf16 *weight, const sp_bf16 *bias, float epsilon, sp_bf16 *y,
-                      int64_t y_stride, float *mean, float *rstd)
+__device__ __forceinline__ void layer_norm(int64_t rows, int64_t vectors, const sp_bf16 *x,
+                                           int64_t x_stride, const sp_bf16 *weight,
+                                           const sp_bf16 *bias, float epsilon, sp_bf16 *y,
+                                           int64_t y_stride, float *mean, float *rstd)
 {
     float share = 1.0F / static_cast<float>(vectors * COUNT);
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -204,10 +225,10 @@ __global__ void __launch_bounds__(SP_I_CUDA_ROW_THREADS)
 }
 
 template <int COUNT>
-__global__ void __launch_bounds__(SP_I_CUDA_ROW_THREADS)
-    layer_norm_backward_kernel(int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-                               const sp_bf16 *weight, const float *mean, const float *rstd,
-                               const sp_bf16 *dy, int64_t dy_stride, sp_bf16 *dx, int64_t dx_stride)
+__device__ __forceinline__ void
+layer_norm_backward(int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+                    const sp_bf16 *weight, const float *mean, const float *rstd, const sp_bf16 *dy,
+                    int64_t dy_stride, sp_bf16 *dx, int64_t dx_stride)
 {
     float share = 1.0F / static_cast<float>(vectors * COUNT);
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -303,15 +324,42 @@ struct bias_terms {
 
 } // namespace
 
+SP_I_KERNEL(layer_norm_wide, SP_I_CUDA_ROW_THREADS,
+            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+             const sp_bf16 *weight, const sp_bf16 *bias, float epsilon, sp_bf16 *y,
+             int64_t y_stride, float *mean, float *rstd),
+            layer_norm<8>(rows, vectors, x, x_stride, weight, bias, epsilon, y, y_stride, mean,
+                          rstd))
+SP_I_KERNEL(layer_norm_narrow, SP_I_CUDA_ROW_THREADS,
+            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+             const sp_bf16 *weight, const sp_bf16 *bias, float epsilon, sp_bf16 *y,
+             int64_t y_stride, float *mean, float *rstd),
+            layer_norm<1>(rows, vectors, x, x_stride, weight, bias, epsilon, y, y_stride, mean,
+                          rstd))
+SP_I_KERNEL(layer_norm_backward_wide, SP_I_CUDA_ROW_THREADS,
+            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+             const sp_bf16 *weight, const float *mean, const float *rstd, const sp_bf16 *dy,
+             int64_t dy_stride, sp_bf16 *dx, int64_t dx_stride),
+            layer_norm_backward<8>(rows, vectors, x, x_stride, weight, mean, rstd, dy, dy_stride,
+                                   dx, dx_stride))
+SP_I_KERNEL(layer_norm_backward_narrow, SP_I_CUDA_ROW_THREADS,
+            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+             const sp_bf16 *weight, const float *mean, const float *rstd, const sp_bf16 *dy,
+             int64_t dy_stride, sp_bf16 *dx, int64_t dx_stride),
+            layer_norm_backward<1>(rows, vectors, x, x_stride, weight, mean, rstd, dy, dy_stride,
+                                   dx, dx_stride))
+SP_I_COLUMN_SUMS(layer_norm_weight, weight_and_bias_terms)
+SP_I_COLUMN_SUMS(bias, bias_terms)
+
 int sp_cuda_layer_norm(int64_t tokens, int64_t features, const sp_bf16 *x, int64_t x_stride,
                        const sp_bf16 *weight, const sp_bf16 *bias, double epsilon, sp_bf16 *y,
                        int64_t y_stride, float *mean, float *rstd, sp_cuda_stream stream)
 {
     bool aligned = aligned_rows(x, x_stride) && aligned_rows(weight, 0) && aligned_rows(bias, 0) &&
                    aligned_rows(y, y_stride);
-    return launch_rows<HELD>(layer_norm_kernel<8>, layer_norm_kernel<1>, tokens, features, aligned,
-                             stream, x, x_stride, weight, bias, static_cast<float>(epsilon), y,
-                             y_stride, mean, rstd);
+    return launch_rows<HELD>(layer_norm_wide, layer_norm_narrow, tokens, features, aligned, stream,
+                             x, x_stride, weight, bias, static_cast<float>(epsilon), y, y_stride,
+                             mean, rstd);
 }
 
 int sp_cuda_layer_norm_backward_input(int64_t tokens, int64_t features, const sp_bf16 *x,
@@ -321,9 +369,9 @@ int sp_cuda_layer_norm_backward_input(int64_t tokens, int64_t features, const sp
 {
     bool aligned = aligned_rows(x, x_stride) && aligned_rows(weight, 0) &&
                    aligned_rows(dy, dy_stride) && aligned_rows(dx, dx_stride);
-    return launch_rows<HELD>(layer_norm_backward_kernel<8>, layer_norm_backward_kernel<1>, tokens,
-                             features, aligned, stream, x, x_stride, weight, mean, rstd, dy,
-                             dy_stride, dx, dx_stride);
+    return launch_rows<HELD>(layer_norm_backward_wide, layer_norm_backward_narrow, tokens, features,
+                             aligned, stream, x, x_stride, weight, mean, rstd, dy, dy_stride, dx,
+                             dx_stride);
 }
 
 int64_t sp_cuda_column_sums_workspace(int64_t tokens, int64_t features)
@@ -338,12 +386,15 @@ int sp_cuda_layer_norm_backward_weight(int64_t tokens, int64_t features, const s
 {
     weight_and_bias_terms terms = {x, x_stride, mean, rstd, dy, dy_stride};
     bool aligned = aligned_rows(x, x_stride) && aligned_rows(dy, dy_stride);
-    return add_column_sums(tokens, features, aligned, terms, {{dweight, dbias}}, workspace, stream);
+    return add_column_sums(layer_norm_weight_wide, layer_norm_weight_narrow,
+                           layer_norm_weight_slabs, tokens, features, aligned, terms,
+                           {{dweight, dbias}}, workspace, stream);
 }
 
 int sp_cuda_bias_backward(int64_t tokens, int64_t features, const sp_bf16 *dy, int64_t dy_stride,
                           float *dbias, float *workspace, sp_cuda_stream stream)
 {
-    return add_column_sums(tokens, features, aligned_rows(dy, dy_stride), bias_terms{dy, dy_stride},
-                           {{dbias}}, workspace, stream);
+    return add_column_sums(bias_wide, bias_narrow, bias_slabs, tokens, features,
+                           aligned_rows(dy, dy_stride), bias_terms{dy, dy_stride}, {{dbias}},
+                           workspace, stream);
 }

@@ -109,9 +109,9 @@ template <class T> int64_t head_of(const tensors<T> &of)
     return alike ? static_cast<int64_t>((16 - place) % 16 / sizeof(T)) : -1;
 }
 
-template <class T>
-int reduce_part(reduce_operation<T> op, int64_t begin, int64_t count, bool aligned,
-                sp_cuda_stream stream)
+template <class Kernel, class T>
+int reduce_part(Kernel wide, Kernel narrow, reduce_operation<T> op, int64_t begin, int64_t count,
+                bool aligned, sp_cuda_stream stream)
 {
     for (int m = 0; m < op.of.members; m++) {
         op.of.in[m] += begin;
@@ -119,14 +119,14 @@ int reduce_part(reduce_operation<T> op, int64_t begin, int64_t count, bool align
     for (int k = 0; k < op.of.outs; k++) {
         op.of.out[k] += begin;
     }
-    return walk_over(1, count, aligned, op, stream);
+    return walk_over(wide, narrow, 1, count, aligned, op, stream);
 }
 
 // A member's share of a collective may begin and end anywhere: of a long one the part between the
 // first and the last vector has a launch of its own.
-template <class T>
-int reduce(bool maximum, int64_t count, const void *const *in, int members, void *const *out,
-           int outs, sp_cuda_stream stream)
+template <class T, class Kernel>
+int reduce(Kernel wide, Kernel narrow, bool maximum, int64_t count, const void *const *in,
+           int members, void *const *out, int outs, sp_cuda_stream stream)
 {
     const int64_t few = 32768;
     reduce_operation<T> op;
@@ -135,29 +135,40 @@ int reduce(bool maximum, int64_t count, const void *const *in, int members, void
     }
     int64_t head = head_of(op.of);
     if (head < 0 || count < few) {
-        return reduce_part(op, 0, count, head == 0, stream);
+        return reduce_part(wide, narrow, op, 0, count, head == 0, stream);
     }
     int64_t vectors = (count - head) / 8 * 8;
-    int error = reduce_part(op, 0, head, false, stream);
+    int error = reduce_part(wide, narrow, op, 0, head, false, stream);
     if (error == 0) {
-        error = reduce_part(op, head, vectors, true, stream);
+        error = reduce_part(wide, narrow, op, head, vectors, true, stream);
     }
     return error != 0 ? error
-                      : reduce_part(op, head + vectors, count - head - vectors, false, stream);
+                      : reduce_part(wide, narrow, op, head + vectors, count - head - vectors, false,
+                                    stream);
 }
 
+typedef reduce_operation<sp_bf16> reduce_bf16_operation;
+typedef reduce_operation<float> reduce_fp32_operation;
+
 } // namespace
+
+SP_I_WALK(reduce_bf16, 8, reduce_bf16_operation)
+SP_I_WALK(reduce_fp32, 8, reduce_fp32_operation)
+SP_I_KERNEL(reduce_fp64, SP_I_CUDA_THREADS, (reduce_fp64_operation op, sp_i_cuda_walk walk),
+            walk_elements<1>(op, walk))
 
 int sp_cuda_reduce_bf16(bool maximum, int64_t count, const void *const *in, int members,
                         void *const *out, int outs, sp_cuda_stream stream)
 {
-    return reduce<sp_bf16>(maximum, count, in, members, out, outs, stream);
+    return reduce<sp_bf16>(reduce_bf16_wide, reduce_bf16_narrow, maximum, count, in, members, out,
+                           outs, stream);
 }
 
 int sp_cuda_reduce_fp32(bool maximum, int64_t count, const void *const *in, int members,
                         void *const *out, int outs, sp_cuda_stream stream)
 {
-    return reduce<float>(maximum, count, in, members, out, outs, stream);
+    return reduce<float>(reduce_fp32_wide, reduce_fp32_narrow, maximum, count, in, members, out,
+                         outs, stream);
 }
 
 int sp_cuda_reduce_fp64(bool maximum, int64_t count, const void *const *in, int members,
@@ -167,5 +178,5 @@ int sp_cuda_reduce_fp64(bool maximum, int64_t count, const void *const *in, int 
     if (!collect(maximum, in, members, out, outs, &op.of)) {
         return SP_I_CUDA_INVALID;
     }
-    return walk_over(1, count, false, op, stream);
+    return walk_over(reduce_fp64, reduce_fp64, 1, count, false, op, stream);
 }

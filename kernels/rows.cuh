@@ -118,8 +118,8 @@ template <int COUNT, int HELD> struct held_row {
 // Launches a kernel<COUNT, HELD> whose blocks take rows in turn, as many as run at once: those of a
 // second round would have fewer rows than there is time for. The kernels are those for COUNT 8
 // and 1.
-template <int HELD, class Wide, class Narrow, class... Arguments>
-int launch_rows(Wide wide, Narrow narrow, int64_t rows, int64_t columns, bool aligned,
+template <int HELD, class Kernel, class... Arguments>
+int launch_rows(Kernel wide, Kernel narrow, int64_t rows, int64_t columns, bool aligned,
                 sp_cuda_stream stream, Arguments... arguments)
 {
     if (rows < 0 || columns < 1) {
@@ -157,8 +157,8 @@ template <int SUMS> struct sum_vectors {
 // Workspace [SUMS, slabs, columns]; block (x, y) sums slab y of 32 COUNT columns, each warp every
 // eighth row.
 template <int COUNT, class Terms>
-__global__ void __launch_bounds__(SP_I_CUDA_THREADS)
-    column_sums_kernel(int64_t rows, int64_t columns, Terms terms, float *workspace)
+__device__ __forceinline__ void sum_columns(int64_t rows, int64_t columns, const Terms &terms,
+                                            float *workspace)
 {
     SP_I_SHARED_ARRAY(float, of_warp, [SP_I_COLUMN_WARPS][32 * COUNT]);
     int lane = static_cast<int>(threadIdx.x) % 32;
@@ -206,8 +206,8 @@ __global__ void __launch_bounds__(SP_I_CUDA_THREADS)
 }
 
 template <int SUMS>
-__global__ void __launch_bounds__(SP_I_CUDA_THREADS)
-    add_slabs_kernel(int64_t columns, int64_t slabs, const float *workspace, sum_vectors<SUMS> sums)
+__device__ __forceinline__ void add_slabs(int64_t columns, int64_t slabs, const float *workspace,
+                                          const sum_vectors<SUMS> &sums)
 {
     int64_t column = static_cast<int64_t>(blockIdx.x) * SP_I_CUDA_THREADS + threadIdx.x;
     if (column >= columns) {
@@ -224,9 +224,23 @@ __global__ void __launch_bounds__(SP_I_CUDA_THREADS)
     }
 }
 
-template <class Terms>
-int add_column_sums(int64_t rows, int64_t columns, bool aligned, const Terms &terms,
-                    sum_vectors<Terms::SUMS> sums, float *workspace, sp_cuda_stream stream)
+// The kernels of terms: the sums of slabs, and the sum of those.
+#define SP_I_COLUMN_SUMS(name, terms_type)                                           \
+    SP_I_KERNEL(name##_wide, SP_I_CUDA_THREADS,                                      \
+                (int64_t rows, int64_t columns, terms_type terms, float *workspace), \
+                sum_columns<8>(rows, columns, terms, workspace))                     \
+    SP_I_KERNEL(name##_narrow, SP_I_CUDA_THREADS,                                    \
+                (int64_t rows, int64_t columns, terms_type terms, float *workspace), \
+                sum_columns<1>(rows, columns, terms, workspace))                     \
+    SP_I_KERNEL(name##_slabs, SP_I_CUDA_THREADS,                                     \
+                (int64_t columns, int64_t slabs, const float *workspace,             \
+                 sum_vectors<terms_type::SUMS> sums),                                \
+                add_slabs(columns, slabs, workspace, sums))
+
+template <class Kernel, class Slabs, class Terms>
+int add_column_sums(Kernel wide, Kernel narrow, Slabs of_slabs, int64_t rows, int64_t columns,
+                    bool aligned, const Terms &terms, sum_vectors<Terms::SUMS> sums,
+                    float *workspace, sp_cuda_stream stream)
 {
     if (rows < 0 || columns < 0) {
         return SP_I_CUDA_INVALID;
@@ -238,15 +252,14 @@ int add_column_sums(int64_t rows, int64_t columns, bool aligned, const Terms &te
     int64_t slabs = sp_i_cuda_slabs(rows, columns);
     dim3 grid(static_cast<unsigned>(sp_cuda_ceil(columns, by_vectors ? 256 : 32)),
               static_cast<unsigned>(slabs));
-    int error =
-        sp_i_launch(by_vectors ? column_sums_kernel<8, Terms> : column_sums_kernel<1, Terms>, grid,
-                    SP_I_CUDA_THREADS, 0, stream, rows, columns, terms, workspace);
+    int error = sp_i_launch(by_vectors ? wide : narrow, grid, SP_I_CUDA_THREADS, 0, stream, rows,
+                            columns, terms, workspace);
     if (error != 0) {
         return error;
     }
     dim3 across(static_cast<unsigned>(sp_cuda_ceil(columns, SP_I_CUDA_THREADS)));
-    return sp_i_launch(add_slabs_kernel<Terms::SUMS>, across, SP_I_CUDA_THREADS, 0, stream, columns,
-                       slabs, static_cast<const float *>(workspace), sums);
+    return sp_i_launch(of_slabs, across, SP_I_CUDA_THREADS, 0, stream, columns, slabs, workspace,
+                       sums);
 }
 
 #endif

@@ -2,7 +2,6 @@
 #include "kernels/rows.cuh"
 #include "kernels/walk.cuh"
 
-
 // ---- Embedding ----
 
 namespace
@@ -57,10 +56,9 @@ enum { GRADIENT_THREADS = 128, GRADIENT_UNROLL = 4 };
 
 // Block (x, y) adds up the run of equal indices that starts at order[x], if one does.
 template <int COUNT>
-__global__ void __launch_bounds__(GRADIENT_THREADS)
-    embedding_backward_kernel(int64_t tokens, int64_t features, const int64_t *index,
-                              const int64_t *order, int64_t first, int64_t rows, const sp_bf16 *dy,
-                              int64_t dy_stride, float *dtable)
+__device__ __forceinline__ void
+embedding_backward(int64_t tokens, int64_t features, const int64_t *index, const int64_t *order,
+                   int64_t first, int64_t rows, const sp_bf16 *dy, int64_t dy_stride, float *dtable)
 {
     int64_t begin = blockIdx.x;
     int64_t entry = index[order[begin]];
@@ -105,13 +103,25 @@ __global__ void __launch_bounds__(GRADIENT_THREADS)
 
 } // namespace
 
+SP_I_WALK(embedding, 8, embedding_operation)
+SP_I_KERNEL(embedding_backward_wide, GRADIENT_THREADS,
+            (int64_t tokens, int64_t features, const int64_t *index, const int64_t *order,
+             int64_t first, int64_t rows, const sp_bf16 *dy, int64_t dy_stride, float *dtable),
+            embedding_backward<8>(tokens, features, index, order, first, rows, dy, dy_stride,
+                                  dtable))
+SP_I_KERNEL(embedding_backward_narrow, GRADIENT_THREADS,
+            (int64_t tokens, int64_t features, const int64_t *index, const int64_t *order,
+             int64_t first, int64_t rows, const sp_bf16 *dy, int64_t dy_stride, float *dtable),
+            embedding_backward<1>(tokens, features, index, order, first, rows, dy, dy_stride,
+                                  dtable))
+
 int sp_cuda_embedding(int64_t tokens, int64_t features, const int64_t *index, int64_t first,
                       int64_t rows, const sp_bf16 *table, bool accumulate, sp_bf16 *y,
                       int64_t y_stride, sp_cuda_stream stream)
 {
     embedding_operation op = {index, first, rows, features, table, accumulate, y, y_stride};
     bool aligned = aligned_rows(table, features) && aligned_rows(y, y_stride);
-    return walk_over(tokens, features, aligned, op, stream);
+    return walk_over(embedding_wide, embedding_narrow, tokens, features, aligned, op, stream);
 }
 
 int sp_cuda_embedding_backward_weight(int64_t tokens, int64_t features, const int64_t *index,
@@ -128,7 +138,7 @@ int sp_cuda_embedding_backward_weight(int64_t tokens, int64_t features, const in
     bool by_vectors =
         features % 8 == 0 && aligned_rows(dy, dy_stride) && aligned_rows(dtable, features);
     int64_t across = sp_cuda_ceil(features, GRADIENT_THREADS * (by_vectors ? 8 : 1));
-    return sp_i_launch(by_vectors ? embedding_backward_kernel<8> : embedding_backward_kernel<1>,
+    return sp_i_launch(by_vectors ? embedding_backward_wide : embedding_backward_narrow,
                        dim3(static_cast<unsigned>(tokens), static_cast<unsigned>(across)),
                        GRADIENT_THREADS, 0, stream, tokens, features, index, order, first, rows, dy,
                        dy_stride, dtable);
@@ -202,10 +212,10 @@ __device__ __forceinline__ float logit_of(const sp_bf16 *row, int64_t columns, i
 }
 
 template <int COUNT>
-__global__ void __launch_bounds__(ROW_THREADS)
-    cross_entropy_local_kernel(int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits,
-                               int64_t stride, const int64_t *target, float *max, float *sum,
-                               float *target_logit)
+__device__ __forceinline__ void cross_entropy_local(int64_t rows, int64_t columns, int64_t first,
+                                                    const sp_bf16 *logits, int64_t stride,
+                                                    const int64_t *target, float *max, float *sum,
+                                                    float *target_logit)
 {
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const sp_bf16 *from = logits + row * stride;
@@ -224,9 +234,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
 }
 
 template <int COUNT>
-__global__ void __launch_bounds__(ROW_THREADS)
-    cross_entropy_max_kernel(int64_t rows, int64_t columns, const sp_bf16 *logits, int64_t stride,
-                             float *max)
+__device__ __forceinline__ void cross_entropy_max(int64_t rows, int64_t columns,
+                                                  const sp_bf16 *logits, int64_t stride, float *max)
 {
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         float largest = -INFINITY;
@@ -244,10 +253,10 @@ __global__ void __launch_bounds__(ROW_THREADS)
 }
 
 template <int COUNT>
-__global__ void __launch_bounds__(ROW_THREADS)
-    cross_entropy_sums_kernel(int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits,
-                              int64_t stride, const int64_t *target, const float *max, float *sum,
-                              float *target_logit)
+__device__ __forceinline__ void cross_entropy_sums(int64_t rows, int64_t columns, int64_t first,
+                                                   const sp_bf16 *logits, int64_t stride,
+                                                   const int64_t *target, const float *max,
+                                                   float *sum, float *target_logit)
 {
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const sp_bf16 *from = logits + row * stride;
@@ -277,10 +286,11 @@ __device__ __forceinline__ double share_of(int64_t row, const int64_t *target, c
     return (weight != nullptr ? static_cast<double>(weight[row]) : 1.0) / total_weight;
 }
 
-__global__ void __launch_bounds__(LOSS_THREADS)
-    cross_entropy_loss_kernel(int64_t tokens, const int64_t *target, const float *weight,
-                              double total_weight, const float *max, const float *sum,
-                              const float *target_logit, float *lse, double *loss)
+__device__ __forceinline__ void cross_entropy_loss(int64_t tokens, const int64_t *target,
+                                                   const float *weight, double total_weight,
+                                                   const float *max, const float *sum,
+                                                   const float *target_logit, float *lse,
+                                                   double *loss)
 {
     double part[1] = {0};
     for (int64_t t = threadIdx.x; t < tokens; t += LOSS_THREADS) {
@@ -359,20 +369,54 @@ int launch_for_rows(Kernel wide, Kernel narrow, int64_t tokens, int64_t columns,
 
 } // namespace
 
+SP_I_KERNEL(cross_entropy_local_wide, ROW_THREADS,
+            (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
+             const int64_t *target, float *max, float *sum, float *target_logit),
+            cross_entropy_local<8>(rows, columns, first, logits, stride, target, max, sum,
+                                   target_logit))
+SP_I_KERNEL(cross_entropy_local_narrow, ROW_THREADS,
+            (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
+             const int64_t *target, float *max, float *sum, float *target_logit),
+            cross_entropy_local<1>(rows, columns, first, logits, stride, target, max, sum,
+                                   target_logit))
+SP_I_KERNEL(cross_entropy_max_wide, ROW_THREADS,
+            (int64_t rows, int64_t columns, const sp_bf16 *logits, int64_t stride, float *max),
+            cross_entropy_max<8>(rows, columns, logits, stride, max))
+SP_I_KERNEL(cross_entropy_max_narrow, ROW_THREADS,
+            (int64_t rows, int64_t columns, const sp_bf16 *logits, int64_t stride, float *max),
+            cross_entropy_max<1>(rows, columns, logits, stride, max))
+SP_I_KERNEL(cross_entropy_sums_wide, ROW_THREADS,
+            (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
+             const int64_t *target, const float *max, float *sum, float *target_logit),
+            cross_entropy_sums<8>(rows, columns, first, logits, stride, target, max, sum,
+                                  target_logit))
+SP_I_KERNEL(cross_entropy_sums_narrow, ROW_THREADS,
+            (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
+             const int64_t *target, const float *max, float *sum, float *target_logit),
+            cross_entropy_sums<1>(rows, columns, first, logits, stride, target, max, sum,
+                                  target_logit))
+SP_I_KERNEL(cross_entropy_loss_all, LOSS_THREADS,
+            (int64_t tokens, const int64_t *target, const float *weight, double total_weight,
+             const float *max, const float *sum, const float *target_logit, float *lse,
+             double *loss),
+            cross_entropy_loss(tokens, target, weight, total_weight, max, sum, target_logit, lse,
+                               loss))
+SP_I_WALK(cross_entropy_backward, 8, backward_operation)
+
 int sp_cuda_cross_entropy_local(int64_t tokens, int64_t columns, int64_t first,
                                 const sp_bf16 *logits, int64_t stride, const int64_t *target,
                                 float *max, float *sum, float *target_logit, sp_cuda_stream stream)
 {
-    return launch_for_rows(cross_entropy_local_kernel<8>, cross_entropy_local_kernel<1>, tokens,
-                           columns, logits, stride, stream, first, logits, stride, target, max, sum,
+    return launch_for_rows(cross_entropy_local_wide, cross_entropy_local_narrow, tokens, columns,
+                           logits, stride, stream, first, logits, stride, target, max, sum,
                            target_logit);
 }
 
 int sp_cuda_cross_entropy_max(int64_t tokens, int64_t columns, const sp_bf16 *logits,
                               int64_t stride, float *max, sp_cuda_stream stream)
 {
-    return launch_for_rows(cross_entropy_max_kernel<8>, cross_entropy_max_kernel<1>, tokens,
-                           columns, logits, stride, stream, logits, stride, max);
+    return launch_for_rows(cross_entropy_max_wide, cross_entropy_max_narrow, tokens, columns,
+                           logits, stride, stream, logits, stride, max);
 }
 
 int sp_cuda_cross_entropy_sums(int64_t tokens, int64_t columns, int64_t first,
@@ -380,8 +424,8 @@ int sp_cuda_cross_entropy_sums(int64_t tokens, int64_t columns, int64_t first,
                                const float *max, float *sum, float *target_logit,
                                sp_cuda_stream stream)
 {
-    return launch_for_rows(cross_entropy_sums_kernel<8>, cross_entropy_sums_kernel<1>, tokens,
-                           columns, logits, stride, stream, first, logits, stride, target, max, sum,
+    return launch_for_rows(cross_entropy_sums_wide, cross_entropy_sums_narrow, tokens, columns,
+                           logits, stride, stream, first, logits, stride, target, max, sum,
                            target_logit);
 }
 
@@ -393,7 +437,7 @@ int sp_cuda_cross_entropy_loss(int64_t tokens, const int64_t *target, const floa
     if (tokens < 0) {
         return SP_I_CUDA_INVALID;
     }
-    return sp_i_launch(cross_entropy_loss_kernel, dim3(1), LOSS_THREADS, 0, stream, tokens, target,
+    return sp_i_launch(cross_entropy_loss_all, dim3(1), LOSS_THREADS, 0, stream, tokens, target,
                        weight, total_weight, max, sum, target_logit, lse, loss);
 }
 
@@ -405,7 +449,7 @@ int sp_cuda_cross_entropy_backward(int64_t tokens, int64_t columns, int64_t firs
     float share = static_cast<float>(1.0 / total_weight);
     backward_operation op = {first,  columns, logits, stride,  target,
                              weight, share,   lse,    dlogits, dlogits_stride};
-    return walk_over(tokens, columns,
+    return walk_over(cross_entropy_backward_wide, cross_entropy_backward_narrow, tokens, columns,
                      aligned_rows(logits, stride) && aligned_rows(dlogits, dlogits_stride), op,
                      stream);
 }
@@ -418,5 +462,6 @@ int sp_cuda_cross_entropy_backward_in_place(int64_t tokens, int64_t columns, int
     float share = static_cast<float>(1.0 / total_weight);
     backward_operation op = {first,   columns, logits, stride, target,
                              nullptr, share,   lse,    logits, stride};
-    return walk_over(tokens, stride, aligned_rows(logits, stride), op, stream);
+    return walk_over(cross_entropy_backward_wide, cross_entropy_backward_narrow, tokens, stride,
+                     aligned_rows(logits, stride), op, stream);
 }

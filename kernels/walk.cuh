@@ -128,7 +128,7 @@ template <int COUNT> __device__ __forceinline__ void write(float *to, const floa
 enum { SP_I_WALK_UNROLL = 2 };
 
 template <int COUNT, class Operation>
-__global__ void __launch_bounds__(SP_I_CUDA_THREADS) walk_kernel(Operation op, sp_i_cuda_walk walk)
+__device__ __forceinline__ void walk_elements(const Operation &op, const sp_i_cuda_walk &walk)
 {
     int64_t step = walk.step_rows * walk.per_row + walk.step_items;
     int64_t item = static_cast<int64_t>(blockIdx.x) * SP_I_CUDA_THREADS + threadIdx.x;
@@ -164,20 +164,17 @@ __global__ void __launch_bounds__(SP_I_CUDA_THREADS) walk_kernel(Operation op, s
     }
 }
 
-template <int COUNT, class Operation>
-int walk_in_steps(int64_t rows, int64_t columns, const Operation &op, sp_cuda_stream stream)
-{
-    int64_t per_row = columns / COUNT;
-    int64_t blocks = sp_i_cuda_blocks(rows * per_row, SP_I_WALK_UNROLL, sp_i_multiprocessors());
-    sp_i_cuda_walk walk = sp_i_cuda_walk_of(rows, per_row, blocks * SP_I_CUDA_THREADS);
-    return sp_i_launch(walk_kernel<COUNT, Operation>, dim3(static_cast<unsigned>(blocks)),
-                       SP_I_CUDA_THREADS, 0, stream, op, walk);
-}
+// The kernels of an operation, for VECTOR neighbours and for one.
+#define SP_I_WALK(name, vector, operation)                                             \
+    SP_I_KERNEL(name##_wide, SP_I_CUDA_THREADS, (operation op, sp_i_cuda_walk walk),   \
+                walk_elements<vector>(op, walk))                                       \
+    SP_I_KERNEL(name##_narrow, SP_I_CUDA_THREADS, (operation op, sp_i_cuda_walk walk), \
+                walk_elements<1>(op, walk))
 
-// COUNT is VECTOR where `aligned` says that every row can be read so, else 1.
-template <int VECTOR = 8, class Operation>
-int walk_over(int64_t rows, int64_t columns, bool aligned, const Operation &op,
-              sp_cuda_stream stream)
+// The wide one is launched where `aligned` says that every row can be read so.
+template <int VECTOR = 8, class Kernel, class Operation>
+int walk_over(Kernel wide, Kernel narrow, int64_t rows, int64_t columns, bool aligned,
+              const Operation &op, sp_cuda_stream stream)
 {
     if (rows < 0 || columns < 0) {
         return SP_I_CUDA_INVALID;
@@ -185,10 +182,12 @@ int walk_over(int64_t rows, int64_t columns, bool aligned, const Operation &op,
     if (rows == 0 || columns == 0) {
         return 0;
     }
-    if (aligned && columns % VECTOR == 0) {
-        return walk_in_steps<VECTOR>(rows, columns, op, stream);
-    }
-    return walk_in_steps<1>(rows, columns, op, stream);
+    bool by_vectors = aligned && columns % VECTOR == 0;
+    int64_t per_row = by_vectors ? columns / VECTOR : columns;
+    int64_t blocks = sp_i_cuda_blocks(rows * per_row, SP_I_WALK_UNROLL, sp_i_multiprocessors());
+    sp_i_cuda_walk walk = sp_i_cuda_walk_of(rows, per_row, blocks * SP_I_CUDA_THREADS);
+    return sp_i_launch(by_vectors ? wide : narrow, dim3(static_cast<unsigned>(blocks)),
+                       SP_I_CUDA_THREADS, 0, stream, op, walk);
 }
 
 // Returns whether 8 elements of these rows at a time are one aligned access of bf16 or two of fp32.
@@ -271,14 +270,13 @@ template <class Function, class X, class Y, class Out> struct map_operation {
 };
 
 // out = function(x, y), element by element of [rows, columns], fp32; out may be x or y itself.
-template <class Function, class X, class Y, class Out>
-int map_rows(int64_t rows, int64_t columns, const Function &function, rows_of<const X> x,
-             rows_of<const Y> y, rows_of<Out> out, sp_cuda_stream stream)
+template <class Kernel, class Function, class X, class Y, class Out>
+int map_rows(Kernel wide, Kernel narrow, int64_t rows, int64_t columns,
+             const map_operation<Function, X, Y, Out> &op, sp_cuda_stream stream)
 {
-    map_operation<Function, X, Y, Out> op = {function, x, y, out};
-    bool aligned = aligned_rows(x.first, x.stride) && aligned_rows(y.first, y.stride) &&
-                   aligned_rows(out.first, out.stride);
-    return walk_over(rows, columns, aligned, op, stream);
+    bool aligned = aligned_rows(op.x.first, op.x.stride) && aligned_rows(op.y.first, op.y.stride) &&
+                   aligned_rows(op.out.first, op.out.stride);
+    return walk_over(wide, narrow, rows, columns, aligned, op, stream);
 }
 
 #endif

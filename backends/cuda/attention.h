@@ -191,7 +191,7 @@ sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *attention,
 sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                   const sp_i_cuda_attention_shape *shape, bool backward,
                                   void *const tensors[SP_I_CUDA_ATTENTION_TENSORS], void *workspace,
-                                  cudaStream_t stream, sp_error *err);
+                                  CUstream stream, sp_error *err);
 
 // ---- before the first step ----
 

@@ -31,13 +31,13 @@ sp_i_cuda_timing sp_i_cuda_timing_of(double *seconds, int count)
                               .pieces = 1};
 }
 
-sp_status sp_i_cuda_bench_init(const sp_i_cuda_device *device, cudaStream_t stream,
+sp_status sp_i_cuda_bench_init(const sp_i_cuda_device *device, CUstream stream,
                                int64_t flushed_bytes, sp_i_cuda_bench *bench, sp_error *err)
 {
     *bench = (sp_i_cuda_bench){.device = *device, .stream = stream, .flushed_bytes = flushed_bytes};
     sp_status status = sp_i_cuda_events_init(device, EVENTS, true, &bench->events, err);
     if (status == SP_OK && flushed_bytes > 0) {
-        status = SP_I_CUDA(device, err, Malloc, &bench->flushed, (size_t)flushed_bytes);
+        status = sp_i_cuda_take(device, (size_t)flushed_bytes, &bench->flushed, err);
     }
     if (status != SP_OK) {
         sp_i_cuda_bench_fini(bench);
@@ -49,7 +49,7 @@ void sp_i_cuda_bench_fini(sp_i_cuda_bench *bench)
 {
     sp_i_cuda_events_fini(&bench->events);
     if (bench->flushed != NULL) {
-        (void)bench->device.api->Free(bench->flushed);
+        sp_i_cuda_give(&bench->device, bench->flushed);
     }
     *bench = (sp_i_cuda_bench){0};
 }
@@ -67,8 +67,8 @@ static sp_status queue(const sp_i_cuda_bench *b, const batch *how, int repeat, s
 {
     sp_status status = SP_OK;
     if (!how->loaded && how->pieces == 1 && b->flushed != NULL) {
-        status = SP_I_CUDA(&b->device, err, MemsetAsync, b->flushed, repeat,
-                           (size_t)b->flushed_bytes, b->stream);
+        status = SP_I_CUDA(&b->device, err, MemsetD8Async, sp_i_cuda_at(b->flushed),
+                           (unsigned char)repeat, (size_t)b->flushed_bytes, b->stream);
     }
     if (status == SP_OK) {
         status = sp_i_cuda_record(&b->events, 2 * repeat, b->stream, err);
@@ -242,7 +242,7 @@ static void draw(sp_bf16 *values, int64_t count, double deviation, uint64_t seed
 }
 
 sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int64_t elements,
-                                int64_t drawn, double deviation, uint64_t seed, cudaStream_t stream,
+                                int64_t drawn, double deviation, uint64_t seed, CUstream stream,
                                 sp_error *err)
 {
     drawn = drawn < elements ? drawn : elements;
@@ -252,8 +252,8 @@ sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int6
     sp_free(values);
     for (int64_t done = drawn; status == SP_OK && done < elements; done *= 2) {
         const int64_t more = elements - done < done ? elements - done : done;
-        status = SP_I_CUDA(device, err, MemcpyAsync, (char *)data + 2 * done, data,
-                           (size_t)(2 * more), cudaMemcpyDeviceToDevice, stream);
+        status = SP_I_CUDA(device, err, MemcpyAsync, sp_i_cuda_at((char *)data + 2 * done),
+                           sp_i_cuda_at(data), (size_t)(2 * more), stream);
     }
     return status == SP_OK ? SP_I_CUDA(device, err, StreamSynchronize, stream) : status;
 }
@@ -293,7 +293,7 @@ sp_status sp_i_cuda_calibration_begin(sp_i_cuda_calibration *c, sp_error *err)
         status = sp_i_cuda_bench_init(&c->device, NULL, flushed_bytes, &c->whole, err);
     }
     if (status == SP_OK) {
-        cudaStream_t stream = sp_i_cuda_partition_stream(c->partitions, 0, 0);
+        CUstream stream = sp_i_cuda_partition_stream(c->partitions, 0, 0);
         status = sp_i_cuda_bench_init(&c->device, stream, flushed_bytes, &c->bench, err);
     }
     if (status != SP_OK) {
@@ -319,7 +319,7 @@ void sp_i_cuda_calibration_end(sp_i_cuda_calibration *c)
 void sp_i_cuda_rooms_fini(const sp_i_cuda_calibration *c, sp_i_cuda_rooms *rooms)
 {
     for (int i = 0; i < c->places; i++) {
-        (void)c->device.api->Free(rooms->memory[i]);
+        sp_i_cuda_give(&c->device, rooms->memory[i]);
     }
     *rooms = (sp_i_cuda_rooms){{0}};
 }
@@ -330,7 +330,7 @@ sp_status sp_i_cuda_rooms_init(const sp_i_cuda_calibration *c, int64_t bytes, in
     sp_status status = SP_OK;
     *rooms = (sp_i_cuda_rooms){{0}};
     for (int i = 0; status == SP_OK && i < c->places; i++) {
-        status = SP_I_CUDA(&c->device, err, Malloc, &rooms->memory[i], (size_t)bytes);
+        status = sp_i_cuda_take(&c->device, (size_t)bytes, &rooms->memory[i], err);
         status = status == SP_OK ? sp_i_cuda_fill_normal(&c->device, rooms->memory[i], elements,
                                                          drawn, 1.0, c->seed, c->bench.stream, err)
                                  : status;

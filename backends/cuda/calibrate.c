@@ -20,23 +20,23 @@ typedef struct copy {
     char *from, *to;
 } copy;
 
-static sp_status copy_bytes(const copy *m, size_t bytes, cudaStream_t stream, sp_error *err)
+static sp_status copy_bytes(const copy *m, size_t bytes, CUstream stream, sp_error *err)
 {
-    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, m->to, m->from, bytes,
-                     cudaMemcpyDeviceToDevice, stream);
+    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, sp_i_cuda_at(m->to), sp_i_cuda_at(m->from),
+                     bytes, stream);
 }
 
-static sp_status run_copy(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run_copy(void *context, CUstream stream, sp_error *err)
 {
     return copy_bytes(context, COPIED_BYTES, stream, err);
 }
 
-static sp_status run_small(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run_small(void *context, CUstream stream, sp_error *err)
 {
     return copy_bytes(context, SMALL_BYTES, stream, err);
 }
 
-static sp_status run_nothing(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run_nothing(void *context, CUstream stream, sp_error *err)
 {
     (void)context;
     (void)stream;

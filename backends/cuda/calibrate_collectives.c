@@ -58,7 +58,7 @@ static sp_status make_groups(trial *t, int ranks, sp_error *err)
 static sp_status put(const trial *t, sp_collective kind, int ranks, int64_t bytes, sp_error *err)
 {
     const int group = t->group[place_of(ranks)];
-    const cudaStream_t stream = t->bench->stream;
+    const CUstream stream = t->bench->stream;
     const sp_element type = SP_ELEMENT_BF16;
     const int64_t all = bytes / 2;
     const int64_t part = all / ranks;
@@ -81,7 +81,7 @@ static void trial_fini(trial *t)
 {
     sp_i_cuda_events_fini(&t->events);
     if (t->memory != NULL) {
-        (void)t->bench->device.api->Free(t->memory);
+        sp_i_cuda_give(&t->bench->device, t->memory);
     }
 }
 
@@ -90,7 +90,7 @@ static sp_status trial_init(const sp_i_cuda_collective_bench *b, sp_i_nccl *n, t
 {
     *t = (trial){.bench = b, .n = n};
     int64_t each = (round_up(b->most_bytes, b->ranks) + 255) / 256 * 256;
-    sp_status status = SP_I_CUDA(&b->device, err, Malloc, &t->memory, 2 * (size_t)each);
+    sp_status status = sp_i_cuda_take(&b->device, 2 * (size_t)each, &t->memory, err);
     if (status != SP_OK) {
         return status;
     }
@@ -192,7 +192,7 @@ typedef struct member {
     sp_i_cuda_device device;
     sp_i_cuda_info info;
     sp_i_nccl *n;
-    cudaStream_t stream;
+    CUstream stream;
 } member;
 
 // Writes what the ranks of a table must have in common.
@@ -231,7 +231,7 @@ static sp_status connect_ranks(member *m, sp_error *err)
     sp_status status = card_of(m, card, err);
     if (status == SP_OK) {
         status = SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream,
-                           cudaStreamNonBlocking, 0);
+                           CU_STREAM_NON_BLOCKING, 0);
     }
     const sp_i_nccl_options options = {.device = m->device,
                                        .place = team->place,

@@ -20,7 +20,7 @@
 
 enum { LEAST_PRODUCT_TOKENS = 128, LEAST_EDGE = 512, MOST_EDGE = 8192, NOTED_EDGE = 4096 };
 
-static sp_status run_product(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run_product(void *context, CUstream stream, sp_error *err)
 {
     const struct sp_i_cuda_product_in *p = context;
     const sp_i_cuda_product *what = &p->of->what;
@@ -43,8 +43,8 @@ static sp_status make_product(const sp_i_cuda_calibration *c, sp_i_cuda_products
     in->result = sp_i_cuda_take_part(&next, bytes[3]);
     in->workspace = next;
     const sp_i_cuda_gemm_place gemm_place = {next, SP_I_CUDA_GEMM_WORKSPACE, sms};
-    sp_status status =
-        SP_I_CUDA(&c->device, err, MemsetAsync, in->result, 0, (size_t)bytes[3], c->bench.stream);
+    sp_status status = SP_I_CUDA(&c->device, err, MemsetD8Async, sp_i_cuda_at(in->result), 0,
+                                 (size_t)bytes[3], c->bench.stream);
     return status == SP_OK ? sp_i_cuda_gemm_new(&c->device, c->cublas, &gemm_place, &in->gemm, err)
                            : status;
 }
@@ -324,7 +324,7 @@ typedef struct attention {
     void *contexts[SP_I_CUDA_MOST_PLACES];
 } attention;
 
-static sp_status run_attention(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run_attention(void *context, CUstream stream, sp_error *err)
 {
     const attention_room *r = context;
     const attention *a = r->owner;
@@ -347,8 +347,8 @@ static sp_status run_attention(void *context, cudaStream_t stream, sp_error *err
                                          .dk = r->tensors[SP_I_CUDA_DK],
                                          .dv = r->tensors[SP_I_CUDA_DV]};
     int code = a->c->attend(&a->shape, &pack, a->backward, stream);
-    return sp_i_cuda_check(&a->c->device, (cudaError_t)code, "sp_cuda_attention", __FILE__,
-                           __LINE__, err);
+    return sp_i_cuda_check(&a->c->device, (CUresult)code, "sp_cuda_attention", __FILE__, __LINE__,
+                           err);
 }
 
 // ---- memory ----
@@ -455,7 +455,7 @@ static sp_status time_pass(attention *a, bool backward, const char *name, sp_i_c
     sp_i_cuda_calibration *c = a->c;
     sp_status status = set_shape(a, false, err);
     for (int i = 0; backward && status == SP_OK && i < c->places; i++) {
-        cudaStream_t stream = i == 0 ? c->bench.stream : c->bench.neighbour[i - 1];
+        CUstream stream = i == 0 ? c->bench.stream : c->bench.neighbour[i - 1];
         status = run_attention(&a->rooms[i], stream, err);
         status = status == SP_OK ? SP_I_CUDA(&c->device, err, StreamSynchronize, stream) : status;
     }
@@ -788,7 +788,7 @@ int sp_i_cuda_element_in_layer(sp_i_cuda_element element, const sp_model *model)
 #define EPSILON 1e-5
 
 static int norm_backward(bool rms, const sp_i_cuda_element_shape *s,
-                         const sp_i_cuda_element_data *d, cudaStream_t stream)
+                         const sp_i_cuda_element_data *d, CUstream stream)
 {
     int64_t t = s->tokens;
     int64_t h = s->hidden;
@@ -807,8 +807,7 @@ static int norm_backward(bool rms, const sp_i_cuda_element_shape *s,
 }
 
 // Any numbers will do as cosines and sines.
-static int rope(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data *d,
-                cudaStream_t stream)
+static int rope(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data *d, CUstream stream)
 {
     int64_t dim = s->head_dim;
     int code = sp_cuda_rope(s->tokens, s->q / dim, dim, d->index, d->wide[0], d->wide[1], false,
@@ -819,7 +818,7 @@ static int rope(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data *
 }
 
 static int cross_entropy(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data *d,
-                         cudaStream_t stream)
+                         CUstream stream)
 {
     int64_t t = s->loss_tokens;
     int code = sp_cuda_cross_entropy_local(t, s->vocab, 0, d->x[0], s->vocab, d->index, d->row[0],
@@ -829,8 +828,7 @@ static int cross_entropy(const sp_i_cuda_element_shape *s, const sp_i_cuda_eleme
                                                   d->row[1], d->row[2], d->row[3], d->loss, stream);
 }
 
-static int adamw(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data *d,
-                 cudaStream_t stream)
+static int adamw(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data *d, CUstream stream)
 {
     const sp_kernel_adamw_step step = {.step = 3,
                                        .learning_rate = 1e-4,
@@ -843,7 +841,7 @@ static int adamw(const sp_i_cuda_element_shape *s, const sp_i_cuda_element_data 
 }
 
 int sp_i_cuda_launch_element(sp_i_cuda_element element, const sp_i_cuda_element_shape *s,
-                             const sp_i_cuda_element_data *d, cudaStream_t stream)
+                             const sp_i_cuda_element_data *d, CUstream stream)
 {
     const int64_t t = s->tokens;
     const int64_t h = s->hidden;
@@ -888,7 +886,7 @@ int sp_i_cuda_launch_element(sp_i_cuda_element element, const sp_i_cuda_element_
     case SP_I_CUDA_ELEMENTS:
         break;
     }
-    return cudaErrorInvalidValue;
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 // Kernels bound by memory, over tokens, each beside a copy of as many bytes; and of their times
@@ -948,26 +946,27 @@ typedef struct element_trial {
 } element_trial;
 
 // The gradient is cleared with the step.
-static sp_status run_element(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run_element(void *context, CUstream stream, sp_error *err)
 {
     const element_room *r = context;
     const element_trial *e = r->trial;
     const sp_i_cuda_device *device = &e->c->device;
     int code = e->c->launch(e->element, &e->shape, &r->data, stream);
-    sp_status status = sp_i_cuda_check(device, (cudaError_t)code,
-                                       sp_i_cuda_element_name(e->element), __FILE__, __LINE__, err);
+    sp_status status = sp_i_cuda_check(device, (CUresult)code, sp_i_cuda_element_name(e->element),
+                                       __FILE__, __LINE__, err);
     if (status == SP_OK && e->element == SP_I_CUDA_ADAMW) {
-        status = SP_I_CUDA(device, err, MemsetAsync, r->data.wide[0], 0,
+        status = SP_I_CUDA(device, err, MemsetD8Async, sp_i_cuda_at(r->data.wide[0]), 0,
                            (size_t)(4 * e->shape.tokens * e->shape.hidden), stream);
     }
     return status;
 }
 
-static sp_status run_element_copy(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run_element_copy(void *context, CUstream stream, sp_error *err)
 {
     const element_room *r = context;
-    return SP_I_CUDA(&r->trial->c->device, err, MemcpyAsync, r->memory + r->trial->drawn_bytes / 2,
-                     r->memory, (size_t)r->trial->copied_bytes, cudaMemcpyDeviceToDevice, stream);
+    return SP_I_CUDA(&r->trial->c->device, err, MemcpyAsync,
+                     sp_i_cuda_at(r->memory + r->trial->drawn_bytes / 2), sp_i_cuda_at(r->memory),
+                     (size_t)r->trial->copied_bytes, stream);
 }
 
 // ---- memory ----
@@ -1027,7 +1026,7 @@ static sp_status clear_moments(const element_trial *e, sp_error *err)
     const sp_i_cuda_device *device = &e->c->device;
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < e->c->places; i++) {
-        status = SP_I_CUDA(device, err, MemsetAsync, e->rooms[i].data.wide[3], 0,
+        status = SP_I_CUDA(device, err, MemsetD8Async, sp_i_cuda_at(e->rooms[i].data.wide[3]), 0,
                            (size_t)(4 * e->shape.tokens * e->shape.hidden), e->c->bench.stream);
     }
     return status == SP_OK ? SP_I_CUDA(device, err, StreamSynchronize, e->c->bench.stream) : status;

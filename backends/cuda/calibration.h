@@ -32,7 +32,7 @@
 // would all have an equal share of its rate, which no rank of a run has whose neighbours compute.
 
 // Puts one repeat on the stream.
-typedef sp_status (*sp_i_cuda_work)(void *context, cudaStream_t stream, sp_error *err);
+typedef sp_status (*sp_i_cuda_work)(void *context, CUstream stream, sp_error *err);
 
 // Median seconds, half the distance between the quartiles as a share of it, and the fastest.
 typedef struct sp_i_cuda_timing {
@@ -52,7 +52,7 @@ enum { SP_I_CUDA_MOST_NEIGHBOURS = 15 };
 
 typedef struct sp_i_cuda_bench {
     sp_i_cuda_device device;
-    cudaStream_t stream; // borrowed
+    CUstream stream; // borrowed
     sp_i_cuda_events events;
     void *flushed; // NULL: caches stay warm
     int64_t flushed_bytes;
@@ -62,8 +62,8 @@ typedef struct sp_i_cuda_bench {
     bool several;
     // ---- for work under load; set by the caller ----
     int neighbours;
-    cudaStream_t neighbour[SP_I_CUDA_MOST_NEIGHBOURS]; // borrowed
-    sp_i_cuda_delay delay;                             // that all wait for at the start
+    CUstream neighbour[SP_I_CUDA_MOST_NEIGHBOURS]; // borrowed
+    sp_i_cuda_delay delay;                         // that all wait for at the start
     sp_i_cuda_work beside;        // the neighbours' work; NULL: that which is timed
     void *const *beside_contexts; // theirs from the second on
     double beside_s;              // that a piece of it takes
@@ -71,7 +71,7 @@ typedef struct sp_i_cuda_bench {
 
 // flushed_bytes: memory that is overwritten before each repeat, at least the size of the L2 cache
 // where it is to be cold; 0: none.
-sp_status sp_i_cuda_bench_init(const sp_i_cuda_device *device, cudaStream_t stream,
+sp_status sp_i_cuda_bench_init(const sp_i_cuda_device *device, CUstream stream,
                                int64_t flushed_bytes, sp_i_cuda_bench *bench, sp_error *err);
 void sp_i_cuda_bench_fini(sp_i_cuda_bench *bench);
 
@@ -98,7 +98,7 @@ sp_i_cuda_timing sp_i_cuda_timing_of(double *seconds, int count);
 // of them are drawn, and repeated. Returns when it is done.
 enum { SP_I_CUDA_DRAWN = 4 << 20 };
 sp_status sp_i_cuda_fill_normal(const sp_i_cuda_device *device, void *data, int64_t elements,
-                                int64_t drawn, double deviation, uint64_t seed, cudaStream_t stream,
+                                int64_t drawn, double deviation, uint64_t seed, CUstream stream,
                                 sp_error *err);
 
 // Parts of one block of memory, one behind the other: what so many bytes take, and the next of
@@ -172,19 +172,19 @@ int64_t sp_i_cuda_element_drawn(const sp_i_cuda_element_shape *shape);
 void sp_i_cuda_element_place(const sp_i_cuda_element_shape *shape, void *memory,
                              sp_i_cuda_element_data *data);
 
-// Puts one run on the stream; a cudaError_t. What it writes it does not need to find again.
+// Puts one run on the stream; a CUresult. What it writes it does not need to find again.
 typedef int (*sp_i_cuda_element_launch)(sp_i_cuda_element element,
                                         const sp_i_cuda_element_shape *shape,
-                                        const sp_i_cuda_element_data *data, cudaStream_t stream);
+                                        const sp_i_cuda_element_data *data, CUstream stream);
 int sp_i_cuda_launch_element(sp_i_cuda_element element, const sp_i_cuda_element_shape *shape,
-                             const sp_i_cuda_element_data *data, cudaStream_t stream);
+                             const sp_i_cuda_element_data *data, CUstream stream);
 
 // ---- Parts of a calibration ----
 
 // As sp_cuda_attention.
 typedef int (*sp_i_cuda_attention_launcher)(const sp_kernel_attention_shape *shape,
                                             const sp_cuda_attention_pack *pack, bool backward,
-                                            cudaStream_t stream);
+                                            CUstream stream);
 
 // Places in which work under load runs at the same time: partitions, or the whole device alone.
 enum { SP_I_CUDA_MOST_PLACES = 1 + SP_I_CUDA_MOST_NEIGHBOURS };
@@ -317,7 +317,7 @@ bool sp_i_cuda_fit_solve(const sp_i_cuda_fit_sums *sums, sp_i_cuda_fit *fit);
 
 typedef struct sp_i_cuda_collective_bench {
     sp_i_cuda_device device;
-    cudaStream_t stream;
+    CUstream stream;
     int rank, ranks; // of the world, two or more, each with a GPU of its own inside one node
     uint64_t seed;
     int64_t most_bytes; // of a tensor

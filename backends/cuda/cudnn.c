@@ -932,7 +932,7 @@ static sp_status execute(sp_i_cuda_attention *a, const entry *e, pack *p, void *
 
 sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attention_shape *shape,
                                   bool backward, void *const tensors[SP_I_CUDA_ATTENTION_TENSORS],
-                                  void *workspace, cudaStream_t stream, sp_error *err)
+                                  void *workspace, CUstream stream, sp_error *err)
 {
     entry *e = NULL;
     int64_t offset[SP_I_CUDA_WORKSPACE_PARTS];
@@ -1070,7 +1070,7 @@ sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *attention,
 sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                   const sp_i_cuda_attention_shape *shape, bool backward,
                                   void *const tensors[SP_I_CUDA_ATTENTION_TENSORS], void *workspace,
-                                  cudaStream_t stream, sp_error *err)
+                                  CUstream stream, sp_error *err)
 {
     SP_UNREACHABLE("attention without cuDNN");
 }

@@ -21,7 +21,7 @@ typedef struct sp_i_cudnn_api {
     void (*GetLastErrorString)(char *text, size_t bytes);
     cudnnStatus_t (*Create)(cudnnHandle_t *handle);
     cudnnStatus_t (*Destroy)(cudnnHandle_t handle);
-    cudnnStatus_t (*SetStream)(cudnnHandle_t handle, cudaStream_t stream);
+    cudnnStatus_t (*SetStream)(cudnnHandle_t handle, CUstream stream);
     cudnnStatus_t (*CreateDescriptor)(cudnnBackendDescriptorType_t type,
                                       cudnnBackendDescriptor_t *made);
     cudnnStatus_t (*DestroyDescriptor)(cudnnBackendDescriptor_t made);

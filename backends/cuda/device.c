@@ -12,89 +12,82 @@
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 
-// Looked up by the version that the typedef names, so that the signature is the one compiled for.
-typedef struct driver_entry {
+typedef struct driver_function {
     const char *symbol;
-    unsigned version;
+    int version;
     size_t offset;
-} driver_entry;
+} driver_function;
 
-static const driver_entry driver_entries[] = {
-    {"cuGetErrorName", 6000, offsetof(sp_i_cuda_api, DrvGetErrorName)},
-    {"cuDeviceGetDevResource", 12040, offsetof(sp_i_cuda_api, DeviceGetDevResource)},
-    {"cuDevSmResourceSplitByCount", 12040, offsetof(sp_i_cuda_api, DevSmResourceSplitByCount)},
-    {"cuDevResourceGenerateDesc", 12040, offsetof(sp_i_cuda_api, DevResourceGenerateDesc)},
-    {"cuGreenCtxCreate", 12040, offsetof(sp_i_cuda_api, GreenCtxCreate)},
-    {"cuGreenCtxDestroy", 12040, offsetof(sp_i_cuda_api, GreenCtxDestroy)},
-    {"cuGreenCtxGetDevResource", 12040, offsetof(sp_i_cuda_api, GreenCtxGetDevResource)},
-    {"cuGreenCtxStreamCreate", 12050, offsetof(sp_i_cuda_api, GreenCtxStreamCreate)},
-    {"cuCtxFromGreenCtx", 12040, offsetof(sp_i_cuda_api, CtxFromGreenCtx)},
-    {"cuCtxPushCurrent", 4000, offsetof(sp_i_cuda_api, CtxPushCurrent)},
-    {"cuCtxPopCurrent", 4000, offsetof(sp_i_cuda_api, CtxPopCurrent)},
+static const driver_function functions[] = {
+#define ROW(name, version) {"cu" #name, version, offsetof(sp_i_cuda_api, name)},
+    SP_I_CUDA_FUNCTIONS(ROW)
+#undef ROW
 };
 
-static void find_driver_entries(sp_i_cuda_api *api);
+// The driver's text for a code, and its name.
+static const char *error_text(const sp_i_cuda_api *api, CUresult code, const char **name)
+{
+    const char *text = NULL;
+    if (api->GetErrorName(code, name) != CUDA_SUCCESS || *name == NULL) {
+        *name = "an unknown code";
+    }
+    return api->GetErrorString(code, &text) == CUDA_SUCCESS && text != NULL ? text : "no text";
+}
 
 void sp_i_cuda_api_init(sp_i_cuda_api *api)
 {
+    static const char *const names[] = {"libcuda.so.1", NULL};
+    static const sp_i_library_symbol symbol = {"cuGetProcAddress_v2", 0};
+    PFN_cuGetProcAddress_v12000 find = NULL;
+    const char *name;
+    char reason[SP_I_CUDA_TEXT];
+    *api = (sp_i_cuda_api){.missing = ""};
     // With fewer queues than streams work of one stream may wait for that of another. CUDA reads it
     // when it starts.
     if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0) {
         sp_out_of_memory(sizeof "CUDA_DEVICE_MAX_CONNECTIONS=32");
     }
-    *api = (sp_i_cuda_api){
-        .DriverGetVersion = cudaDriverGetVersion,
-        .RuntimeGetVersion = cudaRuntimeGetVersion,
-        .GetDeviceCount = cudaGetDeviceCount,
-        .SetDevice = cudaSetDevice,
-        .GetDeviceProperties = cudaGetDeviceProperties,
-        .DeviceGetAttribute = cudaDeviceGetAttribute,
-        .GetLastError = cudaGetLastError,
-        .GetErrorName = cudaGetErrorName,
-        .GetErrorString = cudaGetErrorString,
-        .MemGetInfo = cudaMemGetInfo,
-        .Malloc = cudaMalloc,
-        .Free = cudaFree,
-        .HostAlloc = cudaHostAlloc,
-        .FreeHost = cudaFreeHost,
-        .MemcpyAsync = cudaMemcpyAsync,
-        .MemsetAsync = cudaMemsetAsync,
-        .StreamCreateWithPriority = cudaStreamCreateWithPriority,
-        .StreamDestroy = cudaStreamDestroy,
-        .StreamSynchronize = cudaStreamSynchronize,
-        .StreamQuery = cudaStreamQuery,
-        .StreamWaitEvent = cudaStreamWaitEvent,
-        .EventCreateWithFlags = cudaEventCreateWithFlags,
-        .EventDestroy = cudaEventDestroy,
-        .EventRecord = cudaEventRecord,
-        .EventQuery = cudaEventQuery,
-        .EventSynchronize = cudaEventSynchronize,
-        .EventElapsedTime = cudaEventElapsedTime,
-    };
-    find_driver_entries(api);
+    if (!sp_i_library_open(names, &symbol, 1, &find, reason, sizeof reason)) {
+        snprintf(api->missing, sizeof api->missing, "no driver of CUDA 12 or later: %.*s",
+                 SP_I_CUDA_TEXT - 1, reason);
+        return;
+    }
+    sp_i_cuda_api_find(api, find);
+    const CUresult code = api->missing[0] == '\0' ? api->Init(0) : CUDA_SUCCESS;
+    if (code != CUDA_SUCCESS) {
+        const char *text = error_text(api, code, &name);
+        snprintf(api->missing, sizeof api->missing, "cuInit failed with %s, %d: %s", name,
+                 (int)code, text);
+    }
 }
 
-static void find_driver_entries(sp_i_cuda_api *api)
+void sp_i_cuda_api_find(sp_i_cuda_api *api, PFN_cuGetProcAddress_v12000 find)
 {
-    api->partitions = true;
-    for (size_t i = 0; i < sizeof driver_entries / sizeof *driver_entries; i++) {
-        const driver_entry *e = &driver_entries[i];
+    int latest = 0;
+    int has = 0;
+    const char *lacks = NULL;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        const driver_function *f = &functions[i];
+        CUdriverProcAddressQueryResult result = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
         void *found = NULL;
-        enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-        cudaError_t code = cudaGetDriverEntryPointByVersion(e->symbol, &found, e->version,
-                                                            cudaEnableDefault, &result);
-        if (code == cudaSuccess && result == cudaDriverEntryPointSuccess && found != NULL) {
-            memcpy((char *)api + e->offset, &found, sizeof found);
-        } else if (api->partitions) {
-            api->partitions = false;
-            snprintf(api->no_partitions, sizeof api->no_partitions,
-                     "the driver does not give %s of version %u.%u (%s)", e->symbol,
-                     e->version / 1000, e->version % 1000 / 10,
-                     code != cudaSuccess ? cudaGetErrorString(code) : "not found");
+        const CUresult code =
+            find(f->symbol, &found, f->version, CU_GET_PROC_ADDRESS_DEFAULT, &result);
+        latest = f->version > latest ? f->version : latest;
+        if (code == CUDA_SUCCESS && result == CU_GET_PROC_ADDRESS_SUCCESS && found != NULL) {
+            memcpy((char *)api + f->offset, &found, sizeof found);
+        } else if (lacks == NULL) {
+            lacks = f->symbol;
         }
     }
-    // A failed look-up stays behind as the thread's last error.
-    (void)cudaGetLastError();
+    if (lacks != NULL && api->DriverGetVersion != NULL) {
+        (void)api->DriverGetVersion(&has);
+    }
+    api->missing[0] = '\0';
+    if (lacks != NULL) {
+        snprintf(api->missing, sizeof api->missing,
+                 "the driver is of CUDA %d.%d, and CUDA %d.%d or later is needed (for %s)",
+                 has / 1000, has % 1000 / 10, latest / 1000, latest % 1000 / 10, lacks);
+    }
 }
 
 bool sp_i_library_open(const char *const *names, const sp_i_library_symbol *symbols, size_t count,
@@ -132,94 +125,99 @@ static const char *file_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-sp_status sp_i_cuda_check(const sp_i_cuda_device *device, cudaError_t code, const char *call,
+sp_status sp_i_cuda_check(const sp_i_cuda_device *device, CUresult code, const char *call,
                           const char *file, int line, sp_error *err)
-{
-    if (code == cudaSuccess) {
-        return SP_OK;
-    }
-    const sp_i_cuda_api *api = device->api;
-    (void)api->GetLastError();
-    return sp_error_set(err, code == cudaErrorMemoryAllocation ? SP_ERR_NO_MEMORY : SP_ERR_INTERNAL,
-                        "GPU %d: %s failed with %s: %s (%s:%d)", device->index, call,
-                        api->GetErrorName(code), api->GetErrorString(code), file_name(file), line);
-}
-
-sp_status sp_i_cu_check(const sp_i_cuda_device *device, CUresult code, const char *call,
-                        const char *file, int line, sp_error *err)
 {
     if (code == CUDA_SUCCESS) {
         return SP_OK;
     }
+    const sp_i_cuda_api *api = device->api;
     const char *name = NULL;
-    if (device->api->DrvGetErrorName == NULL ||
-        device->api->DrvGetErrorName(code, &name) != CUDA_SUCCESS || name == NULL) {
-        name = "an unknown code";
-    }
+    const char *text = error_text(api, code, &name);
     return sp_error_set(err, code == CUDA_ERROR_OUT_OF_MEMORY ? SP_ERR_NO_MEMORY : SP_ERR_INTERNAL,
-                        "GPU %d: %s failed with %s, %d (%s:%d)", device->index, call, name,
-                        (int)code, file_name(file), line);
+                        "GPU %d: %s failed with %s, %d: %s (%s:%d)", device->index, call, name,
+                        (int)code, text, file_name(file), line);
 }
 
 sp_status sp_i_cuda_device_count(const sp_i_cuda_api *api, int *count, char reason[SP_I_CUDA_TEXT],
                                  sp_error *err)
 {
     const sp_i_cuda_device none = {api, 0};
-    reason[0] = '\0';
+    snprintf(reason, SP_I_CUDA_TEXT, "%.*s", SP_I_CUDA_TEXT - 1, api->missing);
     *count = 0;
-    cudaError_t code = api->GetDeviceCount(count);
-    if (code == cudaErrorNoDevice || code == cudaErrorInsufficientDriver ||
-        code == cudaErrorStubLibrary || code == cudaErrorSystemDriverMismatch ||
-        code == cudaErrorCompatNotSupportedOnDevice) {
-        (void)api->GetLastError();
-        *count = 0;
-        // Where there is no driver at all the runtime calls it too old.
-        int driver = 1;
-        bool none_there = api->DriverGetVersion(&driver) == cudaSuccess && driver == 0;
-        snprintf(reason, SP_I_CUDA_TEXT, "%s",
-                 none_there ? "no driver is installed" : api->GetErrorString(code));
+    if (api->missing[0] != '\0') {
         return SP_OK;
     }
-    if (code == cudaSuccess && *count == 0) {
+    sp_status status = SP_I_CUDA(&none, err, DeviceGetCount, count);
+    if (status == SP_OK && *count == 0) {
         snprintf(reason, SP_I_CUDA_TEXT, "the driver shows no device");
-    }
-    return sp_i_cuda_check(&none, code, "cudaGetDeviceCount", __FILE__, __LINE__, err);
-}
-
-sp_status sp_i_cuda_device_info(const sp_i_cuda_device *device, sp_i_cuda_info *info, sp_error *err)
-{
-    struct cudaDeviceProp p;
-    *info = (sp_i_cuda_info){0};
-    sp_status status = SP_I_CUDA(device, err, GetDeviceProperties, &p, device->index);
-    if (status != SP_OK) {
-        return status;
-    }
-    snprintf(info->name, sizeof info->name, "%.63s", p.name);
-    snprintf(info->pci, sizeof info->pci, "%08x:%02x:%02x.0", (unsigned)p.pciDomainID & 0xffffffffu,
-             (unsigned)p.pciBusID & 0xffu, (unsigned)p.pciDeviceID & 0xffu);
-    info->major = p.major;
-    info->minor = p.minor;
-    info->sm_count = p.multiProcessorCount;
-    info->memory_bytes = (int64_t)p.totalGlobalMem;
-    info->l2_bytes = p.l2CacheSize;
-    status = SP_I_CUDA(device, err, DeviceGetAttribute, &info->clock_khz, cudaDevAttrClockRate,
-                       device->index);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, DeviceGetAttribute, &info->memory_clock_khz,
-                           cudaDevAttrMemoryClockRate, device->index);
-    }
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, DriverGetVersion, &info->driver);
-    }
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, RuntimeGetVersion, &info->runtime);
     }
     return status;
 }
 
+sp_status sp_i_cuda_device_info(const sp_i_cuda_device *device, sp_i_cuda_info *info, sp_error *err)
+{
+    int l2_bytes = 0;
+    const struct {
+        CUdevice_attribute attribute;
+        int *value;
+    } numbers[] = {
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &info->major},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &info->minor},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &info->sm_count},
+        {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, &l2_bytes},
+        {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, &info->clock_khz},
+        {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, &info->memory_clock_khz},
+    };
+    size_t bytes = 0;
+    *info = (sp_i_cuda_info){0};
+    sp_status status =
+        SP_I_CUDA(device, err, DeviceGetName, info->name, (int)sizeof info->name, device->index);
+    if (status == SP_OK) {
+        status = SP_I_CUDA(device, err, DeviceGetPCIBusId, info->pci, (int)sizeof info->pci,
+                           device->index);
+    }
+    if (status == SP_OK) {
+        status = SP_I_CUDA(device, err, DeviceTotalMem, &bytes, device->index);
+    }
+    for (size_t i = 0; status == SP_OK && i < sizeof numbers / sizeof *numbers; i++) {
+        status = SP_I_CUDA(device, err, DeviceGetAttribute, numbers[i].value, numbers[i].attribute,
+                           device->index);
+    }
+    info->memory_bytes = (int64_t)bytes;
+    info->l2_bytes = l2_bytes;
+    return status == SP_OK ? SP_I_CUDA(device, err, DriverGetVersion, &info->driver) : status;
+}
+
 sp_status sp_i_cuda_use(const sp_i_cuda_device *device, sp_error *err)
 {
-    return SP_I_CUDA(device, err, SetDevice, device->index);
+    CUcontext primary = NULL;
+    if (device->api->missing[0] != '\0') {
+        return sp_error_set(err, SP_ERR_USAGE, "GPU %d: %s", device->index, device->api->missing);
+    }
+    // The driver's ordinals are its devices.
+    sp_status status = SP_I_CUDA(device, err, DevicePrimaryCtxRetain, &primary, device->index);
+    if (status == SP_OK) {
+        status = SP_I_CUDA(device, err, CtxSetCurrent, primary);
+    }
+    return status == SP_OK ? sp_i_cuda_check(device, (CUresult)sp_cuda_kernels_load(device->api),
+                                             "sp_cuda_kernels_load", __FILE__, __LINE__, err)
+                           : status;
+}
+
+sp_status sp_i_cuda_take(const sp_i_cuda_device *device, size_t bytes, void **memory, sp_error *err)
+{
+    CUdeviceptr address = 0;
+    sp_status status = SP_I_CUDA(device, err, MemAlloc, &address, bytes);
+    *memory = (void *)(uintptr_t)address;
+    return status;
+}
+
+void sp_i_cuda_give(const sp_i_cuda_device *device, void *memory)
+{
+    if (memory != NULL) {
+        (void)device->api->MemFree(sp_i_cuda_at(memory));
+    }
 }
 
 sp_status sp_i_cuda_memory(const sp_i_cuda_device *device, int64_t *free_bytes,
@@ -234,10 +232,10 @@ sp_status sp_i_cuda_memory(const sp_i_cuda_device *device, int64_t *free_bytes,
 }
 
 sp_status sp_i_cuda_upload(const sp_i_cuda_device *device, void *to, const void *from,
-                           int64_t bytes, cudaStream_t stream, sp_error *err)
+                           int64_t bytes, CUstream stream, sp_error *err)
 {
-    sp_status status = SP_I_CUDA(device, err, MemcpyAsync, to, from, (size_t)bytes,
-                                 cudaMemcpyHostToDevice, stream);
+    sp_status status =
+        SP_I_CUDA(device, err, MemcpyHtoDAsync, sp_i_cuda_at(to), from, (size_t)bytes, stream);
     return status == SP_OK ? SP_I_CUDA(device, err, StreamSynchronize, stream) : status;
 }
 
@@ -249,16 +247,14 @@ int64_t sp_i_cuda_now_ms(void)
 }
 
 // Most work is over in microseconds.
-sp_status sp_i_cuda_wait_within(const sp_i_cuda_device *device, cudaStream_t stream,
-                                cudaEvent_t event, int limit_ms, sp_error *err)
+sp_status sp_i_cuda_wait_within(const sp_i_cuda_device *device, CUstream stream, CUevent event,
+                                int limit_ms, sp_error *err)
 {
     enum { YIELDS = 64, PAUSE_NS = 50000 };
     const sp_i_cuda_api *api = device->api;
     const int64_t until_ms = sp_i_cuda_now_ms() + limit_ms;
-    cudaError_t code = event != NULL ? api->EventQuery(event) : api->StreamQuery(stream);
-    for (int polls = 0; code == cudaErrorNotReady; polls++) {
-        // It would stay behind as the thread's last error.
-        (void)api->GetLastError();
+    CUresult code = event != NULL ? api->EventQuery(event) : api->StreamQuery(stream);
+    for (int polls = 0; code == CUDA_ERROR_NOT_READY; polls++) {
         if (polls < YIELDS) {
             (void)sched_yield();
         } else if (sp_i_cuda_now_ms() >= until_ms) {
@@ -270,8 +266,8 @@ sp_status sp_i_cuda_wait_within(const sp_i_cuda_device *device, cudaStream_t str
         }
         code = event != NULL ? api->EventQuery(event) : api->StreamQuery(stream);
     }
-    return sp_i_cuda_check(device, code, event != NULL ? "cudaEventQuery" : "cudaStreamQuery",
-                           __FILE__, __LINE__, err);
+    return sp_i_cuda_check(device, code, event != NULL ? "cuEventQuery" : "cuStreamQuery", __FILE__,
+                           __LINE__, err);
 }
 
 // ---- Events ----
@@ -283,8 +279,8 @@ sp_status sp_i_cuda_events_init(const sp_i_cuda_device *device, int count, bool 
     events->event = sp_calloc((size_t)count, sizeof *events->event);
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < count; i++) {
-        status = SP_I_CUDA(device, err, EventCreateWithFlags, &events->event[i],
-                           timed ? cudaEventDefault : cudaEventDisableTiming);
+        status = SP_I_CUDA(device, err, EventCreate, &events->event[i],
+                           timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING);
         events->count += status == SP_OK;
     }
     if (status != SP_OK) {
@@ -302,14 +298,13 @@ void sp_i_cuda_events_fini(sp_i_cuda_events *events)
     *events = (sp_i_cuda_events){0};
 }
 
-sp_status sp_i_cuda_record(const sp_i_cuda_events *events, int event, cudaStream_t stream,
+sp_status sp_i_cuda_record(const sp_i_cuda_events *events, int event, CUstream stream,
                            sp_error *err)
 {
     return SP_I_CUDA(&events->device, err, EventRecord, events->event[event], stream);
 }
 
-sp_status sp_i_cuda_wait(const sp_i_cuda_events *events, int event, cudaStream_t stream,
-                         sp_error *err)
+sp_status sp_i_cuda_wait(const sp_i_cuda_events *events, int event, CUstream stream, sp_error *err)
 {
     return SP_I_CUDA(&events->device, err, StreamWaitEvent, stream, events->event[event], 0);
 }
@@ -330,9 +325,9 @@ sp_status sp_i_cuda_between(const sp_i_cuda_events *events, int from, int to, in
     return status;
 }
 
-cudaError_t sp_i_cuda_put_delay(int64_t ns, cudaStream_t stream)
+CUresult sp_i_cuda_put_delay(int64_t ns, CUstream stream)
 {
-    return (cudaError_t)sp_cuda_delay(ns, stream);
+    return (CUresult)sp_cuda_delay(ns, stream);
 }
 
 // ---- Clocks and power ----
@@ -474,7 +469,7 @@ typedef struct place {
     CUgreenCtx context; // NULL: the whole device
     CUcontext current;  // the same as a context that can be current
     int sms;
-    cudaStream_t *streams;
+    CUstream *streams;
 } place;
 
 struct sp_i_cuda_partitions {
@@ -499,7 +494,7 @@ sp_status sp_i_cuda_partitions_new(const sp_i_cuda_device *device, int partition
     *p = (sp_i_cuda_partitions){
         .device = *device, .count = partitions, .streams = streams, .places = places};
     for (int i = 0; i < partitions; i++) {
-        places[i].streams = sp_calloc((size_t)streams, sizeof(cudaStream_t));
+        places[i].streams = sp_calloc((size_t)streams, sizeof(CUstream));
     }
     // One partition is the whole device: a split would leave SMs out, and a green context may
     // launch more slowly than a plain stream.
@@ -553,13 +548,8 @@ sp_status sp_i_cuda_sms(const sp_i_cuda_device *device, sp_i_cuda_sm_resource *r
 {
     CUdevResource all;
     memset(&all, 0, sizeof all);
-    if (!device->api->partitions) {
-        return sp_error_set(err, SP_ERR_USAGE, "GPU %d: %s", device->index,
-                            device->api->no_partitions);
-    }
-    // The driver's ordinals are the runtime's.
     sp_status status =
-        SP_I_CU(device, err, DeviceGetDevResource, device->index, &all, CU_DEV_RESOURCE_TYPE_SM);
+        SP_I_CUDA(device, err, DeviceGetDevResource, device->index, &all, CU_DEV_RESOURCE_TYPE_SM);
     *resource = (sp_i_cuda_sm_resource){.count = (int)all.sm.smCount,
                                         .smallest = (int)all.sm.minSmPartitionSize,
                                         .alignment = (int)all.sm.smCoscheduledAlignment};
@@ -570,13 +560,13 @@ static sp_status make_context(const sp_i_cuda_partitions *p, CUdevResource *grou
                               sp_error *err)
 {
     CUdevResourceDesc description = NULL;
-    sp_status status = SP_I_CU(&p->device, err, DevResourceGenerateDesc, &description, group, 1);
+    sp_status status = SP_I_CUDA(&p->device, err, DevResourceGenerateDesc, &description, group, 1);
     if (status == SP_OK) {
-        status = SP_I_CU(&p->device, err, GreenCtxCreate, &made->context, description,
-                         p->device.index, CU_GREEN_CTX_DEFAULT_STREAM);
+        status = SP_I_CUDA(&p->device, err, GreenCtxCreate, &made->context, description,
+                           p->device.index, CU_GREEN_CTX_DEFAULT_STREAM);
     }
     return status == SP_OK
-               ? SP_I_CU(&p->device, err, CtxFromGreenCtx, &made->current, made->context)
+               ? SP_I_CUDA(&p->device, err, CtxFromGreenCtx, &made->current, made->context)
                : status;
 }
 
@@ -590,10 +580,10 @@ static sp_status split_sms(const sp_i_cuda_partitions *p, const partition_plan *
     unsigned count = (unsigned)plan->partitions;
     memset(&all, 0, sizeof all);
     sp_status status =
-        SP_I_CU(device, err, DeviceGetDevResource, device->index, &all, CU_DEV_RESOURCE_TYPE_SM);
+        SP_I_CUDA(device, err, DeviceGetDevResource, device->index, &all, CU_DEV_RESOURCE_TYPE_SM);
     if (status == SP_OK) {
-        status = SP_I_CU(device, err, DevSmResourceSplitByCount, groups, &count, &all, &rest, 0,
-                         (unsigned)plan->sms);
+        status = SP_I_CUDA(device, err, DevSmResourceSplitByCount, groups, &count, &all, &rest, 0,
+                           (unsigned)plan->sms);
     }
     if (status == SP_OK && count < (unsigned)plan->partitions) {
         status =
@@ -643,21 +633,22 @@ static sp_status whole_device(sp_i_cuda_partitions *p, sp_error *err)
 {
     int sms = 0;
     sp_status status = SP_I_CUDA(&p->device, err, DeviceGetAttribute, &sms,
-                                 cudaDevAttrMultiProcessorCount, p->device.index);
+                                 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, p->device.index);
     for (int i = 0; i < p->count; i++) {
         p->places[i].sms = sms;
     }
     return status;
 }
 
-static sp_status make_stream(const sp_i_cuda_partitions *p, int partition, cudaStream_t *stream,
+static sp_status make_stream(const sp_i_cuda_partitions *p, int partition, CUstream *stream,
                              sp_error *err)
 {
     const sp_i_cuda_device *device = &p->device;
     return p->places[partition].context != NULL
-               ? SP_I_CU(device, err, GreenCtxStreamCreate, stream, p->places[partition].context,
-                         CU_STREAM_NON_BLOCKING, 0)
-               : SP_I_CUDA(device, err, StreamCreateWithPriority, stream, cudaStreamNonBlocking, 0);
+               ? SP_I_CUDA(device, err, GreenCtxStreamCreate, stream, p->places[partition].context,
+                           CU_STREAM_NON_BLOCKING, 0)
+               : SP_I_CUDA(device, err, StreamCreateWithPriority, stream, CU_STREAM_NON_BLOCKING,
+                           0);
 }
 
 static sp_status make_streams(sp_i_cuda_partitions *p, sp_error *err)
@@ -685,7 +676,7 @@ int sp_i_cuda_partition_sms(const sp_i_cuda_partitions *p, int partition)
     return p->places[partition].sms;
 }
 
-cudaStream_t sp_i_cuda_partition_stream(const sp_i_cuda_partitions *p, int partition, int stream)
+CUstream sp_i_cuda_partition_stream(const sp_i_cuda_partitions *p, int partition, int stream)
 {
     SP_ASSERT(partition >= 0 && partition < p->count && stream >= 0 && stream < p->streams);
     return p->places[partition].streams[stream];
@@ -699,7 +690,7 @@ CUcontext sp_i_cuda_partition_context(const sp_i_cuda_partitions *p, int partiti
 
 sp_status sp_i_cuda_push_context(const sp_i_cuda_device *device, CUcontext context, sp_error *err)
 {
-    return context != NULL ? SP_I_CU(device, err, CtxPushCurrent, context) : SP_OK;
+    return context != NULL ? SP_I_CUDA(device, err, CtxPushCurrent, context) : SP_OK;
 }
 
 void sp_i_cuda_pop_context(const sp_i_cuda_device *device, CUcontext context)

@@ -3,67 +3,21 @@
 #ifndef SLIMPACK_BACKENDS_CUDA_DEVICE_H
 #define SLIMPACK_BACKENDS_CUDA_DEVICE_H
 
-#include <cudaTypedefs.h>
-#include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/driver.h"
 #include "sim/base/status.h"
 
-// The entry points of CUDA that the device layer calls, as a table, so that a test puts its own in
-// their place. Runtime entry points are linked; those of the driver are looked up when the table is
-// made, and are NULL where there is no driver or one that is too old.
-typedef struct sp_i_cuda_api {
-    // ---- runtime: the member is the call without "cuda" ----
-    cudaError_t (*DriverGetVersion)(int *version);
-    cudaError_t (*RuntimeGetVersion)(int *version);
-    cudaError_t (*GetDeviceCount)(int *count);
-    cudaError_t (*SetDevice)(int device);
-    cudaError_t (*GetDeviceProperties)(struct cudaDeviceProp *properties, int device);
-    cudaError_t (*DeviceGetAttribute)(int *value, enum cudaDeviceAttr attribute, int device);
-    cudaError_t (*GetLastError)(void);
-    const char *(*GetErrorName)(cudaError_t code);
-    const char *(*GetErrorString)(cudaError_t code);
-    cudaError_t (*MemGetInfo)(size_t *free_bytes, size_t *total_bytes);
-    cudaError_t (*Malloc)(void **data, size_t bytes);
-    cudaError_t (*Free)(void *data);
-    cudaError_t (*HostAlloc)(void **data, size_t bytes, unsigned flags);
-    cudaError_t (*FreeHost)(void *data);
-    cudaError_t (*MemcpyAsync)(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                               cudaStream_t stream);
-    cudaError_t (*MemsetAsync)(void *to, int value, size_t bytes, cudaStream_t stream);
-    cudaError_t (*StreamCreateWithPriority)(cudaStream_t *stream, unsigned flags, int priority);
-    cudaError_t (*StreamDestroy)(cudaStream_t stream);
-    cudaError_t (*StreamSynchronize)(cudaStream_t stream);
-    cudaError_t (*StreamQuery)(cudaStream_t stream);
-    cudaError_t (*StreamWaitEvent)(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-    cudaError_t (*EventCreateWithFlags)(cudaEvent_t *event, unsigned flags);
-    cudaError_t (*EventDestroy)(cudaEvent_t event);
-    cudaError_t (*EventRecord)(cudaEvent_t event, cudaStream_t stream);
-    cudaError_t (*EventQuery)(cudaEvent_t event);
-    cudaError_t (*EventSynchronize)(cudaEvent_t event);
-    cudaError_t (*EventElapsedTime)(float *ms, cudaEvent_t start, cudaEvent_t end);
+enum { SP_I_CUDA_TEXT = 200 };
 
-    // ---- driver: the member is the call without "cu" ----
-    PFN_cuGetErrorName_v6000 DrvGetErrorName;
-    PFN_cuDeviceGetDevResource_v12040 DeviceGetDevResource;
-    PFN_cuDevSmResourceSplitByCount_v12040 DevSmResourceSplitByCount;
-    PFN_cuDevResourceGenerateDesc_v12040 DevResourceGenerateDesc;
-    PFN_cuGreenCtxCreate_v12040 GreenCtxCreate;
-    PFN_cuGreenCtxDestroy_v12040 GreenCtxDestroy;
-    PFN_cuGreenCtxGetDevResource_v12040 GreenCtxGetDevResource;
-    PFN_cuGreenCtxStreamCreate_v12050 GreenCtxStreamCreate;
-    PFN_cuCtxFromGreenCtx_v12040 CtxFromGreenCtx;
-    PFN_cuCtxPushCurrent_v4000 CtxPushCurrent;
-    PFN_cuCtxPopCurrent_v4000 CtxPopCurrent;
-    bool partitions;         // all of the driver's are there
-    char no_partitions[160]; // why not
-} sp_i_cuda_api;
-
-// The table of this machine. It does not fail: without a driver the runtime's calls report that.
-// CUDA_DEVICE_MAX_CONNECTIONS becomes 32, the most, where it is not set.
+// Starts this machine's driver. It does not fail: where there is none, or one that is older than
+// the functions of the table, `missing` says so. CUDA_DEVICE_MAX_CONNECTIONS becomes 32, the most,
+// where it is not set.
 void sp_i_cuda_api_init(sp_i_cuda_api *api);
+// Its part behind the driver's own look-up: all functions of the table, or `missing`.
+void sp_i_cuda_api_find(sp_i_cuda_api *api, PFN_cuGetProcAddress_v12000 find);
 
 // Libraries of CUDA that are looked for when they are first needed (cuBLASLt, cuDNN, NVML), so that
 // a machine without them starts everything else.
@@ -89,22 +43,15 @@ typedef struct sp_i_cuda_device {
     int index;
 } sp_i_cuda_device;
 
-// Calls a member of the table and turns its code into a status, with the call, its place and the
-// device in the message: `SP_I_CUDA(device, err, Malloc, &data, bytes)`.
-#define SP_I_CUDA(device, err, call, ...)                                                         \
-    sp_i_cuda_check((device), (device)->api->call(__VA_ARGS__), "cuda" #call, __FILE__, __LINE__, \
+// Calls a function of the table and turns its code into a status, with the call, its place and the
+// device in the message: `SP_I_CUDA(device, err, StreamQuery, stream)`.
+#define SP_I_CUDA(device, err, call, ...)                                                       \
+    sp_i_cuda_check((device), (device)->api->call(__VA_ARGS__), "cu" #call, __FILE__, __LINE__, \
                     (err))
-#define SP_I_CU(device, err, call, ...) \
-    sp_i_cu_check((device), (device)->api->call(__VA_ARGS__), "cu" #call, __FILE__, __LINE__, (err))
 
 // SP_ERR_NO_MEMORY where the device (or pinned host memory) ran out, SP_ERR_INTERNAL otherwise.
-// The thread's last error is cleared, so that it is not reported again by a later call.
-sp_status sp_i_cuda_check(const sp_i_cuda_device *device, cudaError_t code, const char *call,
+sp_status sp_i_cuda_check(const sp_i_cuda_device *device, CUresult code, const char *call,
                           const char *file, int line, sp_error *err);
-sp_status sp_i_cu_check(const sp_i_cuda_device *device, CUresult code, const char *call,
-                        const char *file, int line, sp_error *err);
-
-enum { SP_I_CUDA_TEXT = 200 };
 
 typedef struct sp_i_cuda_info {
     char name[64];
@@ -113,7 +60,7 @@ typedef struct sp_i_cuda_info {
     int sm_count;
     int64_t memory_bytes, l2_bytes;
     int clock_khz, memory_clock_khz; // highest
-    int driver, runtime;             // CUDA versions: 1000 * major + 10 * minor
+    int driver;                      // CUDA's version: 1000 * major + 10 * minor
 } sp_i_cuda_info;
 
 // Devices of this machine. None is no error: *count is 0 and `reason` says why.
@@ -121,23 +68,33 @@ sp_status sp_i_cuda_device_count(const sp_i_cuda_api *api, int *count, char reas
                                  sp_error *err);
 sp_status sp_i_cuda_device_info(const sp_i_cuda_device *device, sp_i_cuda_info *info,
                                 sp_error *err);
-// Makes it the calling thread's device.
+// Makes it the calling thread's device, by its primary context, which the libraries of CUDA use as
+// well and which stays for the life of the process.
 sp_status sp_i_cuda_use(const sp_i_cuda_device *device, sp_error *err);
 // The calling thread's device.
 sp_status sp_i_cuda_memory(const sp_i_cuda_device *device, int64_t *free_bytes,
                            int64_t *total_bytes, sp_error *err);
 
+// Memory of the calling thread's device, which is never read as a number but by the driver.
+sp_status sp_i_cuda_take(const sp_i_cuda_device *device, size_t bytes, void **memory,
+                         sp_error *err);
+void sp_i_cuda_give(const sp_i_cuda_device *device, void *memory); // NULL: nothing
+static inline CUdeviceptr sp_i_cuda_at(const void *memory)
+{
+    return (CUdeviceptr)(uintptr_t)memory;
+}
+
 // A copy from host to device that returns when it is over, for what is not timed.
 sp_status sp_i_cuda_upload(const sp_i_cuda_device *device, void *to, const void *from,
-                           int64_t bytes, cudaStream_t stream, sp_error *err);
+                           int64_t bytes, CUstream stream, sp_error *err);
 
 // Milliseconds of a clock that never goes back.
 int64_t sp_i_cuda_now_ms(void);
 
 // Waits for all work of a stream or, unless it is NULL, for an event, which may wait for another
 // GPU: SP_ERR_LIMIT where that is not over in limit_ms.
-sp_status sp_i_cuda_wait_within(const sp_i_cuda_device *device, cudaStream_t stream,
-                                cudaEvent_t event, int limit_ms, sp_error *err);
+sp_status sp_i_cuda_wait_within(const sp_i_cuda_device *device, CUstream stream, CUevent event,
+                                int limit_ms, sp_error *err);
 
 // ---- Events ----
 
@@ -146,7 +103,7 @@ sp_status sp_i_cuda_wait_within(const sp_i_cuda_device *device, cudaStream_t str
 typedef struct sp_i_cuda_events {
     sp_i_cuda_device device;
     int count;
-    cudaEvent_t *event;
+    CUevent *event;
 } sp_i_cuda_events;
 
 // `timed`: with time stamps; without them an event is cheaper.
@@ -154,11 +111,10 @@ sp_status sp_i_cuda_events_init(const sp_i_cuda_device *device, int count, bool 
                                 sp_i_cuda_events *events, sp_error *err);
 void sp_i_cuda_events_fini(sp_i_cuda_events *events);
 
-sp_status sp_i_cuda_record(const sp_i_cuda_events *events, int event, cudaStream_t stream,
+sp_status sp_i_cuda_record(const sp_i_cuda_events *events, int event, CUstream stream,
                            sp_error *err);
 // Work that is put on the stream from now on starts after the event's last record.
-sp_status sp_i_cuda_wait(const sp_i_cuda_events *events, int event, cudaStream_t stream,
-                         sp_error *err);
+sp_status sp_i_cuda_wait(const sp_i_cuda_events *events, int event, CUstream stream, sp_error *err);
 // From one event to another, both over: nanoseconds, of about half a microsecond's resolution.
 sp_status sp_i_cuda_between(const sp_i_cuda_events *events, int from, int to, int64_t *ns,
                             sp_error *err);
@@ -167,10 +123,10 @@ sp_status sp_i_cuda_between(const sp_i_cuda_events *events, int from, int to, in
 // together have been given their work.
 
 // Puts a delay of `ns` on a stream; a launcher of a kernel.
-typedef cudaError_t (*sp_i_cuda_delay)(int64_t ns, cudaStream_t stream);
+typedef CUresult (*sp_i_cuda_delay)(int64_t ns, CUstream stream);
 
 // By a kernel that waits for the device's timer.
-cudaError_t sp_i_cuda_put_delay(int64_t ns, cudaStream_t stream);
+CUresult sp_i_cuda_put_delay(int64_t ns, CUstream stream);
 
 // ---- Clocks and power ----
 
@@ -203,8 +159,7 @@ void sp_i_nvml_driver(const sp_i_nvml *nvml, char *text, size_t text_bytes);
 //
 // Source: CUDA driver API 13.0, "Green Contexts". Streams carry the place, and a green context is
 // current only around calls of a library that compares the current context with a stream's
-// (sp_i_cuda_push_context): cudaSetDevice, which every action begins with, makes the primary
-// context current again.
+// (sp_i_cuda_push_context): every action begins with the primary one as the only context.
 
 typedef struct sp_i_cuda_partitions sp_i_cuda_partitions;
 
@@ -223,8 +178,8 @@ void sp_i_cuda_partitions_free(sp_i_cuda_partitions *partitions);
 bool sp_i_cuda_are_partitioned(const sp_i_cuda_partitions *partitions, const char **reason);
 // SMs that the streams of a partition run on.
 int sp_i_cuda_partition_sms(const sp_i_cuda_partitions *partitions, int partition);
-cudaStream_t sp_i_cuda_partition_stream(const sp_i_cuda_partitions *partitions, int partition,
-                                        int stream);
+CUstream sp_i_cuda_partition_stream(const sp_i_cuda_partitions *partitions, int partition,
+                                    int stream);
 // The context that the streams of a partition belong to; NULL: the device's primary one.
 CUcontext sp_i_cuda_partition_context(const sp_i_cuda_partitions *partitions, int partition);
 
@@ -232,7 +187,7 @@ CUcontext sp_i_cuda_partition_context(const sp_i_cuda_partitions *partitions, in
 sp_status sp_i_cuda_push_context(const sp_i_cuda_device *device, CUcontext context, sp_error *err);
 void sp_i_cuda_pop_context(const sp_i_cuda_device *device, CUcontext context);
 
-// The device's SMs as a resource to split. SP_ERR_USAGE with the reason where the driver has none.
+// The device's SMs as a resource to split.
 sp_status sp_i_cuda_sms(const sp_i_cuda_device *device, sp_i_cuda_sm_resource *resource,
                         sp_error *err);
 

@@ -70,6 +70,11 @@ static sp_status check_attention(const sp_run_request *request, sp_error *err)
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend 'cuda': attention: keys pass round a ring on the CPU alone");
     }
+    if (request->memory != NULL && request->memory->stack.flash_attention_2) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "backend 'cuda': stack.flash_attention_2: attention runs by cuDNN's "
+                            "kernels or the reference's, not by FlashAttention-2's");
+    }
     return SP_OK;
 }
 

@@ -88,7 +88,7 @@ void sp_i_cuda_gemm_free(sp_i_cuda_gemm *gemm)
 
 static sp_status run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                      const sp_i_cuda_operands *operands, const void *bias, bool *added,
-                     cudaStream_t stream, sp_error *err)
+                     CUstream stream, sp_error *err)
 {
     const float one = 1.0f;
     const float beta = product->accumulate ? 1.0f : 0.0f;
@@ -114,7 +114,7 @@ static sp_status run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
 }
 
 sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
-                             const sp_i_cuda_operands *operands, cudaStream_t stream, sp_error *err)
+                             const sp_i_cuda_operands *operands, CUstream stream, sp_error *err)
 {
     bool added;
     return run(gemm, product, operands, NULL, &added, stream, err);
@@ -122,7 +122,7 @@ sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *prod
 
 sp_status sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                                     const sp_i_cuda_operands *operands, const void *bias,
-                                    bool *added, cudaStream_t stream, sp_error *err)
+                                    bool *added, CUstream stream, sp_error *err)
 {
     SP_ASSERT(bias != NULL && product->kind == SP_I_PRODUCT_FORWARD && !product->fp32 &&
               !product->accumulate);

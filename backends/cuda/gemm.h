@@ -41,7 +41,7 @@ typedef struct sp_i_cublas_api {
                              const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
                              const void *c, cublasLtMatrixLayout_t c_layout, void *d,
                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algorithm,
-                             void *workspace, size_t workspace_bytes, cudaStream_t stream);
+                             void *workspace, size_t workspace_bytes, CUstream stream);
 } sp_i_cublas_api;
 
 // False, with the reason, where cuBLASLt is not there.
@@ -81,8 +81,7 @@ void sp_i_cuda_gemm_free(sp_i_cuda_gemm *gemm);
 // cuBLASLt for an algorithm that takes both; O(1) after that. SP_ERR_INTERNAL with the shape where
 // there is none or the call fails.
 sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
-                             const sp_i_cuda_operands *operands, cudaStream_t stream,
-                             sp_error *err);
+                             const sp_i_cuda_operands *operands, CUstream stream, sp_error *err);
 
 // Puts a forward product with bf16 result plus a bias [out], bf16, on the stream: y + b in each
 // row, which the product adds before the one rounding. *added is false where cuBLASLt has no
@@ -90,6 +89,6 @@ sp_status sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *prod
 // two.
 sp_status sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                                     const sp_i_cuda_operands *operands, const void *bias,
-                                    bool *added, cudaStream_t stream, sp_error *err);
+                                    bool *added, CUstream stream, sp_error *err);
 
 #endif

@@ -103,7 +103,7 @@ static sp_status check(const sp_i_nccl *n, const sp_i_nccl_group *group, const c
                         last != NULL ? last : "");
 }
 
-sp_status sp_i_nccl_synchronize(sp_i_nccl *n, cudaStream_t stream, sp_error *err)
+sp_status sp_i_nccl_synchronize(sp_i_nccl *n, CUstream stream, sp_error *err)
 {
     return sp_i_cuda_wait_within(&n->options.device, stream, NULL, n->options.timeout_ms, err);
 }
@@ -266,46 +266,45 @@ sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err)
 #define COUNTED (size_t) count, type_of(element).type
 
 sp_status sp_i_nccl_all_reduce(sp_i_nccl *n, int group, sp_element element, bool maximum,
-                               const void *in, void *out, int64_t count, cudaStream_t stream,
+                               const void *in, void *out, int64_t count, CUstream stream,
                                sp_error *err)
 {
     CALL(AllReduce, in, out, COUNTED, operation_of(element, maximum));
 }
 
 sp_status sp_i_nccl_all_gather(sp_i_nccl *n, int group, sp_element element, const void *in,
-                               void *out, int64_t count, cudaStream_t stream, sp_error *err)
+                               void *out, int64_t count, CUstream stream, sp_error *err)
 {
     CALL(AllGather, in, out, COUNTED);
 }
 
 sp_status sp_i_nccl_reduce_scatter(sp_i_nccl *n, int group, sp_element element, bool maximum,
-                                   const void *in, void *out, int64_t count, cudaStream_t stream,
+                                   const void *in, void *out, int64_t count, CUstream stream,
                                    sp_error *err)
 {
     CALL(ReduceScatter, in, out, COUNTED, operation_of(element, maximum));
 }
 
 sp_status sp_i_nccl_broadcast(sp_i_nccl *n, int group, sp_element element, const void *in,
-                              void *out, int64_t count, int root, cudaStream_t stream,
-                              sp_error *err)
+                              void *out, int64_t count, int root, CUstream stream, sp_error *err)
 {
     CALL(Broadcast, in, out, COUNTED, root);
 }
 
 static sp_status reduce(sp_i_nccl *n, int group, sp_element element, bool maximum, const void *in,
-                        void *out, int64_t count, int root, cudaStream_t stream, sp_error *err)
+                        void *out, int64_t count, int root, CUstream stream, sp_error *err)
 {
     CALL(Reduce, in, out, COUNTED, operation_of(element, maximum), root);
 }
 
 sp_status sp_i_nccl_send(sp_i_nccl *n, int group, sp_element element, const void *from,
-                         int64_t count, int member, cudaStream_t stream, sp_error *err)
+                         int64_t count, int member, CUstream stream, sp_error *err)
 {
     CALL(Send, from, COUNTED, member);
 }
 
 sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
-                            int member, cudaStream_t stream, sp_error *err)
+                            int member, CUstream stream, sp_error *err)
 {
     CALL(Recv, to, COUNTED, member);
 }
@@ -330,8 +329,8 @@ static sp_status end_batch(sp_i_nccl *n, sp_status status, sp_error *err)
 }
 
 sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element, const void *in,
-                                    void *out, const int64_t *rows, int64_t width,
-                                    cudaStream_t stream, sp_error *err)
+                                    void *out, const int64_t *rows, int64_t width, CUstream stream,
+                                    sp_error *err)
 {
     const sp_i_nccl_group *g = member_group(n, group);
     if (all_equal(rows, g->size)) {
@@ -353,7 +352,7 @@ sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element,
 
 sp_status sp_i_nccl_reduce_scatter_rows(sp_i_nccl *n, int group, sp_element element, bool maximum,
                                         const void *in, void *out, const int64_t *rows,
-                                        int64_t width, cudaStream_t stream, sp_error *err)
+                                        int64_t width, CUstream stream, sp_error *err)
 {
     const sp_i_nccl_group *g = member_group(n, group);
     if (all_equal(rows, g->size)) {
@@ -374,7 +373,7 @@ sp_status sp_i_nccl_reduce_scatter_rows(sp_i_nccl *n, int group, sp_element elem
 }
 
 sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, const void *in,
-                               void *out, int64_t count, cudaStream_t stream, sp_error *err)
+                               void *out, int64_t count, CUstream stream, sp_error *err)
 {
     const size_t part = (size_t)count * type_of(element).bytes;
     const sp_i_nccl_group *g = member_group(n, group);
@@ -401,7 +400,7 @@ enum { MOST_BYTES = 1 << 18, MOST_OF_ALL = 1 << 25, LEAST_BYTES = 64 };
 
 typedef struct gathering {
     sp_i_nccl *n;
-    cudaStream_t stream;
+    CUstream stream;
     char *device; // of each rank a part; then this rank's own
     char *host;   // [ranks] parts
     size_t part_bytes;
@@ -426,14 +425,14 @@ static sp_status gather(const gathering *g, const void *mine, size_t bytes, sp_e
     const sp_i_cuda_device *device = &g->n->options.device;
     sp_status status = sp_i_nccl_synchronize(g->n, g->stream, err);
     if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, MemcpyAsync, g->device + ranks * g->part_bytes, mine, bytes,
-                           cudaMemcpyHostToDevice, g->stream);
+        status = SP_I_CUDA(device, err, MemcpyHtoDAsync,
+                           sp_i_cuda_at(g->device + ranks * g->part_bytes), mine, bytes, g->stream);
     }
     status = status == SP_OK ? gather_device(g, bytes, err) : status;
     status = status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err) : status;
     if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, MemcpyAsync, g->host, g->device, ranks * bytes,
-                           cudaMemcpyDeviceToHost, g->stream);
+        status = SP_I_CUDA(device, err, MemcpyDtoHAsync, g->host, sp_i_cuda_at(g->device),
+                           ranks * bytes, g->stream);
     }
     return status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err) : status;
 }
@@ -478,7 +477,7 @@ static sp_status gather_all(const gathering *g, const void *mine, size_t bytes,
 }
 
 sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
-                                   sp_transport_part *parts, cudaStream_t stream, sp_error *err)
+                                   sp_transport_part *parts, CUstream stream, sp_error *err)
 {
     const size_t ranks = (size_t)n->ranks;
     const sp_i_cuda_device *device = &n->options.device;
@@ -489,12 +488,15 @@ sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
                    : g.part_bytes < LEAST_BYTES ? LEAST_BYTES
                                                 : g.part_bytes;
     g.host = sp_malloc(ranks * g.part_bytes);
-    sp_status status = SP_I_CUDA(device, err, Malloc, &memory, (ranks + 1) * g.part_bytes);
+    sp_status status = sp_i_cuda_use(device, err); // the thread may be any
+    if (status == SP_OK) {
+        status = sp_i_cuda_take(device, (ranks + 1) * g.part_bytes, &memory, err);
+    }
     g.device = memory;
     status = status == SP_OK ? gather_all(&g, mine, bytes, parts, err) : status;
     // Giving memory of the GPU back may wait for its work, and so for ranks that are gone.
     if (status == SP_OK && memory != NULL) {
-        (void)device->api->Free(memory);
+        sp_i_cuda_give(device, memory);
     }
     sp_free(g.host);
     for (size_t i = 0; status != SP_OK && i < ranks; i++) {
@@ -512,15 +514,15 @@ enum {
 
 typedef struct p2p_channel {
     int group;
-    int peer;            // its member that is the other end
-    bool sends;          // this rank, else it receives
-    cudaStream_t stream; // NULL: this rank is neither end
+    int peer;        // its member that is the other end
+    bool sends;      // this rank, else it receives
+    CUstream stream; // NULL: this rank is neither end
 } p2p_channel;
 
 // A message that no work of the rank waits for yet.
 typedef struct p2p_message {
     uint64_t number;
-    cudaEvent_t over;
+    CUevent over;
 } p2p_message;
 
 typedef struct nccl_transport {
@@ -529,15 +531,15 @@ typedef struct nccl_transport {
     sp_runtime *runtime;
     sp_i_nccl *n;
     const sp_i_cuda_rank *own;
-    cudaStream_t stream; // the rank's
-    void *token;         // of the GPU: what a barrier adds up and a channel's first message carries
-    int *groups;         // of n, those that are no channels
+    CUstream stream; // the rank's
+    void *token;     // of the GPU: what a barrier adds up and a channel's first message carries
+    int *groups;     // of n, those that are no channels
     size_t group_count, group_capacity;
     p2p_channel *channels;
     size_t channel_count, channel_capacity;
     p2p_message *open;
     size_t open_count, open_capacity;
-    cudaEvent_t *spare; // events of messages that are waited for
+    CUevent *spare; // events of messages that are waited for
     size_t spare_count, spare_capacity;
     uint64_t put; // messages so far
 } nccl_transport;
@@ -634,18 +636,18 @@ static sp_status channel_new(sp_transport *transport, int from, int to, sp_error
     if (t->base.rank != from && t->base.rank != to) {
         return SP_OK;
     }
-    status = SP_I_CUDA(&t->device, err, StreamCreateWithPriority, &c->stream, cudaStreamNonBlocking,
-                       FIRST);
+    status = SP_I_CUDA(&t->device, err, StreamCreateWithPriority, &c->stream,
+                       CU_STREAM_NON_BLOCKING, FIRST);
     return status == SP_OK ? connect_ends(t, c, err) : status;
 }
 
-static sp_status take_event(nccl_transport *t, cudaEvent_t *event, sp_error *err)
+static sp_status take_event(nccl_transport *t, CUevent *event, sp_error *err)
 {
     if (t->spare_count > 0) {
         *event = t->spare[--t->spare_count];
         return SP_OK;
     }
-    return SP_I_CUDA(&t->device, err, EventCreateWithFlags, event, cudaEventDisableTiming);
+    return SP_I_CUDA(&t->device, err, EventCreate, event, CU_EVENT_DISABLE_TIMING);
 }
 
 // Room for all events is there when a message is put.
@@ -655,8 +657,8 @@ static void close_message(nccl_transport *t, size_t i)
     t->open[i] = t->open[--t->open_count];
 }
 
-static sp_status follow(nccl_transport *t, cudaStream_t after, cudaEvent_t event,
-                        cudaStream_t before, sp_error *err)
+static sp_status follow(nccl_transport *t, CUstream after, CUevent event, CUstream before,
+                        sp_error *err)
 {
     sp_status status = SP_I_CUDA(&t->device, err, EventRecord, event, before);
     return status == SP_OK ? SP_I_CUDA(&t->device, err, StreamWaitEvent, after, event, 0) : status;

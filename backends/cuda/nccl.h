@@ -58,31 +58,30 @@ int sp_i_nccl_member(const sp_i_nccl *n, int group);
 
 // out[i] = sum over members of in[i]. In place: out == in.
 sp_status sp_i_nccl_all_reduce(sp_i_nccl *n, int group, sp_element element, bool maximum,
-                               const void *in, void *out, int64_t count, cudaStream_t stream,
+                               const void *in, void *out, int64_t count, CUstream stream,
                                sp_error *err);
 // out [m * count] = the members' in [count]. In place: in == out + member * count.
 sp_status sp_i_nccl_all_gather(sp_i_nccl *n, int group, sp_element element, const void *in,
-                               void *out, int64_t count, cudaStream_t stream, sp_error *err);
+                               void *out, int64_t count, CUstream stream, sp_error *err);
 // Gathers rows[j] rows of `width` elements of each member j.
 sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element, const void *in,
-                                    void *out, const int64_t *rows, int64_t width,
-                                    cudaStream_t stream, sp_error *err);
+                                    void *out, const int64_t *rows, int64_t width, CUstream stream,
+                                    sp_error *err);
 // out [count] = sum over members of this member's part of in [m * count]. In place: out == in +
 // member * count; the other parts of in keep their values.
 sp_status sp_i_nccl_reduce_scatter(sp_i_nccl *n, int group, sp_element element, bool maximum,
-                                   const void *in, void *out, int64_t count, cudaStream_t stream,
+                                   const void *in, void *out, int64_t count, CUstream stream,
                                    sp_error *err);
 // Sums and scatters, rows[j] rows of `width` elements for each member j.
 sp_status sp_i_nccl_reduce_scatter_rows(sp_i_nccl *n, int group, sp_element element, bool maximum,
                                         const void *in, void *out, const int64_t *rows,
-                                        int64_t width, cudaStream_t stream, sp_error *err);
+                                        int64_t width, CUstream stream, sp_error *err);
 // out = in of the member `root`. In place: out == in. `in` is read at the root only.
 sp_status sp_i_nccl_broadcast(sp_i_nccl *n, int group, sp_element element, const void *in,
-                              void *out, int64_t count, int root, cudaStream_t stream,
-                              sp_error *err);
+                              void *out, int64_t count, int root, CUstream stream, sp_error *err);
 // Part j of out [m * count] = this member's part of member j's in [m * count]. Not in place.
 sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, const void *in,
-                               void *out, int64_t count, cudaStream_t stream, sp_error *err);
+                               void *out, int64_t count, CUstream stream, sp_error *err);
 
 // ---- messages ----
 
@@ -90,9 +89,9 @@ sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, cons
 // other on the GPU: two members that both send first need a group for each direction, on streams of
 // its own, or a batch.
 sp_status sp_i_nccl_send(sp_i_nccl *n, int group, sp_element element, const void *from,
-                         int64_t count, int member, cudaStream_t stream, sp_error *err);
+                         int64_t count, int member, CUstream stream, sp_error *err);
 sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
-                            int member, cudaStream_t stream, sp_error *err);
+                            int member, CUstream stream, sp_error *err);
 
 // Calls between begin and end are put down together, at the end; pairs may stand in pairs.
 sp_status sp_i_nccl_batch_begin(sp_i_nccl *n, sp_error *err);
@@ -104,10 +103,10 @@ sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err);
 // with sp_free; zeroed where it fails. Every rank calls it; returns when the stream is done with
 // it. Takes up to 32 MiB of the device for as long as it lasts.
 sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
-                                   sp_transport_part *parts, cudaStream_t stream, sp_error *err);
+                                   sp_transport_part *parts, CUstream stream, sp_error *err);
 
 // Waits until all work of the stream is over. SP_ERR_LIMIT where that is not so when the time is.
-sp_status sp_i_nccl_synchronize(sp_i_nccl *n, cudaStream_t stream, sp_error *err);
+sp_status sp_i_nccl_synchronize(sp_i_nccl *n, CUstream stream, sp_error *err);
 
 // ---- The transport of a plan's ranks ----
 

@@ -19,19 +19,19 @@ typedef struct sp_i_nccl_api {
                               ncclConfig_t *config);
     ncclResult_t (*CommDestroy)(ncclComm_t of);
     ncclResult_t (*AllReduce)(const void *in, void *out, size_t count, ncclDataType_t type,
-                              ncclRedOp_t operation, ncclComm_t of, cudaStream_t stream);
+                              ncclRedOp_t operation, ncclComm_t of, CUstream stream);
     ncclResult_t (*Reduce)(const void *in, void *out, size_t count, ncclDataType_t type,
-                           ncclRedOp_t operation, int root, ncclComm_t of, cudaStream_t stream);
+                           ncclRedOp_t operation, int root, ncclComm_t of, CUstream stream);
     ncclResult_t (*Broadcast)(const void *in, void *out, size_t count, ncclDataType_t type,
-                              int root, ncclComm_t of, cudaStream_t stream);
+                              int root, ncclComm_t of, CUstream stream);
     ncclResult_t (*AllGather)(const void *in, void *out, size_t count, ncclDataType_t type,
-                              ncclComm_t of, cudaStream_t stream);
+                              ncclComm_t of, CUstream stream);
     ncclResult_t (*ReduceScatter)(const void *in, void *out, size_t count, ncclDataType_t type,
-                                  ncclRedOp_t operation, ncclComm_t of, cudaStream_t stream);
+                                  ncclRedOp_t operation, ncclComm_t of, CUstream stream);
     ncclResult_t (*Send)(const void *from, size_t count, ncclDataType_t type, int peer,
-                         ncclComm_t of, cudaStream_t stream);
+                         ncclComm_t of, CUstream stream);
     ncclResult_t (*Recv)(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t of,
-                         cudaStream_t stream);
+                         CUstream stream);
     ncclResult_t (*GroupStart)(void);
     ncclResult_t (*GroupEnd)(void);
     int version; // of the library: 10000 * major + 100 * minor + patch

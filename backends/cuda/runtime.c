@@ -290,7 +290,7 @@ enum {
 
 struct sp_i_cuda_stream_context {
     sp_runtime *runtime; // memory comes from it
-    cudaStream_t stream;
+    CUstream stream;
     pthread_mutex_t lock;
     sp_i_cuda_gemm *gemm;
     void *gemm_workspace;
@@ -312,7 +312,7 @@ struct sp_i_cuda_stream_context {
 
 // A moment of a rank that was noted; `known` when its time was asked for.
 typedef struct time_stamp {
-    cudaEvent_t event;
+    CUevent event;
     bool known;
     int64_t ns;
 } time_stamp;
@@ -327,11 +327,12 @@ typedef struct rank_stamps {
 typedef struct cuda_runtime {
     sp_runtime base; // first
     sp_i_cuda_device device;
+    CUcontext primary;   // of the device
     int ranks, contexts; // one stream context for all ranks, or as many
     bool stale;          // sp_i_cuda_runtime_options
     sp_i_cuda_rank *rank;
     sp_i_cuda_stream_context *context;
-    cudaStream_t stream;                // of all ranks, or
+    CUstream stream;                    // of all ranks, or
     sp_i_cuda_partitions *partitions;   // of each
     pthread_mutex_t lock;               // of the arena and of the reference
     char no_cudnn[SP_I_CUDA_TEXT];      // why not
@@ -339,8 +340,8 @@ typedef struct cuda_runtime {
     void *memory;
     int64_t memory_bytes; // of the block
     sp_i_cuda_arena *arena;
-    rank_stamps *stamps;   // of each rank
-    cudaEvent_t reference; // whose time is reference_ns
+    rank_stamps *stamps; // of each rank
+    CUevent reference;   // whose time is reference_ns
     int64_t reference_ns;
 } cuda_runtime;
 
@@ -379,11 +380,11 @@ void sp_i_cuda_fail(sp_i_cuda_rank *rank, sp_status status, const sp_error *err)
 void sp_i_cuda_note(sp_i_cuda_rank *rank, int code, const char *call, const char *file, int line)
 {
     sp_status status =
-        sp_i_cuda_check(&rank->device, (cudaError_t)code, call, file, line, &rank->error);
+        sp_i_cuda_check(&rank->device, (CUresult)code, call, file, line, &rank->error);
     sp_i_cuda_fail(rank, status, &rank->error);
 }
 
-void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, cudaEvent_t event, const char *file, int line)
+void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, CUevent event, const char *file, int line)
 {
     const sp_i_cuda_api *api = rank->device.api;
     if (rank->status == SP_OK && rank->limit_ms > 0) {
@@ -392,19 +393,18 @@ void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, cudaEvent_t event, const char *fi
             sp_i_cuda_wait_within(&rank->device, rank->stream, event, rank->limit_ms, &rank->error),
             &rank->error);
     } else if (rank->status == SP_OK) {
-        cudaError_t code =
+        CUresult code =
             event != NULL ? api->EventSynchronize(event) : api->StreamSynchronize(rank->stream);
         sp_i_cuda_note(rank, (int)code,
-                       event != NULL ? "cudaEventSynchronize" : "cudaStreamSynchronize", file,
-                       line);
+                       event != NULL ? "cuEventSynchronize" : "cuStreamSynchronize", file, line);
     }
 }
 
 // ---- Stream contexts ----
 
 static sp_status context_init(sp_i_cuda_stream_context *context, const sp_i_cuda_device *device,
-                              const sp_i_cublas_api *cublas, sp_runtime *runtime,
-                              cudaStream_t stream, int sms, sp_error *err)
+                              const sp_i_cublas_api *cublas, sp_runtime *runtime, CUstream stream,
+                              int sms, sp_error *err)
 {
     void *pinned = NULL;
     *context = (sp_i_cuda_stream_context){
@@ -420,8 +420,8 @@ static sp_status context_init(sp_i_cuda_stream_context *context, const sp_i_cuda
     const sp_i_cuda_gemm_place place = {context->gemm_workspace, SP_I_CUDA_GEMM_WORKSPACE, sms};
     sp_status status = sp_i_cuda_gemm_new(device, cublas, &place, &context->gemm, err);
     if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, HostAlloc, &pinned,
-                           (size_t)SP_I_CUDA_CHUNKS * SP_I_CUDA_CHUNK_BYTES, cudaHostAllocDefault);
+        status = SP_I_CUDA(device, err, MemHostAlloc, &pinned,
+                           (size_t)SP_I_CUDA_CHUNKS * SP_I_CUDA_CHUNK_BYTES, 0);
     }
     if (status == SP_OK) {
         context->pinned = pinned;
@@ -446,7 +446,7 @@ static void context_fini(sp_i_cuda_stream_context *context, const sp_i_cuda_devi
     sp_i_cuda_events_fini(&context->points);
     sp_i_cuda_events_fini(&context->chunks);
     if (context->pinned != NULL) {
-        (void)device->api->FreeHost(context->pinned);
+        (void)device->api->MemFreeHost(context->pinned);
     }
     sp_i_cuda_gemm_free(context->gemm);
     context->runtime->ops->release(context->runtime, context->scratch);
@@ -518,7 +518,7 @@ void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t b
         if (rank->status == SP_OK) {
             memcpy(room, (const char *)from + done, part);
         }
-        SP_I_CUDA_CALL(rank, MemcpyAsync, (char *)to + done, room, part, cudaMemcpyHostToDevice,
+        SP_I_CUDA_CALL(rank, MemcpyHtoDAsync, sp_i_cuda_at((char *)to + done), room, part,
                        rank->stream);
         SP_I_CUDA_CALL(rank, EventRecord, context->chunks.event[chunk], rank->stream);
     }
@@ -539,8 +539,8 @@ static void stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int64_t
     for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
         size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
         char *room = context->pinned + (int64_t)next_chunk(rank) * SP_I_CUDA_CHUNK_BYTES;
-        SP_I_CUDA_CALL(rank, MemcpyAsync, room, (const char *)from + done, part,
-                       cudaMemcpyDeviceToHost, rank->stream);
+        SP_I_CUDA_CALL(rank, MemcpyDtoHAsync, room, sp_i_cuda_at((const char *)from + done), part,
+                       rank->stream);
         SP_I_CUDA_WAIT(rank, NULL);
         if (rank->status == SP_OK) {
             memcpy((char *)to + done, room, part);
@@ -588,16 +588,16 @@ static void *allocate_host(sp_runtime *runtime, int64_t bytes)
 {
     const cuda_runtime *m = runtime_of(runtime);
     void *memory = NULL;
-    bool got = sp_i_cuda_use(&m->device, NULL) == SP_OK &&
-               SP_I_CUDA(&m->device, NULL, HostAlloc, &memory, (size_t)(bytes > 0 ? bytes : 1),
-                         cudaHostAllocPortable) == SP_OK;
+    bool got = SP_I_CUDA(&m->device, NULL, CtxSetCurrent, m->primary) == SP_OK &&
+               SP_I_CUDA(&m->device, NULL, MemHostAlloc, &memory, (size_t)(bytes > 0 ? bytes : 1),
+                         CU_MEMHOSTALLOC_PORTABLE) == SP_OK;
     return got ? memory : NULL;
 }
 
 static void release_host(sp_runtime *runtime, void *memory)
 {
     if (memory != NULL) {
-        (void)runtime_of(runtime)->device.api->FreeHost(memory);
+        (void)runtime_of(runtime)->device.api->MemFreeHost(memory);
     }
 }
 
@@ -607,7 +607,8 @@ static void copy(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
     (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     if (bytes > 0) {
-        SP_I_CUDA_CALL(rank, MemcpyAsync, to, from, (size_t)bytes, cudaMemcpyDefault, rank->stream);
+        SP_I_CUDA_CALL(rank, MemcpyAsync, sp_i_cuda_at(to), sp_i_cuda_at(from), (size_t)bytes,
+                       rank->stream);
     }
 }
 
@@ -634,7 +635,7 @@ static void zero(sp_runtime *runtime, void *to, int64_t bytes)
     (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     if (bytes > 0) {
-        SP_I_CUDA_CALL(rank, MemsetAsync, to, 0, (size_t)bytes, rank->stream);
+        SP_I_CUDA_CALL(rank, MemsetD8Async, sp_i_cuda_at(to), 0, (size_t)bytes, rank->stream);
     }
 }
 
@@ -642,7 +643,8 @@ static void spoil(sp_runtime *runtime, void *memory, int64_t bytes)
 {
     enum { NO_NUMBER = 0xff };
     if (runtime_of(runtime)->stale && current != NULL) {
-        SP_I_CUDA_CALL(current, MemsetAsync, memory, NO_NUMBER, (size_t)bytes, current->stream);
+        SP_I_CUDA_CALL(current, MemsetD8Async, sp_i_cuda_at(memory), NO_NUMBER, (size_t)bytes,
+                       current->stream);
     }
 }
 
@@ -762,8 +764,7 @@ static int64_t now_ns(sp_runtime *runtime)
 static sp_status start_clock(cuda_runtime *m, sp_error *err)
 {
     m->stamps = sp_calloc((size_t)m->ranks, sizeof *m->stamps);
-    sp_status status =
-        SP_I_CUDA(&m->device, err, EventCreateWithFlags, &m->reference, cudaEventDefault);
+    sp_status status = SP_I_CUDA(&m->device, err, EventCreate, &m->reference, CU_EVENT_DEFAULT);
     return status == SP_OK
                ? SP_I_CUDA(&m->device, err, EventRecord, m->reference, m->context[0].stream)
                : status;
@@ -799,7 +800,7 @@ static time_stamp *next_stamp(sp_i_cuda_rank *rank, rank_stamps *stamps)
     sp_reserve((void **)&stamps->of, &stamps->capacity, stamps->used + 1, sizeof *stamps->of);
     time_stamp *stamp = &stamps->of[stamps->used];
     if (stamps->used == stamps->made) {
-        SP_I_CUDA_CALL(rank, EventCreateWithFlags, &stamp->event, cudaEventDefault);
+        SP_I_CUDA_CALL(rank, EventCreate, &stamp->event, CU_EVENT_DEFAULT);
         stamps->made += rank->status == SP_OK;
     }
     stamp->known = false;
@@ -828,7 +829,7 @@ static void find_time(cuda_runtime *m, sp_i_cuda_rank *rank, time_stamp *stamp)
     stamp->ns = m->reference_ns + since;
     stamp->known = true;
     if (rank->status == SP_OK && (since > FAR_NS || since < -FAR_NS)) {
-        cudaEvent_t before = m->reference;
+        CUevent before = m->reference;
         m->reference = stamp->event;
         m->reference_ns = stamp->ns;
         stamp->event = before;
@@ -882,6 +883,9 @@ sp_status sp_i_cuda_runtime_new(const sp_i_cuda_device *device, const sp_i_cubla
 #endif
     sp_status status = sp_i_cuda_use(device, err);
     if (status == SP_OK) {
+        status = SP_I_CUDA(device, err, CtxGetCurrent, &m->primary);
+    }
+    if (status == SP_OK) {
         status = sp_i_cuda_memory(device, &m->free_bytes[0], &m->total_bytes, err);
     }
     // What libraries load comes before the block, which takes all that is left.
@@ -913,6 +917,9 @@ void sp_i_cuda_runtime_free(sp_runtime *runtime)
     cuda_runtime *m = runtime_of(runtime);
     const sp_i_cuda_api *api = m->device.api;
     sp_i_cuda_rank_enter(NULL); // ranks go with their runtime
+    if (m->primary != NULL) {
+        (void)api->CtxSetCurrent(m->primary); // the thread may be any
+    }
     for (int i = 0; i < m->contexts; i++) {
         sp_i_cuda_attention *attention = m->context[i].attention;
         context_fini(&m->context[i], &m->device);
@@ -925,7 +932,7 @@ void sp_i_cuda_runtime_free(sp_runtime *runtime)
     sp_i_cuda_partitions_free(m->partitions);
     sp_i_cuda_arena_free(m->arena);
     if (m->memory != NULL) {
-        (void)api->Free(m->memory);
+        sp_i_cuda_give(&m->device, m->memory);
     }
     (void)pthread_mutex_destroy(&m->lock);
     sp_free(m->context);
@@ -944,7 +951,7 @@ static sp_status take_memory(cuda_runtime *m, int64_t bytes, int64_t spare_bytes
         status = sp_error_set(err, SP_ERR_NO_MEMORY, "GPU %d: no free memory", m->device.index);
     }
     if (status == SP_OK) {
-        status = SP_I_CUDA(&m->device, err, Malloc, &m->memory, (size_t)bytes);
+        status = sp_i_cuda_take(&m->device, (size_t)bytes, &m->memory, err);
     }
     if (status == SP_OK) {
         m->memory_bytes = bytes;
@@ -975,7 +982,7 @@ static sp_status make_streams(cuda_runtime *m, bool cudnn, sp_error *err)
     sp_status status =
         m->contexts > 1 ? sp_i_cuda_partitions_new(&m->device, m->contexts, 1, &m->partitions, err)
                         : SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream,
-                                    cudaStreamNonBlocking, 0);
+                                    CU_STREAM_NON_BLOCKING, 0);
     for (int i = 0; status == SP_OK && cudnn && i < m->contexts; i++) {
         find_cudnn(m, &m->context[i]);
     }
@@ -987,7 +994,7 @@ static sp_status make_contexts(cuda_runtime *m, const sp_i_cublas_api *cublas, s
     const bool disjoint = m->contexts > 1 && sp_i_cuda_are_partitioned(m->partitions, NULL);
     sp_status status = SP_OK;
     for (int i = 0; status == SP_OK && i < m->contexts; i++) {
-        cudaStream_t stream =
+        CUstream stream =
             m->contexts > 1 ? sp_i_cuda_partition_stream(m->partitions, i, 0) : m->stream;
         int sms = disjoint ? sp_i_cuda_partition_sms(m->partitions, i) : 0;
         status = context_init(&m->context[i], &m->device, cublas, &m->base, stream, sms, err);
@@ -1060,8 +1067,8 @@ json_t *sp_i_cuda_runtime_report(sp_runtime *runtime)
     (void)sp_i_cuda_runtime_has_cudnn(runtime, &no_cudnn);
     if (m->partitions != NULL) {
         sms = sp_i_cuda_partition_sms(m->partitions, 0);
-    } else if (m->device.api->DeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount,
-                                                 m->device.index) != cudaSuccess) {
+    } else if (m->device.api->DeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                                 m->device.index) != CUDA_SUCCESS) {
         sms = 0;
     }
     return json_pack("{s:i, s:i, s:i, s:b, s:s, s:{s:I, s:I, s:s}, s:o}", "ranks", m->ranks,
@@ -1076,7 +1083,7 @@ static void enter(sp_runtime *runtime, int rank)
     SP_ASSERT(rank >= 0 && rank < m->ranks);
     sp_i_cuda_rank *entered = &m->rank[rank];
     sp_i_cuda_rank_enter(entered);
-    SP_I_CUDA_CALL(entered, SetDevice, m->device.index);
+    SP_I_CUDA_CALL(entered, CtxSetCurrent, m->primary);
 }
 
 static sp_status synchronize(sp_runtime *runtime, sp_error *err)
@@ -1084,9 +1091,9 @@ static sp_status synchronize(sp_runtime *runtime, sp_error *err)
     (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     // Work that was put down before something went wrong runs to its end all the same.
-    cudaError_t code = rank->device.api->StreamSynchronize(rank->stream);
+    CUresult code = rank->device.api->StreamSynchronize(rank->stream);
     if (rank->status == SP_OK) {
-        sp_i_cuda_note(rank, (int)code, "cudaStreamSynchronize", __FILE__, __LINE__);
+        sp_i_cuda_note(rank, (int)code, "cuStreamSynchronize", __FILE__, __LINE__);
     }
     return rank->status == SP_OK ? SP_OK
                                  : sp_error_set(err, rank->status, "%s", rank->error.message[0]);

@@ -17,7 +17,7 @@ typedef struct sp_i_cuda_stream_context sp_i_cuda_stream_context;
 typedef struct sp_i_cuda_rank {
     sp_i_cuda_device device;
     int number;
-    cudaStream_t stream;
+    CUstream stream;
     sp_i_cuda_stream_context *context; // the stream's, and of all ranks on it
     sp_i_cuda_attention *attention;    // likewise; one thread at a time. NULL: no cuDNN
     int limit_ms;           // of a wait for work that may wait for other GPUs'; 0: there are none
@@ -38,7 +38,7 @@ void sp_i_cuda_fail(sp_i_cuda_rank *rank, sp_status status, const sp_error *err)
 
 // Waits for the rank's stream, or, unless it is NULL, for an event on it.
 #define SP_I_CUDA_WAIT(rank, event) sp_i_cuda_rank_wait((rank), (event), __FILE__, __LINE__)
-void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, cudaEvent_t event, const char *file, int line);
+void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, CUevent event, const char *file, int line);
 
 // Puts a kernel on the rank's stream: `SP_I_CUDA_PUT(rank, add, n, x, y)` calls sp_cuda_add.
 #define SP_I_CUDA_PUT(rank, kernel, ...)                                          \
@@ -50,12 +50,12 @@ void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, cudaEvent_t event, const char *fi
     } while (0)
 
 // Calls a member of the device's table, whose name says what it does.
-#define SP_I_CUDA_CALL(rank, call, ...)                                                      \
-    do {                                                                                     \
-        if ((rank)->status == SP_OK) {                                                       \
-            sp_i_cuda_note((rank), (int)(rank)->device.api->call(__VA_ARGS__), "cuda" #call, \
-                           __FILE__, __LINE__);                                              \
-        }                                                                                    \
+#define SP_I_CUDA_CALL(rank, call, ...)                                                    \
+    do {                                                                                   \
+        if ((rank)->status == SP_OK) {                                                     \
+            sp_i_cuda_note((rank), (int)(rank)->device.api->call(__VA_ARGS__), "cu" #call, \
+                           __FILE__, __LINE__);                                            \
+        }                                                                                  \
     } while (0)
 
 // ---- what the rank has from its stream context ----
@@ -115,7 +115,7 @@ bool sp_i_cuda_runtime_has_cudnn(const sp_runtime *runtime, const char **reason)
 // "memory": {"total", "context": taken before the runtime, by other users of the GPU as well,
 // "libraries": by handles and streams, "block": for the ranks, "block_peak": of it, held at once,
 // "workspaces": of that, cuBLASLt's, "beside": taken since the block was, "device": all of this
-// with the block as large as its peak}}. Memory is in bytes, as cudaMemGetInfo sees it.
+// with the block as large as its peak}}. Memory is in bytes, as cuMemGetInfo sees it.
 json_t *sp_i_cuda_runtime_report(sp_runtime *runtime);
 
 // ---- The device's memory ----

@@ -118,11 +118,12 @@ static sp_status spoil(gpu_test *t, const sp_i_cuda_attention_shape *s, const bu
               {SP_I_CUDA_DO, 2 * s->all_queries * s->out_stride}};
     char *written = (char *)b->tensors[SP_I_CUDA_DO] + sp_i_cuda_aligned_bytes(wide);
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, (char *)b->tensors[of[i].id] + of[i].bytes,
-                          0xff, (size_t)(wide - of[i].bytes), (cudaStream_t)NULL));
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetD8Async,
+                          sp_i_cuda_at((char *)b->tensors[of[i].id] + of[i].bytes), 0xff,
+                          (size_t)(wide - of[i].bytes), (CUstream)NULL));
     }
-    return SP_I_CUDA(&t->device, err, MemsetAsync, written, 0xff, (size_t)(end - written),
-                     (cudaStream_t)NULL);
+    return SP_I_CUDA(&t->device, err, MemsetD8Async, sp_i_cuda_at(written), 0xff,
+                     (size_t)(end - written), (CUstream)NULL);
 }
 
 static sp_status make_buffers(gpu_test *t, const attention_case *c,
@@ -132,7 +133,7 @@ static sp_status make_buffers(gpu_test *t, const attention_case *c,
     const int64_t rows = s->all_queries > s->all_keys ? s->all_queries : s->all_keys;
     const int64_t wide = 2 * rows * (s->q_stride + 2 * s->kv_stride) + 256;
     void *memory = NULL;
-    GPU_TRY(SP_I_CUDA(&t->device, err, Malloc, &memory, (size_t)(12 * wide + workspace + 8192)));
+    GPU_TRY(sp_i_cuda_take(&t->device, (size_t)(12 * wide + workspace + 8192), &memory, err));
     b->memory = memory;
     char *next = b->memory;
     char *q = sp_i_cuda_take_part(&next, wide);
@@ -254,14 +255,14 @@ static sp_status check_case(gpu_test *t, sp_error *err)
         GPU_TRY(
             sp_i_cuda_attention_run(attention, &s, pass == 1, b.tensors, b.workspace, NULL, err));
     }
-    GPU_TRY(SP_I_CUDA(&t->device, err, StreamSynchronize, (cudaStream_t)NULL));
+    GPU_TRY(SP_I_CUDA(&t->device, err, StreamSynchronize, (CUstream)NULL));
     int64_t first_query = 0, first_key = 0;
     for (int i = 0; i < c->count && c->samples[i].queries > 0; i++) {
         GPU_TRY(check_sample(t, &s, &b, c->samples[i], first_query, first_key, err));
         first_query += c->samples[i].queries;
         first_key += c->samples[i].keys;
     }
-    (void)t->api.Free(b.memory);
+    sp_i_cuda_give(&t->device, b.memory);
     sp_i_cuda_attention_free(attention);
     if (worst > 0.0) {
         // What is no number is not JSON, and no error that holds.
@@ -272,7 +273,7 @@ static sp_status check_case(gpu_test *t, sp_error *err)
 
 // ---- attention in SM partitions ----
 
-static sp_status run_pass(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run_pass(void *context, CUstream stream, sp_error *err)
 {
     const timed_pass *p = context;
     return sp_i_cuda_attention_run(p->attention, &p->shape, p->backward, p->buffers.tensors,
@@ -363,7 +364,7 @@ sp_status check_green(checklist *c, sp_error *err)
     for (int i = 0; i < PLACES; i++) {
         const sp_i_cuda_attention_place place = {
             .context = sp_i_cuda_partition_context(partitions, i), .shares = whole};
-        cudaStream_t stream = sp_i_cuda_partition_stream(partitions, i, 0);
+        CUstream stream = sp_i_cuda_partition_stream(partitions, i, 0);
         GPU_TRY(sp_i_cuda_attention_new(&c->device, &place, &at[i], err));
         p.attention = at[i];
         for (int pass = 0; pass < 2; pass++) {
@@ -376,7 +377,7 @@ sp_status check_green(checklist *c, sp_error *err)
                                            "status", t.failed ? "failed" : "ok"));
         sp_i_cuda_attention_free(at[i]);
     }
-    (void)c->api.Free(p.buffers.memory);
+    sp_i_cuda_give(&c->device, p.buffers.memory);
     sp_i_cuda_attention_free(whole);
     sp_i_cuda_partitions_free(partitions);
     return t.failed ? sp_error_set(err, SP_ERR_INTERNAL, "%s", t.finding) : SP_OK;
@@ -413,7 +414,7 @@ sp_status check_attention(checklist *c, sp_error *err)
         GPU_TRY(time_partition(c, plans, &p, count, &tflops, err));
         whole_tflops = count == 1 ? tflops : whole_tflops;
     }
-    (void)c->api.Free(p.buffers.memory);
+    sp_i_cuda_give(&c->device, p.buffers.memory);
     sp_i_cuda_attention_free(plans);
     return compare_rate(c, whole_tflops, err);
 }

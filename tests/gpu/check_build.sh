@@ -33,7 +33,7 @@ needs_only() { # BINARY PATTERN...
     done
 }
 needs_only slimpack jansson igraph z glpk gsl gslcblas openblas yaml-0
-needs_only backends/libslimpack-backend-cuda.so jansson cudart
+needs_only backends/libslimpack-backend-cuda.so jansson
 # The system's headers of these libraries must have stayed out: they are not on the machine that this
 # stands for.
 read_headers() {

@@ -154,8 +154,8 @@ sp_status check_versions(checklist *c, sp_error *err)
         json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:s, s:I, s:I, s:I}", "gpu",
                   i->name, "pci", i->pci, "major", i->major, "minor", i->minor, "sms", i->sm_count,
                   "memory_bytes", (json_int_t)total_bytes, "free_bytes", (json_int_t)free_bytes,
-                  "l2_bytes", (json_int_t)i->l2_bytes, "cuda_driver", i->driver, "cuda_runtime",
-                  i->runtime, "driver", driver, "cublaslt",
+                  "l2_bytes", (json_int_t)i->l2_bytes, "cuda_driver", i->driver, "toolkit",
+                  CUDA_VERSION, "driver", driver, "cublaslt",
                   (json_int_t)(c->has_cublas ? (long long)c->cublas.GetVersion() : -1), "cudnn",
                   (json_int_t)library_version("libcudnn.so.9", "cudnnGetVersion", false), "nccl",
                   (json_int_t)library_version("libnccl.so.2", "ncclGetVersion", true)));
@@ -186,7 +186,7 @@ sp_status check_clocks(checklist *c, sp_error *err)
     }
     checklist_found("clocks", json_pack("{s:o, s:o}", "idle", idle, "queued", state_json(c)));
     idle = NULL;
-    GPU_TRY(SP_I_CUDA(&c->device, err, StreamSynchronize, (cudaStream_t)NULL));
+    GPU_TRY(SP_I_CUDA(&c->device, err, StreamSynchronize, (CUstream)NULL));
     checklist_found("clocks", json_pack("{s:o}", "after", state_json(c)));
     json_decref(idle);
     square_product_fini(&p);
@@ -195,7 +195,7 @@ sp_status check_clocks(checklist *c, sp_error *err)
 
 // ---- events ----
 
-static sp_status nothing(void *context, cudaStream_t stream, sp_error *err)
+static sp_status nothing(void *context, CUstream stream, sp_error *err)
 {
     (void)context;
     (void)stream;
@@ -209,10 +209,10 @@ typedef struct set {
 } set;
 
 // The smallest thing that takes a kernel.
-static sp_status small_set(void *context, cudaStream_t stream, sp_error *err)
+static sp_status small_set(void *context, CUstream stream, sp_error *err)
 {
     const set *s = context;
-    return SP_I_CUDA(&s->c->device, err, MemsetAsync, s->data, 1, 256, stream);
+    return SP_I_CUDA(&s->c->device, err, MemsetD8Async, sp_i_cuda_at(s->data), 1, 256, stream);
 }
 
 static json_t *timing_json(const sp_i_cuda_timing *t)
@@ -228,12 +228,12 @@ sp_status check_events(checklist *c, sp_error *err)
     sp_i_cuda_timing empty, small;
     set s = {c, NULL};
     GPU_TRY(sp_i_cuda_bench_init(&c->device, NULL, 2 * c->info.l2_bytes, &bench, err));
-    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &s.data, 256));
+    GPU_TRY(sp_i_cuda_take(&c->device, 256, &s.data, err));
     GPU_TRY(sp_i_cuda_bench_time(&bench, nothing, NULL, 0.001, &empty, err));
     GPU_TRY(sp_i_cuda_bench_time(&bench, small_set, &s, 0.002, &small, err));
     checklist_found("events", json_pack("{s:o, s:o}", "empty_pair", timing_json(&empty),
                                         "small_kernel", timing_json(&small)));
-    (void)c->api.Free(s.data);
+    sp_i_cuda_give(&c->device, s.data);
     sp_i_cuda_bench_fini(&bench);
     return SP_OK;
 }
@@ -248,11 +248,11 @@ typedef struct copy {
 
 enum { MOST_COPIED = 1 << 30 };
 
-static sp_status run_copy(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run_copy(void *context, CUstream stream, sp_error *err)
 {
     const copy *m = context;
-    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, m->data + MOST_COPIED, m->data,
-                     (size_t)m->bytes, cudaMemcpyDeviceToDevice, stream);
+    return SP_I_CUDA(&m->c->device, err, MemcpyAsync, sp_i_cuda_at(m->data + MOST_COPIED),
+                     sp_i_cuda_at(m->data), (size_t)m->bytes, stream);
 }
 
 static sp_status time_copies(copy *m, int partitions, int64_t least, sp_error *err)
@@ -284,14 +284,14 @@ sp_status check_copies(checklist *c, sp_error *err)
 {
     copy m = {.c = c};
     void *data = NULL;
-    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &data, 2 * (size_t)MOST_COPIED));
+    GPU_TRY(sp_i_cuda_take(&c->device, 2 * (size_t)MOST_COPIED, &data, err));
     m.data = data;
     GPU_TRY(
         sp_i_cuda_fill_normal(&c->device, data, MOST_COPIED, SP_I_CUDA_DRAWN, 1.0, 1, NULL, err));
     for (int partitions = 1; partitions <= 16; partitions *= 4) {
         GPU_TRY(time_copies(&m, partitions, partitions == 1 ? 1 << 12 : 1 << 27, err));
     }
-    (void)c->api.Free(data);
+    sp_i_cuda_give(&c->device, data);
     return SP_OK;
 }
 
@@ -305,8 +305,8 @@ sp_status square_product_init(const checklist *c, int64_t edge, int sms, square_
     if (!c->has_cublas) {
         return sp_error_set(err, SP_ERR_USAGE, "%s", c->no_cublas);
     }
-    GPU_TRY(SP_I_CUDA(&c->device, err, Malloc, &p->memory,
-                      (size_t)(3 * bytes + SP_I_CUDA_GEMM_WORKSPACE)));
+    GPU_TRY(sp_i_cuda_take(&c->device, (size_t)(3 * bytes + SP_I_CUDA_GEMM_WORKSPACE), &p->memory,
+                           err));
     p->x = p->memory;
     p->w = p->x + bytes;
     p->y = p->w + bytes;
@@ -320,12 +320,12 @@ void square_product_fini(square_product *p)
 {
     sp_i_cuda_gemm_free(p->gemm);
     if (p->memory != NULL) {
-        (void)p->device.api->Free(p->memory);
+        sp_i_cuda_give(&p->device, p->memory);
     }
     *p = (square_product){0};
 }
 
-sp_status square_product_run(void *context, cudaStream_t stream, sp_error *err)
+sp_status square_product_run(void *context, CUstream stream, sp_error *err)
 {
     const square_product *p = context;
     const sp_i_cuda_product product = {

@@ -51,6 +51,6 @@ sp_status square_product_init(const checklist *c, int64_t edge, int sms, square_
                               sp_error *err);
 void square_product_fini(square_product *p);
 // An sp_i_cuda_work with a square_product as its context.
-sp_status square_product_run(void *context, cudaStream_t stream, sp_error *err);
+sp_status square_product_run(void *context, CUstream stream, sp_error *err);
 
 #endif

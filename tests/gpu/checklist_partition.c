@@ -12,10 +12,6 @@ sp_status check_splits(checklist *c, sp_error *err)
     enum { MOST_GROUPS = 64 };
     static const unsigned sizes[] = {8, 16, 32, 40, 64, 128};
     sp_i_cuda_sm_resource all;
-    if (!c->api.partitions) {
-        checklist_missing("splits", c->api.no_partitions);
-        return SP_OK;
-    }
     GPU_TRY(sp_i_cuda_sms(&c->device, &all, err));
     checklist_found("splits", json_pack("{s:i, s:i, s:i}", "sms", all.count, "smallest",
                                         all.smallest, "alignment", all.alignment));
@@ -25,10 +21,10 @@ sp_status check_splits(checklist *c, sp_error *err)
         CUdevResource rest;
         unsigned count = MOST_GROUPS;
         memset(&rest, 0, sizeof rest);
-        GPU_TRY(SP_I_CU(&c->device, err, DeviceGetDevResource, c->device.index, &from,
-                        CU_DEV_RESOURCE_TYPE_SM));
-        GPU_TRY(SP_I_CU(&c->device, err, DevSmResourceSplitByCount, groups, &count, &from, &rest, 0,
-                        sizes[i]));
+        GPU_TRY(SP_I_CUDA(&c->device, err, DeviceGetDevResource, c->device.index, &from,
+                          CU_DEV_RESOURCE_TYPE_SM));
+        GPU_TRY(SP_I_CUDA(&c->device, err, DevSmResourceSplitByCount, groups, &count, &from, &rest,
+                          0, sizes[i]));
         checklist_found("splits", json_pack("{s:i, s:i, s:i, s:i}", "asked", (int)sizes[i],
                                             "groups", (int)count, "sms_of_each",
                                             count > 0 ? (int)groups[0].sm.smCount : 0, "rest",
@@ -79,7 +75,7 @@ static double tflops(double seconds)
 static sp_status time_first(const checklist *c, partitioned *p, sp_i_cuda_timing *t, sp_error *err)
 {
     sp_i_cuda_bench bench = {0};
-    cudaStream_t stream = sp_i_cuda_partition_stream(p->partitions, 0, 0);
+    CUstream stream = sp_i_cuda_partition_stream(p->partitions, 0, 0);
     GPU_TRY(sp_i_cuda_bench_init(&c->device, stream, 2 * c->info.l2_bytes, &bench, err));
     GPU_TRY(sp_i_cuda_bench_time(&bench, square_product_run, &p->product[0], 0.05, t, err));
     sp_i_cuda_bench_fini(&bench);
@@ -111,7 +107,7 @@ static sp_status time_together(const checklist *c, partitioned *p, int busy, int
                                sp_error *err)
 {
     sp_i_cuda_events events = {0};
-    cudaStream_t first = sp_i_cuda_partition_stream(p->partitions, 0, 0);
+    CUstream first = sp_i_cuda_partition_stream(p->partitions, 0, 0);
     int64_t ns = 0;
     GPU_TRY(sp_i_cuda_events_init(&c->device, busy + 2, true, &events, err));
     GPU_TRY(sp_i_cuda_record(&events, 0, first, err));
@@ -125,7 +121,7 @@ static sp_status time_together(const checklist *c, partitioned *p, int busy, int
         }
     }
     for (int i = 1; i < busy; i++) {
-        cudaStream_t stream = sp_i_cuda_partition_stream(p->partitions, i, 0);
+        CUstream stream = sp_i_cuda_partition_stream(p->partitions, i, 0);
         GPU_TRY(sp_i_cuda_record(&events, i, stream, err));
         GPU_TRY(sp_i_cuda_wait(&events, i, first, err));
     }

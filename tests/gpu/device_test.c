@@ -13,10 +13,10 @@ static sp_status failures_leave_the_device_usable(gpu_test *t, sp_error *err)
 {
     sp_error refused = {0};
     void *data = NULL;
-    sp_status status = SP_I_CUDA(&t->device, &refused, Malloc, &data, (size_t)1 << 50);
+    sp_status status = sp_i_cuda_take(&t->device, (size_t)1 << 50, &data, &refused);
     gpu_require(t, status == SP_ERR_NO_MEMORY, "%s", refused.message[0]);
-    status = SP_I_CUDA(&t->device, err, Malloc, &data, 256);
-    (void)t->api.Free(data);
+    status = sp_i_cuda_take(&t->device, 256, &data, err);
+    sp_i_cuda_give(&t->device, data);
     return status;
 }
 
@@ -24,12 +24,12 @@ static sp_status random_numbers_are_normal(gpu_test *t, sp_error *err)
 {
     const int64_t count = 10000001; // more than is drawn, and odd
     void *data = NULL;
-    sp_status status = SP_I_CUDA(&t->device, err, Malloc, &data, (size_t)(2 * count));
+    sp_status status = sp_i_cuda_take(&t->device, (size_t)(2 * count), &data, err);
     if (status == SP_OK) {
         status = sp_i_cuda_fill_normal(&t->device, data, count, SP_I_CUDA_DRAWN, 2.0, 5, NULL, err);
     }
     double *values = status == SP_OK ? gpu_read(t, data, count, false, err) : NULL;
-    (void)t->api.Free(data);
+    sp_i_cuda_give(&t->device, data);
     if (values == NULL) {
         return status != SP_OK ? status : SP_ERR_INTERNAL;
     }
@@ -59,12 +59,12 @@ static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
     void *block[BLOCKS];
     unsigned char *read = sp_malloc(CAPACITY);
     void *base = NULL;
-    GPU_TRY(SP_I_CUDA(&t->device, err, Malloc, &base, CAPACITY));
+    GPU_TRY(sp_i_cuda_take(&t->device, CAPACITY, &base, err));
     sp_i_cuda_arena *arena = sp_i_cuda_arena_new(base, CAPACITY);
     for (int i = 0; i < BLOCKS; i++) {
         block[i] = sp_i_cuda_arena_take(arena, bytes_of_block(i));
-        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, block[i], i + 1, (size_t)bytes_of_block(i),
-                          NULL));
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetD8Async, sp_i_cuda_at(block[i]),
+                          (unsigned char)(i + 1), (size_t)bytes_of_block(i), NULL));
         if (i % 3 == 2) {
             sp_i_cuda_arena_give(arena, block[i - 1]);
             block[i - 1] = NULL;
@@ -80,7 +80,7 @@ static sp_status arena_blocks_keep_their_bytes(gpu_test *t, sp_error *err)
         }
     }
     sp_i_cuda_arena_free(arena);
-    (void)t->api.Free(base);
+    sp_i_cuda_give(&t->device, base);
     sp_free(read);
     return SP_OK;
 }
@@ -117,7 +117,7 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
     unsigned char *got = sp_malloc(BYTES);
     GPU_TRY(sp_i_cuda_partitions_new(&t->device, PARTITIONS, 1, &p, err));
     GPU_TRY(sp_i_cuda_events_init(&t->device, PARTITIONS, false, &events, err));
-    GPU_TRY(SP_I_CUDA(&t->device, err, Malloc, &memory, (size_t)PARTITIONS * BYTES));
+    GPU_TRY(sp_i_cuda_take(&t->device, (size_t)PARTITIONS * BYTES, &memory, err));
     for (int i = 0; i < BYTES; i++) {
         sent[i] = (unsigned char)(i * 31 + i / 251);
     }
@@ -127,19 +127,19 @@ static sp_status transfers_arrive_in_order(gpu_test *t, sp_error *err)
     for (int i = 0; i < rounds * PARTITIONS; i++) {
         int from = i % PARTITIONS;
         int to = (i + 1) % PARTITIONS;
-        cudaStream_t sender = sp_i_cuda_partition_stream(p, from, 0);
-        GPU_TRY(SP_I_CUDA(&t->device, err, MemcpyAsync, place + (size_t)to * BYTES,
-                          place + (size_t)from * BYTES, BYTES, cudaMemcpyDeviceToDevice, sender));
+        CUstream sender = sp_i_cuda_partition_stream(p, from, 0);
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemcpyAsync, sp_i_cuda_at(place + (size_t)to * BYTES),
+                          sp_i_cuda_at(place + (size_t)from * BYTES), BYTES, sender));
         GPU_TRY(sp_i_cuda_record(&events, from, sender, err));
         GPU_TRY(sp_i_cuda_wait(&events, from, sp_i_cuda_partition_stream(p, to, 0), err));
         // What was sent must not be read again by a late copy.
-        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, place + (size_t)from * BYTES, 0, BYTES,
-                          sender));
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetD8Async,
+                          sp_i_cuda_at(place + (size_t)from * BYTES), 0, BYTES, sender));
     }
     GPU_TRY(gpu_download(t, got, place, BYTES, sp_i_cuda_partition_stream(p, 0, 0), err));
     gpu_require(t, memcmp(sent, got, BYTES) == 0, "%d transfers of %d MiB", rounds * PARTITIONS,
                 BYTES >> 20);
-    (void)t->api.Free(memory);
+    sp_i_cuda_give(&t->device, memory);
     sp_i_cuda_events_fini(&events);
     sp_i_cuda_partitions_free(p);
     sp_free(sent);
@@ -188,8 +188,8 @@ static sp_status check_product(gpu_test *t, sp_i_cuda_gemm *gemm, const matrices
     GPU_TRY(sp_i_cuda_fill_normal(&t->device, m->result, (what.fp32 ? 2 : 1) * rows * columns,
                                   SP_I_CUDA_DRAWN, 1.0, 9, NULL, err));
     if (what.fp32) {
-        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetAsync, m->result, 0, (size_t)(4 * rows * columns),
-                          NULL));
+        GPU_TRY(SP_I_CUDA(&t->device, err, MemsetD8Async, sp_i_cuda_at(m->result), 0,
+                          (size_t)(4 * rows * columns), NULL));
     }
     for (int i = 0; i < (what.accumulate ? 2 : 1); i++) {
         GPU_TRY(bias == NULL
@@ -235,7 +235,7 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
         return sp_error_set(err, SP_ERR_USAGE, "%s", reason);
     }
     const size_t part = 1 << 20;
-    GPU_TRY(SP_I_CUDA(&t->device, err, Malloc, &memory, 4 * part + SP_I_CUDA_GEMM_WORKSPACE));
+    GPU_TRY(sp_i_cuda_take(&t->device, 4 * part + SP_I_CUDA_GEMM_WORKSPACE, &memory, err));
     char *base = memory;
     const matrices m = {base, base + part, base + 2 * part, base + 3 * part, base + 4 * part};
     GPU_TRY(sp_i_cuda_fill_normal(&t->device, base, (int64_t)(3 * part / 2), SP_I_CUDA_DRAWN, 1.0,
@@ -257,7 +257,7 @@ static sp_status products_are_those_of_a_linear_layer(gpu_test *t, sp_error *err
         GPU_TRY(check_product(t, gemm, &m, forward, m.dy + shift, err));
     }
     sp_i_cuda_gemm_free(gemm);
-    (void)t->api.Free(memory);
+    sp_i_cuda_give(&t->device, memory);
     return SP_OK;
 }
 

@@ -187,10 +187,10 @@ double gpu_relative_error(const double *got, const double *want, int64_t count)
 }
 
 sp_status gpu_download(const gpu_test *t, void *to, const void *from, int64_t bytes,
-                       cudaStream_t stream, sp_error *err)
+                       CUstream stream, sp_error *err)
 {
-    GPU_TRY(SP_I_CUDA(&t->device, err, MemcpyAsync, to, from, (size_t)bytes, cudaMemcpyDeviceToHost,
-                      stream));
+    GPU_TRY(
+        SP_I_CUDA(&t->device, err, MemcpyDtoHAsync, to, sp_i_cuda_at(from), (size_t)bytes, stream));
     return SP_I_CUDA(&t->device, err, StreamSynchronize, stream);
 }
 

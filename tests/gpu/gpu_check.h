@@ -65,7 +65,7 @@ double gpu_relative_error(const double *got, const double *want, int64_t count);
 
 // A copy from the device that returns when it is over.
 sp_status gpu_download(const gpu_test *test, void *to, const void *from, int64_t bytes,
-                       cudaStream_t stream, sp_error *err);
+                       CUstream stream, sp_error *err);
 
 // bf16 or fp32 numbers of the device as double; the caller frees them (sp_free). NULL where they
 // cannot be read.

@@ -16,7 +16,7 @@ typedef struct rank {
     sp_i_place place;
     sp_i_nccl *n;
     int group;
-    cudaStream_t stream;
+    CUstream stream;
     float *in, *out;   // of the GPU, [count] each
     float *numbers;    // of the host
     int64_t *rows;     // of each member: 1, 2, 3, ...
@@ -134,11 +134,11 @@ static sp_status make_buffers(rank *r, sp_error *err)
     r->numbers = sp_malloc(bytes);
     void *in = NULL;
     void *out = NULL;
-    GPU_TRY(SP_I_CUDA(device, err, Malloc, &in, bytes));
-    GPU_TRY(SP_I_CUDA(device, err, Malloc, &out, bytes));
+    GPU_TRY(sp_i_cuda_take(device, bytes, &in, err));
+    GPU_TRY(sp_i_cuda_take(device, bytes, &out, err));
     r->in = in;
     r->out = out;
-    return SP_I_CUDA(device, err, StreamCreateWithPriority, &r->stream, cudaStreamNonBlocking, 0);
+    return SP_I_CUDA(device, err, StreamCreateWithPriority, &r->stream, CU_STREAM_NON_BLOCKING, 0);
 }
 
 static sp_status ranks_exchange(gpu_test *t, sp_error *err)
@@ -156,8 +156,8 @@ static sp_status ranks_exchange(gpu_test *t, sp_error *err)
     GPU_TRY(moves(&r, err));
     sp_i_nccl_free(r.n);
     (void)t->api.StreamDestroy(r.stream);
-    (void)t->api.Free(r.in);
-    (void)t->api.Free(r.out);
+    sp_i_cuda_give(&t->device, r.in);
+    sp_i_cuda_give(&t->device, r.out);
     sp_free(r.numbers);
     sp_free(r.rows);
     return SP_OK;

@@ -8,21 +8,21 @@
 
 // The linker's names for the calls that come by and for those of the backend.
 sp_status __real_sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
-                                    const sp_i_cuda_operands *operands, cudaStream_t stream,
+                                    const sp_i_cuda_operands *operands, CUstream stream,
                                     sp_error *err);
 sp_status __real_sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                                            const sp_i_cuda_operands *operands, const void *bias,
-                                           bool *added, cudaStream_t stream, sp_error *err);
+                                           bool *added, CUstream stream, sp_error *err);
 sp_status __wrap_sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
-                                    const sp_i_cuda_operands *operands, cudaStream_t stream,
+                                    const sp_i_cuda_operands *operands, CUstream stream,
                                     sp_error *err);
 sp_status __wrap_sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                                            const sp_i_cuda_operands *operands, const void *bias,
-                                           bool *added, cudaStream_t stream, sp_error *err);
+                                           bool *added, CUstream stream, sp_error *err);
 
 typedef struct watched {
     sp_i_cuda_product product;
-    cudaEvent_t begin, end;
+    CUevent begin, end;
 } watched;
 
 static struct {
@@ -46,8 +46,8 @@ static watched *next(const sp_i_cuda_product *product)
     } else if (seen.watching) {
         w = &seen.of[seen.count];
         *w = (watched){.product = *product};
-        if (api->EventCreateWithFlags(&w->begin, cudaEventDefault) == cudaSuccess &&
-            api->EventCreateWithFlags(&w->end, cudaEventDefault) == cudaSuccess) {
+        if (api->EventCreate(&w->begin, CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
+            api->EventCreate(&w->end, CU_EVENT_DEFAULT) == CUDA_SUCCESS) {
             seen.count++;
         } else {
             seen.missed++;
@@ -59,7 +59,7 @@ static watched *next(const sp_i_cuda_product *product)
 }
 
 // Without a record there is no time, which is found when it is asked for.
-static const watched *begin(const sp_i_cuda_product *product, cudaStream_t stream)
+static const watched *begin(const sp_i_cuda_product *product, CUstream stream)
 {
     const watched *w = next(product);
     if (w != NULL) {
@@ -68,7 +68,7 @@ static const watched *begin(const sp_i_cuda_product *product, cudaStream_t strea
     return w;
 }
 
-static void end(const watched *w, cudaStream_t stream)
+static void end(const watched *w, CUstream stream)
 {
     if (w != NULL) {
         (void)seen.device.api->EventRecord(w->end, stream);
@@ -76,7 +76,7 @@ static void end(const watched *w, cudaStream_t stream)
 }
 
 sp_status __wrap_sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
-                                    const sp_i_cuda_operands *operands, cudaStream_t stream,
+                                    const sp_i_cuda_operands *operands, CUstream stream,
                                     sp_error *err)
 {
     const watched *w = begin(product, stream);
@@ -87,7 +87,7 @@ sp_status __wrap_sp_i_cuda_gemm_run(sp_i_cuda_gemm *gemm, const sp_i_cuda_produc
 
 sp_status __wrap_sp_i_cuda_gemm_run_biased(sp_i_cuda_gemm *gemm, const sp_i_cuda_product *product,
                                            const sp_i_cuda_operands *operands, const void *bias,
-                                           bool *added, cudaStream_t stream, sp_error *err)
+                                           bool *added, CUstream stream, sp_error *err)
 {
     const watched *w = begin(product, stream);
     sp_status status =
@@ -187,7 +187,7 @@ typedef struct alone {
     sp_i_cuda_operands operands;
 } alone;
 
-static sp_status run(void *context, cudaStream_t stream, sp_error *err)
+static sp_status run(void *context, CUstream stream, sp_error *err)
 {
     const alone *a = context;
     return __real_sp_i_cuda_gemm_run(a->gemm, a->product, &a->operands, stream, err);
@@ -227,17 +227,17 @@ sp_status products_alone(const sp_i_cuda_device *device, const sp_i_cublas_api *
     void *memory = NULL;
     alone a = {0};
     sp_i_cuda_bench bench = {0};
-    GPU_TRY(SP_I_CUDA(device, err, Malloc, &memory, (size_t)(3 * room + SP_I_CUDA_GEMM_WORKSPACE)));
+    GPU_TRY(sp_i_cuda_take(device, (size_t)(3 * room + SP_I_CUDA_GEMM_WORKSPACE), &memory, err));
     const sp_i_cuda_gemm_place place = {.workspace = (char *)memory + 3 * room,
                                         .workspace_bytes = SP_I_CUDA_GEMM_WORKSPACE};
     GPU_TRY(sp_i_cuda_fill_normal(device, memory, room, SP_I_CUDA_DRAWN, 1.0, 1, NULL, err));
-    GPU_TRY(SP_I_CUDA(device, err, MemsetAsync, (char *)memory + 2 * room, 0, (size_t)room,
-                      (cudaStream_t)NULL));
+    GPU_TRY(SP_I_CUDA(device, err, MemsetD8Async, sp_i_cuda_at((char *)memory + 2 * room), 0,
+                      (size_t)room, (CUstream)NULL));
     GPU_TRY(sp_i_cuda_gemm_new(device, cublas, &place, &a.gemm, err));
     GPU_TRY(sp_i_cuda_bench_init(device, NULL, 0, &bench, err));
     GPU_TRY(time_all(&a, &bench, memory, room, budget_s, shapes, count, err));
     sp_i_cuda_bench_fini(&bench);
     sp_i_cuda_gemm_free(a.gemm);
-    (void)device->api->Free(memory);
+    sp_i_cuda_give(device, memory);
     return SP_OK;
 }

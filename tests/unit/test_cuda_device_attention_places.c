@@ -13,7 +13,7 @@
 
 typedef struct handle {
     CUcontext context;
-    cudaStream_t stream;
+    CUstream stream;
 } handle;
 
 typedef struct descriptor {
@@ -65,7 +65,7 @@ static cudnnStatus_t destroy(cudnnHandle_t of)
     return CUDNN_STATUS_SUCCESS;
 }
 
-static cudnnStatus_t set_stream(cudnnHandle_t of, cudaStream_t stream)
+static cudnnStatus_t set_stream(cudnnHandle_t of, CUstream stream)
 {
     handle *h = (handle *)(void *)of;
     h->stream = stream;
@@ -179,7 +179,7 @@ static const sp_i_cuda_attention_shape shape = {.segments = 1,
 
 typedef struct place {
     sp_i_cuda_attention *attention;
-    cudaStream_t stream;
+    CUstream stream;
 } place;
 
 static sp_i_cuda_partitions *partitions;
@@ -211,7 +211,7 @@ static void places_fini(void)
     assert_null(fake_current_context());
 }
 
-static sp_status attend(const place *p, cudaStream_t stream, bool backward, sp_error *err)
+static sp_status attend(const place *p, CUstream stream, bool backward, sp_error *err)
 {
     void *tensors[SP_I_CUDA_ATTENTION_TENSORS] = {NULL};
     char workspace[1];

@@ -6,47 +6,88 @@
 static sp_i_cuda_api api;
 static const sp_i_cuda_device device = {&api, 0};
 
-TEST(no_device_is_no_error)
+// Gives the functions of CUDA up to a version, as the driver of that version does.
+static int driver_version;
+
+static CUresult version(int *value)
 {
-    const cudaError_t codes[] = {cudaErrorNoDevice, cudaErrorInsufficientDriver,
-                                 cudaErrorStubLibrary};
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
-        char reason[SP_I_CUDA_TEXT];
-        int count = 7;
-        fake_cuda_reset(&api);
-        fake.devices = 0;
-        fake.count_code = codes[i];
-        must_succeed(sp_i_cuda_device_count(&api, &count, reason, ERR));
-        assert_int_equal(count, 0);
-        assert_string_equal(reason, "something else");
-        assert_true(fake.cleared);
-    }
+    *value = driver_version;
+    return CUDA_SUCCESS;
 }
 
-TEST(other_failures_of_the_count_are_errors)
+static CUresult find(const char *symbol, void **found, int needed, cuuint64_t flags,
+                     CUdriverProcAddressQueryResult *result)
+{
+    static const PFN_cuDriverGetVersion_v2020 ask = version;
+    *found = NULL;
+    if (flags == CU_GET_PROC_ADDRESS_DEFAULT && needed <= driver_version) {
+        assert_true(strncmp(symbol, "cu", 2) == 0);
+        memcpy(found, &ask, sizeof *found);
+    }
+    *result =
+        *found != NULL ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+    return CUDA_SUCCESS;
+}
+
+// Drivers from CUDA 12.5 on have all that is called.
+TEST(a_driver_that_is_too_old_says_so)
+{
+    char reason[SP_I_CUDA_TEXT];
+    int count = 7;
+    memset(&api, 0, sizeof api);
+    driver_version = 12040;
+    sp_i_cuda_api_find(&api, find);
+    assert_string_equal(api.missing, "the driver is of CUDA 12.4, and CUDA 12.5 or later is needed "
+                                     "(for cuGreenCtxStreamCreate)");
+    must_succeed(sp_i_cuda_device_count(&api, &count, reason, ERR));
+    assert_int_equal(count, 0);
+    assert_string_equal(reason, api.missing);
+    must_fail_with(sp_i_cuda_use(&device, ERR), SP_ERR_USAGE, "GPU 0: the driver is of CUDA 12.4");
+    driver_version = 12050;
+    sp_i_cuda_api_find(&api, find);
+    assert_string_equal(api.missing, "");
+}
+
+TEST(failures_of_the_count_are_errors)
 {
     char reason[SP_I_CUDA_TEXT];
     int count;
     fake_cuda_reset(&api);
-    fake.count_code = cudaErrorUnknown;
+    fake.fail = "DeviceGetCount";
     must_fail_with(sp_i_cuda_device_count(&api, &count, reason, ERR), SP_ERR_INTERNAL,
-                   "cudaGetDeviceCount failed with cudaErrorOther");
+                   "cuDeviceGetCount failed with an unknown code, 999");
+    fake.fail = NULL;
+    fake.devices = 0;
+    sp_error_clear(ERR);
+    must_succeed(sp_i_cuda_device_count(&api, &count, reason, ERR));
+    assert_string_equal(reason, "the driver shows no device");
 }
 
 TEST(failures_name_call_place_and_device)
 {
     fake_cuda_reset(&api);
     const sp_i_cuda_device second = {&api, 1};
-    must_fail(sp_i_cuda_check(&second, cudaErrorMemoryAllocation, "cudaMalloc",
-                              "some/folder/file.c", 12, ERR),
+    must_fail(sp_i_cuda_check(&second, CUDA_ERROR_OUT_OF_MEMORY, "cuMemAlloc", "some/folder/file.c",
+                              12, ERR),
               SP_ERR_NO_MEMORY,
-              "GPU 1: cudaMalloc failed with cudaErrorMemoryAllocation: "
-              "out of memory (file.c:12)");
-    must_fail(sp_i_cu_check(&second, CUDA_ERROR_INVALID_VALUE, "cuGreenCtxCreate", "a.c", 3, ERR),
-              SP_ERR_INTERNAL,
-              "GPU 1: cuGreenCtxCreate failed with CUDA_ERROR_INVALID_VALUE, 1 (a.c:3)");
-    must_fail_with(sp_i_cu_check(&second, CUDA_ERROR_OUT_OF_MEMORY, "cuX", "a.c", 3, ERR),
-                   SP_ERR_NO_MEMORY, "an unknown code, 2");
+              "GPU 1: cuMemAlloc failed with CUDA_ERROR_OUT_OF_MEMORY, 2: out of memory "
+              "(file.c:12)");
+    must_fail_with(sp_i_cuda_check(&second, CUDA_ERROR_UNKNOWN, "cuX", "a.c", 3, ERR),
+                   SP_ERR_INTERNAL, "an unknown code, 999");
+}
+
+// A thread that does not use the device has no context, and no memory.
+TEST(a_thread_needs_the_device_s_context)
+{
+    void *memory;
+    fake_cuda_reset(&api);
+    must_succeed(SP_I_CUDA(&device, ERR, CtxSetCurrent, NULL));
+    must_fail_with(sp_i_cuda_take(&device, 8, &memory, ERR), SP_ERR_INTERNAL, "cuMemAlloc failed");
+    sp_error_clear(ERR);
+    must_succeed(sp_i_cuda_use(&device, ERR));
+    must_succeed(sp_i_cuda_take(&device, 8, &memory, ERR));
+    sp_i_cuda_give(&device, memory);
+    assert_int_equal(fake.live_blocks, 0);
 }
 
 TEST(info_is_the_device_s)
@@ -80,7 +121,7 @@ TEST(events_measure_and_go_when_one_fails)
     assert_int_equal(ns, 2500000);
     sp_i_cuda_events_fini(&events);
     assert_int_equal(fake.live_events, 0);
-    fake.fail = "EventCreateWithFlags";
+    fake.fail = "EventCreate";
     fake.fail_at = 2;
     assert_int_equal(sp_i_cuda_events_init(&device, 3, true, &events, ERR), SP_ERR_INTERNAL);
     assert_int_equal(fake.live_events, 0);
@@ -94,5 +135,5 @@ TEST(without_a_driver_this_machine_still_answers)
     sp_i_cuda_api_init(&real);
     must_succeed(sp_i_cuda_device_count(&real, &count, reason, ERR));
     assert_true(count > 0 || (count == 0 && reason[0] != '\0'));
-    assert_true(real.partitions || real.no_partitions[0] != '\0');
+    assert_true(count > 0 || real.missing[0] != '\0');
 }

@@ -46,7 +46,7 @@ static sp_status call_each(gpu_rank *me, sp_error *err)
     double out[4];
     int group = -1;
     sp_i_nccl *n = me->n;
-    cudaStream_t stream = gpu_ranks_world_stream();
+    CUstream stream = gpu_ranks_world_stream();
     RANK_TRY(sp_i_nccl_group_new(n, "self", self, 1, &group, err));
     RANK_TRY(sp_i_nccl_all_reduce(n, group, SP_ELEMENT_F64, false, in, out, 4, stream, err));
     RANK_TRY(sp_i_nccl_all_gather(n, group, SP_ELEMENT_F64, in, out, 4, stream, err));
@@ -110,11 +110,11 @@ TEST(streams_are_waited_for)
 {
     gpu_ranks_reset_worlds();
     gpu_ranks_with_world(1, synchronize, NULL);
-    nccl.query_code = cudaErrorIllegalAddress;
+    nccl.query_code = CUDA_ERROR_ILLEGAL_ADDRESS;
     job_end end = gpu_ranks_fail_with_world(1, GPU_RANKS_LONG_MS, synchronize, NULL);
     assert_int_equal(end.status, SP_ERR_INTERNAL);
-    assert_non_null(strstr(end.text, "GPU 0: cudaStreamQuery failed with cudaErrorOfTest"));
-    nccl.query_code = cudaErrorNotReady;
+    assert_non_null(strstr(end.text, "GPU 0: cuStreamQuery failed with CUDA_ERROR_OF_TEST"));
+    nccl.query_code = CUDA_ERROR_NOT_READY;
     end = gpu_ranks_fail_with_world(1, SHORT_MS, synchronize, NULL);
     assert_int_equal(end.status, SP_ERR_LIMIT);
     assert_string_equal(end.text, "GPU 0: the work of a stream was not over in 50 ms");

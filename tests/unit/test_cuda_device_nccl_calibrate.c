@@ -34,31 +34,30 @@ static bool fails_to_measure; // rank 0
 static bool gpus_differ;
 static _Thread_local int own_rank;
 
-static cudaError_t stream_new(cudaStream_t *stream, unsigned flags, int priority)
+static CUresult stream_new(CUstream *stream, unsigned flags, int priority)
 {
     (void)priority;
-    *stream = (cudaStream_t)(void *)&fake_nccl_stream;
-    return flags == cudaStreamNonBlocking ? cudaSuccess : cudaErrorInvalidValue;
+    *stream = (CUstream)(void *)&fake_nccl_stream;
+    return flags == CU_STREAM_NON_BLOCKING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static cudaError_t stream_free(cudaStream_t stream)
+static CUresult stream_free(CUstream stream)
 {
-    return (void *)stream == (void *)&fake_nccl_stream ? cudaSuccess : cudaErrorInvalidValue;
+    return (void *)stream == (void *)&fake_nccl_stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Rank 1's GPU has failed, and no other's work is over without it.
-static cudaError_t query_beside_a_failure(cudaStream_t stream)
+static CUresult query_beside_a_failure(CUstream stream)
 {
     (void)stream;
-    return own_rank == 1 ? cudaErrorIllegalAddress : cudaErrorNotReady;
+    return own_rank == 1 ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_NOT_READY;
 }
 
 // Equal GPUs, or rank 1's is another.
-static cudaError_t properties(struct cudaDeviceProp *p, int device)
+static CUresult device_name(char *name, int bytes, CUdevice device)
 {
-    cudaError_t code = plain.GetDeviceProperties(p, device);
-    snprintf(p->name, sizeof p->name, "NVIDIA %s", gpus_differ && device == 1 ? "Other" : "Fake");
-    return code;
+    snprintf(name, (size_t)bytes, "NVIDIA %s", gpus_differ && device == 1 ? "Other" : "Fake");
+    return CUDA_SUCCESS;
 }
 
 // Each record of an event takes a while, so that collectives do; copies are real again.
@@ -71,6 +70,7 @@ static sp_status measure(void *context, const sp_i_cuda_device *device, json_t *
     }
     sp_status status = clocked_calibrate(1, document, err);
     clocked.api.MemcpyAsync = plain.MemcpyAsync;
+    clocked.api.MemcpyHtoDAsync = plain.MemcpyHtoDAsync;
     fake.tick_ns = 5000;
     return status;
 }
@@ -104,7 +104,7 @@ static void reset(int ranks)
     fake.devices = FAKE_NCCL_RANKS;
     plain = clocked.api;
     fails_to_measure = gpus_differ = false;
-    clocked.api.GetDeviceProperties = properties;
+    clocked.api.DeviceGetName = device_name;
     clocked.api.StreamQuery = nccl_cuda.StreamQuery;
     clocked.api.StreamCreateWithPriority = stream_new;
     clocked.api.StreamDestroy = stream_free;
@@ -222,7 +222,7 @@ TEST(a_failure_of_one_ends_the_job)
     // On a GPU while the other waits for it.
     reset(2);
     clocked.api.StreamQuery = query_beside_a_failure;
-    must_end(2, 1, SP_ERR_INTERNAL, "GPU 1: cudaStreamQuery failed");
+    must_end(2, 1, SP_ERR_INTERNAL, "GPU 1: cuStreamQuery failed");
 }
 
 TEST(ranks_that_do_not_fit_are_said)

@@ -98,14 +98,6 @@ TEST(partitions_are_equal_multiples_of_the_step)
     }
 }
 
-TEST(an_old_driver_falls_back)
-{
-    fake_cuda_reset(&api);
-    api.partitions = false;
-    snprintf(api.no_partitions, sizeof api.no_partitions, "the driver does not give cuX");
-    check_fallback("the driver does not give cuX");
-}
-
 TEST(too_few_sms_fall_back)
 {
     fake_cuda_reset(&api);

@@ -288,6 +288,23 @@ static sp_status refuse_a_ring(void *context, const sp_step_view *view, sp_error
     return SP_OK;
 }
 
+// What is predicted with FlashAttention-2's rates would stand beside other kernels.
+static sp_status refuse_flash_attention_2(void *context, const sp_step_view *view, sp_error *err)
+{
+    const scenario_run *o = context;
+    sp_memory_options memory = o->scenario.memory;
+    memory.stack.flash_attention_2 = true;
+    const sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &memory),
+                                    RUN_STEPS(SP_BF16, 3, 1)};
+    sp_backend *backend = emulated_backend_new();
+    sp_run *made;
+    (void)err;
+    must_fail_with(sp_backend_run(backend, 0, &request, &made, ERR), SP_ERR_USAGE,
+                   "backend 'cuda': stack.flash_attention_2: attention runs by cuDNN's kernels");
+    emulated_backend_free(backend);
+    return SP_OK;
+}
+
 static void observe(const char *layout, const char *more,
                     sp_status (*see)(void *, const sp_step_view *, sp_error *))
 {
@@ -311,6 +328,8 @@ TEST_CALL(four_stages, observe("{'pp': 4}", "'schedule': {'kind': 'zb-h1'}", com
 TEST_CALL(stages_of_several_ranks,
           observe("{'pp': 2, 'tp': 2}", "'schedule': {'kind': '1f1b'}", compare_links))
 TEST_CALL(a_ring_is_refused, observe("{'cp': 2}", "'schedule': {'kind': '1f1b'}", refuse_a_ring))
+TEST_CALL(other_kernels_than_predicted_are_refused,
+          observe("{'pp': 2}", "'schedule': {'kind': '1f1b'}", refuse_flash_attention_2))
 
 // ---- the committed plans agree, and a step that computes something else does not ----
 

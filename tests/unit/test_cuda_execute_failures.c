@@ -80,19 +80,19 @@ typedef struct failing_call {
 static const failing_call failing_calls[] = {
     {VIRTUAL, NULL, "sp_cuda_", 23, 0, true},
     {WALL, NULL, "sp_cuda_", 23, 0, true},
-    {VIRTUAL, "MemcpyAsync", "cudaMemcpyAsync", 2, 0, true}, // uploads, downloads and copies
-    {WALL, "MemcpyAsync", "cudaMemcpyAsync", 2, 0, true},
-    {VIRTUAL, "MemsetAsync", "cudaMemsetAsync", 1, 0, true},
-    {VIRTUAL, "EventRecord", "cudaEventRecord", 7, 0, true},
-    {WALL, "EventRecord", "cudaEventRecord", 7, 0, true},
-    {WALL, "EventCreateWithFlags", "cudaEventCreateWithFlags", 3, 0, false},
-    {WALL, "Malloc", "cuda", 1, 0, false},
-    {VIRTUAL, "StreamCreateWithPriority", "cuda", 1, 0, false},
-    {CALIBRATION, "Malloc", "cudaMalloc", 1, 4, false},
-    {CALIBRATION, "EventCreateWithFlags", "cudaEventCreateWithFlags", 9, 36, false},
-    {CALIBRATION, "EventRecord", "cudaEventRecord", 1, 4, false},
-    {CALIBRATION, "EventElapsedTime", "cudaEventElapsedTime", 1, 4, false},
-    {CALIBRATION, "StreamWaitEvent", "cudaStreamWaitEvent", 1, 4, false},
+    {VIRTUAL, "MemcpyAsync", "cuMemcpy", 2, 0, true}, // uploads, downloads and copies
+    {WALL, "MemcpyAsync", "cuMemcpy", 2, 0, true},
+    {VIRTUAL, "MemsetD8Async", "cuMemsetD8Async", 1, 0, true},
+    {VIRTUAL, "EventRecord", "cuEventRecord", 7, 0, true},
+    {WALL, "EventRecord", "cuEventRecord", 7, 0, true},
+    {WALL, "EventCreate", "cuEventCreate", 3, 0, false},
+    {WALL, "MemAlloc", "cuMem", 1, 0, false},
+    {VIRTUAL, "StreamCreateWithPriority", "cuStreamCreateWithPriority", 1, 0, false},
+    {CALIBRATION, "MemAlloc", "cuMemAlloc", 1, 4, false},
+    {CALIBRATION, "EventCreate", "cuEventCreate", 9, 36, false},
+    {CALIBRATION, "EventRecord", "cuEventRecord", 1, 4, false},
+    {CALIBRATION, "EventElapsedTime", "cuEventElapsedTime", 1, 4, false},
+    {CALIBRATION, "StreamWaitEvent", "cuStreamWaitEvent", 1, 4, false},
     // Streams that cannot be made are an error, not partitions that cannot be had.
     {CALIBRATION, "GreenCtxStreamCreate", "cuGreenCtxStreamCreate", 1, 4, false},
 };
@@ -158,7 +158,7 @@ TEST(reading_fails)
     AUTO_FREE double *values = sp_calloc((size_t)info.elements, sizeof *values);
     fake.fail = "MemcpyAsync";
     must_fail_with(sp_run_tensor_read(made, info.name, values, info.elements, ERR), SP_ERR_INTERNAL,
-                   "cudaMemcpyAsync");
+                   "cuMemcpy");
     sp_run_free(made);
     close_fixture(&f);
 }

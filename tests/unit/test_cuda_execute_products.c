@@ -12,7 +12,7 @@ enum { STEPS = 3, PACKS = 2, LAYERS = 2, ALONE_NS = 5000, TICK_NS = 1000 };
 
 static products_shape shapes[PRODUCTS_SHAPES];
 
-static void pass_alone(const computing_product *product, cudaStream_t stream)
+static void pass_alone(const computing_product *product, CUstream stream)
 {
     (void)product;
     (void)stream;

@@ -183,7 +183,7 @@ TEST(failures_stay_with_their_rank)
     (void)m->ops->now_ns(m);
     for (int times = 0; times < 2; times++) {
         must_fail_with(m->ops->synchronize(m, ERR), SP_ERR_INTERNAL,
-                       "GPU 0: cudaMemcpyAsync failed with");
+                       "GPU 0: cuMemcpyHtoDAsync failed with");
         assert_non_null(strstr(ERR->message[0], "(runtime.c:"));
     }
     // What was put down before is waited for all the same.
@@ -193,7 +193,7 @@ TEST(failures_stay_with_their_rank)
     sp_error_clear(ERR);
     m->ops->zero(m, x, 1);
     must_succeed(m->ops->synchronize(m, ERR));
-    assert_string_equal(fake.log, "SetDevice MemsetAsync StreamSynchronize ");
+    assert_string_equal(fake.log, "CtxSetCurrent MemsetD8Async StreamSynchronize ");
     emulated_runtime_free(m);
 }
 
@@ -249,7 +249,7 @@ TEST(memory_of_a_device_that_is_full)
 TEST(the_block_comes_after_the_streams)
 {
     sp_runtime *m = runtime_new(2, true);
-    const char *block = strstr(fake.log, "Malloc");
+    const char *block = strstr(fake.log, "MemAlloc");
     const char *last = strstr(fake.log, "GreenCtxStreamCreate");
     last = last != NULL ? strstr(last + 1, "GreenCtxStreamCreate") : NULL;
     assert_true(block != NULL && last != NULL && last < block);
@@ -282,7 +282,7 @@ TEST(memory_is_reported_as_the_device_sees_it)
     m->ops->release(m, x);
     x = m->ops->allocate(m, 2 * MIB);
     void *beside = NULL;
-    must_succeed(SP_I_CUDA(&device, ERR, Malloc, &beside, 7 * MIB)); // as a library would
+    must_succeed(sp_i_cuda_take(&device, 7 * MIB, &beside, ERR)); // as a library would
     json_auto_t *report = sp_i_cuda_runtime_report(m);
     const json_t *memory = json_object_get(report, "memory");
     assert_int_equal(reported(memory, "total"), 1 << 30);
@@ -297,7 +297,7 @@ TEST(memory_is_reported_as_the_device_sees_it)
     assert_int_equal(reported(report, "sms"), 64);
     assert_int_equal(reported(report, "streams"), 2);
     assert_true(json_is_true(json_object_get(report, "partitioned")));
-    (void)api.Free(beside);
+    sp_i_cuda_give(&device, beside);
     emulated_runtime_free(m);
 }
 
@@ -351,18 +351,18 @@ TEST(stale_memory_holds_no_number)
 TEST(a_copy_that_blocks_shows)
 {
     sp_runtime *m = runtime_new(1, false);
-    cudaStream_t stream = sp_i_cuda_rank_now()->stream;
+    CUstream stream = sp_i_cuda_rank_now()->stream;
     void *x = m->ops->allocate(m, 16);
     void *pinned = m->ops->allocate_host(m, 16);
     char plain[16];
     for (int is_over = 1; is_over >= 0; is_over--) {
         fake_stream_may_wait(stream);
         if (is_over == 1) {
-            assert_int_equal(api.StreamSynchronize(stream), cudaSuccess);
+            assert_int_equal(api.StreamSynchronize(stream), CUDA_SUCCESS);
         }
-        assert_int_equal(api.MemcpyAsync(pinned, x, 16, cudaMemcpyDeviceToHost, stream), 0);
+        assert_int_equal(api.MemcpyDtoHAsync(pinned, sp_i_cuda_at(x), 16, stream), 0);
         assert_int_equal(fake.blocked_copies, 0);
-        assert_int_equal(api.MemcpyAsync(plain, x, 16, cudaMemcpyDeviceToHost, stream), 0);
+        assert_int_equal(api.MemcpyDtoHAsync(plain, sp_i_cuda_at(x), 16, stream), 0);
         assert_int_equal(fake.blocked_copies, 1 - is_over);
     }
     m->ops->release_host(m, pinned);

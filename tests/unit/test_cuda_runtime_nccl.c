@@ -278,12 +278,12 @@ TEST(waiting_ends_with_the_time)
 
 static _Atomic int queries_left; // until streams are ready; below 0: never
 
-static cudaError_t busy(cudaStream_t stream)
+static CUresult busy(CUstream stream)
 {
     (void)stream;
     int left = queries_left;
     queries_left = left > 0 ? left - 1 : left;
-    return left == 0 ? cudaSuccess : cudaErrorNotReady;
+    return left == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 static sp_status download(gpu_rank *me, sp_error *err)
@@ -293,7 +293,7 @@ static sp_status download(gpu_rank *me, sp_error *err)
     double read[2] = {0};
     in[0] = 3.0;
     in[1] = 4.0;
-    cudaError_t (*plain)(cudaStream_t) = gpu_ranks_cuda.StreamQuery;
+    CUresult (*plain)(CUstream) = gpu_ranks_cuda.StreamQuery;
     gpu_ranks_cuda.StreamQuery = busy;
     ops->download(me->runtime, read, in, sizeof read);
     gpu_ranks_cuda.StreamQuery = plain;
@@ -322,7 +322,7 @@ static sp_status fail_at_work(gpu_rank *me, sp_error *err)
     double *in = gpu_rank_numbers(me);
     RANK_TRY(t->ops->channel_new(t, 0, 1, err));
     if (me->place.rank == 1) {
-        fake.fail = "MemsetAsync";
+        fake.fail = "MemsetD8Async";
         RANK_TRY(t->ops->receive(t, 0, in, 8, &message, err));
         me->runtime->ops->zero(me->runtime, in, 8);
     }
@@ -333,5 +333,5 @@ TEST(faults_of_the_rank_are_found_first)
 {
     gpu_ranks_reset();
     must_end(gpu_ranks_fail_with_transport(2, GPU_RANKS_LONG_MS, fail_at_work, NULL), 1,
-             SP_ERR_INTERNAL, "cudaMemsetAsync failed");
+             SP_ERR_INTERNAL, "cuMemsetD8Async failed");
 }

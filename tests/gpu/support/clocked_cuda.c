@@ -7,27 +7,27 @@ clocked_cuda clocked;
 
 // ---- the clock: how much longer work takes where its stream is ----
 
-static void go_on(double ns, cudaStream_t stream)
+static void go_on(double ns, CUstream stream)
 {
     fake.clock_ns += llround(ns * (!clocked.partitioned || stream == NULL ? 1
                                    : clocked.busy                         ? LOADED
                                                                           : ALONE));
 }
 
-static cudaError_t delay(int64_t ns, cudaStream_t stream)
+static CUresult delay(int64_t ns, CUstream stream)
 {
     assert_true(ns > 0 && (stream != NULL || !clocked.partitioned));
     fake.clock_ns += ns;
     clocked.busy = clocked.partitioned;
     clocked.delays++;
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t stream_over(cudaStream_t stream)
+static CUresult stream_over(CUstream stream)
 {
     (void)stream;
     clocked.busy = false;
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
 // ---- cuBLASLt: time in proportion to work, and a constant by the kind of product ----
@@ -37,7 +37,7 @@ double product_ns(double m, double n, double k, bool weight)
     return 2.0 * m * n * k / FLOPS_PER_NS + (weight ? WEIGHT_NS : PRODUCT_NS);
 }
 
-static void multiply(const computing_product *p, cudaStream_t stream)
+static void multiply(const computing_product *p, CUstream stream)
 {
     clocked.told_sms += p->sms == 32; // of 132 in four
     go_on(product_ns((double)p->rows, (double)p->columns, (double)p->inner, p->weight), stream);
@@ -45,23 +45,26 @@ static void multiply(const computing_product *p, cudaStream_t stream)
 
 // ---- copies: a byte costs time, memory is not touched ----
 
-static cudaError_t slow_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                             cudaStream_t stream)
+static CUresult slow_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     (void)to;
     (void)from;
-    (void)kind;
     go_on((double)bytes / BYTES_PER_NS + (bytes == 256 ? SMALL_NS : 0), stream);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t slow_set(void *to, int value, size_t bytes, cudaStream_t stream)
+static CUresult slow_upload(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    return slow_copy(to, sp_i_cuda_at(from), bytes, stream);
+}
+
+static CUresult slow_set(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
 {
     (void)to;
     (void)value;
     (void)bytes;
     (void)stream;
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
 // ---- kernels: what the cost model counts for them at one rate, and a floor of each launch ----
@@ -83,17 +86,17 @@ static double element_ns(sp_i_cuda_element element, const sp_i_cuda_element_shap
 }
 
 static int launch(sp_i_cuda_element element, const sp_i_cuda_element_shape *shape,
-                  const sp_i_cuda_element_data *data, cudaStream_t stream)
+                  const sp_i_cuda_element_data *data, CUstream stream)
 {
     assert_true(data->index != NULL && shape->distinct <= shape->tokens);
     go_on(element_ns(element, shape), stream);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
 // ---- attention: the pairs that queries see, at one rate ----
 
 static int attend(const sp_kernel_attention_shape *shape, const sp_cuda_attention_pack *pack,
-                  bool backward, cudaStream_t stream)
+                  bool backward, CUstream stream)
 {
     const double segments = (double)pack->count;
     const double queries = (double)pack->rows / segments;
@@ -101,7 +104,7 @@ static int attend(const sp_kernel_attention_shape *shape, const sp_cuda_attentio
     const double pairs = segments * (queries * (keys - queries) + 0.5 * queries * queries);
     const double flops = (backward ? 10.0 : 4.0) * (double)(shape->heads * shape->head_dim) * pairs;
     go_on(flops / (backward ? ATTEND_BACKWARD_FLOPS_PER_NS : ATTEND_FLOPS_PER_NS), stream);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
 static const sp_model small = {.name = "small", LLAMA_SHAPE(2, 256, 640, 4, 2, 1024)};
@@ -109,7 +112,8 @@ static const sp_model small = {.name = "small", LLAMA_SHAPE(2, 256, 640, 4, 2, 1
 sp_status clocked_calibrate(int places, json_t **document, sp_error *err)
 {
     clocked.api.MemcpyAsync = slow_copy;
-    clocked.api.MemsetAsync = slow_set;
+    clocked.api.MemcpyHtoDAsync = slow_upload;
+    clocked.api.MemsetD8Async = slow_set;
     clocked.api.StreamSynchronize = stream_over;
     clocked.partitioned = places > 1;
     clocked.busy = false;
@@ -131,6 +135,7 @@ sp_status clocked_calibrate(int places, json_t **document, sp_error *err)
                                .limit_s = 1e-9,
                                .most_tokens = 1024,
                                .base = base};
+    assert_int_equal(sp_i_cuda_use(&c.device, err), SP_OK);
     assert_int_equal(sp_i_cuda_device_info(&c.device, &c.info, err), SP_OK);
     sp_status status = sp_i_cuda_calibration_begin(&c, err);
     if (status == SP_OK) {

@@ -294,7 +294,7 @@ static cublasStatus_t multiply(cublasLtHandle_t handle, cublasLtMatmulDesc_t des
                                const void *b, cublasLtMatrixLayout_t b_desc, const void *beta,
                                const void *c, cublasLtMatrixLayout_t c_desc, void *d,
                                cublasLtMatrixLayout_t d_desc, const cublasLtMatmulAlgo_t *algorithm,
-                               void *workspace, size_t workspace_bytes, cudaStream_t stream)
+                               void *workspace, size_t workspace_bytes, CUstream stream)
 {
     const matmul *m = (const matmul *)(const void *)desc;
     const layout *la = (const layout *)(const void *)a_desc;

@@ -23,7 +23,7 @@ typedef struct computing_cublas {
     bool finds_nothing;     // no algorithm takes any shape
     bool finds_no_bias;     // none adds a bias
     size_t workspace_bytes; // that algorithms ask for; a product with another is wrong
-    void (*clock)(const computing_product *product, cudaStream_t stream); // NULL: computes
+    void (*clock)(const computing_product *product, CUstream stream); // NULL: computes
     // ---- kept, by ranks on threads of their own ----
     atomic_int live;       // handles, descriptions, layouts, preferences
     atomic_int products;   // so far

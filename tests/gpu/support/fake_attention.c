@@ -85,7 +85,7 @@ static sp_cuda_attention_segment segment_of(const sp_i_cuda_attention_shape *s, 
 sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *attention,
                                   const sp_i_cuda_attention_shape *shape, bool backward,
                                   void *const tensors[SP_I_CUDA_ATTENTION_TENSORS], void *workspace,
-                                  cudaStream_t stream, sp_error *err)
+                                  CUstream stream, sp_error *err)
 {
     SP_ASSERT(workspace != NULL);
     if (fake_cudnn.fails != SP_OK) {

@@ -36,19 +36,21 @@ static bool fails(const char *call)
     return failed;
 }
 
-#define RUNTIME(call)          \
+#define MAY_FAIL(call)         \
     if (fails(call)) {         \
         return fake.fail_code; \
     }
-#define DRIVER(call)             \
-    if (fails(call)) {           \
-        return fake.fail_result; \
+// A call that works in the thread's current context.
+#define NEEDS_CONTEXT(call)                \
+    MAY_FAIL(call)                         \
+    if (contexts[pushed] == NULL) {        \
+        return CUDA_ERROR_INVALID_CONTEXT; \
     }
 
 // An event: the last of its records.
 typedef struct recorded {
     int64_t clock_ns;
-    cudaStream_t stream;
+    CUstream stream;
     int record; // how manyth of all records, from 1
 } recorded;
 
@@ -57,12 +59,15 @@ typedef struct stream_of_context {
     CUcontext context;
 } stream_of_context;
 
-// Contexts of the calling thread; the first is the one that SetDevice sets.
+// Contexts of the calling thread; NULL: none is current.
 enum { MOST_CONTEXTS = 4 };
 static _Thread_local CUcontext contexts[MOST_CONTEXTS];
 static _Thread_local int pushed;
 
-CUcontext fake_stream_context(cudaStream_t of)
+// The device's.
+static char primary;
+
+CUcontext fake_stream_context(CUstream of)
 {
     return of != NULL ? ((const stream_of_context *)(const void *)of)->context
                       : fake_current_context();
@@ -70,7 +75,7 @@ CUcontext fake_stream_context(cudaStream_t of)
 
 CUcontext fake_current_context(void)
 {
-    return contexts[pushed];
+    return contexts[pushed] == (CUcontext)(void *)&primary ? NULL : contexts[pushed];
 }
 
 // ---- streams that may wait for other GPUs, and memory of the host ----
@@ -87,7 +92,7 @@ static struct {
     int pinned_count;
 } noted;
 
-static int find_stream(cudaStream_t stream)
+static int find_stream(CUstream stream)
 {
     int i = 0;
     while (i < noted.stream_count && noted.streams[i] != (const void *)stream) {
@@ -96,7 +101,7 @@ static int find_stream(cudaStream_t stream)
     return i;
 }
 
-void fake_stream_may_wait(cudaStream_t stream)
+void fake_stream_may_wait(CUstream stream)
 {
     followed_lock(&lock);
     const int i = find_stream(stream);
@@ -106,7 +111,7 @@ void fake_stream_may_wait(cudaStream_t stream)
     followed_unlock(&lock);
 }
 
-void fake_stream_is_over(cudaStream_t stream)
+void fake_stream_is_over(CUstream stream)
 {
     followed_lock(&lock);
     const int i = find_stream(stream);
@@ -137,7 +142,7 @@ static void forget_pinned(const char *begin)
     followed_unlock(&lock);
 }
 
-static bool look_at_copy(const char *host, cudaStream_t stream)
+static bool look_at_copy(const char *host, CUstream stream)
 {
     followed_lock(&lock);
     bool pinned = noted.pinned_count == MOST_NOTED; // more than are noted: not known
@@ -150,127 +155,167 @@ static bool look_at_copy(const char *host, cudaStream_t stream)
     return pinned;
 }
 
-// ---- runtime ----
+// ---- the device and its memory ----
 
-static cudaError_t version(int *value)
+static CUresult version(int *value)
 {
     *value = 13000;
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t device_count(int *found)
+static CUresult device_count(int *found)
 {
+    MAY_FAIL("DeviceGetCount")
     *found = fake.devices;
-    return fake.count_code;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t set_device(int device)
+static CUresult primary_context(CUcontext *context, CUdevice device)
 {
-    RUNTIME("SetDevice")
-    contexts[pushed] = NULL;
-    return device < fake.devices ? cudaSuccess : cudaErrorInvalidDevice;
+    MAY_FAIL("DevicePrimaryCtxRetain")
+    *context = (CUcontext)(void *)&primary;
+    return device < fake.devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-static cudaError_t properties(struct cudaDeviceProp *p, int device)
+static CUresult set_context(CUcontext context)
 {
-    RUNTIME("GetDeviceProperties")
-    memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "Fake %d", device);
-    p->major = 9;
-    p->multiProcessorCount = (int)fake.sms;
-    p->totalGlobalMem = (size_t)1 << 37;
-    p->l2CacheSize = 60 << 20;
-    return cudaSuccess;
+    MAY_FAIL("CtxSetCurrent")
+    contexts[pushed] = context;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t attribute(int *value, enum cudaDeviceAttr which, int device)
+static CUresult get_context(CUcontext *context)
+{
+    *context = contexts[pushed];
+    return CUDA_SUCCESS;
+}
+
+static CUresult device_name(char *name, int bytes, CUdevice device)
+{
+    MAY_FAIL("DeviceGetName")
+    snprintf(name, (size_t)bytes, "Fake %d", device);
+    return CUDA_SUCCESS;
+}
+
+static CUresult bus(char *text, int bytes, CUdevice device)
+{
+    snprintf(text, (size_t)bytes, "0000:%02X:00.0", (unsigned)device);
+    return CUDA_SUCCESS;
+}
+
+static CUresult all_memory(size_t *bytes, CUdevice device)
 {
     (void)device;
-    RUNTIME("DeviceGetAttribute")
-    *value = which == cudaDevAttrMultiProcessorCount ? (int)fake.sms : 1980000;
-    return cudaSuccess;
+    *bytes = (size_t)1 << 37;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t last_error(void)
+static CUresult attribute(int *value, CUdevice_attribute which, CUdevice device)
 {
-    fake.cleared = true;
-    return cudaSuccess;
+    (void)device;
+    MAY_FAIL("DeviceGetAttribute")
+    switch (which) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+        *value = 9;
+        break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+        *value = 0;
+        break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        *value = (int)fake.sms;
+        break;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+        *value = 60 << 20;
+        break;
+    default: // clocks
+        *value = 1980000;
+    }
+    return CUDA_SUCCESS;
 }
 
-static const char *error_name(cudaError_t code)
+// Codes that tests do not look for by name have none.
+static CUresult error_name(CUresult code, const char **name)
 {
-    return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorOther";
+    *name = code == CUDA_ERROR_OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : code == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE"
+                                               : NULL;
+    return *name != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static const char *error_text(cudaError_t code)
+static CUresult error_text(CUresult code, const char **text)
 {
-    return code == cudaErrorMemoryAllocation ? "out of memory" : "something else";
+    *text = code == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "something else";
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t memory(size_t *free_bytes, size_t *total_bytes)
+static CUresult memory(size_t *free_bytes, size_t *total_bytes)
 {
-    RUNTIME("MemGetInfo")
+    NEEDS_CONTEXT("MemGetInfo")
     const size_t taken = fake.taken_bytes + (size_t)fake.live_contexts * fake.context_bytes;
     *free_bytes = !fake.counts_memory       ? fake.free_bytes
                   : fake.free_bytes > taken ? fake.free_bytes - taken
                                             : 0;
     *total_bytes = fake.total_bytes;
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
 // Memory of the device says in front of it how much it is.
 enum { FRONT = 256 };
 
-static cudaError_t take(void **data, size_t bytes)
+static CUresult take(CUdeviceptr *data, size_t bytes)
 {
-    RUNTIME("Malloc")
+    NEEDS_CONTEXT("MemAlloc")
     char *made = aligned_alloc(FRONT, (bytes + 2 * FRONT - 1) / FRONT * FRONT);
     if (made == NULL) {
-        return cudaErrorMemoryAllocation;
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memcpy(made, &bytes, sizeof bytes);
-    *data = made + FRONT;
+    *data = sp_i_cuda_at(made + FRONT);
     followed_lock(&lock);
     fake.live_blocks++;
     fake.taken_bytes += bytes;
     followed_unlock(&lock);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t give(void *data)
+static void *memory_at(CUdeviceptr address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+static CUresult give(CUdeviceptr data)
 {
     size_t bytes;
-    if (data == NULL) {
-        return cudaSuccess;
-    }
+    char *made = (char *)memory_at(data) - FRONT;
+    NEEDS_CONTEXT("MemFree")
     stream_queue_finish_all(); // as giving memory back waits for the device
-    memcpy(&bytes, (char *)data - FRONT, sizeof bytes);
+    memcpy(&bytes, made, sizeof bytes);
     followed_lock(&lock);
     fake.live_blocks--;
     fake.taken_bytes -= bytes;
     followed_unlock(&lock);
-    free((char *)data - FRONT);
-    return cudaSuccess;
+    free(made);
+    return CUDA_SUCCESS;
 }
 
-// Fails with the calls of Malloc.
-static cudaError_t host_take(void **data, size_t bytes, unsigned flags)
+// Fails with the calls of MemAlloc.
+static CUresult host_take(void **data, size_t bytes, unsigned flags)
 {
     (void)flags;
-    RUNTIME("Malloc")
+    NEEDS_CONTEXT("MemAlloc")
     *data = aligned_alloc(FRONT, (bytes + FRONT - 1) / FRONT * FRONT);
     count(&fake.live_blocks, *data != NULL);
     note_pinned(*data, bytes);
-    return *data != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+    return *data != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static cudaError_t host_give(void *data)
+static CUresult host_give(void *data)
 {
     stream_queue_finish_all();
     forget_pinned(data);
     count(&fake.live_blocks, data != NULL ? -1 : 0);
     free(data);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
 // A copy, or without `from` bytes of one value. What is copied of plain memory of the host is taken
@@ -296,7 +341,7 @@ static void move(void *context)
 }
 
 // Of the host's memory no event of a stream says when it may be used again: the host waits.
-static void put_move(moved what, bool now, cudaStream_t stream)
+static void put_move(moved what, bool now, CUstream stream)
 {
     moved *m = sp_malloc(sizeof *m);
     *m = what;
@@ -308,64 +353,78 @@ static void put_move(moved what, bool now, cudaStream_t stream)
     stream_queue_put(stream, move, m);
 }
 
-static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                        cudaStream_t stream)
+// Copies of all directions fail with the calls of MemcpyAsync. Between addresses the driver finds
+// the direction, which for memory of the host must be pinned.
+static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
-    RUNTIME("MemcpyAsync")
-    const bool plain = (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost) &&
-                       !look_at_copy(kind == cudaMemcpyHostToDevice ? from : to, stream);
-    put_move((moved){.to = to, .from = from, .bytes = bytes},
-             plain && kind == cudaMemcpyHostToDevice, stream);
-    if (plain && kind == cudaMemcpyDeviceToHost) {
+    NEEDS_CONTEXT("MemcpyAsync")
+    put_move((moved){.to = memory_at(to), .from = memory_at(from), .bytes = bytes}, false, stream);
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_to_device(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    NEEDS_CONTEXT("MemcpyAsync")
+    const bool plain = !look_at_copy(from, stream);
+    put_move((moved){.to = memory_at(to), .from = from, .bytes = bytes}, plain, stream);
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_to_host(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    NEEDS_CONTEXT("MemcpyAsync")
+    const bool plain = !look_at_copy(to, stream);
+    put_move((moved){.to = to, .from = memory_at(from), .bytes = bytes}, false, stream);
+    if (plain) {
         stream_queue_finish(stream);
     }
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t set(void *to, int value, size_t bytes, cudaStream_t stream)
+static CUresult set(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
 {
-    RUNTIME("MemsetAsync")
-    put_move((moved){.to = to, .value = value, .bytes = bytes}, false, stream);
-    return cudaSuccess;
+    NEEDS_CONTEXT("MemsetD8Async")
+    put_move((moved){.to = memory_at(to), .value = value, .bytes = bytes}, false, stream);
+    return CUDA_SUCCESS;
 }
 
-static cudaStream_t new_stream(CUcontext context)
+static CUstream new_stream(CUcontext context)
 {
     stream_of_context *made = calloc(1, sizeof *made);
     made->context = context;
     count(&fake.live_streams, 1);
-    return (cudaStream_t)(void *)made;
+    return (CUstream)(void *)made;
 }
 
-static cudaError_t stream_new(cudaStream_t *stream, unsigned flags, int priority)
+static CUresult stream_new(CUstream *stream, unsigned flags, int priority)
 {
     (void)flags;
     (void)priority;
-    RUNTIME("StreamCreateWithPriority")
+    NEEDS_CONTEXT("StreamCreateWithPriority")
     *stream = new_stream(fake_current_context());
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t stream_free(cudaStream_t stream)
+static CUresult stream_free(CUstream stream)
 {
     stream_queue_forget(stream);
     free(stream);
     count(&fake.live_streams, -1);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t stream_end(cudaStream_t stream)
+static CUresult stream_end(CUstream stream)
 {
-    RUNTIME("StreamSynchronize")
+    MAY_FAIL("StreamSynchronize")
     stream_queue_finish(stream);
     fake_stream_is_over(stream);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+static CUresult stream_wait(CUstream stream, CUevent event, unsigned flags)
 {
     (void)flags;
-    RUNTIME("StreamWaitEvent")
+    MAY_FAIL("StreamWaitEvent")
     recorded last;
     followed_lock(&lock);
     bool drops = ++fake.waits == fake.wait_dropped;
@@ -377,74 +436,68 @@ static cudaError_t stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned 
     memcpy(&last, event, sizeof last);
     fake.waited = (fake_wait){stream, last.stream, last.record};
     followed_unlock(&lock);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t event_new(cudaEvent_t *event, unsigned flags)
+static CUresult event_new(CUevent *event, unsigned flags)
 {
     (void)flags;
-    RUNTIME("EventCreateWithFlags")
+    NEEDS_CONTEXT("EventCreate")
     *event = calloc(1, sizeof(recorded));
     count(&fake.live_events, 1);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t event_free(cudaEvent_t event)
+static CUresult event_free(CUevent event)
 {
     stream_queue_forget(event);
     free(event);
     count(&fake.live_events, -1);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t event_record(cudaEvent_t event, cudaStream_t stream)
+static CUresult event_record(CUevent event, CUstream stream)
 {
-    RUNTIME("EventRecord")
+    MAY_FAIL("EventRecord")
     stream_queue_record(event, stream);
     followed_lock(&lock);
     fake.clock_ns += fake.tick_ns;
     const recorded now = {.clock_ns = fake.clock_ns, .stream = stream, .record = ++fake.records};
     memcpy(event, &now, sizeof now);
     followed_unlock(&lock);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t event_end(cudaEvent_t event)
+static CUresult event_end(CUevent event)
 {
-    RUNTIME("EventSynchronize")
+    MAY_FAIL("EventSynchronize")
     stream_queue_finish_event(event);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t event_query(cudaEvent_t event)
+static CUresult event_query(CUevent event)
 {
     stream_queue_finish_event(event);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-static cudaError_t event_between(float *ms, cudaEvent_t start, cudaEvent_t end)
+static CUresult event_between(float *ms, CUevent start, CUevent end)
 {
-    RUNTIME("EventElapsedTime")
+    MAY_FAIL("EventElapsedTime")
     recorded from, to;
     memcpy(&from, start, sizeof from);
     memcpy(&to, end, sizeof to);
     *ms = (float)((double)(to.clock_ns - from.clock_ns) / 1e6);
-    return cudaSuccess;
+    return CUDA_SUCCESS;
 }
 
-// ---- driver ----
-
-static CUresult result_name(CUresult code, const char **name)
-{
-    *name = code == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : NULL;
-    return *name != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
+// ---- partitions ----
 
 static CUresult resource(CUdevice device, CUdevResource *made, CUdevResourceType type)
 {
     (void)device;
     (void)type;
-    DRIVER("DeviceGetDevResource")
+    MAY_FAIL("DeviceGetDevResource")
     made->sm.smCount = fake.sms;
     made->sm.minSmPartitionSize = fake.smallest;
     made->sm.smCoscheduledAlignment = fake.alignment;
@@ -455,7 +508,7 @@ static CUresult split(CUdevResource *made, unsigned *groups, const CUdevResource
                       CUdevResource *rest, unsigned flags, unsigned least)
 {
     (void)flags;
-    DRIVER("DevSmResourceSplitByCount")
+    MAY_FAIL("DevSmResourceSplitByCount")
     fake.splits++;
     *groups -= fake.groups_less;
     for (unsigned i = 0; i < *groups; i++) {
@@ -469,7 +522,7 @@ static CUresult describe(CUdevResourceDesc *made, CUdevResource *resources, unsi
 {
     (void)resources;
     (void)count;
-    DRIVER("DevResourceGenerateDesc")
+    MAY_FAIL("DevResourceGenerateDesc")
     *made = NULL;
     return CUDA_SUCCESS;
 }
@@ -480,7 +533,7 @@ static CUresult context_new(CUgreenCtx *made, CUdevResourceDesc description, CUd
     (void)description;
     (void)device;
     (void)flags;
-    DRIVER("GreenCtxCreate")
+    MAY_FAIL("GreenCtxCreate")
     *made = malloc(1);
     count(&fake.live_contexts, 1);
     return CUDA_SUCCESS;
@@ -493,31 +546,25 @@ static CUresult context_free(CUgreenCtx context)
     return CUDA_SUCCESS;
 }
 
-static CUresult context_resource(CUgreenCtx context, CUdevResource *made, CUdevResourceType type)
-{
-    (void)context;
-    return resource(0, made, type);
-}
-
 static CUresult context_stream(CUstream *stream, CUgreenCtx context, unsigned flags, int priority)
 {
     (void)flags;
     (void)priority;
-    DRIVER("GreenCtxStreamCreate")
+    MAY_FAIL("GreenCtxStreamCreate")
     *stream = new_stream((CUcontext)(void *)context);
     return CUDA_SUCCESS;
 }
 
 static CUresult context_of(CUcontext *found, CUgreenCtx context)
 {
-    DRIVER("CtxFromGreenCtx")
+    MAY_FAIL("CtxFromGreenCtx")
     *found = (CUcontext)(void *)context;
     return CUDA_SUCCESS;
 }
 
 static CUresult context_push(CUcontext context)
 {
-    DRIVER("CtxPushCurrent")
+    MAY_FAIL("CtxPushCurrent")
     if (pushed + 1 == MOST_CONTEXTS) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -538,52 +585,54 @@ void fake_cuda_reset(sp_i_cuda_api *api)
 {
     memset(&noted, 0, sizeof noted);
     stream_queue_reset();
+    pushed = 0;
+    contexts[0] = (CUcontext)(void *)&primary; // the calling thread's alone
     fake = (fake_cuda){.devices = 1,
                        .free_bytes = 100,
                        .total_bytes = 200,
-                       .fail_code = cudaErrorUnknown,
-                       .fail_result = CUDA_ERROR_INVALID_VALUE,
+                       .fail_code = CUDA_ERROR_UNKNOWN,
                        .sms = 132,
                        .smallest = 8,
                        .alignment = 8};
     *api = (sp_i_cuda_api){
         .DriverGetVersion = version,
-        .RuntimeGetVersion = version,
-        .GetDeviceCount = device_count,
-        .SetDevice = set_device,
-        .GetDeviceProperties = properties,
-        .DeviceGetAttribute = attribute,
-        .GetLastError = last_error,
         .GetErrorName = error_name,
         .GetErrorString = error_text,
+        .DeviceGetCount = device_count,
+        .DeviceGetName = device_name,
+        .DeviceGetPCIBusId = bus,
+        .DeviceTotalMem = all_memory,
+        .DeviceGetAttribute = attribute,
+        .DevicePrimaryCtxRetain = primary_context,
+        .CtxSetCurrent = set_context,
+        .CtxGetCurrent = get_context,
+        .CtxPushCurrent = context_push,
+        .CtxPopCurrent = context_pop,
         .MemGetInfo = memory,
-        .Malloc = take,
-        .Free = give,
-        .HostAlloc = host_take,
-        .FreeHost = host_give,
+        .MemAlloc = take,
+        .MemFree = give,
+        .MemHostAlloc = host_take,
+        .MemFreeHost = host_give,
         .MemcpyAsync = copy,
-        .MemsetAsync = set,
+        .MemcpyHtoDAsync = copy_to_device,
+        .MemcpyDtoHAsync = copy_to_host,
+        .MemsetD8Async = set,
         .StreamCreateWithPriority = stream_new,
         .StreamDestroy = stream_free,
         .StreamSynchronize = stream_end,
         .StreamWaitEvent = stream_wait,
-        .EventCreateWithFlags = event_new,
+        .EventCreate = event_new,
         .EventDestroy = event_free,
         .EventRecord = event_record,
         .EventQuery = event_query,
         .EventSynchronize = event_end,
         .EventElapsedTime = event_between,
-        .DrvGetErrorName = result_name,
         .DeviceGetDevResource = resource,
         .DevSmResourceSplitByCount = split,
         .DevResourceGenerateDesc = describe,
         .GreenCtxCreate = context_new,
         .GreenCtxDestroy = context_free,
-        .GreenCtxGetDevResource = context_resource,
-        .GreenCtxStreamCreate = context_stream,
         .CtxFromGreenCtx = context_of,
-        .CtxPushCurrent = context_push,
-        .CtxPopCurrent = context_pop,
-        .partitions = true,
+        .GreenCtxStreamCreate = context_stream,
     };
 }

@@ -10,18 +10,16 @@ enum { FAKE_LOG = 4096 };
 
 // A stream that waits for the event that was recorded on another as number `record` of all.
 typedef struct fake_wait {
-    cudaStream_t stream, recorded_on;
+    CUstream stream, recorded_on;
     int record;
 } fake_wait;
 
 typedef struct fake_cuda {
     // ---- set by the test ----
     int devices;
-    cudaError_t count_code; // of GetDeviceCount
-    const char *fail;       // call that fails, such as "Malloc"; NULL: none
-    int fail_at;            // which of its calls, from 0
-    cudaError_t fail_code;
-    CUresult fail_result; // of driver calls
+    const char *fail; // call that fails, such as "MemAlloc"; NULL: none
+    int fail_at;      // which of its calls, from 0
+    CUresult fail_code;
     size_t free_bytes, total_bytes;
     bool counts_memory;   // free_bytes is less by what the fake gives; else many devices are one
     size_t context_bytes; // that a green context takes
@@ -32,11 +30,10 @@ typedef struct fake_cuda {
     // ---- kept by the fake ----
     int live_blocks, live_streams, live_events, live_contexts, splits;
     int calls; // of `fail`
-    // Copies between the device and memory that HostAlloc did not give, on a stream whose work may
-    // wait for another GPU and has not been seen to be over: the host would wait in the driver.
+    // Copies between the device and memory that MemHostAlloc did not give, on a stream whose work
+    // may wait for another GPU and has not been seen to be over: the host would wait in the driver.
     int blocked_copies;
     size_t taken_bytes;
-    bool cleared;
     int records;      // of events
     int waits;        // of streams for events
     fake_wait waited; // the last
@@ -47,13 +44,13 @@ typedef struct fake_cuda {
 extern fake_cuda fake;
 
 // The context that a stream belongs to, and the calling thread's current one. NULL: the device's
-// primary context, which SetDevice makes current.
-CUcontext fake_stream_context(cudaStream_t stream);
+// primary context, which the others stand on.
+CUcontext fake_stream_context(CUstream stream);
 CUcontext fake_current_context(void);
 
 // Work that may wait for another GPU is on the stream; the host has seen that all of it is over.
-void fake_stream_may_wait(cudaStream_t stream);
-void fake_stream_is_over(cudaStream_t stream);
+void fake_stream_may_wait(CUstream stream);
+void fake_stream_is_over(CUstream stream);
 
 // Resets the fake: one device of 132 SMs in steps of 8, nothing fails.
 void fake_cuda_reset(sp_i_cuda_api *api);

@@ -308,7 +308,7 @@ static ncclResult_t run_group(void)
     return fits ? ncclSuccess : ncclInvalidArgument;
 }
 
-static ncclResult_t put(fake_call c, const char *what, cudaStream_t stream)
+static ncclResult_t put(fake_call c, const char *what, CUstream stream)
 {
     note(c.of->rank, what, c.type, c.count);
     if ((void *)stream != (void *)&fake_nccl_stream) {
@@ -346,46 +346,46 @@ static ncclResult_t group_end(void)
 }
 
 static ncclResult_t all_reduce(const void *in, void *out, size_t count, ncclDataType_t type,
-                               ncclRedOp_t operation, ncclComm_t of, cudaStream_t stream)
+                               ncclRedOp_t operation, ncclComm_t of, CUstream stream)
 {
     return put((fake_call){ALL_REDUCE, in, out, count, type, operation, -1, of}, "AllReduce",
                stream);
 }
 
 static ncclResult_t reduce(const void *in, void *out, size_t count, ncclDataType_t type,
-                           ncclRedOp_t operation, int root, ncclComm_t of, cudaStream_t stream)
+                           ncclRedOp_t operation, int root, ncclComm_t of, CUstream stream)
 {
     return put((fake_call){REDUCE, in, out, count, type, operation, root, of}, "Reduce", stream);
 }
 
 static ncclResult_t broadcast(const void *in, void *out, size_t count, ncclDataType_t type,
-                              int root, ncclComm_t of, cudaStream_t stream)
+                              int root, ncclComm_t of, CUstream stream)
 {
     return put((fake_call){BROADCAST, in, out, count, type, ncclSum, root, of}, "Broadcast",
                stream);
 }
 
 static ncclResult_t all_gather(const void *in, void *out, size_t count, ncclDataType_t type,
-                               ncclComm_t of, cudaStream_t stream)
+                               ncclComm_t of, CUstream stream)
 {
     return put((fake_call){ALL_GATHER, in, out, count, type, ncclSum, -1, of}, "AllGather", stream);
 }
 
 static ncclResult_t reduce_scatter(const void *in, void *out, size_t count, ncclDataType_t type,
-                                   ncclRedOp_t operation, ncclComm_t of, cudaStream_t stream)
+                                   ncclRedOp_t operation, ncclComm_t of, CUstream stream)
 {
     return put((fake_call){REDUCE_SCATTER, in, out, count, type, operation, -1, of},
                "ReduceScatter", stream);
 }
 
 static ncclResult_t send_pair(const void *from, size_t count, ncclDataType_t type, int peer,
-                              ncclComm_t of, cudaStream_t stream)
+                              ncclComm_t of, CUstream stream)
 {
     return put((fake_call){SEND, from, NULL, count, type, ncclSum, peer, of}, "Send", stream);
 }
 
 static ncclResult_t receive_pair(void *to, size_t count, ncclDataType_t type, int peer,
-                                 ncclComm_t of, cudaStream_t stream)
+                                 ncclComm_t of, CUstream stream)
 {
     return put((fake_call){RECV, NULL, to, count, type, ncclSum, peer, of}, "Recv", stream);
 }
@@ -404,29 +404,31 @@ static const char *last_error(ncclComm_t of)
 
 // ---- the little of CUDA that is needed ----
 
-static cudaError_t set_device(int device)
+static CUresult primary_context(CUcontext *context, CUdevice device)
 {
-    atomic_fetch_add(&nccl.set_devices, 1);
-    return device < FAKE_NCCL_RANKS ? cudaSuccess : cudaErrorInvalidDevice;
+    *context = NULL;
+    return device < FAKE_NCCL_RANKS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-static cudaError_t query(cudaStream_t stream)
+static CUresult set_context(CUcontext context)
 {
-    if (nccl.query_code == cudaSuccess) {
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult query(CUstream stream)
+{
+    if (nccl.query_code == CUDA_SUCCESS) {
         fake_stream_is_over(stream);
     }
     return nccl.query_code;
 }
 
-static cudaError_t clear(void)
-{
-    return cudaSuccess;
-}
-
-static const char *cuda_text(cudaError_t code)
+static CUresult cuda_text(CUresult code, const char **text)
 {
     (void)code;
-    return "cudaErrorOfTest";
+    *text = "CUDA_ERROR_OF_TEST";
+    return CUDA_SUCCESS;
 }
 
 void fake_nccl_reset(sp_i_nccl_api *api, sp_i_cuda_api *cuda)
@@ -434,9 +436,9 @@ void fake_nccl_reset(sp_i_nccl_api *api, sp_i_cuda_api *cuda)
     cliques_free();
     memset(&nccl, 0, sizeof nccl);
     nccl.version = 22809;
-    *cuda = (sp_i_cuda_api){.SetDevice = set_device,
+    *cuda = (sp_i_cuda_api){.DevicePrimaryCtxRetain = primary_context,
+                            .CtxSetCurrent = set_context,
                             .StreamQuery = query,
-                            .GetLastError = clear,
                             .GetErrorName = cuda_text,
                             .GetErrorString = cuda_text};
     *api = (sp_i_nccl_api){

@@ -17,9 +17,9 @@ typedef struct fake_nccl {
     const char *fail; // call that fails, such as "AllReduce"; NULL: none
     int fail_rank;    // at this rank of the communicator
     ncclResult_t fail_code;
-    cudaError_t query_code; // of StreamQuery
+    CUresult query_code; // of StreamQuery
     // ---- kept by the fake ----
-    atomic_int live, splits, ids, set_devices;
+    atomic_int live, splits, ids;
     atomic_int open;              // groups begun and not ended
     atomic_bool stream_was_other; // than &fake_nccl_stream, of a call
     char log[FAKE_NCCL_LOG];      // calls of rank 0 with type and count, ids and ends left out

@@ -139,9 +139,9 @@ job_end gpu_ranks_fail_with_transport(int ranks, int timeout_ms, gpu_rank_body b
 
 sp_i_nccl_api gpu_ranks_other_nccl;
 
-cudaStream_t gpu_ranks_world_stream(void)
+CUstream gpu_ranks_world_stream(void)
 {
-    return (cudaStream_t)(void *)&fake_nccl_stream;
+    return (CUstream)(void *)&fake_nccl_stream;
 }
 
 void gpu_ranks_reset_worlds(void)

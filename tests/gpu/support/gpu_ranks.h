@@ -55,7 +55,7 @@ job_end gpu_ranks_fail_with_transport(int ranks, int timeout_ms, gpu_rank_body b
 
 extern sp_i_nccl_api gpu_ranks_other_nccl; // of rank 1, where it has another
 void gpu_ranks_reset_worlds(void);
-cudaStream_t gpu_ranks_world_stream(void);
+CUstream gpu_ranks_world_stream(void);
 void gpu_ranks_with_world(int ranks, gpu_rank_body body, void *context);
 job_end gpu_ranks_fail_with_world(int ranks, int timeout_ms, gpu_rank_body body, void *context);
 

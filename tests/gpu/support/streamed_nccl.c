@@ -24,12 +24,12 @@ typedef struct link {
     int from, to;
     put_down *calls[ENDS];
     size_t count[ENDS], over;
-    cudaStream_t stream[ENDS];
+    CUstream stream[ENDS];
 } link;
 
 // An event, recorded behind so many calls of an end.
 typedef struct mark {
-    cudaEvent_t event;
+    CUevent event;
     link *on;
     size_t count;
 } mark;
@@ -85,7 +85,7 @@ static link *link_of(const char *key, int from, int to)
     return l;
 }
 
-static link *link_on(cudaStream_t stream, int *end)
+static link *link_on(CUstream stream, int *end)
 {
     for (link *l = links; l != NULL; l = l->next) {
         for (*end = 0; *end < ENDS; (*end)++) {
@@ -121,7 +121,7 @@ static void await(link *l, size_t wanted)
 // ---- calls of NCCL ----
 
 static ncclResult_t put(ncclComm_t of, int end, int peer, void *data, size_t count,
-                        ncclDataType_t type, cudaStream_t stream)
+                        ncclDataType_t type, CUstream stream)
 {
     static const char *const names[] = {"Send", "Recv"};
     SP_ASSERT(type == ncclUint8 && of->size == 2 && peer != of->rank);
@@ -146,14 +146,14 @@ static ncclResult_t put(ncclComm_t of, int end, int peer, void *data, size_t cou
 }
 
 static ncclResult_t send_message(const void *from, size_t count, ncclDataType_t type, int peer,
-                                 ncclComm_t of, cudaStream_t stream)
+                                 ncclComm_t of, CUstream stream)
 {
     return depth > 0 ? plain_nccl.Send(from, count, type, peer, of, stream)
                      : put(of, SEND_END, peer, (void *)(uintptr_t)from, count, type, stream);
 }
 
 static ncclResult_t receive_message(void *to, size_t count, ncclDataType_t type, int peer,
-                                    ncclComm_t of, cudaStream_t stream)
+                                    ncclComm_t of, CUstream stream)
 {
     return depth > 0 ? plain_nccl.Recv(to, count, type, peer, of, stream)
                      : put(of, RECEIVE_END, peer, to, count, type, stream);
@@ -174,7 +174,7 @@ static ncclResult_t group_end(void)
 
 // ---- calls of CUDA ----
 
-static mark *mark_of(cudaEvent_t event)
+static mark *mark_of(CUevent event)
 {
     for (size_t i = 0; i < mark_count; i++) {
         if (marks[i].event == event) {
@@ -184,7 +184,7 @@ static mark *mark_of(cudaEvent_t event)
     return NULL;
 }
 
-static cudaError_t record(cudaEvent_t event, cudaStream_t stream)
+static CUresult record(CUevent event, CUstream stream)
 {
     int end;
     pthread_mutex_lock(&lock);
@@ -204,7 +204,7 @@ static cudaError_t record(cudaEvent_t event, cudaStream_t stream)
     return plain_cuda.EventRecord(event, stream);
 }
 
-static cudaError_t wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+static CUresult wait_event(CUstream stream, CUevent event, unsigned flags)
 {
     pthread_mutex_lock(&lock);
     const mark *m = mark_of(event);
@@ -216,7 +216,7 @@ static cudaError_t wait_event(cudaStream_t stream, cudaEvent_t event, unsigned f
     return plain_cuda.StreamWaitEvent(stream, event, flags);
 }
 
-static cudaError_t query(cudaStream_t stream)
+static CUresult query(CUstream stream)
 {
     int end;
     pthread_mutex_lock(&lock);
@@ -226,10 +226,10 @@ static cudaError_t query(cudaStream_t stream)
     if (is_over) {
         fake_stream_is_over(stream);
     }
-    return is_over ? cudaSuccess : cudaErrorNotReady;
+    return is_over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-static cudaError_t synchronize(cudaStream_t stream)
+static CUresult synchronize(CUstream stream)
 {
     int end;
     pthread_mutex_lock(&lock);
@@ -242,7 +242,7 @@ static cudaError_t synchronize(cudaStream_t stream)
 }
 
 // Another may be made at its address.
-static cudaError_t destroy(cudaStream_t stream)
+static CUresult destroy(CUstream stream)
 {
     int end;
     pthread_mutex_lock(&lock);
@@ -254,7 +254,7 @@ static cudaError_t destroy(cudaStream_t stream)
     return plain_cuda.StreamDestroy(stream);
 }
 
-static cudaError_t destroy_event(cudaEvent_t event)
+static CUresult destroy_event(CUevent event)
 {
     pthread_mutex_lock(&lock);
     mark *m = mark_of(event);

@@ -9,7 +9,7 @@
 #include "backends/cuda/device.h"
 #include "backends/cuda/nccl_api.h"
 
-// Changes tables that the two fakes have just set; adds the call cudaStreamQuery. A stream carries
+// Changes tables that the two fakes have just set; adds the call cuStreamQuery. A stream carries
 // the messages of one communicator in one direction.
 void streamed_nccl_reset(sp_i_nccl_api *nccl_table, sp_i_cuda_api *cuda);
 

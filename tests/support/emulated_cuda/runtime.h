@@ -16,11 +16,14 @@
 
 #include "kernels/cuda_kernels.h"
 
-#define __global__
 #define __device__
-#define __host__
 #define __forceinline__ inline
-#define __launch_bounds__(...)
+
+#define SP_I_KERNEL(name, threads, parameters, ...) \
+    static void name parameters                     \
+    {                                               \
+        __VA_ARGS__;                                \
+    }
 
 struct dim3 {
     unsigned x, y, z;
