@@ -301,9 +301,9 @@ TEST(fits_by_peak_and_limit)
         const char *fits;
         int warnings;
     } cases[] = {
-        {0, 0, 1000, "yes", 0},        {900, 0, 100, "yes", 0},        {901, 0, 99, "tight", 1},
+        {840, 0, 160, "yes", 0},       {900, 0, 100, "yes", 1},        {901, 0, 99, "tight", 1},
         {1000, 0, 0, "tight", 1},      {1001, 0, -1, "no", 0},         {5000, 0, -4000, "no", 0},
-        {880, 970, 30, "yes", 0},      {880, 971, 29, "tight", 1},     {905, 880, 120, "yes", 0},
+        {880, 970, 30, "yes", 1},      {880, 971, 29, "tight", 1},     {905, 840, 160, "yes", 0},
         {990, 1010, -10, "tight", 1},  {1001, 800, 200, "no", 0},      {1001, 1100, -100, "no", 0},
         {990, 1100, -100, "tight", 1}, {400, 3000, -2000, "tight", 1},
     };
@@ -324,6 +324,8 @@ TEST(fits_by_peak_and_limit)
         assert_true(json_is_true(member(json, "oom")) || real(json, "fit_probability") > 0.1);
         sp_result_warn_of_memory(&r);
         assert_int_equal(r.warnings.count, cases[i].warnings);
+        bool told = strstr(r.warnings.text[0], "memory is nearly full: ") != NULL;
+        assert_int_equal(told, cases[i].warnings && cases[i].fits[0] == 'y');
     }
     AUTO(sp_result) r = described();
     r.memory_limit_bytes = 0; // none
