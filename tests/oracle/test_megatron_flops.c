@@ -48,7 +48,7 @@ static void check(const shape *m, int tokens, int sequences, const char *recompu
                   "'workload': {'uniform': %d, 'context': %d, 'samples_per_batch': %d}}",
                   m->layers, m->hidden, m->ffn, m->heads, m->kv_heads, m->head_dim, m->vocab,
                   m->activation, recompute, tokens, tokens, sequences);
-    AUTO(scenario_run) r = good_run(text, &run_verified);
+    SCENARIO_RUN(r, text, &run_verified);
     json_auto_t *json = sp_result_json(&r.result, false);
     double seconds = real(json, "iteration_ms") * 1e-3;
     double tflops = megatron_flops(m, sequences, tokens) / seconds / 2.0 / 1e12;

@@ -105,11 +105,8 @@ static inline void fixture_good(const char *text, sp_scenario *scenario)
     must_succeed_for(text, fixture_read(text, scenario, ERR));
 }
 
-static inline sp_scenario fixture_scenario(const char *text)
-{
-    sp_scenario scenario;
-    fixture_good(text, &scenario);
-    return scenario;
-}
+#define FIXTURE_SCENARIO(name, text) \
+    AUTO(sp_scenario) name;          \
+    fixture_good(text, &(name))
 
 #endif

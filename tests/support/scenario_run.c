@@ -66,13 +66,6 @@ void read_good(const char *text, sp_scenario *scenario)
     must_succeed_for(text, run_read(text, scenario, ERR));
 }
 
-sp_scenario good_scenario(const char *text)
-{
-    sp_scenario scenario;
-    read_good(text, &scenario);
-    return scenario;
-}
-
 void run_refused(const char *text, const char *told)
 {
     AUTO(sp_scenario) scenario;
@@ -91,13 +84,6 @@ sp_status run_text(const char *text, const sp_evaluate_options *options, scenari
 void run_good(const char *text, const sp_evaluate_options *options, scenario_run *r)
 {
     must_succeed_for(text, run_text(text, options, r, ERR));
-}
-
-scenario_run good_run(const char *text, const sp_evaluate_options *options)
-{
-    scenario_run r;
-    run_good(text, options, &r);
-    return r;
 }
 
 void scenario_run_fini(scenario_run *r)

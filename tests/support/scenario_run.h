@@ -46,7 +46,6 @@ sp_model read_config(const char *text);
 // Reads a scenario that is written with ' for ".
 sp_status run_read(const char *text, sp_scenario *scenario, sp_error *err);
 void read_good(const char *text, sp_scenario *scenario);
-sp_scenario good_scenario(const char *text);
 
 // It cannot be read, and the first message has `told` in it.
 void run_refused(const char *text, const char *told);
@@ -55,9 +54,17 @@ void run_refused(const char *text, const char *told);
 sp_status run_text(const char *text, const sp_evaluate_options *options, scenario_run *r,
                    sp_error *err);
 void run_good(const char *text, const sp_evaluate_options *options, scenario_run *r);
-scenario_run good_run(const char *text, const sp_evaluate_options *options);
 void scenario_run_fini(scenario_run *r);
 #define run_fini scenario_run_fini
+
+// What is read or evaluated, until the end of its block. A scenario points into itself: no function
+// can return it.
+#define SCENARIO_READ(name, text) \
+    AUTO(sp_scenario) name;       \
+    read_good(text, &(name))
+#define SCENARIO_RUN(name, text, options) \
+    AUTO(scenario_run) name;              \
+    run_good(text, options, &(name))
 
 // The limit is known, and its share of the step, its parts and the lower bound, where that is
 // known, are what they must be of any step.

@@ -512,9 +512,9 @@ TEST(prompts_and_text_are_refused)
 {
     sp_prefill_result read;
     sp_decode_result decoded;
-    AUTO(sp_scenario) scenario =
-        good_scenario(MODEL_OF("'lora_rank': 8") ", 'workload': {'lengths': [100]}, 'prefill': {}, "
-                                                 "'decode': {}}");
+    SCENARIO_READ(scenario,
+                  MODEL_OF("'lora_rank': 8") ", 'workload': {'lengths': [100]}, 'prefill': {}, "
+                                             "'decode': {}}");
     must_fail_with(sp_decode_scenario(&scenario, &decoded, ERR), SP_ERR_CONTENT, "generated text");
     sp_error_clear(ERR);
     const sp_batch none = {0};
@@ -524,7 +524,8 @@ TEST(prompts_and_text_are_refused)
 // No figure of logged steps is told, and the result counts what is trained.
 TEST(results_say_what_is_trained)
 {
-    AUTO(scenario_run) r = good_run(
+    SCENARIO_RUN(
+        r,
         MODEL_OF("'lora_rank': 8, 'lora_targets': 'query-value'") ", 'workload': {'lengths': "
                                                                   "[100, 300]}}",
         &run_verified);

@@ -245,7 +245,7 @@ TEST(delayed_samples_train_later)
     static const int64_t samples[2][3] = {{4, 4, 4}, {3, 5, 3}};
     for (int queues = 0; queues < 2; queues++) {
         const char *with = json_text(text, TINY_MODEL, queues);
-        AUTO(scenario_run) r = good_run(with, &run_verified);
+        SCENARIO_RUN(r, with, &run_verified);
         for (int b = 0; b < 3; b++) {
             const sp_batch_facts *facts = &r.result.batches[b].facts;
             assert_int_equal(facts->tokens, tokens[queues][b]);

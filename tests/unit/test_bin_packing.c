@@ -275,7 +275,7 @@ TEST(samples_per_pack_of_a_scenario)
                  {"{'kind': 'lpfhp', 'max_per_pack': 3}}", 4, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *text = json_text("%s%s", TINY_RUN, cases[i].strategy);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         assert_true(r.result.lossless);
         assert_int_equal(r.result.batches[0].facts.microbatches, cases[i].packs);
         const json_t *strategy = json_object_get(r.scenario.resolved, "strategy");

@@ -225,7 +225,7 @@ TEST(whole_samples_as_blocks)
     double ms[2][SP_TIME_PARTS];
     static const char *const kinds[] = {"fcp", "packed"};
     for (int i = 0; i < 2; i++) {
-        AUTO(scenario_run) r = good_run(json_text(text, kinds[i]), &run_verified);
+        SCENARIO_RUN(r, json_text(text, kinds[i]), &run_verified);
         sp_result_time_parts(&r.result, ms[i]);
     }
     assert_within(ms[0][SP_TIME_COMPUTE] / ms[1][SP_TIME_COMPUTE], 1.0, 1e-4);
@@ -387,7 +387,7 @@ TEST(equal_samples_stay_as_tasks)
     double ms[2][SP_TIME_PARTS];
     static const char *const kinds[] = {"distca", "packed"};
     for (int i = 0; i < 2; i++) {
-        AUTO(scenario_run) r = good_run(json_text(text, kinds[i]), &run_verified);
+        SCENARIO_RUN(r, json_text(text, kinds[i]), &run_verified);
         sp_result_time_parts(&r.result, ms[i]);
     }
     // Two halves take a second launch of the attention.
@@ -405,7 +405,8 @@ TEST(stages_share_attention)
             for (int i = 0; i < m; i++) {
                 put_json(lengths, "%s8192", i > 0 ? ", " : "");
             }
-            AUTO(scenario_run) r = good_run(
+            SCENARIO_RUN(
+                r,
                 json_text("{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, "
                           "'vocab': 1000}, 'cluster': 'h100-8', 'parallel': {'pp': %d, 'dp': "
                           "2}, 'strategy': {'kind': 'distca', 'rank_tokens': 4096}, "
@@ -432,7 +433,8 @@ TEST(a_unit_keeps_its_part_of_the_attention)
         double of[2];
         for (int k = 0; k < 2; k++) {
             double ms[SP_TIME_PARTS];
-            AUTO(scenario_run) r = good_run(
+            SCENARIO_RUN(
+                r,
                 json_text("{'model': {'layers': 4, 'hidden': 1024, 'ffn': 2048, 'heads': 8, "
                           "'vocab': 1000}, 'cluster': 'h100-8', 'parallel': {'pp': %d, 'dp': "
                           "2}, 'strategy': {'kind': '%s', 'rank_tokens': 16384}, "

@@ -226,7 +226,7 @@ TEST(chunks_are_recomputed_as_published)
             "'workload': {'lengths': [2000, 10, 1200, 256, 257, 90, 700, 100, 30, 1, 512], "
             "'samples_per_batch': 40, 'batches': 2}}",
             TINY_MODEL, (int)retained);
-        AUTO(scenario_run) r = good_run(text, &options);
+        SCENARIO_RUN(r, text, &options);
         assert_string_equal(r.result.schedule, "chunkflow");
         assert_true(r.result.lossless);
         assert_int_equal(r.result.batches[0].facts.computed_tokens,
@@ -327,7 +327,7 @@ static int64_t peak_of(const char *offload, const char *exchange)
         "'schedule': {'exchange': %s}, 'strategy': {'kind': 'slimpipe', 'slice_tokens': 512}, "
         "'workload': {'lengths': [9000, 2000, 700], 'samples_per_batch': 9}}",
         offload, exchange);
-    AUTO(scenario_run) r = good_run(text, &run_verified);
+    SCENARIO_RUN(r, text, &run_verified);
     return r.result.peak_bytes;
 }
 

@@ -453,7 +453,7 @@ static outcome run_step(const setting *s, const step *of, int nics, const char *
         "{'lengths': [9000, 4000, 3000, 8000, 100, 700, 6000, 9000], 'context': 16384, "
         "'samples_per_batch': 8}, %s}",
         s->parallel, of->cp, of->cp_overlap, nics, stated, detail, s->more);
-    AUTO(scenario_run) r = good_run(text, &options);
+    SCENARIO_RUN(r, text, &options);
     outcome out = {r.result.iteration_ns, r.result.peak_bytes, r.result.allocator_peak_bytes,
                    r.result.cp_ns};
     return out;

@@ -299,7 +299,7 @@ TEST(simulated_and_verified)
                 "%d}, 'workload': {'lengths': 'wikipedia', 'context': 65536, "
                 "'samples_per_batch': 64, 'batches': 2}, 'strategy': {'kind': '%s'}}",
                 layouts[l][0], layouts[l][1], strategies[i]);
-            AUTO(scenario_run) r = good_run(text, &run_verified);
+            SCENARIO_RUN(r, text, &run_verified);
         }
     }
 }
@@ -593,7 +593,7 @@ TEST(groups_start_once)
                        "{'lengths': [300, 200, 300, 200], 'samples_per_batch': 2, 'batches': 2, "
                        "'order': 'file'}, 'strategy': {'kind': 'te-cp', 'group_start_ms': %d}}",
             100 * i);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         for (int b = 0; b < 2; b++) {
             ns[i][b] = r.result.batches[b].iteration_ns;
         }

@@ -167,7 +167,7 @@ TEST(microbatches_fit_memory)
         char limit[64];
         snprintf(limit, sizeof limit, "'limit_gib': %g", limits_gib[i]);
         put_scenario(text, limit, "[700, 650, 30, 80, 90, 100, 500, 20, 60, 400]");
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         assert_string_equal(r.result.strategy, "dynapipe");
         assert_string_equal(r.result.schedule, "1f1b");
         assert_true(r.result.lossless);
@@ -189,7 +189,7 @@ TEST(equal_samples_need_no_padding)
 {
     char text[RUN_TEXT] = "";
     put_scenario(text, "'recompute': 'full'", "[256]");
-    AUTO(scenario_run) r = good_run(text, &run_verified);
+    SCENARIO_RUN(r, text, &run_verified);
     assert_int_equal(r.result.batches[0].facts.tokens, 64 * 256);
     assert_int_equal(r.result.batches[0].facts.computed_tokens, 64 * 256);
 }

@@ -160,7 +160,7 @@ TEST(bound_holds_everywhere)
     for (int round = 0; round < test_rounds(120); round++) {
         char text[RUN_TEXT];
         random_text(&prng, text);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         check_result(text, &r);
         AUTO(sp_result) other;
         must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
@@ -175,7 +175,7 @@ TEST(folding_saves_work)
         "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
         "'cluster': 'h800-8', 'parallel': {'pp': 4, 'dp': 6}, "
         "'workload': {'uniform': 512, 'samples_per_batch': 48}}";
-    AUTO(scenario_run) r = good_run(text, &run_verified);
+    SCENARIO_RUN(r, text, &run_verified);
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
     AUTO(sp_result) other;
     must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
@@ -213,7 +213,7 @@ TEST(judged_steps_are_found_anew)
             put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp(11.0 * sp_prng_uniform(&prng)));
         }
         put_json(text, "], 'samples_per_batch': %d, 'batches': 2, 'seed': 1}}", samples);
-        AUTO(scenario_run) r = good_run(text, &anew);
+        SCENARIO_RUN(r, text, &anew);
         AUTO(sp_result) other;
         must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &plain, &other, ERR));
         assert_same_result(text, &r.result, &other);
@@ -333,7 +333,7 @@ TEST(microbatches_say_the_batch)
                                  "'microbatch_samples': %d}, 'strategy': {'kind': '%s'}, "
                                  "'workload': {'lengths': 'wikipedia', 'context': %d}}",
                       REPLICAS, EACH, ROWS, kinds[i], CONTEXT);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         const int64_t made = r.result.batches[0].facts.microbatches;
         const sp_batch *batch = &r.batches.batch[0];
         if (i == PACKED || i == PADDED || i == CONCAT) {
@@ -358,8 +358,8 @@ TEST(microbatches_say_the_batch)
 // Samples that are all as long fill rows of the context, several to a row.
 TEST(microbatches_say_how_many_short_samples)
 {
-    AUTO(scenario_run) r =
-        good_run(TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 3}, "
+    SCENARIO_RUN(r,
+                 TINY_MODEL "'parallel': {'dp': 2}, 'schedule': {'microbatches': 3}, "
                             "'workload': {'uniform': 100, 'context': 450}}",
                  &run_verified);
     assert_int_equal(r.batches.batch[0].count, 2 * 3 * 4);
@@ -478,7 +478,7 @@ static int idle_ranks_told(int rank_tokens)
         TINY_MODEL "'parallel': {'dp': 4}, 'workload': {'lengths': [4000], 'order': 'file'}, "
                    "'strategy': {'kind': 'bytescale', 'rank_tokens': %d}}",
         rank_tokens);
-    AUTO(scenario_run) r = good_run(text, &run_verified);
+    SCENARIO_RUN(r, text, &run_verified);
     for (int w = 0; w < r.result.warnings.count; w++) {
         sscanf(r.result.warnings.text[w], "1 micro-batch leaves %d of 4 data-parallel ranks idle",
                &idle);
@@ -512,7 +512,7 @@ TEST(other_gpus_are_told)
         const char *text =
             json_text(TINY_MODEL "'cluster': '%s', 'profile': '%s', 'workload': {'uniform': 64}}",
                       cases[i].cluster, cases[i].profile);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         for (int w = 0; w < r.result.warnings.count; w++) {
             told = told || strstr(r.result.warnings.text[w], " describes the ") != NULL;
         }

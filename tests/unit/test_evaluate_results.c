@@ -9,8 +9,8 @@
 // (60), (30, 40), (50): 2 FLOPs per weight and token, 4*a*d per causal pair, backward twice that.
 TEST(flops_by_hand)
 {
-    AUTO(scenario_run) r =
-        good_run("{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
+    SCENARIO_RUN(r,
+                 "{'model': {'layers': 1, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000, "
                  "'activation': 'swiglu'}, 'memory': {'recompute': 'full'}, "
                  "'workload': {'lengths': [60, 30, 40, 50], 'context': 70, 'order': 'file', "
                  "'samples_per_batch': 4}}",
@@ -42,7 +42,7 @@ TEST(rebuilt_attention_fetches_keys)
                       "'parallel': {'tp': 8, 'cp': 2}, 'memory': {'recompute': '%s'}, "
                       "'workload': {'uniform': 4096, 'samples_per_batch': 1}}",
                       TINY_MODEL, modes[i]);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         cp_ns[i] = r.result.cp_ns;
     }
     assert_true(cp_ns[1] > cp_ns[0]);
@@ -62,7 +62,7 @@ TEST(tied_gradients_are_added_up)
     for (int tied = 0; tied < 2; tied++) {
         for (int pp = 1; pp <= 2; pp++) {
             const char *with = json_text(text, tied ? "true" : "false", pp);
-            AUTO(scenario_run) r = good_run(with, &run_verified);
+            SCENARIO_RUN(r, with, &run_verified);
             dp_ns[tied][pp - 1] = r.result.reduce_ns;
         }
     }
@@ -100,7 +100,7 @@ TEST(memory_limit_decides)
     const char *small = json_text(text, 1);
     put_json(large, text, 8);
     // 13e9 parameters of 18 bytes are 218 GiB; an eighth of them fits 80.
-    AUTO(scenario_run) r = good_run(small, &run_verified);
+    SCENARIO_RUN(r, small, &run_verified);
     assert_true(sp_result_is_oom(&r.result));
     scenario_run_fini(&r);
     run_good(large, &run_verified, &r);
@@ -112,8 +112,8 @@ TEST(memory_limit_decides)
 // bound.
 TEST(uniform_costs)
 {
-    AUTO(scenario_run) r =
-        good_run("{'uniform_costs': {'f_ms': 4, 'b_ms': 4, 'w_ms': 4, 'p2p_ms': 0.5}, "
+    SCENARIO_RUN(r,
+                 "{'uniform_costs': {'f_ms': 4, 'b_ms': 4, 'w_ms': 4, 'p2p_ms': 0.5}, "
                  "'parallel': {'pp': 4, 'chunks_per_rank': 2}, "
                  "'schedule': {'kind': 'interleaved', 'microbatches': 8}}",
                  &run_verified);
@@ -138,8 +138,8 @@ TEST(uniform_costs)
 // By default every piece of an array is trained; what fewer samples leave over is said.
 TEST(pieces_of_split_samples_are_counted)
 {
-    AUTO(scenario_run) r =
-        good_run(TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, "
+    SCENARIO_RUN(r,
+                 TINY_MODEL "'workload': {'lengths': [1000, 10, 20], 'context': 100, "
                             "'over_length': 'split'}}",
                  &run_verified);
     assert_int_equal(r.result.batches[0].facts.tokens, 1030);
@@ -185,7 +185,7 @@ TEST(samples_beyond_a_table_of_positions_are_said)
     for (int tokens = 1024; tokens <= 1025; tokens++) {
         char text[300];
         snprintf(text, sizeof text, gpt2, tokens);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         assert_int_equal(run_warned(&r.result.warnings, "the table of 1024 positions ends before "
                                                         "samples of 1025 tokens do"),
                          tokens > 1024);
@@ -194,8 +194,8 @@ TEST(samples_beyond_a_table_of_positions_are_said)
 
 TEST(losses_are_said)
 {
-    AUTO(scenario_run) r =
-        good_run(TINY_MODEL "'workload': {'lengths': [10, 20, 30, 400], 'context': 100, "
+    SCENARIO_RUN(r,
+                 TINY_MODEL "'workload': {'lengths': [10, 20, 30, 400], 'context': 100, "
                             "'over_length': 'drop', 'samples_per_batch': 3}}",
                  &run_verified);
     assert_int_equal(r.result.warnings.count, 1);
@@ -229,11 +229,12 @@ TEST(losses_are_said)
 // What the simulator does not time is said.
 TEST(free_settings_are_said)
 {
-    AUTO(scenario_run) r = good_run(
-        TINY_MODEL "'parallel': {'dp': 2, 'pp': 2, 'zero': 3, 'vocab_parallel': true}, "
-                   "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20, 30, "
-                   "40], 'context': 40}}",
-        &run_verified);
+    SCENARIO_RUN(r,
+                 TINY_MODEL
+                 "'parallel': {'dp': 2, 'pp': 2, 'zero': 3, 'vocab_parallel': true}, "
+                 "'memory': {'offload_ratio': 0.5}, 'workload': {'lengths': [10, 20, 30, "
+                 "40], 'context': 40}}",
+                 &run_verified);
     assert_int_equal(r.result.warnings.count, 3);
     assert_false(run_warned(&r.result.warnings, "offloading: copies"));
     assert_true(run_warned(&r.result.warnings, "nothing is offloaded"));
@@ -262,7 +263,7 @@ TEST(new_attention_plans_are_a_risk)
             TINY_MODEL "'cluster': 'h100-8', 'stack': {'name': '%s'}, 'workload': {'lengths': "
                        "[%s], 'context': %s}, 'strategy': {%s}}",
             cases[i].stack, cases[i].lengths, cases[i].context, cases[i].strategy);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         const char *said = NULL;
         for (int w = 0; w < r.result.warnings.count; w++) {
             const char *found = strstr(r.result.warnings.text[w], "a risk that is not in the time");
@@ -291,7 +292,7 @@ TEST(numbers_of_samples_beyond_the_buckets_are_a_risk)
             put_json(text, "%s1", i == 0 ? "" : ", ");
         }
         put_json(text, "]}, 'strategy': {'kind': 'packed'}}");
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         int said = 0;
         for (int w = 0; w < r.result.warnings.count; w++) {
             said += strstr(r.result.warnings.text[w], "such numbers") != NULL;

@@ -32,7 +32,7 @@ static void evaluate(const char *text, sp_result *result, bool round_trip)
     AUTO(sp_batches) batches;
     FILE *file = tmpfile();
     assert_non_null(file);
-    AUTO(sp_scenario) scenario = good_scenario(text);
+    SCENARIO_READ(scenario, text);
     sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = write_plan, .observer_context = file};
     must_succeed(sp_plan_json_begin(file, scenario.resolved, ERR));
@@ -157,10 +157,10 @@ TEST(too_short_a_row)
     AUTO(sp_batches) batches;
     sp_result result;
     sp_evaluate_options plain = {0};
-    AUTO(sp_scenario) scenario = good_scenario(
-        "{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 2}, "
-        "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
-        "'context': 8}}");
+    SCENARIO_READ(scenario,
+                  "{'model': 'llama-7b', 'cluster': 'h100-8', 'parallel': {'pp': 2}, "
+                  "'schedule': {'kind': 'seq1f1b', 'slices': 16}, 'workload': {'lengths': [8, 8], "
+                  "'context': 8}}");
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_fail_with(sp_evaluate(&scenario, &batches, &plain, &result, ERR), SP_ERR_INFEASIBLE,
                    "schedule.slices");

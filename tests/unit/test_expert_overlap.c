@@ -370,8 +370,8 @@ TEST(overlapped_steps)
         const char *mode = ONE_OF(&prng, modes);
         snprintf(on, sizeof on, ", 'dispatcher': '%s', 'expert_overlap': true%s",
                  dispatchers[i % 4], delays ? ", 'delay_wgrad': true" : "");
-        AUTO(scenario_run) r =
-            good_run(json_text(STEP, "", uneven, plans[i / 4].pp, plans[i / 4].chunks, on,
+        SCENARIO_RUN(r,
+                     json_text(STEP, "", uneven, plans[i / 4].pp, plans[i / 4].chunks, on,
                                plans[i / 4].schedule, mode),
                      &run_verified);
         double hidden_ms = sp_result_expert_hidden_ms(&r.result);
@@ -402,7 +402,8 @@ TEST(overlapped_steps_beside_other_work)
                                          "'jitter': {'gpu_cv': 0.05}, 'parallel': {",
                                          "'network': {'detail': 'auto'}, 'parallel': {"};
     for (int i = 0; i < COUNT_OF(beside); i++) {
-        AUTO(scenario_run) r = good_run(
+        SCENARIO_RUN(
+            r,
             json_text("{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, "
                       "'vocab': 1000, 'experts': 8, 'experts_per_token': 2}, 'cluster': "
                       "'h100-8', 'workload': {'lengths': %s, 'context': 4096}, %s'dp': 4, "
@@ -418,8 +419,8 @@ TEST(overlapped_steps_beside_other_work)
 TEST(shared_experts_beside_exchanges)
 {
     AUTO(scenario_run) beside;
-    AUTO(scenario_run) apart = good_run(
-        json_text(STEP, ", 'shared_ffn': 1024", uneven, 1, 1, "", "1f1b", "none"), &run_verified);
+    SCENARIO_RUN(apart, json_text(STEP, ", 'shared_ffn': 1024", uneven, 1, 1, "", "1f1b", "none"),
+                 &run_verified);
     run_good(json_text(STEP, ", 'shared_ffn': 1024", uneven, 1, 1,
                        ", 'shared_expert_overlap': true", "1f1b", "none"),
              &run_verified, &beside);

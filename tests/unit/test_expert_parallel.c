@@ -461,8 +461,7 @@ TEST(rounds)
 // waits is told. Equal samples wait for nobody.
 TEST(the_longer_pack_sets_the_pace)
 {
-    AUTO(scenario_run) r =
-        good_run(json_text(ROUTED_RUN, "[4096, 4096, 4096, 4096]", 2, 2), &run_verified);
+    SCENARIO_RUN(r, json_text(ROUTED_RUN, "[4096, 4096, 4096, 4096]", 2, 2), &run_verified);
     assert_true(sp_result_expert_wait_ms(&r.result) == 0.0);
     scenario_run_fini(&r);
     run_good(json_text(ROUTED_RUN, "[4096, 2048, 4096, 2500]", 2, 2), &run_verified, &r);
@@ -545,7 +544,7 @@ TEST(random_steps)
                  "'wikipedia', 'context': 8192, 'samples_per_batch': %d, 'seed': %d}}",
                  ONE_OF(&prng, dispatchers), ONE_OF(&prng, modes), strategy,
                  4 + prng_below(&prng, 60), 1 + prng_below(&prng, 1000));
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
         for (size_t b = 0; b < r.result.batch_count; b++) {
             const sp_batch_result *batch = &r.result.batches[b];
             must_hold(batch->facts.lower_bound_ns <= (double)batch->iteration_ns,

@@ -316,7 +316,7 @@ TEST(records_do_not_carry_over)
     static const char dgxc[] =
         "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'parallel': {'cp': 2, 'dp': 4}, 'workload': "
         "{'uniform': 8192, 'samples_per_batch': 128}";
-    AUTO(scenario_run) run = good_run(json_text("%s}", dgxc), &run_verified);
+    SCENARIO_RUN(run, json_text("%s}", dgxc), &run_verified);
     assert_true(run.result.step_error.known);
     assert_string_equal(run.result.step_error.scope, "h100_dgxc");
     assert_null(json_object_get(run.scenario.resolved, "precision"));
@@ -356,7 +356,7 @@ TEST(rates_are_the_nearest_profile_s)
     };
     double fitted = 0.0;
     for (int i = 0; i < 2; i++) {
-        AUTO(sp_scenario) scenario = good_scenario(json_text("%s%s}", model, cases[i].rest));
+        SCENARIO_READ(scenario, json_text("%s%s}", model, cases[i].rest));
         assert_close(scenario.profile.fp8.flops_per_s, cases[i].tflops * 1e12, 1e-9);
         assert_int_equal(scenario.profile.fp8.level, cases[i].level);
         sp_scenario_fini(&scenario);
@@ -409,7 +409,7 @@ TEST(prompts_are_refused)
     const sp_batch none = {.count = 0};
     char start[600];
     snprintf(start, sizeof start, STEP, "h100-8");
-    AUTO(sp_scenario) scenario = good_scenario(json_text("%s}", start));
+    SCENARIO_READ(scenario, json_text("%s}", start));
     must_fail_with(sp_prefill(&scenario, &none, NULL, NULL, &read, ERR), SP_ERR_CONTENT,
                    "prompts are priced in BF16");
 }
@@ -423,8 +423,7 @@ TEST(files_in_fp8_ask_for_a_precision)
     run_refused(json_text("{%s}", model), "precision \"bf16\"");
     static const char *const stated[] = {"bf16", "fp8"};
     for (int i = 0; i < 2; i++) {
-        AUTO(sp_scenario) scenario =
-            good_scenario(json_text("{%s, 'precision': '%s'}", model, stated[i]));
+        SCENARIO_READ(scenario, json_text("{%s, 'precision': '%s'}", model, stated[i]));
         assert_string_equal(json_string_value(json_object_get(scenario.resolved, "precision")),
                             stated[i]);
         AUTO(sp_scenario) again;
@@ -439,7 +438,8 @@ TEST(files_in_fp8_ask_for_a_precision)
 static double expert_step_ms(const char *precision, const char *capacity)
 {
     double ms[SP_TIME_PARTS];
-    AUTO(scenario_run) r = good_run(
+    SCENARIO_RUN(
+        r,
         json_text("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 1024, 'heads': 16, 'vocab': "
                   "1000, 'experts': 8, 'experts_per_token': 2%s}, 'cluster': 'h800-8', "
                   "'profile': 'h800-burst', 'workload': {'lengths': [1024]}, 'precision': %s}",

@@ -332,7 +332,7 @@ TEST(prompts_and_text_are_refused)
     sp_decode_result decoded;
     sp_prefill_result read;
     const sp_batch none = {.count = 0};
-    AUTO(sp_scenario) scenario = good_scenario(json_text(LATENT ", 'decode': {}}"));
+    SCENARIO_READ(scenario, json_text(LATENT ", 'decode': {}}"));
     is_refused(sp_decode_scenario(&scenario, &decoded, ERR), ERR, "generated text");
     sp_error_clear(ERR);
     is_refused(sp_prefill(&scenario, &none, NULL, NULL, &read, ERR), ERR, "prompts");

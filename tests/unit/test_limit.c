@@ -171,7 +171,8 @@ TEST(uniform_costs_have_the_bubble_alone)
     static const int ranks[] = {1, 2, 4, 8};
     for (int c = 0; c < COUNT_OF(ranks); c++) {
         double ms[SP_LIMIT_PARTS];
-        AUTO(scenario_run) r = good_run(
+        SCENARIO_RUN(
+            r,
             json_text("{'uniform_costs': {'f_ms': 10, 'b_ms': 12, 'w_ms': 8, 'p2p_ms': 0}, "
                       "'parallel': {'pp': %d}, 'schedule': {'microbatches': 16}}",
                       ranks[c]),
@@ -189,8 +190,8 @@ TEST(uniform_costs_have_the_bubble_alone)
 TEST(jitter_has_no_limit)
 {
     double ms[SP_LIMIT_PARTS];
-    AUTO(scenario_run) r =
-        good_run(json_text(ON_ONE_NODE "'parallel': {'dp': 2}, 'jitter': {'gpu_cv': 0.02}, " EQUAL),
+    SCENARIO_RUN(r,
+                 json_text(ON_ONE_NODE "'parallel': {'dp': 2}, 'jitter': {'gpu_cv': 0.02}, " EQUAL),
                  &(sp_evaluate_options){.no_causes = true});
     assert_false(sp_result_limit_parts(&r.result, ms));
     assert_true(isnan(sp_result_limit_share(&r.result)));

@@ -47,8 +47,7 @@ clock_t clock(void)
 // The result without what is a time of this machine.
 static char *result_text(const char *scenario, int effort_percent)
 {
-    AUTO(scenario_run) r =
-        good_run(scenario, &(sp_evaluate_options){.effort_percent = effort_percent});
+    SCENARIO_RUN(r, scenario, &(sp_evaluate_options){.effort_percent = effort_percent});
     json_auto_t *object = sp_result_json(&r.result, true);
     json_object_del(object, "solver_ms");
     json_object_del(object, "simulate_ms");
@@ -231,7 +230,7 @@ static timed run_limited(const char *begin, const char *kind, int64_t limit)
     fake.now_ns = 0;
     fake.step_ns = 0;
     fake.trial_ns = 1000000;
-    AUTO(scenario_run) r = good_run(json_text("%s'%s'%s}}", begin, kind, limited), &brief);
+    SCENARIO_RUN(r, json_text("%s'%s'%s}}", begin, kind, limited), &brief);
     assert_true(r.result.lossless);
     const timed t = {sp_result_iteration_ms(&r.result), fake.now_ns / fake.trial_ns};
     fake.trial_ns = 0;

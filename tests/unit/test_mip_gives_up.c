@@ -93,7 +93,7 @@ TEST(plans_go_on)
                 kinds[k]);
             made.asked = 0;
             made.dual = made.primal = ends[i];
-            AUTO(scenario_run) r = good_run(text, &run_verified);
+            SCENARIO_RUN(r, text, &run_verified);
             made.dual = made.primal = 0;
             assert_true(k > 0 || made.asked > 0);
         }

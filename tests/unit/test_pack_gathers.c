@@ -222,7 +222,7 @@ static double slimpack_ms(const char *text, const char *options, size_t *gathers
     json_t *no_scenario = json_object();
     must_succeed(sp_plan_json_begin(w.file, no_scenario, ERR));
     json_decref(no_scenario);
-    AUTO(scenario_run) r = good_run(json_text("%s, 'strategy': {%s}}", text, options), &writes);
+    SCENARIO_RUN(r, json_text("%s, 'strategy': {%s}}", text, options), &writes);
     must_succeed(sp_plan_json_end(w.file, NULL, NULL, ERR));
     round_trip(&r, &w);
     assert_int_equal(run_warned(&r.result.warnings, "gather keys and values as llama-cp does"),

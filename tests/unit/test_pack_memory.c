@@ -263,7 +263,7 @@ static int64_t peak_of(const char *text)
                                          .observer_context = &peak,
                                          .no_bounds = true,
                                          .effort_percent = EFFORT_PERCENT};
-    AUTO(scenario_run) r = good_run(text, &options);
+    SCENARIO_RUN(r, text, &options);
     return peak;
 }
 

@@ -51,7 +51,7 @@ static sp_status explain(void *context, const sp_step_view *view, sp_error *err)
 static void evaluate(const char *text, sp_result *result)
 {
     AUTO(sp_batches) batches;
-    AUTO(sp_scenario) scenario = good_scenario(text);
+    SCENARIO_READ(scenario, text);
     check c = {&scenario, text};
     sp_evaluate_options options = {
         .effort_percent = 20, .observer = explain, .observer_context = &c};
@@ -174,7 +174,7 @@ TEST(planner_and_uniform_costs_have_none)
         AUTO(sp_batches) batches;
         AUTO(sp_result) result;
         sp_evaluate_options options = {0};
-        AUTO(sp_scenario) scenario = good_scenario(texts[i]);
+        SCENARIO_READ(scenario, texts[i]);
         must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
         must_succeed_for(texts[i], sp_evaluate(&scenario, &batches, &options, &result, ERR));
         assert_false(result.peak_memory.known);

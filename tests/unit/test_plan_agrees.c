@@ -382,7 +382,7 @@ TEST(what_is_reserved_depends_on_no_links)
             "'parallel': {'dp': 3}, 'network': {'detail': '%s'}, 'workload': {'lengths': [512, "
             "512, 512], 'context': 512, 'samples_per_batch': 3}}",
             sp_network_detail_names[detail]);
-        AUTO(scenario_run) r = good_run(text, &options);
+        SCENARIO_RUN(r, text, &options);
         reserved_bytes[detail] = r.result.reserved_peak_bytes;
         assert_true(agrees(text));
     }

@@ -126,7 +126,8 @@ static seen look(const char *layout, const char *order, const char *more)
     seen s = {0};
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = check_step, .observer_context = &s};
-    AUTO(scenario_run) r = good_run(
+    SCENARIO_RUN(
+        r,
         json_text("{'model': {'layers': 16, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': "
                   "32000}, 'cluster': 'h100-8', 'profile': 'h100', 'workload': {'lengths': "
                   "[5000, 300, 1200, 7000, 64, 900, 8000, 2500, 4000, 4100, 16, 3000, 6000, "
@@ -241,7 +242,8 @@ static sp_status compare_with_graph(void *context, const sp_step_view *view, sp_
 TEST(the_path_is_that_of_the_graph)
 {
     const sp_evaluate_options options = {.observer = compare_with_graph};
-    AUTO(scenario_run) r = good_run(
+    SCENARIO_RUN(
+        r,
         "{'model': {'layers': 16, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 32000}, "
         "'cluster': 'h100-8', 'profile': 'h100', 'workload': {'lengths': [5000, 300, 1200, "
         "7000, 64, 900, 8000, 2500], 'context': 8192, 'order': 'file', 'samples_per_batch': "

@@ -410,7 +410,7 @@ TEST(rates_above_the_card_are_an_error)
         "'peak_tflops': 990, 'memory_gib': 900, 'hbm_gb_per_s': %.17g, 'nvlink_gb_per_s': %.17g, "
         "'nic_gbit_per_s': 400}, 'workload': {'uniform': 4096, 'samples_per_batch': 2}}";
     put_file("flat.json", flat_profile_text);
-    AUTO(scenario_run) r = good_run(json_text(text, 2000.0, 200.0), &run_verified);
+    SCENARIO_RUN(r, json_text(text, 2000.0, 200.0), &run_verified);
     scenario_run_fini(&r);
     must_fail_with(run_text(json_text(text, 1999.0, 200.0), &run_verified, &r, ERR), SP_ERR_CONTENT,
                    "cluster.hbm_gb_per_s: less than what profile flat reaches (memory.gb_per_s): "
@@ -426,14 +426,15 @@ TEST(rates_above_the_card_are_an_error)
 
 static double step_ms(const char *parallel, const char *detail, double nvlink_gb_per_s)
 {
-    AUTO(scenario_run) r = good_run(
-        json_text(TINY_MODEL "'profile': 'linear', 'cluster': {'name': 'h800-8', "
-                             "'nvlink_gb_per_s': %.17g}, 'parallel': %s, "
-                             "'network': {'detail': '%s'}, 'stack': {'cp_overlap': "
-                             "'blocking'}, 'workload': {'lengths': [4096, 4096, 4096, 4096], "
-                             "'context': 4096, 'batches': 1}}",
-                  nvlink_gb_per_s, parallel, detail),
-        &run_verified);
+    SCENARIO_RUN(r,
+                 json_text(TINY_MODEL
+                           "'profile': 'linear', 'cluster': {'name': 'h800-8', "
+                           "'nvlink_gb_per_s': %.17g}, 'parallel': %s, "
+                           "'network': {'detail': '%s'}, 'stack': {'cp_overlap': "
+                           "'blocking'}, 'workload': {'lengths': [4096, 4096, 4096, 4096], "
+                           "'context': 4096, 'batches': 1}}",
+                           nvlink_gb_per_s, parallel, detail),
+                 &run_verified);
     return sp_result_iteration_ms(&r.result);
 }
 

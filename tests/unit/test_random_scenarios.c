@@ -295,7 +295,7 @@ TEST(no_faster_card_slows_these_plans)
                 "64], 'context': 4096, 'order': 'file', 'samples_per_batch': 12}, 'memory': "
                 "{'limit_gib': 5000}, 'network': {'detail': 'flows'}, %s}",
                 gbit_per_s, cases[c]);
-            AUTO(scenario_run) r = good_run(text, &run_verified);
+            SCENARIO_RUN(r, text, &run_verified);
             int64_t ns = r.result.batches[0].iteration_ns;
             must_hold(ns - last_ns <= last_ns / 1000, "%lld ns after %lld: %s", (long long)ns,
                       (long long)last_ns, text);
@@ -387,7 +387,7 @@ TEST(shares_of_a_head_bound_the_way_once)
                 "%d, 'vocab_parallel': true}, 'workload': {'lengths': [16384]}, 'strategy': "
                 "{'kind': 'packed'}}",
                 vocab[v], pipelines[p]);
-            AUTO(scenario_run) r = good_run(text, &run_verified);
+            SCENARIO_RUN(r, text, &run_verified);
             bounds_hold(text, &r);
         }
     }
@@ -419,6 +419,6 @@ TEST(no_rank_holds_less_than_nothing)
         "'tensors': 'explicit'}, "};
     for (int i = 0; i < COUNT_OF(cases); i++) {
         const char *text = json_text("%s'cluster': 'h800-8', 'profile': 'linear'}", cases[i]);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
     }
 }

@@ -40,13 +40,13 @@ enum {
 
 static sp_model deepseek(void)
 {
-    AUTO(sp_scenario) scenario =
-        good_scenario("{'model': {'layers': 2, 'hidden': 2048, 'ffn': 1408, 'heads': 16, "
-                      "'q_lora_rank': 1536, 'kv_lora_rank': 512, 'qk_nope_dim': 128, "
-                      "'qk_rope_dim': 64, 'v_head_dim': 128, 'vocab': 32000, 'experts': 64, "
-                      "'experts_per_token': 6, 'shared_ffn': 2816, 'layer_kinds': [{'layers': "
-                      "1, 'ffn': 10944, 'experts': 0, 'experts_per_token': 0, 'shared_ffn': "
-                      "0}, {'layers': 1}]}, 'cluster': 'h100-8'}");
+    SCENARIO_READ(scenario,
+                  "{'model': {'layers': 2, 'hidden': 2048, 'ffn': 1408, 'heads': 16, "
+                  "'q_lora_rank': 1536, 'kv_lora_rank': 512, 'qk_nope_dim': 128, "
+                  "'qk_rope_dim': 64, 'v_head_dim': 128, 'vocab': 32000, 'experts': 64, "
+                  "'experts_per_token': 6, 'shared_ffn': 2816, 'layer_kinds': [{'layers': "
+                  "1, 'ffn': 10944, 'experts': 0, 'experts_per_token': 0, 'shared_ffn': "
+                  "0}, {'layers': 1}]}, 'cluster': 'h100-8'}");
     return scenario.model;
 }
 
@@ -241,7 +241,7 @@ TEST(steps_are_slower_and_smaller_with_the_set)
                  "'workload': {'uniform': 4096, 'samples_per_batch': 16}, 'memory': {'recompute': "
                  "%s}}",
                  growing[i]);
-        AUTO(scenario_run) r = good_run(text, &(sp_evaluate_options){0});
+        SCENARIO_RUN(r, text, &(sp_evaluate_options){0});
         double step_ms = r.result.iteration_ns / 1e6;
         double held = sp_gib_from_bytes(r.result.peak.of[SP_MEM_ACTIVATIONS]);
         double flops = sp_result_hfu(&r.result) * step_ms;

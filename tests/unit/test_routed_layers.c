@@ -291,7 +291,7 @@ TEST(dropped_rows_are_told)
         "'experts': 8, 'experts_per_token': 8, 'expert_capacity_factor': %s}, 'cluster': "
         "'h100-8', 'parallel': {'tp': 8}, 'workload': {'uniform': 4096, 'samples_per_batch': 4}}";
     static const char *const told = "at least 90 % of the rows";
-    AUTO(scenario_run) run = good_run(json_text(wide, "0.1"), &run_verified);
+    SCENARIO_RUN(run, json_text(wide, "0.1"), &run_verified);
     assert_true(sp_result_mfu(&run.result, SP_FLOPS_CAUSAL) > 1.0);
     assert_true(run_warned(&run.result.warnings, told));
     scenario_run_fini(&run);

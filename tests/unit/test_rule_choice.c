@@ -17,7 +17,7 @@ typedef struct outcome {
 static outcome outcome_of(const char *text, int effort_percent)
 {
     const sp_evaluate_options options = {.no_bounds = true, .effort_percent = effort_percent};
-    AUTO(scenario_run) r = good_run(text, &options);
+    SCENARIO_RUN(r, text, &options);
     const double margin = (double)sp_result_margin_bytes(&r.result);
     const bool tight = margin < SP_MEMORY_TIGHT * (double)r.scenario.memory_limit_bytes;
     outcome found = {.counted_ms = sp_result_iteration_ms(&r.result) * (tight ? tight_share : 1.0),

@@ -34,7 +34,7 @@ TEST(defaults)
         "'limit_gib': 77.0, 'reserve_gib': 3.0, 'attention': 'flash'}, 'workload': {'uniform': "
         "4096, 'context': 4096, 'over_length': 'drop', 'samples_per_batch': 2, 'batches': 1, "
         "'seed': 1, 'order': 'shuffled'}, 'strategy': {'kind': 'packed', 'pad_to': 'context'}}");
-    AUTO(sp_scenario) s = fixture_scenario("{'model': 'llama-13b'}");
+    FIXTURE_SCENARIO(s, "{'model': 'llama-13b'}");
     assert_true(says(s.resolved, usual));
     assert_string_equal(s.source, "scenario.json");
     assert_string_equal(s.workload.source, "scenario.json");
@@ -154,7 +154,7 @@ TEST(documents_are_resolved)
          "'full'}, 'strategy': {'kind': 'slimpack-zb'}, 'workload': {'lengths': 'wikipedia'}}"},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        AUTO(sp_scenario) s = fixture_scenario(cases[i].text);
+        FIXTURE_SCENARIO(s, cases[i].text);
         json_auto_t *resolved = json_document(cases[i].resolved);
         must_hold(says(s.resolved, resolved), "%s", cases[i].text);
     }
@@ -254,7 +254,7 @@ TEST(cluster_and_profile)
          "mine", "orphan"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        AUTO(sp_scenario) s = fixture_scenario(cases[i].text);
+        FIXTURE_SCENARIO(s, cases[i].text);
         assert_string_equal(s.cluster.name, cases[i].cluster);
         assert_string_equal(s.profile.name, cases[i].profile);
         assert_int_equal(s.memory_limit_bytes, s.cluster.memory_bytes - (INT64_C(3) << 30));
@@ -285,7 +285,7 @@ TEST(memory_limit)
         char text[200];
         snprintf(text, sizeof text, "{'model': 'llama-13b', 'cluster': %s, 'memory': %s}",
                  cases[i].cluster, cases[i].memory);
-        AUTO(sp_scenario) s = fixture_scenario(text);
+        FIXTURE_SCENARIO(s, text);
         assert_true((double)s.memory_reserve_bytes == cases[i].reserve_gib * SP_GIB);
         assert_true((double)s.memory_limit_bytes == cases[i].limit_gib * SP_GIB);
         check_round_trip(&s);
@@ -305,7 +305,7 @@ TEST(nodes)
         {"{'model': 'llama-13b', 'parallel': {'dp': 3}}", 1, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        AUTO(sp_scenario) s = fixture_scenario(cases[i].text);
+        FIXTURE_SCENARIO(s, cases[i].text);
         assert_int_equal(s.cluster.nodes, cases[i].nodes);
         assert_int_equal(json_object_get(s.resolved, "nodes") != NULL, cases[i].stated);
     }
@@ -326,7 +326,7 @@ TEST(chunks)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[200];
         snprintf(text, sizeof text, "{'model': 'llama-13b', 'parallel': %s}", cases[i].parallel);
-        AUTO(sp_scenario) s = fixture_scenario(text);
+        FIXTURE_SCENARIO(s, text);
         assert_int_equal(s.layout.chunks, cases[i].chunks);
         assert_int_equal(s.schedule.kind, cases[i].kind);
         assert_false(s.schedule_given);
@@ -359,7 +359,7 @@ TEST(default_batch_size)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[300];
         snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].rest);
-        AUTO(sp_scenario) s = fixture_scenario(text);
+        FIXTURE_SCENARIO(s, text);
         assert_int_equal(s.workload.samples_per_batch, cases[i].samples);
         assert_int_equal(s.workload.tokens_per_batch, cases[i].tokens);
         assert_int_equal(s.workload.context, cases[i].context);
@@ -370,8 +370,8 @@ TEST(default_batch_size)
 // A training step fills its pipeline where nothing says how many samples it has; prompts are one.
 TEST(one_prompt_by_default)
 {
-    AUTO(sp_scenario) s = fixture_scenario(
-        "{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}}");
+    FIXTURE_SCENARIO(
+        s, "{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}}");
     assert_int_equal(s.workload.samples_per_batch, 4);
     sp_scenario_fini(&s);
     fixture_good("{'model': 'llama-13b', 'parallel': {'pp': 2}, 'workload': {'context': 4096}, "
@@ -382,8 +382,7 @@ TEST(one_prompt_by_default)
 
 TEST(length_sources)
 {
-    AUTO(sp_scenario) s =
-        fixture_scenario("{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia'}}");
+    FIXTURE_SCENARIO(s, "{'model': 'llama-13b', 'workload': {'lengths': 'wikipedia'}}");
     assert_ptr_equal(s.workload.distribution, sp_distribution_find("wikipedia"));
     assert_null(s.workload.lengths);
     assert_string_equal(s.workload.source, "wikipedia");
@@ -401,7 +400,8 @@ TEST(length_sources)
 
 TEST(uniform_costs)
 {
-    AUTO(sp_scenario) s = fixture_scenario(
+    FIXTURE_SCENARIO(
+        s,
         "{'uniform_costs': {'f_ms': 1, 'b_ms': 1.5}, 'parallel': {'pp': 4, 'tp': 1, 'zero': 1}}");
     assert_true(s.uniform);
     assert_true(s.uniform_costs.f_ms == 1.0);
@@ -444,8 +444,8 @@ TEST(overrides)
 
 TEST(schedule_change_is_resolved)
 {
-    AUTO(sp_scenario) s = fixture_scenario(
-        "{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}");
+    FIXTURE_SCENARIO(
+        s, "{'model': 'llama-13b', 'parallel': {'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}");
     must_succeed(sp_scenario_resolve_layout(&s, ERR));
     s.schedule.kind = SP_SCHEDULE_1F1B;
     must_fail(sp_scenario_resolve_layout(&s, ERR), SP_ERR_CONTENT,
@@ -489,8 +489,8 @@ static int64_t derived_int(const json_t *derived, const char *key)
 
 TEST(derived_facts)
 {
-    AUTO(sp_scenario) s = fixture_scenario(
-        "{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}");
+    FIXTURE_SCENARIO(
+        s, "{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}");
     json_auto_t *derived = sp_scenario_derived(&s);
     assert_int_equal(derived_int(derived, "ranks"), 24);
     assert_int_equal(derived_int(derived, "nodes"), 3);
@@ -555,7 +555,7 @@ TEST(round_trip_of_documents)
         "-0.5}}, 'parallel': {'pp': 2, 'chunks_per_rank': 2}, 'schedule': {'group': 4}}",
     };
     for (size_t i = 0; i < sizeof documents / sizeof documents[0]; i++) {
-        AUTO(sp_scenario) s = fixture_scenario(documents[i]);
+        FIXTURE_SCENARIO(s, documents[i]);
         check_round_trip(&s);
     }
 }
@@ -652,7 +652,7 @@ TEST(round_trip_of_built_ins)
             char text[200];
             snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s'}",
                      sp_model_builtin_name(m), sp_cluster_builtin_name(c));
-            AUTO(sp_scenario) s = fixture_scenario(text);
+            FIXTURE_SCENARIO(s, text);
             check_round_trip(&s);
         }
     }
@@ -676,7 +676,7 @@ TEST(round_trip_of_random_settings)
                  1 + prng_below(&prng, 9), prng_below(&prng, 4),
                  1.0 + 99.0 * sp_prng_uniform(&prng), sp_prng_uniform(&prng),
                  1 + prng_below(&prng, 100000), prng_below(&prng, 1000000));
-        AUTO(sp_scenario) s = fixture_scenario(text);
+        FIXTURE_SCENARIO(s, text);
         check_round_trip(&s);
     }
 }

@@ -98,8 +98,8 @@ TEST(a_stated_profile_beside_the_stacks_own_is_warned_of)
 {
     write_profile("other", "{'name': 'nanotron-2025'}");
     write_profile("h800", "{'name': 'ours'}, 'for_stack': {'nanotron-2025': 'other'}");
-    AUTO(scenario_run) r =
-        good_run(TINY_MODEL "'cluster': 'h800-8', 'profile': 'h800', 'stack': 'nanotron-2025', "
+    SCENARIO_RUN(r,
+                 TINY_MODEL "'cluster': 'h800-8', 'profile': 'h800', 'stack': 'nanotron-2025', "
                             "'workload': {'uniform': 512, 'samples_per_batch': 2}}",
                  &run_verified);
     bool told = false;
@@ -135,8 +135,8 @@ TEST(a_profile_of_another_framework_is_warned_of)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
         write_profile("h800", cases[i].profile);
-        AUTO(sp_scenario) s = good_scenario(json_text(
-            "{'model': 'llama-13b', 'cluster': 'h800-8', 'stack': '%s'}", cases[i].stack));
+        SCENARIO_READ(s, json_text("{'model': 'llama-13b', 'cluster': 'h800-8', 'stack': '%s'}",
+                                   cases[i].stack));
         int count = sp_profile_lines(&s.profile, &s.cluster, &s.memory.stack, lines);
         bool told = false;
         for (int k = 0; k < count; k++) {
@@ -530,10 +530,10 @@ TEST(zero_of_fsdp)
                  {"fsdp-2024", "'zero': 1, ", 1},
                  {"ours", "", 1}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        AUTO(sp_scenario) s = good_scenario(
-            json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {%s'dp': 8}, "
-                      "'stack': '%s'}",
-                      cases[i].zero, cases[i].stack));
+        SCENARIO_READ(
+            s, json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {%s'dp': 8}, "
+                         "'stack': '%s'}",
+                         cases[i].zero, cases[i].stack));
         assert_int_equal(s.layout.zero, cases[i].expected);
     }
 }
@@ -547,10 +547,10 @@ TEST(fsdp_is_whole_in_a_step_of_a_pipeline)
     } cases[] = {{"fsdp-2024", 1, 3, 3},  {"fsdp-2024", 2, 3, 1},  {"fsdp2-2025", 2, 2, 1},
                  {"fsdp2-2025", 2, 1, 1}, {"fsdp2-2025", 2, 0, 0}, {"ours", 2, 3, 3}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        AUTO(sp_scenario) s = good_scenario(
-            json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'pp': %d, "
-                      "'dp': 4, 'zero': %d}, 'stack': '%s'}",
-                      cases[i].pp, cases[i].zero, cases[i].stack));
+        SCENARIO_READ(
+            s, json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'pp': %d, "
+                         "'dp': 4, 'zero': %d}, 'stack': '%s'}",
+                         cases[i].pp, cases[i].zero, cases[i].stack));
         assert_int_equal(s.layout.zero, cases[i].zero);
         assert_int_equal(sp_layout_zero_in_step(&s.layout), cases[i].in_step);
     }
@@ -567,10 +567,10 @@ TEST(tokens_are_split_by_default_where_the_stack_can)
                  {"megatron-deepspeed-2022", "", false},
                  {"megatron-deepspeed-2022", ", 'sequence_parallel': true", true}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        AUTO(sp_scenario) s = good_scenario(
-            json_text("{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'tp': 8%s}, "
-                      "'stack': '%s'}",
-                      cases[i].parallel, cases[i].stack));
+        SCENARIO_READ(
+            s, json_text("{'model': 'llama-13b', 'cluster': 'a100-8', 'parallel': {'tp': 8%s}, "
+                         "'stack': '%s'}",
+                         cases[i].parallel, cases[i].stack));
         assert_int_equal(s.layout.sequence_parallel, cases[i].expected);
     }
 }
@@ -593,10 +593,10 @@ TEST(trl_recomputes_layers_by_default)
         {"'ours'", "", SP_RECOMPUTE_NONE},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        AUTO(sp_scenario) s = good_scenario(
-            json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
-                      "'stack': %s%s}",
-                      cases[i].stack, cases[i].memory));
+        SCENARIO_READ(
+            s, json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
+                         "'stack': %s%s}",
+                         cases[i].stack, cases[i].memory));
         assert_int_equal(s.memory.recompute, cases[i].expected);
         json_t *memory = json_object_get(s.resolved, "memory");
         assert_string_equal(json_string_value(json_object_get(memory, "recompute")),
@@ -619,10 +619,10 @@ TEST(trainers_pad_to_the_longest_by_default)
         {"megatron-core-2025", ", 'pad_to': 'longest'", SP_PAD_LONGEST},
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        AUTO(sp_scenario) s = good_scenario(
-            json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
-                      "'stack': '%s', 'strategy': {'kind': 'padded'%s}}",
-                      cases[i].stack, cases[i].stated));
+        SCENARIO_READ(
+            s, json_text("{'model': 'llama-13b', 'cluster': 'h100-8', 'parallel': {'dp': 8}, "
+                         "'stack': '%s', 'strategy': {'kind': 'padded'%s}}",
+                         cases[i].stack, cases[i].stated));
         assert_int_equal(s.strategy.pad_to, cases[i].expected);
         json_t *strategy = json_object_get(s.resolved, "strategy");
         assert_string_equal(json_string_value(json_object_get(strategy, "pad_to")),
@@ -649,7 +649,7 @@ static sp_stack stack_with_zero(int zero, const char *stack)
     char text[256];
     snprintf(text, sizeof text,
              "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %d}, 'stack': %s}", zero, stack);
-    AUTO(sp_scenario) s = fixture_scenario(text);
+    FIXTURE_SCENARIO(s, text);
     return s.memory.stack;
 }
 

@@ -1103,9 +1103,9 @@ TEST(an_order_that_a_strategy_replaces_is_said)
     static const char *const names[] = {"packed", "slimpack"};
     AUTO(sp_batches) batches = {0};
     sp_comparison_row rows[2];
-    AUTO(sp_scenario) scenario = good_scenario(
-        TWO_STAGES "'schedule': {'kind': 'gpipe'}, 'strategy': {'taper': false, 'pad_to': "
-                   "'longest'}}");
+    SCENARIO_READ(scenario, TWO_STAGES
+                  "'schedule': {'kind': 'gpipe'}, 'strategy': {'taper': false, 'pad_to': "
+                  "'longest'}}");
     must_succeed(sp_evaluate_batches(&scenario, &batches, ERR));
     must_succeed(sp_compare(&scenario, &batches, names, 2, &usual, rows, ERR));
     assert_false(run_warned(&rows[0].result.warnings, "schedule.kind"));
@@ -1126,7 +1126,7 @@ TEST(an_order_that_a_strategy_replaces_is_said)
 // The layers make two chunks on each of two ranks, and 10 do not.
 TEST(interleaving_of_one_chunk_is_said)
 {
-    AUTO(scenario_run) r = good_run(TWO_STAGES "'schedule': {'kind': 'interleaved'}}", &usual);
+    SCENARIO_RUN(r, TWO_STAGES "'schedule': {'kind': 'interleaved'}}", &usual);
     assert_false(run_warned(&r.result.warnings, "one chunk per rank"));
     scenario_run_fini(&r);
     run_good("{'model': {'layers': 10, 'hidden': 512, 'heads': 8, 'vocab': 1000, 'ffn': 1024}, "

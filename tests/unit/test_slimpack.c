@@ -75,7 +75,7 @@ static double part_ms(int percent, const char *kind, const char *scenario, findi
                                          .observer = look,
                                          .observer_context = f};
     const char *text = json_text("%s, 'strategy': {'kind': '%s'}}", scenario, kind);
-    AUTO(scenario_run) r = good_run(text, &options);
+    SCENARIO_RUN(r, text, &options);
     double ms = sp_result_iteration_ms(&r.result);
     assert_true(ms > 0.0);
     if (strncmp(kind, "slimpack", 8) == 0) {
@@ -186,8 +186,8 @@ TEST(edges)
 // One stage has nothing to wait for: the fewest packs, and the time of their work.
 TEST(one_stage_has_no_bubbles)
 {
-    AUTO(scenario_run) r = good_run(
-        TINY(1, 1, EIGHT("1000"), "") ", 'strategy': {'kind': 'slimpack'}}", &run_verified);
+    SCENARIO_RUN(r, TINY(1, 1, EIGHT("1000"), "") ", 'strategy': {'kind': 'slimpack'}}",
+                 &run_verified);
     assert_true(sp_result_bubble_ratio(&r.result) < 1e-9);
 }
 
@@ -201,7 +201,7 @@ TEST(what_fits_nowhere_is_out_of_memory)
             json_text("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 4, 'pp': 2}, "
                       "'workload': {'lengths': [1000000, 100]}, 'strategy': {'kind': '%s'}}",
                       kinds[i]);
-        AUTO(scenario_run) r = good_run(text, &options);
+        SCENARIO_RUN(r, text, &options);
         assert_true(sp_result_is_oom(&r.result));
     }
 }
@@ -296,8 +296,7 @@ static double peak_gib(const char *kind, const char *scenario, double limit_gib)
 {
     const char *text = json_text("%s, 'memory': {'limit_gib': %.6f}, 'strategy': {'kind': '%s'}}",
                                  scenario, limit_gib, kind);
-    AUTO(scenario_run) r =
-        good_run(text, &(sp_evaluate_options){.no_bounds = true, .effort_percent = 20});
+    SCENARIO_RUN(r, text, &(sp_evaluate_options){.no_bounds = true, .effort_percent = 20});
     return (double)r.result.peak_bytes / (double)((int64_t)1 << 30);
 }
 

@@ -434,8 +434,8 @@ TEST(parts_of_work)
 // ranks begin with the largest number.
 TEST(no_packs_fit_the_planner_s_formulas)
 {
-    AUTO(scenario_run) r =
-        good_run("{'model': 'llama-7b', 'parallel': {'pp': 2, 'dp': 2}, 'memory': {'model': "
+    SCENARIO_RUN(r,
+                 "{'model': 'llama-7b', 'parallel': {'pp': 2, 'dp': 2}, 'memory': {'model': "
                  "'slimpipe-planner'}, 'workload': {'samples_per_batch': 1}, 'strategy': {'kind': "
                  "'slimpack-symmetric'}}",
                  &(sp_evaluate_options){.no_bounds = true, .no_causes = true});
@@ -464,7 +464,8 @@ TEST(steps_of_centuries_are_refused)
 
 static double step_of(const char *parallel, const char *lengths, const char *kind)
 {
-    AUTO(scenario_run) r = good_run(
+    SCENARIO_RUN(
+        r,
         json_text("{'model': 'llama-13b', 'cluster': 'h800-8', 'parallel': {%s}, 'memory': "
                   "{'limit_gib': 80}, 'workload': {'lengths': [%s], 'context': 4096}, "
                   "'strategy': {'kind': '%s'}}",

@@ -27,8 +27,7 @@ static double iteration_ms(const char *strategy, const char *more, size_t *zones
         .engine = {.verify = strncmp(strategy, "'slimpack-zones'", 16) == 0},
         .observer = count_zones,
         .observer_context = zones};
-    AUTO(scenario_run) r =
-        good_run(json_text("%s, 'strategy': {'kind': %s}}", more, strategy), &options);
+    SCENARIO_RUN(r, json_text("%s, 'strategy': {'kind': %s}}", more, strategy), &options);
     return sp_result_iteration_ms(&r.result);
 }
 

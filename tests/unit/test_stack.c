@@ -113,10 +113,11 @@ TEST(defaults_of_stacks_lie_within_their_abilities)
     const char *name = NULL;
     for (int i = 0; (name = sp_stack_builtin_name(i)) != NULL; i++) {
         char recompute[SP_RECOMPUTE_TEXT];
-        AUTO(sp_scenario) scenario = good_scenario(
-            json_text(TINY_MODEL "'stack': '%s', 'parallel': {'cp': 2, 'dp': 2}, 'workload': "
-                                 "{'uniform': 512}}",
-                      name));
+        SCENARIO_READ(scenario,
+                      json_text(TINY_MODEL
+                                "'stack': '%s', 'parallel': {'cp': 2, 'dp': 2}, 'workload': "
+                                "{'uniform': 512}}",
+                                name));
         const sp_stack *stack = &scenario.memory.stack;
         const sp_stack_abilities can = sp_stack_abilities_of(stack);
         const char zero[] = {(char)('0' + scenario.layout.zero), '\0'};

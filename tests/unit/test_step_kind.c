@@ -5,7 +5,7 @@
 
 static void read_kind(const char *text, sp_step_kind *kind)
 {
-    AUTO(sp_scenario) s = fixture_scenario(text);
+    FIXTURE_SCENARIO(s, text);
     sp_step_kind_of(&s, &s.profile, 0.25, 24.0, kind);
 }
 
@@ -116,7 +116,8 @@ TEST(changed_stack_says_so)
 TEST(profile_has_a_stack_of_its_own)
 {
     sp_step_kind kind;
-    AUTO(sp_scenario) s = fixture_scenario(
+    FIXTURE_SCENARIO(
+        s,
         "{'model': 'llama-13b', 'stack': {'name': 'megatron-core-2024', 'split_limit_mib': 21}}");
     sp_step_kind_of(&s, &s.profile, (double)NAN, (double)NAN, &kind);
     assert_string_equal(kind.word[SP_STEP_STACK], "megatron-core-2024, changed");

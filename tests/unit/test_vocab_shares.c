@@ -146,8 +146,8 @@ TEST(two_packs_by_hand)
     bool seen = false;
     const sp_evaluate_options options = {
         .engine = {.verify = true}, .observer = stands_as_by_hand, .observer_context = &seen};
-    AUTO(scenario_run) r =
-        good_run(TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'vocab_parallel': true}, "
+    SCENARIO_RUN(r,
+                 TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'vocab_parallel': true}, "
                             "'workload': {'lengths': [64, 64], 'context': 64, 'order': 'file', "
                             "'samples_per_batch': 2}}",
                  &options);
@@ -173,7 +173,7 @@ TEST(simulations_agree_with_the_longest_path)
             "'cluster': 'h800-8', 'workload': {'lengths': [64, 96, 16, 128, 80, 24, 112, 48], "
             "'context': 128, 'order': 'file', 'samples_per_batch': 8}, 'parallel': {%s}",
             plans[i]);
-        AUTO(scenario_run) r = good_run(text, &run_verified);
+        SCENARIO_RUN(r, text, &run_verified);
     }
 }
 
@@ -244,7 +244,7 @@ TEST(shares_without_work)
                 "'file', "
                 "'samples_per_batch': 11}, 'parallel': {'pp': %d, 'vocab_parallel': true}, %s}",
                 pp, plans[i]);
-            AUTO(scenario_run) r = good_run(text, &options);
+            SCENARIO_RUN(r, text, &options);
         }
         assert_true(idle > 0);
     }

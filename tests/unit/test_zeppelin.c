@@ -178,8 +178,7 @@ TEST(samples_level_flops)
 
 static double iteration_ms(const char *kind, const char *more)
 {
-    AUTO(scenario_run) r =
-        good_run(json_text("%s, 'strategy': {'kind': '%s'}}", more, kind), &run_verified);
+    SCENARIO_RUN(r, json_text("%s, 'strategy': {'kind': '%s'}}", more, kind), &run_verified);
     return (double)r.result.batches[0].iteration_ns / 1e6;
 }
 

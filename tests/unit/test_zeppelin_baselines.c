@@ -7,8 +7,8 @@ static const char *const baselines[] = {"te-cp", "llama-cp", "hybrid-dp"};
 
 static double job_ms(const char *kind, const char *options, const char *more)
 {
-    AUTO(scenario_run) r = good_run(
-        json_text("%s, 'strategy': {%s'kind': '%s'}}", more, options, kind), &run_verified);
+    SCENARIO_RUN(r, json_text("%s, 'strategy': {%s'kind': '%s'}}", more, options, kind),
+                 &run_verified);
     return sp_result_iteration_ms(&r.result);
 }
 

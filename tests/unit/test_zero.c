@@ -364,7 +364,7 @@ TEST(memory_of_gathered_layers)
 
 static double step_ms(const char *lengths, int zero, const char *more, double *wait_ms)
 {
-    AUTO(scenario_run) r = good_run(json_text(STEP_OF, lengths, zero, more), &run_verified);
+    SCENARIO_RUN(r, json_text(STEP_OF, lengths, zero, more), &run_verified);
     double ms = sp_result_iteration_ms(&r.result);
     *wait_ms = sp_result_zero_wait_ms(&r.result);
     return ms;
