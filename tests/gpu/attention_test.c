@@ -394,6 +394,7 @@ sp_status check_attention(checklist *c, sp_error *err)
     timed_pass p = {.shape = shape_of(&published)};
     sp_i_cuda_attention *plans = NULL;
     int64_t bytes[2] = {0};
+    int64_t offset[SP_I_CUDA_WORKSPACE_PARTS];
     double whole_tflops = 0.0;
     sp_status status = sp_i_cuda_attention_new(&c->device, &whole_device, &plans, err);
     if (status == SP_ERR_USAGE) {
@@ -405,8 +406,11 @@ sp_status check_attention(checklist *c, sp_error *err)
     for (int pass = 0; pass < 2; pass++) {
         GPU_TRY(sp_i_cuda_attention_workspace(plans, &p.shape, pass == 1, &bytes[pass], err));
     }
+    const int64_t own = sp_i_cuda_attention_parts(&p.shape, offset);
     checklist_found("attention",
-                    json_pack("{s:I}", "backward_workspace_bytes", (json_int_t)bytes[1]));
+                    json_pack("{s:I, s:I, s:I}", "forward_workspace_bytes", (json_int_t)bytes[0],
+                              "backward_workspace_bytes", (json_int_t)bytes[1], "backward_of_cudnn",
+                              (json_int_t)(bytes[1] - own)));
     GPU_TRY(make_buffers(&t, &published, &p.shape, bytes[0] > bytes[1] ? bytes[0] : bytes[1],
                          &p.buffers, err));
     for (int count = 1; count <= 8; count *= 2) {
