@@ -296,7 +296,7 @@ static double peak_gib(const char *kind, const char *scenario, double limit_gib)
 {
     const char *text = json_text("%s, 'memory': {'limit_gib': %.6f}, 'strategy': {'kind': '%s'}}",
                                  scenario, limit_gib, kind);
-    SCENARIO_RUN(r, text, &(sp_evaluate_options){.no_bounds = true, .effort_percent = 20});
+    SCENARIO_RUN(r, text, (&(sp_evaluate_options){.no_bounds = true, .effort_percent = 20}));
     return (double)r.result.peak_bytes / (double)((int64_t)1 << 30);
 }
 

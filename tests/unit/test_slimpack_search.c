@@ -438,7 +438,7 @@ TEST(no_packs_fit_the_planner_s_formulas)
                  "{'model': 'llama-7b', 'parallel': {'pp': 2, 'dp': 2}, 'memory': {'model': "
                  "'slimpipe-planner'}, 'workload': {'samples_per_batch': 1}, 'strategy': {'kind': "
                  "'slimpack-symmetric'}}",
-                 &(sp_evaluate_options){.no_bounds = true, .no_causes = true});
+                 (&(sp_evaluate_options){.no_bounds = true, .no_causes = true}));
     assert_true(sp_result_iteration_ms(&r.result) > 0.0);
 }
 
@@ -470,7 +470,7 @@ static double step_of(const char *parallel, const char *lengths, const char *kin
                   "{'limit_gib': 80}, 'workload': {'lengths': [%s], 'context': 4096}, "
                   "'strategy': {'kind': '%s'}}",
                   parallel, lengths, kind),
-        &(sp_evaluate_options){.no_bounds = true, .no_causes = true});
+        (&(sp_evaluate_options){.no_bounds = true, .no_causes = true}));
     return sp_result_iteration_ms(&r.result);
 }
 
