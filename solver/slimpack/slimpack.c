@@ -601,6 +601,7 @@ static sp_status search_split(const sp_strategy_input *input, sp_packing *packin
         return search(input, true, packing, err);
     }
     g.options.effort = sp_i_slimpack_effort(&input->scenario->strategy, GLANCE);
+    g.options.proves = false;
     g.options.deadline_s = sp_i_deadline_part_s(options.deadline_s, GLANCING);
     const sp_i_candidates candidates = {
         .count = 2, .judge = look_at_split, .is_over = is_glance_over, .context = &g};

@@ -95,6 +95,7 @@ sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_input *input, b
                                                        : EFFORT;
     return (sp_i_slimpack_options){.asymmetric = asymmetric && spec->asymmetric,
                                    .split = split,
+                                   .proves = spec->milp,
                                    .effort = sp_i_slimpack_effort(spec, usual),
                                    .deadline_s = input->deadline_s};
 }
@@ -145,7 +146,7 @@ static sp_status split_ranks(search *s, sp_error *err)
     }
     double deadline_s = sp_i_deadline_part_s(s->options.deadline_s, PROVING);
     int64_t limit_ms = sp_i_deadline_left_ms(deadline_s);
-    return status == SP_OK && spec->milp
+    return status == SP_OK && s->options.proves
                ? sp_i_rank_split_prove(&s->work, batch, limit_ms, spec->mip_gap, &s->ranks, err)
                : status;
 }
