@@ -73,6 +73,7 @@ static sp_status look(const rule_choice *c, const sp_scenario *with, bool search
         sp_i_slimpack_options options =
             sp_i_slimpack_options_of(&trial.input, false, strategy->split_backward);
         options.effort = sp_i_slimpack_effort(&with->strategy, LOOK);
+        options.proves = false;
         status = sp_i_slimpack_search(&trial.input, &options, &packing, outcome, err);
         if (status == SP_OK) {
             sp_packing_fini(&packing);

@@ -12,7 +12,9 @@
 #include "solver/search.h"
 #include "solver/step/step.h"
 
-enum { SEARCH_PARTS = 12 }; // of the effort, in which the slowest group gets faster
+// Of the effort, in which the slowest group gets faster. 6 and 24 changed 7 and 12 plans of 24
+// random jobs, by 1.3 % at most; in the mean both took 0.02 % longer.
+enum { SEARCH_PARTS = 12 };
 
 // A search and the step as it stands: the ranks' samples and the shape of each group's packs.
 typedef struct search {
@@ -41,7 +43,8 @@ typedef struct search {
 
 // Other groups of ranks are looked at where the largest has so much more than its share of the
 // work, of many samples more, as a look at them takes longer; and are searched where a look takes
-// no longer than so many times what the first came to.
+// no longer than so many times what the first came to. Chosen by trial: 0.05 and 0.2 changed none
+// of 6 random jobs that come here, 0.1 of many samples and 1.0 and 1.3 times none of 4.
 #define UNEVEN 0.1
 #define UNEVEN_MANY 0.25
 #define PROMISING 1.1
@@ -92,6 +95,7 @@ sp_i_slimpack_options sp_i_slimpack_options_of(const sp_strategy_input *input, b
                                                        : EFFORT;
     return (sp_i_slimpack_options){.asymmetric = asymmetric && spec->asymmetric,
                                    .split = split,
+                                   .proves = spec->milp,
                                    .effort = sp_i_slimpack_effort(spec, usual),
                                    .deadline_s = input->deadline_s};
 }
@@ -142,7 +146,7 @@ static sp_status split_ranks(search *s, sp_error *err)
     }
     double deadline_s = sp_i_deadline_part_s(s->options.deadline_s, PROVING);
     int64_t limit_ms = sp_i_deadline_left_ms(deadline_s);
-    return status == SP_OK && spec->milp
+    return status == SP_OK && s->options.proves
                ? sp_i_rank_split_prove(&s->work, batch, limit_ms, spec->mip_gap, &s->ranks, err)
                : status;
 }
@@ -757,10 +761,12 @@ static sp_status search_finish(search *s, sp_packing *best, sp_packflow_outcome 
 
 // ---- within memory ----
 
-// Share of the memory limit that is left besides where a step came out tight.
+// Share of the memory limit that is left besides where a step came out tight. Chosen by trial: half
+// and twice as much changed none of 8 random jobs whose steps did.
 #define MORE_SPARE 0.03
 
 // Packs that leave the margin from the start may take so many times what packs without it do.
+// Chosen by trial: 1.005 and 1.03 changed none of 5 random jobs that come here.
 #define NEAR 1.01
 
 // More packs run again where a step takes longer than so many times the work with all forwards

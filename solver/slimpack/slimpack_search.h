@@ -387,6 +387,7 @@ typedef struct sp_i_slimpack_options {
     bool asymmetric;   // backward packs may be a partition of their own
     bool split;        // packs are chosen for input and weight gradients apart
     bool whole;        // no order of them runs gradients apart
+    bool proves;       // integer programs give few samples to ranks, for a second of CPU time
     int64_t effort;    // actions timed for all ranks together, about
     double deadline_s; // of sp_clock_s(): the best plan so far is taken then; 0: none
 } sp_i_slimpack_options;
