@@ -1057,7 +1057,7 @@ static void fill_share_classes(const sp_cost_model *cost, sp_step_costs *costs)
     }
 }
 
-// Both sides of a packing get the costs of each pack in one way.
+// Gives a pack the costs of the one before it, which is alike.
 static void repeat_costs(sp_step_costs *costs, int side, size_t k)
 {
     sp_side_costs *to = &costs->side[side];

@@ -180,7 +180,7 @@ typedef struct sp_bucket_cost {
 // What is known of the forward packs (0), or of the backward packs (1).
 typedef struct sp_side_costs {
     size_t count;
-    sp_p2p_times *p2p;   // [pack]. The walk reads the times for every action.
+    sp_p2p_times *p2p;   // [pack]. The walk reads these for every action, so that they lie together
     sp_pack_costs *pack; // [pack]
     // Memory: NULL for uniform costs, and of backward packs where they are the forward packs.
     sp_unit_bytes *unit; // [row * classes + class]; all of `held` on the GPU
