@@ -25,9 +25,6 @@ enum { MOST_CHUNKS = 20, USUAL_CHUNKS = 10, MANY_CHUNKS = 5 };
 enum { LAST_LOOK = 200000, LAST_LOOKS = 2 };
 enum { SO_FEW_SAMPLES = 32, MORE_LOOKS = 12, LONG_LOOK = 500000 };
 
-// Whole steps that long looks find nearer than this may come in another order as plans.
-#define NEAR 1.01
-
 // A look at a cut counts one of these.
 typedef enum cut_look {
     AS_PREDICTED,   // what the search predicts
@@ -347,65 +344,46 @@ static sp_status look_at_whole(chunk_choice *c, int count, int64_t effort, sp_er
     return status;
 }
 
-static bool is_near(const cut *other, const cut *best)
+// Puts a cut in front if its plan is better than that of the cut that is there.
+static sp_status prefer_by_plan(chunk_choice *c, int number, sp_error *err)
 {
-    return other->outcome.lacking_bytes == best->outcome.lacking_bytes &&
-           other->outcome.tight == best->outcome.tight &&
-           (double)other->outcome.makespan_ns <= NEAR * (double)best->outcome.makespan_ns;
-}
-
-// Puts the cut of these numbers in front whose plan is better than those of the others and of the
-// cut that is there.
-static sp_status prefer_by_plans(chunk_choice *c, const int *numbers, int count, sp_error *err)
-{
-    sp_packflow_outcome best, other;
-    sp_status status = plan_cut(c->scenario, &c->batches, &c->cuts[0], 0.0, &best, err);
-    for (int i = 0; status == SP_OK && i < count; i++) {
-        int at = 0;
-        while (c->cuts[at].number != numbers[i]) {
-            at++;
-        }
-        const cut tried = c->cuts[at];
+    sp_packflow_outcome first, other;
+    int at = 0;
+    while (c->cuts[at].number != number) {
+        at++;
+    }
+    const cut tried = c->cuts[at];
+    sp_status status = plan_cut(c->scenario, &c->batches, &c->cuts[0], 0.0, &first, err);
+    if (status == SP_OK) {
         status = plan_cut(c->scenario, &c->batches, &tried, 0.0, &other, err);
-        if (status == SP_OK && sp_packflow_is_better(&other, &best)) {
-            memmove(c->cuts + 1, c->cuts, (size_t)at * sizeof *c->cuts);
-            c->cuts[0] = tried;
-            best = other;
-        }
+    }
+    if (status == SP_OK && sp_packflow_is_better(&other, &first)) {
+        memmove(c->cuts + 1, c->cuts, (size_t)at * sizeof *c->cuts);
+        c->cuts[0] = tried;
     }
     return status;
 }
 
 // A short look tells badly what packs of their own backward gain in a cut. Where slimpack-symmetric
-// would take another cut, plans decide, so that slimpack is not slower than it. So they do between
-// cuts whose whole steps are near, unless those took as long as plans.
+// would take another cut, plans decide, so that slimpack is not slower than it.
 static sp_status look_at_steps(chunk_choice *c, int count, int64_t effort, sp_error *err)
 {
     const sp_scenario *scenario = c->scenario;
     cut cuts[MOST_CHUNKS * CUT_KINDS];
     chunk_choice symmetric = *c;
-    const bool plans = c->deadline_s <= 0.0 && c->count > 1;
-    const bool mirrors =
-        plans && strcmp(scenario->strategy.kind, "slimpack") == 0 && scenario->strategy.asymmetric;
-    int others[LAST_LOOKS + 2];
-    int near = 0;
+    bool plans = strcmp(scenario->strategy.kind, "slimpack") == 0 &&
+                 scenario->strategy.asymmetric && c->deadline_s <= 0.0 && c->count > 1;
     count = take_least_tail(c, count);
     memcpy(cuts, c->cuts, (size_t)c->count * sizeof *cuts);
     symmetric.cuts = cuts;
     symmetric.mirrored = true;
     sp_status status = look_at_whole(c, count, effort, err);
-    if (status == SP_OK && mirrors) {
+    if (status == SP_OK && plans) {
         status = look_at_whole(&symmetric, count, effort, err);
     }
-    for (int i = 1; plans && effort < LONG_LOOK && i < count; i++) {
-        if (is_near(&c->cuts[i], &c->cuts[0])) {
-            others[near++] = c->cuts[i].number;
-        }
-    }
-    if (mirrors && cuts[0].number != c->cuts[0].number) {
-        others[near++] = cuts[0].number;
-    }
-    return status == SP_OK && near > 0 ? prefer_by_plans(c, others, near, err) : status;
+    return status == SP_OK && plans && cuts[0].number != c->cuts[0].number
+               ? prefer_by_plan(c, cuts[0].number, err)
+               : status;
 }
 
 // Where one of them fits.
