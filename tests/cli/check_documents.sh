@@ -61,7 +61,7 @@ for command in simulate "compare --strategies packed" "plan -o told.json"; do
 done
 sed 's/"workload": {/&"uniform": 2048, /' spec.json >stated_spec.json
 case $(told sweep stated_spec.json -o stated.jsonl) in
-*"1 of 3 points: samples are shorter than the context of 4096"*"$advice"*) ;;
+*"1 of 2 points: samples are shorter than the context of 4096"*"$advice"*) ;;
 *) complain "sweep: samples shorter than the context are not told" ;;
 esac
 
