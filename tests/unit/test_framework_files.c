@@ -1162,6 +1162,48 @@ TEST(nodes_beside_a_script)
     }
 }
 
+// Rows that ranks share are multiples of 4 for 4 that exchange heads, of 8 in a ring; rows that are
+// whole are multiples anyway, and more padding than is needed is told.
+TEST(multiples_of_rows_are_held_against_the_ranks)
+{
+    static const char *const files[] = {"m_sft.yaml", "m_acc.yaml"};
+    static const struct {
+        const char *sft, *ranks, *told; // NULL: nothing
+    } cases[] = {
+        {"pad_to_multiple_of: 4\n", "sp_size: 4", NULL},
+        {"", "sp_size: 4", "ranks that share a row need multiples of 4"},
+        {"pad_to_multiple_of: 4\n", "cp_size: 4", "ranks that share a row need multiples of 8"},
+        {"pad_to_multiple_of: 8\n", "cp_size: 4", NULL},
+        {"packing_strategy: wrapped\n", "cp_size: 4", NULL},
+        {"pad_to_multiple_of: 64\n", "cp_size: 1", "up to 63 tokens of padding"},
+        {"", "cp_size: 1", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        snprintf(text, sizeof text, "max_length: 512\npacking: true\n%s", cases[i].sft);
+        write_file("m_sft.yaml", text);
+        snprintf(text, sizeof text,
+                 "distributed_type: DEEPSPEED\nnum_processes: 8\nparallelism_config:\n"
+                 "  parallelism_config_%s\n",
+                 cases[i].ranks);
+        write_file("m_acc.yaml", text);
+        assert_int_equal(
+            framework_import_files(files, 2, NULL, NULL, 0, &scenario, &unread, &notes, &err),
+            SP_OK);
+        assert_int_equal(json_array_size(unread), 0);
+        const char *note = note_of(notes, "pad_to_multiple_of is ");
+        assert_int_equal(note != NULL, cases[i].told != NULL);
+        assert_true(note == NULL || strstr(note, cases[i].told) != NULL);
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
+}
+
 // A text that grows by itself ends.
 TEST(bounds_what_files_make)
 {

@@ -470,6 +470,53 @@ TEST(what_rows_are_padded_to_is_lost_where_they_are)
     }
 }
 
+// TRL's distributing_training.md: rows are padded to multiples of sp_size where ranks exchange
+// heads, else of 2 x cp_size. Its accelerate file for the former states lengths that vary and the
+// attention, which DeepSpeed takes as the model has it alone and never "eager" (ulysses_sp.py).
+TEST(rows_of_ranks_that_share_them_are_multiples)
+{
+    fixture_begin();
+    static const char varies[] = "  parallelism_config_sp_seq_length_is_variable: true\n";
+    static const struct {
+        int cp;
+        const char *exchange, *attention, *multiple; // NULL: not said
+        bool heads;
+    } cases[] = {
+        {1, "a2a", "flash", NULL, false},
+        {4, "a2a", "flash", "\npad_to_multiple_of: 4\n", true},
+        {4, "a2a", "unfused", "\npad_to_multiple_of: 4\n", true},
+        {2, "blocking", "flash", "\npad_to_multiple_of: 4\n", false},
+        {4, "attention", "flash", "\npad_to_multiple_of: 8\n", false},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        static const char *const names[] = {"trl", "accelerate"};
+        static const char *const attentions[] = {
+            "\nattn_implementation: \"flash_attention_2\"\n",
+            "  parallelism_config_sp_attn_implementation: \"flash_attention_2\"\n"};
+        for (int f = 0; f < 2; f++) {
+            sp_scenario scenario = {0};
+            json_t *lost;
+            fixture_good(
+                json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': {'name': "
+                          "'trl-2025', 'cp_overlap': '%s'}, 'strategy': {'kind': 'concat'}, "
+                          "'parallel': {'cp': %d, 'dp': 2, 'zero': 3}, 'memory': {'attention': "
+                          "'%s'}, 'workload': {'uniform': 512, 'context': 512}}",
+                          cases[i].exchange, cases[i].cp, cases[i].attention),
+                &scenario);
+            char *text = write_text(framework_find(names[f]), &scenario, &lost);
+            assert_int_equal(strstr(text, cases[i].multiple != NULL ? cases[i].multiple
+                                                                    : "pad_to_multiple_of") != NULL,
+                             f == 0 && cases[i].multiple != NULL);
+            assert_int_equal(strstr(text, varies) != NULL, f == 1 && cases[i].heads);
+            assert_int_equal(strstr(text, attentions[f]) != NULL, f == 0 || cases[i].heads);
+            check_same(framework_find(names[f]), &scenario, text, lost);
+            sp_free(text);
+            json_decref(lost);
+            sp_scenario_fini(&scenario);
+        }
+    }
+}
+
 // The base of rotary positions: rope_theta of the published config.json of built-in models; of
 // another model a comment asks for it, and of learned positions nothing is said.
 TEST(the_base_of_rotary_positions_is_said)
