@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/frameworks/frameworks.h"
+#include "experiments/frameworks/private.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/writer.h"

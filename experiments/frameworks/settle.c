@@ -381,13 +381,36 @@ static void take_nodes(framework_import *import, const char *nodes)
     }
 }
 
+const char *const framework_adapters[] = {"lora_rank", "lora_targets", "lora_dropout",
+                                          "frozen_weights", NULL};
+
+// A model that is stated beside the files is the shape: adapters of the files stay where it has
+// none of its own.
+static void keep_adapters(framework_import *import, const json_t *before)
+{
+    for (int i = 0; framework_adapters[i] != NULL; i++) {
+        char key[64];
+        const json_t *kept = json_object_get(before, framework_adapters[i]);
+        snprintf(key, sizeof key, "model.%s", framework_adapters[i]);
+        if (kept != NULL && json_object_get(import->scenario, "model") != NULL &&
+            framework_get(import->scenario, key) == NULL) {
+            framework_put(import, key, json_incref((json_t *)kept));
+        }
+    }
+}
+
 sp_status framework_settle(framework_import *import, const char *const *overrides, int count)
 {
     sp_status status = SP_OK;
     take_nodes(import, sp_scenario_stated(overrides, count, "nodes"));
     settle_replicas(import);
     for (int i = 0; i < count && status == SP_OK; i++) {
+        json_t *before = json_incref(json_object_get(import->scenario, "model"));
         status = sp_scenario_override(import->scenario, overrides[i], import->err);
+        if (strncmp(overrides[i], "model=", strlen("model=")) == 0) {
+            keep_adapters(import, before);
+        }
+        json_decref(before);
     }
     if (status != SP_OK) {
         return status;

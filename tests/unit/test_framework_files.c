@@ -1162,6 +1162,44 @@ TEST(nodes_beside_a_script)
     }
 }
 
+// A model that is stated beside files is the shape: their adapters stay, unless it is stated
+// otherwise.
+TEST(adapters_of_a_file_stay_beside_a_stated_model)
+{
+    static const char *const files[] = {"q_sft.yaml", "q_acc.yaml"};
+    static const struct {
+        const char *set[2], *settings;
+    } cases[] = {
+        {{"model=llama-3-8b"},
+         "{\"model.layers\":32,\"model.lora_rank\":8,\"model.lora_targets\":\"attention\","
+         "\"model.lora_dropout\":false,\"model.frozen_weights\":\"4bit-double\"}"},
+        {{"model=llama-3-8b", "model.lora_rank=32"},
+         "{\"model.lora_rank\":32,\"model.frozen_weights\":\"4bit-double\"}"},
+        {{"model={\"layers\": 2, \"lora_rank\": 4}"},
+         "{\"model.layers\":2,\"model.lora_rank\":4,\"model.frozen_weights\":\"4bit-double\"}"},
+        {{"cluster=h100-8"}, "{\"model.layers\":null,\"model.lora_rank\":8}"},
+    };
+    write_file("q_sft.yaml",
+               "model_name_or_path: own/model\nmax_length: 512\nuse_peft: true\nlora_r: 8\n"
+               "lora_dropout: 0.0\nlora_target_modules: [q_proj, k_proj, v_proj, o_proj]\n"
+               "load_in_4bit: true\nuse_bnb_nested_quant: true\n");
+    write_file("q_acc.yaml", "distributed_type: MULTI_GPU\nnum_processes: 8\n");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        assert_int_equal(framework_import_files(files, 2, NULL, cases[i].set,
+                                                cases[i].set[1] != NULL ? 2 : 1, &scenario, &unread,
+                                                &notes, &err),
+                         SP_OK);
+        check_settings(cases[i].set[0], scenario, cases[i].settings);
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
+}
+
 // Rows that ranks share are multiples of 4 for 4 that exchange heads, of 8 in a ring; rows that are
 // whole are multiples anyway, and more padding than is needed is told.
 TEST(multiples_of_rows_are_held_against_the_ranks)
