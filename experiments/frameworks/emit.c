@@ -105,26 +105,31 @@ static json_t *whole_document(const sp_scenario *scenario)
     return all;
 }
 
-// Adapters and the type of frozen weights leave a model the built-in one whose name it begins with
-// ("llama-3-8b with model.lora_rank changed"), where all else of it is that one's. NULL: they do
-// not, or its name is no such name.
+// The built-in model that a name is, or begins with ("llama-3-8b with model.dropout changed");
+// NULL: none.
+static const char *changed_builtin(const char *name)
+{
+    char begin[SP_MODEL_NAME];
+    const char *with = strstr(name, " with ");
+    snprintf(begin, sizeof begin, "%.*s", with != NULL ? (int)(with - name) : SP_MODEL_NAME, name);
+    return sp_model_builtin_meant(begin);
+}
+
+// Adapters and the type of frozen weights leave a model the built-in one whose name it begins with,
+// where all else of it is that one's. NULL: they do not, or its name is no such name.
 static const char *adapted_builtin(const sp_model *model)
 {
-    static const char *const adapters[] = {"lora_rank", "lora_targets", "lora_dropout",
-                                           "frozen_weights", "name"};
-    char begin[SP_MODEL_NAME];
     sp_model plain;
-    const char *with = strstr(model->name, " with ");
-    snprintf(begin, sizeof begin, "%.*s", with != NULL ? (int)(with - model->name) : 0,
-             model->name);
-    const char *name = sp_model_builtin_meant(begin);
+    const char *name = changed_builtin(model->name);
     if (name == NULL || sp_model_builtin(name, &plain, NULL) != SP_OK) {
         return NULL;
     }
     json_t *shapes[2] = {sp_model_to_json(&plain), sp_model_to_json(model)};
-    for (size_t i = 0; i < sizeof adapters / sizeof adapters[0]; i++) {
-        json_object_del(shapes[0], adapters[i]);
-        json_object_del(shapes[1], adapters[i]);
+    for (int i = 0; i < 2; i++) {
+        json_object_del(shapes[i], "name");
+        for (const char *const *key = framework_adapters; *key != NULL; key++) {
+            json_object_del(shapes[i], *key);
+        }
     }
     const bool same = json_equal(shapes[0], shapes[1]) != 0;
     json_decref(shapes[0]);
@@ -268,8 +273,9 @@ static bool is_rotary(const framework_output *output)
     return positions != NULL && strcmp(positions, "rope") == 0;
 }
 
-// The base changes no time, so no scenario states it; those of built-in models are rope_theta of
-// their published config.json, and LLaMA's that of RoFormer, which it names (arXiv 2104.09864).
+// The base changes no time, so no scenario states it, and other changes of a model leave it; those
+// of built-in models are rope_theta of their published config.json, and LLaMA's that of RoFormer,
+// which it names (arXiv 2104.09864).
 static void say_rotary_base(framework_output *output)
 {
     static const struct {
@@ -281,7 +287,8 @@ static void say_rotary_base(framework_output *output)
         {"mixtral-8x7b mixtral-8x22b qwen3-30b-a3b qwen3-235b-a22b glm-4.5 glm-4.5-air", 1000000},
         {"gpt-oss-20b gpt-oss-120b", 150000},
     };
-    const char *model = json_string_value(framework_get(output->scenario, "model.name"));
+    const char *name = json_string_value(framework_get(output->scenario, "model.name"));
+    const char *model = name != NULL ? changed_builtin(name) : NULL;
     const char *argument = output->of->rotary_base;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (argument != NULL && model != NULL && is_rotary(output) &&

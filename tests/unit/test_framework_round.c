@@ -525,18 +525,24 @@ TEST(the_base_of_rotary_positions_is_said)
     static const char own[] =
         "{'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1024, "
         "'positional': 'rope'}";
+    static const char changed[] =
+        "{'layers': 80, 'hidden': 8192, 'ffn': 28672, 'heads': 64, 'kv_heads': 8, 'vocab': 128256, "
+        "'dropout': true, 'name': 'llama-3-70b with model.dropout changed'}";
     static const struct {
         const char *framework, *model, *said;
-    } cases[] = {{"megatron", "'llama-3-8b'", " --rotary-base 500000 "},
-                 {"megatron", "'llama-2-7b'", " --rotary-base 10000 "},
-                 {"bridge", "'mixtral-8x7b'", "  rotary_base: 1000000\n"},
-                 {"nemo", "'llama-3-70b'", "  rotary_base: 500000\n"},
-                 {"nanotron", "'llama-3-8b'", "    rope_theta: 500000\n"},
-                 {"megatron", own, "config.json): --rotary-base\n"},
-                 {"bridge", own, "config.json): model.rotary_base\n"},
-                 {"nanotron", own, "config.json): model.model_config.rope_theta\n"},
-                 {"megatron", "'gpt3-6.7b'", NULL},
-                 {"trl", "'llama-3-8b'", NULL}};
+    } cases[] = {
+        {"megatron", "'llama-3-8b'", " --rotary-base 500000 "},
+        {"megatron", "'llama-2-7b'", " --rotary-base 10000 "},
+        {"bridge", "'mixtral-8x7b'", "  rotary_base: 1000000\n"},
+        {"nemo", "'llama-3-70b'", "  rotary_base: 500000\n"},
+        {"nanotron", "'llama-3-8b'", "    rope_theta: 500000\n"},
+        // As --set model.dropout=true leaves it: a changed model is called after the other.
+        {"megatron", changed, " --rotary-base 500000 "},
+        {"megatron", own, "config.json): --rotary-base\n"},
+        {"bridge", own, "config.json): model.rotary_base\n"},
+        {"nanotron", own, "config.json): model.model_config.rope_theta\n"},
+        {"megatron", "'gpt3-6.7b'", NULL},
+        {"trl", "'llama-3-8b'", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario scenario = {0};
         json_t *lost;
