@@ -388,6 +388,10 @@ static void write_shell(const framework_output *output, out_text *to)
         add(to, " ");
         add_shell_value(to, value);
     }
+    // Nodes that nothing tells apart each run a job of their own (torchrun's static rendezvous).
+    if (json_integer_value(json_object_get(output->launch, "nnodes")) > 1) {
+        add(to, " --node-rank \"${NODE_RANK:?}\" --master-addr \"${MASTER_ADDR:?}\"");
+    }
     add(to, " pretrain_gpt.py");
     json_object_foreach (output->arguments, name, value) {
         add_shell_option(to, name, value);

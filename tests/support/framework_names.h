@@ -4,7 +4,7 @@
 #define SLIMPACK_TESTS_SUPPORT_FRAMEWORK_NAMES_H
 
 // NVIDIA/Megatron-LM@000c4ac24f61159c138b0975def722c65245983c, megatron/training/arguments.py;
-// nproc-per-node and nnodes are torchrun's.
+// nproc-per-node, nnodes, node-rank and master-addr are torchrun's.
 static const char names_of_megatron[] =
     "num-layers hidden-size ffn-hidden-size num-attention-heads attention-backend kv-channels "
     "group-query-attention num-query-groups softmax-type window-size max-position-embeddings "
@@ -31,7 +31,7 @@ static const char names_of_megatron[] =
     "overlap-moe-expert-parallel-comm delay-wgrad-compute q-lora-rank kv-lora-rank qk-head-dim "
     "qk-pos-emb-head-dim v-head-dim use-precision-aware-optimizer exp-avg-dtype exp-avg-sq-dtype "
     "fp8-format fp8-recipe fp8-param-gather "
-    "launch.nproc-per-node launch.nnodes";
+    "launch.nproc-per-node launch.nnodes launch.node-rank launch.master-addr";
 
 // Fields of the classes whose objects Megatron-Bridge's configuration holds: `model` of
 // NVIDIA/Megatron-LM@02aa3ee454b5ff16b1bf356ec36fa0cc1c26858f,

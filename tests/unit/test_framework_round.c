@@ -517,6 +517,32 @@ TEST(rows_of_ranks_that_share_them_are_multiples)
     }
 }
 
+// torchrun's nodes find each other where there are several, and their number is read back.
+TEST(megatron_says_where_nodes_meet)
+{
+    fixture_begin();
+    for (int nodes = 1; nodes <= 2; nodes++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'parallel': {'tp': 4, "
+                               "'dp': %d}, 'workload': {'uniform': 512, 'context': 512}}",
+                               2 * nodes),
+                     &scenario);
+        const framework *megatron = framework_find("megatron");
+        char *text = write_text(megatron, &scenario, &lost);
+        assert_int_equal(strstr(text, " --node-rank \"${NODE_RANK:?}\" --master-addr "
+                                      "\"${MASTER_ADDR:?}\" pretrain_gpt.py") != NULL,
+                         nodes > 1);
+        assert_int_equal(strstr(text, "master-addr") != NULL, nodes > 1);
+        json_t *document = read_text(megatron, text);
+        assert_int_equal(framework_get_int(document, "parallel.dp", 0), 2 * nodes);
+        json_decref(document);
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 // The base of rotary positions: rope_theta of the published config.json of built-in models; of
 // another model a comment asks for it, and of learned positions nothing is said.
 TEST(the_base_of_rotary_positions_is_said)
