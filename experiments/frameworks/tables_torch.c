@@ -1006,7 +1006,12 @@ static const framework_elsewhere trl_elsewhere[] = {
     {"parallel.tp", "parallelism_config_tp_size of accelerate's file"},
     {"parallel.cp", "parallelism_config_sp_size (DeepSpeed) or _cp_size (FSDP2) of accelerate's "
                     "file"},
+    {"stack.cp_overlap", "parallelism_config_sp_size or _cp_comm_strategy of accelerate's file"},
     {"parallel.zero", "zero_stage of accelerate's file or zero_optimization.stage of DeepSpeed's"},
+    {"memory.offload_states", "offload_optimizer_device of accelerate's file or "
+                              "offload_optimizer.device of DeepSpeed's"},
+    {"stack.hide_gradient_reduce", "zero_stage 3 of accelerate's file or overlap_comm of "
+                                   "DeepSpeed's"},
     {NULL, NULL},
 };
 

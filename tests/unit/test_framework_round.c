@@ -517,6 +517,33 @@ TEST(rows_of_ranks_that_share_them_are_multiples)
     }
 }
 
+// What accelerate's file of the same job states is said to be set there, not to become another.
+// What is done with long documents is told where there are such.
+TEST(trl_tells_what_its_own_file_changes_alone)
+{
+    fixture_begin();
+    for (int longer = 0; longer < 2; longer++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(
+            json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': {'name': 'trl-2025', "
+                      "'cp_overlap': 'blocking'}, 'strategy': {'kind': 'bfd'}, 'parallel': {'cp': "
+                      "2, 'dp': 2, 'zero': 3}, 'memory': {'offload_states': 1}, 'workload': "
+                      "{'lengths': [100, %d, 300], 'context': 512, 'over_length': 'drop', "
+                      "'order': 'file', 'samples_per_batch': 4}}",
+                      longer == 1 ? 513 : 512),
+            &scenario);
+        char *text = write_text(framework_find("trl"), &scenario, &lost);
+        assert_int_equal(framework_is_lost(lost, "workload.over_length"), longer == 1);
+        assert_true(framework_is_lost(lost, "memory.offload_states"));
+        assert_true(framework_is_lost(lost, "stack.hide_gradient_reduce"));
+        assert_int_equal(strstr(text, "it becomes") != NULL, longer == 1);
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 // torchrun's nodes find each other where there are several, and their number is read back.
 TEST(megatron_says_where_nodes_meet)
 {
