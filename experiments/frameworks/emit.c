@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/frameworks/frameworks.h"
+#include "experiments/frameworks/private.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 #include "sim/base/writer.h"
 
 enum { PATH = 512, NUMBER = 40 };
@@ -105,26 +106,31 @@ static json_t *whole_document(const sp_scenario *scenario)
     return all;
 }
 
-// Adapters and the type of frozen weights leave a model the built-in one whose name it begins with
-// ("llama-3-8b with model.lora_rank changed"), where all else of it is that one's. NULL: they do
-// not, or its name is no such name.
+// The built-in model that a name is, or begins with ("llama-3-8b with model.dropout changed");
+// NULL: none.
+static const char *changed_builtin(const char *name)
+{
+    char begin[SP_MODEL_NAME];
+    const char *with = strstr(name, " with ");
+    snprintf(begin, sizeof begin, "%.*s", with != NULL ? (int)(with - name) : SP_MODEL_NAME, name);
+    return sp_model_builtin_meant(begin);
+}
+
+// Adapters and the type of frozen weights leave a model the built-in one whose name it begins with,
+// where all else of it is that one's. NULL: they do not, or its name is no such name.
 static const char *adapted_builtin(const sp_model *model)
 {
-    static const char *const adapters[] = {"lora_rank", "lora_targets", "lora_dropout",
-                                           "frozen_weights", "name"};
-    char begin[SP_MODEL_NAME];
     sp_model plain;
-    const char *with = strstr(model->name, " with ");
-    snprintf(begin, sizeof begin, "%.*s", with != NULL ? (int)(with - model->name) : 0,
-             model->name);
-    const char *name = sp_model_builtin_meant(begin);
+    const char *name = changed_builtin(model->name);
     if (name == NULL || sp_model_builtin(name, &plain, NULL) != SP_OK) {
         return NULL;
     }
     json_t *shapes[2] = {sp_model_to_json(&plain), sp_model_to_json(model)};
-    for (size_t i = 0; i < sizeof adapters / sizeof adapters[0]; i++) {
-        json_object_del(shapes[0], adapters[i]);
-        json_object_del(shapes[1], adapters[i]);
+    for (int i = 0; i < 2; i++) {
+        json_object_del(shapes[i], "name");
+        for (const char *const *key = framework_adapters; *key != NULL; key++) {
+            json_object_del(shapes[i], *key);
+        }
     }
     const bool same = json_equal(shapes[0], shapes[1]) != 0;
     json_decref(shapes[0]);
@@ -268,8 +274,9 @@ static bool is_rotary(const framework_output *output)
     return positions != NULL && strcmp(positions, "rope") == 0;
 }
 
-// The base changes no time, so no scenario states it; those of built-in models are rope_theta of
-// their published config.json, and LLaMA's that of RoFormer, which it names (arXiv 2104.09864).
+// The base changes no time, so no scenario states it, and other changes of a model leave it; those
+// of built-in models are rope_theta of their published config.json, and LLaMA's that of RoFormer,
+// which it names (arXiv 2104.09864).
 static void say_rotary_base(framework_output *output)
 {
     static const struct {
@@ -281,7 +288,8 @@ static void say_rotary_base(framework_output *output)
         {"mixtral-8x7b mixtral-8x22b qwen3-30b-a3b qwen3-235b-a22b glm-4.5 glm-4.5-air", 1000000},
         {"gpt-oss-20b gpt-oss-120b", 150000},
     };
-    const char *model = json_string_value(framework_get(output->scenario, "model.name"));
+    const char *name = json_string_value(framework_get(output->scenario, "model.name"));
+    const char *model = name != NULL ? changed_builtin(name) : NULL;
     const char *argument = output->of->rotary_base;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (argument != NULL && model != NULL && is_rotary(output) &&
@@ -380,6 +388,10 @@ static void write_shell(const framework_output *output, out_text *to)
         add(to, name);
         add(to, " ");
         add_shell_value(to, value);
+    }
+    // Nodes that nothing tells apart each run a job of their own (torchrun's static rendezvous).
+    if (json_integer_value(json_object_get(output->launch, "nnodes")) > 1) {
+        add(to, " --node-rank \"${NODE_RANK:?}\" --master-addr \"${MASTER_ADDR:?}\"");
     }
     add(to, " pretrain_gpt.py");
     json_object_foreach (output->arguments, name, value) {
@@ -487,12 +499,11 @@ const char *framework_lost_text(const json_t *lost, char words[FRAMEWORK_LOST])
         sp_append(words, FRAMEWORK_LOST, " %s", value);
     }
     const char *where = json_string_value(json_object_get(lost, "elsewhere"));
-    if (!json_is_null(read)) {
-        sp_json_quote(read, value, sizeof value);
-        sp_append(words, FRAMEWORK_LOST, " (it becomes %s%s%s)", value,
-                  where != NULL ? "; it is set by " : "", where != NULL ? where : "");
-    } else if (where != NULL) {
+    if (where != NULL) {
         sp_append(words, FRAMEWORK_LOST, " (set by %s)", where);
+    } else if (!json_is_null(read)) {
+        sp_json_quote(read, value, sizeof value);
+        sp_append(words, FRAMEWORK_LOST, " (it becomes %s)", value);
     }
     for (char *c = words; *c != '\0'; c++) {
         *c = (char)((unsigned char)*c < ' ' ? ' ' : *c);
@@ -807,8 +818,22 @@ static bool has_value(const json_t *document, const char *key, const char *value
     return text != NULL && strcmp(text, value) == 0;
 }
 
+// Is a document longer than the context? What is done with those that are is no matter else.
+static bool has_longer(const sp_scenario *scenario)
+{
+    const sp_workload_spec *workload = &scenario->workload;
+    int64_t longest = workload->distribution != NULL
+                          ? sp_distribution_quantile(workload->distribution, 1.0)
+                          : workload->uniform_tokens;
+    for (size_t i = 0; workload->lengths != NULL && i < workload->lengths->count; i++) {
+        longest = sp_larger(longest, workload->lengths->tokens[i]);
+    }
+    return workload->context > 0 && longest > workload->context;
+}
+
 // Another stack is told as one, beside the switches of it that the framework has arguments for.
-static void compare_all(const framework_output *output, const json_t *read, json_t *lost)
+static void compare_all(const framework_output *output, const sp_scenario *from, const json_t *read,
+                        json_t *lost)
 {
     char skipped[4096] = "";
     json_t *stack = framework_get(output->scenario, "stack.name");
@@ -838,12 +863,14 @@ static void compare_all(const framework_output *output, const json_t *read, json
     if (!has_value(output->scenario, "strategy.kind", "padded")) {
         sp_append(skipped, sizeof skipped, "strategy.pad_to ");
     }
-    // Of samples that are equally long best fit makes the rows that their order makes, and none is
-    // longer than the context.
-    if (framework_get(output->scenario, "workload.lengths") == NULL) {
-        bool same = has_value(output->scenario, "strategy.kind", "packed") &&
-                    has_value(read, "strategy.kind", "bfd");
-        sp_append(skipped, sizeof skipped, "workload.over_length %s", same ? "strategy.kind " : "");
+    if (!has_longer(from)) {
+        sp_append(skipped, sizeof skipped, "workload.over_length ");
+    }
+    // Of samples that are equally long best fit makes the rows that their order makes.
+    if (framework_get(output->scenario, "workload.lengths") == NULL &&
+        has_value(output->scenario, "strategy.kind", "packed") &&
+        has_value(read, "strategy.kind", "bfd")) {
+        sp_append(skipped, sizeof skipped, "strategy.kind ");
     }
     compare(output->scenario, read, "", skipped, lost);
     compare_more(output->scenario, read, "", skipped, lost);
@@ -889,7 +916,7 @@ static sp_status read_back(const framework_output *output, const sp_scenario *fr
         fill(document, output->resolved, lost);
         if (sp_scenario_from_json(document, "written", NULL, 0, &scenario, &own) == SP_OK) {
             json_t *whole = whole_document(&scenario);
-            compare_all(output, whole, lost);
+            compare_all(output, from, whole, lost);
             json_decref(whole);
         } else {
             // What is read back is no scenario: all counts that it does not state.
@@ -900,7 +927,9 @@ static sp_status read_back(const framework_output *output, const sp_scenario *fr
                 lose(lost, "model", framework_get(output->resolved, "model.name"));
             }
             lose(lost, "stack", framework_get(output->resolved, "stack.name"));
-            const char *skipped = has_model ? "stack.*" : "stack.* model.*";
+            char skipped[64];
+            snprintf(skipped, sizeof skipped, "stack.*%s%s", has_model ? "" : " model.*",
+                     has_longer(from) ? "" : " workload.over_length");
             compare_stated(from, plain, skipped, lost);
             compare_more(output->scenario, plain, "", skipped, lost);
         }

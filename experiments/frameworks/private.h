@@ -24,6 +24,13 @@ long framework_slurm_gpus(const char *text);
 enum { FRAMEWORK_WHOSE = 64 };
 json_int_t framework_assumed_entries(const json_t *scenario, char whose[FRAMEWORK_WHOSE]);
 
+// Tokens of whose multiple TRL's rows are where ranks share them (docs/source/
+// distributing_training.md of TRL): one for each rank that exchanges heads, two in rings.
+json_int_t framework_row_multiple(const json_t *scenario);
+
+// Settings of a model that are its adapters', and no part of its shape; NULL ends them.
+extern const char *const framework_adapters[];
+
 // What is called alike for each.
 // clang-format off
 #define FRAMEWORK_CALLED(of_, title_) \

@@ -338,6 +338,29 @@ static void tell_trainer(framework_import *import)
     }
 }
 
+// TRL's rows that are no whole max_length are cut among ranks where they are a multiple alone, and
+// refused else (DeepSpeed, runtime/sequence_parallel/ulysses_sp.py).
+static void tell_row_multiple(framework_import *import)
+{
+    const json_int_t multiple = fact(import, "row_multiple");
+    const bool shared = framework_get_int(import->scenario, "parallel.cp", 1) > 1;
+    const json_int_t needed = shared ? framework_row_multiple(import->scenario) : 1;
+    const char *kind = json_string_value(framework_get(import->scenario, "strategy.kind"));
+    const json_int_t context = framework_get_int(import->scenario, "workload.context", 0);
+    const bool whole = kind != NULL && strcmp(kind, "concat") == 0 && context % needed == 0;
+    if (multiple > 0 && multiple % needed != 0 && !whole) {
+        framework_note(import,
+                       "pad_to_multiple_of is %lld: ranks that share a row need multiples of %lld, "
+                       "which are taken",
+                       (long long)multiple, (long long)needed);
+    } else if (multiple > needed) {
+        framework_note(import,
+                       "pad_to_multiple_of is %lld: up to %lld tokens of padding in a row are not "
+                       "modelled",
+                       (long long)multiple, (long long)multiple - 1);
+    }
+}
+
 // ---- in order ----
 
 void framework_settle_text(framework_import *import)
@@ -358,13 +381,36 @@ static void take_nodes(framework_import *import, const char *nodes)
     }
 }
 
+const char *const framework_adapters[] = {"lora_rank", "lora_targets", "lora_dropout",
+                                          "frozen_weights", NULL};
+
+// A model that is stated beside the files is the shape: adapters of the files stay where it has
+// none of its own.
+static void keep_adapters(framework_import *import, const json_t *before)
+{
+    for (int i = 0; framework_adapters[i] != NULL; i++) {
+        char key[64];
+        const json_t *kept = json_object_get(before, framework_adapters[i]);
+        snprintf(key, sizeof key, "model.%s", framework_adapters[i]);
+        if (kept != NULL && json_object_get(import->scenario, "model") != NULL &&
+            framework_get(import->scenario, key) == NULL) {
+            framework_put(import, key, json_incref((json_t *)kept));
+        }
+    }
+}
+
 sp_status framework_settle(framework_import *import, const char *const *overrides, int count)
 {
     sp_status status = SP_OK;
     take_nodes(import, sp_scenario_stated(overrides, count, "nodes"));
     settle_replicas(import);
     for (int i = 0; i < count && status == SP_OK; i++) {
+        json_t *before = json_incref(json_object_get(import->scenario, "model"));
         status = sp_scenario_override(import->scenario, overrides[i], import->err);
+        if (strncmp(overrides[i], "model=", strlen("model=")) == 0) {
+            keep_adapters(import, before);
+        }
+        json_decref(before);
     }
     if (status != SP_OK) {
         return status;
@@ -389,6 +435,7 @@ sp_status framework_settle(framework_import *import, const char *const *override
     assume_vocabulary(import);
     settle_modules(import);
     tell_trainer(import);
+    tell_row_multiple(import);
     tell_assumed(import);
     return SP_OK;
 }

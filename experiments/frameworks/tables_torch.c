@@ -405,6 +405,11 @@ static bool exchanges_heads(const json_t *scenario)
            strcmp(exchange, "a2a") == 0;
 }
 
+json_int_t framework_row_multiple(const json_t *scenario)
+{
+    return framework_get_int(scenario, "parallel.cp", 1) * (exchanges_heads(scenario) ? 1 : 2);
+}
+
 // FSDP shards what ZeRO 2 and 3 share; the stacks of Hugging Face have DeepSpeed for it.
 static bool shards(const json_t *scenario)
 {
@@ -557,15 +562,16 @@ const framework framework_deepspeed = {FRAMEWORK_CALLED(deepspeed, "DeepSpeed"),
 // ---- TRL (trl/trainer/sft_config.py, transformers' TrainingArguments) ----
 
 // clang-format off
+#define ATTENTION_KERNELS                                                                          \
+    "sdpa=flash flash_attention_2=flash flash_attention_3=flash "                                  \
+    "kernels-community/flash-attn2=flash kernels-community/flash-attn3=flash"
 static const framework_row trl_rows[] = {
     {"workload.context", FRAMEWORK_INT, NULL, "1024", {"max_length"}, "max_seq_length"},
     {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, "8", {"per_device_train_batch_size"}, NULL},
     {"memory.recompute", FRAMEWORK_NAME, "true=full false=none", "\"full\"",
      {"gradient_checkpointing"}, NULL},
-    {"memory.attention", FRAMEWORK_NAME,
-     "sdpa=flash flash_attention_2=flash flash_attention_3=flash "
-     "kernels-community/flash-attn2=flash kernels-community/flash-attn3=flash eager=unfused",
-     "\"flash\"", {NULL}, "attn_implementation"},
+    {"memory.attention", FRAMEWORK_NAME, ATTENTION_KERNELS " eager=unfused", "\"flash\"", {NULL},
+     "attn_implementation"},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
@@ -573,7 +579,7 @@ static const char trl_own[] =
     "model_name_or_path gradient_accumulation_steps packing packing_strategy padding_free optim "
     "fsdp fsdp_config.activation_checkpointing deepspeed use_peft lora_r lora_target_modules lora_dropout bf16 fp16 "
     "load_in_4bit use_bnb_nested_quant bnb_4bit_use_double_quant bnb_4bit_quant_type num_processes "
-    "num_machines accelerate_config mixed_precision use_liger_kernel loss_type";
+    "pad_to_multiple_of num_machines accelerate_config mixed_precision use_liger_kernel loss_type";
 static const char trl_free[] =
     "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_* "
     "weight_decay adam_* max_grad_norm logging_* log_* report_to run_name save_* eval_* "
@@ -590,7 +596,7 @@ static const char trl_free[] =
 static const char trl_noted[] =
     "liger_kernel_config load_in_8bit torch_compile torch_compile_* "
     "activation_offloading optim_target_modules neftune_noise_alpha auto_find_batch_size "
-    "group_by_length pad_to_multiple_of torch_empty_cache_steps use_dora "
+    "group_by_length torch_empty_cache_steps use_dora "
     "fsdp_transformer_layer_cls_to_wrap use_unsloth";
 // clang-format on
 
@@ -600,6 +606,8 @@ static void read_trl_packing(framework_import *import)
     bool packs = framework_take_switch(import, "packing", false);
     bool free_of_padding = framework_take_switch(import, "padding_free", false);
     const char *name = framework_take_text(import, "packing_strategy");
+    json_object_set_new(import->facts, "row_multiple",
+                        json_integer(framework_take_int(import, "pad_to_multiple_of", 1, 1)));
     if (!packs) {
         framework_put(import, "strategy.kind", json_string(free_of_padding ? "packed" : "padded"));
         if (!free_of_padding) {
@@ -951,12 +959,18 @@ static void write_trl(framework_output *output)
                                   : over != NULL && strcmp(over, "split") == 0 ? "bfd_split"
                                                                                : "bfd"));
     }
+    if (framework_get_int(s, "parallel.cp", 1) > 1) {
+        framework_say(output, "pad_to_multiple_of", json_integer(framework_row_multiple(s)));
+    }
     // Without FlashAttention's kernels the documents that bfd packs attend to each other
-    // (trl/trainer/sft_trainer.py warns of it), whatever the scenario's attention.
+    // (trl/trainer/sft_trainer.py warns of it), whatever the scenario's attention; ranks that
+    // exchange heads take no scores that are kept (accelerate's guide to sequence parallelism).
     const char *attention = json_string_value(framework_get(s, "memory.attention"));
     const bool scores = attention != NULL && strcmp(attention, "unfused") == 0;
     framework_say(output, "attn_implementation",
-                  json_string(scores && (wraps || !packs) ? "eager" : "flash_attention_2"));
+                  json_string(scores && (wraps || !packs) && !exchanges_heads(s)
+                                  ? "eager"
+                                  : "flash_attention_2"));
     write_trl_loss(output);
     if (shards(s)) {
         framework_say(output, "fsdp",
@@ -992,7 +1006,12 @@ static const framework_elsewhere trl_elsewhere[] = {
     {"parallel.tp", "parallelism_config_tp_size of accelerate's file"},
     {"parallel.cp", "parallelism_config_sp_size (DeepSpeed) or _cp_size (FSDP2) of accelerate's "
                     "file"},
+    {"stack.cp_overlap", "parallelism_config_sp_size or _cp_comm_strategy of accelerate's file"},
     {"parallel.zero", "zero_stage of accelerate's file or zero_optimization.stage of DeepSpeed's"},
+    {"memory.offload_states", "offload_optimizer_device of accelerate's file or "
+                              "offload_optimizer.device of DeepSpeed's"},
+    {"stack.hide_gradient_reduce", "zero_stage 3 of accelerate's file or overlap_comm of "
+                                   "DeepSpeed's"},
     {NULL, NULL},
 };
 
@@ -1016,6 +1035,8 @@ static const framework_row accelerate_rows[] = {
      {"parallelism_config.parallelism_config_cp_size"}, NULL},
     {"stack.cp_overlap", FRAMEWORK_NAME, "allgather=blocking alltoall=attention", "\"blocking\"",
      {"parallelism_config.parallelism_config_cp_comm_strategy"}, NULL},
+    {"memory.attention", FRAMEWORK_NAME, ATTENTION_KERNELS, NULL, {NULL},
+     "parallelism_config.parallelism_config_sp_attn_implementation"},
     {NULL, FRAMEWORK_INT, NULL, NULL, {NULL}, NULL},
 };
 
@@ -1098,9 +1119,14 @@ static void write_accelerate_ranks(framework_output *output)
     const json_t *s = output->scenario;
     const json_int_t tp = framework_get_int(s, "parallel.tp", 1);
     const json_int_t cp = framework_get_int(s, "parallel.cp", 1);
-    char name[4][96];
-    static const char *const names[] = {"tp_size", "cp_size", "sp_size", "sp_backend"};
-    for (int i = 0; i < 4; i++) {
+    char name[6][96];
+    static const char *const names[] = {"tp_size",
+                                        "cp_size",
+                                        "sp_size",
+                                        "sp_backend",
+                                        "sp_seq_length_is_variable",
+                                        "sp_attn_implementation"};
+    for (int i = 0; i < 6; i++) {
         snprintf(name[i], sizeof name[i], "%s%s", section, names[i]);
     }
     if (tp == 1) {
@@ -1112,6 +1138,9 @@ static void write_accelerate_ranks(framework_output *output)
     if (exchanges_heads(s)) {
         framework_say(output, name[2], json_integer(cp));
         framework_say(output, name[3], json_string("deepspeed"));
+        framework_say(output, name[4], json_true());
+        // As TRL's file has it, which DeepSpeed asks for; sdpa sees no bounds of documents.
+        framework_say(output, name[5], json_string("flash_attention_2"));
     }
     if (tp > 1 || cp > 1) {
         snprintf(name[0], sizeof name[0], "%sdp_%s_size", section,

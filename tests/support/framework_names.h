@@ -4,7 +4,7 @@
 #define SLIMPACK_TESTS_SUPPORT_FRAMEWORK_NAMES_H
 
 // NVIDIA/Megatron-LM@000c4ac24f61159c138b0975def722c65245983c, megatron/training/arguments.py;
-// nproc-per-node and nnodes are torchrun's.
+// nproc-per-node, nnodes, node-rank and master-addr are torchrun's.
 static const char names_of_megatron[] =
     "num-layers hidden-size ffn-hidden-size num-attention-heads attention-backend kv-channels "
     "group-query-attention num-query-groups softmax-type window-size max-position-embeddings "
@@ -31,7 +31,7 @@ static const char names_of_megatron[] =
     "overlap-moe-expert-parallel-comm delay-wgrad-compute q-lora-rank kv-lora-rank qk-head-dim "
     "qk-pos-emb-head-dim v-head-dim use-precision-aware-optimizer exp-avg-dtype exp-avg-sq-dtype "
     "fp8-format fp8-recipe fp8-param-gather "
-    "launch.nproc-per-node launch.nnodes";
+    "launch.nproc-per-node launch.nnodes launch.node-rank launch.master-addr";
 
 // Fields of the classes whose objects Megatron-Bridge's configuration holds: `model` of
 // NVIDIA/Megatron-LM@02aa3ee454b5ff16b1bf356ec36fa0cc1c26858f,
@@ -123,7 +123,8 @@ static const char names_of_deepspeed[] =
 // linkedin/Liger-Kernel v0.8.2, src/liger_kernel/transformers/monkey_patch.py.
 static const char names_of_trl[] =
     "model_name_or_path max_length packing packing_strategy padding_free use_peft lora_r "
-    "lora_dropout lora_target_modules per_device_train_batch_size gradient_accumulation_steps "
+    "pad_to_multiple_of lora_dropout lora_target_modules per_device_train_batch_size "
+    "gradient_accumulation_steps "
     "gradient_checkpointing bf16 dtype attn_implementation optim fsdp load_in_4bit "
     "bnb_4bit_quant_type use_bnb_nested_quant "
     "loss_type use_liger_kernel liger_kernel_config.fused_linear_cross_entropy "
@@ -134,7 +135,8 @@ static const char names_of_trl[] =
 // of huggingface/trl, trl/accelerate_configs/zero1.yaml @6b012dc157b7aa880d41ab1c2714d31453072594,
 // zero3.yaml @11321994634037fda6240df21ac6c5711aa33a55 and fsdp2.yaml
 // @9ce14f855ba4aaf1d6b34a7154c19350920f5b5f; of parallelism_config they are in
-// src/accelerate/utils/launch.py and, of sp_*, in docs/source/concept_guides.
+// src/accelerate/utils/launch.py and, of sp_*, in
+// @047f7e8d692527703c13defda879bfa4e669fe7c, docs/source/concept_guides/sequence_parallelism.md.
 static const char names_of_accelerate[] =
     "compute_environment distributed_type mixed_precision num_machines num_processes machine_rank "
     "deepspeed_config.zero_stage deepspeed_config.gradient_accumulation_steps "
@@ -145,6 +147,8 @@ static const char names_of_accelerate[] =
     "parallelism_config.parallelism_config_cp_comm_strategy "
     "parallelism_config.parallelism_config_sp_size "
     "parallelism_config.parallelism_config_sp_backend "
+    "parallelism_config.parallelism_config_sp_seq_length_is_variable "
+    "parallelism_config.parallelism_config_sp_attn_implementation "
     "parallelism_config.parallelism_config_dp_shard_size "
     "parallelism_config.parallelism_config_dp_replicate_size";
 

@@ -1162,6 +1162,86 @@ TEST(nodes_beside_a_script)
     }
 }
 
+// A model that is stated beside files is the shape: their adapters stay, unless it is stated
+// otherwise.
+TEST(adapters_of_a_file_stay_beside_a_stated_model)
+{
+    static const char *const files[] = {"q_sft.yaml", "q_acc.yaml"};
+    static const struct {
+        const char *set[2], *settings;
+    } cases[] = {
+        {{"model=llama-3-8b"},
+         "{\"model.layers\":32,\"model.lora_rank\":8,\"model.lora_targets\":\"attention\","
+         "\"model.lora_dropout\":false,\"model.frozen_weights\":\"4bit-double\"}"},
+        {{"model=llama-3-8b", "model.lora_rank=32"},
+         "{\"model.lora_rank\":32,\"model.frozen_weights\":\"4bit-double\"}"},
+        {{"model={\"layers\": 2, \"lora_rank\": 4}"},
+         "{\"model.layers\":2,\"model.lora_rank\":4,\"model.frozen_weights\":\"4bit-double\"}"},
+        {{"cluster=h100-8"}, "{\"model.layers\":null,\"model.lora_rank\":8}"},
+    };
+    write_file("q_sft.yaml",
+               "model_name_or_path: own/model\nmax_length: 512\nuse_peft: true\nlora_r: 8\n"
+               "lora_dropout: 0.0\nlora_target_modules: [q_proj, k_proj, v_proj, o_proj]\n"
+               "load_in_4bit: true\nuse_bnb_nested_quant: true\n");
+    write_file("q_acc.yaml", "distributed_type: MULTI_GPU\nnum_processes: 8\n");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        assert_int_equal(framework_import_files(files, 2, NULL, cases[i].set,
+                                                cases[i].set[1] != NULL ? 2 : 1, &scenario, &unread,
+                                                &notes, &err),
+                         SP_OK);
+        check_settings(cases[i].set[0], scenario, cases[i].settings);
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
+}
+
+// Rows that ranks share are multiples of 4 for 4 that exchange heads, of 8 in a ring; rows that are
+// whole are multiples anyway, and more padding than is needed is told.
+TEST(multiples_of_rows_are_held_against_the_ranks)
+{
+    static const char *const files[] = {"m_sft.yaml", "m_acc.yaml"};
+    static const struct {
+        const char *sft, *ranks, *told; // NULL: nothing
+    } cases[] = {
+        {"pad_to_multiple_of: 4\n", "sp_size: 4", NULL},
+        {"", "sp_size: 4", "ranks that share a row need multiples of 4"},
+        {"pad_to_multiple_of: 4\n", "cp_size: 4", "ranks that share a row need multiples of 8"},
+        {"pad_to_multiple_of: 8\n", "cp_size: 4", NULL},
+        {"packing_strategy: wrapped\n", "cp_size: 4", NULL},
+        {"pad_to_multiple_of: 64\n", "cp_size: 1", "up to 63 tokens of padding"},
+        {"", "cp_size: 1", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        json_t *scenario = NULL;
+        json_t *unread = NULL;
+        json_t *notes = NULL;
+        sp_error err = {0};
+        snprintf(text, sizeof text, "max_length: 512\npacking: true\n%s", cases[i].sft);
+        write_file("m_sft.yaml", text);
+        snprintf(text, sizeof text,
+                 "distributed_type: DEEPSPEED\nnum_processes: 8\nparallelism_config:\n"
+                 "  parallelism_config_%s\n",
+                 cases[i].ranks);
+        write_file("m_acc.yaml", text);
+        assert_int_equal(
+            framework_import_files(files, 2, NULL, NULL, 0, &scenario, &unread, &notes, &err),
+            SP_OK);
+        assert_int_equal(json_array_size(unread), 0);
+        const char *note = note_of(notes, "pad_to_multiple_of is ");
+        assert_int_equal(note != NULL, cases[i].told != NULL);
+        assert_true(note == NULL || strstr(note, cases[i].told) != NULL);
+        json_decref(scenario);
+        json_decref(unread);
+        json_decref(notes);
+    }
+}
+
 // A text that grows by itself ends.
 TEST(bounds_what_files_make)
 {

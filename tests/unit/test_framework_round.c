@@ -470,6 +470,106 @@ TEST(what_rows_are_padded_to_is_lost_where_they_are)
     }
 }
 
+// TRL's distributing_training.md: rows are padded to multiples of sp_size where ranks exchange
+// heads, else of 2 x cp_size. Its accelerate file for the former states lengths that vary and the
+// attention, which DeepSpeed takes as the model has it alone and never "eager" (ulysses_sp.py).
+TEST(rows_of_ranks_that_share_them_are_multiples)
+{
+    fixture_begin();
+    static const char varies[] = "  parallelism_config_sp_seq_length_is_variable: true\n";
+    static const struct {
+        int cp;
+        const char *exchange, *attention, *multiple; // NULL: not said
+        bool heads;
+    } cases[] = {
+        {1, "a2a", "flash", NULL, false},
+        {4, "a2a", "flash", "\npad_to_multiple_of: 4\n", true},
+        {4, "a2a", "unfused", "\npad_to_multiple_of: 4\n", true},
+        {2, "blocking", "flash", "\npad_to_multiple_of: 4\n", false},
+        {4, "attention", "flash", "\npad_to_multiple_of: 8\n", false},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        static const char *const names[] = {"trl", "accelerate"};
+        static const char *const attentions[] = {
+            "\nattn_implementation: \"flash_attention_2\"\n",
+            "  parallelism_config_sp_attn_implementation: \"flash_attention_2\"\n"};
+        for (int f = 0; f < 2; f++) {
+            sp_scenario scenario = {0};
+            json_t *lost;
+            fixture_good(
+                json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': {'name': "
+                          "'trl-2025', 'cp_overlap': '%s'}, 'strategy': {'kind': 'concat'}, "
+                          "'parallel': {'cp': %d, 'dp': 2, 'zero': 3}, 'memory': {'attention': "
+                          "'%s'}, 'workload': {'uniform': 512, 'context': 512}}",
+                          cases[i].exchange, cases[i].cp, cases[i].attention),
+                &scenario);
+            char *text = write_text(framework_find(names[f]), &scenario, &lost);
+            assert_int_equal(strstr(text, cases[i].multiple != NULL ? cases[i].multiple
+                                                                    : "pad_to_multiple_of") != NULL,
+                             f == 0 && cases[i].multiple != NULL);
+            assert_int_equal(strstr(text, varies) != NULL, f == 1 && cases[i].heads);
+            assert_int_equal(strstr(text, attentions[f]) != NULL, f == 0 || cases[i].heads);
+            check_same(framework_find(names[f]), &scenario, text, lost);
+            sp_free(text);
+            json_decref(lost);
+            sp_scenario_fini(&scenario);
+        }
+    }
+}
+
+// What accelerate's file of the same job states is said to be set there, not to become another.
+// What is done with long documents is told where there are such.
+TEST(trl_tells_what_its_own_file_changes_alone)
+{
+    fixture_begin();
+    for (int longer = 0; longer < 2; longer++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(
+            json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': {'name': 'trl-2025', "
+                      "'cp_overlap': 'blocking'}, 'strategy': {'kind': 'bfd'}, 'parallel': {'cp': "
+                      "2, 'dp': 2, 'zero': 3}, 'memory': {'offload_states': 1}, 'workload': "
+                      "{'lengths': [100, %d, 300], 'context': 512, 'over_length': 'drop', "
+                      "'order': 'file', 'samples_per_batch': 4}}",
+                      longer == 1 ? 513 : 512),
+            &scenario);
+        char *text = write_text(framework_find("trl"), &scenario, &lost);
+        assert_int_equal(framework_is_lost(lost, "workload.over_length"), longer == 1);
+        assert_true(framework_is_lost(lost, "memory.offload_states"));
+        assert_true(framework_is_lost(lost, "stack.hide_gradient_reduce"));
+        assert_int_equal(strstr(text, "it becomes") != NULL, longer == 1);
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}
+
+// torchrun's nodes find each other where there are several, and their number is read back.
+TEST(megatron_says_where_nodes_meet)
+{
+    fixture_begin();
+    for (int nodes = 1; nodes <= 2; nodes++) {
+        sp_scenario scenario = {0};
+        json_t *lost;
+        fixture_good(json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'parallel': {'tp': 4, "
+                               "'dp': %d}, 'workload': {'uniform': 512, 'context': 512}}",
+                               2 * nodes),
+                     &scenario);
+        const framework *megatron = framework_find("megatron");
+        char *text = write_text(megatron, &scenario, &lost);
+        assert_int_equal(strstr(text, " --node-rank \"${NODE_RANK:?}\" --master-addr "
+                                      "\"${MASTER_ADDR:?}\" pretrain_gpt.py") != NULL,
+                         nodes > 1);
+        assert_int_equal(strstr(text, "master-addr") != NULL, nodes > 1);
+        json_t *document = read_text(megatron, text);
+        assert_int_equal(framework_get_int(document, "parallel.dp", 0), 2 * nodes);
+        json_decref(document);
+        sp_free(text);
+        json_decref(lost);
+        sp_scenario_fini(&scenario);
+    }
+}
+
 // The base of rotary positions: rope_theta of the published config.json of built-in models; of
 // another model a comment asks for it, and of learned positions nothing is said.
 TEST(the_base_of_rotary_positions_is_said)
@@ -478,18 +578,24 @@ TEST(the_base_of_rotary_positions_is_said)
     static const char own[] =
         "{'layers': 4, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1024, "
         "'positional': 'rope'}";
+    static const char changed[] =
+        "{'layers': 80, 'hidden': 8192, 'ffn': 28672, 'heads': 64, 'kv_heads': 8, 'vocab': 128256, "
+        "'dropout': true, 'name': 'llama-3-70b with model.dropout changed'}";
     static const struct {
         const char *framework, *model, *said;
-    } cases[] = {{"megatron", "'llama-3-8b'", " --rotary-base 500000 "},
-                 {"megatron", "'llama-2-7b'", " --rotary-base 10000 "},
-                 {"bridge", "'mixtral-8x7b'", "  rotary_base: 1000000\n"},
-                 {"nemo", "'llama-3-70b'", "  rotary_base: 500000\n"},
-                 {"nanotron", "'llama-3-8b'", "    rope_theta: 500000\n"},
-                 {"megatron", own, "config.json): --rotary-base\n"},
-                 {"bridge", own, "config.json): model.rotary_base\n"},
-                 {"nanotron", own, "config.json): model.model_config.rope_theta\n"},
-                 {"megatron", "'gpt3-6.7b'", NULL},
-                 {"trl", "'llama-3-8b'", NULL}};
+    } cases[] = {
+        {"megatron", "'llama-3-8b'", " --rotary-base 500000 "},
+        {"megatron", "'llama-2-7b'", " --rotary-base 10000 "},
+        {"bridge", "'mixtral-8x7b'", "  rotary_base: 1000000\n"},
+        {"nemo", "'llama-3-70b'", "  rotary_base: 500000\n"},
+        {"nanotron", "'llama-3-8b'", "    rope_theta: 500000\n"},
+        // As --set model.dropout=true leaves it: a changed model is called after the other.
+        {"megatron", changed, " --rotary-base 500000 "},
+        {"megatron", own, "config.json): --rotary-base\n"},
+        {"bridge", own, "config.json): model.rotary_base\n"},
+        {"nanotron", own, "config.json): model.model_config.rope_theta\n"},
+        {"megatron", "'gpt3-6.7b'", NULL},
+        {"trl", "'llama-3-8b'", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sp_scenario scenario = {0};
         json_t *lost;
