@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -74,13 +75,22 @@ static int print_plans_json(const plan_args *args, const sp_result *result)
 
 enum { BATCHES_SHOWN = 24 };
 
+// What PyTorch would reserve is known of the batch with the largest peak.
+static sp_fits fits_of(const sp_result *result, const sp_batch_result *batch)
+{
+    const sp_result alone = {.parameters = result->parameters,
+                             .memory_limit_bytes = result->memory_limit_bytes,
+                             .peak_bytes = batch->peak_bytes};
+    return sp_result_fits(batch->peak_bytes < result->peak_bytes ? &alone : result);
+}
+
 static int print_plans(const plan_args *args, const sp_result *result)
 {
     if (args->common.json) {
         return print_plans_json(args, result);
     }
     static const char columns[] =
-        "5 batch|8 samples|12 tokens|8 packs|14 predicted ms|14 lower bound ms";
+        "5 batch|7 samples|12 tokens|6 packs|12 predicted ms|14 lower bound ms|8 peak GiB|5 fits";
     cli_table table;
     cli_table_begin(&table, columns, NULL, BATCHES_SHOWN);
     for (size_t b = 0; b < result->batch_count; b++) {
@@ -92,6 +102,10 @@ static int print_plans(const plan_args *args, const sp_result *result)
         cli_cell(&table, "%lld", (long long)batch->facts.microbatches);
         cli_number_cell(&table, "%.1f", sp_ms_from_ns(batch->iteration_ns));
         cli_number_cell(&table, "%.1f", batch->facts.lower_bound_ns / SP_NS_PER_MS);
+        bool sized = result->parameters != 0;
+        cli_number_cell(&table, "%.2f", sized ? sp_gib_from_bytes(batch->peak_bytes) : (double)NAN);
+        sp_fits fits = fits_of(result, batch);
+        cli_cell(&table, "%s", fits == SP_FITS_NONE ? "-" : sp_fits_names[fits]);
         cli_row_end(&table);
     }
     cli_table_end(&table);

@@ -245,8 +245,7 @@ static const char *wrong_usage(const validate_args *args, int operands)
         return "--skip goes with --log";
     }
     if (operands > 1) {
-        return "behind SCENARIO only logs and traces may stand, after --log and --trace (--log "
-               "FILE)";
+        return "behind SCENARIO only '--log FILE...' or '--trace FILE...' may stand";
     }
     if (args->execute.backend != NULL) {
         return wrong_backend_usage(args, operands);
@@ -367,7 +366,7 @@ static const char *const examples[] = {
 const cli_command cli_cmd_validate = {
     .name = "validate",
     .summary = "compare measured steps with what is computed for them",
-    CLI_TAKES("[SCENARIO [LOG|TRACE...]]", 0, -1),
+    CLI_TAKES("[SCENARIO [--log FILE...|--trace FILE...]]", 0, -1),
     .description =
         "Simulates every row of tables of measured steps and prints for each table the mean error, "
         "the bias, the worst row, the bound that the table or --bound states and, where there is "

@@ -416,6 +416,24 @@ static void print_rows(const comparison *c)
     cli_table_end(&table);
 }
 
+// That a range was predicted tells nobody that the log is not in it.
+static void print_if_outside(const comparison *c)
+{
+    const sp_step_error *error = &c->result.step_error;
+    double times = c->ms / sp_result_iteration_ms(&c->result);
+    bool has_range = !error->known && error->range.steps > 0 && isfinite(times);
+    if (has_range && (times < error->range.least || times > error->range.most)) {
+        char text[CLI_STEP_ERROR];
+        snprintf(text, sizeof text,
+                 "%.2f times the predicted time, outside this range: check recompute, attention, "
+                 "batch and GPUs of the scenario. 'validate SCENARIO --trace FILE' says which part "
+                 "differs, 'calibrate --from-measurements' fits a profile to measured steps",
+                 times);
+        int column = printf("  logged: ");
+        cli_print_wrapped(stdout, text, column, column);
+    }
+}
+
 static void print_comparison(const validate_args *args, const comparison *c)
 {
     char profile[CLI_PROFILE];
@@ -432,6 +450,7 @@ static void print_comparison(const validate_args *args, const comparison *c)
         (c->result.step_error.known || c->result.step_error.not_validated[0] != '\0')) {
         int column = printf("  expected error: ");
         cli_print_wrapped(stdout, cli_step_error(&c->result.step_error, text), column, column);
+        print_if_outside(c);
     }
     if (!c->scenario.uniform) {
         printf("\npredicted with profile %s\n",

@@ -251,7 +251,7 @@ sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
         "by " COUNT_TOKENS("k(d[sys.argv[2]]).input_ids",
                            "map(json.loads, sys.stdin)") " MODEL KEY <FILE.jsonl "
                                                          ">lengths.txt'";
-    char plain[64] = "expected a length from 1 to %d, got %s";
+    char plain[128] = "expected a length from 1 to %d, got %s";
     char word[SP_I_QUOTE] = "";
     int64_t tokens = 0;
     const char *unquoted = found + (found[0] == '"');
@@ -259,14 +259,19 @@ sp_status sp_i_refuse(sp_i_reader *reader, const char *where, const char *found)
     if (strpbrk(word, "kKmM") != NULL && sp_tokens_from_text(word, &tokens) && tokens > 0) {
         sp_append(plain, sizeof plain, ": write %lld", (long long)tokens);
     }
+    reader->refused++;
+    bool last = reader->refused == SP_ERROR_MESSAGES;
+    if (last) {
+        sp_append(plain, sizeof plain, "; the rest is not read: %s",
+                  reader->column != NULL ? "is the column right?" : "are these lengths?");
+    }
     // Numbers with a unit, dates or a header are something else.
     bool prose_found = found[0] == '"' && sp_i_is_prose(unquoted);
     sp_status status =
         sp_i_wrong(reader, where, prose_found ? prose : plain, (int)SP_MAX_LENGTH_TOKENS, found);
-    reader->refused++;
     // A file that begins with something else is most likely no list of lengths at all: one message
     // says so better than ten.
-    bool hopeless = reader->lengths->count == 0 || reader->refused == SP_ERROR_MESSAGES;
+    bool hopeless = reader->lengths->count == 0 || last;
     return hopeless ? status : SP_OK;
 }
 
@@ -363,11 +368,11 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
     }
     for (size_t i = 0; *chosen >= 0 && i < sizeof count_names / sizeof count_names[0]; i++) {
         if (find_name(count_names[i], names, count) >= 0) {
-            return sp_i_wrong(
-                reader, NULL,
-                "%s '%s': a histogram is not read, expected a line for each document; with "
-                "--column NAME, or workload.column of a scenario, it is one",
-                what, count_names[i]);
+            return sp_i_wrong(reader, NULL,
+                              "%s '%s': a histogram is not read, expected a line for each "
+                              "document; with a column "
+                              "named it is one: " SP_I_NAME_COLUMN,
+                              what, count_names[i]);
         }
     }
     if (*chosen >= 0 && found <= 1) {
@@ -379,9 +384,8 @@ sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *
     }
     list_names(names, count, listed, sizeof listed);
     return sp_i_wrong(reader, NULL,
-                      "which %s holds the lengths? (there are: %s): --column NAME, or "
-                      "workload.column of a scenario",
-                      what, listed);
+                      "which %s holds the lengths? (there are: %s): " SP_I_NAME_COLUMN, what,
+                      listed);
 }
 
 sp_status sp_i_refuse_column(sp_i_reader *reader, const char *what)

@@ -89,6 +89,9 @@ sp_status sp_i_refuse_texts(sp_i_reader *reader, const char *keys, bool chat, bo
 // Copies text for a message: cut with "...", bytes outside printable ASCII as \xNN.
 void sp_quote(const char *text, size_t n, char out[SP_I_QUOTE]);
 
+// How a column is named, in messages: one command has an option for it, all others a setting.
+#define SP_I_NAME_COLUMN "--set workload.column=NAME, or lengths --column NAME"
+
 // Finds the index of the column (`what` is "column" or "key") to read; a content error when there
 // is none.
 sp_status sp_i_choose_column(sp_i_reader *reader, const char *what, const char *const *names,

@@ -163,8 +163,8 @@ static sp_status check_ids(sp_i_reader *reader, const list_item *item, const cha
         return SP_OK;
     }
     return sp_i_wrong(reader, item->where,
-                      "'%s' is %.15g, '%s' holds %zu: which of them? (--column, workload.column)",
-                      key, json_number_value(value), ids_key, count_ids(item->json, ids));
+                      "'%s' is %.15g, '%s' holds %zu: which of them? " SP_I_NAME_COLUMN, key,
+                      json_number_value(value), ids_key, count_ids(item->json, ids));
 }
 
 // *key is NULL until the first object.
