@@ -142,6 +142,11 @@ static sp_status read_with_schedule(const comparison *cmp, const char *path, con
     return status;
 }
 
+static bool can_run(const compared *r)
+{
+    return r->status == SP_OK && !sp_result_is_oom(&r->result);
+}
+
 // What the strategy takes in the stated layout is known.
 static sp_status evaluate_best(const compare_args *args, const comparison *cmp, compared *r,
                                sp_error *err)
@@ -153,9 +158,7 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
                                         .within_stack = !args->any_schedule,
                                         .threads = cli_threads(args->jobs),
                                         .quiet = args->common.quiet};
-    r->best.stated_ms = r->status == SP_OK && !sp_result_is_oom(&r->result)
-                            ? sp_result_iteration_ms(&r->result)
-                            : (double)NAN;
+    r->best.stated_ms = can_run(r) ? sp_result_iteration_ms(&r->result) : (double)NAN;
     sp_result_fini(&r->result);
     sp_error_clear(err);
     return cli_best_layout(&question, &r->best, &r->result, err);
@@ -316,11 +319,11 @@ static void free_comparison(comparison *cmp)
 // ---- the rows, for people and for programs ----
 
 // Baseline time over this row's, where samples were left out for as many tokens; NAN where one of
-// the two is missing.
+// the two is missing, or the baseline does not fit.
 static double speedup(const comparison *cmp, const compared *r)
 {
     const compared *base = &cmp->rows[0];
-    if (base->status != SP_OK || r->status != SP_OK) {
+    if (!can_run(base) || r->status != SP_OK) {
         return (double)NAN;
     }
     return base->result.lossless && r->result.lossless
@@ -373,7 +376,7 @@ enum { STATUS = CLI_NOTES + 32, ROWS_SHOWN = 20 };
 // than 0 where it does not fit.
 static double worth_of(const compared *r)
 {
-    if (r->status != SP_OK || sp_result_is_oom(&r->result)) {
+    if (!can_run(r)) {
         return -1.0;
     }
     double tokens_per_s = sp_result_tokens_per_s(&r->result);
@@ -565,14 +568,14 @@ static void print_baseline(const comparison *cmp)
     } else if (base->status == SP_OK && !cmp->listed) {
         printf("speed-up: over %s (--strategies: over the first of the list)\n", base->name);
     }
-    if (base->status == SP_OK && loses_tokens(cmp)) {
+    if (can_run(base) && loses_tokens(cmp)) {
         puts("speed-up: where a row leaves tokens out or cuts them, of the time for each trained "
              "token");
     }
     for (int i = 0; cmp->train_tokens > 0.0 && i < cmp->count; i++) {
         const compared *r = &cmp->rows[i];
         char text[CLI_TRAINING];
-        if (r->status == SP_OK && !sp_result_is_oom(&r->result)) {
+        if (can_run(r)) {
             printf("%s: %s\n", r->name, cli_training_text(cmp->train_tokens, &r->result, text));
         }
     }
@@ -589,7 +592,7 @@ static void print_factors(const comparison *cmp)
     const compared *best = base;
     for (int i = 1; i < cmp->count; i++) {
         const compared *r = &cmp->rows[i];
-        bool runs = r->status == SP_OK && !sp_result_is_oom(&r->result) && r->result.lossless;
+        bool runs = can_run(r) && r->result.lossless;
         best = runs && speedup(cmp, r) > speedup(cmp, best) ? r : best;
     }
     double gain = base->status == SP_OK && base->result.lossless
@@ -1106,8 +1109,8 @@ const cli_command cli_cmd_compare = {
         "are counted of every row, as simulate counts them, or less the peak where they cannot "
         "be counted (simulate says why). A row with less than 3 % of the limit to spare, or a "
         "tenth where blocks are not counted, is marked tight and may run several times "
-        "slower.\n\nSpeed-ups are over the first of --strategies or --schedules, which is told "
-        "where it runs out of memory. Without a list the first row is packed, as most software "
+        "slower.\n\nSpeed-ups are over the first of --strategies or --schedules; where that runs "
+        "out of memory, there are none. Without a list the first row is packed, as most software "
         "packs, with a stack that pads batches (Hugging Face's Trainer) padded to the longest "
         "of a micro-batch, or where that does not fit the first strategy that does and trains "
         "all tokens: no step that is padded to the context, or that cannot run. Of a scenario "

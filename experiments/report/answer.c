@@ -294,9 +294,10 @@ static void add_comparison(line *to, const json_t *comparison)
     add_result(to, best);
     const char *baseline = report_string(comparison, "baseline");
     double speedup = report_number(best, "speedup");
-    if (baseline != NULL && isfinite(speedup)) {
-        bool oom = json_is_true(json_object_get(comparison, "baseline_oom"));
-        say(to, ", %.2fx %s%s", speedup, baseline, oom ? ", which is out of memory" : "");
+    if (baseline != NULL && json_is_true(json_object_get(comparison, "baseline_oom"))) {
+        say(to, ", no speed-up over %s, which is out of memory", baseline);
+    } else if (baseline != NULL && isfinite(speedup)) {
+        say(to, ", %.2fx %s", speedup, baseline);
     }
 }
 

@@ -309,6 +309,15 @@ TEST(points_are_ranked_by_the_chance_that_they_run)
             "packed: 5.000 ms, 78.00 GiB, does not fit");
 }
 
+TEST(a_row_that_does_not_fit_is_no_baseline)
+{
+    answers("{\"schema\": \"slimpack/comparison/1\", \"baseline\": \"packed\", "
+            "\"baseline_oom\": true, \"rows\": [{\"strategy\": \"packed\", \"status\": \"oom\", "
+            "\"iteration_ms\": 90}, {\"strategy\": \"bfd\", \"status\": \"ok\", "
+            "\"iteration_ms\": 100, \"speedup\": null}]}",
+            "fastest of 2: bfd: 100.0 ms, no speed-up over packed, which is out of memory");
+}
+
 // What is hidden does not follow the rest; what is held to the last byte of the limit fits.
 TEST(the_answer_tells_what_limits_generated_text)
 {
