@@ -775,7 +775,7 @@ static void print_table(const comparison *cmp)
              "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|%s9 "
              "@solver_ms|0~11 status",
              longest_name(cmp), idle_name(cmp),
-             sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "",
+             sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14~0 @expert_wait_ms|" : "",
              chooses_rows(cmp) ? "10 @row_tokens|" : "");
     print_rows(cmp, columns, print_row);
     print_paddings(cmp);
