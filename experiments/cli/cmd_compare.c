@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "experiments/cli/cli.h"
+#include "experiments/report/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/progress.h"
@@ -29,6 +30,7 @@ typedef struct compared {
     sp_status status;
     char reason[SP_ERROR_TEXT];
     bool beyond; // of what the stack that the scenario names runs
+    bool cut;    // by a signal: its answer, if any, may not be the best
     sp_result result;
     cli_best best; // with --best-layout
 } compared;
@@ -184,7 +186,8 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
     if (args->best_layout && (r->status == SP_OK || !sp_status_is_fatal(r->status))) {
         r->status = evaluate_best(args, cmp, r, err);
     }
-    cmp->stopped = cmp->stopped || r->status == SP_ERR_STOPPED || r->best.stopped;
+    r->cut = r->status == SP_ERR_STOPPED || r->best.stopped;
+    cmp->stopped = cmp->stopped || r->cut;
     if (r->status == SP_ERR_STOPPED || (r->status != SP_OK && !sp_status_is_fatal(r->status))) {
         snprintf(r->reason, sizeof r->reason, "%s",
                  err->count > 0 ? err->message[0] : sp_status_text(r->status));
@@ -351,6 +354,9 @@ static json_t *row_json(const comparison *cmp, const compared *r)
     if (cmp->best_layouts) {
         cli_best_add_json(&r->best, object);
     }
+    if (r->cut) {
+        sp_json_put(object, "stopped", json_true());
+    }
     if (r->beyond) {
         sp_json_put(object, "beyond_stack", json_true());
     }
@@ -420,8 +426,9 @@ static const char *status_text(const comparison *cmp, const compared *r, char te
 {
     char notes[CLI_NOTES];
     notes_of(&r->result, notes);
-    snprintf(text, STATUS, "%s%s%s%s", cli_memory_word(&r->result),
-             fastest_of(cmp) == r ? ", fastest" : "", notes[0] != '\0' ? ", " : "", notes);
+    const char *fastest = cmp->stopped ? ", fastest so far" : ", fastest";
+    snprintf(text, STATUS, "%s%s%s%s%s", cli_memory_word(&r->result), r->cut ? " so far" : "",
+             fastest_of(cmp) == r ? fastest : "", notes[0] != '\0' ? ", " : "", notes);
     return text;
 }
 
@@ -444,8 +451,7 @@ static void print_best_row(cli_table *row, const comparison *cmp, const compared
     cli_number_cell(row, "%.1f", r->best.stated_ms);
     cli_number_cell(row, "%.2fx", r->best.stated_ms / sp_result_iteration_ms(&r->result));
     cli_figure_cells(row, cli_figure_of_result, &r->result);
-    cli_cell(row, "%s; %s%s", status_text(cmp, r, status), r->best.layout,
-             r->best.stopped ? "; search stopped" : "");
+    cli_cell(row, "%s; %s", status_text(cmp, r, status), r->best.layout);
     cli_best_print_risky(&r->best);
 }
 
@@ -557,6 +563,24 @@ static void print_paddings(const comparison *cmp)
     }
 }
 
+// How many rows a signal left, those that are not shown, too, and which of the others is fastest.
+static void print_stop(const comparison *cmp)
+{
+    const compared *best = fastest_of(cmp);
+    report_progress progress = {.all = (size_t)cmp->all};
+    char text[REPORT_STOPPED];
+    for (int i = 0; i < cmp->all; i++) {
+        progress.in_part += cmp->rows[i].cut;
+        progress.untried += cmp->rows[i].status == SP_ERR_STOPPED && !cmp->rows[i].cut;
+    }
+    printf("%s", report_stopped(&progress, cmp->of_schedules ? "schedules" : "strategies", text));
+    if (best != NULL) {
+        printf("; fastest of those known: %s, %.1f ms", best->name,
+               sp_result_iteration_ms(&best->result));
+    }
+    putchar('\n');
+}
+
 // Names the baseline, where no list says it or it cannot run, and what it is of.
 static void print_baseline(const comparison *cmp)
 {
@@ -580,7 +604,7 @@ static void print_baseline(const comparison *cmp)
         }
     }
     if (cmp->stopped) {
-        puts("stopped by a signal: rows are what was known by then");
+        print_stop(cmp);
     }
 }
 
@@ -685,7 +709,7 @@ static void print_beyond(const comparison *cmp)
     snprintf(text, sizeof text, "%d strategies of %d are shown; of the others ", cmp->count,
              cmp->all);
     if (best == NULL) {
-        sp_append(text, sizeof text, "none fits");
+        sp_append(text, sizeof text, "%s", cmp->stopped ? "none is known to fit" : "none fits");
     } else {
         sp_append(text, sizeof text, "%s would be fastest: %.1f ms", best->name,
                   sp_result_iteration_ms(&best->result));
