@@ -88,9 +88,6 @@ void cli_best_add_json(const cli_best *b, json_t *object)
     sp_json_put(layouts, "left_out", json_integer(b->left_out));
     sp_json_add(object, SP_JSON("layouts", layouts),
                 SP_JSON("layout", sp_json_text_or_null(b->layout)));
-    if (b->stopped) {
-        sp_json_put(object, "stopped", json_true());
-    }
     sp_json_add(object, SP_JSON("stated_layout_ms", b->stated_ms),
                 SP_JSON("tight_layout", sp_json_text_or_null(b->risky_layout)),
                 SP_JSON("tight_layout_ms", b->risky_ms));

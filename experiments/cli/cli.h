@@ -818,7 +818,7 @@ typedef struct cli_best {
 // fits; SP_ERR_STOPPED: none was found before a stop.
 sp_status cli_best_layout(const cli_best_question *question, cli_best *best, sp_result *result,
                           sp_error *err);
-// "layouts", "layout", "stopped", "stated_layout_ms", "tight_layout" and "tight_layout_ms".
+// "layouts", "layout", "stated_layout_ms", "tight_layout" and "tight_layout_ms".
 void cli_best_add_json(const cli_best *best, json_t *object);
 // A line of the layout that was left out, where there is one.
 void cli_best_print_risky(const cli_best *best);

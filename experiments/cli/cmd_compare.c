@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "experiments/cli/cli.h"
+#include "experiments/report/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/progress.h"
@@ -29,6 +30,7 @@ typedef struct compared {
     sp_status status;
     char reason[SP_ERROR_TEXT];
     bool beyond; // of what the stack that the scenario names runs
+    bool cut;    // by a signal: its answer, if any, may not be the best
     sp_result result;
     cli_best best; // with --best-layout
 } compared;
@@ -142,6 +144,11 @@ static sp_status read_with_schedule(const comparison *cmp, const char *path, con
     return status;
 }
 
+static bool can_run(const compared *r)
+{
+    return r->status == SP_OK && !sp_result_is_oom(&r->result);
+}
+
 // What the strategy takes in the stated layout is known.
 static sp_status evaluate_best(const compare_args *args, const comparison *cmp, compared *r,
                                sp_error *err)
@@ -153,9 +160,7 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
                                         .within_stack = !args->any_schedule,
                                         .threads = cli_threads(args->jobs),
                                         .quiet = args->common.quiet};
-    r->best.stated_ms = r->status == SP_OK && !sp_result_is_oom(&r->result)
-                            ? sp_result_iteration_ms(&r->result)
-                            : (double)NAN;
+    r->best.stated_ms = can_run(r) ? sp_result_iteration_ms(&r->result) : (double)NAN;
     sp_result_fini(&r->result);
     sp_error_clear(err);
     return cli_best_layout(&question, &r->best, &r->result, err);
@@ -181,7 +186,8 @@ static sp_status evaluate_row(const compare_args *args, const char *path, compar
     if (args->best_layout && (r->status == SP_OK || !sp_status_is_fatal(r->status))) {
         r->status = evaluate_best(args, cmp, r, err);
     }
-    cmp->stopped = cmp->stopped || r->status == SP_ERR_STOPPED || r->best.stopped;
+    r->cut = r->status == SP_ERR_STOPPED || r->best.stopped;
+    cmp->stopped = cmp->stopped || r->cut;
     if (r->status == SP_ERR_STOPPED || (r->status != SP_OK && !sp_status_is_fatal(r->status))) {
         snprintf(r->reason, sizeof r->reason, "%s",
                  err->count > 0 ? err->message[0] : sp_status_text(r->status));
@@ -316,11 +322,11 @@ static void free_comparison(comparison *cmp)
 // ---- the rows, for people and for programs ----
 
 // Baseline time over this row's, where samples were left out for as many tokens; NAN where one of
-// the two is missing.
+// the two is missing, or the baseline does not fit.
 static double speedup(const comparison *cmp, const compared *r)
 {
     const compared *base = &cmp->rows[0];
-    if (base->status != SP_OK || r->status != SP_OK) {
+    if (!can_run(base) || r->status != SP_OK) {
         return (double)NAN;
     }
     return base->result.lossless && r->result.lossless
@@ -348,6 +354,9 @@ static json_t *row_json(const comparison *cmp, const compared *r)
     if (cmp->best_layouts) {
         cli_best_add_json(&r->best, object);
     }
+    if (r->cut) {
+        sp_json_put(object, "stopped", json_true());
+    }
     if (r->beyond) {
         sp_json_put(object, "beyond_stack", json_true());
     }
@@ -373,7 +382,7 @@ enum { STATUS = CLI_NOTES + 32, ROWS_SHOWN = 20 };
 // than 0 where it does not fit.
 static double worth_of(const compared *r)
 {
-    if (r->status != SP_OK || sp_result_is_oom(&r->result)) {
+    if (!can_run(r)) {
         return -1.0;
     }
     double tokens_per_s = sp_result_tokens_per_s(&r->result);
@@ -417,8 +426,9 @@ static const char *status_text(const comparison *cmp, const compared *r, char te
 {
     char notes[CLI_NOTES];
     notes_of(&r->result, notes);
-    snprintf(text, STATUS, "%s%s%s%s", cli_memory_word(&r->result),
-             fastest_of(cmp) == r ? ", fastest" : "", notes[0] != '\0' ? ", " : "", notes);
+    const char *fastest = cmp->stopped ? ", fastest so far" : ", fastest";
+    snprintf(text, STATUS, "%s%s%s%s%s", cli_memory_word(&r->result), r->cut ? " so far" : "",
+             fastest_of(cmp) == r ? fastest : "", notes[0] != '\0' ? ", " : "", notes);
     return text;
 }
 
@@ -441,8 +451,7 @@ static void print_best_row(cli_table *row, const comparison *cmp, const compared
     cli_number_cell(row, "%.1f", r->best.stated_ms);
     cli_number_cell(row, "%.2fx", r->best.stated_ms / sp_result_iteration_ms(&r->result));
     cli_figure_cells(row, cli_figure_of_result, &r->result);
-    cli_cell(row, "%s; %s%s", status_text(cmp, r, status), r->best.layout,
-             r->best.stopped ? "; search stopped" : "");
+    cli_cell(row, "%s; %s", status_text(cmp, r, status), r->best.layout);
     cli_best_print_risky(&r->best);
 }
 
@@ -554,6 +563,24 @@ static void print_paddings(const comparison *cmp)
     }
 }
 
+// How many rows a signal left, those that are not shown, too, and which of the others is fastest.
+static void print_stop(const comparison *cmp)
+{
+    const compared *best = fastest_of(cmp);
+    report_progress progress = {.all = (size_t)cmp->all};
+    char text[REPORT_STOPPED];
+    for (int i = 0; i < cmp->all; i++) {
+        progress.in_part += cmp->rows[i].cut;
+        progress.untried += cmp->rows[i].status == SP_ERR_STOPPED && !cmp->rows[i].cut;
+    }
+    printf("%s", report_stopped(&progress, cmp->of_schedules ? "schedules" : "strategies", text));
+    if (best != NULL) {
+        printf("; fastest of those known: %s, %.1f ms", best->name,
+               sp_result_iteration_ms(&best->result));
+    }
+    putchar('\n');
+}
+
 // Names the baseline, where no list says it or it cannot run, and what it is of.
 static void print_baseline(const comparison *cmp)
 {
@@ -565,19 +592,19 @@ static void print_baseline(const comparison *cmp)
     } else if (base->status == SP_OK && !cmp->listed) {
         printf("speed-up: over %s (--strategies: over the first of the list)\n", base->name);
     }
-    if (base->status == SP_OK && loses_tokens(cmp)) {
+    if (can_run(base) && loses_tokens(cmp)) {
         puts("speed-up: where a row leaves tokens out or cuts them, of the time for each trained "
              "token");
     }
     for (int i = 0; cmp->train_tokens > 0.0 && i < cmp->count; i++) {
         const compared *r = &cmp->rows[i];
         char text[CLI_TRAINING];
-        if (r->status == SP_OK && !sp_result_is_oom(&r->result)) {
+        if (can_run(r)) {
             printf("%s: %s\n", r->name, cli_training_text(cmp->train_tokens, &r->result, text));
         }
     }
     if (cmp->stopped) {
-        puts("stopped by a signal: rows are what was known by then");
+        print_stop(cmp);
     }
 }
 
@@ -589,7 +616,7 @@ static void print_factors(const comparison *cmp)
     const compared *best = base;
     for (int i = 1; i < cmp->count; i++) {
         const compared *r = &cmp->rows[i];
-        bool runs = r->status == SP_OK && !sp_result_is_oom(&r->result) && r->result.lossless;
+        bool runs = can_run(r) && r->result.lossless;
         best = runs && speedup(cmp, r) > speedup(cmp, best) ? r : best;
     }
     double gain = base->status == SP_OK && base->result.lossless
@@ -682,7 +709,7 @@ static void print_beyond(const comparison *cmp)
     snprintf(text, sizeof text, "%d strategies of %d are shown; of the others ", cmp->count,
              cmp->all);
     if (best == NULL) {
-        sp_append(text, sizeof text, "none fits");
+        sp_append(text, sizeof text, "%s", cmp->stopped ? "none is known to fit" : "none fits");
     } else {
         sp_append(text, sizeof text, "%s would be fastest: %.1f ms", best->name,
                   sp_result_iteration_ms(&best->result));
@@ -772,7 +799,7 @@ static void print_table(const comparison *cmp)
              "@imbalance.dp_max_over_mean|%s11 @tflops_per_gpu|10 @mfu|8 @microbatches|%s9 "
              "@solver_ms|0~11 status",
              longest_name(cmp), idle_name(cmp),
-             sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14 @expert_wait_ms|" : "",
+             sp_layout_expert_ranks(&cmp->scenario.layout) > 1 ? "14~0 @expert_wait_ms|" : "",
              chooses_rows(cmp) ? "10 @row_tokens|" : "");
     print_rows(cmp, columns, print_row);
     print_paddings(cmp);
@@ -1106,8 +1133,8 @@ const cli_command cli_cmd_compare = {
         "are counted of every row, as simulate counts them, or less the peak where they cannot "
         "be counted (simulate says why). A row with less than 3 % of the limit to spare, or a "
         "tenth where blocks are not counted, is marked tight and may run several times "
-        "slower.\n\nSpeed-ups are over the first of --strategies or --schedules, which is told "
-        "where it runs out of memory. Without a list the first row is packed, as most software "
+        "slower.\n\nSpeed-ups are over the first of --strategies or --schedules; where that runs "
+        "out of memory, there are none. Without a list the first row is packed, as most software "
         "packs, with a stack that pads batches (Hugging Face's Trainer) padded to the longest "
         "of a micro-batch, or where that does not fit the first strategy that does and trains "
         "all tokens: no step that is padded to the context, or that cannot run. Of a scenario "

@@ -282,21 +282,64 @@ static const json_t *fastest(const json_t *rows, const json_t *work)
     return best;
 }
 
+const char *report_stopped(const report_progress *p, const char *rows, char text[REPORT_STOPPED])
+{
+    snprintf(text, REPORT_STOPPED, "stopped: %zu of %zu %s complete",
+             p->all - p->in_part - p->untried, p->all, rows);
+    if (p->in_part > 0) {
+        sp_append(text, REPORT_STOPPED, ", %zu in part", p->in_part);
+    }
+    if (p->untried > 0) {
+        sp_append(text, REPORT_STOPPED, ", %zu not tried", p->untried);
+    }
+    return text;
+}
+
+// A baseline that is a strategy says that the rows are of strategies.
+static void add_stop(line *to, const json_t *rows, const char *baseline)
+{
+    report_progress progress = {.all = json_array_size(rows)};
+    char text[REPORT_STOPPED];
+    size_t i;
+    const json_t *row;
+    json_array_foreach (rows, i, row) {
+        const char *status = report_string(row, "status");
+        bool cut = json_is_true(json_object_get(row, "stopped"));
+        progress.in_part += cut;
+        progress.untried += !cut && status != NULL && strcmp(status, "stopped") == 0;
+    }
+    const char *strategy = report_string(json_array_get(rows, 0), "strategy");
+    bool of_strategies = strategy != NULL && baseline != NULL && strcmp(strategy, baseline) == 0;
+    say(to, "%s; ", report_stopped(&progress, of_strategies ? "strategies" : "schedules", text));
+}
+
 static void add_comparison(line *to, const json_t *comparison)
 {
     const json_t *rows = json_object_get(comparison, "rows");
     const json_t *best = fastest(rows, NULL);
-    if (best == NULL) {
+    const char *baseline = report_string(comparison, "baseline");
+    bool stopped = json_is_true(json_object_get(comparison, "stopped"));
+    if (stopped) {
+        add_stop(to, rows, baseline);
+    }
+    if (best == NULL && stopped) {
+        say(to, "none of those known fits");
+    } else if (best == NULL) {
         say(to, "none of %zu fits", json_array_size(rows));
+    } else if (stopped) {
+        say(to, "fastest of those known: ");
+    } else {
+        say(to, "fastest of %zu: ", json_array_size(rows));
+    }
+    if (best == NULL) {
         return;
     }
-    say(to, "fastest of %zu: ", json_array_size(rows));
     add_result(to, best);
-    const char *baseline = report_string(comparison, "baseline");
     double speedup = report_number(best, "speedup");
-    if (baseline != NULL && isfinite(speedup)) {
-        bool oom = json_is_true(json_object_get(comparison, "baseline_oom"));
-        say(to, ", %.2fx %s%s", speedup, baseline, oom ? ", which is out of memory" : "");
+    if (baseline != NULL && json_is_true(json_object_get(comparison, "baseline_oom"))) {
+        say(to, ", no speed-up over %s, which is out of memory", baseline);
+    } else if (baseline != NULL && isfinite(speedup)) {
+        say(to, ", %.2fx %s", speedup, baseline);
     }
 }
 

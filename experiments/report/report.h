@@ -167,11 +167,26 @@ void report_page_fini(report_page *page);
 // Writes the page. SP_ERR_IO where the stream fails.
 sp_status report_page_write(FILE *file, const report_page *page, sp_error *err);
 
-enum { REPORT_ANSWER = 512, REPORT_TITLE = 256, REPORT_SWEPT = 1024, REPORT_RISK = 48 };
+enum {
+    REPORT_ANSWER = 512,
+    REPORT_TITLE = 256,
+    REPORT_SWEPT = 1024,
+    REPORT_RISK = 48,
+    REPORT_STOPPED = 128
+};
 
 // The answer of the first document that has one, with the error of what it says, else of the first
 // timeline; returns text.
 const char *report_answer(const report_page *page, char text[REPORT_ANSWER]);
+// Rows of a comparison that a signal stopped, and how many of them were begun but not ended, and
+// not begun.
+typedef struct report_progress {
+    size_t all, in_part, untried;
+} report_progress;
+
+// "stopped: 5 of 9 strategies complete, 1 in part, 3 not tried"; returns text.
+const char *report_stopped(const report_progress *progress, const char *rows,
+                           char text[REPORT_STOPPED]);
 // Model and GPUs of that document, or what it is; returns text.
 const char *report_title(const report_page *page, char text[REPORT_TITLE]);
 // "swept: tp 1, 2, 4; context 8K, 16K" of the first document where it is the lines of a sweep, ""

@@ -309,6 +309,26 @@ TEST(points_are_ranked_by_the_chance_that_they_run)
             "packed: 5.000 ms, 78.00 GiB, does not fit");
 }
 
+TEST(a_comparison_that_was_stopped_tells_of_the_rows_that_it_knows)
+{
+    answers("{\"schema\": \"slimpack/comparison/1\", \"baseline\": \"packed\", \"stopped\": true, "
+            "\"rows\": [{\"strategy\": \"packed\", \"status\": \"oom\", \"iteration_ms\": 90}, "
+            "{\"strategy\": \"bfd\", \"status\": \"ok\", \"stopped\": true, "
+            "\"iteration_ms\": 100}, {\"strategy\": \"ffd\", \"status\": \"stopped\", "
+            "\"iteration_ms\": null}]}",
+            "stopped: 1 of 3 strategies complete, 1 in part, 1 not tried; fastest of those known: "
+            "bfd: 100.0 ms");
+}
+
+TEST(a_row_that_does_not_fit_is_no_baseline)
+{
+    answers("{\"schema\": \"slimpack/comparison/1\", \"baseline\": \"packed\", "
+            "\"baseline_oom\": true, \"rows\": [{\"strategy\": \"packed\", \"status\": \"oom\", "
+            "\"iteration_ms\": 90}, {\"strategy\": \"bfd\", \"status\": \"ok\", "
+            "\"iteration_ms\": 100, \"speedup\": null}]}",
+            "fastest of 2: bfd: 100.0 ms, no speed-up over packed, which is out of memory");
+}
+
 // What is hidden does not follow the rest; what is held to the last byte of the limit fits.
 TEST(the_answer_tells_what_limits_generated_text)
 {
