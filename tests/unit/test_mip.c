@@ -160,6 +160,7 @@ TEST(misuse_is_an_error)
         AUTO(sp_i_mip) mip;
         sp_i_mip_result result;
         double value[ITEMS];
+        sp_error_clear(ERR);
         sp_i_mip_init(&mip);
         int x = sp_i_mip_add_column(&mip, -HUGE_VAL, 0.0, 1.0, false);
         sp_i_mip_add_row(&mip, -HUGE_VAL, 1.0);
