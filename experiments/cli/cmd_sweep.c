@@ -1079,12 +1079,38 @@ static void hint_context(bool quiet, const sweep_spec *spec)
                      least > 0 ? least : cli_tokens_in(json_object_get(workload, "context")));
 }
 
+// A scenario states samples, of which every one is as long as the context where it says no more.
+static void hint_tokens(bool quiet, const sweep_spec *spec)
+{
+    static const char *const keeps[] = {"tokens_per_batch", "samples_per_batch", "lengths",
+                                        "uniform"};
+    const json_t *workload = json_object_get(json_object_get(spec->document, "base"), "workload");
+    bool kept = json_object_get(workload, "tokens_per_batch") != NULL ||
+                json_object_get(workload, "lengths") != NULL ||
+                json_object_get(workload, "uniform") != NULL;
+    size_t contexts = 0;
+    for (int a = 0; a < spec->axis_count; a++) {
+        const char *path = spec->axes[a].path;
+        for (size_t k = 0; k < sizeof keeps / sizeof keeps[0]; k++) {
+            kept = kept || (strncmp(path, "workload.", 9) == 0 && strcmp(path + 9, keeps[k]) == 0);
+        }
+        if (strcmp(path, "workload.context") == 0) {
+            contexts = json_array_size(spec->axes[a].values);
+        }
+    }
+    if (contexts > 1 && !kept) {
+        cli_warn(quiet, "tokens a step grow with the context: workload.tokens_per_batch in place "
+                        "of samples_per_batch keeps them");
+    }
+}
+
 static int run_spec(const sweep_args *args, const sweep_spec *spec,
                     const sweep_summary_options *options, const sweep_choice_options *choice)
 {
     sp_error err = {0};
     sweep_summary summary;
     hint_context(args->common.quiet, spec);
+    hint_tokens(args->common.quiet, spec);
     int exit_status = sweep_summary_begin(&summary, spec, options, &err) != SP_OK ? cli_fail(&err)
                       : args->dry_run ? dry_run(args, spec, choice)
                                       : sweep(args, &summary, choice);

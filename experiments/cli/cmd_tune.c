@@ -43,6 +43,7 @@ enum {
 
 typedef struct tuning {
     const char *model;
+    json_t *work;    // the scenario that stands in the place of a model; owned, NULL: there is none
     json_t *base;    // with the overrides; owned
     json_t *current; // the base with what --current states; owned, NULL: not asked for
     json_t *of_file; // all that the last file of --current says; owned, NULL: there is none
@@ -281,11 +282,18 @@ static bool states_step(const tune_args *args)
 }
 
 // Without its step where nobody states it. What --set states comes later.
-static json_t *workload_of(const tune_args *args)
+static json_t *workload_of(const tune_args *args, const json_t *work)
 {
+    json_t *workload = json_deep_copy(json_object_get(work, "workload"));
+    workload = workload != NULL ? workload : json_object();
     // Without lengths samples are as long as the context.
-    bool drawn = args->lengths != NULL || is_set(args, "workload.lengths");
-    json_t *workload = json_object();
+    bool drawn = args->lengths != NULL || is_set(args, "workload.lengths") ||
+                 json_object_get(workload, "lengths") != NULL;
+    json_object_del(workload, "uniform");
+    if (states_step(args)) {
+        json_object_del(workload, "samples_per_batch");
+        json_object_del(workload, "tokens_per_batch");
+    }
     if (drawn && args->tokens_per_batch > 0) {
         sp_json_put(workload, "tokens_per_batch", json_integer(args->tokens_per_batch));
     } else if (args->tokens_per_batch > 0) {
@@ -334,9 +342,11 @@ static void put_step(const tune_args *args, tuning *t)
     sp_error own = {0};
     tuning other = {.base = t->base};
     t->step = NULL;
+    json_t *workload = json_object_get(t->base, "workload");
+    const bool stated = json_object_get(workload, "samples_per_batch") != NULL ||
+                        json_object_get(workload, "tokens_per_batch") != NULL;
     // The reader of the base tells of what it cannot read.
-    if (!states_step(args) && read_base(&other, &own) == SP_OK) {
-        json_t *workload = json_object_get(t->base, "workload");
+    if (!stated && read_base(&other, &own) == SP_OK) {
         const int64_t tokens = choose_step(args, &other.scenario, &t->step);
         if (json_object_get(workload, "lengths") != NULL) {
             sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
@@ -398,12 +408,26 @@ static void put_stack(json_t *document, const char *name)
     }
 }
 
+// What of a scenario is no choice of the search, where the command line does not state it.
+static void take_work(const tune_args *args, const json_t *work, json_t *base)
+{
+    static const char *const keys[] = {"model", "precision", "profile", "cluster"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const json_t *value = json_object_get(work, keys[i]);
+        if (value != NULL &&
+            (strcmp(keys[i], "cluster") != 0 || args->cluster == default_cluster)) {
+            sp_json_put(base, keys[i], json_deep_copy(value));
+        }
+    }
+}
+
 static sp_status make_base(const tune_args *args, tuning *t, sp_error *err)
 {
     int64_t left = 0;
     t->base = sp_json_object(SP_JSON("schema", "slimpack/scenario/1"), SP_JSON("model", t->model),
                              SP_JSON("cluster", args->cluster), SP_JSON("parallel", json_object()),
-                             SP_JSON("workload", workload_of(args)));
+                             SP_JSON("workload", workload_of(args, t->work)));
+    take_work(args, t->work, t->base);
     sp_status status = cli_change_document(t->base, &args->set, args->lengths, err);
     if (status == SP_OK) {
         put_stack(t->base, t->stack);
@@ -511,12 +535,12 @@ static void put_kept(const tune_args *args, const json_t *kept, json_t *base)
 }
 
 // In which numbers gradients and optimizer states are is no choice of speed: the answer keeps those
-// that --current states, but where --set states others.
+// that --current states, or the scenario that is tuned, but where --set states others.
 static void keep_numerics(const tune_args *args, tuning *t)
 {
     static const char *const keys[] = {"stack.gradient_reduce_dtype", "stack.moment_bytes",
                                        "stack.no_master_weights"};
-    const json_t *current = json_object_get(t->current, "stack");
+    const json_t *current = json_object_get(t->current != NULL ? t->current : t->work, "stack");
     sp_scenario own = {0};
     sp_error err = {0};
     json_t *document = json_deep_copy(t->base);
@@ -606,20 +630,28 @@ static json_t *scenario_of(const char *file)
     return NULL;
 }
 
-// What is written for a framework is searched within its stack, what is compared with a scenario
-// within that one's.
+static void take_stack(const json_t *work, tuning *t)
+{
+    const json_t *stack = json_object_get(work, "stack");
+    const char *name =
+        json_string_value(json_is_object(stack) ? json_object_get(stack, "name") : stack);
+    if (name != NULL) {
+        snprintf(t->stack, sizeof t->stack, "%s", name);
+    }
+}
+
+// What is written for a framework is searched within its stack, what is compared with a scenario,
+// or asked by one, within that one's.
 static void choose_stack(const tune_args *args, tuning *t)
 {
     const char *emitted = cli_emit_stack(&args->emit);
     snprintf(t->stack, sizeof t->stack, "%s", emitted != NULL ? emitted : "");
+    if (emitted == NULL) {
+        take_stack(t->work, t);
+    }
     for (int i = 0; emitted == NULL && i < args->current.count; i++) {
         json_t *root = scenario_of(args->current.items[i]);
-        const json_t *stack = json_object_get(root, "stack");
-        const char *name =
-            json_string_value(json_is_object(stack) ? json_object_get(stack, "name") : stack);
-        if (name != NULL) {
-            snprintf(t->stack, sizeof t->stack, "%s", name);
-        }
+        take_stack(root, t);
         json_decref(root);
     }
 }
@@ -634,7 +666,7 @@ static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
     if (status == SP_OK && args->current.count > 0) {
         status = make_current(args, t, err);
     }
-    if (status == SP_OK && args->current.count > 0) {
+    if (status == SP_OK && (args->current.count > 0 || t->work != NULL)) {
         keep_numerics(args, t);
     }
     if (status == SP_OK) {
@@ -999,7 +1031,7 @@ static sp_status base_of(const void *asked, int64_t gpus, const char *const *mor
     const asked_question *q = asked;
     const int own = q->args->set.count;
     tune_args args = *q->args;
-    tuning other = {.model = q->tuning->model};
+    tuning other = {.model = q->tuning->model, .work = q->tuning->work};
     memcpy(other.stack, q->tuning->stack, sizeof other.stack);
     args.gpus = gpus;
     args.set.count = own + more_count;
@@ -1037,16 +1069,50 @@ static json_t *work_of_file(const char *file)
     return work;
 }
 
+// Is it the built-in one of its shape, so that this may be named in its place?
+static const char *builtin_of(const sp_scenario *scenario)
+{
+    const sp_model *own = &scenario->model;
+    const char *name = framework_model_of_shape(scenario->resolved);
+    sp_model model;
+    const bool same = name != NULL && sp_model_builtin(name, &model, NULL) == SP_OK &&
+                      sp_model_parameters(&model) == sp_model_parameters(own) &&
+                      model.vocab == own->vocab && model.dropout == own->dropout;
+    return same ? name : NULL;
+}
+
+// Fills in what the command line leaves open and the work states; leaves the rest as it is.
+static void ask_of_work(const json_t *work, const sp_scenario *scenario, tune_args *args)
+{
+    const sp_workload_spec *workload = &scenario->workload;
+    const double tokens = tokens_of_step(workload);
+    const bool open = sp_scenario_assumes_replica(scenario, work);
+    // Micro-batches that are stated make a batch of as many replicas as there are.
+    const bool batch = !open || framework_get(work, "workload.samples_per_batch") != NULL ||
+                       framework_get(work, "workload.tokens_per_batch") != NULL;
+    if (args->gpus == 0 && !open) {
+        args->gpus = sp_layout_ranks(&scenario->layout);
+    }
+    if (args->context == 0) {
+        args->context = workload->uniform_tokens > 0 ? workload->uniform_tokens : workload->context;
+    }
+    if (batch && isfinite(tokens) && !states_step(args)) {
+        args->tokens_per_batch = (int64_t)tokens;
+    }
+}
+
 // The whole question of a file's own work, with its layout as the one to compare with; what the
 // file does not say is left as N or MODEL. The caller frees it with free().
 static char *question_of_file(const tune_args *args, const char *file)
 {
+    static const char imported[] = "scenario.json";
     char *text = NULL;
     size_t bytes = 0;
     sp_error own = {0};
     sp_scenario scenario = {0};
     tune_args asked = *args;
-    const char *model = NULL;
+    const char *model = "MODEL";
+    json_t *of_file = scenario_of(file);
     json_t *work = work_of_file(file);
     json_t *document = json_deep_copy(work);
     const json_t *stated = json_object_get(work, "model");
@@ -1055,17 +1121,8 @@ static char *question_of_file(const tune_args *args, const char *file)
     }
     if (document != NULL &&
         sp_scenario_from_json(document, file, NULL, 0, &scenario, &own) == SP_OK) {
-        const double tokens = tokens_of_step(&scenario.workload);
-        const bool open = sp_scenario_assumes_replica(&scenario, work);
         const char *cluster = json_string_value(json_object_get(work, "cluster"));
-        asked.gpus = args->gpus > 0 || open ? args->gpus : sp_layout_ranks(&scenario.layout);
-        asked.context = args->context > 0 ? args->context : scenario.workload.context;
-        // Micro-batches that are stated make a batch of as many replicas as there are.
-        const bool batch = !open || framework_get(work, "workload.samples_per_batch") != NULL ||
-                           framework_get(work, "workload.tokens_per_batch") != NULL;
-        if (args->tokens_per_batch == 0 && batch && isfinite(tokens)) {
-            asked.tokens_per_batch = (int64_t)tokens;
-        }
+        ask_of_work(work, &scenario, &asked);
         if (args->cluster == default_cluster && cluster != NULL &&
             strcmp(cluster, default_cluster) != 0) {
             asked.cluster = cluster;
@@ -1073,16 +1130,25 @@ static char *question_of_file(const tune_args *args, const char *file)
         if (args->lengths == NULL) {
             asked.lengths = json_string_value(framework_get(work, "workload.lengths"));
         }
-        model = stated == NULL           ? NULL
-                : json_is_string(stated) ? json_string_value(stated)
-                                         : framework_model_of_shape(scenario.resolved);
+        if (json_is_string(stated)) {
+            model = json_string_value(stated);
+        } else if (stated != NULL && builtin_of(&scenario) != NULL) {
+            model = builtin_of(&scenario);
+        } else if (stated != NULL) {
+            model = of_file != NULL ? file : imported;
+        }
     }
     FILE *out = open_memstream(&text, &bytes);
     if (out == NULL) {
         sp_out_of_memory(bytes);
     }
+    if (model == imported) {
+        fputs("slimpack import", out);
+        add_word(out, file);
+        fprintf(out, " -o %s && ", imported);
+    }
     const char *stack = cli_emit_stack(&args->emit);
-    add_question(out, &asked, model != NULL ? model : "MODEL", stack != NULL ? stack : "");
+    add_question(out, &asked, model, stack != NULL ? stack : "");
     bool named = false;
     for (int i = 0; i < args->current.count; i++) {
         named = named || strcmp(args->current.items[i], file) == 0;
@@ -1098,6 +1164,7 @@ static char *question_of_file(const tune_args *args, const char *file)
     }
     sp_scenario_fini(&scenario);
     json_decref(document);
+    json_decref(of_file);
     json_decref(work);
     return text;
 }
@@ -1106,16 +1173,11 @@ static char *question_of_file(const tune_args *args, const char *file)
 static int tell_missing(const tune_args *args, const cli_operands *operands)
 {
     const char *file = NULL;
-    json_t *root = operands->count > 0 ? scenario_of(operands->items[0]) : NULL;
-    const bool scenario = root != NULL;
-    json_decref(root);
     for (int i = 0; i < args->current.count && file == NULL; i++) {
         const char *item = args->current.items[i];
         file = strchr(item, '=') == NULL && access(item, F_OK) == 0 ? item : NULL;
     }
-    if (scenario) {
-        file = operands->items[0];
-    } else if (operands->count > 0 && args->gpus > 0 && args->context > 0) {
+    if (operands->count > 0 && args->gpus > 0 && args->context > 0) {
         return CLI_PROCEED;
     }
     if (file == NULL && operands->count > 0 && args->gpus > 0 && args->lengths != NULL) {
@@ -1125,16 +1187,38 @@ static int tell_missing(const tune_args *args, const cli_operands *operands)
                                args->lengths);
     }
     if (file == NULL) {
-        return cli_usage_error(&cli_cmd_tune, operands->count == 0
-                                                  ? "'tune' needs MODEL"
+        return cli_usage_error(&cli_cmd_tune, operands->count == 0 ? "'tune' needs MODEL"
+                                              : args->context > 0
+                                                  ? "'tune' needs --gpus N"
                                                   : "'tune' needs --gpus N and --context N");
     }
     char *question = question_of_file(args, file);
-    const int status = cli_usage_error(&cli_cmd_tune, "'tune' %s: '%s' asks for the work of %s",
-                                       scenario ? "needs a model, not a scenario"
-                                                : "needs MODEL, --gpus N and --context N",
+    const int status = cli_usage_error(&cli_cmd_tune,
+                                       "'tune' needs MODEL, --gpus N and --context N: '%s' asks "
+                                       "for the work of %s",
                                        question, file);
     free(question);
+    return status;
+}
+
+// A scenario in the place of the model: takes its work.
+static sp_status take_scenario(const char *file, tune_args *args, tuning *t, sp_error *err)
+{
+    sp_scenario scenario = {0};
+    t->work = scenario_of(file);
+    sp_status status = t->work != NULL ? sp_scenario_place(t->work, file, err) : SP_OK;
+    if (status == SP_OK && t->work != NULL && json_object_get(t->work, "uniform_costs") != NULL) {
+        return sp_error_set(err, SP_ERR_USAGE, "'tune' needs a model, not uniform_costs");
+    }
+    if (status == SP_OK && t->work != NULL) {
+        json_t *document = json_deep_copy(t->work);
+        status = sp_scenario_from_json(document, file, NULL, 0, &scenario, err);
+        json_decref(document);
+    }
+    if (status == SP_OK && t->work != NULL) {
+        ask_of_work(t->work, &scenario, args);
+    }
+    sp_scenario_fini(&scenario);
     return status;
 }
 
@@ -1145,13 +1229,17 @@ static bool states_strategies(const tune_args *args)
 
 static int run(const void *given, const cli_operands *operands)
 {
-    const tune_args *args = given;
+    tune_args asked_args = *(const tune_args *)given;
+    const tune_args *args = &asked_args;
     sp_error err = {0};
-    const int missing = tell_missing(args, operands);
+    tuning t = {.model = operands->count > 0 ? operands->items[0] : NULL};
+    sp_status taken = t.model != NULL ? take_scenario(t.model, &asked_args, &t, &err) : SP_OK;
+    const int missing = taken == SP_OK ? tell_missing(args, operands) : cli_fail(&err);
     if (missing != CLI_PROCEED) {
+        json_decref(t.work);
         return missing;
     }
-    tuning t = {.model = operands->items[0], .kept = json_object()};
+    t.kept = json_object();
     sweep_layouts layouts = {0};
     json_t *remedies = NULL;
     int exit_status = 0;
@@ -1245,6 +1333,7 @@ static int run(const void *given, const cli_operands *operands)
     json_decref(t.current);
     json_decref(t.of_file);
     json_decref(t.kept);
+    json_decref(t.work);
     json_decref(t.base);
     return exit_status;
 }
@@ -1308,7 +1397,9 @@ const cli_command cli_cmd_tune = {
     .description =
         "Finds how a model trains fastest on so many GPUs: tensor, context, pipeline and data "
         "parallelism, schedule, packing strategy, recomputation and ZeRO stage. MODEL is a "
-        "built-in name, a Hugging Face config.json or the folder that holds one.\n\nThe first line "
+        "built-in name, a Hugging Face config.json or the folder that holds one. Of a scenario "
+        "model, precision, profile and the stack's name are taken, and cluster, GPUs and workload "
+        "where no option states them.\n\nThe first line "
         "is the answer, with the error of its profile on logged steps like it and how many points "
         "lie within it, or that no logged step is like it. Then come the fastest points, with "
         "--wide "
@@ -1344,7 +1435,7 @@ const cli_command cli_cmd_tune = {
         "over powers of two of GPUs, each expert split over parallel.tp ranks unless --set "
         "parallel.etp says otherwise.\n\nWhat --set states is not searched: --set parallel.tp=2 "
         "leaves the layouts of so many GPUs whose tp is 2, --set strategy.kind=packed that "
-        "strategy. Options and --set do not state one thing twice.\n\nPacked rows give a first "
+        "strategy.\n\nPacked rows give a first "
         "answer within seconds, searches refine it; stderr shows the best so far (no terminal: a "
         "line every 10 s). --time-limit ends the search with it, and so does Ctrl-C (exit status "
         "130; a second one at once). A search that ends by itself has one answer for any "

@@ -284,9 +284,20 @@ static void name_choice(const cli_tuned *tuned, const sweep_layout *point, const
     json_decref(json);
 }
 
+// Where the chance is not known nothing is sure.
+static const char *fitting_text(const sweep_trial *trial, char risk[CLI_RISK])
+{
+    const double chance = trial->figure[SWEEP_FIT_PROBABILITY];
+    if (cli_memory_risk(chance, trial->figure[SWEEP_MEMORY_MARGIN_GIB], risk)[0] == '\0') {
+        snprintf(risk, CLI_RISK, isfinite(chance) ? "surely fits" : "fits");
+    }
+    return risk;
+}
+
 static void add_other(const cli_tuned *tuned, const remedy_axis *axis, char text[REMEDY])
 {
     char gib[CLI_TUNE_VALUE];
+    char risk[CLI_RISK];
     double best_ms = time_of(tuned->layouts->ranked[0]);
     other found = find_other(tuned, axis);
     bool saves = found.short_of != NULL && time_of(found.short_of) < best_ms;
@@ -302,7 +313,7 @@ static void add_other(const cli_tuned *tuned, const remedy_axis *axis, char text
         sp_append(text, REMEDY, "%s", text[0] != '\0' ? "; " : "");
         name_choice(tuned, found.fits, axis->path, text);
         // The answer is ranked by tokens a second: times may differ from it by rounding.
-        sp_append(text, REMEDY, " that fits costs %.1f %%",
+        sp_append(text, REMEDY, " that %s costs %.1f %%", fitting_text(&found.fits->trial, risk),
                   fmax(0.0, cost_of(tuned, &found.fits->trial)));
         add_loss(tuned, found.fits, text);
     }
@@ -646,6 +657,55 @@ static const char *time_text(double ms, char text[TIME])
                               : 0,
              number, ms < 1e3 ? "ms" : "s");
     return text;
+}
+
+// Says in which settings a point is not the answer.
+static void print_difference(const cli_tuned *tuned, const sweep_layout *point)
+{
+    const sweep_layout *answer = tuned->layouts->ranked[0];
+    const char *separator = "";
+    for (int a = 0; a < AXES; a++) {
+        char text[CLI_TUNE_VALUE];
+        json_t *own = value_of(tuned, point, axes[a].path);
+        json_t *usual = value_of(tuned, answer, axes[a].path);
+        if (own != NULL && (usual == NULL || !json_equal(own, usual))) {
+            printf("%s%s %s", separator, axes[a].name, value_text(own, text));
+            separator = ", ";
+        }
+        json_decref(own);
+        json_decref(usual);
+    }
+    if (point->strategy != answer->strategy) {
+        printf("%s%s", separator, tuned->options->strategies[point->strategy]);
+    }
+}
+
+// Of those that risk more memory than the answer the fastest, where it is faster than this. Those
+// that only lack expandable_segments:True are told by themselves.
+static void print_passed_over(const cli_tuned *tuned)
+{
+    const sweep_layouts *all = tuned->layouts;
+    const sweep_layout *best = all->ranked[0];
+    const double answer_ms = time_of(best);
+    char risk[CLI_RISK];
+    char time[TIME];
+    for (int64_t i = 1; i < all->ranked_count; i++) {
+        const sweep_layout *point = all->ranked[i];
+        const bool gaps = point->counted && point->trial.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0;
+        best = !gaps && time_of(point) < time_of(best) ? point : best;
+    }
+    const double percent = 100.0 * (answer_ms / time_of(best) - 1.0);
+    if (percent < 0.05) { // printed as none
+        return;
+    }
+    fputs("passed over: ", stdout);
+    print_difference(tuned, best);
+    printf(" is %.1f %% faster (%s), but %s\n", percent,
+           time_text(best->trial.figure[SWEEP_ITERATION_MS], time),
+           cli_memory_risk(best->trial.figure[SWEEP_FIT_PROBABILITY],
+                           best->trial.figure[SWEEP_MEMORY_MARGIN_GIB], risk)[0] != '\0'
+               ? risk
+               : "fits tightly");
 }
 
 // How many behind the first are no slower than by the error; 0 where that is not known.
@@ -1072,6 +1132,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     cli_print_limit(stdout, tuned->result, "limit: ", 6);
     print_question(tuned);
     print_source(tuned);
+    print_passed_over(tuned);
     print_counts(tuned);
     putchar('\n');
     int64_t top = tuned->layouts->ranked_count;

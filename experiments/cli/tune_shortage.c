@@ -335,20 +335,24 @@ static const struct {
     {{"memory.recompute=full"}, "all layers run again", OF_LAYERS, NULL, can_recompute},
     {{"memory.offload_states=1"}, "Adam on the host", OF_ADAM, NULL, can_offload},
     {{"stack.moment_bytes=1"}, "8-bit Adam", OF_ADAM, NULL, can_shrink},
-    {{"model.lora_rank=16"}, "LoRA", OF_ADAPTERS, NULL, can_adapt},
-    {{"model.frozen_weights=4bit-double"}, "QLoRA", OF_ADAPTERS, NULL, can_freeze_in_4bit},
+    {{"model.lora_rank=16"}, "LoRA trains adapters alone", OF_ADAPTERS, NULL, can_adapt},
+    {{"model.frozen_weights=4bit-double"},
+     "QLoRA trains adapters alone",
+     OF_ADAPTERS,
+     NULL,
+     can_freeze_in_4bit},
     {{"model.lora_rank=16", "model.frozen_weights=4bit-double"},
-     "QLoRA",
+     "QLoRA trains adapters alone",
      OF_ADAPTERS,
      NULL,
      can_adapt_in_4bit},
     {{"stack=megatron-bridge-2025", "model.lora_rank=16"},
-     "LoRA",
+     "LoRA trains adapters alone",
      ALONE,
      "stack",
      needs_other_stack},
     {{"stack=trl-2025", "model.lora_rank=16", "model.frozen_weights=4bit-double"},
-     "QLoRA",
+     "QLoRA trains adapters alone",
      ALONE,
      "stack",
      needs_other_stack},
@@ -463,11 +467,11 @@ static void name_remedy(const cli_shortage *shortage, const remedy *r, char text
     }
     if (r->least.host_gib > 0.0) {
         char of_node[CLI_TUNE_VALUE];
-        sp_append(text, SP_ERROR_TEXT, ": %s a GPU, %s of host memory a node",
+        sp_append(text, SP_ERROR_TEXT, ": the host holds %s for a GPU, %s a node",
                   cli_tune_gib(r->least.host_gib, gib),
                   cli_tune_gib(host_of_node(shortage, r), of_node));
     }
-    sp_append(text, SP_ERROR_TEXT, ") saves %s", cli_tune_gib(r->saves_gib, gib));
+    sp_append(text, SP_ERROR_TEXT, ") frees %s a GPU", cli_tune_gib(r->saves_gib, gib));
 }
 
 static void tell_remedies(const cli_shortage *shortage, const remedy *list, int count,

@@ -75,10 +75,26 @@ kept() { # FILE KEY=VALUE...
 }
 kept "run it.sh" stack.gradient_reduce_dtype=fp32
 kept job.json stack.gradient_reduce_dtype=fp32 stack.moment_bytes=2 stack.no_master_weights=true
-expect "answers" 11 "$answers"
+# A scenario asks as its model would, within its stack and of its work.
+"$program" import "run it.sh" -o "my work.json" --quiet || complain "no scenario of the script"
+asked "my work.json" --set parallel.zero=1
+slimpack tune --current "my work.json" >told.txt 2>&1
+grep -qF "slimpack tune 'my work.json' --gpus 2 --context 8192" <(tr -s '\n ' ' ' <told.txt) || complain "names another model: $(cat told.txt)"
+# As options alone ask; options come before what it states.
+cat >bare.json <<'BARE'
+{"schema": "slimpack/scenario/1", "model": "my model.json", "stack": {"name": "megatron-core-2025", "gradient_reduce_dtype": "fp32"},
+ "cluster": "b200-8", "parallel": {"tp": 2}, "workload": {"context": 4096, "samples_per_batch": 16}}
+BARE
+stated=(--set stack.name=megatron-core-2025 --set stack.gradient_reduce_dtype=fp32 --tokens-per-batch 64K --quiet --json)
+alone() { slimpack tune "my model.json" --gpus 2 "$@" "${stated[@]}" >alone.json; }
+of_scenario() { slimpack tune bare.json --gpus 2 "$@" --quiet --json >told.json && time_of told.json; }
+alone --context 4K --cluster b200-8
+expect "a scenario asks as options do" "$(time_of alone.json)" "$(of_scenario)"
+alone --context 8K --cluster h100-8
+expect "options come before a scenario" "$(time_of alone.json)" "$(of_scenario --context 8K --cluster h100-8)"
+expect "answers" 12 "$answers"
 # The question of a file, where none is asked: of 2 GPUs and 8 rows of 8192 tokens. The model is none that is built in.
-slimpack tune --current "run it.sh" 2>&1 | tr -s '\n ' ' ' | grep -o "slimpack tune MODEL .*it.sh'" >command.sh || complain "no question of a file"
-expect "question of a file" "slimpack tune MODEL --gpus 2 --context 8192 --tokens-per-batch 65536 --current 'run it.sh'" "$(cat command.sh)"
-sed -i "s/MODEL/'my model.json'/" command.sh
+slimpack tune --current "run it.sh" 2>&1 | tr -s '\n ' ' ' | grep -o "slimpack import .*it.sh'" >command.sh || complain "no question of a file"
+expect "question of a file" "slimpack import 'run it.sh' -o scenario.json && slimpack tune scenario.json --gpus 2 --context 8192 --tokens-per-batch 65536 --current 'run it.sh'" "$(cat command.sh)"
 bash -e command.sh >output.txt 2>messages || complain "does not run: $(cat command.sh messages)"
 exit "$failed"
