@@ -28,7 +28,6 @@ typedef struct host_device {
 void host_open(host_device *device);
 host_device host_opened(void);
 void host_device_fini(host_device *device);
-#define host_close host_device_fini
 
 // Runs the request; fails the test case where it does not end well.
 sp_run *host_run(const host_device *device, const sp_run_request *request);

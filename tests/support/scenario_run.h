@@ -55,7 +55,6 @@ sp_status run_text(const char *text, const sp_evaluate_options *options, scenari
                    sp_error *err);
 void run_good(const char *text, const sp_evaluate_options *options, scenario_run *r);
 void scenario_run_fini(scenario_run *r);
-#define run_fini scenario_run_fini
 
 // What is read or evaluated, until the end of its block. A scenario points into itself: no function
 // can return it.

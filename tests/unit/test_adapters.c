@@ -560,7 +560,7 @@ TEST(every_strategy_runs_them)
                  &run_verified, &r);
         assert_true(r.result.sum.lower_bound_ns <= r.result.iteration_ns * 1.000001);
         ran++;
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
     assert_true(ran > 20);
 }
@@ -580,7 +580,7 @@ TEST(schedules_that_split_the_backward_run_them)
                                                             "{'kind': '%s'}}",
                 kinds[k]),
             &run_verified, &r);
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
 }
 
@@ -595,5 +595,5 @@ TEST(results_say_what_is_trained)
     assert_true(sp_result_is_frozen(&r.result));
     assert_false(r.result.step_error.known);
     assert_non_null(strstr(r.result.step_error.not_validated, "model.lora_rank"));
-    run_fini(&r);
+    scenario_run_fini(&r);
 }

@@ -244,7 +244,7 @@ TEST_OF_VALUES(padding_counts_in_short_searches)
                                 sizeof *runs[0].result.stage_layers);
         assert_int_equal(runs[0].result.batches[0].iteration_ns,
                          runs[1].result.batches[0].iteration_ns);
-        run_fini(&runs[0]);
-        run_fini(&runs[1]);
+        scenario_run_fini(&runs[0]);
+        scenario_run_fini(&runs[1]);
     }
 }

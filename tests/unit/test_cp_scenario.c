@@ -86,7 +86,7 @@ TEST(regrouped_packs)
                  ways[i % WAYS]);
         write_scenario(text, "'pp': 2, 'cp': 2, 'dp': 2", "", strategy);
         must_succeed_for(text, run_text(text, &run_verified, &r, ERR));
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
 }
 
@@ -111,7 +111,7 @@ TEST(strategies_of_every_kind)
             run_good(text, &run_verified, &r);
             double ms = sp_result_iteration_ms(&r.result);
             assert_true(sp_result_lower_bound_ms(&r.result) <= ms * (1.0 + 1e-9));
-            run_fini(&r);
+            scenario_run_fini(&r);
         }
     }
 }
@@ -124,7 +124,7 @@ static double step_ms(const char *parallel, const char *way)
     write_scenario(text, parallel, "", strategy);
     run_good(text, &run_verified, &r);
     double ms = sp_result_iteration_ms(&r.result);
-    run_fini(&r);
+    scenario_run_fini(&r);
     return ms;
 }
 
@@ -183,7 +183,7 @@ TEST(padding_of_documents_is_counted)
         assert_int_equal(facts->padding_tokens, cases[i].tokens);
         assert_int_equal(facts->computed_tokens - facts->tokens, cases[i].tokens);
         assert_int_equal(facts->tokens, 62940);
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
 }
 
@@ -213,12 +213,12 @@ TEST(padding_takes_rows_time_and_memory)
     assert_int_equal(without.result.batches[0].facts.microbatches, 3);
     assert_true(sp_result_iteration_ms(&with.result) > sp_result_iteration_ms(&without.result));
     assert_true(with.result.peak_bytes > without.result.peak_bytes);
-    run_fini(&with);
-    run_fini(&without);
+    scenario_run_fini(&with);
+    scenario_run_fini(&without);
     // As one micro-batch of both ranks' GPUs each sample would be 128 tokens, too.
     with = padded_run("'kind': 'te-cp'", "true");
     assert_int_equal(with.result.batches[0].facts.computed_tokens, 8 * 128);
-    run_fini(&with);
+    scenario_run_fini(&with);
 }
 
 typedef struct padded_slices {
@@ -293,6 +293,6 @@ TEST(every_strategy_pads_what_its_ranks_share)
         assert_true(found.fills_rows ||
                     facts->computed_tokens == facts->tokens + facts->padding_tokens);
         assert_true(found.forward > facts->tokens);
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
 }

@@ -134,7 +134,7 @@ TEST(steps_run)
         scenario_run run;
         run_good(json_text(MODEL "%s}", rest[i]), &run_verified, &run);
         assert_true(run.result.iteration_ns > 0);
-        run_fini(&run);
+        scenario_run_fini(&run);
     }
 }
 

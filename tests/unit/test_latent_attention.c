@@ -254,7 +254,7 @@ TEST(steps_run)
         scenario_run run;
         run_good(json_text(LATENT "%s}", rest[i]), &run_verified, &run);
         assert_true(run.result.iteration_ns > 0);
-        run_fini(&run);
+        scenario_run_fini(&run);
     }
 }
 
@@ -345,7 +345,7 @@ TEST(dynamic_context_parallelism_is_refused)
                  &run_verified, &run, &err);
     assert_int_equal(status, SP_ERR_CONTENT);
     assert_non_null(strstr(err.message[0], "hybrid-cp"));
-    run_fini(&run);
+    scenario_run_fini(&run);
 }
 
 static void is_refused(sp_status status, const sp_error *err, const char *told)

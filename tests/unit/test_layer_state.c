@@ -239,7 +239,7 @@ TEST(steps_run)
         run_good(json_text("%s%s}", models[i % 2], rest[i / 2]), &run_verified, &run);
         assert_true(run.result.iteration_ns > 0);
         assert_true(run.result.peak_bytes > 0);
-        run_fini(&run);
+        scenario_run_fini(&run);
     }
 }
 
@@ -285,8 +285,8 @@ TEST(layers_without_attention_have_no_keys_and_values)
         assert_true(!(alone.result.iteration_ns < alone_ns) &&
                     !(alone.result.iteration_ns > alone_ns));
         assert_true(mixed.result.allocator_peak_bytes > 0);
-        run_fini(&alone);
-        run_fini(&mixed);
+        scenario_run_fini(&alone);
+        scenario_run_fini(&mixed);
     }
     static const char slices[] = "'memory': {'recompute': 'full'}, 'strategy': {'kind': "
                                  "'chunkflow', 'chunk_tokens': 512}";
@@ -299,9 +299,9 @@ TEST(layers_without_attention_have_no_keys_and_values)
         assert_int_equal(eight.result.peak.of[c], four.result.peak.of[c]);
         assert_int_equal(none.result.peak.of[c], 0);
     }
-    run_fini(&four);
-    run_fini(&eight);
-    run_fini(&none);
+    scenario_run_fini(&four);
+    scenario_run_fini(&eight);
+    scenario_run_fini(&none);
 #undef SLICED
 }
 
@@ -336,8 +336,8 @@ TEST(the_first_layer_need_not_attend)
         run_good(json_text(ORDERED, orders[i % 2][1], rest[i / 2]), &run_verified, &last);
         assert_close(first.result.iteration_ns, last.result.iteration_ns, 1e-9);
         assert_true(first.result.batches[0].facts.lower_bound_ns <= first.result.iteration_ns);
-        run_fini(&first);
-        run_fini(&last);
+        scenario_run_fini(&first);
+        scenario_run_fini(&last);
     }
 #undef ORDERED
 #undef ZONES
@@ -368,7 +368,7 @@ TEST(slices_are_refused)
         if (strstr(err.message[0], cases[i].told) == NULL) {
             fail_msg("%s, expected %s", err.message[0], cases[i].told);
         }
-        run_fini(&run);
+        scenario_run_fini(&run);
     }
 }
 

@@ -158,7 +158,7 @@ TEST(any_scenario)
             bounds_hold(text, &r);
             ran++;
         }
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
     assert_true(ran > test_draws(ROUNDS) / 2);
 }
@@ -221,7 +221,7 @@ TEST(any_scenario_over_shared_links)
             bounds_hold(text, &r);
             ran++;
         }
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
     assert_true(ran > test_draws(ROUNDS) / 2);
 }
@@ -264,7 +264,7 @@ TEST(no_faster_card_slows_these_plans)
                 fail_msg("%lld ns after %lld: %s", (long long)ns, (long long)last_ns, text);
             }
             last_ns = ns;
-            run_fini(&r);
+            scenario_run_fini(&r);
         }
     }
 }
@@ -333,9 +333,9 @@ TEST(any_scenario_in_little_memory)
                 assert_true(fits || r.result.sum.bound_memory_ns == 0.0);
             }
             sp_error_clear(ERR);
-            run_fini(&r);
+            scenario_run_fini(&r);
         }
-        run_fini(&free);
+        scenario_run_fini(&free);
     }
     print_message("%d steps fit, of %d memory moves the bound\n", fitted, bounded);
     assert_true(bounded > 0);
@@ -357,7 +357,7 @@ TEST(shares_of_a_head_bound_the_way_once)
                 vocab[v], pipelines[p]);
             run_good(text, &run_verified, &r);
             bounds_hold(text, &r);
-            run_fini(&r);
+            scenario_run_fini(&r);
         }
     }
 }
@@ -390,6 +390,6 @@ TEST(no_rank_holds_less_than_nothing)
         scenario_run r;
         const char *text = json_text("%s'cluster': 'h800-8', 'profile': 'linear'}", cases[i]);
         run_good(text, &run_verified, &r);
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
 }

@@ -31,7 +31,7 @@ static sp_oom_diagnosis shortage_of(const char *text)
     must_succeed_for(text, sp_strategy_resolve(&r.scenario, true, ERR));
     must_succeed_for(text, sp_evaluate_batches(&r.scenario, &r.batches, ERR));
     must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR));
-    run_fini(&r);
+    scenario_run_fini(&r);
     return a.shortage;
 }
 
@@ -117,7 +117,7 @@ TEST(bytes_are_those_of_the_sample_alone)
                          (long long)r.result.peak_bytes, text);
             }
             assert_memory_equal(&shortage.need, &r.result.peak, sizeof r.result.peak);
-            run_fini(&r);
+            scenario_run_fini(&r);
         }
     }
 }
@@ -138,7 +138,7 @@ TEST(bytes_of_merged_ranks)
             write_scenario(text, "bytescale", more, &s, "", ALONE);
             run_good(text, &run_verified, &r);
             bytes[i] = r.result.peak_bytes;
-            run_fini(&r);
+            scenario_run_fini(&r);
             write_scenario(text, "bytescale", more, &s, "", AMONG);
             sp_oom_diagnosis shortage = shortage_of(text);
             assert_int_equal(shortage.dp_count, 1 << i);
@@ -175,7 +175,7 @@ TEST(advice_on_more_nodes)
         write_scenario(text, "packed", "", &s, "", AMONG);
         run_good(text, &run_verified, &r);
         snprintf(said[i], sizeof said[i], "%s", r.result.oom_diagnosis);
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
     assert_string_equal(said[0], said[1]);
     if (strstr(said[1], " on more GPUs") == NULL) {
@@ -219,7 +219,7 @@ static bool is_oom_at(const char *kind, const setting *s, double limit_gib, cons
         assert_int_equal(warned, oom);
     }
     assert_int_equal(shortage[0] != '\0', oom);
-    run_fini(&r);
+    scenario_run_fini(&r);
     return oom;
 }
 
@@ -487,7 +487,7 @@ static void take_advice(const char *text, const char *said, advised *all)
             fail_msg("%s: %s, then %.6f GiB", text, said, peak_gib);
         }
         all->fits++;
-        run_fini(&r);
+        scenario_run_fini(&r);
         json_decref(root);
         at = strncmp(at, ", ", 2) == 0 ? at + 2 : NULL;
     }
@@ -505,13 +505,13 @@ TEST(advice_on_experts)
     scenario_run r;
     run_good(json_text(format, 100.0), &run_verified, &r);
     double peak_gib = (double)r.result.peak_bytes / SP_GIB;
-    run_fini(&r);
+    scenario_run_fini(&r);
     const char *text = json_text(format, 0.7 * peak_gib);
     run_good(text, &run_verified, &r);
     assert_non_null(strstr(r.result.oom_diagnosis, "; fits with parallel.ep "));
     take_advice(text, r.result.oom_diagnosis, &all);
     assert_true(all.fits > 0);
-    run_fini(&r);
+    scenario_run_fini(&r);
 }
 
 static void draw_scenario(sp_prng *prng, double limit_gib, char *text)
@@ -556,11 +556,11 @@ TEST(advice_holds_when_it_is_taken)
         draw_scenario(&prng, 1000.0, text);
         run_good(text, &run_verified, &wide);
         double peak_gib = (double)wide.result.peak_bytes / SP_GIB;
-        run_fini(&wide);
+        scenario_run_fini(&wide);
         draw_scenario(&same, peak_gib * (0.1 + 0.89 * sp_prng_uniform(&prng)), text);
         run_good(text, &run_verified, &short_of);
         take_advice(text, short_of.result.oom_diagnosis, &all);
-        run_fini(&short_of);
+        scenario_run_fini(&short_of);
     }
     assert_true(all.fits >= test_rounds(40) && all.not_enough >= test_rounds(2));
 }
@@ -576,7 +576,7 @@ TEST(what_was_not_tried_is_not_judged)
     assert_non_null(strstr(r.result.oom_diagnosis, "the plan needs "));
     assert_null(strstr(r.result.oom_diagnosis, "fit"));
     assert_null(strstr(r.result.oom_diagnosis, "enough"));
-    run_fini(&r);
+    scenario_run_fini(&r);
 }
 
 // ---- memory that is enough for small packs alone ----
@@ -624,8 +624,8 @@ TEST_OF_VALUES(small_packs_run_again_and_name_what_is_faster)
         assert_within(figure_after(said, "would take "), full_ms, 1e-3);
         assert_within(figure_after(said, "instead of "), now_ms, 1e-3);
         assert_null(recompute_warning(&full.result));
-        run_fini(&now);
-        run_fini(&full);
+        scenario_run_fini(&now);
+        scenario_run_fini(&full);
     }
 }
 
@@ -635,7 +635,7 @@ TEST(memory_that_is_enough_names_no_setting)
     scenario_run r;
     run_short("64", "none", &r);
     assert_null(recompute_warning(&r.result));
-    run_fini(&r);
+    scenario_run_fini(&r);
 }
 
 // A sample that no rank holds is looked at on all of 32,000, each of which waits for the others.
@@ -645,7 +645,7 @@ TEST(a_sample_is_tried_on_many_ranks)
     run_good("{'model': 'llama-70b', 'cluster': 'h100-8', 'nodes': 4000}",
              &(sp_evaluate_options){.no_bounds = true}, &r);
     assert_true(sp_result_is_oom(&r.result));
-    run_fini(&r);
+    scenario_run_fini(&r);
 }
 
 // ---- the whole result ----
@@ -690,7 +690,7 @@ TEST(the_worst_batch_is_named)
         }
         assert_int_equal(found, 1);
         assert_non_null(strstr(r.result.oom_diagnosis, named));
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
 }
 
@@ -714,8 +714,8 @@ TEST(nothing_else_changes)
         assert_string_equal(tight.result.uncalibrated[i], wide.result.uncalibrated[i]);
     }
     assert_int_equal(tight.result.warnings.count, wide.result.warnings.count + 1);
-    run_fini(&tight);
-    run_fini(&wide);
+    scenario_run_fini(&tight);
+    scenario_run_fini(&wide);
 }
 
 // Runs on H100s of 95.04 GiB (torchtitan, FSDP2): five samples a rank were measured to reserve 81.7
@@ -739,7 +739,7 @@ TEST(logits_of_fsdp)
             assert_int_equal(sp_result_fits(&r.result), SP_FITS_NO);
             assert_non_null(strstr(r.result.oom_diagnosis, "where the GPU has 95.04"));
         }
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
 }
 
@@ -761,7 +761,7 @@ TEST(buckets_of_zero_2)
             (2.0 + sp_stack_gradient_bytes(&r.scenario.memory.stack) / ranks) * parameters;
         assert_true(fabs((double)r.result.peak.of[SP_MEM_GRADIENTS] - gradients) < 4096.0);
         assert_true(sp_result_is_oom(&r.result));
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
 }
 
@@ -779,20 +779,20 @@ TEST(offloading_without_effect)
                    "test.json: memory.offload_ratio: nothing is offloaded: no action of the plan "
                    "copies. Behind a forward whose backward follows at once there is no time for "
                    "it, and copies within a pack are not modelled; leave it 0");
-    run_fini(&r);
+    scenario_run_fini(&r);
     sp_error_clear(ERR);
     run_good(json_text(format, 1, "none", 1), &brief, &r);
     assert_int_equal(r.result.warnings.count, 2);
     assert_string_equal(r.result.warnings.text[0],
                         "memory.limit_gib: 500 GiB are more than the 80 of a GPU");
     assert_non_null(strstr(r.result.warnings.text[1], "nothing is offloaded"));
-    run_fini(&r);
+    scenario_run_fini(&r);
     run_good(json_text(format, 4, "full", 1), &brief, &r);
     run_good(json_text(format, 4, "full", 0), &brief, &without);
     assert_true(r.result.peak.of[SP_MEM_OFFLOADED] > 0);
     assert_true(r.result.peak_bytes < without.result.peak_bytes);
-    run_fini(&r);
-    run_fini(&without);
+    scenario_run_fini(&r);
+    scenario_run_fini(&without);
 }
 
 // Offloading is said to take nothing off the peak where it does not, whatever is away at the new
@@ -816,8 +816,8 @@ TEST(offloading_off_the_peak)
                 said = said || strstr(r[1].result.warnings.text[i], "nothing off the peak") != NULL;
             }
             assert_int_equal(said, r[1].result.peak_bytes >= r[0].result.peak_bytes);
-            run_fini(&r[0]);
-            run_fini(&r[1]);
+            scenario_run_fini(&r[0]);
+            scenario_run_fini(&r[1]);
         }
     }
 }

@@ -218,7 +218,7 @@ TEST(formulas_hold_where_nothing_meets)
             scenario_run r;
             run_good(step_text(dispatcher, shared, details[d], 2048, g), &run_verified, &r);
             ns[d] = r.result.batches[0].iteration_ns;
-            run_fini(&r);
+            scenario_run_fini(&r);
         }
         // Each action rounds its parts.
         is_near(ns[1], ns[0], 20);
@@ -269,7 +269,7 @@ static double token_bytes(const char *dispatcher, grid g)
         must_succeed(sp_evaluate_batches(&r.scenario, &r.batches, ERR));
         must_succeed(sp_evaluate(&r.scenario, &r.batches, &options, &r.result, ERR));
         nic[i] = of.nic;
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
     return (nic[1] - nic[0]) / (1024.0 * 2.0 * GPUS / g.tp / g.cp);
 }
@@ -363,7 +363,7 @@ TEST(any_experts_over_shared_links)
             }
             ran++;
         }
-        run_fini(&r);
+        scenario_run_fini(&r);
     }
     assert_true(ran > test_draws(ROUNDS) / 2);
 }

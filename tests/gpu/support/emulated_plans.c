@@ -143,7 +143,7 @@ int64_t emulated_request_agrees_on(const emulated_device *device, const sp_run_r
     execution_must_hold(request->plan, step, true);
     int64_t most = most_offloaded(step);
     free_all(&r);
-    host_close(&cpu);
+    host_device_fini(&cpu);
     device->end(backend);
     return most;
 }
@@ -182,6 +182,6 @@ int64_t emulated_plan_agrees(const emulated_plan *plan)
              "'samples_per_batch': 4, 'context': 64}, %s}",
              plan->model, plan->layout, plan->more);
     run_good(text, &options, &r.run);
-    run_fini(&r.run);
+    scenario_run_fini(&r.run);
     return r.most_offloaded;
 }
