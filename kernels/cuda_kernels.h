@@ -30,8 +30,8 @@ SP_CUDA_BEGIN
 
 // Loads the kernels' image into the driver of a table (driver.h); once for a process, before
 // anything is launched.
-struct sp_i_cuda_api;
-int sp_cuda_kernels_load(const struct sp_i_cuda_api *api);
+struct sp_cuda_api;
+int sp_cuda_kernels_load(const struct sp_cuda_api *api);
 
 // ---- Norms ----
 

@@ -56,11 +56,11 @@
     ROW(GreenCtxStreamCreate, 12050)
 
 // The functions as a table, so that a test puts its own in their place.
-typedef struct sp_i_cuda_api {
+typedef struct sp_cuda_api {
 #define SP_I_CUDA_MEMBER(name, version) PFN_cu##name##_v##version name;
     SP_I_CUDA_FUNCTIONS(SP_I_CUDA_MEMBER)
 #undef SP_I_CUDA_MEMBER
     char missing[240]; // why none of them may be called; "": they may
-} sp_i_cuda_api;
+} sp_cuda_api;
 
 #endif

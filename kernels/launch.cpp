@@ -8,10 +8,10 @@
 extern "C" const unsigned char sp_cuda_image[];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static sp_i_cuda_api driver;
+static sp_cuda_api driver;
 static CUlibrary library; // for the life of the process
 
-int sp_cuda_kernels_load(const struct sp_i_cuda_api *api)
+int sp_cuda_kernels_load(const struct sp_cuda_api *api)
 {
     CUresult code = CUDA_SUCCESS;
     (void)pthread_mutex_lock(&lock);

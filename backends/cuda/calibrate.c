@@ -350,7 +350,7 @@ static sp_status measure_alone(void *context, const sp_i_cuda_device *device, js
     return calibrate_device(device, context, document, err);
 }
 
-static sp_status calibrate_team(const sp_i_cuda_api *api, int device,
+static sp_status calibrate_team(const sp_cuda_api *api, int device,
                                 const sp_calibration_request *request, const sp_i_place *place,
                                 json_t **profile, sp_error *err)
 {
@@ -378,7 +378,7 @@ static sp_status calibrate_team(const sp_i_cuda_api *api, int device,
 sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request, json_t **profile,
                               sp_error *err)
 {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     sp_i_place place;
     *profile = NULL;
     sp_status status = check_request(request, err);

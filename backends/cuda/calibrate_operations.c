@@ -253,7 +253,7 @@ sp_status sp_i_cuda_reference_in(sp_i_cuda_calibration *c, double *seconds, sp_e
 
 sp_status sp_i_cuda_reference(int device, int ranks, double *seconds, sp_error *err)
 {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     sp_i_cublas_api cublas;
     sp_error own = {0};
     char reason[SP_I_CUDA_TEXT];

@@ -338,7 +338,7 @@ sp_status sp_i_nccl_time_collectives(sp_i_nccl *n, const sp_i_cuda_collective_be
 
 typedef struct sp_i_cuda_team {
     const sp_i_place *place; // of two ranks or more
-    const sp_i_cuda_api *api;
+    const sp_cuda_api *api;
     int device;            // that the caller named, see sp_i_cuda_process_device
     const sp_model *model; // equal at all ranks
     uint64_t seed;

@@ -12,7 +12,7 @@
 #include "backends/cuda/attention.h"
 #include "sim/base/status.h"
 
-// The entry points of cuDNN's graph API that the backend calls, as a table (see sp_i_cuda_api in
+// The entry points of cuDNN's graph API that the backend calls, as a table (see sp_cuda_api in
 // device.h).
 
 typedef struct sp_i_cudnn_api {

@@ -19,13 +19,13 @@ typedef struct driver_function {
 } driver_function;
 
 static const driver_function functions[] = {
-#define ROW(name, version) {"cu" #name, version, offsetof(sp_i_cuda_api, name)},
+#define ROW(name, version) {"cu" #name, version, offsetof(sp_cuda_api, name)},
     SP_I_CUDA_FUNCTIONS(ROW)
 #undef ROW
 };
 
 // The driver's text for a code, and its name.
-static const char *error_text(const sp_i_cuda_api *api, CUresult code, const char **name)
+static const char *error_text(const sp_cuda_api *api, CUresult code, const char **name)
 {
     const char *text = NULL;
     if (api->GetErrorName(code, name) != CUDA_SUCCESS || *name == NULL) {
@@ -34,14 +34,14 @@ static const char *error_text(const sp_i_cuda_api *api, CUresult code, const cha
     return api->GetErrorString(code, &text) == CUDA_SUCCESS && text != NULL ? text : "no text";
 }
 
-void sp_i_cuda_api_init(sp_i_cuda_api *api)
+void sp_i_cuda_api_init(sp_cuda_api *api)
 {
     static const char *const names[] = {"libcuda.so.1", NULL};
     static const sp_i_library_symbol symbol = {"cuGetProcAddress_v2", 0};
     PFN_cuGetProcAddress_v12000 find = NULL;
     const char *name;
     char reason[SP_I_CUDA_TEXT];
-    *api = (sp_i_cuda_api){.missing = ""};
+    *api = (sp_cuda_api){.missing = ""};
     // With fewer queues than streams work of one stream may wait for that of another. CUDA reads it
     // when it starts.
     if (setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) != 0) {
@@ -61,7 +61,7 @@ void sp_i_cuda_api_init(sp_i_cuda_api *api)
     }
 }
 
-void sp_i_cuda_api_find(sp_i_cuda_api *api, PFN_cuGetProcAddress_v12000 find)
+void sp_i_cuda_api_find(sp_cuda_api *api, PFN_cuGetProcAddress_v12000 find)
 {
     int latest = 0;
     int has = 0;
@@ -131,7 +131,7 @@ sp_status sp_i_cuda_check(const sp_i_cuda_device *device, CUresult code, const c
     if (code == CUDA_SUCCESS) {
         return SP_OK;
     }
-    const sp_i_cuda_api *api = device->api;
+    const sp_cuda_api *api = device->api;
     const char *name = NULL;
     const char *text = error_text(api, code, &name);
     return sp_error_set(err, code == CUDA_ERROR_OUT_OF_MEMORY ? SP_ERR_NO_MEMORY : SP_ERR_INTERNAL,
@@ -139,7 +139,7 @@ sp_status sp_i_cuda_check(const sp_i_cuda_device *device, CUresult code, const c
                         (int)code, text, file_name(file), line);
 }
 
-sp_status sp_i_cuda_device_count(const sp_i_cuda_api *api, int *count, char reason[SP_I_CUDA_TEXT],
+sp_status sp_i_cuda_device_count(const sp_cuda_api *api, int *count, char reason[SP_I_CUDA_TEXT],
                                  sp_error *err)
 {
     const sp_i_cuda_device none = {api, 0};
@@ -251,7 +251,7 @@ sp_status sp_i_cuda_wait_within(const sp_i_cuda_device *device, CUstream stream,
                                 int limit_ms, sp_error *err)
 {
     enum { YIELDS = 64, PAUSE_NS = 50000 };
-    const sp_i_cuda_api *api = device->api;
+    const sp_cuda_api *api = device->api;
     const int64_t until_ms = sp_i_cuda_now_ms() + limit_ms;
     CUresult code = event != NULL ? api->EventQuery(event) : api->StreamQuery(stream);
     for (int polls = 0; code == CUDA_ERROR_NOT_READY; polls++) {

@@ -15,9 +15,9 @@ enum { SP_I_CUDA_TEXT = 200 };
 // Starts this machine's driver. It does not fail: where there is none, or one that is older than
 // the functions of the table, `missing` says so. CUDA_DEVICE_MAX_CONNECTIONS becomes 32, the most,
 // where it is not set.
-void sp_i_cuda_api_init(sp_i_cuda_api *api);
+void sp_i_cuda_api_init(sp_cuda_api *api);
 // Its part behind the driver's own look-up: all functions of the table, or `missing`.
-void sp_i_cuda_api_find(sp_i_cuda_api *api, PFN_cuGetProcAddress_v12000 find);
+void sp_i_cuda_api_find(sp_cuda_api *api, PFN_cuGetProcAddress_v12000 find);
 
 // Libraries of CUDA that are looked for when they are first needed (cuBLASLt, cuDNN, NVML), so that
 // a machine without them starts everything else.
@@ -39,7 +39,7 @@ bool sp_i_library_open(const char *const *names, const sp_i_library_symbol *symb
 // One GPU: the entry points it is reached by, and how their failures become errors.
 
 typedef struct sp_i_cuda_device {
-    const sp_i_cuda_api *api;
+    const sp_cuda_api *api;
     int index;
 } sp_i_cuda_device;
 
@@ -64,7 +64,7 @@ typedef struct sp_i_cuda_info {
 } sp_i_cuda_info;
 
 // Devices of this machine. None is no error: *count is 0 and `reason` says why.
-sp_status sp_i_cuda_device_count(const sp_i_cuda_api *api, int *count, char reason[SP_I_CUDA_TEXT],
+sp_status sp_i_cuda_device_count(const sp_cuda_api *api, int *count, char reason[SP_I_CUDA_TEXT],
                                  sp_error *err);
 sp_status sp_i_cuda_device_info(const sp_i_cuda_device *device, sp_i_cuda_info *info,
                                 sp_error *err);

@@ -16,7 +16,7 @@ static const char backend[] = "cuda";
 
 // A run and what it stands on.
 typedef struct execution {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     sp_i_cublas_api cublas;
     bool multi_process; // ranks are processes
     bool failed;
@@ -226,8 +226,8 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
     return status;
 }
 
-sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api *cublas,
-                                 int device, const sp_run_request *request, sp_measured_step *steps,
+sp_status sp_i_cuda_execute_with(const sp_cuda_api *api, const sp_i_cublas_api *cublas, int device,
+                                 const sp_run_request *request, sp_measured_step *steps,
                                  void **state, sp_error *err)
 {
     const sp_i_cuda_tables tables = {api, cublas, NULL, NULL};
@@ -238,7 +238,7 @@ sp_status sp_i_cuda_execute_with(const sp_i_cuda_api *api, const sp_i_cublas_api
 sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measured_step *steps,
                             void **state, sp_error *err)
 {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     sp_i_cublas_api cublas;
     sp_i_place place;
     char reason[SP_I_CUDA_TEXT];

@@ -10,7 +10,7 @@
 #include "backends/cuda/device.h"
 #include "backends/executor/calibrate.h"
 
-// The entry points of cuBLASLt that the backend calls, as a table (see sp_i_cuda_api in device.h).
+// The entry points of cuBLASLt that the backend calls, as a table (see sp_cuda_api in device.h).
 
 typedef struct sp_i_cublas_api {
     size_t (*GetVersion)(void);

@@ -112,7 +112,7 @@ sp_status sp_i_cuda_process(int *rank, int *ranks, sp_error *err)
     return status;
 }
 
-sp_status sp_i_cuda_process_device(const sp_i_cuda_api *api, const sp_i_place *place, int device,
+sp_status sp_i_cuda_process_device(const sp_cuda_api *api, const sp_i_place *place, int device,
                                    int *own, sp_error *err)
 {
     char reason[SP_I_CUDA_TEXT];

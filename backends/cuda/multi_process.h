@@ -36,7 +36,7 @@ sp_status sp_i_cuda_process(int *rank, int *ranks, sp_error *err);
 
 // The GPU of a process: `device`, which the caller named, is that of the machine's first one; its
 // others take those behind it. A process that sees a single GPU takes that one.
-sp_status sp_i_cuda_process_device(const sp_i_cuda_api *api, const sp_i_place *place, int device,
+sp_status sp_i_cuda_process_device(const sp_cuda_api *api, const sp_i_place *place, int device,
                                    int *own, sp_error *err);
 
 // ---- meeting ----

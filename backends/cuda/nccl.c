@@ -817,7 +817,7 @@ void sp_i_nccl_transport_free(sp_transport *transport)
         return;
     }
     nccl_transport *t = of(transport);
-    const sp_i_cuda_api *api = t->device.api;
+    const sp_cuda_api *api = t->device.api;
     t->runtime->ops->enter(t->runtime, t->base.rank);
     (void)synchronize(transport, NULL);
     sp_i_nccl_free(t->n);

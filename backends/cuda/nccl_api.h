@@ -1,4 +1,4 @@
-// The entry points of NCCL that the backend calls, as a table (see sp_i_cuda_api in device.h).
+// The entry points of NCCL that the backend calls, as a table (see sp_cuda_api in device.h).
 #ifndef SLIMPACK_BACKENDS_CUDA_NCCL_API_H
 #define SLIMPACK_BACKENDS_CUDA_NCCL_API_H
 

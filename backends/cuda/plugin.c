@@ -9,7 +9,7 @@
 
 static sp_status count_devices(int *count, sp_error *err)
 {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     char reason[SP_I_CUDA_TEXT];
     sp_i_cuda_api_init(&api);
     return sp_i_cuda_device_count(&api, count, reason, err);
@@ -17,7 +17,7 @@ static sp_status count_devices(int *count, sp_error *err)
 
 static sp_status describe(int device, sp_device_info *info, sp_error *err)
 {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     sp_i_cuda_info gpu = {0};
     char reason[SP_I_CUDA_TEXT];
     int count = 0;

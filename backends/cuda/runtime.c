@@ -386,7 +386,7 @@ void sp_i_cuda_note(sp_i_cuda_rank *rank, int code, const char *call, const char
 
 void sp_i_cuda_rank_wait(sp_i_cuda_rank *rank, CUevent event, const char *file, int line)
 {
-    const sp_i_cuda_api *api = rank->device.api;
+    const sp_cuda_api *api = rank->device.api;
     if (rank->status == SP_OK && rank->limit_ms > 0) {
         sp_i_cuda_fail(
             rank,
@@ -783,7 +783,7 @@ static void free_stamps(const cuda_runtime *m, rank_stamps *stamps)
 
 static void stop_clock(cuda_runtime *m)
 {
-    const sp_i_cuda_api *api = m->device.api;
+    const sp_cuda_api *api = m->device.api;
     free_stamps(m, m->stamps);
     if (m->reference != NULL) {
         (void)api->EventDestroy(m->reference);
@@ -915,7 +915,7 @@ void sp_i_cuda_runtime_free(sp_runtime *runtime)
         return;
     }
     cuda_runtime *m = runtime_of(runtime);
-    const sp_i_cuda_api *api = m->device.api;
+    const sp_cuda_api *api = m->device.api;
     sp_i_cuda_rank_enter(NULL); // ranks go with their runtime
     if (m->primary != NULL) {
         (void)api->CtxSetCurrent(m->primary); // the thread may be any

@@ -11,7 +11,7 @@
 #include "backends/cuda/gemm.h"
 
 typedef struct checklist {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     sp_i_cuda_device device;
     sp_i_cuda_info info;
     sp_i_cublas_api cublas;

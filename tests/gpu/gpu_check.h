@@ -22,7 +22,7 @@ int gpu_memory(int argc, char **argv);
 // checkers that follow one. With SP_GPU_SMALL what is long under a checker is left out.
 
 typedef struct gpu_test {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     sp_i_cuda_device device;
     sp_i_cuda_info info;
     bool small;

@@ -4,7 +4,7 @@
 #include "backends/cuda/device.h"
 #include "tests/gpu/kernels_tensor.h"
 
-static sp_i_cuda_api api;
+static sp_cuda_api api;
 static const sp_i_cuda_device device = {&api, 0};
 
 static void need(sp_status status, const sp_error *err)

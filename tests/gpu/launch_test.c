@@ -105,13 +105,13 @@ static void expect_launch(const char *name, unsigned x, unsigned y, unsigned thr
 
 int main(void)
 {
-    static const sp_i_cuda_api api = {.LibraryLoadData = load,
-                                      .LibraryGetKernel = get,
-                                      .CtxGetDevice = device_of,
-                                      .DeviceGetAttribute = attribute,
-                                      .OccupancyMaxActiveBlocksPerMultiprocessor = occupancy,
-                                      .KernelSetAttribute = set,
-                                      .LaunchKernelEx = launch};
+    static const sp_cuda_api api = {.LibraryLoadData = load,
+                                    .LibraryGetKernel = get,
+                                    .CtxGetDevice = device_of,
+                                    .DeviceGetAttribute = attribute,
+                                    .OccupancyMaxActiveBlocksPerMultiprocessor = occupancy,
+                                    .KernelSetAttribute = set,
+                                    .LaunchKernelEx = launch};
     sp_cuda_stream stream = (sp_cuda_stream)(void *)&seen;
     sp_bf16 *x = (sp_bf16 *)(uintptr_t)4096; // aligned; nobody reads it
     int64_t at = 0;

@@ -38,7 +38,7 @@ static struct {
 // A place with events; NULL where nothing is watched.
 static watched *next(const sp_i_cuda_product *product)
 {
-    const sp_i_cuda_api *api = seen.device.api;
+    const sp_cuda_api *api = seen.device.api;
     watched *w = NULL;
     (void)pthread_mutex_lock(&seen.lock);
     if (seen.watching && seen.count == PRODUCTS_MOST) {
@@ -167,7 +167,7 @@ static sp_status read_times(int steps, double *all_s, products_shape *shapes, in
 sp_status products_seen(int steps, products_shape shapes[PRODUCTS_SHAPES], int *count,
                         sp_error *err)
 {
-    const sp_i_cuda_api *api = seen.device.api;
+    const sp_cuda_api *api = seen.device.api;
     seen.watching = false;
     double *all_s = sp_malloc((size_t)(seen.count + 1) * sizeof *all_s);
     sp_status status = read_times(steps, all_s, shapes, count, err);

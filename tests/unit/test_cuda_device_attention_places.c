@@ -160,7 +160,7 @@ static const sp_i_cudnn_api fake_cudnn = {.GetVersion = version,
 
 enum { PLACES = 4 };
 
-static sp_i_cuda_api api;
+static sp_cuda_api api;
 static const sp_i_cuda_device device = {&api, 0};
 
 static const sp_i_cuda_attention_shape shape = {.segments = 1,

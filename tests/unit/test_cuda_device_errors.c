@@ -3,7 +3,7 @@
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
-static sp_i_cuda_api api;
+static sp_cuda_api api;
 static const sp_i_cuda_device device = {&api, 0};
 
 // Gives the functions of CUDA up to a version, as the driver of that version does.
@@ -129,7 +129,7 @@ TEST(events_measure_and_go_when_one_fails)
 
 TEST(without_a_driver_this_machine_still_answers)
 {
-    sp_i_cuda_api real;
+    sp_cuda_api real;
     char reason[SP_I_CUDA_TEXT];
     int count = -1;
     sp_i_cuda_api_init(&real);

@@ -6,7 +6,7 @@
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
-static sp_i_cuda_api api;
+static sp_cuda_api api;
 static sp_i_cublas_api cublas;
 static const sp_i_cuda_device device = {&api, 0};
 

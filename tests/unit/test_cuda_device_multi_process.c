@@ -304,7 +304,7 @@ TEST(devices)
         int count, device, local_rank, own; // own -1: none
     } cases[] = {{8, 0, 0, 0}, {8, 0, 7, 7},   {8, 2, 3, 5},  {4, 2, 2, -1},
                  {1, 0, 5, 0}, {4, 0, -1, -1}, {1, 0, -1, 0}, {2, 1, 0, 1}};
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const sp_i_place place = {.rank = 9, .ranks = 16, .local_rank = cases[i].local_rank};
         int own = -1;
@@ -397,7 +397,7 @@ TEST(the_environment)
     assert_int_equal(rank, 3);
     assert_int_equal(ranks, 4);
     assert_string_equal(getenv("CUDA_MODULE_LOADING"), "EAGER");
-    sp_i_cuda_api found;
+    sp_cuda_api found;
     sp_i_cuda_api_init(&found);
     assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
     assert_int_equal(unsetenv("CUDA_DEVICE_MAX_CONNECTIONS"), 0);

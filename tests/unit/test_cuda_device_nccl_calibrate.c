@@ -28,8 +28,8 @@ typedef struct process {
 
 static process processes[FAKE_NCCL_RANKS];
 static sp_i_nccl_api nccl_api;
-static sp_i_cuda_api nccl_cuda;
-static sp_i_cuda_api plain;   // the fake's own
+static sp_cuda_api nccl_cuda;
+static sp_cuda_api plain;     // the fake's own
 static bool fails_to_measure; // rank 0
 static bool gpus_differ;
 static _Thread_local int own_rank;

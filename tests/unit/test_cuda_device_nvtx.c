@@ -48,7 +48,7 @@ NvtxInitializeInjectionNvtxFunc_t InitializeInjectionNvtx2_fnptr = listen;
 TEST(a_profiler_hears_the_names_of_actions)
 {
 #ifdef WITH_NVTX
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     sp_i_cublas_api cublas;
     sp_runtime *runtime;
     fake_cuda_reset(&api);

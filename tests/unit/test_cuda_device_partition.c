@@ -3,7 +3,7 @@
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/support/test_main.h"
 
-static sp_i_cuda_api api;
+static sp_cuda_api api;
 static const sp_i_cuda_device device = {&api, 0};
 
 static void everything_is_gone(void)

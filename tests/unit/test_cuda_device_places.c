@@ -161,7 +161,7 @@ static sp_status short_work(void *context, CUstream stream, sp_error *err)
 // Events of a GPU see steps of half a microsecond.
 static CUresult coarse_between(float *ms, CUevent start, CUevent end)
 {
-    sp_i_cuda_api plain;
+    sp_cuda_api plain;
     const fake_cuda kept = fake;
     fake_cuda_reset(&plain);
     fake = kept;

@@ -32,7 +32,7 @@ static void run_watched(const sp_run_request *request, const sp_i_cuda_device *g
 TEST(every_product_is_seen)
 {
     AUTO(sp_plan_input) in;
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     sp_i_cublas_api cublas;
     int count;
     int products = 0;
@@ -70,7 +70,7 @@ TEST(every_product_is_seen)
 // One step has none that counts.
 TEST(one_step_is_refused)
 {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     int count;
     fake_cuda_reset(&api);
     const sp_i_cuda_device gpu = {&api, 0};

@@ -10,7 +10,7 @@
 
 enum { MIB = 1 << 20, MEMORY = 80 * MIB };
 
-static sp_i_cuda_api api;
+static sp_cuda_api api;
 static sp_i_cublas_api cublas;
 static const sp_i_cuda_device device = {&api, 0};
 

@@ -21,7 +21,7 @@ enum { PLACES = 4, ALONE = 4, LOADED = 5 };
 enum { LOSS_BYTES = 12, LOSS_BACKWARD_BYTES = 24, STEP_BYTES = 40 };
 
 typedef struct clocked_cuda {
-    sp_i_cuda_api api;
+    sp_cuda_api api;
     int delays;   // so far
     int told_sms; // products that were told the 32 SMs of one of four partitions
     bool partitioned, busy;

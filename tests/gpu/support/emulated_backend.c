@@ -15,7 +15,7 @@ enum { MEMORY = 512 << 20 };
 
 const struct sp_i_cupti_api *emulated_cupti;
 
-static sp_i_cuda_api api;
+static sp_cuda_api api;
 static sp_i_cublas_api cublas;
 
 static sp_status device_count(int *count, sp_error *err)

@@ -581,7 +581,7 @@ static CUresult context_pop(CUcontext *popped)
     return CUDA_SUCCESS;
 }
 
-void fake_cuda_reset(sp_i_cuda_api *api)
+void fake_cuda_reset(sp_cuda_api *api)
 {
     memset(&noted, 0, sizeof noted);
     stream_queue_reset();
@@ -594,7 +594,7 @@ void fake_cuda_reset(sp_i_cuda_api *api)
                        .sms = 132,
                        .smallest = 8,
                        .alignment = 8};
-    *api = (sp_i_cuda_api){
+    *api = (sp_cuda_api){
         .DriverGetVersion = version,
         .GetErrorName = error_name,
         .GetErrorString = error_text,

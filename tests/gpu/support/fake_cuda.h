@@ -53,6 +53,6 @@ void fake_stream_may_wait(CUstream stream);
 void fake_stream_is_over(CUstream stream);
 
 // Resets the fake: one device of 132 SMs in steps of 8, nothing fails.
-void fake_cuda_reset(sp_i_cuda_api *api);
+void fake_cuda_reset(sp_cuda_api *api);
 
 #endif

@@ -431,16 +431,16 @@ static CUresult cuda_text(CUresult code, const char **text)
     return CUDA_SUCCESS;
 }
 
-void fake_nccl_reset(sp_i_nccl_api *api, sp_i_cuda_api *cuda)
+void fake_nccl_reset(sp_i_nccl_api *api, sp_cuda_api *cuda)
 {
     cliques_free();
     memset(&nccl, 0, sizeof nccl);
     nccl.version = 22809;
-    *cuda = (sp_i_cuda_api){.DevicePrimaryCtxRetain = primary_context,
-                            .CtxSetCurrent = set_context,
-                            .StreamQuery = query,
-                            .GetErrorName = cuda_text,
-                            .GetErrorString = cuda_text};
+    *cuda = (sp_cuda_api){.DevicePrimaryCtxRetain = primary_context,
+                          .CtxSetCurrent = set_context,
+                          .StreamQuery = query,
+                          .GetErrorName = cuda_text,
+                          .GetErrorString = cuda_text};
     *api = (sp_i_nccl_api){
         .GetVersion = get_version,
         .GetUniqueId = get_id,

@@ -29,7 +29,7 @@ extern fake_nccl nccl;
 extern int fake_nccl_stream;
 
 // Resets the fake: NCCL 2.28.9, nothing fails.
-void fake_nccl_reset(sp_i_nccl_api *api, sp_i_cuda_api *cuda);
+void fake_nccl_reset(sp_i_nccl_api *api, sp_cuda_api *cuda);
 
 // What a communicator is.
 struct ncclComm {

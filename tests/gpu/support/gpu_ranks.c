@@ -13,13 +13,13 @@
 #include "tests/support/test_main.h"
 
 gpu_rank gpu_ranks[MOST_GPU_RANKS];
-sp_i_cuda_api gpu_ranks_cuda;
+sp_cuda_api gpu_ranks_cuda;
 sp_i_cublas_api gpu_ranks_cublas;
 sp_i_nccl_api gpu_ranks_nccl;
 
 void gpu_ranks_reset(void)
 {
-    sp_i_cuda_api little;
+    sp_cuda_api little;
     fake_nccl_reset(&gpu_ranks_nccl, &little);
     fake_cuda_reset(&gpu_ranks_cuda);
     computing_cublas_reset(&gpu_ranks_cublas);

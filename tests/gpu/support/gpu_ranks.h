@@ -32,7 +32,7 @@ struct gpu_rank {
 };
 
 extern gpu_rank gpu_ranks[MOST_GPU_RANKS];
-extern sp_i_cuda_api gpu_ranks_cuda;
+extern sp_cuda_api gpu_ranks_cuda;
 extern sp_i_cublas_api gpu_ranks_cublas;
 extern sp_i_nccl_api gpu_ranks_nccl;
 

@@ -41,7 +41,7 @@ static mark *marks;
 static size_t mark_count, mark_capacity;
 static int unequal;
 static sp_i_nccl_api plain_nccl;
-static sp_i_cuda_api plain_cuda;
+static sp_cuda_api plain_cuda;
 static _Thread_local int depth; // of groups
 
 int streamed_nccl_unequal(void)
@@ -265,7 +265,7 @@ static CUresult destroy_event(CUevent event)
     return plain_cuda.EventDestroy(event);
 }
 
-void streamed_nccl_reset(sp_i_nccl_api *nccl_table, sp_i_cuda_api *cuda)
+void streamed_nccl_reset(sp_i_nccl_api *nccl_table, sp_cuda_api *cuda)
 {
     free_links();
     sp_free(marks);

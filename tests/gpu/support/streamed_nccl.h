@@ -11,7 +11,7 @@
 
 // Changes tables that the two fakes have just set; adds the call cuStreamQuery. A stream carries
 // the messages of one communicator in one direction.
-void streamed_nccl_reset(sp_i_nccl_api *nccl_table, sp_i_cuda_api *cuda);
+void streamed_nccl_reset(sp_i_nccl_api *nccl_table, sp_cuda_api *cuda);
 
 // Messages whose two ends gave different sizes, since the reset.
 int streamed_nccl_unequal(void);

@@ -14,7 +14,7 @@ long sp_emulated_launches = -1;
 bool sp_emulated_skips;
 void (*sp_emulated_put)(void *stream, void (*work)(void *context), void *context);
 
-int sp_cuda_kernels_load(const struct sp_i_cuda_api *)
+int sp_cuda_kernels_load(const struct sp_cuda_api *)
 {
     return 0;
 }
