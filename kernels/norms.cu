@@ -118,26 +118,16 @@ struct weight_terms {
 
 } // namespace
 
-SP_I_KERNEL(rms_norm_wide, SP_I_CUDA_ROW_THREADS,
-            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-             const sp_bf16 *weight, float epsilon, sp_bf16 *y, int64_t y_stride, float *rstd),
-            rms_norm<8>(rows, vectors, x, x_stride, weight, epsilon, y, y_stride, rstd))
-SP_I_KERNEL(rms_norm_narrow, SP_I_CUDA_ROW_THREADS,
-            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-             const sp_bf16 *weight, float epsilon, sp_bf16 *y, int64_t y_stride, float *rstd),
-            rms_norm<1>(rows, vectors, x, x_stride, weight, epsilon, y, y_stride, rstd))
-SP_I_KERNEL(rms_norm_backward_wide, SP_I_CUDA_ROW_THREADS,
-            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-             const sp_bf16 *weight, const float *rstd, const sp_bf16 *dy, int64_t dy_stride,
-             sp_bf16 *dx, int64_t dx_stride),
-            rms_norm_backward<8>(rows, vectors, x, x_stride, weight, rstd, dy, dy_stride, dx,
-                                 dx_stride))
-SP_I_KERNEL(rms_norm_backward_narrow, SP_I_CUDA_ROW_THREADS,
-            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-             const sp_bf16 *weight, const float *rstd, const sp_bf16 *dy, int64_t dy_stride,
-             sp_bf16 *dx, int64_t dx_stride),
-            rms_norm_backward<1>(rows, vectors, x, x_stride, weight, rstd, dy, dy_stride, dx,
-                                 dx_stride))
+SP_I_KERNELS(rms_norm, 8, SP_I_CUDA_ROW_THREADS,
+             (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+              const sp_bf16 *weight, float epsilon, sp_bf16 *y, int64_t y_stride, float *rstd),
+             rms_norm, (rows, vectors, x, x_stride, weight, epsilon, y, y_stride, rstd))
+SP_I_KERNELS(rms_norm_backward, 8, SP_I_CUDA_ROW_THREADS,
+             (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+              const sp_bf16 *weight, const float *rstd, const sp_bf16 *dy, int64_t dy_stride,
+              sp_bf16 *dx, int64_t dx_stride),
+             rms_norm_backward,
+             (rows, vectors, x, x_stride, weight, rstd, dy, dy_stride, dx, dx_stride))
 SP_I_COLUMN_SUMS(rms_norm_weight, weight_terms)
 
 int sp_cuda_rms_norm(int64_t tokens, int64_t features, const sp_bf16 *x, int64_t x_stride,
@@ -324,30 +314,18 @@ struct bias_terms {
 
 } // namespace
 
-SP_I_KERNEL(layer_norm_wide, SP_I_CUDA_ROW_THREADS,
-            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-             const sp_bf16 *weight, const sp_bf16 *bias, float epsilon, sp_bf16 *y,
-             int64_t y_stride, float *mean, float *rstd),
-            layer_norm<8>(rows, vectors, x, x_stride, weight, bias, epsilon, y, y_stride, mean,
-                          rstd))
-SP_I_KERNEL(layer_norm_narrow, SP_I_CUDA_ROW_THREADS,
-            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-             const sp_bf16 *weight, const sp_bf16 *bias, float epsilon, sp_bf16 *y,
-             int64_t y_stride, float *mean, float *rstd),
-            layer_norm<1>(rows, vectors, x, x_stride, weight, bias, epsilon, y, y_stride, mean,
-                          rstd))
-SP_I_KERNEL(layer_norm_backward_wide, SP_I_CUDA_ROW_THREADS,
-            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-             const sp_bf16 *weight, const float *mean, const float *rstd, const sp_bf16 *dy,
-             int64_t dy_stride, sp_bf16 *dx, int64_t dx_stride),
-            layer_norm_backward<8>(rows, vectors, x, x_stride, weight, mean, rstd, dy, dy_stride,
-                                   dx, dx_stride))
-SP_I_KERNEL(layer_norm_backward_narrow, SP_I_CUDA_ROW_THREADS,
-            (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
-             const sp_bf16 *weight, const float *mean, const float *rstd, const sp_bf16 *dy,
-             int64_t dy_stride, sp_bf16 *dx, int64_t dx_stride),
-            layer_norm_backward<1>(rows, vectors, x, x_stride, weight, mean, rstd, dy, dy_stride,
-                                   dx, dx_stride))
+SP_I_KERNELS(layer_norm, 8, SP_I_CUDA_ROW_THREADS,
+             (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+              const sp_bf16 *weight, const sp_bf16 *bias, float epsilon, sp_bf16 *y,
+              int64_t y_stride, float *mean, float *rstd),
+             layer_norm,
+             (rows, vectors, x, x_stride, weight, bias, epsilon, y, y_stride, mean, rstd))
+SP_I_KERNELS(layer_norm_backward, 8, SP_I_CUDA_ROW_THREADS,
+             (int64_t rows, int64_t vectors, const sp_bf16 *x, int64_t x_stride,
+              const sp_bf16 *weight, const float *mean, const float *rstd, const sp_bf16 *dy,
+              int64_t dy_stride, sp_bf16 *dx, int64_t dx_stride),
+             layer_norm_backward,
+             (rows, vectors, x, x_stride, weight, mean, rstd, dy, dy_stride, dx, dx_stride))
 SP_I_COLUMN_SUMS(layer_norm_weight, weight_and_bias_terms)
 SP_I_COLUMN_SUMS(bias, bias_terms)
 

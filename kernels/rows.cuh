@@ -225,16 +225,13 @@ __device__ __forceinline__ void add_slabs(int64_t columns, int64_t slabs, const 
 }
 
 // The kernels of terms: the sums of slabs, and the sum of those.
-#define SP_I_COLUMN_SUMS(name, terms_type)                                           \
-    SP_I_KERNEL(name##_wide, SP_I_CUDA_THREADS,                                      \
-                (int64_t rows, int64_t columns, terms_type terms, float *workspace), \
-                sum_columns<8>(rows, columns, terms, workspace))                     \
-    SP_I_KERNEL(name##_narrow, SP_I_CUDA_THREADS,                                    \
-                (int64_t rows, int64_t columns, terms_type terms, float *workspace), \
-                sum_columns<1>(rows, columns, terms, workspace))                     \
-    SP_I_KERNEL(name##_slabs, SP_I_CUDA_THREADS,                                     \
-                (int64_t columns, int64_t slabs, const float *workspace,             \
-                 sum_vectors<terms_type::SUMS> sums),                                \
+#define SP_I_COLUMN_SUMS(name, terms_type)                                                         \
+    SP_I_KERNELS(name, 8, SP_I_CUDA_THREADS,                                                       \
+                 (int64_t rows, int64_t columns, terms_type terms, float *workspace), sum_columns, \
+                 (rows, columns, terms, workspace))                                                \
+    SP_I_KERNEL(name##_slabs, SP_I_CUDA_THREADS,                                                   \
+                (int64_t columns, int64_t slabs, const float *workspace,                           \
+                 sum_vectors<terms_type::SUMS> sums),                                              \
                 add_slabs(columns, slabs, workspace, sums))
 
 template <class Kernel, class Slabs, class Terms>

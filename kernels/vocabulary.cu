@@ -104,16 +104,11 @@ embedding_backward(int64_t tokens, int64_t features, const int64_t *index, const
 } // namespace
 
 SP_I_WALK(embedding, 8, embedding_operation)
-SP_I_KERNEL(embedding_backward_wide, GRADIENT_THREADS,
-            (int64_t tokens, int64_t features, const int64_t *index, const int64_t *order,
-             int64_t first, int64_t rows, const sp_bf16 *dy, int64_t dy_stride, float *dtable),
-            embedding_backward<8>(tokens, features, index, order, first, rows, dy, dy_stride,
-                                  dtable))
-SP_I_KERNEL(embedding_backward_narrow, GRADIENT_THREADS,
-            (int64_t tokens, int64_t features, const int64_t *index, const int64_t *order,
-             int64_t first, int64_t rows, const sp_bf16 *dy, int64_t dy_stride, float *dtable),
-            embedding_backward<1>(tokens, features, index, order, first, rows, dy, dy_stride,
-                                  dtable))
+SP_I_KERNELS(embedding_backward, 8, GRADIENT_THREADS,
+             (int64_t tokens, int64_t features, const int64_t *index, const int64_t *order,
+              int64_t first, int64_t rows, const sp_bf16 *dy, int64_t dy_stride, float *dtable),
+             embedding_backward,
+             (tokens, features, index, order, first, rows, dy, dy_stride, dtable))
 
 int sp_cuda_embedding(int64_t tokens, int64_t features, const int64_t *index, int64_t first,
                       int64_t rows, const sp_bf16 *table, bool accumulate, sp_bf16 *y,
@@ -369,32 +364,19 @@ int launch_for_rows(Kernel wide, Kernel narrow, int64_t tokens, int64_t columns,
 
 } // namespace
 
-SP_I_KERNEL(cross_entropy_local_wide, ROW_THREADS,
-            (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
-             const int64_t *target, float *max, float *sum, float *target_logit),
-            cross_entropy_local<8>(rows, columns, first, logits, stride, target, max, sum,
-                                   target_logit))
-SP_I_KERNEL(cross_entropy_local_narrow, ROW_THREADS,
-            (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
-             const int64_t *target, float *max, float *sum, float *target_logit),
-            cross_entropy_local<1>(rows, columns, first, logits, stride, target, max, sum,
-                                   target_logit))
-SP_I_KERNEL(cross_entropy_max_wide, ROW_THREADS,
-            (int64_t rows, int64_t columns, const sp_bf16 *logits, int64_t stride, float *max),
-            cross_entropy_max<8>(rows, columns, logits, stride, max))
-SP_I_KERNEL(cross_entropy_max_narrow, ROW_THREADS,
-            (int64_t rows, int64_t columns, const sp_bf16 *logits, int64_t stride, float *max),
-            cross_entropy_max<1>(rows, columns, logits, stride, max))
-SP_I_KERNEL(cross_entropy_sums_wide, ROW_THREADS,
-            (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
-             const int64_t *target, const float *max, float *sum, float *target_logit),
-            cross_entropy_sums<8>(rows, columns, first, logits, stride, target, max, sum,
-                                  target_logit))
-SP_I_KERNEL(cross_entropy_sums_narrow, ROW_THREADS,
-            (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
-             const int64_t *target, const float *max, float *sum, float *target_logit),
-            cross_entropy_sums<1>(rows, columns, first, logits, stride, target, max, sum,
-                                  target_logit))
+SP_I_KERNELS(cross_entropy_local, 8, ROW_THREADS,
+             (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
+              const int64_t *target, float *max, float *sum, float *target_logit),
+             cross_entropy_local,
+             (rows, columns, first, logits, stride, target, max, sum, target_logit))
+SP_I_KERNELS(cross_entropy_max, 8, ROW_THREADS,
+             (int64_t rows, int64_t columns, const sp_bf16 *logits, int64_t stride, float *max),
+             cross_entropy_max, (rows, columns, logits, stride, max))
+SP_I_KERNELS(cross_entropy_sums, 8, ROW_THREADS,
+             (int64_t rows, int64_t columns, int64_t first, const sp_bf16 *logits, int64_t stride,
+              const int64_t *target, const float *max, float *sum, float *target_logit),
+             cross_entropy_sums,
+             (rows, columns, first, logits, stride, target, max, sum, target_logit))
 SP_I_KERNEL(cross_entropy_loss_all, LOSS_THREADS,
             (int64_t tokens, const int64_t *target, const float *weight, double total_weight,
              const float *max, const float *sum, const float *target_logit, float *lse,

@@ -164,12 +164,15 @@ __device__ __forceinline__ void walk_elements(const Operation &op, const sp_i_cu
     }
 }
 
-// The kernels of an operation, for VECTOR neighbours and for one.
+// Two kernels that call a function<COUNT>, with COUNT of `vector` neighbours and of one.
+#define SP_I_KERNELS(name, vector, threads, parameters, function, arguments)  \
+    SP_I_KERNEL(name##_wide, threads, parameters, function<vector> arguments) \
+    SP_I_KERNEL(name##_narrow, threads, parameters, function<1> arguments)
+
+// The kernels of an operation.
 #define SP_I_WALK(name, vector, operation)                                             \
-    SP_I_KERNEL(name##_wide, SP_I_CUDA_THREADS, (operation op, sp_i_cuda_walk walk),   \
-                walk_elements<vector>(op, walk))                                       \
-    SP_I_KERNEL(name##_narrow, SP_I_CUDA_THREADS, (operation op, sp_i_cuda_walk walk), \
-                walk_elements<1>(op, walk))
+    SP_I_KERNELS(name, vector, SP_I_CUDA_THREADS, (operation op, sp_i_cuda_walk walk), \
+                 walk_elements, (op, walk))
 
 // The wide one is launched where `aligned` says that every row can be read so.
 template <int VECTOR = 8, class Kernel, class Operation>
