@@ -1,6 +1,6 @@
 // Layers whose experts are spread over data-parallel ranks, on the CPU and the wall clock:
-// gradients and loss of plans are those of the plain step, with rounds in which some ranks have no
-// micro-batch.
+// gradients and loss of plans are those of the plain step, whatever the strategy, with rounds in
+// which some ranks have no micro-batch.
 #include "backends/executor/run.h"
 #include "backends/host/host.h"
 #include "sim/memory/saved_tensors.h"
@@ -23,7 +23,8 @@
 typedef struct examination {
     scenario_run run;
     host_device device;
-    const char *refused; // what the executor says
+    int plans, joins;
+    const char *refused; // what the executor says; NULL: it agrees
 } examination;
 
 // Empty micro-batches of all ranks.
@@ -41,14 +42,20 @@ static int count_joins(const sp_run_request *request)
 
 static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 {
-    const examination *e = context;
+    examination *e = context;
     const sp_scenario *scenario = &e->run.scenario;
     const sp_run_request request = {RUN_OF(view->plan, &scenario->model, &scenario->memory),
                                     .clock = SP_CLOCK_WALL, RUN_STEPS(SP_FP64, 5, 1)};
-    sp_run *run = NULL;
     (void)err;
-    must_fail_with(sp_backend_run(e->device.backend, 0, &request, &run, ERR), SP_ERR_CONTENT,
-                   e->refused);
+    e->plans++;
+    if (e->refused != NULL) {
+        sp_run *run = NULL;
+        must_fail_with(sp_backend_run(e->device.backend, 0, &request, &run, ERR), SP_ERR_CONTENT,
+                       e->refused);
+        return SP_OK;
+    }
+    e->joins += count_joins(&request);
+    host_must_agree(&e->device, &request);
     return SP_OK;
 }
 
@@ -63,11 +70,41 @@ static void run_plans(examination *e, const char *parallel, const char *more)
                   parallel, more);
     host_open(&e->device);
     run_good(text, &options, &e->run);
+    assert_true(e->plans > 0);
     scenario_run_fini(&e->run);
     host_device_fini(&e->device);
 }
 
 #define EP2 "'ep': 2, 'zero': 0"
+#define TWO_STAGES "{'pp': 2, 'dp': 2, " EP2 "}"
+
+TEST(strategies_schedules_and_recomputation)
+{
+    static const struct {
+        const char *parallel, *more;
+        bool empty; // rounds in which a rank has no micro-batch
+    } cases[] = {
+        {"{'dp': 2, " EP2 "}", "'strategy': {'kind': 'packed'}", false},
+        {"{'dp': 2, " EP2 "}", "'strategy': {'kind': 'sorted'}", false},
+        {"{'dp': 2, " EP2 "}", "'strategy': {'kind': 'padded'}", true},
+        {"{'dp': 4, " EP2 "}", "'strategy': {'kind': 'packed'}", false},
+        {"{'dp': 4, 'ep': 4, 'zero': 0}", "'strategy': {'kind': 'packed'}", false},
+        {"{'dp': 4, 'ep': 4, 'zero': 0}", "'strategy': {'kind': 'padded'}", true},
+        {TWO_STAGES, "'strategy': {'kind': 'padded'}", true},
+        {TWO_STAGES, "'schedule': {'kind': '1f1b'}", false},
+        {TWO_STAGES, "'schedule': {'kind': 'gpipe'}", false},
+        {TWO_STAGES, "'schedule': {'kind': 'zb-h1'}", false},
+        {TWO_STAGES, "'memory': {'recompute': 'activation'}", false},
+        {TWO_STAGES, "'memory': {'recompute': 'partial-fc1'}", false},
+        {TWO_STAGES, "'memory': {'recompute': 'attention'}", false},
+        {TWO_STAGES, "'memory': {'recompute': 'full'}", false},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        examination e = {0};
+        run_plans(&e, cases[i].parallel, cases[i].more);
+        assert_true(e.joins > 0 || !cases[i].empty);
+    }
+}
 
 // A plan of two stages and four data-parallel ranks, of which two share the experts of a layer.
 typedef struct uneven {

@@ -90,6 +90,13 @@ TEST(layers_and_head_sum_to_the_model)
     }
 }
 
+// Of a document that states no layers yet.
+TEST(no_layers_have_no_parameters)
+{
+    const sp_model none = {.hidden = 64, .heads = 4, .kv_heads = 4, .head_dim = 16, .ffn = 128};
+    assert_int_equal(sp_model_layer_parameters(&none), 0);
+}
+
 TEST(tensor_parallelism_divides_flops)
 {
     for (int i = 0; i < sp_model_builtin_count(); i++) {

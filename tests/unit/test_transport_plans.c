@@ -95,6 +95,22 @@ TEST(schedules_and_strategies)
     agree("{'pp': 4}", STRATEGY("slimpack-zb"));
 }
 
+TEST(schedules_and_strategies_of_whole_samples)
+{
+    agree("{}", STRATEGY("packed"));
+    agree("{'dp': 3}", STRATEGY("packed"));
+    agree("{'pp': 4, 'dp': 2}", SCHEDULE("1f1b") ", " STRATEGY("sorted"));
+    agree("{'pp': 2, 'dp': 2, 'zero': 0}", SCHEDULE("gpipe") ", " STRATEGY("padded"));
+    agree("{'pp': 4}", SCHEDULE("zb-h1"));
+    agree("{'pp': 2}", SCHEDULE("zb-v"));
+}
+
+TEST(slices_of_one_length_and_of_all)
+{
+    agree("{'pp': 2, 'dp': 2}", "'schedule': {'kind': 'seq1f1b', 'slices': 4}");
+    agree("{'pp': 4}", STRATEGY("slimpack"));
+}
+
 TEST(offloading)
 {
     execution e = {.model = host_llama(), .steps = 2};
