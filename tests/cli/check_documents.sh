@@ -65,6 +65,16 @@ case $(told sweep stated_spec.json -o stated.jsonl) in
 *) complain "sweep: samples shorter than the context are not told" ;;
 esac
 
+# Samples as long as the context make steps of more tokens, where tokens are not what is stated.
+case $(told sweep spec.json -o growing.jsonl) in
+*"tokens a step grow with the context"*) ;;
+*) complain "sweep: steps that grow are not told" ;;
+esac
+sed 's/"samples_per_batch": [0-9]*/"tokens_per_batch": 16384/' spec.json >even.json
+case $(told sweep even.json -o even.jsonl) in
+*"tokens a step grow"*) complain "sweep: told of steps that do not grow" ;;
+esac
+
 # --lengths: documents of the file, as many tokens a step as the rows were, in their context.
 seq 10 7 2000 >lengths.txt
 for scenario in imported.json stated.json; do
