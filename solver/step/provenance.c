@@ -158,8 +158,8 @@ static void warn_of_sharding(const sp_scenario *scenario, sp_warnings *warnings)
     if (layout->zero == 2 && ranks > 1.0 && stack->gradient_buckets) {
         sp_warnings_add(warnings,
                         "zero 2: bf16 buckets of all gradients stand beside the shares "
-                        "(stack.gradient_buckets), as in DeepSpeed; sums in fp32 as its BF16 "
-                        "optimizer has, about %.2f GiB more, are not counted",
+                        "(stack.gradient_buckets), as in DeepSpeed; its fp32 sums, about %.2f GiB "
+                        "more, are not counted",
                         DEEPSPEED_SUM_BYTES * trained / SP_GIB);
     }
     if (layout->zero >= 2 && ranks > 1.0 && layout->whole_in_step) {
