@@ -188,6 +188,8 @@ static sp_status pack_alone(sp_i_steps *steps, const sp_packing *packing, const 
                             sp_packing *one, sp_error *err)
 {
     sp_packing_init(one, packing->batch, packing->dp);
+    // Batches that are read with a plan are no views with a padding.
+    one->forward.padding = one->backward.padding = sp_strategy_padding(steps->scenario);
     sp_status status = SP_OK;
     if (!keeps_slices(steps->scenario)) {
         status = add_row(steps, c, one, err);
