@@ -298,6 +298,13 @@ static bool runs_flash_attention(const question *q)
     return !keeps_scores(q);
 }
 
+// Steps are asked by idle_switches.c instead.
+static bool times_other_flash(const question *q)
+{
+    const sp_attention_shares *shares = &q->scenario->profile.flash_2;
+    return shares->forward_share != 1.0;
+}
+
 static bool limit_follows(const question *q)
 {
     const sp_scenario *s = q->scenario;
@@ -703,6 +710,7 @@ static const use of_prompts[] = {
     {"stack.cp_block_tokens", has_blocks, "stack.cp_overlap \"blocks\" or \"tasks\" and parallel.cp above 1"},
     {"stack.fused_softmax_limited stack.unfused_softmax", keeps_scores, "memory.attention \"unfused\""},
     {"stack.flash_attention_2", runs_flash_attention, "memory.attention \"flash\""},
+    {"stack.flash_attention_2", times_other_flash, "profiles of other kernels than FlashAttention-2's"},
     {"stack.blocking_transfers", has_pipeline, "parallel.pp above 1"},
     {"stack.blocking_launches", blocks_prompts, OF_BLOCKING},
     {"network.collectives", has_collectives, "several tensor-parallel or context-parallel ranks"},
