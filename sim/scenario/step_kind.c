@@ -89,6 +89,14 @@ static sp_stack in_layout(sp_stack named, const sp_stack *stack, const sp_layout
     return named;
 }
 
+// Settings of the layout that no record lists: logged steps had what the stack takes unless stated.
+static int count_layout_changes(const sp_stack *stack, const sp_layout *layout)
+{
+    const bool splits = !sp_stack_lacks_sequence_parallel(stack);
+    return (layout->tp > 1 && layout->sequence_parallel != splits) +
+           (sp_layout_zero_ranks(layout) < layout->dp * layout->cp);
+}
+
 // A profile's errors are of its own stack, whatever the built-in one of that name is.
 static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_profile *profile,
                        char word[SP_STEP_WORD])
@@ -98,8 +106,8 @@ static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_
         sp_stack_builtin(stack->name, &named);
     }
     named = in_layout(named, stack, layout);
-    snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name,
-             count_changes(stack, &named) == 0 ? "" : ", changed");
+    const int changes = count_changes(stack, &named) + count_layout_changes(stack, layout);
+    snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, changes == 0 ? "" : ", changed");
 }
 
 void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,
@@ -182,6 +190,12 @@ void sp_scenario_step_error(const sp_scenario *scenario, double bubble, double m
     if (scenario->profile.algorithm != SP_ALGORITHM_PROFILE) {
         *found = (sp_step_error){
             .not_validated = "logged steps were compared with network.collectives profile alone"};
+        return;
+    }
+    if (scenario->cluster.nvlink_latency.given || scenario->cluster.nic_latency.given) {
+        *found =
+            (sp_step_error){.not_validated = "logged steps were compared with the latencies of "
+                                             "their profile, this cluster states its own"};
         return;
     }
     if (scenario->jitter.gpu_cv > 0.0) {
