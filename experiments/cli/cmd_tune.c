@@ -262,7 +262,7 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
 }
 
 // Without what need not go together with the degrees before these are searched: points tell.
-static sp_status read_base(tuning *t, sp_error *err)
+static sp_status read_base(const tuning *t, sp_scenario *scenario, sp_error *err)
 {
     json_t *document = json_deep_copy(t->base);
     json_t *parallel = json_object_get(document, "parallel");
@@ -270,7 +270,7 @@ static sp_status read_base(tuning *t, sp_error *err)
     json_object_del(parallel, "layers_per_chunk");
     json_object_del(parallel, "stage_layers");
     json_object_del(json_object_get(document, "schedule"), "kind");
-    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, &t->scenario, err);
+    sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, scenario, err);
     json_decref(document);
     return status;
 }
@@ -346,7 +346,7 @@ static void put_step(const tune_args *args, tuning *t)
     const bool stated = json_object_get(workload, "samples_per_batch") != NULL ||
                         json_object_get(workload, "tokens_per_batch") != NULL;
     // The reader of the base tells of what it cannot read.
-    if (!stated && read_base(&other, &own) == SP_OK) {
+    if (!stated && read_base(&other, &other.scenario, &own) == SP_OK) {
         const int64_t tokens = choose_step(args, &other.scenario, &t->step);
         if (json_object_get(workload, "lengths") != NULL) {
             sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
@@ -670,7 +670,7 @@ static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
         keep_numerics(args, t);
     }
     if (status == SP_OK) {
-        status = read_base(t, err);
+        status = read_base(t, &t->scenario, err);
     }
     if (status == SP_OK && t->scenario.uniform) {
         status = sp_error_set(err, SP_ERR_USAGE, "'tune' needs a model, not uniform_costs");
@@ -1042,11 +1042,10 @@ static sp_status base_of(const void *asked, int64_t gpus, const char *const *mor
     sp_status status = make_base(&args, &other, err);
     if (status == SP_OK) {
         put_kept(&args, q->tuning->kept, other.base);
-        status = read_base(&other, err);
+        status = read_base(&other, scenario, err);
     }
     sp_free((void *)args.set.items);
     *base = other.base;
-    *scenario = other.scenario;
     return status;
 }
 

@@ -141,7 +141,7 @@ typedef struct sp_scenario {
     int64_t memory_limit_bytes;   // of tensors, on one GPU
     int64_t memory_reserve_bytes; // what the limit leaves of the GPU, unless the limit is stated
     sp_lengths lengths;           // owned: the list where the workload names a file or an array
-    sp_workload_spec workload;
+    sp_workload_spec workload;    // may point at `lengths`: a scenario is not copied by assignment
     sp_strategy_spec strategy;
     sp_prefill_spec prefill;
     struct sp_decode_spec *decode; // text to generate (sim/inference/decode.h); owned, NULL: none

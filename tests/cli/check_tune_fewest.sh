@@ -79,6 +79,10 @@ question 1 --context 4K --set stack=trl-2025 --set model.lora_rank=16 --set memo
 values set | grep -q 'memory.recompute=full' || complain "recomputation is no switch: $(values set)"
 values set | grep -q 'lora_rank' && complain "LoRA is named beside LoRA"
 
+# Lengths of a file are read anew for each number of GPUs that is asked about.
+seq 100 100 4000 >lengths.txt
+question 1 --context 4K --lengths lengths.txt --strategies packed --set memory.limit_gib=1.2
+
 # In host memory a node has 12 bytes of a parameter in fp32 (weights, two moments) and a copy of gradient and weight in
 # bf16 (2 each); norms, of which ranks of tp hold the same, are less than a thousandth.
 question 2 --context 4K --set memory.limit_gib=1.1
