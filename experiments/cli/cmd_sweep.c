@@ -1165,8 +1165,10 @@ static const cli_option options[] = {
                     "count the points and show the first ones, nothing else"),
     CLI_FLAG_OPTION("any-schedule", sweep_args, any_schedule,
                     "evaluate points that their stack cannot run, too"),
-    CLI_INT_OPTION("top", "N", sweep_args, top, 1, SWEEP_MOST_TOP,
-                   "points that are listed of each workload and model of the grid (default 5)"),
+    CLI_INT_OPTION(
+        "top", "N", sweep_args, top, 1, SWEEP_MOST_TOP,
+        "points that are listed of each workload and model of the grid (default 5, beside a "
+        "Pareto front 3)"),
     CLI_NAMES_OPTION("by", "FIGURE", sweep_args, by, sweep_figure_names,
                      "list the points with the best of a figure, such as peak_memory_gib"),
     CLI_TEXT_OPTION(CLI_STRING, 0, "where", "CONDITION", sweep_args, where,

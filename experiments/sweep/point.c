@@ -931,7 +931,7 @@ sp_status sweep_summary_begin(sweep_summary *summary, const sweep_spec *spec,
         summary->options = *options;
     }
     if (summary->options.top == 0) {
-        summary->options.top = SWEEP_TOP;
+        summary->options.top = summary->options.front ? SWEEP_TOP_BESIDE_FRONT : SWEEP_TOP;
     }
     choose_groups(summary);
     if (summary->options.where == NULL) {

@@ -379,7 +379,12 @@ sp_status sweep_line_of_other(const sweep_spec *spec, const sweep_line_place *pl
 // grid) answer another question: each such group has its own best points and its own front. Memory
 // does not grow with the number of lines.
 
-enum { SWEEP_TOP = 5, SWEEP_MOST_TOP = 1000, SWEEP_MOST_GROUPS = 1024 };
+enum {
+    SWEEP_TOP = 5,
+    SWEEP_TOP_BESIDE_FRONT = 3, // a front has the fastest, too
+    SWEEP_MOST_TOP = 1000,
+    SWEEP_MOST_GROUPS = 1024
+};
 
 typedef struct sweep_summary_options {
     int64_t top;     // points that are kept of a group, the best first; 0: SWEEP_TOP
