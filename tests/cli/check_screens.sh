@@ -51,7 +51,7 @@ done < <(awk '/^```sh/ {code = 1; next} /^```/ {code = 0} code && /^build\/slimp
 
 fits 40 lengths
 fits 40 lengths wikipedia prolong
-fits 40 compare experiments/demo.json --set workload.samples_per_batch=8 --memory-curve --strategies padded,packed,bfd,ffd,slimpack,slimpack-zb
+fits 40 compare experiments/demo.json --set workload.samples_per_batch=8 --memory-curve --strategies padded,packed,bfd,ffd,sorted,dp-balanced
 fits 40 simulate experiments/demo.json --set parallel.pp=20 --set nodes=20 --set parallel.dp=1 --set workload.samples_per_batch=64 --timeline --critical-path
 fits 40 plan experiments/demo.json -o many.json --set workload.batches=50 --set workload.samples_per_batch=8
 fits 40 plan --check many.json
@@ -62,7 +62,7 @@ fits 40 sweep experiments/sweep_layouts.json --sample 40 -o few.jsonl --pareto i
 fits 40 reproduce
 fits 40 reproduce slimpipe_memory zb_v zb_v_speedup dualpipe
 fits 40 validate --published --table h100_nanotron --rows
-fits 40 validate --published
+[ "${SP_TEST_FULL:-}" != 1 ] || fits 40 validate --published
 fits 40 run small_plan.json --backend host --steps 20
 fits 40 measure set.json --backend host --minutes 1 --steps 2 -o measured.json
 for shard in 1 2; do fits 40 sweep sweep.json --shard $shard/2 -o pair-$shard.jsonl; done
@@ -82,11 +82,13 @@ fits 40 validate set.json --backend host --steps 1
 
 echo '{"model": "mixtral-8x7b", "cluster": "h100-8", "nodes": 1, "parallel": {"tp": 4},
        "workload": {"context": "1K", "lengths": "wikipedia", "samples_per_batch": 63, "batches": 2}}' >oom.json
-for command in simulate compare; do
+for command in simulate 'compare --strategies packed,bfd'; do
+    # shellcheck disable=SC2086
     fits 40 $command oom.json
     tr -s '\n ' ' ' <err >one_line
     grep -q '^warning: \(packed: \)\?sample [0-9]* of [^;]* alone needs [0-9.]* GiB on a rank .*; fits with parallel.tp 8 [^.]*([0-9.]*),.* are more warning: .* more.* with --wide $' one_line ||
         complain "$command: memory is not first, or is cut: $(cat one_line)"
+    # shellcheck disable=SC2086
     "$program" $command oom.json --wide 2>&1 >/dev/null | sed -n 1p | tr -s '\n ' ' ' >first
     cmp -s -n "$(($(wc -c <first) - 1))" first one_line || complain "$command: --wide has other words: $(cat first)"
 done

@@ -92,6 +92,8 @@ bool test_is_sanitized(void);
 // run, where the environment has SP_TEST_FULL=1 (ctest --preset full).
 int test_draws(int all);
 bool test_is_full(void);
+// Leaves the case out but in a full run: it takes tens of seconds, and others run the same code.
+void test_in_full_run_alone(void);
 
 // The error of the calls that a case makes, each thread's own.
 extern _Thread_local sp_error test_error;

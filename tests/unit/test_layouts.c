@@ -189,6 +189,7 @@ TEST_OF_VALUES(fastest_of_all_layouts)
 
 TEST_OF_VALUES(of_a_strategy_with_an_order_of_its_own)
 {
+    test_in_full_run_alone();
     check(BASE, "slimpack-symmetric", "80", true, 2, 2);
 }
 
@@ -315,11 +316,10 @@ static void check_blocks(const char *limit_gib, int shown)
 
 TEST_OF_VALUES(blocks_of_what_is_fastest)
 {
+    test_in_full_run_alone();
     check_blocks("0.5", 3);
     check_blocks("1", 0);
-    if (test_is_full()) {
-        check_blocks("1", 6);
-    }
+    check_blocks("1", 6);
 }
 
 // Are two points of the same degrees?
@@ -336,6 +336,7 @@ static bool same_degrees(const sweep_layouts *layouts, const sweep_layout *a, co
 // search is tried if there are survivors enough.
 TEST_OF_VALUES(survivors_whatever_their_blocks)
 {
+    test_in_full_run_alone();
     static const char *const strategies[] = {"packed", "slimpack-symmetric"};
     const char *text = json_text(UNEVEN ", 'parallel': {'dp': 4}, 'memory': {'limit_gib': 0.65}}");
     sweep_layouts layouts = find_by(

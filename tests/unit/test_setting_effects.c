@@ -941,12 +941,12 @@ static const struct {
     {DECODE, "profile='linear' stack='ours' decode.method='eagle' memory.attention='unfused'"},
 };
 
-// Settings change something in these runs or are said not to. Not in full: every fourth of them,
+// Settings change something in these runs or are said not to. Not in full: every eighth of them,
 // others in each layout; under a sanitizer every sixteenth.
 static void check_runs(int first, int count)
 {
     int failures = 0;
-    const int step = test_is_full() ? 1 : test_is_sanitized() ? 16 : 4;
+    const int step = test_is_full() ? 1 : test_is_sanitized() ? 16 : 8;
     char folder[FOLDER];
     write_columns(folder);
     for (int l = first; l < first + count; l++) {

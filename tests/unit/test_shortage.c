@@ -608,6 +608,7 @@ static const char *recompute_warning(const sp_result *result)
 // that are recomputed; more repeats come near those. The faster setting is named with its time.
 TEST_OF_VALUES(small_packs_run_again_and_name_what_is_faster)
 {
+    test_in_full_run_alone();
     static const struct {
         const char *limit;
         double most; // of the time with memory.recompute full
