@@ -102,6 +102,8 @@ void sp_i_hf_read_sizes(sp_object *object, const sp_i_hf_family *family, sp_mode
 void sp_i_hf_read_dropout(sp_object *object, const char *const keys[], double usual,
                           sp_model *model);
 void sp_i_hf_set_biases(sp_model *model, bool all);
+// Groups of experts in which a token chooses.
+void sp_i_hf_read_groups(sp_object *object, const sp_i_hf_family *family, sp_model *model);
 bool sp_i_hf_is_text(const json_t *value, const char *text);
 // The key's array of a number or text for each layer; NULL: it has none, or of another length.
 const json_t *sp_i_hf_of_layers(sp_object *object, const char *key, const sp_model *model);

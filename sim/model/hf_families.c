@@ -116,6 +116,16 @@ static void expect(sp_object *object, const char *key, bool value, const char *w
     }
 }
 
+// A number that must be another one, where the file states it.
+static void expect_number(sp_object *object, const char *key, int64_t number, const char *what)
+{
+    int64_t stated = sp_i_hf_number(object, key, number, number, 0, SP_I_MAX_FFN);
+    if (stated != number) {
+        sp_object_error(object, key, "is %lld, and %s %lld", (long long)stated, what,
+                        (long long)number);
+    }
+}
+
 static const char other_biases[] = "biases other than those of the model_type are not modelled";
 static const char bare_convolution[] = "a convolution without a bias is not modelled";
 
@@ -475,33 +485,83 @@ static void read_dbrx(sp_object *object, const sp_i_hf_family *family, sp_model 
     }
 }
 
-// One letter a layer: a state (M), attention (*), an MLP (-), each with one norm.
+// What a layer is, each with one norm: a state (M), attention (*), an MLP (-) or experts (E), as a
+// text of letters or a list of names says; 0: none of them.
+static char letter_of(const json_t *pattern, int layer)
+{
+    static const struct {
+        const char *name, *newer; // of other versions of the library
+        char letter;
+    } kinds[] = {{"mamba", "linear_attention", 'M'},
+                 {"attention", "full_attention", '*'},
+                 {"mlp", "mlp", '-'},
+                 {"moe", "moe", 'E'}};
+    char found = json_is_string(pattern) ? json_string_value(pattern)[layer] : '\0';
+    const json_t *name = json_array_get(pattern, (size_t)layer);
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        if (found == kinds[k].letter || sp_i_hf_is_text(name, kinds[k].name) ||
+            sp_i_hf_is_text(name, kinds[k].newer)) {
+            return kinds[k].letter;
+        }
+    }
+    return '\0';
+}
+
+// A layer of experts. They and the shared ones have no gate either.
+static sp_layer_mlp experts_of_nemotron(sp_object *object)
+{
+    static const char *const keys[] = {"n_routed_experts", "num_experts_per_tok", NULL};
+    sp_object_require_keys(object, keys);
+    const json_t *latent = sp_object_get(object, "moe_latent_size");
+    if (latent != NULL && !sp_i_hf_asks_for_nothing(latent)) {
+        sp_object_error(object, "moe_latent_size",
+                        "experts of latents of the hidden states are not modelled");
+    }
+    expect_number(object, "n_shared_experts", 1, "modelled is");
+    return (sp_layer_mlp){
+        .ffn = sp_i_hf_size(object, "moe_intermediate_size", SP_I_MAX_FFN),
+        .experts = (int)sp_object_int(object, keys[0], 1, 1, SP_I_MAX_EXPERTS),
+        .experts_per_token = (int)sp_object_int(object, keys[1], 1, 1, SP_I_MAX_EXPERTS),
+        .shared_ffn = sp_i_hf_size(object, "moe_shared_expert_intermediate_size", SP_I_MAX_FFN),
+        .mixer = SP_MIXER_NONE};
+}
+
 static void read_pattern(sp_object *object, sp_model *model)
 {
-    static const char key[] = "hybrid_override_pattern";
+    const json_t *pattern = sp_object_get(object, "layers_block_type");
+    const char *key = pattern != NULL ? "layers_block_type" : "hybrid_override_pattern";
+    const json_t *letters = sp_object_get(object, "hybrid_override_pattern");
     sp_object_require(object, key);
-    const char *pattern = json_string_value(sp_object_get(object, key));
-    if (pattern == NULL || strlen(pattern) != (size_t)model->layers) {
+    pattern = pattern != NULL ? pattern : letters;
+    size_t length =
+        json_is_string(pattern) ? json_string_length(pattern) : json_array_size(pattern);
+    if (length != (size_t)model->layers) {
         sp_object_error(object, key,
-                        "expected a letter for each of %d layers: \"M\" (Mamba-2), "
-                        "\"*\" (attention) or \"-\" (an MLP)",
+                        "expected a letter for each of %d layers: \"M\" (Mamba-2), \"*\" "
+                        "(attention), \"-\" (an MLP) or \"E\" (experts)",
                         model->layers);
         return;
     }
     sp_layer_mlp *of_layer = sp_calloc((size_t)model->layers, sizeof *of_layer);
+    sp_layer_mlp experts = {.experts = 0};
     bool known = true;
     for (int i = 0; known && i < model->layers; i++) {
-        known = strchr("M*-", pattern[i]) != NULL;
+        char letter = letter_of(pattern, i);
+        known = letter != '\0';
+        if (letter == 'E' && experts.experts == 0) {
+            experts = experts_of_nemotron(object);
+        }
         of_layer[i] = (sp_layer_mlp){.ffn = model->ffn,
-                                     .mixer = pattern[i] == 'M'   ? SP_MIXER_MAMBA2
-                                              : pattern[i] == '*' ? SP_MIXER_ATTENTION
-                                                                  : SP_MIXER_NONE,
-                                     .without_mlp = pattern[i] != '-'};
+                                     .mixer = letter == 'M'   ? SP_MIXER_MAMBA2
+                                              : letter == '*' ? SP_MIXER_ATTENTION
+                                                              : SP_MIXER_NONE,
+                                     .without_mlp = letter != '-'};
+        of_layer[i] = letter == 'E' ? experts : of_layer[i];
     }
     if (!known) {
         sp_object_error(object, key,
-                        "layers other than \"M\" (Mamba-2), \"*\" (attention) and \"-\" (an MLP) "
-                        "are not modelled in a file of this model_type");
+                        "layers other than \"M\" (Mamba-2), \"*\" (attention), \"-\" (an MLP) and "
+                        "\"E\" (experts) are not modelled in a file of this model_type");
     } else if (!sp_model_set_kinds(model, of_layer)) {
         sp_object_error(object, key, "no order of at most %d runs of layers repeats",
                         SP_LAYER_RUNS);
@@ -528,6 +588,7 @@ static void read_nemotron_h(sp_object *object, const sp_i_hf_family *family, sp_
     model->head_dim = sp_object_int(object, dim, 128, 1, SP_I_MAX_HEAD_DIM);
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
     read_pattern(object, model);
+    sp_i_hf_read_groups(object, family, model);
     if (sp_model_has_state(model)) {
         model->state_heads = (int)sp_object_int(object, "mamba_num_heads", 128, 1, SP_I_MAX_HEADS);
         model->state_head_dim = sp_object_int(object, "mamba_head_dim", 64, 1, SP_I_MAX_HEAD_DIM);
@@ -920,9 +981,10 @@ const sp_i_hf_family sp_i_hf_families[] = {
     {.name = "nemotron_h",
      .read = read_nemotron_h,
      .activation = SP_SQUARED_RELU,
-     .free = KEYS("expand", "chunk_size", "residual_in_fp32", "time_step_limit", "time_step_min",
-                  "time_step_max", "time_step_floor", "rescale_prenorm_residual",
-                  "use_mamba_kernels", "num_logits_to_keep", "mamba_ssm_cache_dtype")},
+     .free =
+         KEYS("expand", "chunk_size", "residual_in_fp32", "time_step_limit", "time_step_min",
+              "time_step_max", "time_step_floor", "rescale_prenorm_residual", "use_mamba_kernels",
+              "num_logits_to_keep", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap")},
     {.name = "dbrx",
      .read = read_dbrx,
      .renamed = {{"num_hidden_layers", "n_layers"},

@@ -92,7 +92,7 @@ static void read_biases(sp_object *object, const sp_i_hf_family *family, sp_mode
 }
 
 // All groups, or a choice that does not look at them, are none.
-static void read_groups(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+void sp_i_hf_read_groups(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
     const char *method = json_string_value(sp_object_get(object, "topk_method"));
     int usual = family->groups > 0 ? family->groups : 1;
@@ -131,7 +131,7 @@ static void read_experts(sp_object *object, const sp_i_hf_family *family, sp_mod
                                  : family->shared.usual);
     }
     model->shared_gate = family->shared_gate && model->shared_ffn > 0;
-    read_groups(object, family, model);
+    sp_i_hf_read_groups(object, family, model);
 }
 
 // ---- layers ----

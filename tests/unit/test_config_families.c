@@ -328,9 +328,56 @@ TEST(nemotron_h_by_its_file)
         assert_int_equal(alike->without_mlp, pattern[i] != '-');
     }
     refuses(NEMOTRON_H(4, "M-M", ""), "config.json: hybrid_override_pattern: expected a letter");
-    refuses(NEMOTRON_H(4, "ME*-", ""), "config.json: hybrid_override_pattern: layers other than");
+    refuses(NEMOTRON_H(4, "MX*-", ""), "config.json: hybrid_override_pattern: layers other than");
     refuses(NEMOTRON_H(2, "M-", ",'mamba_proj_bias2':0,'n_routed_experts':8"),
             "config.json: n_routed_experts: ");
+}
+
+// nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B: 31,577,940,288 in its weight files, of which 2,944 are
+// numbers that choose experts evenly.
+TEST(nemotron_3_nano_by_its_file)
+{
+    static const char rest[] =
+        "'model_type':'nemotron_h','hidden_size':2688,'num_hidden_layers':52,"
+        "'num_attention_heads':32,'num_key_value_heads':2,'head_dim':128,'intermediate_size':1856,"
+        "'vocab_size':131072,'mamba_num_heads':64,'mamba_head_dim':64,'n_groups':8,"
+        "'ssm_state_size':128,'conv_kernel':4,'expand':2,'chunk_size':128,'mlp_hidden_act':'relu2',"
+        "'mamba_hidden_act':'silu','use_conv_bias':true,'use_bias':false,'mlp_bias':false,"
+        "'attention_bias':false,'mamba_proj_bias':false,'residual_in_fp32':false,"
+        "'tie_word_embeddings':false,'n_routed_experts':128,'n_shared_experts':1,"
+        "'num_experts_per_tok':6,'moe_intermediate_size':1856,'n_group':1,'topk_group':1,"
+        "'moe_shared_expert_intermediate_size':3712,'norm_topk_prob':true,"
+        "'routed_scaling_factor':2.5,'rescale_prenorm_residual':true,'time_step_min':0.001,"
+        "'time_step_max':0.1,'time_step_floor':0.0001,'num_logits_to_keep':1,"
+        "'layer_norm_epsilon':1e-05,'norm_eps':1e-05,'rope_theta':10000,'sliding_window':null,"
+        "'hidden_dropout':0.0,'attention_dropout':0.0";
+    static const char pattern[] = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
+    char text[2500];
+    snprintf(text, sizeof text, "{%s,'hybrid_override_pattern':'%s'}", rest, pattern);
+    sp_model model = read_config(text);
+    assert_int_equal(sp_model_parameters(&model), 31577940288 - 2944);
+    assert_string_equal(model.ignored_keys, "");
+    // Newer files have a name for each layer.
+    snprintf(text, sizeof text, "{%s}", rest);
+    json_auto_t *root = json_document(text);
+    json_t *names = json_array();
+    for (int i = 0; i < 52; i++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(&model, sp_model_kind_of(&model, i), &space);
+        assert_int_equal(alike->experts, pattern[i] == 'E' ? 128 : 0);
+        assert_int_equal(alike->shared_ffn, pattern[i] == 'E' ? 3712 : 0);
+        json_array_append_new(names, json_string(pattern[i] == 'M'   ? "mamba"
+                                                 : pattern[i] == 'E' ? "moe"
+                                                                     : "attention"));
+    }
+    json_object_set_new(root, "layers_block_type", names);
+    sp_model again;
+    must_succeed(sp_model_from_hf(root, "config.json", &again, ERR));
+    assert_int_equal(sp_model_parameters(&again), sp_model_parameters(&model));
+    json_object_set_new(root, "moe_latent_size", json_integer(1024));
+    must_fail_with(sp_model_from_hf(root, "config.json", &again, ERR), SP_ERR_CONTENT,
+                   "config.json: moe_latent_size: experts of latents");
+    sp_error_clear(ERR);
 }
 
 // ibm-granite/granite-4.0-h-tiny: 36 layers of Mamba-2 and 4 of attention, all with experts.
