@@ -80,7 +80,7 @@ struct sp_i_hf_family {
     // What else the file may say.
     void (*finish)(sp_object *object, sp_model *model);
 };
-enum { SP_I_HF_FAMILIES = 59 };
+enum { SP_I_HF_FAMILIES = 61 };
 extern const sp_i_hf_family sp_i_hf_families[SP_I_HF_FAMILIES];
 
 // ---- Values of a file ----
@@ -129,8 +129,9 @@ void sp_i_hf_read_quantization(sp_object *object, sp_model *model);
 
 // Adds a key to those that a warning names, as far as they fit.
 void sp_i_hf_add_key(char keys[SP_MODEL_KEYS], const char *key);
-// Objects around a text_config: an encoder of pictures or sound, with its own layers.
-void sp_i_hf_note_parts(const json_t *config, sp_model *model);
+// Objects around the text model, which has that key: an encoder of pictures or sound, with its own
+// layers.
+void sp_i_hf_note_parts(const json_t *config, const char *text, sp_model *model);
 // Keys that were not read and may change something.
 void sp_i_hf_note_unread(const sp_object *object, sp_model *model);
 // A key that asks for dropout, where steps have none here.

@@ -644,12 +644,13 @@ enum { LIBRARY_WINDOW = 4096 };
     "mamba_chunk_size", "mamba_expand", "time_step_limit", "time_step_min", "time_step_max", \
         "num_logits_to_keep"
 
-// Text models of those that see pictures are those of the family, with other values of absent keys.
+// Text models of those that see pictures are those of the family, with other values of absent keys;
+// older files have their sizes beside the vision_config.
 #define QWEN2(name_, kv_heads_, first_window_)                                            \
     {                                                                                     \
         .name = (name_), .kv_heads = (kv_heads_), .attention_bias = {"qkv_bias", true},   \
         .window = LIBRARY_WINDOW, .first_window = {"max_window_layers", (first_window_)}, \
-        .windows = SP_I_HF_IF_ASKED                                                       \
+        .windows = SP_I_HF_IF_ASKED, .free = KEYS("vision_config")                        \
     }
 #define QWEN3(name_)                                                                 \
     {                                                                                \
@@ -694,7 +695,9 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .mlp_bias = {"mlp_bias", 0}},
     {.name = "mistral", .kv_heads = 8, .windows = SP_I_HF_ALWAYS, .window = LIBRARY_WINDOW},
     QWEN2("qwen2", 32, 28),
+    QWEN2("qwen2_vl", 8, 80),
     QWEN2("qwen2_vl_text", 8, 80),
+    QWEN2("qwen2_5_vl", 8, 80),
     QWEN2("qwen2_5_vl_text", 8, 80),
     QWEN3("qwen3"),
     QWEN3("qwen3_vl_text"),

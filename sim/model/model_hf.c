@@ -409,15 +409,16 @@ static const sp_i_hf_family *family_of(sp_object *object)
     return family;
 }
 
-static bool is_known_kind(const json_t *config)
+// The text model of one that also sees or hears, under one of these names; what the file says of
+// both stands around it.
+static json_t *text_part(sp_object *whole, const char **name)
 {
-    return family_named(json_string_value(json_object_get(config, "model_type"))) != NULL;
-}
-
-// The text model of one that also sees or hears; what the file says of both stands around it.
-static json_t *text_part(sp_object *whole)
-{
-    const json_t *part = json_object_get(whole->json, "text_config");
+    static const char *const names[] = {"text_config", "llm_config", "language_config"};
+    const json_t *part = NULL;
+    for (size_t i = 0; !json_is_object(part) && i < sizeof names / sizeof names[0]; i++) {
+        part = json_object_get(whole->json, names[i]);
+        *name = names[i];
+    }
     json_t *text = json_is_object(part) ? json_copy((json_t *)(uintptr_t)part) : NULL;
     const json_t *tied = json_object_get(whole->json, "tie_word_embeddings");
     if (text != NULL && json_is_boolean(tied) &&
@@ -483,14 +484,12 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
     sp_object object;
     sp_object_begin(&whole, config, source, "", found);
     object = whole;
-    json_t *text = NULL;
-    if (whole.json != NULL && !is_known_kind(config)) {
-        text = text_part(&whole);
-    }
+    const char *part = "";
+    json_t *text = text_part(&whole, &part);
     if (text != NULL) {
         sp_i_hf_read_quantization(&whole, model);
         sp_i_hf_refuse_keys(&whole, true);
-        sp_object_begin(&object, text, source, "text_config", found);
+        sp_object_begin(&object, text, source, part, found);
     }
     const char *kind = text == NULL ? sp_json_kind(config) : NULL;
     if (kind != NULL && json_object_get(config, "model_type") == NULL &&
@@ -521,8 +520,8 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
         }
         sp_i_hf_refuse_keys(&object, false);
         sp_i_hf_note_unread(&object, model);
-        if (text != NULL) {
-            sp_i_hf_note_parts(config, model);
+        if (text != NULL || json_object_get(config, "vision_config") != NULL) {
+            sp_i_hf_note_parts(config, part, model);
         }
     }
     json_decref(text);

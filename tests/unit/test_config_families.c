@@ -116,6 +116,13 @@ static const published models[] = {
      "'ffn_config':{'ffn_hidden_size':10752,'moe_jitter_eps':0.01,'moe_loss_weight':0.05,"
      "'moe_num_experts':16,'moe_top_k':4,'ffn_act_fn':{'name':'silu'}}}",
      131596523520},
+    // Qwen/Qwen2.5-VL-7B-Instruct: its text model is that of Qwen2.5-7B, of 7,615,616,512
+    {CONFIG("qwen2_5_vl", 3584, 28, 28, 4, 18944, 152064,
+            ",'hidden_act':'silu','use_sliding_window':false,'sliding_window':32768,"
+            "'max_window_layers':28,'image_token_id':151655,'tie_word_embeddings':false,"
+            "'rope_scaling':{'type':'mrope','mrope_section':[16,24,24]},"
+            "'vision_config':{'depth':32,'hidden_size':1280}"),
+     7615616512},
     // Grok-1: 4 norms in a layer, embedding and head tied (the count is that of its matrices)
     {CONFIG("grok-1", 6144, 64, 48, 8, 32768, 131072,
             ",'hidden_act':'gelu','num_experts':8,'num_experts_per_tok':2,'max_attn_value':30.0,"
@@ -235,6 +242,7 @@ TEST(parameters_of_small_models)
                "'moe_shared_expert_intermediate_size':24,'moe_router_enable_expert_bias':true,"
                "'score_function':'sigmoid'" EXPERTS("num_experts", "num_experts_per_tok")),
          layer + 2 * D + 5 * (core + 2 * D + 2 * H + routed + mlp(3, H, W)) + tables},
+        {SMALL("qwen2_vl", ",'vision_config':{}"), L * (layer + qkv) + tables},
         {SMALL("grok-1", ",'tie_word_embeddings':false"),
          L * (core + 4 * H + H * E + E * mlp(3, H, F)) + tables},
         {"{'model_type':'dbrx','d_model':64,'n_layers':6,'n_heads':8,'vocab_size':1000,"
@@ -631,6 +639,29 @@ TEST(what_is_left_out_is_named)
     model = read_config(SMALL("ernie4_5_moe", ",'moe_intermediate_size':24,'moe_capacity':[64,64],"
                                               "'num_nextn_predict_layers':1"));
     assert_string_equal(model.ignored_keys, "moe_capacity, num_nextn_predict_layers");
+}
+
+// The text model may have one of several names, and sizes may stand beside what sees.
+TEST(text_models_of_others)
+{
+    static const char *const around[] = {"text_config", "llm_config", "language_config"};
+    for (size_t i = 0; i < sizeof around / sizeof around[0]; i++) {
+        char text[600];
+        snprintf(text, sizeof text, "{'model_type':'seeing','%s':%s,'vision_config':{'a':1}}",
+                 around[i], SMALL("qwen2", ""));
+        sp_model model = read_config(text);
+        assert_string_equal(model.name, "qwen2 (text)");
+        assert_string_equal(model.ignored_parts, "vision_config");
+    }
+    sp_model model = read_config(SMALL("qwen2_vl", ",'vision_config':{'depth':32}"));
+    assert_string_equal(model.ignored_parts, "vision_config");
+    assert_string_equal(model.ignored_keys, "");
+    // Newer files say the sizes twice.
+    model = read_config(SMALL("qwen2_vl", ",'text_config':{'model_type':'qwen2_vl_text',"
+                                          "'hidden_size':32,'num_hidden_layers':2,"
+                                          "'num_attention_heads':4,'num_key_value_heads':2,"
+                                          "'intermediate_size':48,'vocab_size':100}"));
+    assert_int_equal(model.hidden, 32);
 }
 
 // layer_types say what a layer sees, no_rope_layers which have rotary positions: as they stand in
