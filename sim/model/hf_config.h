@@ -80,7 +80,7 @@ struct sp_i_hf_family {
     // What else the file may say.
     void (*finish)(sp_object *object, sp_model *model);
 };
-enum { SP_I_HF_FAMILIES = 61 };
+enum { SP_I_HF_FAMILIES = 73 };
 extern const sp_i_hf_family sp_i_hf_families[SP_I_HF_FAMILIES];
 
 // ---- Values of a file ----

@@ -32,11 +32,31 @@ static bool is_null(const sp_object *object, const char *key)
     return json_is_null(json_object_get(object->json, key));
 }
 
+// The number of a list that has it for each layer, as Hunyuan's files write it; else the value.
+static int64_t number_of_layers(sp_object *object, const char *key, int64_t usual, int64_t least,
+                                int64_t most)
+{
+    const json_t *list = sp_object_get(object, key);
+    json_t *first = json_array_get(list, 0);
+    bool alike = first != NULL;
+    for (size_t i = 1; alike && i < json_array_size(list); i++) {
+        alike = json_equal(first, json_array_get(list, i)) != 0;
+    }
+    if (!alike) {
+        return sp_object_int(object, key, usual, least, most);
+    }
+    json_auto_t *one = json_object();
+    json_object_set(one, key, first);
+    sp_object each = *object;
+    each.json = one;
+    return sp_object_int(&each, key, usual, least, most);
+}
+
 int64_t sp_i_hf_number(sp_object *object, const char *key, int64_t usual, int64_t null,
                        int64_t least, int64_t most)
 {
     if (!is_null(object, key)) {
-        return sp_object_int(object, key, usual, least, most);
+        return number_of_layers(object, key, usual, least, most);
     }
     sp_object_get(object, key);
     if (null == SP_I_HF_NO_NULL) {
@@ -219,6 +239,24 @@ static bool is_routed_glm(sp_object *object, int layer)
     return layer >= sp_object_int(object, "first_k_dense_replace", 1, 0, SP_I_MAX_LAYERS);
 }
 
+// As a list says of each layer, or as GLM-4.5's.
+static bool is_routed_glm_lite(sp_object *object, int layer)
+{
+    const json_t *types = sp_object_get(object, "mlp_layer_types");
+    const json_t *type = json_array_get(types, (size_t)layer);
+    bool routed = sp_i_hf_is_text(type, "sparse");
+    if (types != NULL && !routed && !sp_i_hf_is_text(type, "dense")) {
+        sp_object_expected_item(object, "mlp_layer_types", (size_t)layer, type,
+                                "\"dense\" or \"sparse\"");
+    }
+    return types != NULL ? routed : is_routed_glm(object, layer);
+}
+
+static bool is_routed_afmoe(sp_object *object, int layer)
+{
+    return layer >= sp_object_int(object, "num_dense_layers", 1, 0, SP_I_MAX_LAYERS);
+}
+
 // DeepSeek's: every so many layers from one on.
 static bool is_routed_behind(sp_object *object, int layer, int usual)
 {
@@ -263,15 +301,45 @@ static void read_mtp(sp_object *object, sp_model *model)
         (int)sp_object_int(object, "num_nextn_predict_layers", 0, 0, SP_I_MAX_MTP_LAYERS);
 }
 
+// Where a list and a number of dense layers differ, the list counts.
+static void finish_glm_lite(sp_object *object, sp_model *model)
+{
+    static const char key[] = "first_k_dense_replace";
+    bool differs = false;
+    for (int i = 0; sp_object_has(object, key) && i < model->layers; i++) {
+        differs = differs || is_routed_glm_lite(object, i) != is_routed_glm(object, i);
+    }
+    if (differs) {
+        sp_i_hf_add_key(model->ignored_keys, key);
+    }
+    read_mtp(object, model);
+}
+
 // Published files say it twice.
 static void finish_gpt_oss(sp_object *object, sp_model *model)
 {
-    int64_t again =
-        sp_object_int(object, "experts_per_token", model->experts_per_token, 1, SP_I_MAX_EXPERTS);
-    if (again != model->experts_per_token) {
-        sp_object_error(object, "experts_per_token", "is %lld, and num_experts_per_tok %d",
-                        (long long)again, model->experts_per_token);
+    expect_number(object, "experts_per_token", model->experts_per_token, "num_experts_per_tok");
+}
+
+// Published files say the size of a head under another name too, and of the experts their width.
+static void finish_hunyuan(sp_object *object, sp_model *model)
+{
+    expect_number(object, "attention_head_dim", model->head_dim, "the size of a head");
+    expect(object, "use_cla", false, "layers that share keys and values are not modelled");
+    if (model->experts > 0) {
+        expect_number(object, "moe_intermediate_size", model->ffn, "intermediate_size");
+        expect(object, "use_mixed_mlp_moe", true, "a model without shared experts is not modelled");
     }
+}
+
+// Its attention's output has a gate for each feature, beside four norms in a layer. Another pair of
+// keys also names groups of experts.
+static void finish_afmoe(sp_object *object, sp_model *model)
+{
+    model->attention_gate = true;
+    expect(object, "attention_bias", false, other_biases);
+    expect_number(object, "num_expert_groups", 1, "modelled is");
+    expect_number(object, "num_limited_groups", 1, "modelled is");
 }
 
 // Its norms of queries and keys have no weights, and are not simulated.
@@ -400,6 +468,24 @@ static void finish_qwen3_next(sp_object *object, sp_model *model)
         sp_object_int(object, "linear_value_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
     model->state_dim = sp_object_int(object, "linear_key_head_dim", 128, 1, SP_I_MAX_HEAD_DIM);
     model->state_conv = sp_object_int(object, "linear_conv_kernel_dim", 4, 1, SP_I_MAX_STATE_CONV);
+}
+
+// The same layers, of which files name those that predict further tokens: with attention.
+static void finish_qwen3_5(sp_object *object, sp_model *model)
+{
+    static const char key[] = "mtp_num_hidden_layers";
+    finish_qwen3_next(object, model);
+    expect(object, "attn_output_gate", true, "attention without a gate is not modelled");
+    expect(object, "mtp_use_dedicated_embeddings", false,
+           "embeddings of layers that predict further tokens are not modelled");
+    model->mtp_layers = (int)sp_object_int(object, key, 0, 0, SP_I_MAX_MTP_LAYERS);
+    sp_model space;
+    int last = sp_model_kind_of(model, model->layers - 1);
+    if (model->mtp_layers > 0 && sp_mixer_has_state(sp_model_of_kind(model, last, &space)->mixer)) {
+        sp_object_error(object, key,
+                        "a layer unlike the last, which has no attention, that "
+                        "predicts a further token is not modelled");
+    }
 }
 
 // GPT-2, and GPT-BigCode, whose query heads share one head of keys and values unless the file says
@@ -670,6 +756,17 @@ enum { LIBRARY_WINDOW = 4096 };
         .head_dim = (head_dim_), .post_norms = true                                 \
     }
 
+#define GLM4_MOE(name_, bias_)                                                              \
+    {                                                                                       \
+        .name = (name_), .kv_heads = 8, .qk_norm = {"use_qk_norm", false},                  \
+        .attention_bias = {"attention_bias", (bias_)}, EXPERTS("n_routed_experts", 128, 8), \
+        .shared = {"n_shared_experts", 1}, .is_routed = is_routed_glm, .finish = read_mtp   \
+    }
+
+// Where the library's class has other sizes than DeepSeek's.
+#define LATENT_KEYS \
+    KEYS("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
 // Classes of one name in published repositories have other values for the keys that must be stated.
 #define BAILING_MOE(name_, ...)                                                                    \
     {                                                                                              \
@@ -680,6 +777,18 @@ enum { LIBRARY_WINDOW = 4096 };
                      "moe_router_topk_scaling_factor", "mtp_loss_scaling_factor", "router_dtype"), \
         .finish = finish_bailing                                                                   \
     }
+
+#define QWEN3_5_KEYS .free = KEYS("mamba_ssm_dtype", "output_gate_type")
+
+// Ids of tokens and sizes of what sees stand in its files besides.
+#define HUNYUAN                                                                                   \
+    BIASES_OF_ATTENTION,                                                                          \
+        .free = KEYS("cla_share_factor", "norm_type", "dense_list", "moe_drop_tokens",            \
+                     "moe_random_routing_dropped_token", "group_limited_greedy", "pad_id",        \
+                     "im_start_id", "im_end_id", "im_newline_id", "text_start_id", "text_end_id", \
+                     "video_start_id", "video_end_id", "org_vocab_size", "pool_type",             \
+                     "num_media_embeds", "anyres_pooling_size"),                                  \
+        .finish = finish_hunyuan
 
 #define NAMES_OF_GPT2                              \
     .renamed = {{"num_hidden_layers", "n_layer"},  \
@@ -699,6 +808,12 @@ const sp_i_hf_family sp_i_hf_families[] = {
     QWEN2("qwen2_vl_text", 8, 80),
     QWEN2("qwen2_5_vl", 8, 80),
     QWEN2("qwen2_5_vl_text", 8, 80),
+    {.name = "mimo",
+     .kv_heads = 32,
+     .window = LIBRARY_WINDOW,
+     .first_window = {"max_window_layers", 28},
+     .attention_bias = {"attention_bias", true},
+     .finish = read_mtp},
     QWEN3("qwen3"),
     QWEN3("qwen3_vl_text"),
     {.name = "mixtral",
@@ -768,14 +883,20 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .head_bias = {"lm_head_bias", 0},
      .experts = {"num_local_experts", 16},
      .active = {"num_experts_per_tok", 2}},
-    {.name = "glm4_moe",
-     .kv_heads = 8,
-     .qk_norm = {"use_qk_norm", false},
-     .attention_bias = {"attention_bias", 0},
-     EXPERTS("n_routed_experts", 128, 8),
+    GLM4_MOE("glm4_moe", false),
+    GLM4_MOE("glm4v_moe_text", true),
+    {.name = "glm4_moe_lite",
+     .latents = true,
+     .stated = LATENT_KEYS,
+     EXPERTS("n_routed_experts", 64, 4),
      .shared = {"n_shared_experts", 1},
-     .is_routed = is_routed_glm,
-     .finish = read_mtp},
+     .is_routed = is_routed_glm_lite,
+     .finish = finish_glm_lite},
+    {.name = "solar_open",
+     .kv_heads = 8,
+     .head_dim = 128,
+     EXPERTS("n_routed_experts", 128, 8),
+     .shared = {"n_shared_experts", 1}},
     {.name = "deepseek_v2",
      .latents = true,
      EXPERTS("n_routed_experts", 64, 6),
@@ -783,6 +904,13 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .is_routed = is_routed_deepseek_v2},
     DEEPSEEK_V3("deepseek_v3"),
     DEEPSEEK_V3("kimi_k2"),
+    {.name = "mistral4",
+     .latents = true,
+     .stated = LATENT_KEYS,
+     EXPERTS("n_routed_experts", 128, 4),
+     .shared = {"n_shared_experts", 1},
+     .is_routed = is_routed_deepseek_v2},
+    {.name = "youtu", .latents = true, .stated = LATENT_KEYS, .tied = true},
     {.name = "gpt_oss",
      .kv_heads = 8,
      .head_dim = 64,
@@ -887,6 +1015,19 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .activation = SP_SQUARED_RELU,
      BIASES_OF_ATTENTION,
      .mlp_bias = {"mlp_bias", 0}},
+    {.name = "hunyuan_v1_dense", .qk_norm = {"use_qk_norm", true}, HUNYUAN},
+    {.name = "hunyuan_v1_moe",
+     .qk_norm = {"use_qk_norm", true},
+     .experts = {"num_experts", 1},
+     .active = {"moe_topk", 1},
+     .shared = {"num_shared_expert", 1},
+     HUNYUAN},
+    {.name = "cwm",
+     .stated = KEYS("layer_types"),
+     .head_dim = 128,
+     .windows = SP_I_HF_ALWAYS,
+     .window = 8192,
+     .mlp_bias = {"mlp_bias", 0}},
     {.name = "internlm2", .attention_bias = {"bias", true}, .output_bias = true},
     {.name = "internlm3",
      .stated = KEYS("num_key_value_heads", "tie_word_embeddings"),
@@ -967,6 +1108,39 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .is_routed = is_routed_qwen,
      .read_mixers = read_layers_of_qwen3_next,
      .finish = finish_qwen3_next},
+    {.name = "qwen3_5_text",
+     .kv_heads = 4,
+     .head_dim = 256,
+     .qk_norm = {"", 0},
+     BIASES_OF_ATTENTION,
+     .read_mixers = read_layers_of_qwen3_next,
+     QWEN3_5_KEYS,
+     .finish = finish_qwen3_5},
+    {.name = "qwen3_5_moe_text",
+     .kv_heads = 2,
+     .head_dim = 256,
+     .qk_norm = {"", 0},
+     BIASES_OF_ATTENTION,
+     EXPERTS("num_experts", 256, 8),
+     .shared_width = {"shared_expert_intermediate_size", 512},
+     .shared_gate = true,
+     .read_mixers = read_layers_of_qwen3_next,
+     QWEN3_5_KEYS,
+     .finish = finish_qwen3_5},
+    {.name = "afmoe",
+     .head_dim = 128,
+     .windows = SP_I_HF_ALWAYS,
+     .window = 1024,
+     .pattern = 4,
+     .pattern_key = "global_attn_every_n_layers",
+     .post_norms = true,
+     .qk_norm = {"", 0},
+     EXPERTS("num_experts", 64, 6),
+     .shared = {"num_shared_experts", 2},
+     .is_routed = is_routed_afmoe,
+     .free = KEYS("route_norm", "route_scale", "score_func", "mup_enabled", "use_grouped_mm",
+                  "load_balance_coeff"),
+     .finish = finish_afmoe},
     {.name = "granitemoehybrid",
      BIASES_OF_ATTENTION,
      .experts = {"num_local_experts", 0},

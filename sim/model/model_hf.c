@@ -329,7 +329,11 @@ static void read_family(sp_object *object, const sp_i_hf_family *family, sp_mode
     model->norm = family->norm;
     model->positional = SP_ROPE;
     sp_i_hf_read_sizes(object, family, model);
-    model->ffn = sp_i_hf_size(object, sp_i_hf_key(family, "intermediate_size"), SP_I_MAX_FFN);
+    if (family->expert_width != NULL && family->is_routed == NULL) { // no layer is dense
+        sp_object_get(object, "intermediate_size");
+    } else {
+        model->ffn = sp_i_hf_size(object, sp_i_hf_key(family, "intermediate_size"), SP_I_MAX_FFN);
+    }
     if (family->latents) {
         read_latents(object, model);
     } else {
@@ -372,13 +376,20 @@ static const sp_i_hf_family *family_named(const char *kind)
 static const struct {
     const char *names, *why;
 } other_kinds[] = {
-    {"falcon gptj codegen phi cohere cohere2", "attention and MLP side by side"},
+    {"falcon gptj codegen phi cohere cohere2 cohere2_moe", "attention and MLP side by side"},
     {"mpt bloom", "positions that are added to scores (ALiBi)"},
     {"opt", "ReLU"},
     {"olmo", "norms without weights"},
-    {"olmo2 olmo3 exaone4", "norms behind attention and MLP alone"},
+    {"olmo2 olmo3 exaone4 flex_olmo", "norms behind attention and MLP alone"},
+    {"apertus", "an activation with parameters (xIELU)"},
+    {"deepseek_v32 glm_moe_dsa", "attention to tokens that an index chooses"},
+    {"deepseek_v4", "attention to compressed tokens"},
+    {"gemma3n_text", "embeddings for each layer"},
+    {"gemma4_text mimo_v2_flash", "heads that differ from layer to layer"},
+    {"longcat_flash", "two attentions in a layer"},
     {"mllama llama4_vision_model t5 bart whisper", "layers that attend to another part"},
-    {"mamba falcon_mamba rwkv recurrent_gemma zamba falcon_h1 lfm2 jamba",
+    {"mamba falcon_mamba rwkv recurrent_gemma zamba falcon_h1 lfm2 lfm2_moe jamba minimax "
+     "kimi_linear",
      "layers other than attention, Mamba-2 and MLP"},
 };
 
