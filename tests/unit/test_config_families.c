@@ -126,12 +126,12 @@ static const published models[] = {
             "'rope_scaling':{'type':'mrope','mrope_section':[16,24,24]},"
             "'vision_config':{'depth':32,'hidden_size':1280}"),
      7615616512},
-    // XiaomiMiMo/MiMo-7B-Base, with the layer that predicts a further token: 7.83B on its page
+    // XiaomiMiMo/MiMo-7B-Base, with the layer that predicts a further token: by hand
     {CONFIG("mimo", 4096, 36, 32, 8, 11008, 151680,
             ",'attention_bias':true,'num_nextn_predict_layers':1,'hidden_act':'silu',"
             "'use_sliding_window':false,'tie_word_embeddings':false"),
      7833409536},
-    // tencent/Hunyuan-1.8B-Instruct: 1.79B on its page
+    // tencent/Hunyuan-1.8B-Instruct: by hand
     {CONFIG("hunyuan_v1_dense", 2048, 32, 16, 4, 6144, 120818,
             ",'head_dim':128,'attention_head_dim':128,'use_qk_norm':true,'attention_bias':false,"
             "'use_cla':false,'cla_share_factor':2,'norm_type':'rms','mlp_bias':false,"

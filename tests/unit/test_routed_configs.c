@@ -126,7 +126,7 @@ static const char glm_47_flash[] = "{'model_type':'glm4_moe_lite'," SHAPE(
             "'num_experts_per_tok':4,'first_k_dense_replace':1,'n_group':1,'topk_group':1,"
             "'topk_method':'noaux_tc','norm_topk_prob':true,'routed_scaling_factor':1.8,"
             "'num_nextn_predict_layers':1}";
-// tencent/Hunyuan-A13B-Instruct: 80.4B on its page; it says numbers of each layer.
+// tencent/Hunyuan-A13B-Instruct, by hand; it says numbers of each layer.
 #define FOUR(number) #number "," #number "," #number "," #number
 #define SIXTEEN(number) FOUR(number) "," FOUR(number) "," FOUR(number) "," FOUR(number)
 #define LIST(number) "[" SIXTEEN(number) "," SIXTEEN(number) "]"
