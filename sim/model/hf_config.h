@@ -80,7 +80,7 @@ struct sp_i_hf_family {
     // What else the file may say.
     void (*finish)(sp_object *object, sp_model *model);
 };
-enum { SP_I_HF_FAMILIES = 59 };
+enum { SP_I_HF_FAMILIES = 73 };
 extern const sp_i_hf_family sp_i_hf_families[SP_I_HF_FAMILIES];
 
 // ---- Values of a file ----
@@ -102,6 +102,8 @@ void sp_i_hf_read_sizes(sp_object *object, const sp_i_hf_family *family, sp_mode
 void sp_i_hf_read_dropout(sp_object *object, const char *const keys[], double usual,
                           sp_model *model);
 void sp_i_hf_set_biases(sp_model *model, bool all);
+// Groups of experts in which a token chooses.
+void sp_i_hf_read_groups(sp_object *object, const sp_i_hf_family *family, sp_model *model);
 bool sp_i_hf_is_text(const json_t *value, const char *text);
 // The key's array of a number or text for each layer; NULL: it has none, or of another length.
 const json_t *sp_i_hf_of_layers(sp_object *object, const char *key, const sp_model *model);
@@ -127,8 +129,9 @@ void sp_i_hf_read_quantization(sp_object *object, sp_model *model);
 
 // Adds a key to those that a warning names, as far as they fit.
 void sp_i_hf_add_key(char keys[SP_MODEL_KEYS], const char *key);
-// Objects around a text_config: an encoder of pictures or sound, with its own layers.
-void sp_i_hf_note_parts(const json_t *config, sp_model *model);
+// Objects around the text model, which has that key: an encoder of pictures or sound, with its own
+// layers.
+void sp_i_hf_note_parts(const json_t *config, const char *text, sp_model *model);
 // Keys that were not read and may change something.
 void sp_i_hf_note_unread(const sp_object *object, sp_model *model);
 // A key that asks for dropout, where steps have none here.

@@ -32,11 +32,31 @@ static bool is_null(const sp_object *object, const char *key)
     return json_is_null(json_object_get(object->json, key));
 }
 
+// The number of a list that has it for each layer, as Hunyuan's files write it; else the value.
+static int64_t number_of_layers(sp_object *object, const char *key, int64_t usual, int64_t least,
+                                int64_t most)
+{
+    const json_t *list = sp_object_get(object, key);
+    json_t *first = json_array_get(list, 0);
+    bool alike = first != NULL;
+    for (size_t i = 1; alike && i < json_array_size(list); i++) {
+        alike = json_equal(first, json_array_get(list, i)) != 0;
+    }
+    if (!alike) {
+        return sp_object_int(object, key, usual, least, most);
+    }
+    json_auto_t *one = json_object();
+    json_object_set(one, key, first);
+    sp_object each = *object;
+    each.json = one;
+    return sp_object_int(&each, key, usual, least, most);
+}
+
 int64_t sp_i_hf_number(sp_object *object, const char *key, int64_t usual, int64_t null,
                        int64_t least, int64_t most)
 {
     if (!is_null(object, key)) {
-        return sp_object_int(object, key, usual, least, most);
+        return number_of_layers(object, key, usual, least, most);
     }
     sp_object_get(object, key);
     if (null == SP_I_HF_NO_NULL) {
@@ -113,6 +133,16 @@ static void expect(sp_object *object, const char *key, bool value, const char *w
     if (sp_object_bool(object, key, value) != value) {
         sp_object_error(object, key, "%s: expected it to be absent or %s", why,
                         value ? "true" : "false");
+    }
+}
+
+// A number that must be another one, where the file states it.
+static void expect_number(sp_object *object, const char *key, int64_t number, const char *what)
+{
+    int64_t stated = sp_i_hf_number(object, key, number, number, 0, SP_I_MAX_FFN);
+    if (stated != number) {
+        sp_object_error(object, key, "is %lld, and %s %lld", (long long)stated, what,
+                        (long long)number);
     }
 }
 
@@ -209,6 +239,24 @@ static bool is_routed_glm(sp_object *object, int layer)
     return layer >= sp_object_int(object, "first_k_dense_replace", 1, 0, SP_I_MAX_LAYERS);
 }
 
+// As a list says of each layer, or as GLM-4.5's.
+static bool is_routed_glm_lite(sp_object *object, int layer)
+{
+    const json_t *types = sp_object_get(object, "mlp_layer_types");
+    const json_t *type = json_array_get(types, (size_t)layer);
+    bool routed = sp_i_hf_is_text(type, "sparse");
+    if (types != NULL && !routed && !sp_i_hf_is_text(type, "dense")) {
+        sp_object_expected_item(object, "mlp_layer_types", (size_t)layer, type,
+                                "\"dense\" or \"sparse\"");
+    }
+    return types != NULL ? routed : is_routed_glm(object, layer);
+}
+
+static bool is_routed_afmoe(sp_object *object, int layer)
+{
+    return layer >= sp_object_int(object, "num_dense_layers", 1, 0, SP_I_MAX_LAYERS);
+}
+
 // DeepSeek's: every so many layers from one on.
 static bool is_routed_behind(sp_object *object, int layer, int usual)
 {
@@ -253,15 +301,45 @@ static void read_mtp(sp_object *object, sp_model *model)
         (int)sp_object_int(object, "num_nextn_predict_layers", 0, 0, SP_I_MAX_MTP_LAYERS);
 }
 
+// Where a list and a number of dense layers differ, the list counts.
+static void finish_glm_lite(sp_object *object, sp_model *model)
+{
+    static const char key[] = "first_k_dense_replace";
+    bool differs = false;
+    for (int i = 0; sp_object_has(object, key) && i < model->layers; i++) {
+        differs = differs || is_routed_glm_lite(object, i) != is_routed_glm(object, i);
+    }
+    if (differs) {
+        sp_i_hf_add_key(model->ignored_keys, key);
+    }
+    read_mtp(object, model);
+}
+
 // Published files say it twice.
 static void finish_gpt_oss(sp_object *object, sp_model *model)
 {
-    int64_t again =
-        sp_object_int(object, "experts_per_token", model->experts_per_token, 1, SP_I_MAX_EXPERTS);
-    if (again != model->experts_per_token) {
-        sp_object_error(object, "experts_per_token", "is %lld, and num_experts_per_tok %d",
-                        (long long)again, model->experts_per_token);
+    expect_number(object, "experts_per_token", model->experts_per_token, "num_experts_per_tok");
+}
+
+// Published files say the size of a head under another name too, and of the experts their width.
+static void finish_hunyuan(sp_object *object, sp_model *model)
+{
+    expect_number(object, "attention_head_dim", model->head_dim, "the size of a head");
+    expect(object, "use_cla", false, "layers that share keys and values are not modelled");
+    if (model->experts > 0) {
+        expect_number(object, "moe_intermediate_size", model->ffn, "intermediate_size");
+        expect(object, "use_mixed_mlp_moe", true, "a model without shared experts is not modelled");
     }
+}
+
+// Its attention's output has a gate for each feature, beside four norms in a layer. Another pair of
+// keys also names groups of experts.
+static void finish_afmoe(sp_object *object, sp_model *model)
+{
+    model->attention_gate = true;
+    expect(object, "attention_bias", false, other_biases);
+    expect_number(object, "num_expert_groups", 1, "modelled is");
+    expect_number(object, "num_limited_groups", 1, "modelled is");
 }
 
 // Its norms of queries and keys have no weights, and are not simulated.
@@ -392,6 +470,24 @@ static void finish_qwen3_next(sp_object *object, sp_model *model)
     model->state_conv = sp_object_int(object, "linear_conv_kernel_dim", 4, 1, SP_I_MAX_STATE_CONV);
 }
 
+// The same layers, of which files name those that predict further tokens: with attention.
+static void finish_qwen3_5(sp_object *object, sp_model *model)
+{
+    static const char key[] = "mtp_num_hidden_layers";
+    finish_qwen3_next(object, model);
+    expect(object, "attn_output_gate", true, "attention without a gate is not modelled");
+    expect(object, "mtp_use_dedicated_embeddings", false,
+           "embeddings of layers that predict further tokens are not modelled");
+    model->mtp_layers = (int)sp_object_int(object, key, 0, 0, SP_I_MAX_MTP_LAYERS);
+    sp_model space;
+    int last = sp_model_kind_of(model, model->layers - 1);
+    if (model->mtp_layers > 0 && sp_mixer_has_state(sp_model_of_kind(model, last, &space)->mixer)) {
+        sp_object_error(object, key,
+                        "a layer unlike the last, which has no attention, that "
+                        "predicts a further token is not modelled");
+    }
+}
+
 // GPT-2, and GPT-BigCode, whose query heads share one head of keys and values unless the file says
 // no (multi_query).
 static void read_gpt2(sp_object *object, const sp_i_hf_family *family, sp_model *model)
@@ -475,33 +571,83 @@ static void read_dbrx(sp_object *object, const sp_i_hf_family *family, sp_model 
     }
 }
 
-// One letter a layer: a state (M), attention (*), an MLP (-), each with one norm.
+// What a layer is, each with one norm: a state (M), attention (*), an MLP (-) or experts (E), as a
+// text of letters or a list of names says; 0: none of them.
+static char letter_of(const json_t *pattern, int layer)
+{
+    static const struct {
+        const char *name, *newer; // of other versions of the library
+        char letter;
+    } kinds[] = {{"mamba", "linear_attention", 'M'},
+                 {"attention", "full_attention", '*'},
+                 {"mlp", "mlp", '-'},
+                 {"moe", "moe", 'E'}};
+    char found = json_is_string(pattern) ? json_string_value(pattern)[layer] : '\0';
+    const json_t *name = json_array_get(pattern, (size_t)layer);
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        if (found == kinds[k].letter || sp_i_hf_is_text(name, kinds[k].name) ||
+            sp_i_hf_is_text(name, kinds[k].newer)) {
+            return kinds[k].letter;
+        }
+    }
+    return '\0';
+}
+
+// A layer of experts. They and the shared ones have no gate either.
+static sp_layer_mlp experts_of_nemotron(sp_object *object)
+{
+    static const char *const keys[] = {"n_routed_experts", "num_experts_per_tok", NULL};
+    sp_object_require_keys(object, keys);
+    const json_t *latent = sp_object_get(object, "moe_latent_size");
+    if (latent != NULL && !sp_i_hf_asks_for_nothing(latent)) {
+        sp_object_error(object, "moe_latent_size",
+                        "experts of latents of the hidden states are not modelled");
+    }
+    expect_number(object, "n_shared_experts", 1, "modelled is");
+    return (sp_layer_mlp){
+        .ffn = sp_i_hf_size(object, "moe_intermediate_size", SP_I_MAX_FFN),
+        .experts = (int)sp_object_int(object, keys[0], 1, 1, SP_I_MAX_EXPERTS),
+        .experts_per_token = (int)sp_object_int(object, keys[1], 1, 1, SP_I_MAX_EXPERTS),
+        .shared_ffn = sp_i_hf_size(object, "moe_shared_expert_intermediate_size", SP_I_MAX_FFN),
+        .mixer = SP_MIXER_NONE};
+}
+
 static void read_pattern(sp_object *object, sp_model *model)
 {
-    static const char key[] = "hybrid_override_pattern";
+    const json_t *pattern = sp_object_get(object, "layers_block_type");
+    const char *key = pattern != NULL ? "layers_block_type" : "hybrid_override_pattern";
+    const json_t *letters = sp_object_get(object, "hybrid_override_pattern");
     sp_object_require(object, key);
-    const char *pattern = json_string_value(sp_object_get(object, key));
-    if (pattern == NULL || strlen(pattern) != (size_t)model->layers) {
+    pattern = pattern != NULL ? pattern : letters;
+    size_t length =
+        json_is_string(pattern) ? json_string_length(pattern) : json_array_size(pattern);
+    if (length != (size_t)model->layers) {
         sp_object_error(object, key,
-                        "expected a letter for each of %d layers: \"M\" (Mamba-2), "
-                        "\"*\" (attention) or \"-\" (an MLP)",
+                        "expected a letter for each of %d layers: \"M\" (Mamba-2), \"*\" "
+                        "(attention), \"-\" (an MLP) or \"E\" (experts)",
                         model->layers);
         return;
     }
     sp_layer_mlp *of_layer = sp_calloc((size_t)model->layers, sizeof *of_layer);
+    sp_layer_mlp experts = {.experts = 0};
     bool known = true;
     for (int i = 0; known && i < model->layers; i++) {
-        known = strchr("M*-", pattern[i]) != NULL;
+        char letter = letter_of(pattern, i);
+        known = letter != '\0';
+        if (letter == 'E' && experts.experts == 0) {
+            experts = experts_of_nemotron(object);
+        }
         of_layer[i] = (sp_layer_mlp){.ffn = model->ffn,
-                                     .mixer = pattern[i] == 'M'   ? SP_MIXER_MAMBA2
-                                              : pattern[i] == '*' ? SP_MIXER_ATTENTION
-                                                                  : SP_MIXER_NONE,
-                                     .without_mlp = pattern[i] != '-'};
+                                     .mixer = letter == 'M'   ? SP_MIXER_MAMBA2
+                                              : letter == '*' ? SP_MIXER_ATTENTION
+                                                              : SP_MIXER_NONE,
+                                     .without_mlp = letter != '-'};
+        of_layer[i] = letter == 'E' ? experts : of_layer[i];
     }
     if (!known) {
         sp_object_error(object, key,
-                        "layers other than \"M\" (Mamba-2), \"*\" (attention) and \"-\" (an MLP) "
-                        "are not modelled in a file of this model_type");
+                        "layers other than \"M\" (Mamba-2), \"*\" (attention), \"-\" (an MLP) and "
+                        "\"E\" (experts) are not modelled in a file of this model_type");
     } else if (!sp_model_set_kinds(model, of_layer)) {
         sp_object_error(object, key, "no order of at most %d runs of layers repeats",
                         SP_LAYER_RUNS);
@@ -528,6 +674,7 @@ static void read_nemotron_h(sp_object *object, const sp_i_hf_family *family, sp_
     model->head_dim = sp_object_int(object, dim, 128, 1, SP_I_MAX_HEAD_DIM);
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
     read_pattern(object, model);
+    sp_i_hf_read_groups(object, family, model);
     if (sp_model_has_state(model)) {
         model->state_heads = (int)sp_object_int(object, "mamba_num_heads", 128, 1, SP_I_MAX_HEADS);
         model->state_head_dim = sp_object_int(object, "mamba_head_dim", 64, 1, SP_I_MAX_HEAD_DIM);
@@ -583,12 +730,13 @@ enum { LIBRARY_WINDOW = 4096 };
     "mamba_chunk_size", "mamba_expand", "time_step_limit", "time_step_min", "time_step_max", \
         "num_logits_to_keep"
 
-// Text models of those that see pictures are those of the family, with other values of absent keys.
+// Text models of those that see pictures are those of the family, with other values of absent keys;
+// older files have their sizes beside the vision_config.
 #define QWEN2(name_, kv_heads_, first_window_)                                            \
     {                                                                                     \
         .name = (name_), .kv_heads = (kv_heads_), .attention_bias = {"qkv_bias", true},   \
         .window = LIBRARY_WINDOW, .first_window = {"max_window_layers", (first_window_)}, \
-        .windows = SP_I_HF_IF_ASKED                                                       \
+        .windows = SP_I_HF_IF_ASKED, .free = KEYS("vision_config")                        \
     }
 #define QWEN3(name_)                                                                 \
     {                                                                                \
@@ -608,6 +756,17 @@ enum { LIBRARY_WINDOW = 4096 };
         .head_dim = (head_dim_), .post_norms = true                                 \
     }
 
+#define GLM4_MOE(name_, bias_)                                                              \
+    {                                                                                       \
+        .name = (name_), .kv_heads = 8, .qk_norm = {"use_qk_norm", false},                  \
+        .attention_bias = {"attention_bias", (bias_)}, EXPERTS("n_routed_experts", 128, 8), \
+        .shared = {"n_shared_experts", 1}, .is_routed = is_routed_glm, .finish = read_mtp   \
+    }
+
+// Where the library's class has other sizes than DeepSeek's.
+#define LATENT_KEYS \
+    KEYS("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
 // Classes of one name in published repositories have other values for the keys that must be stated.
 #define BAILING_MOE(name_, ...)                                                                    \
     {                                                                                              \
@@ -618,6 +777,18 @@ enum { LIBRARY_WINDOW = 4096 };
                      "moe_router_topk_scaling_factor", "mtp_loss_scaling_factor", "router_dtype"), \
         .finish = finish_bailing                                                                   \
     }
+
+#define QWEN3_5_KEYS .free = KEYS("mamba_ssm_dtype", "output_gate_type")
+
+// Ids of tokens and sizes of what sees stand in its files besides.
+#define HUNYUAN                                                                                   \
+    BIASES_OF_ATTENTION,                                                                          \
+        .free = KEYS("cla_share_factor", "norm_type", "dense_list", "moe_drop_tokens",            \
+                     "moe_random_routing_dropped_token", "group_limited_greedy", "pad_id",        \
+                     "im_start_id", "im_end_id", "im_newline_id", "text_start_id", "text_end_id", \
+                     "video_start_id", "video_end_id", "org_vocab_size", "pool_type",             \
+                     "num_media_embeds", "anyres_pooling_size"),                                  \
+        .finish = finish_hunyuan
 
 #define NAMES_OF_GPT2                              \
     .renamed = {{"num_hidden_layers", "n_layer"},  \
@@ -633,8 +804,16 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .mlp_bias = {"mlp_bias", 0}},
     {.name = "mistral", .kv_heads = 8, .windows = SP_I_HF_ALWAYS, .window = LIBRARY_WINDOW},
     QWEN2("qwen2", 32, 28),
+    QWEN2("qwen2_vl", 8, 80),
     QWEN2("qwen2_vl_text", 8, 80),
+    QWEN2("qwen2_5_vl", 8, 80),
     QWEN2("qwen2_5_vl_text", 8, 80),
+    {.name = "mimo",
+     .kv_heads = 32,
+     .window = LIBRARY_WINDOW,
+     .first_window = {"max_window_layers", 28},
+     .attention_bias = {"attention_bias", true},
+     .finish = read_mtp},
     QWEN3("qwen3"),
     QWEN3("qwen3_vl_text"),
     {.name = "mixtral",
@@ -704,14 +883,20 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .head_bias = {"lm_head_bias", 0},
      .experts = {"num_local_experts", 16},
      .active = {"num_experts_per_tok", 2}},
-    {.name = "glm4_moe",
-     .kv_heads = 8,
-     .qk_norm = {"use_qk_norm", false},
-     .attention_bias = {"attention_bias", 0},
-     EXPERTS("n_routed_experts", 128, 8),
+    GLM4_MOE("glm4_moe", false),
+    GLM4_MOE("glm4v_moe_text", true),
+    {.name = "glm4_moe_lite",
+     .latents = true,
+     .stated = LATENT_KEYS,
+     EXPERTS("n_routed_experts", 64, 4),
      .shared = {"n_shared_experts", 1},
-     .is_routed = is_routed_glm,
-     .finish = read_mtp},
+     .is_routed = is_routed_glm_lite,
+     .finish = finish_glm_lite},
+    {.name = "solar_open",
+     .kv_heads = 8,
+     .head_dim = 128,
+     EXPERTS("n_routed_experts", 128, 8),
+     .shared = {"n_shared_experts", 1}},
     {.name = "deepseek_v2",
      .latents = true,
      EXPERTS("n_routed_experts", 64, 6),
@@ -719,6 +904,13 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .is_routed = is_routed_deepseek_v2},
     DEEPSEEK_V3("deepseek_v3"),
     DEEPSEEK_V3("kimi_k2"),
+    {.name = "mistral4",
+     .latents = true,
+     .stated = LATENT_KEYS,
+     EXPERTS("n_routed_experts", 128, 4),
+     .shared = {"n_shared_experts", 1},
+     .is_routed = is_routed_deepseek_v2},
+    {.name = "youtu", .latents = true, .stated = LATENT_KEYS, .tied = true},
     {.name = "gpt_oss",
      .kv_heads = 8,
      .head_dim = 64,
@@ -823,6 +1015,19 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .activation = SP_SQUARED_RELU,
      BIASES_OF_ATTENTION,
      .mlp_bias = {"mlp_bias", 0}},
+    {.name = "hunyuan_v1_dense", .qk_norm = {"use_qk_norm", true}, HUNYUAN},
+    {.name = "hunyuan_v1_moe",
+     .qk_norm = {"use_qk_norm", true},
+     .experts = {"num_experts", 1},
+     .active = {"moe_topk", 1},
+     .shared = {"num_shared_expert", 1},
+     HUNYUAN},
+    {.name = "cwm",
+     .stated = KEYS("layer_types"),
+     .head_dim = 128,
+     .windows = SP_I_HF_ALWAYS,
+     .window = 8192,
+     .mlp_bias = {"mlp_bias", 0}},
     {.name = "internlm2", .attention_bias = {"bias", true}, .output_bias = true},
     {.name = "internlm3",
      .stated = KEYS("num_key_value_heads", "tie_word_embeddings"),
@@ -903,6 +1108,39 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .is_routed = is_routed_qwen,
      .read_mixers = read_layers_of_qwen3_next,
      .finish = finish_qwen3_next},
+    {.name = "qwen3_5_text",
+     .kv_heads = 4,
+     .head_dim = 256,
+     .qk_norm = {"", 0},
+     BIASES_OF_ATTENTION,
+     .read_mixers = read_layers_of_qwen3_next,
+     QWEN3_5_KEYS,
+     .finish = finish_qwen3_5},
+    {.name = "qwen3_5_moe_text",
+     .kv_heads = 2,
+     .head_dim = 256,
+     .qk_norm = {"", 0},
+     BIASES_OF_ATTENTION,
+     EXPERTS("num_experts", 256, 8),
+     .shared_width = {"shared_expert_intermediate_size", 512},
+     .shared_gate = true,
+     .read_mixers = read_layers_of_qwen3_next,
+     QWEN3_5_KEYS,
+     .finish = finish_qwen3_5},
+    {.name = "afmoe",
+     .head_dim = 128,
+     .windows = SP_I_HF_ALWAYS,
+     .window = 1024,
+     .pattern = 4,
+     .pattern_key = "global_attn_every_n_layers",
+     .post_norms = true,
+     .qk_norm = {"", 0},
+     EXPERTS("num_experts", 64, 6),
+     .shared = {"num_shared_experts", 2},
+     .is_routed = is_routed_afmoe,
+     .free = KEYS("route_norm", "route_scale", "score_func", "mup_enabled", "use_grouped_mm",
+                  "load_balance_coeff"),
+     .finish = finish_afmoe},
     {.name = "granitemoehybrid",
      BIASES_OF_ATTENTION,
      .experts = {"num_local_experts", 0},
@@ -920,9 +1158,10 @@ const sp_i_hf_family sp_i_hf_families[] = {
     {.name = "nemotron_h",
      .read = read_nemotron_h,
      .activation = SP_SQUARED_RELU,
-     .free = KEYS("expand", "chunk_size", "residual_in_fp32", "time_step_limit", "time_step_min",
-                  "time_step_max", "time_step_floor", "rescale_prenorm_residual",
-                  "use_mamba_kernels", "num_logits_to_keep", "mamba_ssm_cache_dtype")},
+     .free =
+         KEYS("expand", "chunk_size", "residual_in_fp32", "time_step_limit", "time_step_min",
+              "time_step_max", "time_step_floor", "rescale_prenorm_residual", "use_mamba_kernels",
+              "num_logits_to_keep", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap")},
     {.name = "dbrx",
      .read = read_dbrx,
      .renamed = {{"num_hidden_layers", "n_layers"},

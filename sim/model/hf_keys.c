@@ -248,14 +248,13 @@ void sp_i_hf_add_key(char keys[SP_MODEL_KEYS], const char *key)
     }
 }
 
-// Objects around a text_config: an encoder of pictures or sound, with its own layers.
-void sp_i_hf_note_parts(const json_t *config, sp_model *model)
+void sp_i_hf_note_parts(const json_t *config, const char *text, sp_model *model)
 {
     const char *key;
     json_t *value;
     json_object_foreach ((json_t *)(uintptr_t)config, key, value) {
-        bool is_part =
-            json_is_object(value) && json_object_size(value) > 0 && strcmp(key, "text_config") != 0;
+        bool is_part = json_is_object(value) && json_object_size(value) > 0 &&
+                       strcmp(key, "quantization_config") != 0 && strcmp(key, text) != 0;
         if (is_part && strstr(key, "_config") != NULL) {
             sp_i_hf_add_key(model->ignored_parts, key);
         }

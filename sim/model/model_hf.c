@@ -92,7 +92,7 @@ static void read_biases(sp_object *object, const sp_i_hf_family *family, sp_mode
 }
 
 // All groups, or a choice that does not look at them, are none.
-static void read_groups(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+void sp_i_hf_read_groups(sp_object *object, const sp_i_hf_family *family, sp_model *model)
 {
     const char *method = json_string_value(sp_object_get(object, "topk_method"));
     int usual = family->groups > 0 ? family->groups : 1;
@@ -131,7 +131,7 @@ static void read_experts(sp_object *object, const sp_i_hf_family *family, sp_mod
                                  : family->shared.usual);
     }
     model->shared_gate = family->shared_gate && model->shared_ffn > 0;
-    read_groups(object, family, model);
+    sp_i_hf_read_groups(object, family, model);
 }
 
 // ---- layers ----
@@ -329,7 +329,11 @@ static void read_family(sp_object *object, const sp_i_hf_family *family, sp_mode
     model->norm = family->norm;
     model->positional = SP_ROPE;
     sp_i_hf_read_sizes(object, family, model);
-    model->ffn = sp_i_hf_size(object, sp_i_hf_key(family, "intermediate_size"), SP_I_MAX_FFN);
+    if (family->expert_width != NULL && family->is_routed == NULL) { // no layer is dense
+        sp_object_get(object, "intermediate_size");
+    } else {
+        model->ffn = sp_i_hf_size(object, sp_i_hf_key(family, "intermediate_size"), SP_I_MAX_FFN);
+    }
     if (family->latents) {
         read_latents(object, model);
     } else {
@@ -372,13 +376,20 @@ static const sp_i_hf_family *family_named(const char *kind)
 static const struct {
     const char *names, *why;
 } other_kinds[] = {
-    {"falcon gptj codegen phi cohere cohere2", "attention and MLP side by side"},
+    {"falcon gptj codegen phi cohere cohere2 cohere2_moe", "attention and MLP side by side"},
     {"mpt bloom", "positions that are added to scores (ALiBi)"},
     {"opt", "ReLU"},
     {"olmo", "norms without weights"},
-    {"olmo2 olmo3 exaone4", "norms behind attention and MLP alone"},
+    {"olmo2 olmo3 exaone4 flex_olmo", "norms behind attention and MLP alone"},
+    {"apertus", "an activation with parameters (xIELU)"},
+    {"deepseek_v32 glm_moe_dsa", "attention to tokens that an index chooses"},
+    {"deepseek_v4", "attention to compressed tokens"},
+    {"gemma3n_text", "embeddings for each layer"},
+    {"gemma4_text mimo_v2_flash", "heads that differ from layer to layer"},
+    {"longcat_flash", "two attentions in a layer"},
     {"mllama llama4_vision_model t5 bart whisper", "layers that attend to another part"},
-    {"mamba falcon_mamba rwkv recurrent_gemma zamba falcon_h1 lfm2 jamba",
+    {"mamba falcon_mamba rwkv recurrent_gemma zamba falcon_h1 lfm2 lfm2_moe jamba minimax "
+     "kimi_linear",
      "layers other than attention, Mamba-2 and MLP"},
 };
 
@@ -409,15 +420,16 @@ static const sp_i_hf_family *family_of(sp_object *object)
     return family;
 }
 
-static bool is_known_kind(const json_t *config)
+// The text model of one that also sees or hears, under one of these names; what the file says of
+// both stands around it.
+static json_t *text_part(sp_object *whole, const char **name)
 {
-    return family_named(json_string_value(json_object_get(config, "model_type"))) != NULL;
-}
-
-// The text model of one that also sees or hears; what the file says of both stands around it.
-static json_t *text_part(sp_object *whole)
-{
-    const json_t *part = json_object_get(whole->json, "text_config");
+    static const char *const names[] = {"text_config", "llm_config", "language_config"};
+    const json_t *part = NULL;
+    for (size_t i = 0; !json_is_object(part) && i < sizeof names / sizeof names[0]; i++) {
+        part = json_object_get(whole->json, names[i]);
+        *name = names[i];
+    }
     json_t *text = json_is_object(part) ? json_copy((json_t *)(uintptr_t)part) : NULL;
     const json_t *tied = json_object_get(whole->json, "tie_word_embeddings");
     if (text != NULL && json_is_boolean(tied) &&
@@ -483,14 +495,12 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
     sp_object object;
     sp_object_begin(&whole, config, source, "", found);
     object = whole;
-    json_t *text = NULL;
-    if (whole.json != NULL && !is_known_kind(config)) {
-        text = text_part(&whole);
-    }
+    const char *part = "";
+    json_t *text = text_part(&whole, &part);
     if (text != NULL) {
         sp_i_hf_read_quantization(&whole, model);
         sp_i_hf_refuse_keys(&whole, true);
-        sp_object_begin(&object, text, source, "text_config", found);
+        sp_object_begin(&object, text, source, part, found);
     }
     const char *kind = text == NULL ? sp_json_kind(config) : NULL;
     if (kind != NULL && json_object_get(config, "model_type") == NULL &&
@@ -521,8 +531,8 @@ sp_status sp_i_hf_read(const json_t *config, const char *source, const char *cal
         }
         sp_i_hf_refuse_keys(&object, false);
         sp_i_hf_note_unread(&object, model);
-        if (text != NULL) {
-            sp_i_hf_note_parts(config, model);
+        if (text != NULL || json_object_get(config, "vision_config") != NULL) {
+            sp_i_hf_note_parts(config, part, model);
         }
     }
     json_decref(text);

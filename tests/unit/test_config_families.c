@@ -19,6 +19,9 @@ static void refuses(const char *quoted, const char *message)
     "'max_position_embeddings':4096,'initializer_range':0.02,'attention_dropout':0.0,'use_cache'" \
     ":true" more "}"
 
+#define CWM_4 "'full_attention','sliding_attention','sliding_attention','sliding_attention'"
+#define CWM_16 CWM_4 "," CWM_4 "," CWM_4 "," CWM_4
+
 typedef struct published {
     const char *config;
     int64_t parameters;
@@ -116,6 +119,35 @@ static const published models[] = {
      "'ffn_config':{'ffn_hidden_size':10752,'moe_jitter_eps':0.01,'moe_loss_weight':0.05,"
      "'moe_num_experts':16,'moe_top_k':4,'ffn_act_fn':{'name':'silu'}}}",
      131596523520},
+    // Qwen/Qwen2.5-VL-7B-Instruct: its text model is that of Qwen2.5-7B, of 7,615,616,512
+    {CONFIG("qwen2_5_vl", 3584, 28, 28, 4, 18944, 152064,
+            ",'hidden_act':'silu','use_sliding_window':false,'sliding_window':32768,"
+            "'max_window_layers':28,'image_token_id':151655,'tie_word_embeddings':false,"
+            "'rope_scaling':{'type':'mrope','mrope_section':[16,24,24]},"
+            "'vision_config':{'depth':32,'hidden_size':1280}"),
+     7615616512},
+    // XiaomiMiMo/MiMo-7B-Base, with the layer that predicts a further token: by hand
+    {CONFIG("mimo", 4096, 36, 32, 8, 11008, 151680,
+            ",'attention_bias':true,'num_nextn_predict_layers':1,'hidden_act':'silu',"
+            "'use_sliding_window':false,'tie_word_embeddings':false"),
+     7833409536},
+    // tencent/Hunyuan-1.8B-Instruct: by hand
+    {CONFIG("hunyuan_v1_dense", 2048, 32, 16, 4, 6144, 120818,
+            ",'head_dim':128,'attention_head_dim':128,'use_qk_norm':true,'attention_bias':false,"
+            "'use_cla':false,'cla_share_factor':2,'norm_type':'rms','mlp_bias':false,"
+            "'num_experts':1,'hidden_act':'silu','q_lora_rank':null,'tie_word_embeddings':true"),
+     1791080448},
+    // facebook/cwm
+    {CONFIG("cwm", 6144, 64, 48, 8, 21504, 128256,
+            ",'head_dim':128,'mlp_bias':false,'tie_word_embeddings':false,'sliding_window':8192,"
+            "'layer_types':[" CWM_16 "," CWM_16 "," CWM_16 "," CWM_16 "]"),
+     32581097472},
+    // tencent/Youtu-LLM-2B
+    {CONFIG("youtu", 2048, 32, 16, 16, 6144, 128256,
+            ",'kv_lora_rank':512,'q_lora_rank':1536,'qk_nope_head_dim':128,'qk_rope_head_dim':64,"
+            "'v_head_dim':128,'rope_interleave':true,'attention_bias':false,"
+            "'rope_parameters':{'rope_theta':1600000},'tie_word_embeddings':true"),
+     1961560064},
     // Grok-1: 4 norms in a layer, embedding and head tied (the count is that of its matrices)
     {CONFIG("grok-1", 6144, 64, 48, 8, 32768, 131072,
             ",'hidden_act':'gelu','num_experts':8,'num_experts_per_tok':2,'max_attn_value':30.0,"
@@ -235,6 +267,23 @@ TEST(parameters_of_small_models)
                "'moe_shared_expert_intermediate_size':24,'moe_router_enable_expert_bias':true,"
                "'score_function':'sigmoid'" EXPERTS("num_experts", "num_experts_per_tok")),
          layer + 2 * D + 5 * (core + 2 * D + 2 * H + routed + mlp(3, H, W)) + tables},
+        {SMALL("qwen2_vl", ",'vision_config':{}"), L * (layer + qkv) + tables},
+        {SMALL("mimo", ""), L * (layer + qkv) + tables},
+        {SMALL("hunyuan_v1_dense", ",'use_qk_norm':false"), L * layer + tables},
+        {SMALL("hunyuan_v1_moe", ",'num_experts':8,'moe_topk':[2,2,2,2,2,2],'head_dim':8"),
+         L * (core + 2 * D + 2 * H + H * E + (E + 1) * mlp(3, H, F)) + tables},
+        {SMALL("cwm", ",'head_dim':8,'mlp_bias':true,'layer_types':[" CWM_4
+                      ",'full_attention','sliding_attention'],'sliding_window':16"),
+         L * (layer + 2 * F + H) + tables},
+        {SMALL("solar_open", ",'head_dim':8,'n_shared_experts':2" EXPERTS("n_routed_experts",
+                                                                          "num_experts_per_tok")),
+         L * (core + 2 * H + routed + mlp(3, H, 2 * W)) + tables},
+        {SMALL("qwen3_5_text", ",'head_dim':8,'full_attention_interval':1"),
+         L * (core + H * A * D + 2 * D + mlp(3, H, F) + 2 * H) + tables},
+        {SMALL("afmoe", ",'head_dim':8,'num_experts':8,'num_experts_per_tok':2,"
+                        "'moe_intermediate_size':24,'num_shared_experts':2"),
+         L * (core + H * A * D + 2 * D + 4 * H) + mlp(3, H, F) + 5 * (routed + mlp(3, H, 2 * W)) +
+             tables},
         {SMALL("grok-1", ",'tie_word_embeddings':false"),
          L * (core + 4 * H + H * E + E * mlp(3, H, F)) + tables},
         {"{'model_type':'dbrx','d_model':64,'n_layers':6,'n_heads':8,'vocab_size':1000,"
@@ -328,9 +377,89 @@ TEST(nemotron_h_by_its_file)
         assert_int_equal(alike->without_mlp, pattern[i] != '-');
     }
     refuses(NEMOTRON_H(4, "M-M", ""), "config.json: hybrid_override_pattern: expected a letter");
-    refuses(NEMOTRON_H(4, "ME*-", ""), "config.json: hybrid_override_pattern: layers other than");
+    refuses(NEMOTRON_H(4, "MX*-", ""), "config.json: hybrid_override_pattern: layers other than");
     refuses(NEMOTRON_H(2, "M-", ",'mamba_proj_bias2':0,'n_routed_experts':8"),
             "config.json: n_routed_experts: ");
+}
+
+// nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B: 31,577,940,288 in its weight files, of which 2,944 are
+// numbers that choose experts evenly.
+TEST(nemotron_3_nano_by_its_file)
+{
+    static const char rest[] =
+        "'model_type':'nemotron_h','hidden_size':2688,'num_hidden_layers':52,"
+        "'num_attention_heads':32,'num_key_value_heads':2,'head_dim':128,'intermediate_size':1856,"
+        "'vocab_size':131072,'mamba_num_heads':64,'mamba_head_dim':64,'n_groups':8,"
+        "'ssm_state_size':128,'conv_kernel':4,'expand':2,'chunk_size':128,'mlp_hidden_act':'relu2',"
+        "'mamba_hidden_act':'silu','use_conv_bias':true,'use_bias':false,'mlp_bias':false,"
+        "'attention_bias':false,'mamba_proj_bias':false,'residual_in_fp32':false,"
+        "'tie_word_embeddings':false,'n_routed_experts':128,'n_shared_experts':1,"
+        "'num_experts_per_tok':6,'moe_intermediate_size':1856,'n_group':1,'topk_group':1,"
+        "'moe_shared_expert_intermediate_size':3712,'norm_topk_prob':true,"
+        "'routed_scaling_factor':2.5,'rescale_prenorm_residual':true,'time_step_min':0.001,"
+        "'time_step_max':0.1,'time_step_floor':0.0001,'num_logits_to_keep':1,"
+        "'layer_norm_epsilon':1e-05,'norm_eps':1e-05,'rope_theta':10000,'sliding_window':null,"
+        "'hidden_dropout':0.0,'attention_dropout':0.0";
+    static const char pattern[] = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
+    char text[2500];
+    snprintf(text, sizeof text, "{%s,'hybrid_override_pattern':'%s'}", rest, pattern);
+    sp_model model = read_config(text);
+    assert_int_equal(sp_model_parameters(&model), 31577940288 - 2944);
+    assert_string_equal(model.ignored_keys, "");
+    // Newer files have a name for each layer.
+    snprintf(text, sizeof text, "{%s}", rest);
+    json_auto_t *root = json_document(text);
+    json_t *names = json_array();
+    for (int i = 0; i < 52; i++) {
+        sp_model space;
+        const sp_model *alike = sp_model_of_kind(&model, sp_model_kind_of(&model, i), &space);
+        assert_int_equal(alike->experts, pattern[i] == 'E' ? 128 : 0);
+        assert_int_equal(alike->shared_ffn, pattern[i] == 'E' ? 3712 : 0);
+        json_array_append_new(names, json_string(pattern[i] == 'M'   ? "mamba"
+                                                 : pattern[i] == 'E' ? "moe"
+                                                                     : "attention"));
+    }
+    json_object_set_new(root, "layers_block_type", names);
+    sp_model again;
+    must_succeed(sp_model_from_hf(root, "config.json", &again, ERR));
+    assert_int_equal(sp_model_parameters(&again), sp_model_parameters(&model));
+    json_object_set_new(root, "moe_latent_size", json_integer(1024));
+    must_fail_with(sp_model_from_hf(root, "config.json", &again, ERR), SP_ERR_CONTENT,
+                   "config.json: moe_latent_size: experts of latents");
+    sp_error_clear(ERR);
+}
+
+// Qwen/Qwen3.5-27B and Qwen3.5-35B-A3B: text model and the layer that predicts a further token.
+TEST(qwen3_5_by_its_file)
+{
+#define QWEN3_5(type, hidden, layers, heads, kv, values, more)                                  \
+    "{'model_type':'qwen3_5','vision_config':{'depth':27},'text_config':{'model_type':'" type   \
+    "','hidden_size':" #hidden ",'num_hidden_layers':" #layers ",'num_attention_heads':" #heads \
+    ",'num_key_value_heads':" #kv ",'linear_num_value_heads':" #values ",'vocab_size':248320,"  \
+    "'head_dim':256,'linear_num_key_heads':16,'linear_value_head_dim':128,"                     \
+    "'linear_key_head_dim':128,'linear_conv_kernel_dim':4,'full_attention_interval':4,"         \
+    "'attn_output_gate':true,'attention_bias':false,'hidden_act':'silu','mlp_only_layers':[],"  \
+    "'mamba_ssm_dtype':'float32','mtp_num_hidden_layers':1,'partial_rotary_factor':0.25,"       \
+    "'mtp_use_dedicated_embeddings':false,'dtype':'bfloat16','tie_word_embeddings':false" more  \
+    "}}"
+    static const char dense[] =
+        QWEN3_5("qwen3_5_text", 5120, 64, 24, 4, 48, ",'intermediate_size':17408");
+    sp_model model = read_config(dense);
+    assert_int_equal(sp_model_parameters(&model), 27320697856);
+    assert_string_equal(model.ignored_keys, "");
+    assert_string_equal(model.ignored_parts, "vision_config");
+    model.mtp_layers = 0;
+    assert_close(sp_model_attending_share(&model), 16.0 / 64.0, 1e-12);
+    assert_int_equal(sp_model_parameters(&model), 26895998464);
+    model = read_config(QWEN3_5("qwen3_5_moe_text", 2048, 40, 16, 2, 32,
+                                ",'num_experts':256,'num_experts_per_tok':8,"
+                                "'moe_intermediate_size':512,"
+                                "'shared_expert_intermediate_size':512"));
+    assert_int_equal(sp_model_parameters(&model), 35505251456);
+    assert_true(model.attention_gate && model.kind[0].shared_gate);
+    refuses(SMALL("qwen3_5_text", ",'mtp_num_hidden_layers':1,'full_attention_interval':4"),
+            "config.json: mtp_num_hidden_layers: ");
+    refuses(SMALL("qwen3_5_text", ",'attn_output_gate':false"), "config.json: attn_output_gate: ");
 }
 
 // ibm-granite/granite-4.0-h-tiny: 36 layers of Mamba-2 and 4 of attention, all with experts.
@@ -554,6 +683,20 @@ TEST(what_a_family_cannot_have_is_refused)
     refuses(SMALL("minimax_m2", ",'num_local_experts':8"),
             "config.json: key 'num_experts_per_tok' is missing");
     refuses(SMALL("minicpm", ",'num_experts':8"), "config.json: num_experts: ");
+    refuses(SMALL("hunyuan_v1_dense", ",'use_cla':true"), "config.json: use_cla: ");
+    refuses(SMALL("hunyuan_v1_dense", ",'attention_head_dim':16"),
+            "config.json: attention_head_dim: is 16, and the size of a head 8");
+    refuses(SMALL("hunyuan_v1_moe", ",'num_experts':8,'moe_topk':[2,2,2,2,2,1]"),
+            "config.json: moe_topk: expected an integer from 1 to");
+    refuses(SMALL("hunyuan_v1_moe", ",'num_experts':8,'moe_topk':2,'moe_intermediate_size':24"),
+            "config.json: moe_intermediate_size: is 24, and intermediate_size 96");
+    refuses(SMALL("afmoe", ",'moe_intermediate_size':24,'num_expert_groups':4"),
+            "config.json: num_expert_groups: is 4, and modelled is 1");
+    refuses(SMALL("cwm", ""), "config.json: key 'layer_types' is missing");
+    refuses(SMALL("solar_open", ",'moe_intermediate_size':24,'first_k_dense_replace':1"),
+            "config.json: first_k_dense_replace: ");
+    refuses(SMALL("glm4_moe_lite", ",'moe_intermediate_size':24"),
+            "config.json: key 'q_lora_rank' is missing");
     refuses(CONFIG("qwen", 64, 6, 8, 8, 95, 1000, ",'kv_channels':16"),
             "config.json: intermediate_size: expected an even number, got 95");
     refuses("{'model_type':'chatglm','hidden_size':64,'num_layers':6,'num_attention_heads':8,"
@@ -586,6 +729,29 @@ TEST(what_is_left_out_is_named)
     assert_string_equal(model.ignored_keys, "moe_capacity, num_nextn_predict_layers");
 }
 
+// The text model may have one of several names, and sizes may stand beside what sees.
+TEST(text_models_of_others)
+{
+    static const char *const around[] = {"text_config", "llm_config", "language_config"};
+    for (size_t i = 0; i < sizeof around / sizeof around[0]; i++) {
+        char text[600];
+        snprintf(text, sizeof text, "{'model_type':'seeing','%s':%s,'vision_config':{'a':1}}",
+                 around[i], SMALL("qwen2", ""));
+        sp_model model = read_config(text);
+        assert_string_equal(model.name, "qwen2 (text)");
+        assert_string_equal(model.ignored_parts, "vision_config");
+    }
+    sp_model model = read_config(SMALL("qwen2_vl", ",'vision_config':{'depth':32}"));
+    assert_string_equal(model.ignored_parts, "vision_config");
+    assert_string_equal(model.ignored_keys, "");
+    // Newer files say the sizes twice.
+    model = read_config(SMALL("qwen2_vl", ",'text_config':{'model_type':'qwen2_vl_text',"
+                                          "'hidden_size':32,'num_hidden_layers':2,"
+                                          "'num_attention_heads':4,'num_key_value_heads':2,"
+                                          "'intermediate_size':48,'vocab_size':100}"));
+    assert_int_equal(model.hidden, 32);
+}
+
 // layer_types say what a layer sees, no_rope_layers which have rotary positions: as they stand in
 // published files both say the same.
 TEST(contradictions_are_named)
@@ -616,6 +782,8 @@ TEST(kinds_that_are_not_read)
     static const char *const others[][2] = {
         {"gptj", ", got \"gptj\", which has attention and MLP side by side"},
         {"olmo2", ", got \"olmo2\", which has norms behind attention and MLP alone"},
+        {"deepseek_v32",
+         ", got \"deepseek_v32\", which has attention to tokens that an index chooses"},
         {"bloom", ", got \"bloom\", which has positions that are added to scores (ALiBi)"},
         {"unheard", "an object with the shape of the model (model.layers, model.hidden, ...), got "
                     "\"unheard\""},

@@ -109,20 +109,76 @@ static const char moonlight[] = "{'model_type':'deepseek_v3'," SHAPE(2048, 27, 1
            "'first_k_dense_replace':1,'n_group':1,'topk_group':1,'topk_method':'noaux_tc',"
            "'num_nextn_predict_layers':0}";
 
+// zai-org/GLM-4.5V, whose text model is GLM-4.5-Air's. zai-org/GLM-4.7-Flash: 29,943,393,920 in
+// files without the layer that predicts a further token, of which 46*64 choose experts evenly.
+static const char glm_45v[] =
+    "{'model_type':'glm4v_moe','vision_config':{'depth':24},'text_config':{'model_type':"
+    "'glm4v_moe_text'," SHAPE(4096, 46, 96, 8, 151552) //
+    ",'head_dim':128,'attention_bias':true,'use_qk_norm':false,'partial_rotary_factor':0.5,"
+    "'intermediate_size':10944,'moe_intermediate_size':1408,'n_routed_experts':128,"
+    "'n_shared_experts':1,'num_experts_per_tok':8,'first_k_dense_replace':1,'n_group':1,"
+    "'topk_group':1,'norm_topk_prob':true}}";
+static const char glm_47_flash[] = "{'model_type':'glm4_moe_lite'," SHAPE(
+    2048, 47, 20, 20,
+    154880) ",'q_lora_rank':768,'kv_lora_rank':512,'qk_nope_head_dim':192,'qk_rope_head_dim':64,"
+            "'v_head_dim':256,'attention_bias':false,'intermediate_size':10240,"
+            "'moe_intermediate_size':1536,'n_routed_experts':64,'n_shared_experts':1,"
+            "'num_experts_per_tok':4,'first_k_dense_replace':1,'n_group':1,'topk_group':1,"
+            "'topk_method':'noaux_tc','norm_topk_prob':true,'routed_scaling_factor':1.8,"
+            "'num_nextn_predict_layers':1}";
+// tencent/Hunyuan-A13B-Instruct, by hand; it says numbers of each layer.
+#define FOUR(number) #number "," #number "," #number "," #number
+#define SIXTEEN(number) FOUR(number) "," FOUR(number) "," FOUR(number) "," FOUR(number)
+#define LIST(number) "[" SIXTEEN(number) "," SIXTEEN(number) "]"
+static const char hunyuan_a13b[] =
+    "{'model_type':'hunyuan_v1_moe','hidden_size':4096,'num_hidden_layers':32,"
+    "'num_attention_heads':32,'num_key_value_heads':8,'head_dim':128,'attention_head_dim':128,"
+    "'vocab_size':128167,'intermediate_size':3072,'num_experts':64,"
+    "'moe_intermediate_size':" LIST(3072) ",'moe_topk':" LIST(8) ",'num_shared_expert':" LIST(
+        1) ",'moe_layer_num_skipped':0,'use_mixed_mlp_moe':true,'moe_drop_tokens':false,"
+           "'use_qk_norm':true,'use_cla':false,'cla_share_factor':2,'norm_type':'rms',"
+           "'group_limited_greedy':false,'attention_bias':false,'mlp_bias':false,'hidden_act':'"
+           "silu',"
+           "'norm_topk_prob':true,'routed_scaling_factor':1.0,'tie_word_embeddings':true}";
+// arcee-ai/Trinity-Nano-Preview: 6,120,003,328, of which 54*128 choose experts evenly.
+static const char trinity_nano[] = "{'model_type':'afmoe'," SHAPE(
+    1024, 56, 8, 2,
+    200192) ",'head_dim':128,'intermediate_size':3072,'moe_intermediate_size':256,"
+            "'num_dense_layers':2,'num_experts':128,'num_experts_per_tok':8,"
+            "'num_shared_experts':1,'global_attn_every_n_layers':4,'sliding_window':2048,"
+            "'num_expert_groups':1,'num_limited_groups':1,'n_group':1,'topk_group':1,"
+            "'route_norm':true,'route_scale':2.826,'score_func':'sigmoid','mup_enabled':true,"
+            "'use_grouped_mm':true}";
+// mistralai/Mistral-Small-4-119B-2603 and upstage/Solar-Open-100B, by their sizes.
+static const char mistral_small_4[] = "{'model_type':'mistral4'," SHAPE(
+    4096, 36, 32, 32,
+    131072) ",'q_lora_rank':1024,'kv_lora_rank':256,'qk_nope_head_dim':64,'qk_rope_head_dim':64,"
+            "'v_head_dim':128,'intermediate_size':12288,'moe_intermediate_size':2048,"
+            "'n_routed_experts':128,'n_shared_experts':1,'num_experts_per_tok':4,"
+            "'first_k_dense_replace':0,'n_group':1,'topk_group':1,'norm_topk_prob':true}";
+static const char solar_open[] = "{'model_type':'solar_open'," SHAPE(
+    4096, 48, 64, 8,
+    196608) ",'head_dim':128,'intermediate_size':10240,'moe_intermediate_size':1280,"
+            "'n_routed_experts':128,'n_shared_experts':1,'num_experts_per_tok':8,"
+            "'first_k_dense_replace':0,'norm_topk_prob':true,'routed_scaling_factor':1.0}";
+
 static const struct {
     const char *config;
     int64_t parameters;
     const char *keys; // that a warning names
 } published[] = {
-    {mixtral_8x7b, 46702792704, ""},  {mixtral_8x22b, 140630071296, ""},
-    {qwen2_57b, 57408658944, ""},     {qwen3_30b, 30532122624, ""},
-    {qwen3_235b, 235093634560, ""},   {glm_45, 352797814784, ""},
-    {glm_45_air, 106852245504, ""},   {gpt_oss_20b, 20914757184, ""},
-    {gpt_oss_120b, 116829156672, ""}, {scout, 107769861120, "use_qk_norm"},
-    {maverick, 400711848960, ""},     {olmoe, 6919161856, ""},
-    {phi_35, 41873153344, ""},        {deepseek_v2_lite, 15706484224, ""},
-    {deepseek_v2, 235741434880, ""},  {deepseek_v3, 671026404352, ""},
-    {kimi_k2, 1026408209408, ""},     {moonlight, 15960108544, ""},
+    {mixtral_8x7b, 46702792704, ""},     {mixtral_8x22b, 140630071296, ""},
+    {qwen2_57b, 57408658944, ""},        {qwen3_30b, 30532122624, ""},
+    {qwen3_235b, 235093634560, ""},      {glm_45, 352797814784, ""},
+    {glm_45_air, 106852245504, ""},      {gpt_oss_20b, 20914757184, ""},
+    {gpt_oss_120b, 116829156672, ""},    {scout, 107769861120, "use_qk_norm"},
+    {maverick, 400711848960, ""},        {olmoe, 6919161856, ""},
+    {phi_35, 41873153344, ""},           {deepseek_v2_lite, 15706484224, ""},
+    {deepseek_v2, 235741434880, ""},     {deepseek_v3, 671026404352, ""},
+    {kimi_k2, 1026408209408, ""},        {moonlight, 15960108544, ""},
+    {glm_45v, 106852245504, ""},         {glm_47_flash, 29943393920 - 2944, ""},
+    {hunyuan_a13b, 80393183232, ""},     {trinity_nano, 6120003328 - 6912, ""},
+    {mistral_small_4, 118972826624, ""}, {solar_open, 102651793408, ""},
 };
 
 TEST(parameters_of_published_models)
@@ -232,6 +288,12 @@ static void has_layers(const char *config, int first, const char *layers)
     "{'model_type':'" type "','hidden_size':64,'num_hidden_layers':8,'num_attention_heads':4," \
     "'num_key_value_heads':4,'vocab_size':100,'intermediate_size':128," more "}"
 
+#define GLM_LITE(types)                                                                 \
+    SMALL("glm4_moe_lite",                                                              \
+          "'q_lora_rank':8,'kv_lora_rank':8,'qk_nope_head_dim':8,'qk_rope_head_dim':8," \
+          "'v_head_dim':8,'moe_intermediate_size':32,'first_k_dense_replace':1,"        \
+          "'mlp_layer_types':" types)
+
 TEST(layers_of_models)
 {
     has_layers(glm_45, 0, "dadadaEaEaEa");
@@ -245,6 +307,11 @@ TEST(layers_of_models)
     has_layers(scout, 0, "EcEcEcEaEcEcEcEa");
     has_layers(maverick, 0, "dcEcdcEadcEcdcEa");
     has_layers(phi_35, 0, "EwEw");
+    has_layers(glm_47_flash, 0, "daEaEa");
+    has_layers(trinity_nano, 0, "dwdwEwEaEwEwEwEa");
+    has_layers(GLM_LITE("['dense','dense','sparse','sparse','dense','sparse','sparse',"
+                        "'sparse']"),
+               0, "dadaEaEadaEaEaEa");
     has_layers(SMALL("qwen3_moe", "'moe_intermediate_size':32,'decoder_sparse_step':2,"
                                   "'mlp_only_layers':[1,5]"),
                0, "dadadaEadadadaEa");
@@ -304,6 +371,16 @@ TEST(keys_that_others_overrule_are_named)
     assert_string_equal(model.ignored_keys, "no_rope_layer_interval");
     model = read_config(SMALL("qwen3_moe", "'moe_intermediate_size':32,'add_router_bias':true"));
     assert_string_equal(model.ignored_keys, "add_router_bias");
+    model = read_config(GLM_LITE("['dense','dense','sparse','sparse','dense','sparse','sparse',"
+                                 "'sparse']"));
+    assert_string_equal(model.ignored_keys, "first_k_dense_replace");
+    model = read_config(GLM_LITE("['dense','sparse','sparse','sparse','sparse','sparse','sparse',"
+                                 "'sparse']"));
+    assert_string_equal(model.ignored_keys, "");
+    json_auto_t *root = json_document(GLM_LITE("['dense','sparse','sparse']"));
+    must_fail_with(sp_model_from_hf(root, "config.json", &model, ERR), SP_ERR_CONTENT,
+                   "config.json: mlp_layer_types[3]: expected \"dense\" or \"sparse\"");
+    sp_error_clear(ERR);
 }
 
 // The key that makes an order of layers that does not repeat is blamed for it: of layers that
