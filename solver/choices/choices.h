@@ -17,7 +17,7 @@ typedef struct sp_i_trial_job {
     sp_i_group_starts starts;
     int64_t context;
     sp_packflow_outcome total; // SP_PACKFLOW_WORST once a batch had no plan
-    bool may_exchange;         // ranks share packs, or are so uneven that they might
+    double uneven;             // as sp_i_job_run() says
 } sp_i_trial_job;
 
 // In that time; 0: in the scenario's.
@@ -59,18 +59,18 @@ typedef struct sp_i_job_way {
 sp_status sp_i_job_copy(const sp_scenario *scenario, const sp_i_job_way *way, sp_scenario *with,
                         sp_error *err);
 
-// What sp_i_job_run() finds of the job in that way; SP_PACKFLOW_WORST where the job does not run in
-// it. *may_exchange unless that is NULL: do ranks, context- or
-// data-parallel, share packs then, or are so uneven that they might in another way?
+// What sp_i_job_run() finds of the job in that way; SP_PACKFLOW_WORST where it does not run so.
 sp_status sp_i_job_plan(const sp_scenario *scenario, const sp_i_job_way *way,
                         const sp_batches *batches, double deadline_s, sp_packflow_outcome *total,
-                        bool *may_exchange, sp_error *err);
+                        double *uneven, sp_error *err);
 
 // Adds up these batches, each planned in its turn as the resolved scenario asks, before the
-// deadline (0: none), and timed as a whole step; SP_PACKFLOW_WORST where one has no plan. Only
+// deadline (0: none), and timed as a whole step; SP_PACKFLOW_WORST where one has no plan. *uneven
+// unless that is NULL: the share of the busiest data-parallel rank's work that level ranks would
+// save it, the largest of all batches; 1 where ranks, context- or data-parallel, share packs. Only
 // fatal errors are returned.
 sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, double deadline_s,
-                       sp_packflow_outcome *total, bool *may_exchange, sp_error *err);
+                       sp_packflow_outcome *total, double *uneven, sp_error *err);
 
 // ---- choices ----
 

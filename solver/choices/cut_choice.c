@@ -25,6 +25,18 @@ enum { MOST_CHUNKS = 20, USUAL_CHUNKS = 10, MANY_CHUNKS = 5 };
 enum { LAST_LOOK = 200000, LAST_LOOKS = 2 };
 enum { SO_FEW_SAMPLES = 32, MORE_LOOKS = 12, LONG_LOOK = 500000 };
 
+// With gradients apart looks tell cuts badly apart that come so near to the best: without a time
+// limit plans decide between so many of them. Of 56 random jobs (tests/bench/rivals.c and the like)
+// 9 gain 0.3 to 3 % by that, and none is longer; packs of slimpack gain in 3, 0.5 % at most. The
+// least gain is that of exchanges, which are compared afterwards: without it one of these took
+// 0.7 % longer.
+#define NEAR_CUTS 0.02
+#define MIN_GAIN 2e-3
+enum { MOST_PLANS = 4 };
+
+// Part of the work that is left for each of these plans.
+#define OF_A_PLAN 0.25
+
 // A look at a cut counts one of these.
 typedef enum cut_look {
     AS_PREDICTED,   // what the search predicts
@@ -42,7 +54,7 @@ typedef struct cut {
     int chunks;
     int *layers; // [pp * chunks]; NULL: equal shares
     sp_packflow_outcome outcome;
-    int64_t tail_ns; // behind it, which predictions do not know
+    int64_t tail_ns; // behind it, which predictions do not know; 0: of a whole step
     int number;      // in the order in which all cuts are made
     bool brief;      // no more than a quick look was taken
 } cut;
@@ -132,6 +144,7 @@ static sp_status predict_job(const chunk_choice *c, const sp_scenario *with, cut
     if (status == SP_OK) {
         status = search_cut(c, &trial.input, false, false, tried, err);
     }
+    tried->tail_ns = 0;
     if (status == SP_OK && c->look == AS_PREDICTED) {
         status = sp_step_tail(&trial.input, &tried->tail_ns, err);
     }
@@ -310,6 +323,21 @@ static sp_status look_again(chunk_choice *c, int count, cut_look look, int64_t e
     return status;
 }
 
+// Puts a cut in front of others.
+static void move_cut(chunk_choice *c, int from, int to)
+{
+    const cut taken = c->cuts[from];
+    memmove(c->cuts + to + 1, c->cuts + to, (size_t)(from - to) * sizeof *c->cuts);
+    c->cuts[to] = taken;
+}
+
+static sp_packflow_outcome with_tail(const cut *of)
+{
+    sp_packflow_outcome with = of->outcome;
+    with.makespan_ns += with.makespan_ns < INT64_MAX ? of->tail_ns : 0;
+    return with;
+}
+
 // Puts the cut that is predicted to be the best with what follows its last backward behind the
 // first `count` unless it is one of them; how many there are then. Where ranks hold the embedding
 // and the head together (V), less may follow than what other cuts gain.
@@ -318,8 +346,7 @@ static int take_least_tail(chunk_choice *c, int count)
     sp_packflow_outcome least = SP_PACKFLOW_WORST;
     int best = 0;
     for (int i = 0; i < c->count; i++) {
-        sp_packflow_outcome with = c->cuts[i].outcome;
-        with.makespan_ns += c->cuts[i].tail_ns;
+        const sp_packflow_outcome with = with_tail(&c->cuts[i]);
         if (with.lacking_bytes == 0 && sp_packflow_is_better(&with, &least)) {
             best = i;
             least = with;
@@ -328,9 +355,7 @@ static int take_least_tail(chunk_choice *c, int count)
     if (best < count) {
         return count;
     }
-    const cut taken = c->cuts[best];
-    memmove(c->cuts + count + 1, c->cuts + count, (size_t)(best - count) * sizeof *c->cuts);
-    c->cuts[count] = taken;
+    move_cut(c, best, count);
     return count + 1;
 }
 
@@ -344,46 +369,106 @@ static sp_status look_at_whole(chunk_choice *c, int count, int64_t effort, sp_er
     return status;
 }
 
-// Puts a cut in front if its plan is better than that of the cut that is there.
-static sp_status prefer_by_plan(chunk_choice *c, int number, sp_error *err)
+// Cuts whose plans are compared with that of the first one.
+typedef struct planned {
+    const chunk_choice *c;
+    int at[MOST_PLANS];
+    int count;
+} planned;
+
+static sp_status plan_nth(const chunk_choice *c, int at, sp_packflow_outcome *outcome,
+                          sp_error *err)
 {
-    sp_packflow_outcome first, other;
-    int at = 0;
-    while (c->cuts[at].number != number) {
-        at++;
+    const int64_t limit = sp_i_begin_part(c->scenario, OF_A_PLAN);
+    sp_status status = plan_cut(c->scenario, &c->batches, &c->cuts[at], 0.0, outcome, err);
+    sp_i_end_part(c->scenario, limit);
+    return status;
+}
+
+static sp_status judge_plan(void *context, int i, const sp_packflow_outcome *best,
+                            sp_packflow_outcome *outcome, sp_error *err)
+{
+    const planned *p = context;
+    (void)best;
+    return plan_nth(p->c, p->at[i], outcome, err);
+}
+
+static bool are_plans_over(const void *context)
+{
+    const planned *p = context;
+    return is_late(p->c);
+}
+
+// Puts the one whose plan gains most in front. *least is the plan of the cut that is there,
+// SP_PACKFLOW_WORST before it is made.
+static sp_status prefer_by_plan(chunk_choice *c, planned *p, double min_gain,
+                                sp_packflow_outcome *least, sp_error *err)
+{
+    int best = -1;
+    const sp_i_candidates candidates = {.count = p->count,
+                                        .judge = judge_plan,
+                                        .is_over = are_plans_over,
+                                        .context = p,
+                                        .min_gain = min_gain};
+    sp_status status = SP_OK;
+    if (p->count > 0 && least->makespan_ns == INT64_MAX) {
+        status = plan_nth(c, 0, least, err);
     }
-    const cut tried = c->cuts[at];
-    sp_status status = plan_cut(c->scenario, &c->batches, &c->cuts[0], 0.0, &first, err);
     if (status == SP_OK) {
-        status = plan_cut(c->scenario, &c->batches, &tried, 0.0, &other, err);
+        status = sp_i_search(&candidates, &best, least, err);
     }
-    if (status == SP_OK && sp_packflow_is_better(&other, &first)) {
-        memmove(c->cuts + 1, c->cuts, (size_t)at * sizeof *c->cuts);
-        c->cuts[0] = tried;
+    if (best >= 0) {
+        move_cut(c, p->at[best], 0);
     }
     return status;
 }
 
-// A short look tells badly what packs of their own backward gain in a cut. Where slimpack-symmetric
-// would take another cut, plans decide, so that slimpack is not slower than it.
+static void list_near(const chunk_choice *c, planned *p)
+{
+    const sp_packflow_outcome first = with_tail(&c->cuts[0]);
+    for (int i = 1; i < c->count && p->count < MOST_PLANS - 1; i++) {
+        const sp_packflow_outcome other = with_tail(&c->cuts[i]);
+        if (other.lacking_bytes == 0 &&
+            (double)other.makespan_ns <= (1.0 + NEAR_CUTS) * (double)first.makespan_ns) {
+            p->at[p->count++] = i;
+        }
+    }
+}
+
+// A short look tells badly what packs of their own backward gain in a cut: where
+// slimpack-symmetric would take another one, its plan is compared, too, so that slimpack is not
+// slower than it.
 static sp_status look_at_steps(chunk_choice *c, int count, int64_t effort, sp_error *err)
 {
     const sp_scenario *scenario = c->scenario;
     cut cuts[MOST_CHUNKS * CUT_KINDS];
     chunk_choice symmetric = *c;
-    bool plans = strcmp(scenario->strategy.kind, "slimpack") == 0 &&
-                 scenario->strategy.asymmetric && c->deadline_s <= 0.0 && c->count > 1;
+    planned other = {.c = c}, near = {.c = c};
+    sp_packflow_outcome least = SP_PACKFLOW_WORST;
+    bool plans = c->deadline_s <= 0.0 && c->count > 1;
+    bool mirrors =
+        plans && strcmp(scenario->strategy.kind, "slimpack") == 0 && scenario->strategy.asymmetric;
     count = take_least_tail(c, count);
     memcpy(cuts, c->cuts, (size_t)c->count * sizeof *cuts);
     symmetric.cuts = cuts;
     symmetric.mirrored = true;
     sp_status status = look_at_whole(c, count, effort, err);
-    if (status == SP_OK && plans) {
+    if (status == SP_OK && mirrors) {
         status = look_at_whole(&symmetric, count, effort, err);
     }
-    return status == SP_OK && plans && cuts[0].number != c->cuts[0].number
-               ? prefer_by_plan(c, cuts[0].number, err)
-               : status;
+    if (status != SP_OK || !plans) {
+        return status;
+    }
+    if (mirrors && cuts[0].number != c->cuts[0].number) {
+        for (other.count = 1; c->cuts[other.at[0]].number != cuts[0].number; other.at[0]++) {
+        }
+        status = prefer_by_plan(c, &other, 0.0, &least, err);
+    }
+    if (sp_strategy_find(scenario->strategy.kind)->split_backward &&
+        scenario->strategy.effort_percent == 0) {
+        list_near(c, &near);
+    }
+    return status == SP_OK ? prefer_by_plan(c, &near, MIN_GAIN, &least, err) : status;
 }
 
 // Where one of them fits.

@@ -73,28 +73,30 @@ sp_status sp_i_trial_job_give_up(sp_i_trial_job *j, sp_status status, const sp_e
     return sp_i_only_fatal(status, own, err);
 }
 
-// Ranks whose work differs by less gain nothing by sharing packs: of 14 random jobs without a
-// pipeline whose plan shares none, with up to 1.8 %, no other exchange was faster by more than 0.1
-// %.
-#define UNEVEN_RANKS 0.02
+// Do ranks, context- or data-parallel?
+static bool shares_packs(const sp_layout *layout, const sp_pack_list *list)
+{
+    bool shares = layout->cp > 1;
+    for (size_t k = 0; k < list->count && !shares; k++) {
+        shares = list->packs[k].dp_count > 1;
+    }
+    return shares;
+}
 
-// Do ranks share packs, or are so uneven that they might?
-static sp_status may_exchange(const sp_strategy_input *input, const sp_pack_list *list, bool *may,
-                              sp_error *err)
+static sp_status measure_uneven(const sp_strategy_input *input, const sp_pack_list *list,
+                                double *uneven, sp_error *err)
 {
     const sp_layout *layout = &input->scenario->layout;
     const int64_t longest = sp_batch_longest(input->batch);
     double most_s = 0.0;
     double all_s = 0.0;
     sp_i_work work;
-    *may = layout->cp > 1;
-    for (size_t k = 0; k < list->count && !*may; k++) {
-        *may = list->packs[k].dp_count > 1;
+    if (shares_packs(layout, list)) {
+        *uneven = 1.0;
+        return SP_OK;
     }
-    sp_status status = *may || layout->dp == 1
-                           ? SP_OK
-                           : sp_i_work_measure(input->cost, sp_larger(longest, 1), &work, err);
-    if (status != SP_OK || *may || layout->dp == 1) {
+    sp_status status = sp_i_work_measure(input->cost, sp_larger(longest, 1), &work, err);
+    if (status != SP_OK) {
         return status;
     }
     double *rank_s = sp_calloc((size_t)layout->dp, sizeof *rank_s);
@@ -110,7 +112,7 @@ static sp_status may_exchange(const sp_strategy_input *input, const sp_pack_list
         all_s += rank_s[d];
     }
     sp_free(rank_s);
-    *may = most_s * layout->dp > (1.0 + UNEVEN_RANKS) * all_s;
+    *uneven = most_s > 0.0 ? fmax(*uneven, 1.0 - all_s / layout->dp / most_s) : *uneven;
     return SP_OK;
 }
 
@@ -139,8 +141,8 @@ static sp_status run_batch(sp_i_trial_job *j, const sp_batch *batch, double dead
         sp_i_group_starts_add(&j->starts, &packing, &none);
         add_step(&j->total, &outcome);
     }
-    if (status == SP_OK && !j->may_exchange) {
-        status = may_exchange(&input, &packing.forward, &j->may_exchange, err);
+    if (status == SP_OK && j->uneven < 1.0) {
+        status = measure_uneven(&input, &packing.forward, &j->uneven, err);
     }
     sp_packing_fini(&packing);
     return status;
@@ -189,7 +191,7 @@ sp_status sp_i_trial_job_begin(sp_i_trial_job *j, sp_error *err)
 }
 
 sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, double deadline_s,
-                       sp_packflow_outcome *total, bool *may_exchange, sp_error *err)
+                       sp_packflow_outcome *total, double *uneven, sp_error *err)
 {
     sp_i_trial_job j;
     sp_error own;
@@ -205,8 +207,8 @@ sp_status sp_i_job_run(const sp_scenario *scenario, const sp_batches *batches, d
         status = sp_i_trial_job_run_next(&j, &batches->batch[b], part_s, err);
     }
     *total = j.total;
-    if (may_exchange != NULL) {
-        *may_exchange = j.may_exchange;
+    if (uneven != NULL) {
+        *uneven = j.uneven;
     }
     sp_i_trial_job_fini(&j);
     return status;
@@ -226,7 +228,7 @@ sp_status sp_i_job_copy(const sp_scenario *scenario, const sp_i_job_way *way, sp
 
 sp_status sp_i_job_plan(const sp_scenario *scenario, const sp_i_job_way *way,
                         const sp_batches *batches, double deadline_s, sp_packflow_outcome *total,
-                        bool *may_exchange, sp_error *err)
+                        double *uneven, sp_error *err)
 {
     sp_error own;
     sp_scenario with;
@@ -237,7 +239,7 @@ sp_status sp_i_job_plan(const sp_scenario *scenario, const sp_i_job_way *way,
         status = way->choose(&with, &own);
     }
     if (status == SP_OK) {
-        status = sp_i_job_run(&with, batches, deadline_s, total, may_exchange, &own);
+        status = sp_i_job_run(&with, batches, deadline_s, total, uneven, &own);
     }
     sp_scenario_fini(&with);
     return sp_i_only_fatal(status, &own, err);

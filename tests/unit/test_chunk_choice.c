@@ -248,3 +248,26 @@ TEST_OF_VALUES(padding_counts_in_short_searches)
         scenario_run_fini(&runs[1]);
     }
 }
+
+// Looks find two chunks as fast as three, whose plan is 2.2 % faster.
+TEST_OF_VALUES(plans_decide_between_near_cuts)
+{
+    double ms[5];
+    for (int chunks = 0; chunks < COUNT_OF(ms); chunks++) {
+        char stated[64] = "";
+        if (chunks > 0) {
+            put_json(stated, ", 'chunks_per_rank': %d, 'stage_layers': 'auto'", chunks);
+        }
+        SCENARIO_RUN(r,
+                     json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'ours', "
+                               "'memory': {'recompute': 'full'}, 'parallel': {'tp': 2, 'pp': 8, "
+                               "'dp': 2%s}, 'workload': {'lengths': 'prolong', 'context': 65536, "
+                               "'over_length': 'truncate', 'samples_per_batch': 17, 'seed': 28}, "
+                               "'strategy': {'kind': 'slimpack-zb'}}",
+                               stated),
+                     &run_verified);
+        ms[chunks] = sp_result_iteration_ms(&r.result);
+        must_hold(ms[0] <= 1.002 * ms[chunks], "chosen %.3f ms, %d chunks %.3f ms", ms[0], chunks,
+                  ms[chunks]);
+    }
+}
