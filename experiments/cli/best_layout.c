@@ -71,9 +71,11 @@ sp_status cli_best_layout(const cli_best_question *q, cli_best *b, sp_result *re
     if (status == SP_OK && !layouts.stopped) {
         status = sweep_layouts_refine(&options, q->scenario->source, &layouts, err);
     }
-    // The best so far is evaluated all the same.
+    // The best so far is evaluated all the same; a time limit that is not up holds for the next.
     b->stopped = layouts.stopped || sp_stop_requested();
-    sp_stop_forget();
+    if (b->stopped) {
+        sp_stop_forget();
+    }
     if (status == SP_OK) {
         note_risky(&layouts, b);
         status = evaluate(q, &layouts, b, result, err);

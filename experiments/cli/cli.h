@@ -140,6 +140,10 @@ enum { CLI_MOST_THREADS = 1024 };
      .help = "threads to use (default: all cores); the result does not depend on it",             \
      .min = 1, .max = CLI_MOST_THREADS}
 
+// A member `int64_t time_limit_s` of the argument struct (cli_catch_stop()).
+#define CLI_TIME_LIMIT_OPTION(type, text)                                                         \
+    CLI_INT_OPTION("time-limit", "S", type, time_limit_s, 1, 1000000, "seconds after which " text)
+
 // Members `int64_t sample, seed` of the argument struct: which points of a sweep are drawn.
 #define CLI_SAMPLE_OPTIONS(type)                                                                  \
     CLI_INT_OPTION("sample", "N", type, sample, 1, SWEEP_MOST_POINTS,                             \
@@ -315,11 +319,13 @@ void cli_end(int signal_number);
 // nothing: what is computed still has files to be written to. With false it ends the program then.
 void cli_outlive_pipe(bool outlives);
 
-// From now on the first SIGINT or SIGTERM is a stop (sp_stop_request), the second ends the program.
-void cli_catch_stop(void);
+// From now on the first SIGINT or SIGTERM is a stop (sp_stop_request), the second ends the program;
+// so is the end of so many seconds (0: there is none).
+void cli_catch_stop(int64_t time_limit_s);
 
-// The exit status of a command that such a signal stopped, as a shell reports it: 130 or 143.
-int cli_exit_of_stop(void);
+// The exit status of a command that was stopped: by a signal as a shell reports it, 130 or 143; by
+// the time 0 where something is known by then, else 4.
+int cli_exit_of_stop(bool known);
 
 // Reports wrong usage with a pointer to the command's help (NULL: the program's); returns 2.
 int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRINTF(2, 3);
