@@ -826,6 +826,9 @@ sp_status cli_best_layout(const cli_best_question *question, cli_best *best, sp_
                           sp_error *err);
 // "layouts", "layout", "stated_layout_ms", "tight_layout" and "tight_layout_ms".
 void cli_best_add_json(const cli_best *best, json_t *object);
+// Of a table, the layout: a column for each setting of it, by the name that sweeps have for it.
+void cli_best_add_columns(char *columns, size_t size);
+void cli_best_cells(const cli_best *best, const sp_result *result, cli_table *table);
 // A line of the layout that was left out, where there is one.
 void cli_best_print_risky(const cli_best *best);
 // As launch arguments of frameworks.

@@ -40,7 +40,8 @@ typedef struct comparison {
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;
-    bool best_layouts;   // each row is at its own
+    bool best_layouts;   // each row is at its own ...
+    bool in_columns;     // ... which has columns, as of CSV
     bool listed;         // names were stated: the first is the baseline
     double train_tokens; // 0: not asked for
     bool stopped;        // before all rows were evaluated
@@ -204,6 +205,7 @@ static sp_status read_scenario(const compare_args *args, const char *path, compa
                                sp_error *err)
 {
     cmp->best_layouts = args->best_layout;
+    cmp->in_columns = args->common.csv;
     sp_status status = cli_read_document(path, &args->set, args->lengths, &cmp->document, err);
     if (status != SP_OK) {
         return status;
@@ -451,7 +453,11 @@ static void print_best_row(cli_table *row, const comparison *cmp, const compared
     cli_number_cell(row, "%.1f", r->best.stated_ms);
     cli_number_cell(row, "%.2fx", r->best.stated_ms / sp_result_iteration_ms(&r->result));
     cli_figure_cells(row, cli_figure_of_result, &r->result);
-    cli_cell(row, "%s; %s", status_text(cmp, r, status), r->best.layout);
+    if (cmp->in_columns) {
+        cli_best_cells(&r->best, &r->result, row);
+    }
+    cli_cell(row, "%s%s%s", status_text(cmp, r, status), cmp->in_columns ? "" : "; ",
+             cmp->in_columns ? "" : r->best.layout);
     cli_best_print_risky(&r->best);
 }
 
@@ -775,12 +781,15 @@ static void print_table(const comparison *cmp)
            (long long)cmp->batches.context, (unsigned long long)cmp->scenario.workload.seed,
            cli_profile_text(&cmp->scenario, sp_profile_level(&cmp->scenario.profile), profile));
     print_error_of_times(cmp);
+    char columns[COLUMNS] =
+        "-18 strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|10 @memory_margin_gib|12~1 "
+        "scenario ms|6~2 gain|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio";
     if (cmp->best_layouts) {
-        static const char columns[] =
-            "-18 strategy|12 @iteration_ms|8 speed-up|8 "
-            "@peak_memory_gib|10 @memory_margin_gib|12~1 scenario ms|6~2 "
-            "gain|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
-            "layout";
+        if (cmp->in_columns) {
+            cli_best_add_columns(columns, sizeof columns);
+        }
+        sp_append(columns, sizeof columns, "|0~11 status%s",
+                  cmp->in_columns ? "" : "; best layout");
         print_rows(cmp, columns, print_best_row);
         print_paddings(cmp);
         print_baseline(cmp);
@@ -788,7 +797,6 @@ static void print_table(const comparison *cmp)
         print_beyond(cmp);
         return;
     }
-    char columns[COLUMNS];
     snprintf(columns, sizeof columns,
              "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|10 @memory_margin_gib|12 "
              "@tokens_per_gpu_s|7 @limit.share=limit|8~9 @mfu_full_attention|8 @bubble_ratio=%s|9 "
@@ -1120,7 +1128,8 @@ const cli_command cli_cmd_compare = {
         "with the least time over the chance that it runs (" CLI_CHANCE
         "), by PyTorch's blocks, which are counted of every layout that would be the fastest, "
         "and where another one that may sooner run out of memory would be faster, a line below "
-        "says so; beside it stands what the strategy takes in the scenario's own layout. "
+        "says so; beside it stands what the strategy takes in the scenario's own layout (--csv: it "
+        "has columns). "
         "Schedules, recomputation and exchanges are those of the stack ('slimpack help "
         "stacks') unless the scenario states others, or with --any-schedule all. This may take "
         "minutes.\n\nWith --memory-curve the strategies are evaluated with the scenario's "
