@@ -746,8 +746,10 @@ static void print_answer(const cli_tuned *tuned)
     double ms = sp_result_iteration_ms(result);
     char time[2][TIME];
     char loss[CLI_LOSS];
-    printf("fastest: %s, %s: %s per step", cli_layout_text(result, tuned->scenario, layout),
-           result->strategy, time_text(ms, time[0]));
+    char rate[CLI_SHORT_NUMBER];
+    printf("fastest: %s, %s: %s per step, %s tokens/s/GPU",
+           cli_layout_text(result, tuned->scenario, layout), result->strategy,
+           time_text(ms, time[0]), cli_short_number(sp_result_tokens_per_gpu_s(result), rate));
     print_error(tuned);
     loss_text(&tuned->layouts->ranked[0]->trial, loss);
     printf("%s%s", loss[0] != '\0' ? ", " : "", loss);

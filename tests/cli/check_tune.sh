@@ -106,7 +106,11 @@ fi
 asked() { "$program" tune model.json --gpus "${gpus:-8}" --context 8K --tokens-per-batch 256K --quiet "$@"; }
 asked >told.txt
 asked --json >told.json
-head -n 1 told.txt | grep -qE ': [0-9.]+ m?s per step \(error not known\), ' || complain "no error: $(head -n 1 told.txt)"
+head -n 1 told.txt | grep -qE ': [0-9.]+ m?s per step, [0-9.]+( [KM])? tokens/s/GPU \(error not known\), ' || complain "no error: $(head -n 1 told.txt)"
+# Eight GPUs train the tokens of a step in its time: both figures have three digits.
+head -n 1 told.txt | sed -E 's/.*: ([0-9.]+) (m?s) per step, ([0-9.]+) ?([KM]?) tokens.*/\1 \2 \3 \4/' |
+    awk '{ s = $1 / ($2 == "ms" ? 1e3 : 1); rate = $3 * ($4 == "M" ? 1e6 : $4 == "K" ? 1e3 : 1); share = 8 * rate * s / (256 * 1024)
+           exit !(share > 0.98 && share < 1.02) }' || complain "not the tokens of a step: $(head -n 1 told.txt)"
 within=$(head -n 1 told.txt | sed -n -e 's/.*the next \([0-9]*\) are within it.*/\1/p' -e 's/.*the 2nd is within it.*/1/p')
 expect "points within the error" "${within:-0}" "$(value within_error told.json)"
 # Where steps like it were logged the error is known, and so many points lie within it.
@@ -118,7 +122,7 @@ if compares_values; then
         awk -v median="$median" '$1 == "iteration_ms:" { ms = $2 } $1 == "fit_probability:" && $2 < 0.95 { ms *= 0.95 / $2 } $1 == "fits:" { if (!n++) { most = ms * (1 + median); fits = $2 } else if (ms <= most && $2 == fits) within++ } END { print within + 0 }')
     [ "$within" -gt 0 ] || complain "no point within the error"
     expect "points within the error" "$within" "$(value within_error logged.json)"
-    logged | head -n 1 | grep -qE " per step ±[0-9.]+ % \((the 2nd is|the next $within are) within it\), " || complain "the error: $(logged | head -n 1)"
+    logged | head -n 1 | grep -qE " per step, [0-9.]+( [KM])? tokens/s/GPU ±[0-9.]+ % \((the 2nd is|the next $within are) within it\), " || complain "the error: $(logged | head -n 1)"
 fi
 awk '/^what another choice costs/ { on = 1; next } on && !NF { exit } on && !/: / { sub(/^ +[a-z_]+ +/, ""); gsub(/, /, "\n"); print }' told.txt | sort >printed.txt
 awk '/"choices": / { on = 1 } on && /\[/ { n = 0; rows = "" }
