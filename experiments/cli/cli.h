@@ -746,14 +746,15 @@ const char *cli_memory_word(const sp_result *result);
 // finite: not known.
 typedef struct cli_loss {
     double left_out, cut, over_length;
-    bool lossy; // whether tokens show it or not
+    const char *fate; // of those over the context: "dropped", "truncated"; NULL: not known
+    bool lossy;       // whether tokens show it or not
 } cli_loss;
 
 // "", or "12.3 % of tokens left out, 1.2 % of tokens cut from their beginning, 4.5 % of tokens over
-// the context", or
-// "not lossless" where no token shows it; returns text.
+// the context, dropped", or "not lossless" where no token shows it; returns text.
 enum { CLI_LOSS = 120 };
-cli_loss cli_loss_of_trial(const sweep_trial *trial); // without the last share
+cli_loss cli_loss_of_trial(const sweep_trial *trial);                     // without the last share
+cli_loss cli_loss_over_length(const sp_scenario *scenario, double share); // that alone
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
 // A line of it among those of a result; no line where nothing is lost.
 void cli_print_loss(FILE *out, cli_loss loss);

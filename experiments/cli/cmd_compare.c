@@ -774,7 +774,8 @@ static void print_table(const comparison *cmp)
         sum += (double)cmp->batches.batch[b].total_tokens;
     }
     cli_print_headline(stdout, &cmp->scenario);
-    cli_loss_text((cli_loss){.over_length = sp_batches_over_length_share(&cmp->batches)}, over);
+    cli_loss_text(cli_loss_over_length(&cmp->scenario, sp_batches_over_length_share(&cmp->batches)),
+                  over);
     printf("%d batch%s, %s tokens each (mean)%s%s, context %lld, seed %llu, profile %s\n",
            cmp->batches.count, cmp->batches.count == 1 ? "" : "es",
            cli_short_number(sum / cmp->batches.count, tokens), over[0] != '\0' ? ", " : "", over,

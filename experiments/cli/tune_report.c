@@ -835,7 +835,7 @@ static void print_question(const cli_tuned *tuned)
     char over[CLI_LOSS];
     char step[STEP];
     char profile[CLI_PROFILE];
-    cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
+    cli_loss_text(cli_loss_over_length(scenario, tuned->result->over_length_share), over);
     char batches[STEP];
     printf("%s%s on %lld %s (%s), %s tokens a step%s%s%s%s, context %lld, profile %s, stack %s\n",
            cli_model_name(scenario), cli_model_comma(scenario),
