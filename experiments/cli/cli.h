@@ -866,7 +866,8 @@ void cli_print_tuned(const cli_tuned *tuned);
 // {"schema": "slimpack/tune/1", "question", "answer", "nearest_error" (of logged steps, where the
 // answer's is not known), "within_error" (points behind the first), "go_on" (a command),
 // "current_ms", "current_reason" (of a current_ms that is null), "points", "top", "front",
-// "limits_ms", "findings", "choices"}; the caller owns it.
+// "limits_ms", "findings", "choices", "passed_over" (the fastest point that is faster and riskier,
+// with "faster_percent"), "expandable", "to_do", ...}; the caller owns it.
 json_t *cli_tuned_json(const cli_tuned *tuned);
 
 // Its keys where no point fits, null but for the question and the counts of points.

@@ -186,6 +186,13 @@ if compares_values; then
         on && /"memory_margin_gib": [0-9]/ && (!least || ms < least) { least = ms }
         END { printf "%.1f", 100 * (first / least - 1) }' risky.json)" \
         "$(sed -n 's/^passed over: .* is \([0-9.]*\) % faster .*, but runs with probability 0[.][0-9]*$/\1/p' risky.txt)"
+    # Programs get the point: with its settings it takes so much less time.
+    sed -n '/^  "passed_over": {/,/^  }/p' risky.json >passed.json
+    read -ra settings < <(sed -n '/"point": {/,/}/s/^ *"\([a-z_.]*\)": "*\([^",{]*\)"*,*$/--set \1=\2/p' passed.json | paste -sd ' ')
+    risky "${settings[@]}" --strategies "$(value strategy passed.json | tr -d '"')" --json >there.json
+    expect "what is passed over, in its place" "$(value iteration_ms passed.json)" "$(value iteration_ms there.json)"
+    awk -v ms="$(value iteration_ms risky.json)" -v passed="$(value iteration_ms passed.json)" -v told="$(value faster_percent passed.json)" \
+        'BEGIN { want = 100 * (ms / passed - 1); exit !(told > 0.05 && told - want < 1e-6 && want - told < 1e-6) }' || complain "faster_percent: $(cat passed.json)"
 fi
 
 # Where nothing fits: what the nearest lacks makes it fit, and less does not; the GPUs are enough (fewer are not: check_tune_fewest.sh).
