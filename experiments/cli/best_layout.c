@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/cli.h"
@@ -71,9 +72,11 @@ sp_status cli_best_layout(const cli_best_question *q, cli_best *b, sp_result *re
     if (status == SP_OK && !layouts.stopped) {
         status = sweep_layouts_refine(&options, q->scenario->source, &layouts, err);
     }
-    // The best so far is evaluated all the same.
+    // The best so far is evaluated all the same; a time limit that is not up holds for the next.
     b->stopped = layouts.stopped || sp_stop_requested();
-    sp_stop_forget();
+    if (b->stopped) {
+        sp_stop_forget();
+    }
     if (status == SP_OK) {
         note_risky(&layouts, b);
         status = evaluate(q, &layouts, b, result, err);
@@ -91,6 +94,53 @@ void cli_best_add_json(const cli_best *b, json_t *object)
     sp_json_add(object, SP_JSON("stated_layout_ms", b->stated_ms),
                 SP_JSON("tight_layout", sp_json_text_or_null(b->risky_layout)),
                 SP_JSON("tight_layout_ms", b->risky_ms));
+}
+
+// Settings of a layout that a result does not say, where the scenario there has them.
+static const char *const stated[][2] = {
+    {"schedule", "slices"},
+    {"schedule", "group"},
+    {"schedule", "exchange"},
+    {"schedule", "retained_chunks"},
+    {"schedule", "microbatch_samples"},
+    {"memory", "recompute"},
+    {"stack", "cp_overlap"},
+    {"strategy", "rank_tokens"},
+    {"strategy", "chunk_tokens"},
+};
+
+enum { STATED = sizeof stated / sizeof stated[0] };
+
+void cli_best_add_columns(char *columns, size_t size)
+{
+    sp_append(columns, size, "|1 tp|1 cp|1 pp|1 dp|1 ep|1 etp|1 zero|1 schedule|1 chunks_per_rank");
+    for (int s = 0; s < STATED; s++) {
+        sp_append(columns, size, "|1 %s", stated[s][1]);
+    }
+    sp_append(columns, size, "|1 @row_tokens");
+}
+
+void cli_best_cells(const cli_best *b, const sp_result *result, cli_table *table)
+{
+    const sp_layout *layout = &result->layout;
+    const int degrees[] = {layout->tp,  layout->cp,           layout->pp,
+                           layout->dp,  sp_layout_ep(layout), sp_layout_etp(layout),
+                           layout->zero};
+    for (size_t d = 0; d < sizeof degrees / sizeof degrees[0]; d++) {
+        cli_count_cell(table, degrees[d]);
+    }
+    cli_text_cell(table, result->schedule);
+    cli_count_cell(table, layout->chunks);
+    for (int s = 0; s < STATED; s++) {
+        const json_t *group = json_object_get(b->document, stated[s][0]);
+        const json_t *value = json_object_get(group, stated[s][1]);
+        char *text = json_is_string(value) ? NULL : sweep_point_text(value);
+        cli_text_cell(table, value == NULL           ? ""
+                             : json_is_string(value) ? json_string_value(value)
+                                                     : text);
+        free(text);
+    }
+    cli_figure_cells(table, cli_figure_of_result, result);
 }
 
 void cli_best_print_risky(const cli_best *b)

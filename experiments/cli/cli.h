@@ -140,6 +140,10 @@ enum { CLI_MOST_THREADS = 1024 };
      .help = "threads to use (default: all cores); the result does not depend on it",             \
      .min = 1, .max = CLI_MOST_THREADS}
 
+// A member `int64_t time_limit_s` of the argument struct (cli_catch_stop()).
+#define CLI_TIME_LIMIT_OPTION(type, text)                                                         \
+    CLI_INT_OPTION("time-limit", "S", type, time_limit_s, 1, 1000000, "seconds after which " text)
+
 // Members `int64_t sample, seed` of the argument struct: which points of a sweep are drawn.
 #define CLI_SAMPLE_OPTIONS(type)                                                                  \
     CLI_INT_OPTION("sample", "N", type, sample, 1, SWEEP_MOST_POINTS,                             \
@@ -315,11 +319,13 @@ void cli_end(int signal_number);
 // nothing: what is computed still has files to be written to. With false it ends the program then.
 void cli_outlive_pipe(bool outlives);
 
-// From now on the first SIGINT or SIGTERM is a stop (sp_stop_request), the second ends the program.
-void cli_catch_stop(void);
+// From now on the first SIGINT or SIGTERM is a stop (sp_stop_request), the second ends the program;
+// so is the end of so many seconds (0: there is none).
+void cli_catch_stop(int64_t time_limit_s);
 
-// The exit status of a command that such a signal stopped, as a shell reports it: 130 or 143.
-int cli_exit_of_stop(void);
+// The exit status of a command that was stopped: by a signal as a shell reports it, 130 or 143; by
+// the time 0 where something is known by then, else 4.
+int cli_exit_of_stop(bool known);
 
 // Reports wrong usage with a pointer to the command's help (NULL: the program's); returns 2.
 int cli_usage_error(const cli_command *command, const char *format, ...) SP_PRINTF(2, 3);
@@ -740,14 +746,15 @@ const char *cli_memory_word(const sp_result *result);
 // finite: not known.
 typedef struct cli_loss {
     double left_out, cut, over_length;
-    bool lossy; // whether tokens show it or not
+    const char *fate; // of those over the context: "dropped", "truncated"; NULL: not known
+    bool lossy;       // whether tokens show it or not
 } cli_loss;
 
 // "", or "12.3 % of tokens left out, 1.2 % of tokens cut from their beginning, 4.5 % of tokens over
-// the context", or
-// "not lossless" where no token shows it; returns text.
+// the context, dropped", or "not lossless" where no token shows it; returns text.
 enum { CLI_LOSS = 120 };
-cli_loss cli_loss_of_trial(const sweep_trial *trial); // without the last share
+cli_loss cli_loss_of_trial(const sweep_trial *trial);                     // without the last share
+cli_loss cli_loss_over_length(const sp_scenario *scenario, double share); // that alone
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS]);
 // A line of it among those of a result; no line where nothing is lost.
 void cli_print_loss(FILE *out, cli_loss loss);
@@ -820,6 +827,9 @@ sp_status cli_best_layout(const cli_best_question *question, cli_best *best, sp_
                           sp_error *err);
 // "layouts", "layout", "stated_layout_ms", "tight_layout" and "tight_layout_ms".
 void cli_best_add_json(const cli_best *best, json_t *object);
+// Of a table, the layout: a column for each setting of it, by the name that sweeps have for it.
+void cli_best_add_columns(char *columns, size_t size);
+void cli_best_cells(const cli_best *best, const sp_result *result, cli_table *table);
 // A line of the layout that was left out, where there is one.
 void cli_best_print_risky(const cli_best *best);
 // As launch arguments of frameworks.
@@ -856,7 +866,8 @@ void cli_print_tuned(const cli_tuned *tuned);
 // {"schema": "slimpack/tune/1", "question", "answer", "nearest_error" (of logged steps, where the
 // answer's is not known), "within_error" (points behind the first), "go_on" (a command),
 // "current_ms", "current_reason" (of a current_ms that is null), "points", "top", "front",
-// "limits_ms", "findings", "choices"}; the caller owns it.
+// "limits_ms", "findings", "choices", "passed_over" (the fastest point that is faster and riskier,
+// with "faster_percent"), "expandable", "to_do", ...}; the caller owns it.
 json_t *cli_tuned_json(const cli_tuned *tuned);
 
 // Its keys where no point fits, null but for the question and the counts of points.

@@ -22,7 +22,7 @@ typedef struct compare_args {
     const char *lengths, *train_tokens, *plot;
     cli_list emit;
     bool best_layout, memory_curve, any_schedule;
-    int64_t jobs;
+    int64_t jobs, time_limit_s;
 } compare_args;
 
 typedef struct compared {
@@ -30,7 +30,7 @@ typedef struct compared {
     sp_status status;
     char reason[SP_ERROR_TEXT];
     bool beyond; // of what the stack that the scenario names runs
-    bool cut;    // by a signal: its answer, if any, may not be the best
+    bool cut;    // by a stop: its answer, if any, may not be the best
     sp_result result;
     cli_best best; // with --best-layout
 } compared;
@@ -40,10 +40,11 @@ typedef struct comparison {
     sp_scenario scenario;
     sp_batches batches;
     bool of_schedules;
-    bool best_layouts;   // each row is at its own
+    bool best_layouts;   // each row is at its own ...
+    bool in_columns;     // ... which has columns, as of CSV
     bool listed;         // names were stated: the first is the baseline
     double train_tokens; // 0: not asked for
-    bool stopped;        // by a signal, before all rows were evaluated
+    bool stopped;        // before all rows were evaluated
     compared *rows;      // [all], the baseline first; owned
     int count, all;      // rows behind the first `count` are not shown
 } comparison;
@@ -204,6 +205,7 @@ static sp_status read_scenario(const compare_args *args, const char *path, compa
                                sp_error *err)
 {
     cmp->best_layouts = args->best_layout;
+    cmp->in_columns = args->common.csv;
     sp_status status = cli_read_document(path, &args->set, args->lengths, &cmp->document, err);
     if (status != SP_OK) {
         return status;
@@ -451,7 +453,11 @@ static void print_best_row(cli_table *row, const comparison *cmp, const compared
     cli_number_cell(row, "%.1f", r->best.stated_ms);
     cli_number_cell(row, "%.2fx", r->best.stated_ms / sp_result_iteration_ms(&r->result));
     cli_figure_cells(row, cli_figure_of_result, &r->result);
-    cli_cell(row, "%s; %s", status_text(cmp, r, status), r->best.layout);
+    if (cmp->in_columns) {
+        cli_best_cells(&r->best, &r->result, row);
+    }
+    cli_cell(row, "%s%s%s", status_text(cmp, r, status), cmp->in_columns ? "" : "; ",
+             cmp->in_columns ? "" : r->best.layout);
     cli_best_print_risky(&r->best);
 }
 
@@ -563,7 +569,7 @@ static void print_paddings(const comparison *cmp)
     }
 }
 
-// How many rows a signal left, those that are not shown, too, and which of the others is fastest.
+// How many rows a stop left, those that are not shown, too, and which of the others is fastest.
 static void print_stop(const comparison *cmp)
 {
     const compared *best = fastest_of(cmp);
@@ -602,9 +608,6 @@ static void print_baseline(const comparison *cmp)
         if (can_run(r)) {
             printf("%s: %s\n", r->name, cli_training_text(cmp->train_tokens, &r->result, text));
         }
-    }
-    if (cmp->stopped) {
-        print_stop(cmp);
     }
 }
 
@@ -771,19 +774,23 @@ static void print_table(const comparison *cmp)
         sum += (double)cmp->batches.batch[b].total_tokens;
     }
     cli_print_headline(stdout, &cmp->scenario);
-    cli_loss_text((cli_loss){.over_length = sp_batches_over_length_share(&cmp->batches)}, over);
+    cli_loss_text(cli_loss_over_length(&cmp->scenario, sp_batches_over_length_share(&cmp->batches)),
+                  over);
     printf("%d batch%s, %s tokens each (mean)%s%s, context %lld, seed %llu, profile %s\n",
            cmp->batches.count, cmp->batches.count == 1 ? "" : "es",
            cli_short_number(sum / cmp->batches.count, tokens), over[0] != '\0' ? ", " : "", over,
            (long long)cmp->batches.context, (unsigned long long)cmp->scenario.workload.seed,
            cli_profile_text(&cmp->scenario, sp_profile_level(&cmp->scenario.profile), profile));
     print_error_of_times(cmp);
+    char columns[COLUMNS] =
+        "-18 strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|10 @memory_margin_gib|12~1 "
+        "scenario ms|6~2 gain|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio";
     if (cmp->best_layouts) {
-        static const char columns[] =
-            "-18 strategy|12 @iteration_ms|8 speed-up|8 "
-            "@peak_memory_gib|10 @memory_margin_gib|12~1 scenario ms|6~2 "
-            "gain|7 @limit.share=limit|8 @mfu_full_attention|8 @bubble_ratio|0~11 status; best "
-            "layout";
+        if (cmp->in_columns) {
+            cli_best_add_columns(columns, sizeof columns);
+        }
+        sp_append(columns, sizeof columns, "|0~11 status%s",
+                  cmp->in_columns ? "" : "; best layout");
         print_rows(cmp, columns, print_best_row);
         print_paddings(cmp);
         print_baseline(cmp);
@@ -791,7 +798,6 @@ static void print_table(const comparison *cmp)
         print_beyond(cmp);
         return;
     }
-    char columns[COLUMNS];
     snprintf(columns, sizeof columns,
              "-%d strategy|12 @iteration_ms|8 speed-up|8 @peak_memory_gib|10 @memory_margin_gib|12 "
              "@tokens_per_gpu_s|7 @limit.share=limit|8~9 @mfu_full_attention|8 @bubble_ratio=%s|9 "
@@ -809,6 +815,9 @@ static void print_table(const comparison *cmp)
 
 static void print_comparison(const comparison *cmp)
 {
+    if (cmp->stopped) {
+        print_stop(cmp);
+    }
     if (cmp->of_schedules) {
         print_schedules(cmp);
     } else {
@@ -897,7 +906,7 @@ static sp_status show_memory_curve(const compare_args *args, const char *path, c
         status = cli_memory_curve(&cmp->scenario, &cmp->batches, names, cmp->count,
                                   cli_threads(args->jobs), &curve, err);
     }
-    *exit_status = json_object_get(curve, "stopped") != NULL ? cli_exit_of_stop() : 0;
+    *exit_status = json_object_get(curve, "stopped") != NULL ? cli_exit_of_stop(true) : 0;
     if (status == SP_OK && args->common.json) {
         int printed = cli_print_json(curve);
         *exit_status = printed != 0 ? printed : *exit_status;
@@ -1013,7 +1022,7 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK) {
         status = cli_read_train_tokens(args->train_tokens, &cmp.train_tokens, &err);
     }
-    cli_catch_stop();
+    cli_catch_stop(args->time_limit_s);
     if (status == SP_OK && args->memory_curve) {
         status = show_memory_curve(args, operands->items[0], &cmp, &exit_status, &err);
     } else if (status == SP_OK) {
@@ -1043,7 +1052,7 @@ static int run(const void *given, const cli_operands *operands)
         }
         print_notes(args, &cmp);
         exit_status =
-            exit_status == 0 && cmp.stopped ? cli_exit_of_stop() : cli_answer(exit_status, any);
+            exit_status == 0 && cmp.stopped ? cli_exit_of_stop(any) : cli_answer(exit_status, any);
     } else if (status != SP_OK) {
         exit_status = cli_fail(&err);
     }
@@ -1075,6 +1084,7 @@ static const cli_option options[] = {
         "any-schedule", compare_args, any_schedule,
         "with --best-layout: as if the stack ran every schedule, recomputation, ZeRO stage "
         "and exchange of keys and values"),
+    CLI_TIME_LIMIT_OPTION(compare_args, "the rows that are known are the answer"),
     CLI_TRAIN_TOKENS_OPTION(compare_args),
     CLI_JOBS_OPTION(compare_args),
     CLI_TABLE_OPTIONS(compare_args),
@@ -1119,7 +1129,8 @@ const cli_command cli_cmd_compare = {
         "with the least time over the chance that it runs (" CLI_CHANCE
         "), by PyTorch's blocks, which are counted of every layout that would be the fastest, "
         "and where another one that may sooner run out of memory would be faster, a line below "
-        "says so; beside it stands what the strategy takes in the scenario's own layout. "
+        "says so; beside it stands what the strategy takes in the scenario's own layout (--csv: it "
+        "has columns). "
         "Schedules, recomputation and exchanges are those of the stack ('slimpack help "
         "stacks') unless the scenario states others, or with --any-schedule all. This may take "
         "minutes.\n\nWith --memory-curve the strategies are evaluated with the scenario's "
@@ -1141,11 +1152,10 @@ const cli_command cli_cmd_compare = {
         "that names its stack, the rows that it runs are shown, and a line on the fastest of "
         "the others (--wide shows all; --json: beyond_stack).\n\n--plot draws a bar for each "
         "row, as long as its step takes; the fastest that fits is marked, and those that fit "
-        "tightly, run out of memory or cannot be run.\n\nCtrl-C ends a comparison with the "
-        "rows that are known (exit status 130; with --best-layout also the best layout so "
-        "far), a second one at once.\n\nA row that runs out of memory is marked oom; a warning "
-        "(with --json its reason) says which sample needs how much. The exit status is 1 when "
-        "no row can be trained.",
+        "tightly, run out of memory or cannot be run.\n\n--time-limit and Ctrl-C (exit status "
+        "130; a second one at once) end a comparison with what is known.\n\nA row that runs out "
+        "of memory is marked oom; a warning (with --json its reason) says which sample needs how "
+        "much. The exit status is 1 when no row can be trained.",
     .list = list_strategies,
     CLI_RUNS(run, compare_args, options, examples),
 };

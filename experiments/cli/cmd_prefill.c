@@ -143,7 +143,7 @@ static void print_table(const sp_scenario *scenario, const table *t)
     printf("\none prompt, seed %llu, profile %s; times not validated\n\n",
            (unsigned long long)scenario->workload.seed,
            cli_profile_text(scenario, sp_profile_level(&scenario->profile), profile));
-    cli_print_loss(stdout, (cli_loss){.over_length = t->over_length_share});
+    cli_print_loss(stdout, cli_loss_over_length(scenario, t->over_length_share));
     cli_table_begin(&rows, columns, NULL, ROWS_SHOWN);
     json_array_foreach (t->rows, i, row) {
         print_row(&rows, row);
@@ -339,7 +339,7 @@ static void print_result(const sp_scenario *scenario, const sp_prefill_result *r
            "                 of tp and cp what stack %s does not hide\n",
            sp_ms_from_ns(parts->linear_ns), sp_ms_from_ns(parts->attention_ns),
            sp_ms_from_ns(parts->tp_ns), sp_ms_from_ns(parts->cp_ns), scenario->memory.stack.name);
-    cli_print_loss(stdout, (cli_loss){.over_length = over_length_share});
+    cli_print_loss(stdout, cli_loss_over_length(scenario, over_length_share));
     print_attention(scenario, result, crossover_tokens);
     print_memory(scenario, result);
     for (int i = 0; sp_prefill_not_modelled[i] != NULL; i++) {

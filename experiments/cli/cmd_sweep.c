@@ -1025,7 +1025,7 @@ static int print_answer(const sweep_args *args, const sweep_summary *summary, po
     }
     if (exit_status == 0 && summary->stopped) {
         cli_warn(args->common.quiet, "stopped by a signal; --resume goes on from here");
-        return cli_exit_of_stop();
+        return cli_exit_of_stop(true);
     }
     // One process that fails would end all of a launcher's; the answer is that of the merged file.
     return cli_answer(exit_status, args->launched || summary->best_count > 0);
@@ -1046,7 +1046,7 @@ static int sweep(const sweep_args *args, sweep_summary *summary, const sweep_cho
     }
     summary->options.each = take_row;
     summary->options.context = &rows;
-    cli_catch_stop();
+    cli_catch_stop(0);
     double started_s = sp_clock_s();
     if (sweep_run(summary->spec, args->output, &how, summary, &err) != SP_OK) {
         return cli_fail(&err);

@@ -12,7 +12,6 @@
 #include "sim/base/files.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
-#include "sim/base/progress.h"
 #include "sim/base/units.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
@@ -1270,8 +1269,7 @@ static int run(const void *given, const cli_operands *operands)
                                            .shown = shown,
                                            .threads = cli_threads(args->jobs),
                                            .quiet = args->common.quiet};
-    cli_catch_stop();
-    sp_stop_at(args->time_limit_s > 0 ? sp_clock_s() + (double)args->time_limit_s : 0.0);
+    cli_catch_stop(args->time_limit_s);
     if (status == SP_OK) {
         status = sweep_layouts_find(t.base, &t.scenario, &options, &layouts, &err);
     }
@@ -1322,8 +1320,8 @@ static int run(const void *given, const cli_operands *operands)
             json_object_update(nothing, remedies);
         }
         exit_status = cli_fail_json(args->common.json, "slimpack/tune/1", nothing, 0, &err);
-    } else if (exit_status == 0 && layouts.stopped && !tuned.late) {
-        exit_status = cli_exit_of_stop();
+    } else if (exit_status == 0 && layouts.stopped) {
+        exit_status = cli_exit_of_stop(true);
     }
     sweep_layouts_fini(&layouts);
     sp_batches_fini(&t.batches);
@@ -1359,8 +1357,7 @@ static const cli_option options[] = {
     CLI_FLAG_OPTION("any-schedule", tune_args, any_schedule,
                     "as if the stack ran every schedule, strategy, recomputation, ZeRO stage and "
                     "exchange of keys and values"),
-    CLI_INT_OPTION("time-limit", "S", tune_args, time_limit_s, 1, 1000000,
-                   "seconds after which the best so far is the answer"),
+    CLI_TIME_LIMIT_OPTION(tune_args, "the best so far is the answer"),
     CLI_TRAIN_TOKENS_OPTION(tune_args),
     CLI_TEXT_OPTION(
         CLI_LIST, 0, "current", "KEY=VALUE|FILE", tune_args, current,

@@ -243,6 +243,9 @@ static const struct {
                "strategies: what another stack would add."},
     {"lacks", "What the stack of a point has not, such as its schedule or strategy."},
     {"added_percent", "By how many percent such a point trains faster than the answer of tune."},
+    {"passed over|passed_over|faster_percent",
+     "The fastest point of tune that is faster than the answer, by so many percent, and riskier: "
+     "less likely to run, or tight."},
     {"to_do", "What the answer of tune asks of the data loader: length of rows, or budget."},
     {"cannot_run", "Points of tune and sweep that their stack cannot run, and that are not tried."},
     {"beyond_stack", "Points of sweep --any-schedule that their stack cannot run."},

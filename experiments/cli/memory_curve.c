@@ -276,7 +276,7 @@ void cli_print_memory_curve(const json_t *curve)
     }
     cli_table_end(&table);
     if (json_object_get(curve, "stopped") != NULL) {
-        puts("stopped by a signal: less memory was not tried");
+        puts("stopped: less memory was not tried");
     }
     if (for_less) {
         puts("*: the plan that was made for less memory, which is faster or fits better");

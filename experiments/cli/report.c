@@ -14,6 +14,7 @@
 #include "sim/base/data_folder.h"
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
+#include "sim/base/progress.h"
 
 enum {
     // Enough for every digit that can be told from rounding; the same on every compiler.
@@ -37,7 +38,7 @@ static int fail_of(int process, const sp_error *err)
     if (err->count == 0) {
         cli_print_error(head, sp_status_text(err->status));
     }
-    return err->status == SP_ERR_STOPPED ? cli_exit_of_stop() : sp_status_exit(err->status);
+    return err->status == SP_ERR_STOPPED ? cli_exit_of_stop(false) : sp_status_exit(err->status);
 }
 
 int cli_fail(const sp_error *err)
@@ -463,14 +464,16 @@ static void catch_signal(int signal_number)
     }
 }
 
-void cli_catch_stop(void)
+void cli_catch_stop(int64_t time_limit_s)
 {
     catch_signal(SIGINT);
     catch_signal(SIGTERM);
+    sp_stop_at(time_limit_s > 0 ? sp_clock_s() + (double)time_limit_s : 0.0);
 }
 
-int cli_exit_of_stop(void)
+int cli_exit_of_stop(bool known)
 {
     const int by_signal = 128;
-    return by_signal + (int)stop_signal;
+    return stop_signal != 0 ? by_signal + (int)stop_signal
+                            : sp_status_exit(known ? SP_OK : SP_ERR_LIMIT);
 }

@@ -122,6 +122,12 @@ const char *cli_memory_word(const sp_result *result)
     return fits == SP_FITS_NO ? "oom" : fits == SP_FITS_TIGHT ? "tight" : "ok";
 }
 
+cli_loss cli_loss_over_length(const sp_scenario *scenario, double share)
+{
+    const bool truncates = scenario->workload.over_length == SP_OVER_TRUNCATE;
+    return (cli_loss){.over_length = share, .fate = truncates ? "truncated" : "dropped"};
+}
+
 const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
 {
     const struct {
@@ -137,6 +143,9 @@ const char *cli_loss_text(cli_loss loss, char text[CLI_LOSS])
             sp_append(text, CLI_LOSS, "%s%.1f %% of tokens %s", text[0] != '\0' ? ", " : "",
                       100.0 * parts[i].share, parts[i].what);
         }
+    }
+    if (loss.over_length > 0.0 && loss.fate != NULL) {
+        sp_append(text, CLI_LOSS, ", %s", loss.fate);
     }
     return text;
 }
@@ -313,12 +322,13 @@ void cli_print_loss(FILE *out, cli_loss loss)
     }
 }
 
-static void print_loss(FILE *out, const sp_result *result)
+static void print_loss(FILE *out, const sp_scenario *scenario, const sp_result *result)
 {
-    cli_print_loss(out, (cli_loss){.left_out = sp_result_left_out_share(result),
-                                   .cut = sp_result_cut_share(result),
-                                   .over_length = result->over_length_share,
-                                   .lossy = !result->lossless});
+    cli_loss loss = cli_loss_over_length(scenario, result->over_length_share);
+    loss.left_out = sp_result_left_out_share(result);
+    loss.cut = sp_result_cut_share(result);
+    loss.lossy = !result->lossless;
+    cli_print_loss(out, loss);
 }
 
 static void print_throughput(FILE *out, const sp_result *result)
@@ -429,7 +439,6 @@ static void print_speed(FILE *out, const sp_result *result)
         print_percent(out, "  waiting        ", sp_result_bubble_ratio(result));
         fputs("  for data-parallel ranks with more work: there is no pipeline\n", out);
         print_throughput(out, result);
-        print_loss(out, result);
         return;
     }
     print_percent(out, "  bubble         ", sp_result_bubble_ratio(result));
@@ -439,7 +448,6 @@ static void print_speed(FILE *out, const sp_result *result)
     }
     fputs(")\n", out);
     print_throughput(out, result);
-    print_loss(out, result);
 }
 
 const char *const cli_time_part_names[] = {"compute", "tp",        "cp",     "pp wait", "dp",
@@ -675,6 +683,7 @@ void cli_print_result(FILE *out, const sp_scenario *scenario, const sp_result *r
     }
     fputc('\n', out);
     print_speed(out, result);
+    print_loss(out, scenario, result);
     print_time(out, result);
     print_memory(out, result);
     print_peak(out, result);
@@ -1071,7 +1080,7 @@ void cli_print_validation(FILE *out, const sp_scenario *scenario, const sp_execu
     cli_print_headline(out, scenario);
     print_how(out, execution);
     print_figures(execution);
-    print_loss(out, &execution->predicted);
+    print_loss(out, scenario, &execution->predicted);
     print_both_ranks(execution);
     if (execution->held != NULL) {
         print_held(execution);

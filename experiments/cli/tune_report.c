@@ -680,27 +680,37 @@ static void print_difference(const cli_tuned *tuned, const sweep_layout *point)
     }
 }
 
-// Of those that risk more memory than the answer the fastest, where it is faster than this. Those
-// that only lack expandable_segments:True are told by themselves.
-static void print_passed_over(const cli_tuned *tuned)
+// By how many percent a point is faster than the answer, whatever the risk of both.
+static double faster_percent(const cli_tuned *tuned, const sweep_layout *point)
+{
+    return 100.0 * (time_of(tuned->layouts->ranked[0]) / time_of(point) - 1.0);
+}
+
+// Of those that risk more memory than the answer the fastest, where it is faster than this, else
+// NULL. Those that only lack expandable_segments:True are told by themselves.
+static const sweep_layout *find_passed_over(const cli_tuned *tuned)
 {
     const sweep_layouts *all = tuned->layouts;
     const sweep_layout *best = all->ranked[0];
-    const double answer_ms = time_of(best);
-    char risk[CLI_RISK];
-    char time[TIME];
     for (int64_t i = 1; i < all->ranked_count; i++) {
         const sweep_layout *point = all->ranked[i];
         const bool gaps = point->counted && point->trial.figure[SWEEP_MEMORY_MARGIN_GIB] < 0.0;
         best = !gaps && time_of(point) < time_of(best) ? point : best;
     }
-    const double percent = 100.0 * (answer_ms / time_of(best) - 1.0);
-    if (percent < 0.05) { // printed as none
+    return faster_percent(tuned, best) < 0.05 ? NULL : best; // less is printed as none
+}
+
+static void print_passed_over(const cli_tuned *tuned)
+{
+    const sweep_layout *best = find_passed_over(tuned);
+    char risk[CLI_RISK];
+    char time[TIME];
+    if (best == NULL) {
         return;
     }
     fputs("passed over: ", stdout);
     print_difference(tuned, best);
-    printf(" is %.1f %% faster (%s), but %s\n", percent,
+    printf(" is %.1f %% faster (%s), but %s\n", faster_percent(tuned, best),
            time_text(best->trial.figure[SWEEP_ITERATION_MS], time),
            cli_memory_risk(best->trial.figure[SWEEP_FIT_PROBABILITY],
                            best->trial.figure[SWEEP_MEMORY_MARGIN_GIB], risk)[0] != '\0'
@@ -746,8 +756,10 @@ static void print_answer(const cli_tuned *tuned)
     double ms = sp_result_iteration_ms(result);
     char time[2][TIME];
     char loss[CLI_LOSS];
-    printf("fastest: %s, %s: %s per step", cli_layout_text(result, tuned->scenario, layout),
-           result->strategy, time_text(ms, time[0]));
+    char rate[CLI_SHORT_NUMBER];
+    printf("fastest: %s, %s: %s per step, %s tokens/s/GPU",
+           cli_layout_text(result, tuned->scenario, layout), result->strategy,
+           time_text(ms, time[0]), cli_short_number(sp_result_tokens_per_gpu_s(result), rate));
     print_error(tuned);
     loss_text(&tuned->layouts->ranked[0]->trial, loss);
     printf("%s%s", loss[0] != '\0' ? ", " : "", loss);
@@ -833,7 +845,7 @@ static void print_question(const cli_tuned *tuned)
     char over[CLI_LOSS];
     char step[STEP];
     char profile[CLI_PROFILE];
-    cli_loss_text((cli_loss){.over_length = tuned->result->over_length_share}, over);
+    cli_loss_text(cli_loss_over_length(scenario, tuned->result->over_length_share), over);
     char batches[STEP];
     printf("%s%s on %lld %s (%s), %s tokens a step%s%s%s%s, context %lld, profile %s, stack %s\n",
            cli_model_name(scenario), cli_model_comma(scenario),
@@ -1276,6 +1288,12 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         SP_JSON("limits_ms", limits), SP_JSON("findings", findings_json(tuned)),
         SP_JSON("choices", choices_json(tuned)));
     sp_free((void *)front);
+    const sweep_layout *passed = find_passed_over(tuned);
+    sp_json_put(object, "passed_over",
+                passed == NULL
+                    ? json_null()
+                    : sp_json_add(point_json(tuned, passed),
+                                  SP_JSON("faster_percent", faster_percent(tuned, passed))));
     const sweep_layout *expandable = find_expandable(tuned);
     sp_json_put(object, "expandable",
                 expandable != NULL ? point_json(tuned, expandable) : json_null());

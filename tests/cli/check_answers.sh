@@ -153,21 +153,28 @@ uneven='"model": {"layers": 8, "hidden": 512, "ffn": 1024, "heads": 8, "vocab": 
 echo "{$uneven, \"parallel\": {\"dp\": 2}}" >uneven.json
 rows=packed,bytescale,slimpack
 compares_values || rows=packed
-"$program" compare uneven.json --strategies $rows --best-layout --quiet >text
+"$program" compare uneven.json --strategies $rows --best-layout --csv >rows.csv 2>text
+# Columns of the layout by the groups of their settings; a strategy that brings its order chooses its chunks.
+declare -A group=([recompute]=memory [cp_overlap]=stack [rank_tokens]=strategy [chunk_tokens]=strategy)
+for name in tp cp pp dp ep etp zero chunks_per_rank; do group[$name]=parallel; done
+for name in slices group exchange retained_chunks microbatch_samples; do group[$name]=schedule; done
+IFS=, read -ra names <rows.csv
 for row in $(echo $rows | tr , ' '); do
-    # "packed 26.4 1.00x 1.50 0.40 - - 1.00 % 2.00 % ok; tp 2, cp 1, pp 2, dp 1, 2 chunks, zb-v, recompute none, ..."
-    layout=$(sed -n "s/^$row .*; //p" text)
-    settings=$(echo "$layout" | tr ',' '\n' | sed -nE 's/^ *(tp|cp|pp|dp) ([0-9]+)$/--set parallel.\1=\2/p
-        s/^ *recompute (.*)$/--set memory.recompute=\1/p; s/^ *cp_overlap (.*)$/--set stack.cp_overlap=\1/p; s/^ *(rank_tokens [0-9]+)$/--set strategy.\1/p' | tr ' ' '=' |
-        sed 's/^--set=/--set /' | tr '\n' ' ')
-    [ "$row" = slimpack ] || settings="$settings$(echo "$layout" | tr ',' '\n' | sed -nE \
-        's/^ *([0-9]+) chunks$/--set parallel.chunks_per_rank=\1/p; s/^ *even groups$/--set schedule.group=even/p; s/^ *(1f1b|interleaved|(zb|v)-[a-z0-9]+)$/--set schedule.kind=\1/p' |
-        tr '\n' ' ')"
-    # shellcheck disable=SC2086
-    "$program" simulate uneven.json --set strategy.kind=$row $settings --json --quiet >simulated.json
-    expect "fits of $row at $layout" yes "$(value simulated.json fits)"
-    expect "time and margin of $row at $layout" "$(awk -v row="$row" '$1 == row {print $2, $5}' text)" \
-        "$(LC_ALL=C printf '%.1f %.2f' "$(value simulated.json iteration_ms)" "$(value simulated.json memory_margin_gib)")"
+    declare -A of=()
+    IFS=, read -ra cells < <(grep "^$row," rows.csv)
+    settings=()
+    for i in "${!names[@]}"; do
+        name=${names[i]}
+        of[$name]=${cells[i]:-}
+        if [ -n "${group[$name]:-}" ] && [ -n "${cells[i]}" ] && [ "$row $name" != "slimpack chunks_per_rank" ]; then
+            settings+=(--set "${group[$name]}.$name=${cells[i]}")
+        fi
+    done
+    [ "$row" = slimpack ] || settings+=(--set "schedule.kind=${of[schedule]}")
+    "$program" simulate uneven.json --set strategy.kind=$row "${settings[@]}" --json --quiet >simulated.json
+    expect "fits of $row at ${settings[*]}" yes "$(value simulated.json fits)"
+    expect "time, margin and schedule of $row at ${settings[*]}" "${of[iteration_ms]} ${of[memory_margin_gib]} ${of[schedule]}" \
+        "$(for key in iteration_ms memory_margin_gib schedule; do value simulated.json $key; done | paste -sd ' ')"
 done
 ! compares_values || grep -qE 'left out: (fits tightly|runs with probability)' text || complain "no strategy has a faster layout with more risk: $(cat text)"
 

@@ -67,7 +67,7 @@ done
 "$program" run lost.json --backend fake --quiet >lost.run
 validate --backend fake --set workload.context=100 >lost.validate
 for command in run validate; do
-    expect "$command: lossy" "  lossy          81.2 % of tokens over the context" "$(grep lossy lost.$command)"
+    expect "$command: lossy" "  lossy          81.2 % of tokens over the context, dropped" "$(grep lossy lost.$command)"
 done
 
 # Jitter is an error, the same one for the same seed.

@@ -106,7 +106,11 @@ fi
 asked() { "$program" tune model.json --gpus "${gpus:-8}" --context 8K --tokens-per-batch 256K --quiet "$@"; }
 asked >told.txt
 asked --json >told.json
-head -n 1 told.txt | grep -qE ': [0-9.]+ m?s per step \(error not known\), ' || complain "no error: $(head -n 1 told.txt)"
+head -n 1 told.txt | grep -qE ': [0-9.]+ m?s per step, [0-9.]+( [KM])? tokens/s/GPU \(error not known\), ' || complain "no error: $(head -n 1 told.txt)"
+# Eight GPUs train the tokens of a step in its time: both figures have three digits.
+head -n 1 told.txt | sed -E 's/.*: ([0-9.]+) (m?s) per step, ([0-9.]+) ?([KM]?) tokens.*/\1 \2 \3 \4/' |
+    awk '{ s = $1 / ($2 == "ms" ? 1e3 : 1); rate = $3 * ($4 == "M" ? 1e6 : $4 == "K" ? 1e3 : 1); share = 8 * rate * s / (256 * 1024)
+           exit !(share > 0.98 && share < 1.02) }' || complain "not the tokens of a step: $(head -n 1 told.txt)"
 within=$(head -n 1 told.txt | sed -n -e 's/.*the next \([0-9]*\) are within it.*/\1/p' -e 's/.*the 2nd is within it.*/1/p')
 expect "points within the error" "${within:-0}" "$(value within_error told.json)"
 # Where steps like it were logged the error is known, and so many points lie within it.
@@ -118,7 +122,7 @@ if compares_values; then
         awk -v median="$median" '$1 == "iteration_ms:" { ms = $2 } $1 == "fit_probability:" && $2 < 0.95 { ms *= 0.95 / $2 } $1 == "fits:" { if (!n++) { most = ms * (1 + median); fits = $2 } else if (ms <= most && $2 == fits) within++ } END { print within + 0 }')
     [ "$within" -gt 0 ] || complain "no point within the error"
     expect "points within the error" "$within" "$(value within_error logged.json)"
-    logged | head -n 1 | grep -qE " per step ±[0-9.]+ % \((the 2nd is|the next $within are) within it\), " || complain "the error: $(logged | head -n 1)"
+    logged | head -n 1 | grep -qE " per step, [0-9.]+( [KM])? tokens/s/GPU ±[0-9.]+ % \((the 2nd is|the next $within are) within it\), " || complain "the error: $(logged | head -n 1)"
 fi
 awk '/^what another choice costs/ { on = 1; next } on && !NF { exit } on && !/: / { sub(/^ +[a-z_]+ +/, ""); gsub(/, /, "\n"); print }' told.txt | sort >printed.txt
 awk '/"choices": / { on = 1 } on && /\[/ { n = 0; rows = "" }
@@ -182,6 +186,13 @@ if compares_values; then
         on && /"memory_margin_gib": [0-9]/ && (!least || ms < least) { least = ms }
         END { printf "%.1f", 100 * (first / least - 1) }' risky.json)" \
         "$(sed -n 's/^passed over: .* is \([0-9.]*\) % faster .*, but runs with probability 0[.][0-9]*$/\1/p' risky.txt)"
+    # Programs get the point: with its settings it takes so much less time.
+    sed -n '/^  "passed_over": {/,/^  }/p' risky.json >passed.json
+    read -ra settings < <(sed -n '/"point": {/,/}/s/^ *"\([a-z_.]*\)": "*\([^",{]*\)"*,*$/--set \1=\2/p' passed.json | paste -sd ' ')
+    risky "${settings[@]}" --strategies "$(value strategy passed.json | tr -d '"')" --json >there.json
+    expect "what is passed over, in its place" "$(value iteration_ms passed.json)" "$(value iteration_ms there.json)"
+    awk -v ms="$(value iteration_ms risky.json)" -v passed="$(value iteration_ms passed.json)" -v told="$(value faster_percent passed.json)" \
+        'BEGIN { want = 100 * (ms / passed - 1); exit !(told > 0.05 && told - want < 1e-6 && want - told < 1e-6) }' || complain "faster_percent: $(cat passed.json)"
 fi
 
 # Where nothing fits: what the nearest lacks makes it fit, and less does not; the GPUs are enough (fewer are not: check_tune_fewest.sh).
@@ -389,6 +400,10 @@ END
 stop_after 1 compare many.json --strategies packed,flexsp,slimpack-zb
 expect "status of a comparison that is stopped" 130 "$?"
 grep -qE '^packed ' stopped.txt && grep -qE '^slimpack-zb +stopped: ' stopped.txt && grep -q '^stopped: [0-9] of 3 strategies complete' stopped.txt || complain "a comparison that is stopped: $(cat stopped.txt messages)"
+# A time limit ends it, too, whatever rows were complete before: flexsp alone takes many times as long here.
+timeout 120 "$program" compare many.json --best-layout --strategies packed,flexsp --set workload.batches=1 --time-limit 3 --quiet >stopped.txt 2>messages
+expect "status of a comparison whose time is up" 0 "$?"
+head -n 1 stopped.txt | grep -qE '^stopped: [01] of 2 strategies complete, 1 in part' || complain "a comparison whose time is up: $(cat stopped.txt messages)"
 
 # Without a list a comparison is with a baseline that can be run, not with rows padded to the context.
 cat >small.json <<'END'
