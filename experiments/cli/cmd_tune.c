@@ -651,7 +651,8 @@ static void take_stack(const json_t *work, tuning *t)
 }
 
 // What is written for a framework is searched within its stack, what is compared with a scenario,
-// or asked by one, within that one's.
+// or asked by one, within that one's. Adapters are Hugging Face's where nothing says otherwise: the
+// usual stack is not known to train any.
 static void choose_stack(const tune_args *args, tuning *t)
 {
     const char *emitted = cli_emit_stack(&args->emit);
@@ -663,6 +664,10 @@ static void choose_stack(const tune_args *args, tuning *t)
         json_t *root = scenario_of(args->current.items[i]);
         take_stack(root, t);
         json_decref(root);
+    }
+    if (t->stack[0] == '\0' &&
+        (is_set(args, "model.lora_rank") || framework_get(t->work, "model.lora_rank") != NULL)) {
+        snprintf(t->stack, sizeof t->stack, "trl-2025");
     }
 }
 
