@@ -286,6 +286,10 @@ sp_status cli_import_layout(const char *path, bool quiet, json_t *document, json
 sp_status cli_emit_check(const cli_list *emit, sp_error *err);
 // The stack that runs what is launched so, of several the first one's; NULL: none is asked for.
 const char *cli_emit_stack(const cli_list *emit);
+
+// What one of the frameworks, or where none is named that of the scenario's stack, has in the place
+// of a setting of the scenario that it cannot be told; NULL: all can be told. The caller owns it.
+json_t *cli_emit_own(const cli_list *emit, const sp_scenario *scenario, const char *key);
 // Writes the scenario as those frameworks' arguments, to their files, else into `answer` under
 // "emit" (an array of several) or, where that is NULL, to stdout. A warning names each setting that
 // a framework cannot say and no other of them does.

@@ -260,6 +260,35 @@ const char *cli_emit_stack(const cli_list *emit)
     return stack;
 }
 
+// NULL: there is none.
+static const framework *framework_of_stack(const sp_stack *stack)
+{
+    const framework *const *of = framework_table;
+    while (*of != NULL && ((*of)->stack == NULL || strcmp((*of)->stack, stack->name) != 0)) {
+        of++;
+    }
+    return *of;
+}
+
+json_t *cli_emit_own(const cli_list *emit, const sp_scenario *scenario, const char *key)
+{
+    json_t *own = NULL;
+    for (int i = 0; own == NULL && i < (emit->count > 0 ? emit->count : 1); i++) {
+        sp_error err = {0};
+        const char *file = NULL;
+        char *text = NULL;
+        json_t *lost = NULL;
+        const framework *of = emit->count > 0 ? framework_of(emit->items[i], &file, &err)
+                                              : framework_of_stack(&scenario->memory.stack);
+        if (of != NULL && framework_emit(of, scenario, &text, &lost, &err) == SP_OK) {
+            own = json_incref(framework_own_value(lost, key));
+        }
+        json_decref(lost);
+        sp_free(text);
+    }
+    return own;
+}
+
 static sp_status write_text(FILE *file, const void *what, sp_error *err)
 {
     (void)err;
@@ -326,6 +355,9 @@ sp_status cli_emit(const cli_list *emit, const sp_scenario *scenario, json_t *an
                 status = framework_emit(of, scenario, &texts[i], &lost[i], err);
             } else {
                 tell_lost(quiet, of, lost[i], (const json_t *const *)lost, (int)count);
+                json_t *advice = framework_advice(of, scenario);
+                cli_warn_all(quiet, NULL, advice);
+                json_decref(advice);
                 status = put_emitted(of, file, texts[i], lost[i], said, err);
             }
         }

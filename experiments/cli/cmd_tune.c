@@ -56,6 +56,11 @@ typedef struct tuning {
     int schedule_count;                       // 0: those that are searched without it
     const char *step;                         // why it has so many tokens; NULL: it is stated
     char stack[64]; // that is searched within where --set states none; "": the usual one
+    // Of --emit: strategies that its files cannot ask for, between blanks, and the rows that they
+    // count a step by, with what these hold; 0: tokens make the step.
+    char unsaid[256];
+    int64_t rows, row_tokens;
+    char row_text[64];
 } tuning;
 
 static const char default_cluster[] = "h100-8";
@@ -63,6 +68,11 @@ static const char default_cluster[] = "h100-8";
 static bool is_set(const tune_args *args, const char *path)
 {
     return sp_scenario_stated(args->set.items, args->set.count, path) != NULL;
+}
+
+static bool states_strategies(const tune_args *args)
+{
+    return args->strategies != NULL || is_set(args, "strategy.kind");
 }
 
 // As one word of a shell.
@@ -640,7 +650,8 @@ static void take_stack(const json_t *work, tuning *t)
 }
 
 // What is written for a framework is searched within its stack, what is compared with a scenario,
-// or asked by one, within that one's.
+// or asked by one, within that one's. Adapters are Hugging Face's where nothing says otherwise: the
+// usual stack is not known to train any.
 static void choose_stack(const tune_args *args, tuning *t)
 {
     const char *emitted = cli_emit_stack(&args->emit);
@@ -652,6 +663,139 @@ static void choose_stack(const tune_args *args, tuning *t)
         json_t *root = scenario_of(args->current.items[i]);
         take_stack(root, t);
         json_decref(root);
+    }
+    if (t->stack[0] == '\0' &&
+        (is_set(args, "model.lora_rank") || framework_get(t->work, "model.lora_rank") != NULL)) {
+        snprintf(t->stack, sizeof t->stack, "trl-2025");
+    }
+}
+
+// ---- what a launch file can ask for ----
+
+// The base with a strategy; without tokens a step has `rows`, on one replica.
+static sp_status read_variant(const tuning *t, const char *strategy, int64_t rows,
+                              sp_scenario *scenario, sp_error *err)
+{
+    const tuning other = {.base = json_deep_copy(t->base)};
+    framework_put_at(other.base, "strategy.kind", json_string(strategy));
+    if (rows > 0) {
+        json_t *workload = json_object_get(other.base, "workload");
+        json_object_del(workload, "tokens_per_batch");
+        json_object_del(workload, "samples_per_batch");
+        sp_json_put(other.base, "parallel", json_object());
+        sp_json_put(other.base, "schedule", sp_json_object(SP_JSON("microbatches", rows)));
+    }
+    const sp_status status = read_base(&other, scenario, err);
+    json_decref(other.base);
+    return status;
+}
+
+static json_t *own_value(const tune_args *args, const tuning *t, const char *strategy,
+                         const char *key)
+{
+    sp_error err = {0};
+    sp_scenario scenario = {0};
+    json_t *own = read_variant(t, strategy, 0, &scenario, &err) == SP_OK
+                      ? cli_emit_own(&args->emit, &scenario, key)
+                      : NULL;
+    sp_scenario_fini(&scenario);
+    return own;
+}
+
+// Finds which of the strategies cannot be asked for; returns the first that can, or the first.
+static const char *find_unsaid(const tune_args *args, tuning *t)
+{
+    const bool open = args->emit.count > 0 && !args->any_schedule && !states_strategies(args);
+    const char *runs = sp_stack_abilities_of(&t->scenario.memory.stack).strategies;
+    const char *first = NULL;
+    for (int i = 0; i < t->count && open; i++) {
+        json_t *own = own_value(args, t, t->strategies[i], "strategy.kind");
+        if (own != NULL) {
+            sp_append(t->unsaid, sizeof t->unsaid, "%s ", t->strategies[i]);
+        } else if (first == NULL && sp_stack_lists(runs, t->strategies[i])) {
+            first = t->strategies[i];
+        }
+        json_decref(own);
+    }
+    if (first == NULL) { // the answer's warnings tell what becomes of it
+        t->unsaid[0] = '\0';
+    }
+    return first != NULL ? first : t->strategies[0];
+}
+
+// About as many rows, which replicas of as many layouts as can be divide.
+static int64_t whole_rows(const tune_args *args, int64_t rows)
+{
+    int64_t each = args->gpus;
+    while (each > rows && each % 2 == 0) {
+        each /= 2;
+    }
+    return sp_larger((rows + each / 2) / each, 1) * each;
+}
+
+// A launch file counts a step in rows, which hold fewer tokens than fill them. One batch is what
+// they hold, stated as its tokens, which other layouts can be searched with.
+static sp_status count_step(const tune_args *args, const char *strategy, tuning *t, sp_error *err)
+{
+    const sp_workload_spec *workload = &t->scenario.workload;
+    const bool stated =
+        is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
+    sp_scenario scenario = {0};
+    sp_batches batches = {0};
+    if (args->emit.count == 0 || stated || workload->uniform_tokens > 0 || workload->batches > 1 ||
+        workload->tokens_per_batch == 0) {
+        return SP_OK;
+    }
+    const bool pads = sp_strategy_find(strategy)->pads;
+    sp_status status = pads ? sp_evaluate_batches(&t->scenario, &batches, err) : SP_OK;
+    const int64_t filled = (workload->tokens_per_batch + args->context / 2) / args->context;
+    const int64_t rows =
+        whole_rows(args, pads && status == SP_OK ? (int64_t)batches.batch[0].count : filled);
+    sp_batches_fini(&batches);
+    status = status == SP_OK ? read_variant(t, strategy, rows, &scenario, err) : status;
+    status = status == SP_OK ? sp_evaluate_batches(&scenario, &batches, err) : status;
+    if (status == SP_OK) {
+        t->rows = rows;
+        t->row_tokens = batches.batch[0].total_tokens;
+        snprintf(t->row_text, sizeof t->row_text, "what %lld row%s of the launch file hold%s",
+                 (long long)rows, sp_plural(rows), rows == 1 ? "s" : "");
+        t->step = t->row_text;
+        sp_json_put(json_object_get(t->base, "workload"), "tokens_per_batch",
+                    json_integer(t->row_tokens));
+    }
+    sp_batches_fini(&batches);
+    sp_scenario_fini(&scenario);
+    return status;
+}
+
+// Keeps the search within what the files of --emit can ask for. What is done with documents above
+// the context is what the framework, or the stack's own, does where nobody states it.
+static sp_status keep_to_launch(const tune_args *args, tuning *t, sp_error *err)
+{
+    static const char over[] = "workload.over_length";
+    const char *strategy = find_unsaid(args, t);
+    json_t *own = framework_get(t->base, over) == NULL ? own_value(args, t, strategy, over) : NULL;
+    if (own != NULL) {
+        sp_json_put(t->kept, over, own);
+        put_kept(args, t->kept, t->base);
+    }
+    sp_status status = count_step(args, strategy, t, err);
+    if (status == SP_OK && (own != NULL || t->rows > 0)) {
+        sp_scenario_fini(&t->scenario);
+        t->scenario = (sp_scenario){0};
+        status = read_base(t, &t->scenario, err);
+    }
+    return status;
+}
+
+// The answer as its launch file counts it.
+static void count_answer(const tuning *t, json_t *document)
+{
+    const int64_t each = framework_get_int(document, "parallel.dp", 1) *
+                         framework_get_int(document, "schedule.microbatch_samples", 1);
+    if (t->rows > 0 && t->rows % each == 0) {
+        framework_put_at(document, "schedule.microbatches", json_integer(t->rows / each));
+        json_object_del(json_object_get(document, "workload"), "tokens_per_batch");
     }
 }
 
@@ -676,6 +820,9 @@ static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
     }
     if (status == SP_OK) {
         status = choose_strategies(args, t, err);
+    }
+    if (status == SP_OK) {
+        status = keep_to_launch(args, t, err);
     }
     return status == SP_OK ? cli_form_batches(args->common.quiet, &t->scenario, &t->batches, err)
                            : status;
@@ -851,6 +998,9 @@ static void add_kept(const tuning *t, sp_warnings *warnings)
     json_t *value;
     json_object_foreach (t->kept, key, value) {
         char text[VALUE];
+        if (strncmp(key, "stack.", strlen("stack.")) != 0) {
+            continue;
+        }
         sp_warnings_add(warnings,
                         "the answer keeps its %s %s, where the stack's is another (--set %s=VALUE "
                         "asks for it)",
@@ -959,6 +1109,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     sp_result result = {0};
     const sweep_layout *first = tuned->layouts->ranked[0];
     json_t *document = sweep_layouts_document(tuned->layouts, first);
+    count_answer(t, document);
     char *command = command_for(args, t, tuned->layouts, first, t->strategies[first->strategy]);
     sp_status status =
         evaluate(t, document, "tune", cli_threads(args->jobs), &scenario, &result, err);
@@ -1220,11 +1371,6 @@ static sp_status take_scenario(const char *file, tune_args *args, tuning *t, sp_
     return status;
 }
 
-static bool states_strategies(const tune_args *args)
-{
-    return args->strategies != NULL || is_set(args, "strategy.kind");
-}
-
 static int run(const void *given, const cli_operands *operands)
 {
     tune_args asked_args = *(const tune_args *)given;
@@ -1253,6 +1399,9 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK) {
         status = add_schedules(&t, args->schedules, &err);
     }
+    if (t.rows > 0) { // further questions are of the same batch
+        asked_args.tokens_per_batch = t.row_tokens;
+    }
     int shown = args->top > CLI_FRONT_SHOWN ? (int)args->top : CLI_FRONT_SHOWN;
     const sweep_layouts_options options = {.strategies = t.strategies,
                                            .strategy_count = t.count,
@@ -1262,6 +1411,8 @@ static int run(const void *given, const cli_operands *operands)
                                            .gpus = args->gpus,
                                            .within_stack = !args->any_schedule,
                                            .strategies_stated = states_strategies(args),
+                                           .unsaid = t.unsaid,
+                                           .rows = t.rows,
                                            .schedules = t.schedule_count > 0 ? t.schedules : NULL,
                                            .schedule_count = t.schedule_count,
                                            .exhaustive = args->exhaustive,

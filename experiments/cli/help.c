@@ -112,17 +112,17 @@ static const char *stack_line(int index, const sp_stack *stack, char line[LINE])
         sp_append(line, LINE, "; runs all that there is");
         return line;
     }
-    sp_append(
-        line, LINE,
-        "; schedules: %s; strategies: %s; exchanges of CP: %s; recomputation: %s%s; ZeRO: %s; "
-        "a step's samples are %s multiple of rows times dp%s (%s)",
-        or_none(can.schedules), can.strategies, or_none(can.exchanges), can.recomputes,
-        can.recomputes_modules ? ", or sets of modules" : "", can.zero,
-        can.whole_batches ? "a" : "no",
-        sp_stack_lists(can.schedules, "interleaved")
-            ? ", its micro-batches one of pp where chunks interleave"
-            : "",
-        can.source);
+    sp_append(line, LINE,
+              "; schedules: %s; strategies: %s (by its data sets or an argument); exchanges of CP: "
+              "%s; recomputation: %s%s; ZeRO: %s; "
+              "a step's samples are %s multiple of rows times dp%s (%s)",
+              or_none(can.schedules), can.strategies, or_none(can.exchanges), can.recomputes,
+              can.recomputes_modules ? ", or sets of modules" : "", can.zero,
+              can.whole_batches ? "a" : "no",
+              sp_stack_lists(can.schedules, "interleaved")
+                  ? ", its micro-batches one of pp where chunks interleave"
+                  : "",
+              can.source);
     return line;
 }
 

@@ -1033,7 +1033,7 @@ static void print_beyond(const cli_tuned *tuned)
 {
     const double chance = tuned->layouts->ranked[0]->trial.figure[SWEEP_FIT_PROBABILITY];
     bool adds = false;
-    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_STRATEGY; lack++) {
+    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_ARGUMENT; lack++) {
         const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, (sweep_lack)lack);
         char layout[CLI_TUNE_POINT];
         char time[TIME];
@@ -1042,15 +1042,18 @@ static void print_beyond(const cli_tuned *tuned)
         }
         cli_tune_point(tuned->options, tuned->layouts, point, layout);
         fputs(adds ? "" : "\n", stdout);
+        char what[64];
+        snprintf(what, sizeof what,
+                 lack == SWEEP_LACKS_ARGUMENT ? "%s, for which the launch file has no argument,"
+                                              : "a stack with %s",
+                 lacked_name(tuned, point));
         if (chance < LIKELY) {
-            printf("the answer hardly runs; a stack with %s would take %s (to search among such: "
+            printf("the answer hardly runs; %s would take %s (to search among such: "
                    "--any-schedule): %s\n",
-                   lacked_name(tuned, point),
-                   time_text(point->trial.figure[SWEEP_ITERATION_MS], time), layout);
+                   what, time_text(point->trial.figure[SWEEP_ITERATION_MS], time), layout);
         } else {
-            printf("a stack with %s would train %.1f %% faster (to search among such: "
-                   "--any-schedule): %s\n",
-                   lacked_name(tuned, point), added_percent(tuned, point), layout);
+            printf("%s would train %.1f %% faster (to search among such: --any-schedule): %s\n",
+                   what, added_percent(tuned, point), layout);
         }
         adds = true;
     }
@@ -1249,7 +1252,7 @@ json_t *cli_tuned_json_empty(const cli_tuned *tuned)
 static json_t *beyond_json(const cli_tuned *tuned)
 {
     json_t *list = json_array();
-    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_STRATEGY; lack++) {
+    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_ARGUMENT; lack++) {
         const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, (sweep_lack)lack);
         if (point != NULL) {
             json_array_append_new(

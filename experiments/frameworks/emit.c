@@ -178,7 +178,7 @@ static bool is_absent(const framework_output *output, const framework_row *row, 
 static const framework_row *first_row_of(const framework *of, const char *key)
 {
     const framework_row *row = of->rows;
-    while (strcmp(row->key, key) != 0) {
+    while (row->key != NULL && strcmp(row->key, key) != 0) {
         row++;
     }
     return row;
@@ -522,6 +522,45 @@ static void add_lost(out_text *to, const json_t *lost)
     }
 }
 
+// Where else of the job a setting is; NULL: nowhere.
+static const char *elsewhere_of(const framework *of, const char *key)
+{
+    const framework_elsewhere *row = of->elsewhere;
+    while (row != NULL && row->key != NULL && strcmp(row->key, key) != 0) {
+        row++;
+    }
+    return row != NULL ? row->where : NULL;
+}
+
+json_t *framework_advice(const framework *of, const sp_scenario *scenario)
+{
+    static const char sums[] = "stack.gradient_reduce_dtype";
+    json_t *advice = json_array();
+    char text[256];
+    if (scenario->workload.uniform_tokens == 0 && !framework_list_holds(of->own, "packing") &&
+        elsewhere_of(of, "strategy.kind") == NULL) {
+        snprintf(text, sizeof text,
+                 "%s needs a data set that packs documents and tells where they end (cu_seqlens): "
+                 "else attention crosses them",
+                 of->title);
+        json_array_append_new(advice, json_string(text));
+    }
+    const framework_row *row = first_row_of(of, sums);
+    bool stated = row->absent == NULL || strcmp(row->absent, "\"fp32\"") != 0 ||
+                  scenario->memory.stack.gradient_reduce_dtype != SP_REDUCE_BF16;
+    const sp_setting *setting = NULL;
+    for (int s = 0; !stated && (setting = sp_setting_at(s)) != NULL; s++) {
+        stated = strcmp(setting->key, sums) == 0 && sp_scenario_states(scenario, s);
+    }
+    if (!stated) {
+        snprintf(text, sizeof text,
+                 "gradients are reduced in BF16, as stack %s does (FP32: --set %s=fp32)",
+                 scenario->memory.stack.name, sums);
+        json_array_append_new(advice, json_string(text));
+    }
+    return advice;
+}
+
 static void add_comments(const framework_output *output, const json_t *lost, out_text *to)
 {
     char line[256];
@@ -543,6 +582,10 @@ static void add_comments(const framework_output *output, const json_t *lost, out
         add(to, "#   ");
         add(to, framework_lost_text(item, words));
         add(to, "\n");
+    }
+    json_array_foreach ((json_t *)output->advice, i, item) {
+        snprintf(line, sizeof line, "# %s.\n", json_string_value(item));
+        add(to, line);
     }
     add(to, "# No part of a scenario: data, tokenizer, learning rate, number of steps, and what "
             "changes no time,\n# as the scaling of rotary positions and the epsilon of norms.\n");
@@ -631,16 +674,29 @@ static void compare(const json_t *said, const json_t *read, const char *path, co
     }
 }
 
-bool framework_is_lost(const json_t *lost, const char *key)
+// Its entry of *lost; NULL: it can be said.
+static const json_t *find_lost(const json_t *lost, const char *key)
 {
     size_t i;
     json_t *item;
     json_array_foreach ((json_t *)lost, i, item) {
         if (strcmp(json_string_value(json_object_get(item, "key")), key) == 0) {
-            return true;
+            return item;
         }
     }
-    return false;
+    return NULL;
+}
+
+bool framework_is_lost(const json_t *lost, const char *key)
+{
+    return find_lost(lost, key) != NULL;
+}
+
+json_t *framework_own_value(const json_t *lost, const char *key)
+{
+    const json_t *item = find_lost(lost, key);
+    json_t *read = json_object_get(item, "read");
+    return json_object_get(item, "elsewhere") != NULL || json_is_null(read) ? NULL : read;
 }
 
 // Settings that what is read back has, and the scenario has not: a cut of layers that the framework
@@ -723,8 +779,9 @@ static void count_samples(json_t *read)
     }
 }
 
-// Parts that the framework says nothing of at all are told once, and taken as they are.
-static void fill(json_t *read, const json_t *from, json_t *lost)
+// Parts that the framework says nothing of at all are told once, and taken as they are. `filled`: a
+// batch is what micro-batches hold, by their number alone.
+static void fill(json_t *read, const json_t *from, bool filled, json_t *lost)
 {
     json_t *model = json_object_get(read, "model");
     if (model == NULL) {
@@ -778,7 +835,7 @@ static void fill(json_t *read, const json_t *from, json_t *lost)
         for (size_t i = 0; i < 2; i++) {
             json_t *size = framework_get(from, sizes[i]);
             json_object_del(workload, sp_setting_leaf(sizes[i]));
-            if (size != NULL) {
+            if (size != NULL && !filled) {
                 lose(lost, sizes[i], size);
                 framework_put_at(read, sizes[i], json_incref(size));
                 is_sized = true;
@@ -863,6 +920,9 @@ static void compare_all(const framework_output *output, const sp_scenario *from,
     if (!has_value(output->scenario, "strategy.kind", "padded")) {
         sp_append(skipped, sizeof skipped, "strategy.pad_to ");
     }
+    if (from->fills_microbatches) {
+        sp_append(skipped, sizeof skipped, "workload.samples_per_batch workload.tokens_per_batch ");
+    }
     if (!has_longer(from)) {
         sp_append(skipped, sizeof skipped, "workload.over_length ");
     }
@@ -913,7 +973,7 @@ static sp_status read_back(const framework_output *output, const sp_scenario *fr
         count_samples(document);
         json_t *plain = json_deep_copy(document);
         borrow(document, output->resolved);
-        fill(document, output->resolved, lost);
+        fill(document, output->resolved, from->fills_microbatches, lost);
         if (sp_scenario_from_json(document, "written", NULL, 0, &scenario, &own) == SP_OK) {
             json_t *whole = whole_document(&scenario);
             compare_all(output, from, whole, lost);
@@ -972,12 +1032,9 @@ static void tell_elsewhere(const framework *of, json_t *lost)
     json_t *item;
     json_array_foreach (lost, i, item) {
         const char *key = json_string_value(json_object_get(item, "key"));
-        const framework_elsewhere *row = of->elsewhere;
-        while (row != NULL && row->key != NULL && strcmp(row->key, key) != 0) {
-            row++;
-        }
-        if (row != NULL && row->key != NULL) {
-            sp_json_put(item, "elsewhere", json_string(row->where));
+        const char *where = elsewhere_of(of, key);
+        if (where != NULL) {
+            sp_json_put(item, "elsewhere", json_string(where));
         }
     }
 }
@@ -1002,6 +1059,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
     framework_output output = {.of = of,
                                .scenario = whole,
                                .resolved = scenario->resolved,
+                               .advice = framework_advice(of, scenario),
                                .arguments = json_object(),
                                .comments = json_object(),
                                .launch = json_object()};
@@ -1021,6 +1079,7 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
     json_decref(output.arguments);
     json_decref(output.comments);
     json_decref(output.launch);
+    json_decref(output.advice);
     json_decref(whole);
     return status;
 }

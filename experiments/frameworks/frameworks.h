@@ -222,6 +222,7 @@ typedef struct framework_output {
     json_t *arguments; // object: name to value, in the order in which they are written
     json_t *comments;  // object: name of an argument of YAML to what stands behind it
     json_t *launch;    // of a script: what stands before the arguments; object
+    json_t *advice;    // array of texts, for comments (framework_advice())
 } framework_output;
 
 // Takes over `value`.
@@ -236,8 +237,15 @@ void framework_say_launch(framework_output *output, const char *name, json_t *va
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err);
 
+// What somebody has to know who runs the scenario's file: an array of texts, the caller's.
+json_t *framework_advice(const framework *of, const sp_scenario *scenario);
+
 // Is a setting among what cannot be said?
 bool framework_is_lost(const json_t *lost, const char *key);
+
+// What the framework has in the place of a setting that cannot be said, of *lost; NULL: the setting
+// can be said, another of the job's files says it, or nothing is known.
+json_t *framework_own_value(const json_t *lost, const char *key);
 
 // What cannot be said, of an entry of *lost, in words: the key with its value, with what the
 // framework has in its place where it has something, and where else of the job it is set.

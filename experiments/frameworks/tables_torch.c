@@ -546,6 +546,8 @@ static const framework_elsewhere deepspeed_elsewhere[] = {
     {"memory.recompute", "gradient_checkpointing of the trainer's arguments"},
     {"workload.context", "max_length of the trainer's arguments"},
     {"strategy.kind", "packing and packing_strategy of TRL's arguments"},
+    {"workload.over_length", "packing_strategy and max_length of TRL's arguments"},
+    {"stack", "the trainer that reads it"},
     {"stack.moment_bytes", "optim of the trainer's arguments"},
     {NULL, NULL},
 };
@@ -608,6 +610,10 @@ static void read_trl_packing(framework_import *import)
     const char *name = framework_take_text(import, "packing_strategy");
     json_object_set_new(import->facts, "row_multiple",
                         json_integer(framework_take_int(import, "pad_to_multiple_of", 1, 1)));
+    bool wraps = packs && name != NULL && strcmp(name, "wrapped") == 0;
+    bool splits = packs && name != NULL && strcmp(name, "bfd_split") == 0;
+    framework_put(import, "workload.over_length",
+                  json_string(wraps || splits ? "split" : "truncate"));
     if (!packs) {
         framework_put(import, "strategy.kind", json_string(free_of_padding ? "packed" : "padded"));
         if (!free_of_padding) {
@@ -619,12 +625,7 @@ static void read_trl_packing(framework_import *import)
         }
         return;
     }
-    bool wraps = name != NULL && strcmp(name, "wrapped") == 0;
-    bool splits = name != NULL && strcmp(name, "bfd_split") == 0;
     framework_put(import, "strategy.kind", json_string(wraps ? "concat" : "bfd"));
-    if (!wraps) {
-        framework_put(import, "workload.over_length", json_string(splits ? "split" : "truncate"));
-    }
     if (name != NULL && !wraps && !splits && strcmp(name, "bfd") != 0) {
         framework_wrong(import, how, "expected bfd, bfd_split or wrapped, got \"%s\"", name);
     }

@@ -187,7 +187,8 @@ typedef enum sweep_lack {
     SWEEP_RUNS,
     SWEEP_LACKS_SCHEDULE,
     SWEEP_LACKS_STRATEGY,
-    SWEEP_LACKS_OTHER, // recomputation, ZeRO stage, parallelism of an axis or batch size
+    SWEEP_LACKS_ARGUMENT, // for a strategy that it runs (sweep_layouts_options)
+    SWEEP_LACKS_OTHER,    // recomputation, ZeRO stage, parallelism of an axis or batch size
     SWEEP_LACKS
 } sweep_lack;
 

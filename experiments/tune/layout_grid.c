@@ -340,7 +340,7 @@ static void pin(json_t *grid, const json_t *base, const sweep_layouts_options *o
 
 // Settings of the base that the grid takes the place of are left out where not every point has
 // them, but not those that are stated. How many micro-batches lengths make is up to the strategy,
-// so that groups must take any number.
+// so that groups must take any number, unless a launch file states it.
 static json_t *base_of(const json_t *base, const sp_scenario *scenario,
                        const sweep_layouts_options *options, const char *strategy)
 {
@@ -367,7 +367,8 @@ static json_t *base_of(const json_t *base, const sp_scenario *scenario,
     }
     sp_json_put(json_object_get(copy, "strategy"), "kind", json_string(strategy));
     json_t *schedule = json_object_get(copy, "schedule");
-    if (scenario->workload.uniform_tokens == 0 && json_object_get(schedule, "group") == NULL) {
+    if (scenario->workload.uniform_tokens == 0 && options->rows == 0 &&
+        json_object_get(schedule, "group") == NULL) {
         sp_json_put(schedule, "group", json_string("even"));
     }
     return copy;
@@ -480,7 +481,9 @@ sweep_lack sweep_layout_lack(const sp_scenario *scenario, const sweep_layouts_op
         .recompute = chosen_name(spec, digit, "memory.recompute"),
         .exchange = chosen_name(spec, digit, "stack.cp_overlap"),
         .zero = (int)chosen_number(spec, digit, "parallel.zero", -1),
-        .samples = batch && workload->uniform_tokens > 0 ? workload->samples_per_batch : 0,
+        .samples = !batch                         ? 0
+                   : workload->uniform_tokens > 0 ? workload->samples_per_batch
+                                                  : options->rows,
         .dp = sweep_layout_number(spec, digit, "parallel.dp", scenario->layout.dp),
         .rows = sweep_layout_number(spec, digit, "schedule.microbatch_samples", 1)};
     if (!scenario->cp_overlap_given && asked.exchange == NULL &&
@@ -491,7 +494,13 @@ sweep_lack sweep_layout_lack(const sp_scenario *scenario, const sweep_layouts_op
     if (options->schedules == NULL && sweep_layout_number(spec, digit, "parallel.pp", 1) > 1) {
         asked.schedule = chosen_name(spec, digit, "schedule.kind");
     }
-    return options->within_stack ? sweep_lack_of(stack, &asked, lacks) : SWEEP_RUNS;
+    const sweep_lack lack =
+        options->within_stack ? sweep_lack_of(stack, &asked, lacks) : SWEEP_RUNS;
+    const bool unsaid =
+        options->unsaid != NULL && sp_stack_lists(options->unsaid, options->strategies[strategy]);
+    return !unsaid || lack == SWEEP_LACKS_STRATEGY ? lack
+           : lack == SWEEP_RUNS                    ? SWEEP_LACKS_ARGUMENT
+                                                   : SWEEP_LACKS_OTHER;
 }
 
 // ---- points ----

@@ -851,7 +851,7 @@ static int list_uncounted(const finder *f, sweep_layout **block)
     shown = shown < all->ranked_count ? shown : all->ranked_count;
     int count = add_uncounted(f, all->ranked, shown, block, 0);
     count = add_uncounted(f, front, in_front, block, count);
-    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_STRATEGY; lack++) {
+    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_ARGUMENT; lack++) {
         sweep_layout *best = sweep_layouts_beyond(all, (sweep_lack)lack);
         count = add_uncounted(f, &best, best != NULL, block, count);
     }

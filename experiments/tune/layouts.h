@@ -37,6 +37,11 @@ typedef struct sweep_layouts_options {
     // others are not tried.
     bool within_stack;
     bool strategies_stated; // then all of the strategies are taken to be the stack's
+    // Of a launch file: strategies that it cannot ask for, between blanks, whose points are
+    // `beyond`, too, and how many rows a step has, which rows of a micro-batch times dp divide;
+    // NULL and 0: nothing is asked of one.
+    const char *unsaid;
+    int64_t rows;
     // Schedules that are tried, in place of those below; [schedule_count], NULL: those.
     const char *const *schedules;
     int schedule_count;

@@ -57,6 +57,37 @@ asked "my model.json" --gpus 2 --context 9000 --set 'workload.lengths=[100, 2000
 asked "my model.json" --gpus 4 "${small[@]}" --schedules 1f1b,zb-h1 --set parallel.pp=2 --exhaustive --set memory.recompute=none --set parallel.zero=1
 asked experts.json --gpus 4 "${small[@]}" --time-limit 1000 --any-schedule --set parallel.zero=1 --set memory.recompute=none --set parallel.pp=2
 asked "my model.json" --gpus 2 "${small[@]}" --emit trl=trl.yaml --set stack.loss_chunks=4
+# The answer is what its files run: read again, with the lengths of the question, they make its step and need its memory.
+figures_of() { grep -m 1 '"iteration_ms"' "$1" | tr -d ' ,' && grep -m 1 '"peak_memory_gib"' "$1" | tr -d ' ,'; }
+rounds=0
+same() { # FRAMEWORK,... ARGUMENT...
+    local files=() emit=() lengths=() dp name
+    for name in ${1//,/ }; do
+        emit+=(--emit "$name=launch.$name")
+        files+=("launch.$name")
+    done
+    [[ " $* " != *" --lengths "* ]] || lengths=(--set "workload.lengths=my -q lengths.txt")
+    slimpack tune "my model.json" --gpus 2 "${@:2}" "${emit[@]}" --quiet --json >told.json || complain "$*: exit $?"
+    dp=$(grep -m 1 -o '"dp": [0-9]*' told.json | tr -dc 0-9)
+    slimpack import "${files[@]}" --set "model=my model.json" --set cluster=h100-8 --set "parallel.dp=$dp" "${lengths[@]}" -o again.json --quiet >/dev/null ||
+        complain "$*: what is emitted is not read"
+    slimpack simulate again.json --quiet --json >simulated.json || complain "$*: what is emitted does not run"
+    expect "$*: step and memory of what is emitted" "$(figures_of told.json)" "$(figures_of simulated.json)"
+    rounds=$((rounds + 1))
+}
+mixed=(--lengths "my -q lengths.txt" --context 6K --tokens-per-batch 128K)
+same megatron "${small[@]}" --strategies packed
+same megatron "${mixed[@]}" # which runs bfd, too, but has no argument for it
+same megatron "${mixed[@]}" --strategies packed --set parallel.pp=2
+same bridge "${mixed[@]}" --strategies packed
+same nemo "${mixed[@]}" --strategies packed
+same torchtitan "${mixed[@]}" --strategies packed
+same nanotron "${mixed[@]}" --strategies packed --set parallel.pp=1
+same trl,accelerate "${small[@]}" --strategies packed
+same trl,accelerate "${mixed[@]}" # which has best fit, and truncates
+same trl,accelerate "${mixed[@]}" --strategies padded
+same trl,deepspeed "${mixed[@]}" --strategies concat
+expect "rounds" 11 "$rounds"
 # Numerics that it keeps of a layout to compare with stand in what it says to type.
 cat >"run it.sh" <<'SCRIPT'
 torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 8192 \
