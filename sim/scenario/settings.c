@@ -111,19 +111,27 @@ static void read_recompute(sp_object *memory, const sp_setting *row, void *owner
     const json_t *value = sp_object_get(memory, key);
     const char *name = json_string_value(value);
     char wrong[SP_RECOMPUTE_TEXT];
-    char known[256] = "";
+    char known[320] = "";
     (void)context;
     if (value != NULL && sp_recompute_read(value, &scenario->memory.recompute, wrong)) {
         return;
     }
-    if (!json_is_array(value) && (name == NULL || strchr(name, ',') == NULL)) {
+    bool is_word = name == NULL && !json_is_array(value);
+    for (const sp_setting_word *w = recompute_words; name != NULL && w->word != NULL; w++) {
+        is_word = is_word || sp_same_name(name, w->word);
+    }
+    if (is_word) {
         sp_setting_read_key(memory, sp_i_memory_settings, key, owner);
         return;
     }
+    for (int m = 0; sp_recompute_names[m] != NULL; m++) {
+        sp_append(known, sizeof known, "\"%s\", ", sp_recompute_names[m]);
+    }
+    sp_append(known, sizeof known, "or modules of ");
     for (int m = 0; sp_module_name(m) != NULL; m++) {
         sp_append(known, sizeof known, "%s\"%s\"", m > 0 ? ", " : "", sp_module_name(m));
     }
-    sp_object_error(memory, key, "expected modules of %s, or a mode alone, got %s", known, wrong);
+    sp_object_error(memory, key, "expected one of %s, got %s", known, wrong);
 }
 
 static json_t *write_recompute(const void *owner, const void *context)
