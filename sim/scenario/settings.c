@@ -124,14 +124,22 @@ static void read_recompute(sp_object *memory, const sp_setting *row, void *owner
         sp_setting_read_key(memory, sp_i_memory_settings, key, owner);
         return;
     }
+    const char *names[32];
+    int count = 0;
     for (int m = 0; sp_recompute_names[m] != NULL; m++) {
+        names[count++] = sp_recompute_names[m];
         sp_append(known, sizeof known, "\"%s\", ", sp_recompute_names[m]);
     }
     sp_append(known, sizeof known, "or modules of ");
     for (int m = 0; sp_module_name(m) != NULL; m++) {
+        SP_ASSERT(count < (int)(sizeof names / sizeof names[0]));
+        names[count++] = sp_module_name(m);
         sp_append(known, sizeof known, "%s\"%s\"", m > 0 ? ", " : "", sp_module_name(m));
     }
-    sp_object_error(memory, key, "expected one of %s, got %s", known, wrong);
+    const char *near = name != NULL ? sp_nearest_name(name, names, count) : NULL;
+    sp_object_error(memory, key, "expected one of %s, got %s%s%s%s", known, wrong,
+                    near != NULL ? " (did you mean \"" : "", near != NULL ? near : "",
+                    near != NULL ? "\"?)" : "");
 }
 
 static json_t *write_recompute(const void *owner, const void *context)
