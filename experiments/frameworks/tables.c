@@ -152,8 +152,6 @@ static const framework_row megatron_rows[] = {
     {"stack.cp_overlap", FRAMEWORK_NAME,
      "p2p=attention a2a=a2a a2a+p2p=a2a+p2p allgather=blocking all_gather=blocking", NULL,
      {"cp-comm-type", "model.cp_comm_type", NULL}, NULL},
-    {"stack.dispatcher_sms", FRAMEWORK_INT, NULL, NULL,
-     {"moe-deepep-num-sms", "model.moe_deepep_num_sms", NULL}, NULL},
     {"stack.shared_expert_overlap", FRAMEWORK_SWITCH, NULL, "false",
      {"moe-shared-expert-overlap", "model.moe_shared_expert_overlap", NULL}, NULL},
     {"stack.expert_overlap", FRAMEWORK_SWITCH, NULL, "false",
@@ -173,6 +171,7 @@ static const char megatron_own[] =
     "decoder-last-pipeline-num-layers pipeline-model-parallel-layout use-distributed-optimizer "
     "data-parallel-sharding-strategy use-megatron-fsdp use-torch-fsdp2 "
     "num-distributed-optimizer-instances moe-token-dispatcher-type moe-enable-deepep "
+    "moe-flex-dispatcher-backend moe-deepep-num-sms moe-hybridep-num-sms "
     "exp-avg-dtype exp-avg-sq-dtype use-precision-aware-optimizer bf16 fp16 "
     "cpu-offloading-num-layers hierarchical-context-parallel-sizes transformer-impl use-flash-attn "
     "optimizer-cpu-offload optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d";
@@ -265,7 +264,8 @@ static const char bridge_own[] =
     "model.num_layers_in_last_pipeline_stage model.pipeline_model_parallel_layout "
     "ddp.use_distributed_optimizer ddp.data_parallel_sharding_strategy ddp.use_megatron_fsdp "
     "dist.use_megatron_fsdp dist.use_torch_fsdp2 ddp.num_distributed_optimizer_instances "
-    "model.moe_token_dispatcher_type model.moe_enable_deepep optimizer.exp_avg_dtype "
+    "model.moe_token_dispatcher_type model.moe_enable_deepep model.moe_flex_dispatcher_backend "
+    "model.moe_deepep_num_sms model.moe_hybridep_num_sms optimizer.exp_avg_dtype "
     "optimizer.exp_avg_sq_dtype optimizer.use_precision_aware_optimizer model.bf16 model.fp16 "
     "mixed_precision.bf16 mixed_precision.fp16 model.cpu_offloading_num_layers "
     "model.hierarchical_context_parallel_sizes model.max_position_embeddings dataset.sequence_length "
@@ -985,26 +985,53 @@ static void read_sharding(framework_import *import)
     json_object_set_new(import->facts, "zero_instances", json_integer(instances));
 }
 
+// Kernels of Megatron-LM's flex dispatcher: its backend, and the argument that states their SMs.
+static const struct {
+    const char *backend, *sms;
+} flex_backends[] = {{"deepep", "moe-deepep-num-sms"}, {"hybridep", "moe-hybridep-num-sms"}};
+
+// A configuration that is written whole states SMs of the backend that does not run, too.
+static bool read_flex(framework_import *import, const char *name)
+{
+    bool known = false;
+    for (size_t i = 0; i < sizeof flex_backends / sizeof flex_backends[0]; i++) {
+        json_int_t sms = framework_take_int(
+            import, called(import->of, "model", flex_backends[i].sms).text, 0, 0);
+        if (name != NULL && strcmp(flex_backends[i].backend, name) == 0) {
+            known = true;
+            framework_put(import, "stack.dispatcher", json_string(name));
+            if (sms > 0) {
+                framework_put(import, "stack.dispatcher_sms", json_integer(sms));
+            }
+        }
+    }
+    return known;
+}
+
 static void read_dispatcher(framework_import *import)
 {
     const framework *of = import->of;
     const char *type =
         framework_take_text(import, called(of, "model", "moe-token-dispatcher-type").text);
-    bool deepep =
-        of->dialect != NEMO &&
-        framework_take_switch(import, called(of, "model", "moe-enable-deepep").text, false);
-    bool flex = (type != NULL && strcmp(type, "flex") == 0) || deepep;
     bool experts = framework_get_int(import->scenario, "model.experts", 0) > 0;
-    if (of->dialect != NEMO &&
-        framework_take_switch(import, called(of, "model", "moe-router-fusion").text, false) &&
+    if (experts && (type != NULL || !of->overrides)) {
+        framework_put(import, "stack.dispatcher", json_string(type != NULL ? type : "allgather"));
+    }
+    if (of->dialect == NEMO) {
+        return;
+    }
+    if (framework_take_switch(import, called(of, "model", "moe-router-fusion").text, false) &&
         experts) {
         framework_put(import, "stack.router_kernels", json_integer(SP_FUSED_ROUTER_KERNELS));
     }
-    if (experts && (type != NULL || !of->overrides)) {
-        framework_put(import, "stack.dispatcher",
-                      json_string(flex           ? "deepep"
-                                  : type != NULL ? type
-                                                 : "allgather"));
+    bool deepep =
+        framework_take_switch(import, called(of, "model", "moe-enable-deepep").text, false);
+    dialect_name argument = called(of, "model", "moe-flex-dispatcher-backend");
+    const framework_entry *stated = framework_take(import, argument.text);
+    const char *backend = framework_take_text(import, argument.text);
+    bool flex = experts && (deepep || (type != NULL && strcmp(type, "flex") == 0));
+    if (!read_flex(import, !flex ? NULL : deepep || backend == NULL ? "deepep" : backend) && flex) {
+        framework_wrong(import, stated, "expected deepep or hybridep, got \"%s\"", backend);
     }
 }
 
@@ -1382,14 +1409,23 @@ static void write_megatron(framework_output *output)
     write_stages(output);
     const char *dispatcher = json_string_value(framework_get(s, "stack.dispatcher"));
     if (framework_get_int(s, "model.experts", 0) > 0 && of->dialect != NEMO) {
-        bool flex = dispatcher != NULL && strcmp(dispatcher, "deepep") == 0;
-        say(output, "model", "moe-token-dispatcher-type",
-            json_string(flex                 ? "flex"
-                        : dispatcher != NULL ? dispatcher
-                                             : "alltoall"));
-        if (flex) {
-            say(output, "model", "moe-enable-deepep", json_true());
+        const char *type = dispatcher != NULL ? dispatcher : "alltoall";
+        json_int_t sms = framework_get_int(s, "stack.dispatcher_sms", 0);
+        for (size_t i = 0; i < sizeof flex_backends / sizeof flex_backends[0]; i++) {
+            if (strcmp(type, flex_backends[i].backend) == 0) {
+                type = "flex";
+                if (sms > 0) {
+                    say(output, "model", flex_backends[i].sms, json_integer(sms));
+                }
+            }
         }
+        if (dispatcher != NULL && strcmp(dispatcher, "deepep") == 0) {
+            // Older releases know no other argument for it.
+            say(output, "model", "moe-enable-deepep", json_true());
+        } else if (strcmp(type, "flex") == 0) {
+            say(output, "model", "moe-flex-dispatcher-backend", json_string(dispatcher));
+        }
+        say(output, "model", "moe-token-dispatcher-type", json_string(type));
         if (framework_get_int(s, "stack.router_kernels", 0) == SP_FUSED_ROUTER_KERNELS) {
             say(output, "model", "moe-router-fusion", json_true());
         }

@@ -167,8 +167,9 @@ static bool is_unaligned(const sp_gemm_model *model, double row)
     return model->unaligned_share > 0.0 && floor(row / ALIGNED) < row / ALIGNED;
 }
 
-static double tile_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,
-                        bool unaligned)
+// Tiles of all products of a batch fill waves together.
+static double tile_gemm(const sp_op_timer *timer, double batch, double launches, double m, double n,
+                        double k, bool unaligned)
 {
     const sp_gemm_model *model = &timer->profile->gemm_model;
     double compute_s = covered(model, batch, m, n, is_replayed(timer)) * (k + model->half_rate_k) /
@@ -178,25 +179,40 @@ static double tile_gemm(const sp_op_timer *timer, double batch, double m, double
     }
     double memory_s =
         BYTES_BF16 * batch * (m * k + k * n + m * n) / timer->profile->memory_bytes_per_s;
-    return fmax(compute_s, memory_s) + fixed_s(timer, model->fixed_s);
+    return fmax(compute_s, memory_s) + launches * fixed_s(timer, model->fixed_s);
 }
 
-double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, double n, double k)
+// Launches whose fixed times follow each other: Transformer Engine gives the products of experts to
+// four streams, as its work spaces say (megatron_memory_experts).
+static double launches_of(int count)
+{
+    enum { STREAMS = 4 };
+    return ceil((double)count / STREAMS);
+}
+
+static double gemms(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens, double n,
+                    double k)
 {
     if (!(tokens > 0.0 && n > 0.0 && k > 0.0)) {
         return 0.0;
     }
     const sp_gemm_table *table = sp_i_gemm_table(timer->profile, pass, n, k);
     if (table != NULL) {
-        return time_from_table(timer, table, tokens);
+        return count * time_from_table(timer, table, tokens);
     }
     const sp_gemm_model *model = &timer->profile->gemm_model;
     if (model->flops_per_s > 0.0) {
         bool unaligned = is_unaligned(model, n) || is_unaligned(model, k);
-        return pass == SP_GEMM_TOKENS_OUT ? tile_gemm(timer, 1.0, tokens, n, k, unaligned)
-                                          : tile_gemm(timer, 1.0, n, k, tokens, unaligned);
+        bool out = pass == SP_GEMM_TOKENS_OUT;
+        return tile_gemm(timer, count, launches_of(count), out ? tokens : n, out ? n : k,
+                         out ? k : tokens, unaligned);
     }
-    return curve_gemm(timer, tokens, n, k);
+    return count * curve_gemm(timer, tokens, n, k);
+}
+
+double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, double n, double k)
+{
+    return gemms(timer, pass, 1, tokens, n, k);
 }
 
 double sp_time_grouped_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens,
@@ -208,8 +224,8 @@ double sp_time_grouped_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int cou
     double weights = count * n * k;
     double weights_s = BYTES_BF16 * weights / profile->memory_bytes_per_s;
     if (!(tokens > 0.0) || half_rows <= 0.0 || sp_i_gemm_table(profile, pass, n, k) != NULL) {
-        double one_s = sp_time_gemm(timer, pass, tokens, n, k);
-        return one_s > 0.0 ? fmax(count * one_s, weights_s) : 0.0;
+        double all_s = gemms(timer, pass, count, tokens, n, k);
+        return all_s > 0.0 ? fmax(all_s, weights_s) : 0.0;
     }
     double compute_s = 2.0 * weights * (tokens + half_rows) / sp_gemm_most_rate(profile);
     if (is_unaligned(model, n) || is_unaligned(model, k)) {
@@ -219,8 +235,8 @@ double sp_time_grouped_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int cou
     return fmax(compute_s, rows_s + weights_s) + fixed_s(timer, model->fixed_s);
 }
 
-// FLOPs that the rate is over, for one product: what tiles cover, or of experts in one launch what
-// few rows cost beside. The inner dimension counts its half-rate length more.
+// FLOPs that the rate is over: what tiles cover, or of experts in one launch what few rows cost
+// beside. The inner dimension counts its half-rate length more.
 static double fp8_work(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens,
                        double n, double k)
 {
@@ -230,12 +246,13 @@ static double fp8_work(const sp_op_timer *timer, sp_gemm_pass pass, int count, d
                  : count > 1                       ? profile->grouped.half_rows
                                                    : 0.0;
     if (pass == SP_GEMM_TOKENS_IN) {
-        double results =
-            few > 0.0 ? 2.0 * n * k : covered(&profile->gemm_model, 1.0, n, k, is_replayed(timer));
+        double results = few > 0.0 ? count * 2.0 * n * k
+                                   : covered(&profile->gemm_model, count, n, k, is_replayed(timer));
         return results * (tokens + fmax(few, fp8->half_rate_k));
     }
-    double results = few > 0.0 ? 2.0 * (tokens + few) * n
-                               : covered(&profile->gemm_model, 1.0, tokens, n, is_replayed(timer));
+    double results = few > 0.0
+                         ? count * 2.0 * (tokens + few) * n
+                         : covered(&profile->gemm_model, count, tokens, n, is_replayed(timer));
     return results * (k + fp8->half_rate_k);
 }
 
@@ -257,7 +274,7 @@ double sp_time_fp8_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int count, 
     double fixed = fixed_s(timer, profile->gemm_model.fixed_s > 0.0 ? profile->gemm_model.fixed_s
                                                                     : profile->kernel_s);
     bool grouped = count > 1 && (fp8->half_rows > 0.0 || profile->grouped.half_rows > 0.0);
-    return count * fmax(compute_s, memory_s) + (grouped ? 1 : count) * fixed;
+    return fmax(compute_s, count * memory_s) + (grouped ? 1.0 : launches_of(count)) * fixed;
 }
 
 double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, double n, double k,
@@ -267,8 +284,9 @@ double sp_time_batched_gemm(const sp_op_timer *timer, double batch, double m, do
         return 0.0;
     }
     const sp_gemm_model *model = &timer->profile->gemm_model;
-    return model->flops_per_s > 0.0 ? tile_gemm(timer, batch, m, n, k, is_unaligned(model, row))
-                                    : curve_gemm(timer, batch * m, n, k);
+    return model->flops_per_s > 0.0
+               ? tile_gemm(timer, batch, 1.0, m, n, k, is_unaligned(model, row))
+               : curve_gemm(timer, batch * m, n, k);
 }
 
 double sp_gemm_most_rate(const sp_profile *profile)

@@ -44,9 +44,10 @@ typedef enum sp_gemm_pass {
 // max(FLOPs / rate(cube edge), bytes / memory rate) + launch floor.
 double sp_time_gemm(const sp_op_timer *timer, sp_gemm_pass pass, double tokens, double n, double k);
 
-// `count` equal products in one launch, of an expert's weights each with `tokens` rows, where the
-// profile says what few rows cost (sp_grouped_model) and no table has this n and k; else one after
-// another. At least as long as reading or writing all weights once takes.
+// `count` equal products, of an expert's weights each with `tokens` rows: in one launch where the
+// profile says what few rows cost (sp_grouped_model) and no table has this n and k; else, by the
+// tile model, side by side, or by tables and curves one after another. At least as long as reading
+// or writing all weights once takes.
 double sp_time_grouped_gemm(const sp_op_timer *timer, sp_gemm_pass pass, int count, double tokens,
                             double n, double k);
 

@@ -473,6 +473,7 @@ static const sp_setting fp8_rows[] = {
      SP_FIELD(sp_profile, fp8.flops_per_s), .unit = FLOPS_PER_TFLOP, .required = true},
     NUMBER("fp8_gemm.half_rate_k", 0, 1e6, fp8.half_rate_k),
     NUMBER("fp8_gemm.half_rows", 0, 1e6, fp8.half_rows),
+    NUMBER("fp8_gemm.block_share", 0, 10, fp8.block_share),
     {.key = "fp8_gemm.transposes", SP_SWITCH, SP_FIELD(sp_profile, fp8.transposes)},
 };
 static const sp_setting latent_rows[] = {

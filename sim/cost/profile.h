@@ -90,9 +90,10 @@ typedef struct sp_grouped_model {
 typedef struct sp_fp8_model {
     double flops_per_s; // 0: the GPU has none, or nobody states them
     double half_rate_k;
-    double half_rows; // of experts in one launch, as in sp_grouped_model; 0: those of BF16
-    bool transposes;  // both operands are read along k (Hopper)
-    bool is_used;     // by the scenario, so that the level counts
+    double half_rows;   // of experts in one launch, as in sp_grouped_model; 0: those of BF16
+    double block_share; // of flops_per_s where blocks have scales of their own; 0: all of it
+    bool transposes;    // both operands are read along k (Hopper)
+    bool is_used;       // by the scenario, so that the level counts
     sp_level level;
 } sp_fp8_model;
 

@@ -306,6 +306,9 @@ static void read_precision(sp_i_scenario_reader *reader)
     }
     precision->transposes = rates->transposes;
     rates->is_used = sp_precision_is_fp8(precision);
+    if (precision->recipe == SP_FP8_BLOCKWISE && rates->block_share > 0.0) {
+        rates->flops_per_s *= rates->block_share;
+    }
     for (size_t i = 0; i < 2 && !rates->is_used; i++) {
         if (sp_object_has(&reader->root, of_fp8[i])) {
             sp_object_error(&reader->root, of_fp8[i],

@@ -111,19 +111,35 @@ static void read_recompute(sp_object *memory, const sp_setting *row, void *owner
     const json_t *value = sp_object_get(memory, key);
     const char *name = json_string_value(value);
     char wrong[SP_RECOMPUTE_TEXT];
-    char known[256] = "";
+    char known[320] = "";
     (void)context;
     if (value != NULL && sp_recompute_read(value, &scenario->memory.recompute, wrong)) {
         return;
     }
-    if (!json_is_array(value) && (name == NULL || strchr(name, ',') == NULL)) {
+    bool is_word = name == NULL && !json_is_array(value);
+    for (const sp_setting_word *w = recompute_words; name != NULL && w->word != NULL; w++) {
+        is_word = is_word || sp_same_name(name, w->word);
+    }
+    if (is_word) {
         sp_setting_read_key(memory, sp_i_memory_settings, key, owner);
         return;
     }
+    const char *names[32];
+    int count = 0;
+    for (int m = 0; sp_recompute_names[m] != NULL; m++) {
+        names[count++] = sp_recompute_names[m];
+        sp_append(known, sizeof known, "\"%s\", ", sp_recompute_names[m]);
+    }
+    sp_append(known, sizeof known, "or modules of ");
     for (int m = 0; sp_module_name(m) != NULL; m++) {
+        SP_ASSERT(count < (int)(sizeof names / sizeof names[0]));
+        names[count++] = sp_module_name(m);
         sp_append(known, sizeof known, "%s\"%s\"", m > 0 ? ", " : "", sp_module_name(m));
     }
-    sp_object_error(memory, key, "expected modules of %s, or a mode alone, got %s", known, wrong);
+    const char *near = name != NULL ? sp_nearest_name(name, names, count) : NULL;
+    sp_object_error(memory, key, "expected one of %s, got %s%s%s%s", known, wrong,
+                    near != NULL ? " (did you mean \"" : "", near != NULL ? near : "",
+                    near != NULL ? "\"?)" : "");
 }
 
 static json_t *write_recompute(const void *owner, const void *context)

@@ -369,9 +369,9 @@ static void warn_of_fp8(const sp_scenario *scenario, sp_warnings *warnings)
     if (sp_precision_is_fp8(precision)) {
         sp_warnings_add(warnings,
                         "precision fp8 (%s): products of the layers alone are in FP8, at a rate "
-                        "that is %s; mfu and hfu are against the peak in BF16; rows of experts are "
-                        "not padded, and FP8 copies that last for one product are not counted in "
-                        "memory",
+                        "that is %s; mfu and hfu are against the peak in BF16; rows that fill "
+                        "experts up to a multiple count in products, not in casts and memory, and "
+                        "FP8 copies that last for one product not in memory",
                         sp_fp8_recipe_names[precision->recipe],
                         sp_level_names[scenario->profile.fp8.level]);
     }

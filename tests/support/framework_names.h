@@ -4,6 +4,7 @@
 #define SLIMPACK_TESTS_SUPPORT_FRAMEWORK_NAMES_H
 
 // NVIDIA/Megatron-LM@000c4ac24f61159c138b0975def722c65245983c, megatron/training/arguments.py;
+// backends of flex and HybridEP's SMs as in the dev branch @d48bd6be, examples/moe_recipes;
 // nproc-per-node, nnodes, node-rank and master-addr are torchrun's.
 static const char names_of_megatron[] =
     "num-layers hidden-size ffn-hidden-size num-attention-heads attention-backend kv-channels "
@@ -28,6 +29,7 @@ static const char names_of_megatron[] =
     "moe-shared-expert-intermediate-size moe-shared-expert-overlap moe-router-topk "
     "moe-router-num-groups moe-router-group-topk moe-router-force-load-balancing "
     "moe-token-dispatcher-type moe-enable-deepep moe-deepep-num-sms moe-expert-capacity-factor "
+    "moe-flex-dispatcher-backend moe-hybridep-num-sms "
     "overlap-moe-expert-parallel-comm delay-wgrad-compute q-lora-rank kv-lora-rank qk-head-dim "
     "qk-pos-emb-head-dim v-head-dim use-precision-aware-optimizer exp-avg-dtype exp-avg-sq-dtype "
     "fp8-format fp8-recipe fp8-param-gather "
@@ -66,6 +68,7 @@ static const char names_of_bridge[] =
     "model.moe_router_topk model.moe_router_num_groups model.moe_router_group_topk "
     "model.moe_router_force_load_balancing model.moe_token_dispatcher_type model.moe_enable_deepep "
     "model.moe_expert_capacity_factor model.moe_deepep_num_sms model.cp_comm_type "
+    "model.moe_flex_dispatcher_backend model.moe_hybridep_num_sms "
     "model.share_embeddings_and_output_weights model.position_embedding_type model.seq_length "
     "model.vocab_size ddp.grad_reduce_in_fp32 ddp.overlap_grad_reduce ddp.overlap_param_gather "
     "ddp.use_distributed_optimizer ddp.num_distributed_optimizer_instances ddp.use_megatron_fsdp "

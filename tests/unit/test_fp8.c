@@ -253,6 +253,26 @@ TEST(products_take_what_deepgemm_printed)
     }
 }
 
+// By blocks a product takes the longer by what the profile says of its rate; another recipe has all
+// of it.
+TEST(products_by_blocks_have_a_share_of_the_rate)
+{
+    static const char *const recipes[] = {"delayed", "current", "blockwise"};
+    double rate[COUNT_OF(recipes)];
+    double share = 0.0;
+    for (int i = 0; i < COUNT_OF(recipes); i++) {
+        SCENARIO_READ(scenario, json_text("{'model': 'llama-3-8b', 'cluster': 'h100-8', "
+                                          "'workload': {'lengths': [4096]}, 'precision': 'fp8', "
+                                          "'fp8_recipe': '%s'}",
+                                          recipes[i]));
+        rate[i] = scenario.profile.fp8.flops_per_s;
+        share = scenario.profile.fp8.block_share;
+    }
+    assert_true(share > 0.0 && share < 1.0);
+    assert_true(rate[1] == rate[0]);
+    assert_close(rate[2], share * rate[0], 1e-12);
+}
+
 #define STEP                                                                                     \
     "{'model': {'layers': 4, 'hidden': 2048, 'ffn': 5632, 'heads': 16, 'kv_heads': 4, 'vocab': " \
     "32000}, 'cluster': '%s', 'workload': {'lengths': [4096, 4096, 300, 1500, 700, 2048, 3000, " \

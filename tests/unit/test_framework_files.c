@@ -156,6 +156,33 @@ TEST(megatron_experts)
           "");
 }
 
+// Of a whole configuration's SMs those of the backend that runs count, and none of another type's.
+TEST(megatron_flex_backends)
+{
+    static const char common[] =
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 64 "
+        "--num-attention-heads 4 --bf16 --swiglu --ffn-hidden-size 256 --num-experts 8 "
+        "--moe-router-topk 2 --expert-model-parallel-size 8 --moe-grouped-gemm --vocab-size 128 "
+        "--moe-deepep-num-sms 20 --moe-hybridep-num-sms 32 ";
+    static const struct {
+        const char *said, *wanted;
+    } cases[] = {
+        {"--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep",
+         "{\"stack.dispatcher\":\"hybridep\",\"stack.dispatcher_sms\":32}"},
+        {"--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep",
+         "{\"stack.dispatcher\":\"deepep\",\"stack.dispatcher_sms\":20}"},
+        {"--moe-token-dispatcher-type flex",
+         "{\"stack.dispatcher\":\"deepep\",\"stack.dispatcher_sms\":20}"},
+        {"--moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend hybridep",
+         "{\"stack.dispatcher\":\"alltoall\",\"stack.dispatcher_sms\":null}"},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "%s%s\n", common, cases[i].said);
+        check("flex.sh", text, cases[i].wanted, "");
+    }
+}
+
 TEST(megatron_latents_and_stages)
 {
     check("mla.sh",
@@ -972,6 +999,12 @@ TEST(errors_say_where)
     check_error("a.json", "{\n  \"train_batch_size\": 3,\n}",
                 "a.json:3:1: string or '}' expected "
                 "near '}'");
+    check_error("a.sh",
+                "torchrun t.py --num-layers 2 --hidden-size 8 --num-attention-heads 1 --bf16 "
+                "--num-experts 8 --moe-token-dispatcher-type flex "
+                "--moe-flex-dispatcher-backend uccl_ep",
+                "a.sh:1: moe-flex-dispatcher-backend: expected deepep or hybridep, got "
+                "\"uccl_ep\"");
     check_error("a.sh",
                 "torchrun p.py --bf16 --num-layers 2 --use-megatron-fsdp "
                 "--data-parallel-sharding-strategy optim_gradients",

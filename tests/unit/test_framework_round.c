@@ -50,7 +50,7 @@ static json_t *draw(sp_prng *prng)
     static const char *const norms[] = {"rmsnorm", "layernorm"};
     static const char *const positions[] = {"rope", "learned", "none"};
     static const char *const exchanges[] = {"attention", "a2a", "blocking"};
-    static const char *const dispatchers[] = {"alltoall", "allgather", "deepep"};
+    static const char *const dispatchers[] = {"alltoall", "allgather", "deepep", "hybridep"};
     int tp = one_of(prng, few, 3);
     int cp = one_of(prng, few, 2);
     int pp = one_of(prng, few, 3);
@@ -105,7 +105,12 @@ static json_t *draw(sp_prng *prng)
         sp_json_put(stack, "cp_overlap", json_string(word_of(prng, exchanges, 3)));
     }
     if (experts > 0) {
-        sp_json_put(stack, "dispatcher", json_string(word_of(prng, dispatchers, 3)));
+        const char *dispatcher = word_of(prng, dispatchers, 4);
+        sp_json_put(stack, "dispatcher", json_string(dispatcher));
+        // Those of collectives are NCCL's, which no argument states.
+        if (strstr(dispatcher, "ep") != NULL && coin(prng)) {
+            sp_json_put(stack, "dispatcher_sms", json_integer(8));
+        }
     }
     json_t *parallel = sp_json_object(SP_JSON("tp", tp), SP_JSON("cp", cp), SP_JSON("pp", pp),
                                       SP_JSON("dp", dp), SP_JSON("zero", prng_below(prng, 4)));

@@ -280,12 +280,13 @@ TEST(grouped_products_by_hand)
                  2.0 * (weights + 20.0 * (2048.0 + 1024.0)) / 1e9 + 3e-6, 1e-12);
 }
 
-// Without the section one after another, and where a table has this n and k: never less than the
-// weights' bytes take, although the table goes down with the rows.
-TEST(products_of_experts_one_after_another)
+// One after another where a table has this n and k: never less than the weights' bytes take,
+// although the table goes down with the rows. Without the section tiles of all fill waves together,
+// as those of a batch do, and every fourth waits for a launch (Transformer Engine's four streams).
+TEST(products_of_experts_by_tables_and_tiles)
 {
     AUTO(sp_profile) profile = flat_profile_of(
-        (const char *[]){"gemm_model={\"tflops\":273,\"sms\":108," TILES,
+        (const char *[]){"gemm_model={\"tflops\":273,\"fixed_us\":3,\"sms\":108," TILES,
                          "grouped_gemm={\"half_rows\":200,\"level\":\"fitted\",\"source\":\"s\"}",
                          "gemm=[{\"n\":4096,\"k\":1024,\"level\":\"measured\",\"source\":\"s\","
                          "\"points\":[[128,20],[512,60]]}]",
@@ -296,8 +297,17 @@ TEST(products_of_experts_one_after_another)
     assert_close(sp_time_grouped_gemm(&timer, SP_GEMM_TOKENS_OUT, 8, 1, 4096, 1024),
                  8.0 * 2.0 * 4096.0 * 1024.0 / 2e12, 1e-12);
     profile.grouped.half_rows = 0.0;
-    assert_close(sp_time_grouped_gemm(&timer, SP_GEMM_TOKENS_OUT, 8, 700, 2048, 1024),
-                 8.0 * sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 700, 2048, 1024), 1e-12);
+    for (int count = 1; count <= 9; count++) {
+        double all_s = sp_time_grouped_gemm(&timer, SP_GEMM_TOKENS_OUT, count, 700, 2048, 1024);
+        double one_s = sp_time_gemm(&timer, SP_GEMM_TOKENS_OUT, 700, 2048, 1024);
+        assert_close(all_s,
+                     sp_time_batched_gemm(&timer, count, 700, 2048, 1024, 1024) +
+                         (count - 1) / 4 * 3e-6,
+                     1e-12);
+        assert_true(all_s <= count * one_s * (1.0 + 1e-12) && (count == 1 || all_s > one_s));
+        assert_close(sp_time_grouped_gemm(&timer, SP_GEMM_TOKENS_IN, count, 1024, 700, 2048), all_s,
+                     1e-12);
+    }
 }
 
 // Microseconds that SimuMax measured on B200 (github MooreThreads/SimuMax, v1.2, bf16). Weight

@@ -66,6 +66,7 @@ TEST(units_and_defaults)
         NUMBER("gemm_model", "fixed_us", "5", gemm_model.fixed_s, 5e-6, 0),
         NUMBER("fp8_gemm", "half_rows", "70", fp8.half_rows, 70, 0),
         NUMBER("fp8_gemm", "half_rate_k", "770", fp8.half_rate_k, 770, 0),
+        NUMBER("fp8_gemm", "block_share", "0.8", fp8.block_share, 0.8, 0),
         NUMBER("latent_attention", "forward_share", "0.9", latent.forward_share, 0.9, 0),
         NUMBER("latent_attention", "backward_share", "0.8", latent.backward_share, 0.8, 0),
         NUMBER("flash_attention_2", "forward_share", "0.55", flash_2.forward_share, 0.55, 0),

@@ -133,6 +133,7 @@ TEST(schedule_and_memory)
          "schedule.kind", NULL},
         {"'parallel': {'chunks_per_rank': 2}", "schedule.kind", NULL},
         {"'memory': {'recompute': 'ful'}", "memory.recompute", "full"},
+        {"'memory': {'recompute': 'layernrom'}", "memory.recompute", "layernorm"},
         // As the document is read: packing, which comes before the memory, may take long.
         {"{'model': 'gpt3-6.7b', 'memory': {'model': 'slimpipe-planner'}}", "memory.model", NULL},
         {"'memory': {'model': 'slimpipe-planner', 'offload_ratio': 0.5}", "memory.offload_ratio",
