@@ -58,7 +58,10 @@ class Slice:
 
 @dataclass(frozen=True)
 class Pack:
-    """Slices that run together as one micro-batch of variable lengths: `rows` rows."""
+    """Slices that run together as one micro-batch of variable lengths: `rows` rows.
+
+    `ranges` alone is of this rank: slices, cu_seqlens and position_ids are of all rows, with their
+    padding, and alike on all ranks that share the pack. PackedDataset cuts out this rank's rows."""
     step: int
     number: int  # in the plan: action F3 runs forward pack 3
     ranks: tuple[int, ...]  # data-parallel ranks that share it
@@ -75,7 +78,7 @@ class Pack:
 
     @property
     def cu_seqlens(self) -> list[int]:
-        """[slices + 1] where each slice's rows begin, and the end: those of the queries."""
+        """[slices + 1] where each slice's rows begin, and the end, of queries in the whole pack."""
         return list(itertools.accumulate((part.computed for part in self.slices), initial=0))
 
     @property
