@@ -210,7 +210,9 @@ static const struct {
      "What the step takes beyond limit.ms, in shares of it (limit.parts_ms): kernels (small "
      "or memory-bound ones, and what slows them), packs (padding), recompute, tp, cp, ep, "
      "dp, pp (exchanges that nothing hides), optimizer, pipeline (its bubble), imbalance "
-     "(between ranks), memory (an allocator short of it), host (waiting for launches)."},
+     "(waiting for ranks with more work; also of experts' ranks for the fullest, expert_wait_ms, "
+     "which time counts with their exchange), memory (an allocator short of it), host (waiting for "
+     "launches)."},
     {"waiting",
      "The bubble where there is no pipeline: data-parallel ranks wait for those with more work."},
     {"longest stage",
