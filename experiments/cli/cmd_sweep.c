@@ -137,8 +137,9 @@ static void print_tight_pick(const sweep_best *best)
         int column = printf("no point fits well: ");
         char text[160];
         snprintf(text, sizeof text,
-                 "the first fits TIGHTLY, with a margin of %.2f GiB; tight steps may run several "
-                 "times slower than predicted",
+                 "the first %s, with a margin of %.2f GiB; tight steps may run several times "
+                 "slower than predicted",
+                 cli_tight_text(first->figure[SWEEP_MEMORY_MARGIN_GIB]),
                  first->figure[SWEEP_MEMORY_MARGIN_GIB]);
         cli_print_wrapped(stdout, text, column, 2);
     }

@@ -358,8 +358,9 @@ static const struct {
     {"limit|made_for_gib",
      "GiB of a GPU that a step may use: those of the cluster without what is kept for CUDA, NCCL "
      "and fragmentation. In findings of tune: what takes the step's time."},
-    {"tight|tightly",
-     "The step fits if PyTorch's allocator frees cached blocks, which takes time."},
+    {"tight|tightly|may not fit",
+     "The step fits if PyTorch's allocator frees cached blocks, which takes time; it may not fit "
+     "where the allocator would reserve more than there is."},
     {"expandable", "The fastest layout if PyTorch's allocator grows its blocks "
                    "(expandable_segments:True), which leaves no gaps between them (tune)."},
     {"allocated",

@@ -152,6 +152,11 @@ const char *cli_memory_risk(double fit_probability, double margin_gib, char text
     return text;
 }
 
+const char *cli_tight_text(double margin_gib)
+{
+    return margin_gib < 0.0 ? "may not fit" : "fits TIGHTLY";
+}
+
 const char *cli_row_notes(cli_loss loss, double fit_probability, double margin_gib,
                           char text[CLI_NOTES])
 {
@@ -516,14 +521,16 @@ static void print_memory(FILE *out, const sp_result *result)
     }
     fprintf(out, "  peak memory    %.2f GiB", sp_gib_from_bytes(result->peak_bytes));
     if (result->memory_limit_bytes > 0) {
-        static const char *const words[] = {", fits", ", fits TIGHTLY", ": OUT OF MEMORY", ""};
-        fprintf(out, " of %.2f%s (margin %.2f%s)", sp_gib_from_bytes(result->memory_limit_bytes),
-                words[sp_result_fits(result)], sp_gib_from_bytes(sp_result_margin_bytes(result)),
+        const double margin_gib = sp_gib_from_bytes(sp_result_margin_bytes(result));
+        const char *const words[] = {", fits", ", ", ": OUT OF MEMORY", ""};
+        const sp_fits fits = sp_result_fits(result);
+        fprintf(out, " of %.2f%s%s (margin %.2f%s)", sp_gib_from_bytes(result->memory_limit_bytes),
+                words[fits], fits == SP_FITS_TIGHT ? cli_tight_text(margin_gib) : "", margin_gib,
                 result->reserved_peak_bytes > 0 ? " by what PyTorch reserves" : "");
-        char risk[CLI_RISK];
-        double probability = sp_result_fit_probability(result);
-        cli_memory_risk(sp_result_is_oom(result) ? (double)NAN : probability,
-                        (double)sp_result_margin_bytes(result), risk);
+        char risk[CLI_RISK] = "";
+        if (!sp_result_is_oom(result) && margin_gib >= 0.0) {
+            cli_memory_risk(sp_result_fit_probability(result), margin_gib, risk);
+        }
         fprintf(out, "%s%s", risk[0] != '\0' ? "; " : "", risk);
     }
     print_reserve(out, result);

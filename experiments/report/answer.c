@@ -171,6 +171,10 @@ static void add_memory(line *to, const json_t *result)
         say(to, " of %.2f", limit);
     }
     say(to, " GiB");
+    if (fits != NULL && strcmp(fits, "tight") == 0 && limit < reserved) {
+        say(to, ", may not fit");
+        return;
+    }
     if (fits != NULL) {
         say(to, strcmp(fits, "yes") == 0     ? ", fits"
                 : strcmp(fits, "tight") == 0 ? ", fits tightly"
