@@ -280,7 +280,14 @@ void cli_print_headline(FILE *out, const sp_scenario *scenario)
     if (scenario->cuts_layers && scenario->order_resolved && scenario->layout.pp > 1) {
         print_layers(out, &scenario->layout);
     }
-    fprintf(out, ", schedule %s\n", sp_schedule_names[scenario->schedule.kind]);
+    fprintf(out, ", schedule %s", sp_schedule_names[scenario->schedule.kind]);
+    if (scenario->workload.samples_assumed) {
+        fprintf(out,
+                "; a batch has %lld samples (assumed; --set workload.tokens_per_batch=4M, or "
+                "workload.samples_per_batch)",
+                (long long)scenario->workload.samples_per_batch);
+    }
+    fputc('\n', out);
 }
 
 static void print_percent(FILE *out, const char *label, double share)

@@ -340,12 +340,13 @@ TEST(chunks)
     }
 }
 
-// The samples of a batch where neither samples nor tokens are given.
+// The samples of a batch where neither samples nor tokens are given; 512 follow from nothing.
 TEST(default_batch_size)
 {
     static const struct {
         const char *rest;
         int64_t samples, tokens, context, uniform;
+        bool assumed;
     } cases[] = {
         // dp * 2 pp and dp * microbatches * microbatch_samples
         {"'parallel': {'pp': 4, 'dp': 3}", 24, 0, 4096, 4096},
@@ -360,13 +361,17 @@ TEST(default_batch_size)
         {"'workload': {'lengths': [5, 60.0, 7, 61], 'context': 60}", 3, 0, 60, 0},
         {"'workload': {'lengths': [5, 61], 'context': 60, 'over_length': 'truncate'}", 2, 0, 60, 0},
         {"'workload': {'lengths': [5, 6], 'tokens_per_batch': 1e3}", 0, 1000, 0, 0},
-        {"'workload': {'lengths': 'lengths.txt'}", 512, 0, 0, 0},
-        {"'workload': {'lengths': 'wikipedia'}", 512, 0, 0, 0},
+        {"'workload': {'lengths': 'lengths.txt'}", 512, 0, 0, 0, true},
+        {"'workload': {'lengths': 'wikipedia'}", 512, 0, 0, 0, true},
+        {"'workload': {'lengths': 'wikipedia', 'samples_per_batch': 512}", 512, 0, 0, 0},
+        {"'workload': {'lengths': 'wikipedia', 'context': 60}, 'schedule': {'microbatches': 5}", 0,
+         0, 60, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[300];
         snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].rest);
         FIXTURE_SCENARIO(s, text);
+        assert_int_equal(s.workload.samples_assumed, cases[i].assumed);
         assert_int_equal(s.workload.samples_per_batch, cases[i].samples);
         assert_int_equal(s.workload.tokens_per_batch, cases[i].tokens);
         assert_int_equal(s.workload.context, cases[i].context);
