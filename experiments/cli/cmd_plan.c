@@ -44,6 +44,9 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
     if (status == SP_OK) {
         status = sp_evaluate(scenario, &batches, &evaluate, result, err);
     }
+    if (status == SP_OK) {
+        sp_warn_of_uneven_rows(scenario, result, &result->warnings);
+    }
     sp_status closed = cli_exports_end(&exports, err);
     sp_batches_fini(&batches);
     return status != SP_OK ? status : closed;
