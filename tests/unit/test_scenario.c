@@ -346,7 +346,6 @@ TEST(default_batch_size)
     static const struct {
         const char *rest;
         int64_t samples, tokens, context, uniform;
-        bool assumed;
     } cases[] = {
         // dp * 2 pp and dp * microbatches * microbatch_samples
         {"'parallel': {'pp': 4, 'dp': 3}", 24, 0, 4096, 4096},
@@ -361,8 +360,8 @@ TEST(default_batch_size)
         {"'workload': {'lengths': [5, 60.0, 7, 61], 'context': 60}", 3, 0, 60, 0},
         {"'workload': {'lengths': [5, 61], 'context': 60, 'over_length': 'truncate'}", 2, 0, 60, 0},
         {"'workload': {'lengths': [5, 6], 'tokens_per_batch': 1e3}", 0, 1000, 0, 0},
-        {"'workload': {'lengths': 'lengths.txt'}", 512, 0, 0, 0, true},
-        {"'workload': {'lengths': 'wikipedia'}", 512, 0, 0, 0, true},
+        {"'workload': {'lengths': 'lengths.txt'}", 512, 0, 0, 0},
+        {"'workload': {'lengths': 'wikipedia'}", 512, 0, 0, 0},
         {"'workload': {'lengths': 'wikipedia', 'samples_per_batch': 512}", 512, 0, 0, 0},
         {"'workload': {'lengths': 'wikipedia', 'context': 60}, 'schedule': {'microbatches': 5}", 0,
          0, 60, 0},
@@ -371,7 +370,8 @@ TEST(default_batch_size)
         char text[300];
         snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].rest);
         FIXTURE_SCENARIO(s, text);
-        assert_int_equal(s.workload.samples_assumed, cases[i].assumed);
+        assert_int_equal(s.workload.samples_assumed,
+                         cases[i].samples == 512 && strstr(text, "samples_per_batch") == NULL);
         assert_int_equal(s.workload.samples_per_batch, cases[i].samples);
         assert_int_equal(s.workload.tokens_per_batch, cases[i].tokens);
         assert_int_equal(s.workload.context, cases[i].context);
