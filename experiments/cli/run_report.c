@@ -111,6 +111,9 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
                       "; besides, %.0f %% of the %d steps on %d node%s of one source waited long",
                       100.0 * waiting->waited / waiting->steps, waiting->steps, waiting->nodes,
                       sp_plural(waiting->nodes));
+            if (waiting->step_nodes != waiting->nodes) {
+                sp_append(text, CLI_STEP_ERROR, " (none logged on %d)", waiting->step_nodes);
+            }
         }
     }
     return text;
