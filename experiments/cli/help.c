@@ -392,7 +392,9 @@ static const struct {
     {"zero", "ZeRO stage of the point: parallel.zero."},
     {"infeasible", "The strategy or the schedule cannot run this."},
     {"invalid", "The settings are of no scenario."},
-    {"out of memory", "The step needs more memory than the limit: oom."},
+    {"out of memory",
+     "The step needs more memory than the limit: oom. Warnings round what it needs "
+     "up, so that a limit of their figure is enough."},
     {"samples", "Documents of a batch, each of some tokens."},
     {"tokens", "What samples consist of; padding is not counted."},
     {"computed_tokens", "Tokens that kernels work on in a batch, padding counted."},

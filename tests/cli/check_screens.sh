@@ -85,7 +85,7 @@ echo '{"model": "mixtral-8x7b", "cluster": "h100-8", "nodes": 1, "parallel": {"t
 for command in simulate compare; do
     fits 40 $command oom.json
     tr -s '\n ' ' ' <err >one_line
-    grep -q '^warning: \(packed: \)\?sample [0-9]* of [^;]* alone needs [0-9.]* GiB on a rank .*; fits with parallel.tp 8 [^.]*([0-9.]*),.* are more warning: .* more.* with --wide $' one_line ||
+    grep -q '^warning: \(packed: \)\?sample [0-9]* of [^;]* alone needs [0-9.]* GiB on a rank .*; the step fits with parallel.tp 8 [^.]*([0-9.]*),.* are more warning: .* more.* with --wide $' one_line ||
         complain "$command: memory is not first, or is cut: $(cat one_line)"
     "$program" $command oom.json --wide 2>&1 >/dev/null | sed -n 1p | tr -s '\n ' ' ' >first
     cmp -s -n "$(($(wc -c <first) - 1))" first one_line || complain "$command: --wide has other words: $(cat first)"
