@@ -415,6 +415,8 @@ void cli_screen_end(void);
 void cli_put_whole(const char *text);
 // All is to be printed, however wide and long.
 bool cli_is_wide(void);
+// Standard output has tables as CSV, for programs.
+bool cli_is_csv(void);
 
 // Prints "HEADTEXT" on standard error, wrapped at its width under the text; names in quotes and
 // options with their values stay whole. One line with --wide and --json.
