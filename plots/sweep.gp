@@ -52,9 +52,10 @@ if (by_factors) { set logscale x 2 } else { span = X_max > X_min ? X_max - X_min
 set xrange [by_factors ? X_min / 1.15 : X_min - 0.04 * span:by_factors ? X_max * 1.15 : X_max + 0.04 * span]
 # The values have their own texts where there is place for them.
 has_texts = X_records <= most_texts
+two_lines = has_texts && strstrt(x_name, ",") > 0 # values with shares below them
 set xtics noenhanced
 set multiplot layout (has_memory ? 2 : 1),1 title figure_title noenhanced font ",13" \
-    margins 0.09,0.97,0.11,0.92 spacing 0.0,0.08
+    margins 0.09,0.97,(two_lines ? 0.14 : 0.11),0.92 spacing 0.0,0.08
 # The names stand over the lines.
 names = series == 1 ? 0 : series < 6 ? series : 6
 free = 1 - 0.075 * names
@@ -65,7 +66,7 @@ if (most_ms > 50 * least_ms) {
     set yrange [0:1.08 * most_ms / free]
 }
 set ylabel "milliseconds of a step"
-if (!has_memory) { set xlabel x_name noenhanced }
+if (!has_memory) { set xlabel x_name noenhanced offset 0,(two_lines ? -1 : 0) }
 set macros
 lines = "datafile index i using 1:column with linespoints pt shape_of(i) ps 0.9 lw 1.6 dt dash_of(i) lc rgb colour_of(i)"
 texts = has_texts ? "datafile index 1 using 1:(NaN):xtic(2) with points notitle" : "NaN notitle"
@@ -75,7 +76,7 @@ if (has_memory) {
     unset logscale y
     unset title
     set key off
-    set xlabel x_name noenhanced
+    set xlabel x_name noenhanced offset 0,(two_lines ? -1 : 0)
     set ylabel "GiB of a GPU at its peak"
     set yrange [0:1.08 * most_gib]
     column = 3

@@ -425,6 +425,8 @@ void cli_screen_end(void);
 void cli_put_whole(const char *text);
 // All is to be printed, however wide and long.
 bool cli_is_wide(void);
+// Standard output has tables as CSV, for programs.
+bool cli_is_csv(void);
 
 // Prints "HEADTEXT" on standard error, wrapped at its width under the text; names in quotes and
 // options with their values stay whole. One line with --wide and --json.
@@ -727,6 +729,8 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
 // 0), of which no log tells how likely it runs, however much more. "" where that is SP_FITS_SURELY
 // and more or not known (NAN); returns text.
 enum { CLI_RISK = 40 };
+// "fits TIGHTLY", or "may not fit" where PyTorch would reserve more than there is.
+const char *cli_tight_text(double margin_gib);
 const char *cli_memory_risk(double fit_probability, double margin_gib, char text[CLI_RISK]);
 
 // A figure of a point of a sweep, for cli_figure_cells().

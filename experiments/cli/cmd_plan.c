@@ -22,14 +22,16 @@ typedef struct plan_args {
 
 // ---- the plan of a scenario's own batches ----
 
+// `again`: the list of lengths was shorter than the batches.
 static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, sp_result *result,
-                            sp_error *err)
+                            bool *again, sp_error *err)
 {
     sp_batches batches = {0};
     sp_status status = cli_form_batches(args->common.quiet, scenario, &batches, err);
     if (status != SP_OK) {
         return status;
     }
+    *again = batches.wrapped;
     // No batch but the plan itself is shown.
     cli_exports exports = {.batch = -1,
                            .plan = args->output,
@@ -43,6 +45,9 @@ static sp_status make_plans(const plan_args *args, const sp_scenario *scenario, 
     status = cli_exports_begin(&exports, scenario->layout.pp, err);
     if (status == SP_OK) {
         status = sp_evaluate(scenario, &batches, &evaluate, result, err);
+    }
+    if (status == SP_OK) {
+        sp_warn_of_uneven_rows(scenario, result, &result->warnings);
     }
     sp_status closed = cli_exports_end(&exports, err);
     sp_batches_fini(&batches);
@@ -84,7 +89,7 @@ static sp_fits fits_of(const sp_result *result, const sp_batch_result *batch)
     return sp_result_fits(batch->peak_bytes < result->peak_bytes ? &alone : result);
 }
 
-static int print_plans(const plan_args *args, const sp_result *result)
+static int print_plans(const plan_args *args, const sp_result *result, bool again)
 {
     if (args->common.json) {
         return print_plans_json(args, result);
@@ -109,7 +114,9 @@ static int print_plans(const plan_args *args, const sp_result *result)
         cli_row_end(&table);
     }
     cli_table_end(&table);
-    printf("plan in %s%s\n", args->output, sp_result_is_oom(result) ? ", OUT OF MEMORY" : "");
+    printf("plan in %s%s%s\n", args->output,
+           again ? ", its batches are more than the list of lengths, which begins again" : "",
+           sp_result_is_oom(result) ? ", OUT OF MEMORY" : "");
     return 0;
 }
 
@@ -117,9 +124,10 @@ static int write_plan(const plan_args *args, const sp_scenario *scenario)
 {
     sp_error err = {0};
     sp_result result = {0};
+    bool again = false;
     int exit_status = 0;
-    if (make_plans(args, scenario, &result, &err) == SP_OK) {
-        exit_status = print_plans(args, &result);
+    if (make_plans(args, scenario, &result, &again, &err) == SP_OK) {
+        exit_status = print_plans(args, &result, again);
         cli_print_notes(args->common.quiet || args->common.json, NULL, &result);
         exit_status = cli_answer(exit_status, !sp_result_is_oom(&result));
     } else {

@@ -22,7 +22,8 @@ enum {
     ROWS_OF_ONE = 16, // that people see
     ROWS_OF_FEW = 4,
     FIGURES_LISTED = 34,
-    FEW = 2,   // figures with rows
+    FEW = 2, // figures with rows
+    PAPER = sizeof "arXiv 2504.14519",
     MANY = 30, // figures of which those within their bars are counted alone
 };
 
@@ -80,6 +81,10 @@ static void print_row(cli_table *table, const figure_outcome *o)
         error_cell(table, o->bar, o->relative, false);
         cli_cell(table, "%s%s", o->within ? "within" : "outside", o->fitted ? ", fitted" : "");
     }
+    if (table->out == stdout && cli_is_csv()) {
+        cli_text_cell(table, o->relative ? "relative" : "absolute");
+        cli_text_cell(table, o->why != NULL ? o->why : "");
+    }
     cli_row_end(table);
     if (o->note[0] != '\0') {
         fputs("    ", table->out);
@@ -114,9 +119,12 @@ static void print_rows(FILE *out, const figure_reproduction *r, int most)
     }
     // Points are all shown, as many as somebody has written down.
     bool all = !r->of_table || r->count <= MOST_ROWS;
-    char columns[96];
+    char columns[128];
     cli_table table;
-    const char *verdicts = r->of_table           ? ""
+    const bool csv = out == stdout && cli_is_csv();
+    const char *verdicts = csv && r->of_table    ? "|10 error_is|0 why"
+                           : csv                 ? "|10 bar|15 verdict|10 error_is|0 why"
+                           : r->of_table         ? ""
                            : r->fitted_count > 0 ? "|10 bar|0~15 " // "outside, fitted"
                                                  : "|10 bar|0~7 ";
     snprintf(columns, sizeof columns, "-%d   point|12 published|12 computed|12 error%s",
@@ -379,6 +387,40 @@ static void print_headlines(const figure_reproduction *r, int figures)
     }
 }
 
+// The publication that a source names, as its number in arXiv; "": none.
+static const char *paper_of(const figure_spec *spec, char paper[PAPER])
+{
+    const char *at = spec->source != NULL ? strstr(spec->source, "arXiv ") : NULL;
+    snprintf(paper, PAPER, "%s", at != NULL ? at : "");
+    return paper;
+}
+
+// Names other figures of a publication, one of which was asked for.
+static sp_status print_more(const sp_published *folder, const figure_spec *shown, sp_error *err)
+{
+    char text[FIGURES_LISTED * FIGURE_NAME] = "";
+    char papers[2][PAPER];
+    const char *separator = "";
+    sp_status status = SP_OK;
+    paper_of(shown, papers[0]);
+    for (int i = 0; papers[0][0] != '\0' && status == SP_OK && i < folder->count; i++) {
+        figure_spec spec;
+        status = read_figure(folder, folder->names[i], NULL, &spec, err);
+        if (status == SP_OK && strcmp(spec.name, shown->name) != 0 &&
+            strcmp(paper_of(&spec, papers[1]), papers[0]) == 0) {
+            sp_append(text, sizeof text, "%s%s", separator, spec.name);
+            separator = ", ";
+        }
+        if (status == SP_OK) {
+            figure_spec_fini(&spec);
+        }
+    }
+    if (*separator != '\0') {
+        cli_print_wrapped(stdout, text, printf("  more of this paper: "), 4);
+    }
+    return status;
+}
+
 // By which command its rows are found again.
 static void print_again(const figure_reproduction *r, const char *name)
 {
@@ -396,7 +438,7 @@ static void print_for_people(const figure_reproduction *r, const char *name, int
     if (cli_is_wide() || figures <= FEW) {
         print_reproduction(stdout, r, figures == 1 || cli_is_wide() ? ROWS_OF_ONE : ROWS_OF_FEW);
         print_again(r, name);
-        putchar('\n');
+        fputs(figures > 1 ? "\n" : "", stdout);
     } else if (!r->within || figures <= MANY) {
         char verdict[VERDICT];
         printf("%s: %s\n", r->spec->name, verdict_text(r, verdict));
@@ -444,6 +486,10 @@ static sp_status reproduce_one(const reproduce_args *args, const sp_published *f
         figure_reproduce(&spec, cli_threads(args->jobs), args->common.quiet, &reproduction, err);
     if (status == SP_OK) {
         status = report(args, &reproduction, name, sum, err);
+        if (status == SP_OK && sum->count == 1 && sum->figures == NULL) {
+            status = print_more(folder, &spec, err);
+            putchar('\n');
+        }
         figure_reproduction_fini(&reproduction);
     }
     figure_spec_fini(&spec);

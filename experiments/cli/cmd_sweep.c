@@ -137,8 +137,9 @@ static void print_tight_pick(const sweep_best *best)
         int column = printf("no point fits well: ");
         char text[160];
         snprintf(text, sizeof text,
-                 "the first fits TIGHTLY, with a margin of %.2f GiB; tight steps may run several "
-                 "times slower than predicted",
+                 "the first %s, with a margin of %.2f GiB; tight steps may run several times "
+                 "slower than predicted",
+                 cli_tight_text(first->figure[SWEEP_MEMORY_MARGIN_GIB]),
                  first->figure[SWEEP_MEMORY_MARGIN_GIB]);
         cli_print_wrapped(stdout, text, column, 2);
     }
@@ -538,6 +539,7 @@ static sp_status each_line(const char *results, line_taker take, void *context, 
 
 typedef struct spot {
     double ms, gib;
+    double over; // share of tokens over the context
 } spot;
 
 typedef struct spots {
@@ -578,7 +580,8 @@ static void take_spot(void *context, const json_t *row, const sweep_trial *trial
     if (trial->status == SWEEP_OK) {
         all->fit[line]++;
         all->spot[line * spec->axes[what->x].count + x] =
-            (spot){trial->figure[SWEEP_ITERATION_MS], trial->figure[SWEEP_PEAK_MEMORY_GIB]};
+            (spot){trial->figure[SWEEP_ITERATION_MS], trial->figure[SWEEP_PEAK_MEMORY_GIB],
+                   trial->figure[SWEEP_OVER_LENGTH_SHARE]};
     }
 }
 
@@ -604,8 +607,26 @@ static double value_at(const sweep_spec *spec, int axis, int64_t place)
     return number_of(json_array_get(spec->axes[axis].values, (size_t)place));
 }
 
+// The share of tokens over the context that points with one value have in common, of x or (`line`)
+// of the lines; 0: none, or they differ.
+static double share_over(const drawn *what, const spots *all, bool line, int64_t place)
+{
+    const sweep_spec *spec = what->summary->spec;
+    const int64_t values = spec->axes[what->x].count;
+    const int64_t lines = what->other >= 0 ? spec->axes[what->other].count : 1;
+    double share = (double)NAN;
+    for (int64_t i = 0; i < (line ? values : lines); i++) {
+        double over = all->spot[line ? place * values + i : i * values + place].over;
+        if (over != share && isfinite(over) && isfinite(share)) {
+            return 0.0;
+        }
+        share = isfinite(over) ? over : share;
+    }
+    return isfinite(share) ? share : 0.0;
+}
+
 // Values that span a factor of 8 and more are drawn by factors.
-static void write_axis(FILE *out, const drawn *what, const int64_t *order)
+static void write_axis(FILE *out, const drawn *what, const spots *all, const int64_t *order)
 {
     enum { FACTOR = 8 };
     char title[TITLE];
@@ -629,11 +650,21 @@ static void write_axis(FILE *out, const drawn *what, const int64_t *order)
           out);
     cli_plot_text(out, "", title);
     fputc(' ', out);
-    cli_plot_text(out, "", x->path);
+    bool over = false;
+    for (int64_t i = 0; i < x->count; i++) {
+        over = over || share_over(what, all, false, i) > 0.0;
+    }
+    snprintf(title, sizeof title, "%s%s", x->path,
+             over ? ", and the share of tokens over the context, which are not trained" : "");
+    cli_plot_text(out, "", title);
     fprintf(out, " %d\n\n\n", least > 0.0 && most >= FACTOR * least);
     for (int64_t i = 0; i < x->count; i++) {
-        char text[CELL];
+        char text[CELL + 16];
         cell(spec, what->x, order[i], text);
+        if (over) { // gnuplot reads \n as a new line
+            sp_append(text, sizeof text, "\\n%.1f %%",
+                      100.0 * share_over(what, all, false, order[i]));
+        }
         cli_plot_number(out, value_at(spec, what->x, order[i]));
         fputc(' ', out);
         cli_plot_text(out, "", text);
@@ -657,6 +688,10 @@ static void write_line_name(FILE *out, const drawn *what, const spots *all, int6
         sp_append(name, sizeof name, " (%lld of %lld points fit)", (long long)all->fit[line],
                   (long long)all->lines[line]);
     }
+    if (what->other >= 0 && share_over(what, all, true, line) > 0.0) {
+        sp_append(name, sizeof name, ", %.1f %% of tokens over the context",
+                  100.0 * share_over(what, all, true, line));
+    }
     cli_plot_text(out, "", name);
     fputc('\n', out);
 }
@@ -672,11 +707,11 @@ static sp_status write_lines(FILE *out, const void *given, sp_error *err)
                  .lines = sp_calloc((size_t)count, sizeof *all.lines),
                  .fit = sp_calloc((size_t)count, sizeof *all.fit)};
     for (int64_t i = 0; i < values * count; i++) {
-        all.spot[i] = (spot){(double)NAN, (double)NAN};
+        all.spot[i] = (spot){(double)NAN, (double)NAN, (double)NAN};
     }
     int64_t *order = ascending(spec, what->x);
     sp_status status = each_line(what->results, take_spot, &all, err);
-    write_axis(out, what, order);
+    write_axis(out, what, &all, order);
     for (int64_t line = 0; line < count; line++) {
         fputs("\n\n", out);
         write_line_name(out, what, &all, line);

@@ -210,7 +210,9 @@ static const struct {
      "What the step takes beyond limit.ms, in shares of it (limit.parts_ms): kernels (small "
      "or memory-bound ones, and what slows them), packs (padding), recompute, tp, cp, ep, "
      "dp, pp (exchanges that nothing hides), optimizer, pipeline (its bubble), imbalance "
-     "(between ranks), memory (an allocator short of it), host (waiting for launches)."},
+     "(waiting for ranks with more work; also of experts' ranks for the fullest, expert_wait_ms, "
+     "which time counts with their exchange), memory (an allocator short of it), host (waiting for "
+     "launches)."},
     {"waiting",
      "The bubble where there is no pipeline: data-parallel ranks wait for those with more work."},
     {"longest stage",
@@ -299,6 +301,9 @@ static const struct {
     {"cp_comm|cp comm", "Communication of context-parallel ranks that computing does not hide."},
     {"dp_comm|dp comm", "Sums of gradients and gathered parameters of data-parallel ranks that "
                         "computing does not hide."},
+    {"experts|ep_comm|ep comm", "Exchanges of rows between ranks that share experts which nothing "
+                                "hides, and waiting there for "
+                                "the fullest rank (expert_wait_ms)."},
     {"optimizer", "The optimizer's step, and sums of gradients' norms."},
     {"busy|busy_ms|busy_time", "Milliseconds that the pipeline rank works."},
     {"span|span_ms", "Milliseconds from the pipeline rank's first action to the end of its last."},
@@ -356,15 +361,18 @@ static const struct {
     {"limit|made_for_gib",
      "GiB of a GPU that a step may use: those of the cluster without what is kept for CUDA, NCCL "
      "and fragmentation. In findings of tune: what takes the step's time."},
-    {"tight|tightly",
-     "The step fits if PyTorch's allocator frees cached blocks, which takes time."},
+    {"tight|tightly|may not fit",
+     "The step fits if PyTorch's allocator frees cached blocks, which takes time; it may not fit "
+     "where the allocator would reserve more than there is."},
     {"expandable", "The fastest layout if PyTorch's allocator grows its blocks "
                    "(expandable_segments:True), which leaves no gaps between them (tune)."},
     {"allocated",
      "Blocks of PyTorch's allocator, as max_memory_allocated: peak_memory_allocator_gib."},
     {"reserved", "What PyTorch's allocator takes from the GPU, as max_memory_reserved: "
                  "peak_memory_reserved_gib."},
-    {"packs", "Forward packs of a step: microbatches."},
+    {"packs",
+     "A pack is the input of one forward or backward of a pipeline stage: whole samples, or "
+     "slices of long ones. Their number is that of a step's forwards: microbatches."},
     {"solver", "Milliseconds that the strategy took for a batch on this machine: solver_ms."},
     {"rows", "Samples, or packed rows, of a micro-batch: schedule.microbatch_samples."},
     {"chunks", "Model chunks of each pipeline rank: parallel.chunks_per_rank."},
@@ -387,15 +395,19 @@ static const struct {
     {"zero", "ZeRO stage of the point: parallel.zero."},
     {"infeasible", "The strategy or the schedule cannot run this."},
     {"invalid", "The settings are of no scenario."},
-    {"out of memory", "The step needs more memory than the limit: oom."},
+    {"out of memory",
+     "The step needs more memory than the limit: oom. Warnings round what it needs "
+     "up, so that a limit of their figure is enough."},
     {"samples", "Documents of a batch, each of some tokens."},
     {"tokens", "What samples consist of; padding is not counted."},
     {"computed_tokens", "Tokens that kernels work on in a batch, padding counted."},
     {"flops_per_token",
      "FLOPs of a token, forward and backward, attention of its context counted."},
     {"level", "Where a profile's rates are from: measured, published, fitted or assumed."},
-    {"predicted|computed|predicted_ms|busy ms: predicted|peak MiB: predicted",
+    {"predicted|predicted_ms|busy ms: predicted|peak MiB: predicted",
      "Computed by the program, beside what was executed or measured."},
+    {"computed", "Predicted by the program, beside what was published or measured; of a slice of a "
+                 "plan the tokens that kernels work on, padding counted."},
     {"delta", "Computed less measured, in the table's unit (validate)."},
     {"table|table, errors in %|tables|licence",
      "A table of measured steps, by the name of its file (validate, calibrate)."},
@@ -974,13 +986,17 @@ static void print_joined(const char *begin, const json_t *words)
     }
 }
 
-static void print_items(const json_t *found)
+static void print_items(const char *topic, const json_t *found)
 {
     size_t n = 0;
     json_t *item = NULL;
     json_array_foreach (found, n, item) {
         const char *list = json_string_value(json_object_get(item, "list"));
-        int used = printf("%s: ", json_string_value(json_object_get(item, "name")));
+        const char *name = json_string_value(json_object_get(item, "name"));
+        // A word that is explained under another one.
+        bool other = strcmp(list, "words") == 0 && !sp_same_name(name, topic) &&
+                     !begins_heading(name, topic);
+        int used = other ? printf("%s (%s): ", topic, name) : printf("%s: ", name);
         cli_print_wrapped(stdout, json_string_value(json_object_get(item, "summary")), used, 0);
         const json_t *of = json_object_get(item, "commands");
         if (of == NULL) {
@@ -992,7 +1008,8 @@ static void print_items(const json_t *found)
     }
 }
 
-static void print_topic(const char *section, const sp_setting *page, const json_t *found)
+static void print_topic(const char *topic, const char *section, const sp_setting *page,
+                        const json_t *found)
 {
     if (page != NULL) {
         print_setting(page);
@@ -1002,7 +1019,7 @@ static void print_topic(const char *section, const sp_setting *page, const json_
         print_section(section);
     }
     fputs((page != NULL || section != NULL) && json_array_size(found) > 0 ? "\n" : "", stdout);
-    print_items(found);
+    print_items(topic, found);
 }
 
 // Prints the page of a setting, of a section of settings ("parallel") or of a list ("models"); with
@@ -1036,7 +1053,7 @@ static int help_topic(const char *topic, bool json)
         json_decref(found);
         return cli_print_json(list);
     }
-    print_topic(section, page, found);
+    print_topic(topic, section, page, found);
     json_decref(found);
     return 0;
 }

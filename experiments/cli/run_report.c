@@ -111,6 +111,9 @@ const char *cli_step_error(const sp_step_error *error, char text[CLI_STEP_ERROR]
                       "; besides, %.0f %% of the %d steps on %d node%s of one source waited long",
                       100.0 * waiting->waited / waiting->steps, waiting->steps, waiting->nodes,
                       sp_plural(waiting->nodes));
+            if (waiting->step_nodes != waiting->nodes) {
+                sp_append(text, CLI_STEP_ERROR, " (none logged on %d)", waiting->step_nodes);
+            }
         }
     }
     return text;
@@ -159,6 +162,11 @@ const char *cli_memory_risk(double fit_probability, double margin_gib, char text
         snprintf(text, CLI_RISK, "runs with probability %.2f", fit_probability);
     }
     return text;
+}
+
+const char *cli_tight_text(double margin_gib)
+{
+    return margin_gib < 0.0 ? "may not fit" : "fits TIGHTLY";
 }
 
 const char *cli_row_notes(cli_loss loss, double fit_probability, double margin_gib,
@@ -284,7 +292,14 @@ void cli_print_headline(FILE *out, const sp_scenario *scenario)
     if (scenario->cuts_layers && scenario->order_resolved && scenario->layout.pp > 1) {
         print_layers(out, &scenario->layout);
     }
-    fprintf(out, ", schedule %s\n", sp_schedule_names[scenario->schedule.kind]);
+    fprintf(out, ", schedule %s", sp_schedule_names[scenario->schedule.kind]);
+    if (scenario->workload.samples_assumed) {
+        fprintf(out,
+                "; a batch has %lld samples (assumed; --set workload.tokens_per_batch=4M, or "
+                "workload.samples_per_batch)",
+                (long long)scenario->workload.samples_per_batch);
+    }
+    fputc('\n', out);
 }
 
 static void print_percent(FILE *out, const char *label, double share)
@@ -524,14 +539,16 @@ static void print_memory(FILE *out, const sp_result *result)
     }
     fprintf(out, "  peak memory    %.2f GiB", sp_gib_from_bytes(result->peak_bytes));
     if (result->memory_limit_bytes > 0) {
-        static const char *const words[] = {", fits", ", fits TIGHTLY", ": OUT OF MEMORY", ""};
-        fprintf(out, " of %.2f%s (margin %.2f%s)", sp_gib_from_bytes(result->memory_limit_bytes),
-                words[sp_result_fits(result)], sp_gib_from_bytes(sp_result_margin_bytes(result)),
+        const double margin_gib = sp_gib_from_bytes(sp_result_margin_bytes(result));
+        const char *const words[] = {", fits", ", ", ": OUT OF MEMORY", ""};
+        const sp_fits fits = sp_result_fits(result);
+        fprintf(out, " of %.2f%s%s (margin %.2f%s)", sp_gib_from_bytes(result->memory_limit_bytes),
+                words[fits], fits == SP_FITS_TIGHT ? cli_tight_text(margin_gib) : "", margin_gib,
                 result->reserved_peak_bytes > 0 ? " by what PyTorch reserves" : "");
-        char risk[CLI_RISK];
-        double probability = sp_result_fit_probability(result);
-        cli_memory_risk(sp_result_is_oom(result) ? (double)NAN : probability,
-                        (double)sp_result_margin_bytes(result), risk);
+        char risk[CLI_RISK] = "";
+        if (!sp_result_is_oom(result) && margin_gib >= 0.0) {
+            cli_memory_risk(sp_result_fit_probability(result), margin_gib, risk);
+        }
         fprintf(out, "%s%s", risk[0] != '\0' ? "; " : "", risk);
     }
     print_reserve(out, result);

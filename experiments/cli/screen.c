@@ -310,6 +310,11 @@ bool cli_is_wide(void)
     return !screen.active;
 }
 
+bool cli_is_csv(void)
+{
+    return screen.csv;
+}
+
 // ---- errors ----
 
 void cli_errors_begin(int argc, char **argv)

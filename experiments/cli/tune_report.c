@@ -765,10 +765,11 @@ static void print_answer(const cli_tuned *tuned)
     printf("%s%s", loss[0] != '\0' ? ", " : "", loss);
     printf(", %.1f of %.0f GiB", sp_gib_from_bytes(result->peak_bytes),
            sp_gib_from_bytes(result->memory_limit_bytes));
+    const bool gaps = result->reserved_peak_bytes > result->memory_limit_bytes;
     if (sp_result_fits(result) == SP_FITS_TIGHT) {
-        printf(", TIGHTLY");
+        printf(gaps ? ", may not fit" : ", TIGHTLY");
     }
-    if (result->reserved_peak_bytes > result->memory_limit_bytes) {
+    if (gaps) {
         printf("; PyTorch would reserve %.1f GiB: set expandable_segments:True",
                sp_gib_from_bytes(result->reserved_peak_bytes));
     }

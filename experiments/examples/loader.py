@@ -2,8 +2,8 @@
 """A data loader that plans ahead, by the package slimpack: trains for show, with steps that sleep.
 
     sampler = slimpack.PlannedBatchSampler(lengths, "scenario.json", rank=rank)
-    for packs in sampler:           # those of this rank
-        for pack in packs: ...      # pack.slices, pack.cu_seqlens, pack.position_ids
+    for packs in sampler:           # those in which this rank has rows: pack.ranges
+        for pack in packs: ...      # pack.slices, pack.cu_seqlens, pack.position_ids: of all rows
     print(sampler.figures())
 
 While a step runs, threads of the sampler plan the next ones; it waits only for a plan that is not

@@ -171,6 +171,10 @@ static void add_memory(line *to, const json_t *result)
         say(to, " of %.2f", limit);
     }
     say(to, " GiB");
+    if (fits != NULL && strcmp(fits, "tight") == 0 && limit < reserved) {
+        say(to, ", may not fit");
+        return;
+    }
     if (fits != NULL) {
         say(to, strcmp(fits, "yes") == 0     ? ", fits"
                 : strcmp(fits, "tight") == 0 ? ", fits tightly"
@@ -183,7 +187,8 @@ static void add_memory(line *to, const json_t *result)
 static void add_loss(line *to, const json_t *result)
 {
     static const char *const shares[][2] = {{"left_out_share", "left out"},
-                                            {"cut_share", "cut from their beginning"}};
+                                            {"cut_share", "cut from their beginning"},
+                                            {"over_length_share", "over the context"}};
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
         double share = report_number(result, shares[i][0]);
         if (share > 0.0) {

@@ -261,7 +261,9 @@ static const sp_error_range ranges[] = {
 
 static const struct {
     bool tp_over_nodes;
-    sp_waiting_steps steps;
+    struct {
+        int nodes, steps, waited;
+    } logged;
 } waiting[] = {
 #include "sim/cost/waiting_steps.inc"
 };
@@ -285,14 +287,15 @@ sp_error_range sp_error_range_of(int differing, int foreign, double layer_ms)
 
 sp_waiting_steps sp_waiting_steps_of(double nodes, bool tp_over_nodes)
 {
-    sp_waiting_steps found = {0, 0, 0};
+    sp_waiting_steps found = {0};
     double nearest = HUGE_VAL;
     for (size_t i = 0; nodes > 1.0 && i < sizeof waiting / sizeof waiting[0]; i++) {
-        double away = fabs(log(nodes / waiting[i].steps.nodes));
-        if (waiting[i].tp_over_nodes == tp_over_nodes && waiting[i].steps.nodes > 1 &&
+        double away = fabs(log(nodes / waiting[i].logged.nodes));
+        if (waiting[i].tp_over_nodes == tp_over_nodes && waiting[i].logged.nodes > 1 &&
             away < nearest) {
             nearest = away;
-            found = waiting[i].steps;
+            found = (sp_waiting_steps){waiting[i].logged.nodes, waiting[i].logged.steps,
+                                       waiting[i].logged.waited, (int)nodes};
         }
     }
     return found;

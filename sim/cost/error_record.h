@@ -104,6 +104,7 @@ typedef struct sp_error_range {
 typedef struct sp_waiting_steps {
     int nodes;
     int steps, waited; // of one source
+    int step_nodes;    // of the step that is asked for, of which there may be no log
 } sp_waiting_steps;
 
 // The records say this of a step.

@@ -602,6 +602,7 @@ static int64_t default_samples(sp_i_scenario_reader *reader)
             scenario->workload.lengths != NULL ? sp_workload_samples(&scenario->workload) : 0;
         return samples > 0 ? samples : 1;
     }
+    reader->scenario->workload.samples_assumed = true;
     return SP_I_DEFAULT_SAMPLES;
 }
 
@@ -679,6 +680,7 @@ void sp_i_scenario_fill_microbatches(sp_i_scenario_reader *reader)
         spec->samples_per_batch = filled.samples_per_batch;
         spec->tokens_per_batch = filled.tokens_per_batch;
         spec->rows_per_batch = filled.rows_per_batch;
+        spec->samples_assumed = false;
     }
     scenario->fills_microbatches = spec->samples_per_batch == filled.samples_per_batch &&
                                    spec->tokens_per_batch == filled.tokens_per_batch;

@@ -26,6 +26,7 @@ typedef struct sp_workload_spec {
     int64_t context; // 0: the longest sample (no limit)
     sp_over_length over_length;
     int64_t samples_per_batch; // one of the three is positive
+    bool samples_assumed;      // nothing states them or fills micro-batches with them
     int64_t tokens_per_batch;  // samples are taken while the sum stays at or below (at least one)
     int64_t rows_per_batch;    // samples are taken while they fill no more rows of the context, or
                                // of the longest sample, one after the other

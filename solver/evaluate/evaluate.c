@@ -301,6 +301,24 @@ void sp_warn_of_batches(const sp_batches *batches, sp_warnings *warnings)
     }
 }
 
+void sp_warn_of_uneven_rows(const sp_scenario *scenario, const sp_result *result,
+                            sp_warnings *warnings)
+{
+    bool uneven = false;
+    for (size_t b = 0; b < result->batch_count; b++) {
+        uneven = uneven || result->batches[b].facts.microbatches % scenario->layout.dp != 0;
+    }
+    if (uneven && sp_strategy_find(scenario->strategy.kind)->kind == SP_STRATEGY_ROWS &&
+        sp_stack_abilities_of(&scenario->memory.stack).whole_batches) {
+        // Without numbers, which differ from batch to batch: it is told once.
+        sp_warnings_add(warnings,
+                        "some data-parallel ranks have more micro-batches than others, but the "
+                        "framework of stack %s runs as many on each: add some without labels to "
+                        "those that have fewer",
+                        scenario->memory.stack.name);
+    }
+}
+
 static void warn_of_delayed(sp_i_evaluation *ev, sp_status status)
 {
     if (status == SP_OK && ev->carried.count > 0) {

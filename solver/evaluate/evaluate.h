@@ -38,6 +38,11 @@ SP_API sp_status sp_evaluate_plans(const sp_scenario *scenario, const sp_plan_fi
 // Says what forming the batches left out.
 SP_API void sp_warn_of_batches(const sp_batches *batches, sp_warnings *warnings);
 
+// Says of plans, which a loader runs, that data-parallel ranks have unequal numbers of rows where
+// the stack's software runs as many on each (sp_stack_abilities.whole_batches).
+SP_API void sp_warn_of_uneven_rows(const sp_scenario *scenario, const sp_result *result,
+                                   sp_warnings *warnings);
+
 // ---- Several strategies on the batches of one scenario ----
 
 // One strategy's row. `status` is SP_OK or, where this strategy has no answer, an error that ends

@@ -13,8 +13,8 @@
 enum {
     MOST_DOUBLINGS = 3, // of a degree of parallelism: what is further is another cluster
     MOST_SEARCHED = 2,  // where a strategy searches by effort, which takes as long each time
-    MOST_TRIED = 25,    // settings in all
-    MOST_TRIED_SEARCHED = 9,
+    MOST_TRIED = 43,    // settings in all
+    MOST_TRIED_SEARCHED = 15,
     PARTS = 5,         // of the most work of a plan, for a setting that a step may need to fit
     MOST_SETTINGS = 2, // that are tried together
     SETTING = 64,
@@ -86,9 +86,16 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches,
     return status;
 }
 
-// Only fatal errors are returned.
+static bool takes_same_batches(const sp_workload_spec *a, const sp_workload_spec *b)
+{
+    return a->samples_per_batch == b->samples_per_batch &&
+           a->tokens_per_batch == b->tokens_per_batch && a->rows_per_batch == b->rows_per_batch;
+}
+
+// At `dp` data-parallel ranks. Only fatal errors are returned.
 static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
-                              const char *const *settings, int count, trial *found, sp_error *err)
+                              const char *const *settings, int count, int dp, trial *found,
+                              sp_error *err)
 {
     sp_error own;
     sp_scenario scenario;
@@ -97,10 +104,10 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
         return SP_OK;
     }
     sp_error_clear(&own);
-    // At as many data-parallel ranks, whatever they followed from.
+    // At so many data-parallel ranks, whatever they followed from.
     char ranks[SETTING];
     const char *overrides[2 + MOST_SETTINGS] = {"nodes=null", ranks};
-    snprintf(ranks, sizeof ranks, "parallel.dp=%d", ev->stated->layout.dp);
+    snprintf(ranks, sizeof ranks, "parallel.dp=%d", dp);
     SP_ASSERT(count <= MOST_SETTINGS);
     for (int i = 0; i < count; i++) {
         overrides[2 + i] = settings[i];
@@ -121,46 +128,57 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
         .meter = metered ? &meter : NULL};
     sp_status status = sp_scenario_copy_with(ev->stated, &changes, &scenario, &own);
     if (status == SP_OK) {
-        found->read = true;
-        status = evaluate(ev, batches, &scenario, found, &own);
+        // Batches may follow from the ranks.
+        found->read = takes_same_batches(&scenario.workload, &ev->stated->workload);
+        status = found->read ? evaluate(ev, batches, &scenario, found, &own) : SP_OK;
         ev->tried += meter.spent;
         sp_scenario_fini(&scenario);
     }
     return sp_i_only_fatal(status, &own, err);
 }
 
+// `same`: on as many GPUs, with fewer data-parallel ranks; experts have places on those that there
+// are.
 static sp_status try_degree(sp_i_evaluation *ev, const sp_batches *batches, int which,
-                            bool recompute, sp_error *err)
+                            bool recompute, bool same, sp_error *err)
 {
     const sp_layout *layout = &ev->stated->layout;
     const int most = searches(ev) ? MOST_SEARCHED : MOST_DOUBLINGS;
     const int stated[SP_OOM_DEGREES] = {sp_layout_ep(layout), layout->tp, layout->cp, layout->pp};
+    const bool takes = same && which > 0;
     sp_status status = SP_OK;
     trial found = {.read = true};
-    for (int times = 1; status == SP_OK && found.read && found.bytes == 0 && times <= most;
+    for (int times = 1; status == SP_OK && found.read && found.bytes == 0 && times <= most &&
+                        (!takes || layout->dp % (1 << times) == 0);
          times++) {
         char setting[SETTING];
         int degree = stated[which] << times;
+        int dp = takes ? layout->dp >> times : layout->dp;
         snprintf(setting, sizeof setting, "parallel.%s=%d", sp_i_oom_degree_names[which], degree);
         status = try_settings(ev, batches, (const char *const[]){setting, RECOMPUTE},
-                              recompute ? 2 : 1, &found, err);
+                              recompute ? 2 : 1, dp, &found, err);
         if (found.read) {
             ev->oom.degree[which].degree = degree;
             ev->oom.degree[which].bytes = found.bytes;
+            ev->oom.degree[which].dp = takes ? dp : 0;
         }
     }
     return status;
 }
 
-// True where one of them fits.
+// True where one of them fits. More GPUs are asked for where none does on those that there are.
 static sp_status try_degrees(sp_i_evaluation *ev, const sp_batches *batches, bool recompute,
                              bool *fits, sp_error *err)
 {
     sp_status status = SP_OK;
-    for (int which = 0; status == SP_OK && which < SP_OOM_DEGREES; which++) {
-        status = try_degree(ev, batches, which, recompute, err);
-        *fits = *fits || ev->oom.degree[which].bytes > 0;
+    bool any = false;
+    for (int more = 0; more <= 1 && !any; more++) {
+        for (int which = more; status == SP_OK && which < SP_OOM_DEGREES; which++) {
+            status = try_degree(ev, batches, which, recompute, more == 0, err);
+            any = any || ev->oom.degree[which].bytes > 0;
+        }
     }
+    *fits = *fits || any;
     return status;
 }
 
@@ -173,7 +191,8 @@ sp_status sp_i_oom_settings_find(sp_i_evaluation *ev, const sp_batches *batches,
         return SP_OK;
     }
     if (more) {
-        status = try_settings(ev, batches, (const char *const[]){RECOMPUTE}, 1, &found, err);
+        status = try_settings(ev, batches, (const char *const[]){RECOMPUTE}, 1,
+                              ev->stated->layout.dp, &found, err);
         ev->oom.recompute_tried = found.read;
         ev->oom.recompute_bytes = found.bytes;
     }
@@ -218,7 +237,8 @@ sp_status sp_i_recompute_find(sp_i_evaluation *ev, const sp_batches *batches, sp
     if (ev->stated->stated == NULL || ev->stated->memory.recompute == SP_RECOMPUTE_FULL) {
         return SP_OK;
     }
-    sp_status status = try_settings(ev, batches, (const char *const[]){RECOMPUTE}, 1, &found, err);
+    sp_status status = try_settings(ev, batches, (const char *const[]){RECOMPUTE}, 1,
+                                    ev->stated->layout.dp, &found, err);
     if (status == SP_OK && found.bytes > 0 && found.ms < now_ms) {
         snprintf(result->settings, sizeof result->settings,
                  "memory.recompute full would take %.3f ms instead of %.3f, in %.2f GiB", found.ms,

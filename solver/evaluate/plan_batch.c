@@ -241,6 +241,7 @@ static sp_status evaluate(sp_planner *planner, const sp_batches *batches, sp_bat
         plan->oom = sp_result_is_oom(result);
         sp_i_evaluate_note(&planner->evaluation, status);
         plan->curtailed = result->curtailed;
+        sp_warn_of_uneven_rows(planner->evaluation.steps.scenario, result, &result->warnings);
         plan->warnings = result->warnings;
         snprintf(plan->reason, sizeof plan->reason, "%s", result->oom_diagnosis);
     }

@@ -366,7 +366,7 @@ static void name_sample(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 // Names what was tried, where nothing of it fits.
 static void say_tried(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
-    const char *before = "; does not fit either with ";
+    const char *before = "; the step does not fit either with ";
     if (s->recompute_tried) {
         sp_append(text, SP_WARNING_TEXT, "%smemory.recompute full", before);
         before = ", ";
@@ -384,7 +384,7 @@ static void say_tried(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
 {
     char number[FIGURE];
-    const char *before = "; fits with ";
+    const char *before = "; the step fits with ";
     if (s->settings != NULL) {
         sp_append(text, SP_WARNING_TEXT, "; %s", s->settings);
         return;
@@ -396,9 +396,16 @@ static void say_settings(const sp_oom_diagnosis *s, char text[SP_WARNING_TEXT])
     }
     for (int i = 0; i < SP_OOM_DEGREES; i++) {
         if (s->degree[i].bytes > 0) {
+            char ranks[FIGURE] = "";
+            if (s->degree[i].dp > 0) {
+                snprintf(ranks, sizeof ranks, " and parallel.dp %d", s->degree[i].dp);
+            }
             sp_append(text, SP_WARNING_TEXT, "%s%sparallel.%s %d%s (%s)", before,
                       s->both ? "memory.recompute full and " : "", sp_i_oom_degree_names[i],
-                      s->degree[i].degree, i > 0 ? " on more GPUs" : "",
+                      s->degree[i].degree,
+                      s->degree[i].dp > 0 ? ranks
+                      : i > 0             ? " on more GPUs"
+                                          : "",
                       gib(s, s->degree[i].bytes, number));
             before = ", ";
         }

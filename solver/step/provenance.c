@@ -265,7 +265,7 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
     }
     if (sp_layout_dispatches(layout)) {
         const sp_stack *stack = &scenario->memory.stack;
-        char routed[96] = "routed evenly";
+        char routed[96] = "routed evenly (--set model.expert_imbalance=0.5 lets ranks wait)";
         if (model->expert_capacity_factor > 0.0) {
             snprintf(routed, sizeof routed, "dropped or padded (model.expert_capacity_factor %.6g)",
                      model->expert_capacity_factor);

@@ -261,13 +261,14 @@ typedef struct sp_oom_diagnosis {
     // The next more ranks that would hold it, else all of them; 0: there are no more.
     int wider;
     int64_t wider_bytes; // then on each of them
-    // By other settings, at as many data-parallel ranks: the peak of the whole step where that
-    // fits, else 0; the evaluation tries them (solver/evaluate/oom_settings.c).
+    // By other settings, on as many GPUs or at as many data-parallel ranks: the peak of the whole
+    // step where that fits, else 0; the evaluation tries them (solver/evaluate/oom_settings.c).
     bool recompute_tried;
     int64_t recompute_bytes; // memory.recompute full
     struct {
         int64_t bytes;
         int degree;           // that fits, else the largest that was tried; 0: none was
+        int dp;               // beside it on as many GPUs; 0: as stated
     } degree[SP_OOM_DEGREES]; // parallel.ep, tp, cp and pp
     bool both;                // with memory.recompute full, as neither alone is enough
     const char *settings;     // NULL, or sp_oom_diagnosis_settings() of the same, found before

@@ -240,7 +240,7 @@ for limit in $limits; do
     esac
     "$program" sweep sweep.json -o again.jsonl --quiet >text 2>/dev/null
     rm -f again.jsonl
-    said=$(grep -cE '^no point fits well: the first fits TIGHTLY, with a margin of -?[0-9.]+ GiB' text)
+    said=$(grep -cE '^no point fits well: the first (fits TIGHTLY, with a margin of [0-9.]+|may not fit, with a margin of -[0-9.]+) GiB' text)
     expect "word of a tight pick with a limit of $limit GiB" "$([ "$expected" = tight ] && echo 1 || echo 0)" "$said"
 done
 ! compares_values || case $seen in

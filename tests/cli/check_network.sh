@@ -108,7 +108,7 @@ cat >oom.json <<'SCENARIO'
 SCENARIO
 told=$("$program" simulate oom.json 2>&1)
 expect "status out of memory" 1 "$?"
-grep -q '^warning: .* fits with parallel.tp 2 on more GPUs' <<<"$told" || complain "out of memory: $told"
+grep -q '^warning: .* fits with parallel.tp 2 and parallel.dp 8 ' <<<"$told" || complain "out of memory: $told"
 
 # By algorithm, where a step reduces over two nodes: each has a time of its own, auto none above
 # any, and where nothing shares links flows take the same.

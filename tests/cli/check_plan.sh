@@ -130,7 +130,7 @@ expect "status without room" 1 "$?"
 expect "answers without room" 1 "$(wc -l <answers)"
 grep -q '"reason":"sample 0 of 100 tokens alone needs 2.5788 GiB' answers || complain "no reason without room: $(tail -c 300 answers)"
 printf '[100]\n[200]\n' | "$program" plan "$scenario" --stream --set memory.limit_gib=0.5 -j 1 2>notes >/dev/null
-expect "lines of settings without room" 1 "$(grep -c '^warning: line 1: does not fit either with ' notes)"
+expect "lines of settings without room" 1 "$(grep -c '^warning: line 1: the step does not fit either with ' notes)"
 expect "settings without room" 1 "$(grep -c 'fit either with' notes)"
 # So is a batch that the context has no place for, and the lines after it are answered.
 printf '[5]\n[100000000]\n[6]\n' | stream >answers

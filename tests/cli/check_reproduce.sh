@@ -32,6 +32,12 @@ grep -q '^  outside: ' "$work/all" && expected=1 || expected=0
 "$program" reproduce wlb_llm zb_v --json -j 2 >"$work/two" || true
 cmp "$work/one" "$work/two"
 "$program" reproduce zb_v >/dev/null
+# A program reads from each row's cells how its error counts; a figure names the others of its paper.
+"$program" reproduce chunkflow_bubbles --csv --quiet >"$work/rows.csv" || true
+[ "$(head -n 1 "$work/rows.csv")" = "table,point,published,computed,error,bar,verdict,error_is,why" ]
+[ "$(grep -c ',absolute,' "$work/rows.csv")" = "$(grep -c '"label"' "$source/experiments/figures/chunkflow_bubbles.json")" ]
+"$program" reproduce chunkflow_bubbles --quiet --wide >"$work/bubbles" || true
+grep -q '^  more of this paper: chunkflow, chunkflow_memory$' "$work/bubbles"
 # A picture has all points and bounds, and its texts are whole.
 if command -v gnuplot >/dev/null; then
     for name in "${names[@]}"; do

@@ -326,6 +326,14 @@ expect "a name that counts" "$(sed 1d lines.csv | grep '^8,' | cut -d, -f"$statu
     "$(sed -n 's/^"tp 8 (\(.*\))"$/\1/p' lines.dat)"
 expect "values in order" '"4096" "8K" "16K" "1M"' \
     "$(awk '/^$/ {blank++} blank == 2 && NF == 2 {print $2}' lines.dat | paste -sd ' ')"
+# Of 100 + 5,000 + 9,000 tokens 14,000 are of samples over 4,096, 9,000 of one over 8K.
+cat >over.json <<'SPEC'
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "h800-8", "parallel": {"tp": 8}, "workload": {"lengths": [100, 5000, 9000]}},
+ "grid": {"workload.context": ["16K", 4096, "8K"], "memory.recompute": ["none", "full"]}}
+SPEC
+"$program" sweep over.json -o over.jsonl --quiet --plot over.dat >/dev/null || complain "a picture of what is dropped"
+expect "shares at their values" '"4096\n99.3 %" "8K\n63.8 %" "16K\n0.0 %"' "$(sed -n 's/^ [0-9]* \("[^"]*"\)$/\1/p' over.dat | paste -sd ' ')"
 "$program" sweep lines.json -o lines.jsonl --resume --quiet --plot lines.dat | grep -q '^the Pareto' &&
     complain "a front that nobody asked for"
 begins() { head -n 1 "$1" | grep -q "$2"; }

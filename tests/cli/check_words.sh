@@ -26,6 +26,7 @@ ask() {
 }
 ask simulate simulate s.json
 ask flows simulate s.json --set network.detail=flows --set parallel.zero=3 --set memory.offload_ratio=0.5
+ask experts simulate s.json --set model=mixtral-8x7b --set parallel.ep=2
 ask compare compare s.json --strategies padded,packed,sorted,slimpack
 ask lossy compare s.json --strategies packed,balanced
 ask schedules compare s.json --schedules 1f1b,zb-h1

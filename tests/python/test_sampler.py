@@ -255,20 +255,25 @@ class Resume(unittest.TestCase):
 class BadSamples(unittest.TestCase):
     def test_bad_lengths_are_skipped_and_told(self):
         lengths = random_lengths(30)
-        bad = {3: 0, 7: -4, 11: None, 12: 2.5, 15: 5001, 29: 1 << 40}
-        for index, value in bad.items():
+        bad = {3: 0, 7: -4, 11: None, 12: 2.5, 29: 1 << 40}
+        over = {15: 5001, 18: 9000}
+        for index, value in {**bad, **over}.items():
             lengths[index] = value
         with told() as texts:
             sampler = slimpack.PlannedBatchSampler(lengths, BASE, rank=0)
             batches = list(sampler)
-        self.assertEqual(set(sampler.skipped), set(bad))
+        self.assertEqual(set(sampler.skipped), {*bad, *over})
         for index in bad:
             self.assertEqual(
                 sum(text.startswith(f"sample {index} is skipped") for text in texts), 1, texts
             )
         self.assertEqual(
+            [text for text in texts if "longer than the context of 5000, dropped: 2" in text],
+            [text for text in texts if "context" in text],
+        )
+        self.assertEqual(
             sorted(i for batch in batches for i in batch.samples),
-            [i for i in range(30) if i not in bad],
+            [i for i in range(30) if i not in sampler.skipped],
         )
 
     def test_what_plans_do_not_say_is_refused(self):

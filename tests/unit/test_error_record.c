@@ -270,6 +270,7 @@ TEST(waiting_steps_by_nodes)
             sp_waiting_steps found = sp_waiting_steps_of(nodes, over != 0);
             assert_true(found.steps > 0 && found.nodes > 1);
             assert_true(found.waited >= 0 && found.waited <= found.steps);
+            assert_int_equal(found.step_nodes, (int)nodes);
             sp_waiting_steps same = sp_waiting_steps_of(found.nodes, over != 0);
             assert_int_equal(same.nodes, found.nodes);
         }

@@ -157,6 +157,38 @@ TEST(each_plan_has_its_own_warnings)
     sp_planner_free(planner);
 }
 
+// Frameworks that run as many micro-batches on each rank lack some where rows do not divide by dp.
+TEST(uneven_rows_are_told_where_the_framework_cannot_run_them)
+{
+    static const struct {
+        const char *stack;
+        size_t rows;
+        bool told;
+    } cases[] = {
+        {"megatron-core-2025", 3, true}, {"megatron-core-2025", 4, false}, {"ours", 3, false}};
+    static const int64_t full[] = {1024, 1024, 1024, 1024};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[1024];
+        AUTO(sp_scenario) scenario;
+        sp_planner *planner = NULL;
+        sp_batch_plan *plan = NULL;
+        bool told = false;
+        snprintf(text, sizeof text,
+                 TINY_MODEL "'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2}, 'stack': '%s', "
+                            "'strategy': {'kind': 'packed'}, 'workload': {'lengths': [1024], "
+                            "'context': 1024}}",
+                 cases[i].stack);
+        make(text, &scenario, &planner);
+        must_succeed(plan_of(planner, full, cases[i].rows, &plan, ERR));
+        for (int w = 0; sp_batch_plan_warning(plan, w) != NULL; w++) {
+            told = told || strstr(sp_batch_plan_warning(plan, w), "more micro-batches") != NULL;
+        }
+        assert_int_equal(told, cases[i].told);
+        sp_batch_plan_free(plan);
+        sp_planner_free(planner);
+    }
+}
+
 // A plan that is read says, as the planner did, how many forwards run again.
 TEST(repeats_are_said_of_a_plan_that_is_read)
 {
@@ -431,7 +463,7 @@ TEST(out_of_memory_has_its_reason_and_settings)
         must_succeed(plan_of(planner, tokens, 2, &plan, ERR));
         assert_true(plan->oom);
         assert_non_null(strstr(plan->reason, "sample 0 of 65536 tokens alone needs "));
-        const char *fits = "fits with memory.recompute full (";
+        const char *fits = "the step fits with memory.recompute full (";
         assert_true((strstr(plan->reason, fits) == NULL) == again);
         assert_int_equal(strncmp(plan->settings, fits, again ? 0 : strlen(fits)), 0);
         assert_int_equal(plan->settings[0] == '\0', again);
@@ -441,7 +473,7 @@ TEST(out_of_memory_has_its_reason_and_settings)
         sp_plan_file_fini(&file);
         json_decref(root);
         // But for the settings the same.
-        char *settings = strstr(plan->reason, "; fits with");
+        char *settings = strstr(plan->reason, "; the step fits with");
         size_t told = settings != NULL ? (size_t)(settings - plan->reason) : strlen(first);
         if (again) {
             assert_int_equal(strncmp(plan->reason, first, told), 0);

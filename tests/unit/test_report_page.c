@@ -283,6 +283,13 @@ TEST(tight_points_come_behind_all_others)
         SWEPT(1, 20, "tight", ", \"peak_memory_reserved_gib\": 75.5, \"memory_margin_gib\": 1.5")
             SWEPT(2, 30, "tight", ""),
         "fastest of 2 points: one step, tp 1: 20.0 ms, 70.00 of 77.00 GiB, fits tightly");
+    answers(SWEPT(1, 20, "tight",
+                  ", \"peak_memory_reserved_gib\": 80, \"memory_margin_gib\": -3, "
+                  "\"fit_probability\": 0.4"),
+            "fastest of 1 point: one step, tp 1: 20.0 ms, 70.00 of 77.00 GiB, may not fit");
+    answers(SWEPT(1, 20, "yes", ", \"over_length_share\": 0.335"),
+            "fastest of 1 point: one step, tp 1: 20.0 ms, 33.5 % of tokens over the context, 70.00 "
+            "GiB, fits");
     answers(SWEPT(1, 20, "yes", ", \"error\": {\"median\": 0.02}") SWEPT(2, 10, "tight", ""),
             "fastest of 2 points: one step, tp 1: 20.0 ms \xc2\xb1"
             "2.0 %, 70.00 GiB, fits");

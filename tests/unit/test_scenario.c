@@ -340,7 +340,7 @@ TEST(chunks)
     }
 }
 
-// The samples of a batch where neither samples nor tokens are given.
+// The samples of a batch where neither samples nor tokens are given; 512 follow from nothing.
 TEST(default_batch_size)
 {
     static const struct {
@@ -362,11 +362,16 @@ TEST(default_batch_size)
         {"'workload': {'lengths': [5, 6], 'tokens_per_batch': 1e3}", 0, 1000, 0, 0},
         {"'workload': {'lengths': 'lengths.txt'}", 512, 0, 0, 0},
         {"'workload': {'lengths': 'wikipedia'}", 512, 0, 0, 0},
+        {"'workload': {'lengths': 'wikipedia', 'samples_per_batch': 512}", 512, 0, 0, 0},
+        {"'workload': {'lengths': 'wikipedia', 'context': 60}, 'schedule': {'microbatches': 5}", 0,
+         0, 60, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[300];
         snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].rest);
         FIXTURE_SCENARIO(s, text);
+        assert_int_equal(s.workload.samples_assumed,
+                         cases[i].samples == 512 && strstr(text, "samples_per_batch") == NULL);
         assert_int_equal(s.workload.samples_per_batch, cases[i].samples);
         assert_int_equal(s.workload.tokens_per_batch, cases[i].tokens);
         assert_int_equal(s.workload.context, cases[i].context);

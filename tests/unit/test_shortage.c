@@ -280,25 +280,28 @@ TEST(parts_add_up)
     s.degree[1].degree = 8;
     s.degree[3].degree = 4;
     sp_oom_diagnosis_text(&s, text);
-    assert_non_null(strstr(text, "; does not fit either with memory.recompute full, parallel.tp up "
-                                 "to 8, parallel.pp up to 4; context"));
+    assert_non_null(
+        strstr(text, "; the step does not fit either with memory.recompute full, parallel.tp up "
+                     "to 8, parallel.pp up to 4; context"));
     s.both = true;
     sp_oom_diagnosis_text(&s, text);
-    assert_non_null(strstr(text, "; does not fit either with memory.recompute full, parallel.tp up "
-                                 "to 8 with or without that, parallel.pp up to 4 with or without "
-                                 "that; context"));
+    assert_non_null(
+        strstr(text, "; the step does not fit either with memory.recompute full, parallel.tp up "
+                     "to 8 with or without that, parallel.pp up to 4 with or without "
+                     "that; context"));
     s.both = false;
     s.recompute_bytes = (int64_t)30 << 30;
     s.degree[2].degree = 4;
     s.degree[2].bytes = (int64_t)77 << 30;
     sp_oom_diagnosis_text(&s, text);
-    assert_non_null(strstr(text, "; fits with memory.recompute full (30.00), parallel.cp 4 "
-                                 "on more GPUs (77.00); context"));
+    assert_non_null(strstr(text,
+                           "; the step fits with memory.recompute full (30.00), parallel.cp 4 "
+                           "on more GPUs (77.00); context"));
     s.recompute_bytes = 0;
     s.both = true;
     sp_oom_diagnosis_text(&s, text);
-    assert_non_null(strstr(
-        text, "; fits with memory.recompute full and parallel.cp 4 on more GPUs (77.00); context"));
+    assert_non_null(strstr(text, "; the step fits with memory.recompute full and parallel.cp 4 on "
+                                 "more GPUs (77.00); context"));
     s.need.of[SP_MEM_PARAMETERS] += (int64_t)90 << 30;
     s.dp_count = 2;
     s.computed = 140000;
@@ -396,6 +399,9 @@ TEST(the_settings_named_are_enough)
         const char *words, *parallel, *memory;
     } other[] = {
         {"memory.recompute full (", "'dp': 2, 'pp': 2", "'recompute': 'full'"},
+        {"parallel.tp 2 and parallel.dp 1 (", "'dp': 1, 'pp': 2, 'tp': 2", "'recompute': 'none'"},
+        {"parallel.cp 2 and parallel.dp 1 (", "'dp': 1, 'pp': 2, 'cp': 2", "'recompute': 'none'"},
+        {"parallel.pp 4 and parallel.dp 1 (", "'dp': 1, 'pp': 4", "'recompute': 'none'"},
         {"parallel.tp 2 on more GPUs (", "'dp': 2, 'pp': 2, 'tp': 2", "'recompute': 'none'"},
         {"parallel.cp 2 on more GPUs (", "'dp': 2, 'pp': 2, 'cp': 2", "'recompute': 'none'"},
         {"parallel.pp 4 on more GPUs (", "'dp': 2, 'pp': 4", "'recompute': 'none'"}};
@@ -410,7 +416,7 @@ TEST(the_settings_named_are_enough)
         for (int share = 0; share < 3; share++) {
             double limit_gib = need * (share == 0 ? 0.98 : share == 1 ? 0.6 : 0.02);
             assert_true(is_oom_at(kinds[k], &plain, limit_gib, ALONE, first));
-            for (int i = 0; i < 4; i++) {
+            for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
                 const setting s = {other[i].parallel, "1f1b", other[i].memory};
                 bool said = strstr(first, other[i].words) != NULL;
                 named += said;
@@ -431,11 +437,12 @@ typedef struct advised {
 } advised;
 
 // The setting that begins at `at`, or NULL: "memory.recompute full and parallel.tp 4 on more GPUs
-// (12.345)" becomes overrides and a figure.
+// (12.345)" becomes overrides and a figure, and so does "parallel.cp 2 and parallel.dp 1 (12.345)".
 static const char *next_setting(const char *at, json_t *root, double *gib)
 {
     char word[32];
     int degree = 0;
+    int dp = 0;
     int used = 0;
     if (sscanf(at, "memory.recompute full%n", &used) == 0 && used > 0) {
         must_succeed(sp_json_override(root, "memory.recompute=full", ERR));
@@ -448,6 +455,12 @@ static const char *next_setting(const char *at, json_t *root, double *gib)
         snprintf(override, sizeof override, "parallel.%s=%d", word, degree);
         must_succeed(sp_json_override(root, override, ERR));
         at += used;
+        if (sscanf(at, " and parallel.dp %d%n", &dp, &used) == 1) {
+            at += used;
+            snprintf(override, sizeof override, "parallel.dp=%d", dp);
+            must_succeed(sp_json_override(root, override, ERR));
+            return sscanf(at, " (%lf)%n", gib, &used) == 1 ? at + used : NULL;
+        }
         assert_int_equal(strncmp(at, more, strlen(more)) == 0, strcmp(word, "ep") != 0);
         if (strcmp(word, "ep") != 0) {
             json_object_del(root, "nodes"); // as many as there are GPUs then
@@ -469,9 +482,9 @@ static void run_document(const json_t *root, scenario_run *r)
 // Takes every piece of advice: it fits, and needs what was said.
 static void take_advice(const char *text, const char *said, advised *all)
 {
-    const char *at = strstr(said, "; fits with ");
-    all->not_enough += strstr(said, "; does not fit either with ") != NULL;
-    for (at = at != NULL ? at + strlen("; fits with ") : NULL; at != NULL;) {
+    const char *at = strstr(said, "; the step fits with ");
+    all->not_enough += strstr(said, "; the step does not fit either with ") != NULL;
+    for (at = at != NULL ? at + strlen("; the step fits with ") : NULL; at != NULL;) {
         scenario_run r;
         double gib = 0.0;
         json_t *root = json_document(text);
@@ -508,7 +521,7 @@ TEST(advice_on_experts)
     scenario_run_fini(&r);
     const char *text = json_text(format, 0.7 * peak_gib);
     run_good(text, &run_verified, &r);
-    assert_non_null(strstr(r.result.oom_diagnosis, "; fits with parallel.ep "));
+    assert_non_null(strstr(r.result.oom_diagnosis, "; the step fits with parallel.ep "));
     take_advice(text, r.result.oom_diagnosis, &all);
     assert_true(all.fits > 0);
     scenario_run_fini(&r);

@@ -58,7 +58,10 @@ class Slice:
 
 @dataclass(frozen=True)
 class Pack:
-    """Slices that run together as one micro-batch of variable lengths: `rows` rows."""
+    """Slices that run together as one micro-batch of variable lengths: `rows` rows.
+
+    `ranges` alone is of this rank: slices, cu_seqlens and position_ids are of all rows, with their
+    padding, and alike on all ranks that share the pack. PackedDataset cuts out this rank's rows."""
     step: int
     number: int  # in the plan: action F3 runs forward pack 3
     ranks: tuple[int, ...]  # data-parallel ranks that share it
@@ -75,7 +78,7 @@ class Pack:
 
     @property
     def cu_seqlens(self) -> list[int]:
-        """[slices + 1] where each slice's rows begin, and the end: those of the queries."""
+        """[slices + 1] where each slice's rows begin, and the end, of queries in the whole pack."""
         return list(itertools.accumulate((part.computed for part in self.slices), initial=0))
 
     @property
@@ -153,8 +156,8 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
     """Iterates over the PlannedBatches of one rank, planned on threads while steps run.
 
     lengths: tokens of each sample. A bad one (no integer, below 1, above the context where the
-        scenario drops those) is left out, told once as a warning, and noted in `skipped` {index:
-        reason}.
+        scenario drops those) is left out and noted in `skipped` {index: reason}; a warning tells
+        of each, but of all those above the context at once.
     scenario, set: of the job; its workload counts for context, over_length and the size of a batch.
     rank: global rank of this process, in parallel.order (default: $RANK, or 0). All ranks plan
         alike, each for itself; a step that has no pack for this rank is an empty batch.
@@ -191,9 +194,13 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
         self.place = place_of(self.rank, parallel)
         self.skipped: dict[int, str] = {}
         self._told: dict[str, None] = {}
+        self._dropped = 0  # samples above the context
         self._lacked = False  # a step that does not fit was told
         self._context = self.scenario["workload"].get("context", 0) or _LONGEST
         self._lengths = [self._length(i, tokens) for i, tokens in enumerate(lengths)]
+        if self._dropped > 0:
+            self._tell(f"samples longer than the context of {self._context}, dropped: "
+                       f"{self._dropped} (`skipped` names them)")
         self._samples, self._seed, self._shuffle = samples_per_batch, seed, shuffle
         self.ahead = ahead
         self.epoch = 0
@@ -215,7 +222,9 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
             return self._skip(index, f"expected a length from 1 to {_LONGEST}, got {tokens!r}")
         over_length = self.scenario["workload"].get("over_length", "drop")
         if value > self._context and over_length == "drop":
-            return self._skip(index, f"{value} tokens are more than the context of {self._context}")
+            self._dropped += 1
+            self.skipped[index] = f"{value} tokens are more than the context of {self._context}"
+            return 0
         if value > self._context and over_length == "truncate":
             self._tell(f"samples longer than the context are truncated to {self._context} tokens")
         return value
