@@ -135,6 +135,8 @@ function write_bars(name,   t, r, n, m, c, k, sum, regrets, worst_regret, fit, w
     left_out("dgxc, FP8", "h100_dgxc_fp8", 0.03, "70B and 8B are fitted on each other alone ([published](../../published/README.md))")
     seen("dgxc of 2025, which no fit has seen", "time, mean", "h100_dgxc_2025", 0.03, "the 8B's software is faster there, by what is not known ([published](../../published/README.md))")
     seen("Grok-1, which no fit has seen", "time, mean", "h100_grok", 0.06)
+    seen("experts: Mixtral, Qwen2 57B, Qwen3 30B, Kimi-K2", "time, nothing fitted, mean of " steps["moe_fp8"] " rows", "moe_fp8", 0.09)
+    seen("experts: Qwen3 30B in Megatron-Bridge", "time, nothing fitted, mean", "qwen3_overlap", 0.09, "no profile has the launches of layers with experts ([published](../../published/README.md))")
     seen("sequences to 32K in FP8, nothing fitted", "time, mean", "long_sequence_fp8", 0.07)
     seen("packed fine-tuning", "time, in the fit, mean", "packed_sft", 0.15)
     seen("BigScience, A100", "memory, nothing fitted, mean", "a100_bigscience_memory", 0.04, "where the first of 4 stages is predicted 14 % fuller than nvidia-smi showed; why is not known")
