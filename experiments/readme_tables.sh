@@ -28,6 +28,7 @@ for page in README.md experiments/guide.md experiments/RESULTS.md experiments/zo
                     gsub(/"/, "", line)
                 }
                 gsub(/\]\(\.\.\/\.\.\/atlas\.md#/, page == "experiments/guide.md" ? "](atlas.md#" : "](#", line)
+                gsub(/\]\(\.\.\/\.\.\/published\//, "](published/", line)
                 print line
             }
             close($3)

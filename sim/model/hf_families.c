@@ -658,6 +658,20 @@ static void read_pattern(sp_object *object, sp_model *model)
     sp_free(of_layer);
 }
 
+// All groups, or a choice that does not look at them, are none.
+void sp_i_hf_read_groups(sp_object *object, const sp_i_hf_family *family, sp_model *model)
+{
+    const char *method = json_string_value(sp_object_get(object, "topk_method"));
+    int usual = family->groups > 0 ? family->groups : 1;
+    int usually_active = family->groups > 0 ? family->active_groups : 1;
+    int64_t groups = sp_i_hf_number(object, "n_group", usual, 1, 1, SP_I_MAX_EXPERTS);
+    int64_t active = sp_i_hf_number(object, "topk_group", usually_active, 1, 1, SP_I_MAX_EXPERTS);
+    if (groups > active && (method == NULL || strcmp(method, "greedy") != 0)) {
+        model->expert_groups = (int)groups;
+        model->expert_group_top_k = (int)active;
+    }
+}
+
 // Nemotron-H (arXiv 2504.03624), whose attention has no positions and whose Mamba-2 has heads of
 // their own.
 static void read_nemotron_h(sp_object *object, const sp_i_hf_family *family, sp_model *model)
