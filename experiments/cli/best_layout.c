@@ -143,17 +143,16 @@ void cli_best_cells(const cli_best *b, const sp_result *result, cli_table *table
     cli_figure_cells(table, cli_figure_of_result, result);
 }
 
-void cli_best_print_risky(const cli_best *b)
+void cli_best_print_risky(const cli_best *b, const char *strategy)
 {
-    char risk[CLI_RISK] = "fits tightly";
+    char risk[CLI_RISK];
     if (!isfinite(b->risky_ms)) {
         return;
     }
-    if (!b->risky_is_tight) {
-        cli_memory_risk(b->risky_probability, b->risky_margin_gib, risk);
-    }
-    printf("\n%18s %12.1f ms left out: %s (margin %.2f GiB by what PyTorch reserves); %s", "",
-           b->risky_ms, risk, b->risky_margin_gib, b->risky_layout);
+    cli_memory_risk(b->risky_probability, b->risky_margin_gib, risk);
+    printf("%s: %.1f ms left out: %s (margin %.2f GiB by what PyTorch reserves); %s\n", strategy,
+           b->risky_ms, b->risky_is_tight ? cli_tight_text(b->risky_margin_gib) : risk,
+           b->risky_margin_gib, b->risky_layout);
 }
 
 sp_status cli_best_emit(const cli_best *b, const cli_list *emit, const char *source, json_t *answer,

@@ -838,8 +838,8 @@ void cli_best_add_json(const cli_best *best, json_t *object);
 // Of a table, the layout: a column for each setting of it, by the name that sweeps have for it.
 void cli_best_add_columns(char *columns, size_t size);
 void cli_best_cells(const cli_best *best, const sp_result *result, cli_table *table);
-// A line of the layout that was left out, where there is one.
-void cli_best_print_risky(const cli_best *best);
+// A line of the layout that was left out for that strategy, where there is one.
+void cli_best_print_risky(const cli_best *best, const char *strategy);
 // As launch arguments of frameworks.
 sp_status cli_best_emit(const cli_best *best, const cli_list *emit, const char *source,
                         json_t *answer, bool quiet, sp_error *err);

@@ -458,7 +458,6 @@ static void print_best_row(cli_table *row, const comparison *cmp, const compared
     }
     cli_cell(row, "%s%s%s", status_text(cmp, r, status), cmp->in_columns ? "" : "; ",
              cmp->in_columns ? "" : r->best.layout);
-    cli_best_print_risky(&r->best);
 }
 
 static void print_schedule_row(cli_table *row, const comparison *cmp, const compared *r)
@@ -565,6 +564,15 @@ static void print_paddings(const comparison *cmp)
     for (int i = 0; i < cmp->count; i++) {
         if (cmp->rows[i].status == SP_OK) {
             cli_print_padding(stdout, &cmp->scenario, cmp->rows[i].name);
+        }
+    }
+}
+
+static void print_risky(const comparison *cmp)
+{
+    for (int i = 0; i < cmp->count; i++) {
+        if (cmp->rows[i].status == SP_OK) {
+            cli_best_print_risky(&cmp->rows[i].best, cmp->rows[i].name);
         }
     }
 }
@@ -792,6 +800,7 @@ static void print_table(const comparison *cmp)
         sp_append(columns, sizeof columns, "|0~11 status%s",
                   cmp->in_columns ? "" : "; best layout");
         print_rows(cmp, columns, print_best_row);
+        print_risky(cmp);
         print_paddings(cmp);
         print_baseline(cmp);
         print_factors(cmp);
