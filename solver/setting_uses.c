@@ -283,6 +283,14 @@ static bool routes_tokens(const question *q)
     return sp_model_most_experts(&q->scenario->model) > 0;
 }
 
+// By its rank's own tokens: what arrives of other dispatchers is only sorted.
+static bool permutes(const question *q)
+{
+    const sp_scenario *s = q->scenario;
+    return routes_tokens(q) && (!sp_layout_dispatches(&s->layout) ||
+                                s->memory.stack.dispatcher == SP_DISPATCH_ALLTOALL);
+}
+
 static bool has_position_table(const question *q)
 {
     return q->scenario->model.positional == SP_LEARNED;
@@ -566,12 +574,13 @@ static bool has_programs(const question *q)
     "stack.dummy_weight_gradients stack.keep_gathered_inputs stack.lingering_inputs "              \
     "stack.gradient_buckets stack.gradient_reduce_dtype stack.bucket_mib stack.cp_lone_rings "     \
     "stack.loss_chunks stack.loss_recompute stack.cut_cross_entropy stack.host_overlap stack.moment_bytes "                \
-    "stack.no_master_weights stack.memory_efficient_permutation stack.router_kernels "
+    "stack.no_master_weights stack.memory_efficient_permutation stack.unfused_permutation stack.router_kernels "
 
 #define OF_MODELS                                                                                  \
     {"model.max_positions", has_position_table, "model.positional \"learned\""},                   \
     {"stack.fused_swiglu", gates_mlp, "model.activation \"swiglu\""},                                  \
-    {"stack.memory_efficient_permutation stack.router_kernels model.expert_capacity_factor", routes_tokens, "experts (model.experts)"}
+    {"stack.memory_efficient_permutation stack.router_kernels model.expert_capacity_factor", routes_tokens, "experts (model.experts)"}, \
+    {"stack.unfused_permutation", permutes, "experts (model.experts) on every rank, or stack.dispatcher \"alltoall\""}
 
 // Links of the machine that no transfer takes.
 #define OF_LINKS                                                                                   \

@@ -170,7 +170,7 @@ static const char megatron_own[] =
     "num-layers-per-virtual-pipeline-stage decoder-first-pipeline-num-layers "
     "decoder-last-pipeline-num-layers pipeline-model-parallel-layout use-distributed-optimizer "
     "data-parallel-sharding-strategy use-megatron-fsdp use-torch-fsdp2 "
-    "num-distributed-optimizer-instances moe-token-dispatcher-type moe-enable-deepep "
+    "num-distributed-optimizer-instances moe-token-dispatcher-type moe-enable-deepep moe-permute-fusion "
     "moe-flex-dispatcher-backend moe-deepep-num-sms moe-hybridep-num-sms "
     "exp-avg-dtype exp-avg-sq-dtype use-precision-aware-optimizer bf16 fp16 "
     "cpu-offloading-num-layers hierarchical-context-parallel-sizes transformer-impl use-flash-attn "
@@ -212,7 +212,7 @@ static const char megatron_free[] =
     "moe-router-pre-softmax moe-router-topk-scaling-factor moe-router-enable-expert-bias "
     "moe-router-bias-update-rate moe-aux-loss-coeff moe-z-loss-coeff moe-input-jitter-eps "
     "moe-per-layer-logging moe-token-drop-policy moe-token-dropping moe-grouped-gemm "
-    "moe-permute-fusion fp8-margin fp8-interval fp8-amax-* fp8-wgrad "
+    "fp8-margin fp8-interval fp8-amax-* fp8-wgrad "
     "mtp-loss-scaling-factor eod-mask-loss reset-position-ids sft sft-* trust-* "
     "persist-layer-norm memory-efficient-layer-norm masked-softmax-fusion "
     "bias-dropout-fusion bias-gelu-fusion bias-activation-fusion cross-entropy-fusion-impl "
@@ -264,7 +264,8 @@ static const char bridge_own[] =
     "model.num_layers_in_last_pipeline_stage model.pipeline_model_parallel_layout "
     "ddp.use_distributed_optimizer ddp.data_parallel_sharding_strategy ddp.use_megatron_fsdp "
     "dist.use_megatron_fsdp dist.use_torch_fsdp2 ddp.num_distributed_optimizer_instances "
-    "model.moe_token_dispatcher_type model.moe_enable_deepep model.moe_flex_dispatcher_backend "
+    "model.moe_token_dispatcher_type model.moe_enable_deepep model.moe_permute_fusion "
+    "model.moe_flex_dispatcher_backend "
     "model.moe_deepep_num_sms model.moe_hybridep_num_sms optimizer.exp_avg_dtype "
     "optimizer.exp_avg_sq_dtype optimizer.use_precision_aware_optimizer model.bf16 model.fp16 "
     "mixed_precision.bf16 mixed_precision.fp16 model.cpu_offloading_num_layers "
@@ -278,7 +279,7 @@ static const char bridge_free[] =
     "straggler.* dataset.* train.train_iters train.eval_* train.exit_* train.manual_gc* "
     "validation.* model.apply_rope_fusion model.rotary_* model.cross_entropy_fusion_impl "
     "ddp.check_for_* ddp.average_in_collective mixed_precision.dtype model.qk_clip "
-    "model.init_method_std model.layernorm_epsilon model.moe_grouped_gemm model.moe_permute_fusion "
+    "model.init_method_std model.layernorm_epsilon model.moe_grouped_gemm "
     "model.moe_aux_loss_coeff model.moe_router_* model.bias_activation_fusion "
     "model.masked_softmax_fusion model.persist_layer_norm model.bias_dropout_fusion perf_matrix.* "
     "model._target_ model.use_transformer_engine_op_fuser";
@@ -1024,6 +1025,12 @@ static void read_dispatcher(framework_import *import)
         experts) {
         framework_put(import, "stack.router_kernels", json_integer(SP_FUSED_ROUTER_KERNELS));
     }
+    // What a recipe has, whose values are overridden, is as the stack's.
+    if (!framework_take_switch(import, called(of, "model", "moe-permute-fusion").text,
+                               of->overrides) &&
+        experts) {
+        framework_put(import, "stack.unfused_permutation", json_true());
+    }
     bool deepep =
         framework_take_switch(import, called(of, "model", "moe-enable-deepep").text, false);
     dialect_name argument = called(of, "model", "moe-flex-dispatcher-backend");
@@ -1428,6 +1435,9 @@ static void write_megatron(framework_output *output)
         say(output, "model", "moe-token-dispatcher-type", json_string(type));
         if (framework_get_int(s, "stack.router_kernels", 0) == SP_FUSED_ROUTER_KERNELS) {
             say(output, "model", "moe-router-fusion", json_true());
+        }
+        if (!json_is_true(framework_get(s, "stack.unfused_permutation"))) {
+            say(output, "model", "moe-permute-fusion", json_true());
         }
     }
     json_int_t moments = framework_get_int(s, "stack.moment_bytes", 0);

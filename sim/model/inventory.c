@@ -542,11 +542,15 @@ static void choose_experts(builder *b, sp_pass pass)
 
 // Rows are copied to their experts and the weighted outputs are added up: each way one read and one
 // write per token and expert. Before they go to other ranks they are the rank's own tokens; those
-// that it receives are sorted by its experts, and back, where it holds several.
+// that it receives are sorted by its experts, and back, where it holds several. A sum that is not
+// fused, of outputs or in the backward of inputs' gradients, is a scatter_add of PyTorch, which
+// reads and writes its result for each row (Megatron-LM, transformer/moe/moe_utils.py).
 static void permutation(builder *b)
 {
-    double copied = 4.0 * hidden_bytes(b) * (double)b->shard.active;
-    double rows = copied * sp_capacity_share(&b->shard.capacity);
+    double row = hidden_bytes(b) * (double)b->shard.active;
+    double copied = 4.0 * row;
+    double passes = b->stack->unfused_permutation ? 5.0 : 4.0;
+    double rows = passes * row * sp_capacity_share(&b->shard.capacity);
     if (b->model->experts == 0) {
         return;
     }

@@ -90,6 +90,10 @@ static const sp_setting stack_rows[] = {
                  "Probabilities of the router are multiplied in with the experts' activation, so "
                  "that no outputs of experts are kept (Megatron Core from 0.13 on).",
                  .is_written = states_permutation),
+    STACK_SWITCH(unfused_permutation,
+                 "Rows for experts are sorted and added up by PyTorch (Megatron-LM without "
+                 "moe_permute_fusion): sums read and write their results once for each expert.",
+                 .if_changed = true),
     STACK_ROW(router_kernels, SP_INT(0, 1024),
               "Small kernels by which a router chooses the experts of tokens and counts their rows "
               "in a forward, beside its product: 72 of Megatron-LM, 31 with moe_router_fusion, of "

@@ -83,6 +83,7 @@ typedef struct sp_stack {
     // Kernels.
     bool fused_swiglu; // SwiGLU in one kernel, its backward from the first projection's output
     bool memory_efficient_permutation; // experts' outputs are not kept
+    bool unfused_permutation;          // rows for experts by PyTorch's index_select and scatter_add
     // By which a router chooses experts in a forward and counts their rows, beside its product;
     // flex dispatchers run SP_FLEX_SAVES_KERNELS fewer.
     int64_t router_kernels;

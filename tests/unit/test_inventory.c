@@ -394,6 +394,28 @@ TEST(a_router_runs_the_kernels_of_its_stack)
     }
 }
 
+// A gather reads and writes each row; a sum of PyTorch reads a row and its result, and writes that.
+TEST(sums_of_unfused_permutation_move_a_row_more)
+{
+    static const sp_dispatcher by[] = {SP_DISPATCH_ALLTOALL, SP_DISPATCH_HYBRIDEP};
+    for (int d = 0; d < COUNT_OF(by); d++) {
+        for (int pass = 0; pass < 2; pass++) {
+            double bytes[2] = {0.0, 0.0};
+            for (int unfused = 0; unfused < 2; unfused++) {
+                const sp_layout layout = {LAYOUT(1, 1, 1, 8, 1), .ep = 8, .etp = 1};
+                const sp_stack stack = {.dispatcher = by[d], .unfused_permutation = unfused};
+                sp_inventory ops = routed_layer(&layout, &stack, pass == 0 ? SP_PASS_F : SP_PASS_I);
+                for (int o = 0; o < ops.count; o++) {
+                    bool is = strcmp(ops.ops[o].name, "expert permutation") == 0;
+                    bytes[unfused] += is ? ops.ops[o].bytes_per_token : 0.0;
+                }
+            }
+            assert_true((bytes[0] > 0.0) == (by[d] == SP_DISPATCH_ALLTOALL));
+            assert_close(bytes[1] + 1.0, bytes[0] / (2.0 + 2.0) * (2.0 + 3.0) + 1.0, 1e-12);
+        }
+    }
+}
+
 // fp16 traffic of Megatron-LM's fused scale, mask and softmax and its dropout, per score: 9 B
 // forward, 11 B backward.
 TEST(unfused_attention_moves_the_scores)

@@ -179,6 +179,7 @@ static const effect effects[] = {
     TIME_OR_MEMORY("stack.fused_swiglu", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("stack.router_kernels", TRAIN, "model.experts=4 model.experts_per_token=1", "0", "72"),
     TIME_OR_MEMORY("stack.memory_efficient_permutation", TRAIN, "model.experts=4 model.experts_per_token=1", "false", "*"),
+    TIME_OR_MEMORY("stack.unfused_permutation", TRAIN, "model.experts=4 model.experts_per_token=1", "false", "*"),
     TIME_OR_MEMORY("stack.unfused_norms", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("stack.flash_attention_2", TRAIN, "profile='h100'", "false", "true"),
     TIME_OR_MEMORY("stack.fused_softmax_limited", TRAIN, "memory.attention='unfused'", "false", "*"),
