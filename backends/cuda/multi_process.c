@@ -11,7 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/launcher.h"
+#include "sim/base/writer.h"
 #include "sim/plan/plan_json.h"
 
 enum { TIMEOUT_MS = 600000, NS_PER_MS = 1000000, SPARE_MIB = 2048, MOST_MIB = 1 << 20 };
@@ -373,22 +375,16 @@ static void put_settings(FILE *file, const sp_run_request *request)
 sp_status sp_i_cuda_request_hash(const sp_run_request *request, uint32_t *hash, sp_error *err)
 {
     static const sp_plan_predictions unknown = {-1.0, -1.0};
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    if (file == NULL) {
-        sp_out_of_memory(BUFSIZ);
-    }
+    sp_text text;
+    FILE *file = sp_text_begin(&text);
     sp_status status = sp_plan_json_batch(file, 0, request->plan, unknown, err);
     if (status == SP_OK) {
         put_layout(file, &request->plan->layout);
         put_model(file, request->model);
         put_settings(file, request);
     }
-    if (fclose(file) != 0) {
-        sp_out_of_memory(bytes);
-    }
-    *hash = status == SP_OK ? sp_i_cuda_hash(text, bytes) : 0;
-    free(text);
+    char *written = sp_text_end(&text);
+    *hash = status == SP_OK ? sp_i_cuda_hash(written, text.bytes) : 0;
+    sp_free(written);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/base/progress.h"
+#include "sim/base/writer.h"
 #include "sim/workload/batch.h"
 #include "solver/strategy.h"
 
@@ -841,16 +842,13 @@ static sp_status write_bars(FILE *out, const void *given, sp_error *err)
 {
     const comparison *cmp = given;
     const compared *fastest = fastest_of(cmp);
-    char *place = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&place, &bytes);
+    sp_text memory;
     (void)err;
-    SP_ASSERT(memory != NULL);
-    cli_print_place(memory, &cmp->scenario);
-    fclose(memory);
+    cli_print_place(sp_text_begin(&memory), &cmp->scenario);
+    char *place = sp_text_end(&memory);
     fputs("# what is compared\n", out);
     cli_plot_text(out, "", place);
-    free(place);
+    sp_free(place);
     fputs("\n\n\n# number, name, milliseconds of a step, state, label\n", out);
     for (int i = 0; i < cmp->count; i++) {
         const compared *r = &cmp->rows[i];

@@ -6,6 +6,7 @@
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "sim/metrics/predecessors.h"
 #include "sim/plan/plan_json.h"
 #include "sim/verify/dependency_graph.h"
@@ -340,22 +341,19 @@ static void print_short(FILE *out, char *text)
 
 static sp_status print_timeline(const cli_exports *exports, const sp_step_view *view, sp_error *err)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    SP_ASSERT(memory != NULL);
+    sp_text memory;
     sp_status status =
-        sp_export_text(memory, view->timeline, &exports->window, cli_columns(exports->text),
-                       isatty(fileno(exports->text)) == 1, err);
-    fclose(memory);
+        sp_export_text(sp_text_begin(&memory), view->timeline, &exports->window,
+                       cli_columns(exports->text), isatty(fileno(exports->text)) == 1, err);
+    char *text = sp_text_end(&memory);
     fputc('\n', exports->text);
     if (cli_is_wide()) {
         fputs(text, exports->text);
-    } else if (text != NULL) {
+    } else {
         print_short(exports->text, text);
     }
     fputc('\n', exports->text);
-    free(text);
+    sp_free(text);
     return status;
 }
 

@@ -13,6 +13,7 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"
 
@@ -75,26 +76,6 @@ static bool states_strategies(const tune_args *args)
     return args->strategies != NULL || is_set(args, "strategy.kind");
 }
 
-// As one word of a shell.
-static void add_word(FILE *out, const char *word)
-{
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%";
-    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
-        fprintf(out, " %s", word);
-        return;
-    }
-    fputs(" '", out);
-    for (; *word != '\0'; word++) {
-        if (*word == '\'') {
-            fputs("'\\''", out);
-        } else {
-            fputc(*word, out);
-        }
-    }
-    putc('\'', out);
-}
-
 // N: it is not known.
 static void add_number(FILE *out, const char *option, int64_t number)
 {
@@ -107,17 +88,17 @@ static void add_number(FILE *out, const char *option, int64_t number)
 
 static void add_question(FILE *out, const tune_args *args, const char *model, const char *stack)
 {
-    fputs("slimpack tune", out);
-    add_word(out, model);
+    fputs("slimpack tune ", out);
+    sp_print_word(out, model);
     add_number(out, "gpus", args->gpus);
     add_number(out, "context", args->context);
     if (!is_set(args, "cluster") && args->cluster != default_cluster) {
-        fputs(" --cluster", out);
-        add_word(out, args->cluster);
+        fputs(" --cluster ", out);
+        sp_print_word(out, args->cluster);
     }
     if (args->lengths != NULL) {
-        fputs(" --lengths", out);
-        add_word(out, args->lengths);
+        fputs(" --lengths ", out);
+        sp_print_word(out, args->lengths);
     }
     if (args->tokens_per_batch > 0) {
         fprintf(out, " --tokens-per-batch %lld", (long long)args->tokens_per_batch);
@@ -129,8 +110,8 @@ static void add_question(FILE *out, const tune_args *args, const char *model, co
         fprintf(out, " --set stack.name=%s", stack);
     }
     for (int i = 0; i < args->set.count; i++) {
-        fputs(" --set", out);
-        add_word(out, args->set.items[i]);
+        fputs(" --set ", out);
+        sp_print_word(out, args->set.items[i]);
     }
 }
 
@@ -162,8 +143,8 @@ static void add_settings(FILE *out, const tune_args *args, const json_t *setting
     json_object_foreach ((json_t *)settings, path, value) {
         char assignment[VALUE * 2];
         if (!is_set(args, path)) {
-            fputs(" --set", out);
-            add_word(out, assignment_of(path, value, assignment));
+            fputs(" --set ", out);
+            sp_print_word(out, assignment_of(path, value, assignment));
         }
     }
 }
@@ -175,15 +156,11 @@ static bool is_written(const tune_args *args)
 }
 
 // The same search again, which writes its answer, and then the simulation of that. The caller frees
-// it with free().
+// it with sp_free().
 static char *search_again(const tune_args *args, const tuning *t)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) {
-        sp_out_of_memory(bytes);
-    }
+    sp_text text;
+    FILE *out = sp_text_begin(&text);
     add_question(out, args, t->model, t->stack);
     add_settings(out, args, t->kept);
     if (args->strategies != NULL) {
@@ -199,26 +176,19 @@ static char *search_again(const tune_args *args, const tuning *t)
         fprintf(out, " --time-limit %lld", (long long)args->time_limit_s);
     }
     fputs(" -o best.json && slimpack simulate best.json --timeline", out);
-    if (fclose(out) != 0) {
-        sp_out_of_memory(bytes);
-    }
-    return text;
+    return sp_text_end(&text);
 }
 
 // The command for a shell that simulates a point: that of the file that holds it, else the same
 // question with every setting of the point stated, which evaluates this one alone, and then that.
-// The caller frees it with free().
+// The caller frees it with sp_free().
 static char *command_for(const tune_args *args, const tuning *t, const sweep_layouts *layouts,
                          const sweep_layout *point, const char *strategy)
 {
-    char *text = NULL;
-    size_t bytes = 0;
+    sp_text text;
     const char *file = is_written(args) ? args->output : "best.json";
     json_t *settings = sweep_layouts_settings(layouts, point);
-    FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) {
-        sp_out_of_memory(bytes);
-    }
+    FILE *out = sp_text_begin(&text);
     if (!is_written(args)) {
         add_question(out, args, t->model, t->stack);
         add_settings(out, args, t->kept);
@@ -228,14 +198,11 @@ static char *command_for(const tune_args *args, const tuning *t, const sweep_lay
         add_settings(out, args, settings);
         fprintf(out, " -o %s && ", file);
     }
-    fputs("slimpack simulate", out);
-    add_word(out, file);
+    fputs("slimpack simulate ", out);
+    sp_print_word(out, file);
     fputs(" --timeline", out);
     json_decref(settings);
-    if (fclose(out) != 0) {
-        sp_out_of_memory(bytes);
-    }
-    return text;
+    return sp_text_end(&text);
 }
 
 // ---- what is asked ----
@@ -1143,8 +1110,8 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     }
     cli_outlive_pipe(false);
     json_decref(document);
-    free(command);
-    free(again);
+    sp_free(command);
+    sp_free(again);
     sp_result_fini(&result);
     sp_scenario_fini(&scenario);
     return status;
@@ -1251,12 +1218,11 @@ static void ask_of_work(const json_t *work, const sp_scenario *scenario, tune_ar
 }
 
 // The whole question of a file's own work, with its layout as the one to compare with; what the
-// file does not say is left as N or MODEL. The caller frees it with free().
+// file does not say is left as N or MODEL. The caller frees it with sp_free().
 static char *question_of_file(const tune_args *args, const char *file)
 {
     static const char imported[] = "scenario.json";
-    char *text = NULL;
-    size_t bytes = 0;
+    sp_text text;
     sp_error own = {0};
     sp_scenario scenario = {0};
     tune_args asked = *args;
@@ -1287,13 +1253,10 @@ static char *question_of_file(const tune_args *args, const char *file)
             model = of_file != NULL ? file : imported;
         }
     }
-    FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) {
-        sp_out_of_memory(bytes);
-    }
+    FILE *out = sp_text_begin(&text);
     if (model == imported) {
-        fputs("slimpack import", out);
-        add_word(out, file);
+        fputs("slimpack import ", out);
+        sp_print_word(out, file);
         fprintf(out, " -o %s && ", imported);
     }
     const char *stack = cli_emit_stack(&args->emit);
@@ -1301,21 +1264,18 @@ static char *question_of_file(const tune_args *args, const char *file)
     bool named = false;
     for (int i = 0; i < args->current.count; i++) {
         named = named || strcmp(args->current.items[i], file) == 0;
-        fputs(" --current", out);
-        add_word(out, args->current.items[i]);
+        fputs(" --current ", out);
+        sp_print_word(out, args->current.items[i]);
     }
     if (!named) {
-        fputs(" --current", out);
-        add_word(out, file);
-    }
-    if (fclose(out) != 0) {
-        sp_out_of_memory(bytes);
+        fputs(" --current ", out);
+        sp_print_word(out, file);
     }
     sp_scenario_fini(&scenario);
     json_decref(document);
     json_decref(of_file);
     json_decref(work);
-    return text;
+    return sp_text_end(&text);
 }
 
 // The question is not asked whole: says what is missing.
@@ -1346,7 +1306,7 @@ static int tell_missing(const tune_args *args, const cli_operands *operands)
                                        "'tune' needs MODEL, --gpus N and --context N: '%s' asks "
                                        "for the work of %s",
                                        question, file);
-    free(question);
+    sp_free(question);
     return status;
 }
 

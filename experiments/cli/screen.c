@@ -12,6 +12,7 @@
 #include "experiments/cli/cli.h"
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
+#include "sim/base/writer.h"
 
 enum {
     USUAL_COLUMNS = 100, // where nothing says how wide the screen is
@@ -149,13 +150,9 @@ static void add_pending(const char *text)
 // As sp_vprint(), in memory; the caller frees it by free().
 static char *print_text(const char *format, va_list args, int *used)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    SP_ASSERT(memory != NULL);
-    *used = sp_vprint(memory, format, args);
-    fclose(memory);
-    return text;
+    sp_text text;
+    *used = sp_vprint(sp_text_begin(&text), format, args);
+    return sp_text_end(&text);
 }
 
 static bool is_screen(FILE *out)
@@ -192,7 +189,7 @@ int cli_vprint(FILE *out, const char *format, va_list args)
     int used = 0;
     char *text = print_text(format, args, &used);
     add_pending(text);
-    free(text);
+    sp_free(text);
     return used;
 }
 
@@ -437,7 +434,7 @@ static void warn(bool whole, const char *format, va_list args)
         if (!whole || first || lines_of_warning(text) <= lines_for_warning()) {
             print_warning(text, whole ? INT_MAX : lines_for_warning());
         }
-        free(text);
+        sp_free(text);
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "experiments/report/report.h"
 #include "experiments/sweep/sweep.h"
+#include "sim/base/json.h"
 
 // ---- what documents say ----
 
@@ -29,6 +30,36 @@ double report_sum(const json_t *object)
         sum += json_number_value(value);
     }
     return sum;
+}
+
+void report_add_parts(json_t *result)
+{
+    json_t *told = json_object_get(result, "time_breakdown_ms");
+    double whole = report_number(result, "iteration_ms");
+    double launch = report_number(told, "launch");
+    double stall = report_number(result, "memory_stall_ms");
+    double sum = 0.0;
+    const char *name;
+    json_t *value;
+    if (!json_is_object(told) || !isfinite(whole)) {
+        return;
+    }
+    json_t *parts = json_object();
+    json_object_foreach (told, name, value) {
+        double ms = json_number_value(value);
+        ms -= strcmp(name, "compute") == 0 && launch > 0.0 ? launch : 0.0;
+        sp_json_put(parts, name, json_real(ms));
+        sum += ms;
+    }
+    if (stall > 0.0) {
+        sp_json_put(parts, "allocator", json_real(stall));
+        sum += stall;
+    }
+    // Parts and the whole are written with 15 digits.
+    if (fabs(whole - sum) > 1e-9 * whole) {
+        sp_json_put(parts, "not told", json_real(whole - sum));
+    }
+    sp_json_put(result, "parts_ms", parts);
 }
 
 const char *report_risk(const json_t *result, char text[REPORT_RISK])

@@ -291,50 +291,14 @@ const char *report_swept(const report_page *page, char text[REPORT_SWEPT])
 
 // ---- what to run next ----
 
-void report_put_word(FILE *out, const char *word)
+static void add_command(json_t *list, sp_text *command, const char *why)
 {
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%";
-    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
-        (void)fputs(word, out);
-        return;
-    }
-    (void)fputc('\'', out);
-    for (; *word != '\0'; word++) {
-        if (*word == '\'') {
-            (void)fputs("'\\''", out);
-        } else {
-            (void)fputc(*word, out);
-        }
-    }
-    (void)fputc('\'', out);
-}
-
-typedef struct command {
-    FILE *out;
-    char *text;
-    size_t bytes;
-} command;
-
-static void command_begin(command *c)
-{
-    *c = (command){0};
-    c->out = open_memstream(&c->text, &c->bytes);
-    if (c->out == NULL) {
-        sp_out_of_memory(sizeof *c->out);
-    }
-}
-
-static void command_end(command *c, json_t *list, const char *why)
-{
-    if (fclose(c->out) != 0) {
-        sp_out_of_memory(c->bytes);
-    }
-    json_t *text = json_string(c->text); // NULL where a path is not UTF-8
+    char *words = sp_text_end(command);
+    json_t *text = json_string(words); // NULL where a path is not UTF-8
     if (text != NULL) {
         json_array_append_new(list, sp_json_object(SP_JSON("command", text), SP_JSON("why", why)));
     }
-    free(c->text);
+    sp_free(words);
 }
 
 // The file of the scenario where the page knows it.
@@ -354,7 +318,7 @@ static void put_set(FILE *out, const char *path, const json_t *value)
     char *assignment = sp_calloc(strlen(path) + strlen(word) + sizeof "=", 1);
     (void)sprintf(assignment, "%s=%s", path, word);
     (void)fputs(" --set ", out);
-    report_put_word(out, assignment);
+    sp_print_word(out, assignment);
     sp_free(assignment);
     free(text);
 }
@@ -384,50 +348,50 @@ static void add_tune(const report_page *page, json_t *list, const char *why)
     if (model == NULL || context < 1 || (cluster != NULL && !json_is_string(cluster))) {
         return;
     }
-    command c;
-    command_begin(&c);
-    (void)fputs("slimpack tune ", c.out);
-    report_put_word(c.out, model);
-    (void)fprintf(c.out, " --gpus %lld --context %lld --cluster ",
+    sp_text c;
+    sp_text_begin(&c);
+    (void)fputs("slimpack tune ", c.file);
+    sp_print_word(c.file, model);
+    (void)fprintf(c.file, " --gpus %lld --context %lld --cluster ",
                   (long long)sp_layout_ranks(&scenario->layout), (long long)context);
-    report_put_word(c.out, cluster != NULL ? json_string_value(cluster) : scenario->cluster.name);
+    sp_print_word(c.file, cluster != NULL ? json_string_value(cluster) : scenario->cluster.name);
     if (json_is_string(lengths)) {
-        (void)fputs(" --lengths ", c.out);
-        report_put_word(c.out, json_string_value(lengths));
+        (void)fputs(" --lengths ", c.file);
+        sp_print_word(c.file, json_string_value(lengths));
     }
-    command_end(&c, list, why);
+    add_command(list, &c, why);
 }
 
 static void add_next_of_result(const report_page *page, const report_input *first, json_t *list)
 {
     const char *fits = report_string(first->json, "fits");
     bool has_room = fits == NULL || strcmp(fits, "no") != 0;
-    command c;
+    sp_text c;
     if (!has_room) {
         add_tune(page, list, "finds the fastest layout that fits on these GPUs");
     }
-    command_begin(&c);
-    (void)fputs("slimpack compare ", c.out);
-    put_scenario(c.out, page);
-    command_end(&c, list, "sets other packing strategies beside it, on the same batches");
+    sp_text_begin(&c);
+    (void)fputs("slimpack compare ", c.file);
+    put_scenario(c.file, page);
+    add_command(list, &c, "sets other packing strategies beside it, on the same batches");
     if (has_room) {
         add_tune(page, list, "looks for a faster layout on these GPUs");
     }
     if (page->timeline_count == 0) {
-        command_begin(&c);
-        (void)fputs("slimpack simulate ", c.out);
-        put_scenario(c.out, page);
+        sp_text_begin(&c);
+        (void)fputs("slimpack simulate ", c.file);
+        put_scenario(c.file, page);
         (void)fputs(" --json --trace trace.json --plan plan.json > result.json && slimpack report "
                     "result.json trace.json plan.json -o page.html",
-                    c.out);
-        command_end(&c, list, "adds a timeline and memory over time to this page");
+                    c.file);
+        add_command(list, &c, "adds a timeline and memory over time to this page");
     }
     if (page->sliders == NULL) {
-        command_begin(&c);
-        (void)fputs("slimpack report ", c.out);
-        report_put_word(c.out, first->path);
-        (void)fputs(" --sliders SCENARIO -o page.html", c.out);
-        command_end(&c, list,
+        sp_text_begin(&c);
+        (void)fputs("slimpack report ", c.file);
+        sp_print_word(c.file, first->path);
+        (void)fputs(" --sliders SCENARIO -o page.html", c.file);
+        add_command(list, &c,
                     "adds sliders: GPUs, context, tensor and pipeline ranks, recomputation");
     }
 }
@@ -457,10 +421,10 @@ static void add_next_of_comparison(const report_page *page, const report_input *
         add_tune(page, list, "finds the fastest layout that fits on these GPUs");
         return;
     }
-    command c;
-    command_begin(&c);
-    (void)fputs("slimpack simulate ", c.out);
-    put_scenario(c.out, page);
+    sp_text c;
+    sp_text_begin(&c);
+    (void)fputs("slimpack simulate ", c.file);
+    put_scenario(c.file, page);
     // A strategy that brings its schedule is not told that of others.
     size_t kind =
         all_have(rows, "strategy",
@@ -468,12 +432,12 @@ static void add_next_of_comparison(const report_page *page, const report_input *
             ? 1
             : 0;
     if (json_is_string(json_object_get(best, settings[kind][0]))) {
-        put_set(c.out, settings[kind][1], json_object_get(best, settings[kind][0]));
+        put_set(c.file, settings[kind][1], json_object_get(best, settings[kind][0]));
     }
     const json_t *found = json_object_get(best, "best");
-    put_sets(c.out, json_is_object(found) ? found : NULL);
-    (void)fputs(" --timeline", c.out);
-    command_end(&c, list, "draws the step of the fastest row");
+    put_sets(c.file, json_is_object(found) ? found : NULL);
+    (void)fputs(" --timeline", c.file);
+    add_command(list, &c, "draws the step of the fastest row");
     add_tune(page, list, "looks for a faster layout on these GPUs");
 }
 
@@ -482,7 +446,7 @@ static json_t *next_commands(const report_page *page)
     const report_input *first = report_first_answer(page);
     const json_t *point = json_object_get(report_main_result(page), "point");
     json_t *list = json_array();
-    command c;
+    sp_text c;
     switch (first != NULL ? first->kind : REPORT_KINDS) {
     case REPORT_RESULT:
         add_next_of_result(page, first, list);
@@ -492,20 +456,20 @@ static json_t *next_commands(const report_page *page)
         break;
     case REPORT_TUNE:
         if (report_string(first->json, "go_on") != NULL) {
-            command_begin(&c);
-            (void)fputs(report_string(first->json, "go_on"), c.out);
-            command_end(&c, list, "simulates the answer and draws its timeline");
+            sp_text_begin(&c);
+            (void)fputs(report_string(first->json, "go_on"), c.file);
+            add_command(list, &c, "simulates the answer and draws its timeline");
         }
         break;
     case REPORT_SWEEP:
     case REPORT_SWEEP_SUMMARY:
         if (point != NULL) {
-            command_begin(&c);
-            (void)fputs("slimpack simulate ", c.out);
-            put_scenario(c.out, page);
-            put_sets(c.out, point);
-            (void)fputs(" --timeline", c.out);
-            command_end(&c, list, "draws the step of the fastest point");
+            sp_text_begin(&c);
+            (void)fputs("slimpack simulate ", c.file);
+            put_scenario(c.file, page);
+            put_sets(c.file, point);
+            (void)fputs(" --timeline", c.file);
+            add_command(list, &c, "draws the step of the fastest point");
         }
         break;
     case REPORT_VALIDATION:

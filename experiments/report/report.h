@@ -221,7 +221,4 @@ const char *report_string(const json_t *object, const char *key);
 // Of all numbers of an object.
 double report_sum(const json_t *object);
 
-// Writes a text as one word of a shell.
-void report_put_word(FILE *out, const char *word);
-
 #endif

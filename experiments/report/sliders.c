@@ -11,6 +11,7 @@
 #include "sim/base/json.h"
 #include "sim/base/parallel.h"
 #include "sim/base/progress.h"
+#include "sim/base/writer.h"
 
 enum {
     VALUES = 16, // of an axis
@@ -141,29 +142,18 @@ const char *report_sliders_words(const report_sliders *sliders)
 static void put_words(FILE *out, const report_slider_options *options)
 {
     // Standard input has been read.
-    report_put_word(out,
-                    strcmp(options->path, SP_STANDARD_INPUT) == 0 ? "SCENARIO" : options->path);
+    sp_print_word(out, strcmp(options->path, SP_STANDARD_INPUT) == 0 ? "SCENARIO" : options->path);
     for (int i = 0; i < options->override_count; i++) {
         (void)fputs(" --set ", out);
-        report_put_word(out, options->overrides[i]);
+        sp_print_word(out, options->overrides[i]);
     }
 }
 
 static char *words_of(const report_slider_options *options)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL) {
-        sp_out_of_memory(sizeof *out);
-    }
-    put_words(out, options);
-    if (fclose(out) != 0) {
-        sp_out_of_memory(bytes);
-    }
-    char *words = sp_strdup(text);
-    free(text);
-    return words;
+    sp_text text;
+    put_words(sp_text_begin(&text), options);
+    return sp_text_end(&text);
 }
 
 // ---- which positions there are ----

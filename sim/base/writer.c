@@ -1,8 +1,11 @@
+#define _POSIX_C_SOURCE 200809L
 #include "sim/base/writer.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+
+#include "sim/base/alloc.h"
 
 enum { MAX_DIGITS = 20 }; // of a 64-bit integer
 
@@ -318,6 +321,36 @@ void sp_append(char *text, size_t bytes, const char *format, ...)
     va_start(args, format);
     vsnprintf(text + used, bytes - used, format, args);
     va_end(args);
+}
+
+FILE *sp_text_begin(sp_text *text)
+{
+    *text = (sp_text){0};
+    text->file = open_memstream(&text->text, &text->bytes);
+    if (text->file == NULL) {
+        sp_out_of_memory(sizeof *text->file);
+    }
+    return text->file;
+}
+
+char *sp_text_end(sp_text *text)
+{
+    if (fclose(text->file) != 0) {
+        sp_out_of_memory(text->bytes);
+    }
+    return text->text;
+}
+
+void sp_print_word(FILE *out, const char *word)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%";
+    const bool quoted = word[0] == '\0' || word[strspn(word, plain)] != '\0';
+    fputs(quoted ? "'" : "", out);
+    for (; *word != '\0'; word++) {
+        fputs(*word == '\'' ? "'\\''" : (const char[]){*word, '\0'}, out);
+    }
+    fputs(quoted ? "'" : "", out);
 }
 
 size_t sp_fitting(const char *text, size_t bytes)

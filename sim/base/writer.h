@@ -1,6 +1,6 @@
 // Writing text: a buffered writer that formats integers itself, because traces and plans run to
-// millions of numbers and printf is several times slower, a printf for people, and one that adds to
-// a text.
+// millions of numbers and printf is several times slower, a printf for people, one that adds to a
+// text, and texts that a FILE's functions write.
 #ifndef SLIMPACK_SIM_BASE_WRITER_H
 #define SLIMPACK_SIM_BASE_WRITER_H
 
@@ -43,6 +43,21 @@ void sp_print_json_text(FILE *out, const char *text, size_t bytes);
 
 // Adds to a text that has place for `bytes` in all, and is cut off there.
 void sp_append(char *text, size_t bytes, const char *format, ...) SP_PRINTF(3, 4);
+
+// A text in the making, by what writes to a FILE. Memory that runs out ends the program.
+typedef struct sp_text {
+    FILE *file;
+    char *text;
+    size_t bytes;
+} sp_text;
+
+// Returns the file.
+FILE *sp_text_begin(sp_text *text);
+// The text, which the caller frees with sp_free().
+char *sp_text_end(sp_text *text);
+
+// Writes a text as one word of a shell, in quotes where it needs them.
+void sp_print_word(FILE *out, const char *word);
 
 // Bytes of `text` that have place among so many with the terminator, cut between characters: half
 // of one is no UTF-8, which no JSON text holds.

@@ -1,4 +1,5 @@
 // Text for people, texts that are read as JSON, and files.
+#define _POSIX_C_SOURCE 200809L
 #include <float.h>
 #include <limits.h>
 
@@ -165,4 +166,23 @@ TEST(cuts_texts_between_characters)
     assert_int_equal(sp_fitting("a\u00e9b", 4), 3);
     assert_int_equal(sp_fitting("a\u00e9b", 3), 1);
     assert_int_equal(sp_fitting("\u20ac", 3), 0);
+}
+
+// Any word of a shell is read back as it was.
+TEST(words_are_one_word_of_a_shell)
+{
+    static const char *const words[] = {"plain-1.json", "two words",    "",   "it's",
+                                        "$(touch x)",   "a\\b`c`\"d\"", "\n", "*"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        char back[64] = "";
+        sp_text text;
+        fputs("printf %s ", sp_text_begin(&text));
+        sp_print_word(text.file, words[i]);
+        AUTO_FREE char *command = sp_text_end(&text);
+        FILE *shell = popen(command, "r");
+        assert_non_null(shell);
+        back[fread(back, 1, sizeof back - 1, shell)] = '\0';
+        assert_int_equal(pclose(shell), 0);
+        assert_string_equal(back, words[i]);
+    }
 }

@@ -504,26 +504,6 @@ TEST(commands_state_what_was_found)
     assert_string_equal(command_at(head, 0), "slimpack x");
 }
 
-// Any word of a shell is read back as it was.
-TEST(words_are_one_word_of_a_shell)
-{
-    static const char *const words[] = {"plain-1.json", "two words",    "",   "it's",
-                                        "$(touch x)",   "a\\b`c`\"d\"", "\n", "*"};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        char command[256] = "printf %s ";
-        char back[64] = "";
-        FILE *out = fmemopen(command + strlen(command), sizeof command - strlen(command), "w");
-        assert_non_null(out);
-        report_put_word(out, words[i]);
-        assert_int_equal(fclose(out), 0);
-        FILE *shell = popen(command, "r");
-        assert_non_null(shell);
-        back[fread(back, 1, sizeof back - 1, shell)] = '\0';
-        assert_int_equal(pclose(shell), 0);
-        assert_string_equal(back, words[i]);
-    }
-}
-
 // ---- sliders ----
 
 static char scenario_path[] = "sliders.json";
