@@ -12,36 +12,6 @@
 
 enum { PATH = 512, NUMBER = 40 };
 
-typedef struct out_text {
-    char *items;
-    size_t count, capacity;
-} out_text;
-
-static void add(out_text *to, const char *what)
-{
-    size_t length = strlen(what);
-    void *items = to->items;
-    sp_reserve(&items, &to->capacity, to->count + length + 1, 1);
-    to->items = items;
-    memcpy(to->items + to->count, what, length + 1);
-    to->count += length;
-}
-
-void framework_say(framework_output *output, const char *name, json_t *value)
-{
-    sp_json_put(output->arguments, name, value);
-}
-
-void framework_comment(framework_output *output, const char *name, const char *comment)
-{
-    sp_json_put(output->comments, name, json_string(comment));
-}
-
-void framework_say_launch(framework_output *output, const char *name, json_t *value)
-{
-    sp_json_put(output->launch, name, value);
-}
-
 // ---- every setting of a scenario ----
 
 // The value that a field holds, as a document would say it.
@@ -301,7 +271,7 @@ static void say_rotary_base(framework_output *output)
 
 // ---- texts ----
 
-static void add_number(out_text *to, const json_t *value)
+static void add_number(FILE *to, const json_t *value)
 {
     char number[NUMBER];
     double real = json_number_value(value);
@@ -313,56 +283,40 @@ static void add_number(out_text *to, const json_t *value)
             strcat(number, ".0");
         }
     }
-    add(to, number);
+    fputs(number, to);
 }
 
-static void add_shell_word(out_text *to, const char *word)
-{
-    static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+@%";
-    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
-        add(to, word);
-        return;
-    }
-    add(to, "'");
-    for (; *word != '\0'; word++) {
-        add(to, *word == '\'' ? "'\\''" : (const char[]){*word, '\0'});
-    }
-    add(to, "'");
-}
-
-static void add_shell_value(out_text *to, const json_t *value)
+static void add_shell_value(FILE *to, const json_t *value)
 {
     if (json_is_string(value)) {
-        add_shell_word(to, json_string_value(value));
+        sp_print_word(to, json_string_value(value));
     } else {
         add_number(to, value);
     }
 }
 
-static void add_shell_option(out_text *to, const char *name, const json_t *value)
+static void add_shell_option(FILE *to, const char *name, const json_t *value)
 {
     size_t i;
     json_t *item;
     if (json_is_false(value) || json_is_null(value)) {
         return;
     }
-    add(to, " \\\n    --");
-    add(to, name);
+    fprintf(to, " \\\n    --%s", name);
     if (json_is_array(value)) {
         json_array_foreach ((json_t *)value, i, item) {
-            add(to, " ");
+            fputs(" ", to);
             add_shell_value(to, item);
         }
     } else if (!json_is_true(value)) {
-        add(to, " ");
+        fputs(" ", to);
         add_shell_value(to, value);
     }
 }
 
 // Megatron-LM stops otherwise (training/arguments.py): tensor and context parallelism before
 // Blackwell need one connection, FSDP does not go with it.
-static void write_connections(const framework_output *output, out_text *to)
+static void write_connections(const framework_output *output, FILE *to)
 {
     const json_t *s = output->scenario;
     const json_t *cluster = framework_get(s, "cluster");
@@ -370,34 +324,32 @@ static void write_connections(const framework_output *output, out_text *to)
         json_string_value(json_is_object(cluster) ? json_object_get(cluster, "name") : cluster);
     const bool blackwell = name != NULL && strstr(name, "b200") != NULL;
     if (framework_get_int(s, "parallel.zero", 0) > 1) {
-        add(to, "unset CUDA_DEVICE_MAX_CONNECTIONS\n");
+        fputs("unset CUDA_DEVICE_MAX_CONNECTIONS\n", to);
     } else if (!blackwell && (framework_get_int(s, "parallel.tp", 1) > 1 ||
                               framework_get_int(s, "parallel.cp", 1) > 1)) {
-        add(to, "export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
+        fputs("export CUDA_DEVICE_MAX_CONNECTIONS=1\n", to);
     }
 }
 
-static void write_shell(const framework_output *output, out_text *to)
+static void write_shell(const framework_output *output, FILE *to)
 {
     const char *name;
     json_t *value;
     write_connections(output, to);
-    add(to, "torchrun");
+    fputs("torchrun", to);
     json_object_foreach (output->launch, name, value) {
-        add(to, " --");
-        add(to, name);
-        add(to, " ");
+        fprintf(to, " --%s ", name);
         add_shell_value(to, value);
     }
     // Nodes that nothing tells apart each run a job of their own (torchrun's static rendezvous).
     if (json_integer_value(json_object_get(output->launch, "nnodes")) > 1) {
-        add(to, " --node-rank \"${NODE_RANK:?}\" --master-addr \"${MASTER_ADDR:?}\"");
+        fputs(" --node-rank \"${NODE_RANK:?}\" --master-addr \"${MASTER_ADDR:?}\"", to);
     }
-    add(to, " pretrain_gpt.py");
+    fputs(" pretrain_gpt.py", to);
     json_object_foreach (output->arguments, name, value) {
         add_shell_option(to, name, value);
     }
-    add(to, "\n");
+    fputs("\n", to);
 }
 
 // The objects that dotted names stand for.
@@ -413,76 +365,67 @@ static json_t *nested(const json_t *arguments)
 }
 
 // In double quotes, as YAML, TOML and JSON read them.
-static void add_quoted(out_text *to, const char *said)
+static void add_quoted(FILE *to, const char *said)
 {
     json_t *string = json_string(said);
     char *quoted = string != NULL ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
-    add(to, quoted != NULL ? quoted : "\"\"");
+    fputs(quoted != NULL ? quoted : "\"\"", to);
     free(quoted);
     json_decref(string);
 }
 
-static void add_scalar(out_text *to, const json_t *value, const char *null)
+static void add_scalar(FILE *to, const json_t *value, const char *null)
 {
     size_t i;
     json_t *item;
     if (json_is_array(value)) {
-        add(to, "[");
+        fputs("[", to);
         json_array_foreach ((json_t *)value, i, item) {
-            add(to, i > 0 ? ", " : "");
+            fputs(i > 0 ? ", " : "", to);
             add_scalar(to, item, null);
         }
-        add(to, "]");
+        fputs("]", to);
     } else if (json_is_string(value)) {
         add_quoted(to, json_string_value(value));
     } else if (json_is_number(value)) {
         add_number(to, value);
     } else {
-        add(to, json_is_true(value) ? "true" : json_is_false(value) ? "false" : null);
+        fputs(json_is_true(value) ? "true" : json_is_false(value) ? "false" : null, to);
     }
 }
 
 // Comments are of names that are not within others.
-static void write_yaml(const json_t *object, int indent, const json_t *comments, out_text *to)
+static void write_yaml(const json_t *object, int indent, const json_t *comments, FILE *to)
 {
     const char *name;
     json_t *value;
     json_object_foreach ((json_t *)object, name, value) {
-        for (int i = 0; i < indent; i++) {
-            add(to, " ");
-        }
-        add(to, name);
-        add(to, ":");
+        fprintf(to, "%*s%s:", indent, "", name);
         if (json_is_object(value)) {
-            add(to, "\n");
+            fputs("\n", to);
             write_yaml(value, indent + 2, NULL, to);
         } else {
             const char *comment = json_string_value(json_object_get(comments, name));
-            add(to, " ");
+            fputs(" ", to);
             add_scalar(to, value, "null");
-            add(to, comment != NULL ? "  # " : "");
-            add(to, comment != NULL ? comment : "");
-            add(to, "\n");
+            fprintf(to, "%s%s\n", comment != NULL ? "  # " : "", comment != NULL ? comment : "");
         }
     }
 }
 
-static void write_toml(const json_t *object, out_text *to)
+static void write_toml(const json_t *object, FILE *to)
 {
     const char *name;
     json_t *value;
     const char *inner;
     json_t *member;
     json_object_foreach ((json_t *)object, name, value) {
-        add(to, "\n[");
-        add(to, name);
-        add(to, "]\n");
+        fprintf(to, "\n[%s]\n", name);
         json_object_foreach (value, inner, member) {
             if (!json_is_null(member)) {
-                add(to, inner);
-                add(to, " = ");
+                fprintf(to, "%s = ", inner);
                 add_scalar(to, member, "");
-                add(to, "\n");
+                fputs("\n", to);
             }
         }
     }
@@ -511,14 +454,14 @@ const char *framework_lost_text(const json_t *lost, char words[FRAMEWORK_LOST])
     return words;
 }
 
-static void add_lost(out_text *to, const json_t *lost)
+static void add_lost(FILE *to, const json_t *lost)
 {
     size_t i;
     json_t *item;
     char words[FRAMEWORK_LOST];
     json_array_foreach ((json_t *)lost, i, item) {
-        add(to, framework_lost_text(item, words));
-        add(to, i + 1 < json_array_size(lost) ? ", " : "");
+        fputs(framework_lost_text(item, words), to);
+        fputs(i + 1 < json_array_size(lost) ? ", " : "", to);
     }
 }
 
@@ -561,78 +504,73 @@ json_t *framework_advice(const framework *of, const sp_scenario *scenario)
     return advice;
 }
 
-static void add_comments(const framework_output *output, const json_t *lost, out_text *to)
+static void add_comments(const framework_output *output, const json_t *lost, FILE *to)
 {
-    char line[256];
     size_t i;
     json_t *item;
     const char *cluster = json_string_value(framework_get(output->scenario, "cluster.name"));
     json_int_t ranks =
         framework_replica(output->scenario) * framework_get_int(output->scenario, "parallel.dp", 1);
-    snprintf(line, sizeof line, "# slimpack, for %s: %lld GPUs of %s.\n", output->of->name,
-             (long long)ranks, cluster != NULL ? cluster : "the cluster");
-    add(to, line);
+    fprintf(to, "# slimpack, for %s: %lld GPUs of %s.\n", output->of->name, (long long)ranks,
+            cluster != NULL ? cluster : "the cluster");
     if (json_array_size(lost) > 0) {
-        snprintf(line, sizeof line, "# Of the scenario %s has no argument for:\n",
-                 output->of->name);
-        add(to, line);
+        fprintf(to, "# Of the scenario %s has no argument for:\n", output->of->name);
     }
     json_array_foreach ((json_t *)lost, i, item) {
         char words[FRAMEWORK_LOST];
-        add(to, "#   ");
-        add(to, framework_lost_text(item, words));
-        add(to, "\n");
+        fprintf(to, "#   %s\n", framework_lost_text(item, words));
     }
     json_array_foreach ((json_t *)output->advice, i, item) {
-        snprintf(line, sizeof line, "# %s.\n", json_string_value(item));
-        add(to, line);
+        fprintf(to, "# %s.\n", json_string_value(item));
     }
-    add(to, "# No part of a scenario: data, tokenizer, learning rate, number of steps, and what "
-            "changes no time,\n# as the scaling of rotary positions and the epsilon of norms.\n");
+    fputs("# No part of a scenario: data, tokenizer, learning rate, number of steps, and what "
+          "changes no time,\n# as the scaling of rotary positions and the epsilon of norms.\n",
+          to);
     if (output->of->rotary_base != NULL && is_rotary(output) &&
         json_object_get(output->arguments, output->of->rotary_base) == NULL) {
-        snprintf(line, sizeof line,
-                 "# Fill in the base of rotary positions (rope_theta of the model's config.json): "
-                 "%s%s\n",
-                 output->of->syntax == FRAMEWORK_SHELL ? "--" : "", output->of->rotary_base);
-        add(to, line);
+        fprintf(to,
+                "# Fill in the base of rotary positions (rope_theta of the model's config.json): "
+                "%s%s\n",
+                output->of->syntax == FRAMEWORK_SHELL ? "--" : "", output->of->rotary_base);
     }
 }
 
 static char *text_of(const framework_output *output, const json_t *lost)
 {
-    out_text out = {0};
+    sp_text text;
+    FILE *out = sp_text_begin(&text);
     json_t *objects = nested(output->arguments);
     switch (output->of->syntax) {
     case FRAMEWORK_SHELL:
-        add_comments(output, lost, &out);
-        write_shell(output, &out);
+        add_comments(output, lost, out);
+        write_shell(output, out);
         break;
     case FRAMEWORK_YAML:
-        add_comments(output, lost, &out);
-        write_yaml(objects, 0, output->comments, &out);
+        add_comments(output, lost, out);
+        write_yaml(objects, 0, output->comments, out);
         break;
     case FRAMEWORK_TOML:
-        add_comments(output, lost, &out);
-        write_toml(objects, &out);
+        add_comments(output, lost, out);
+        write_toml(objects, out);
         break;
     case FRAMEWORK_JSON: {
         // JSON has no comments; DeepSpeed passes over keys that it does not know.
         if (json_array_size(lost) > 0) {
-            out_text said = {0};
-            add_lost(&said, lost);
-            sp_json_put(objects, "not_expressed", json_string(said.items));
-            sp_free(said.items);
+            sp_text said;
+            add_lost(sp_text_begin(&said), lost);
+            char *words = sp_text_end(&said);
+            sp_json_put(objects, "not_expressed", json_string(words));
+            sp_free(words);
         }
         char *dumped = json_dumps(objects, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-        add(&out, dumped != NULL ? dumped : "{}");
-        add(&out, "\n");
+        fputs(dumped != NULL ? dumped : "{}", out);
+        fputc('\n', out);
         free(dumped);
         break;
     }
     }
     json_decref(objects);
-    return out.items;
+    return sp_text_end(&text);
 }
 
 // ---- what it cannot say ----

@@ -1,6 +1,6 @@
 // Launch scripts and recipes of training frameworks: read as a scenario (import.c) and written for
-// one (emit.c). One table a framework (tables.c, tables_torch.c) says which argument of it is which
-// setting here, and drives both ways.
+// one (emit.c). One table a framework (tables_megatron.c, tables_torch.c; listed in tables.c) says
+// which argument of it is which setting here, and drives both ways (arguments.c).
 #ifndef SLIMPACK_EXPERIMENTS_FRAMEWORKS_FRAMEWORKS_H
 #define SLIMPACK_EXPERIMENTS_FRAMEWORKS_FRAMEWORKS_H
 

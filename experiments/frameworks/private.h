@@ -4,6 +4,16 @@
 
 #include "experiments/frameworks/frameworks.h"
 
+// ---- arguments.c ----
+
+// The name that the framework's table has, of an entry.
+const char *framework_table_name(const framework *of, const char *name);
+// What stands behind the last slash of a path.
+const char *framework_file_name(const char *path);
+// Reads all entries of the file at hand by the rows, the absent ones too, and by the framework's
+// own function, and lists what was not understood.
+void framework_read_entries(framework_import *import);
+
 // Tells an argument of the precision that states another than BF16.
 void framework_tell_precision(framework_import *import, const char *name);
 
@@ -37,7 +47,7 @@ extern const char *const framework_adapters[];
     .name = #of_, .title = title_, .own = of_##_own, .free = of_##_free, .noted = of_##_noted
 // clang-format on
 
-extern const framework framework_torchtitan, framework_deepspeed, framework_trl,
-    framework_accelerate, framework_nanotron;
+extern const framework framework_megatron, framework_bridge, framework_nemo, framework_torchtitan,
+    framework_deepspeed, framework_trl, framework_accelerate, framework_nanotron;
 
 #endif

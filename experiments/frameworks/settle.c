@@ -17,19 +17,6 @@ static json_int_t fact(const framework_import *import, const char *name)
     return json_integer_value(json_object_get(import->facts, name));
 }
 
-json_int_t framework_product(json_int_t a, json_int_t b, json_int_t c)
-{
-    double all = (double)a * (double)b * (double)c;
-    return all > 0.0 && all <= 1e15 ? a * b * c : 0;
-}
-
-json_int_t framework_replica(const json_t *scenario)
-{
-    return framework_product(framework_get_int(scenario, "parallel.tp", 1),
-                             framework_get_int(scenario, "parallel.cp", 1),
-                             framework_get_int(scenario, "parallel.pp", 1));
-}
-
 static void settle_replicas(framework_import *import)
 {
     const json_t *scenario = import->scenario;

@@ -313,72 +313,6 @@ static const char nemo_noted[] =
     "model.activations_checkpoint_layers_per_pipeline model.cpu_offloading model.peft.*";
 // clang-format on
 
-static const char torchrun_names[] = "launch.nnodes launch.nodes launch.N launch.num_nodes "
-                                     "launch.num_machines";
-
-// ---- how many GPUs ----
-
-static json_int_t take_slurm_gpus(framework_import *import)
-{
-    const framework_entry *entry = framework_take(import, "launch.gpus-per-node launch.gres");
-    const char *text = entry != NULL ? json_string_value(entry->value) : NULL;
-    const json_int_t gpus = text != NULL ? framework_slurm_gpus(text) : 0;
-    if (text != NULL && gpus == 0) {
-        framework_wrong(import, entry, "expected a number of GPUs such as 8 or gpu:8, got \"%s\"",
-                        text);
-    }
-    return gpus;
-}
-
-// Does only an argument whose value is not known state it? Where one of the job's own lines does,
-// too, that is taken.
-static bool is_open(framework_import *import, const char *names)
-{
-    framework_entry *known = NULL;
-    framework_entry *unknown = NULL;
-    for (size_t i = 0; i < import->entries->count; i++) {
-        framework_entry *entry = &import->entries->items[i];
-        if (sp_names_hold(names, entry->name)) {
-            known = entry->unknown == NULL && json_is_string(entry->value) ? entry : known;
-            unknown = entry->unknown != NULL ? entry : unknown;
-        }
-    }
-    if (known == NULL || unknown == NULL) {
-        return unknown != NULL;
-    }
-    framework_note(import, "%s:%d: the value of %s is not known: %s of line %d is taken, %s",
-                   import->source, unknown->line, unknown->unknown, known->name + 7, known->line,
-                   json_string_value(known->value));
-    sp_free(unknown->unknown);
-    json_decref(unknown->value);
-    unknown->unknown = NULL;
-    unknown->value = json_incref(known->value);
-    return false;
-}
-
-// Of a launcher, or of the job that Slurm gives.
-void framework_read_launch(framework_import *import)
-{
-    const bool open = is_open(import, torchrun_names);
-    json_int_t nodes = framework_take_int(import, torchrun_names, 1, 0);
-    json_int_t per_node = framework_take_int(
-        import, "launch.nproc_per_node launch.nproc-per-node launch.num_gpus", 1, 0);
-    json_int_t given = take_slurm_gpus(import);
-    per_node = per_node > 0 ? per_node : given;
-    json_int_t tasks = framework_take_int(import, "launch.ntasks-per-node", 1, 0);
-    json_int_t processes =
-        framework_take_int(import, "launch.num_processes launch.np launch.n launch.ntasks", 1, 0);
-    per_node = per_node > 0 ? per_node : tasks > 1 ? tasks : 0;
-    json_int_t gpus =
-        per_node > 0 ? framework_product(nodes > 0 ? nodes : 1, per_node, 1) : processes;
-    if (gpus > 0 && !open) {
-        json_object_set_new(import->facts, "gpus", json_integer(gpus));
-    }
-    if (per_node > 0) {
-        json_object_set_new(import->facts, "gpus_per_node", json_integer(per_node));
-    }
-}
-
 // The most processes of a node that divide the ranks.
 static json_int_t processes_of_node(const json_t *s, json_int_t *nodes)
 {
@@ -1463,44 +1397,35 @@ static void write_megatron(framework_output *output)
 
 // ---- the list ----
 
-static const framework framework_megatron = {FRAMEWORK_CALLED(megatron, "Megatron-LM"),
-                                             .stack = "megatron-core-2025",
-                                             .syntax = FRAMEWORK_SHELL,
-                                             .reads = 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML,
-                                             .dialect = MEGATRON,
-                                             .switches = megatron_switches,
-                                             .rotary_base = "rotary-base",
-                                             .by_leaf = true,
-                                             .rows = megatron_rows,
-                                             .read = read_megatron,
-                                             .write = write_megatron};
+const framework framework_megatron = {FRAMEWORK_CALLED(megatron, "Megatron-LM"),
+                                      .stack = "megatron-core-2025",
+                                      .syntax = FRAMEWORK_SHELL,
+                                      .reads = 1U << FRAMEWORK_SHELL | 1U << FRAMEWORK_YAML,
+                                      .dialect = MEGATRON,
+                                      .switches = megatron_switches,
+                                      .rotary_base = "rotary-base",
+                                      .by_leaf = true,
+                                      .rows = megatron_rows,
+                                      .read = read_megatron,
+                                      .write = write_megatron};
 
-static const framework framework_bridge = {FRAMEWORK_CALLED(bridge, "Megatron-Bridge"),
-                                           .stack = "megatron-bridge-2025",
-                                           .syntax = FRAMEWORK_YAML,
-                                           .reads = 1U << FRAMEWORK_YAML,
-                                           .dialect = BRIDGE,
-                                           .overrides = true,
-                                           .rows = megatron_rows,
-                                           .read = read_megatron,
-                                           .write = write_megatron,
-                                           .rotary_base = "model.rotary_base"};
+const framework framework_bridge = {FRAMEWORK_CALLED(bridge, "Megatron-Bridge"),
+                                    .stack = "megatron-bridge-2025",
+                                    .syntax = FRAMEWORK_YAML,
+                                    .reads = 1U << FRAMEWORK_YAML,
+                                    .dialect = BRIDGE,
+                                    .overrides = true,
+                                    .rows = megatron_rows,
+                                    .read = read_megatron,
+                                    .write = write_megatron,
+                                    .rotary_base = "model.rotary_base"};
 
-static const framework framework_nemo = {FRAMEWORK_CALLED(nemo, "NeMo"),
-                                         .syntax = FRAMEWORK_YAML,
-                                         .reads = 1U << FRAMEWORK_YAML,
-                                         .dialect = NEMO,
-                                         .overrides = true,
-                                         .rows = megatron_rows,
-                                         .read = read_megatron,
-                                         .write = write_megatron,
-                                         .rotary_base = "model.rotary_base"};
-
-const framework *const framework_table[] = {
-    &framework_megatron,   &framework_bridge,    &framework_nemo,
-    &framework_torchtitan, &framework_deepspeed, &framework_trl,
-    &framework_accelerate, &framework_nanotron,  NULL,
-};
-
-const char *const framework_names[] = {
-    "megatron", "bridge", "nemo", "torchtitan", "deepspeed", "trl", "accelerate", "nanotron", NULL};
+const framework framework_nemo = {FRAMEWORK_CALLED(nemo, "NeMo"),
+                                  .syntax = FRAMEWORK_YAML,
+                                  .reads = 1U << FRAMEWORK_YAML,
+                                  .dialect = NEMO,
+                                  .overrides = true,
+                                  .rows = megatron_rows,
+                                  .read = read_megatron,
+                                  .write = write_megatron,
+                                  .rotary_base = "model.rotary_base"};

@@ -427,16 +427,6 @@ static void tell_fp16(framework_import *import, const char *name)
     }
 }
 
-void framework_tell_precision(framework_import *import, const char *name)
-{
-    const framework_entry *entry = framework_take(import, name);
-    const char *text = entry != NULL ? json_string_value(entry->value) : NULL;
-    if (entry != NULL &&
-        (text == NULL || (strstr(text, "bf16") == NULL && strcmp(text, "bfloat16") != 0))) {
-        framework_unread(import, entry, "no other precision is read from it: BF16 is taken");
-    }
-}
-
 static bool is_auto(const framework_import *import, const char *name)
 {
     for (size_t i = 0; i < import->entries->count; i++) {

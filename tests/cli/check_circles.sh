@@ -7,8 +7,8 @@ source=$2
 for part in sim solver backends kernels experiments; do
     find "$build/$part" -name '*.c.o' -print
 done | while read -r object; do
-    # sim/CMakeFiles/target.dir/cost/profile.c.o is of sim/cost/profile.c.
-    file=$(echo "${object#"$build"/}" | sed 's#CMakeFiles/[^/]*\.dir/##; s#\.o$##')
+    # sim/CMakeFiles/target.dir/cost/profile.c.o is of sim/cost/profile.c, and __ is the folder above.
+    file=$(echo "${object#"$build"/}" | sed 's#CMakeFiles/[^/]*\.dir/##; s#[^/]*/__/##; s#\.o$##')
     # Objects of files that are no more may lie about.
     [ ! -e "$source/$file" ] || nm "$object" 2>/dev/null | sed "s#^#$file #"
 done | awk '

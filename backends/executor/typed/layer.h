@@ -90,7 +90,7 @@ void SP_EXEC(norm_backward)(const layer *l, int64_t features, void *const *weigh
                             void *const *gradients, const real *x, const exact *statistics,
                             const real *dy, real *dx);
 
-// ---- attention (parts.c): for every device
+// ---- attention (heads.c): for every device
 
 // Of the layer's heads on this rank. Queries, attention output and dq are dense [rows, q], a
 // slice's keys and values, and their gradients, are [rows, keys | values] in a block of their own.

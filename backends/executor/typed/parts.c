@@ -1,6 +1,5 @@
 // What the operations of a layer, of the embedding and of the head share: tensors, norms, dropout,
-// the form of attention, and exchanges between ranks.
-#include <math.h>
+// and exchanges between ranks.
 #include <string.h>
 
 #include "backends/executor/typed/layer.h"
@@ -196,42 +195,6 @@ real *SP_EXEC(drop_out_backward)(const layer *l, sp_layer_tensor_id mask, const 
         apply(l, mask, dy, dx);
     }
     return dx;
-}
-
-// ---- Attention ----
-
-sp_kernel_attention_shape SP_EXEC(attention_shape)(const layer *l)
-{
-    const sp_shard *shard = &l->kind->shard;
-    const sp_model *model = &l->kind->model;
-    return (sp_kernel_attention_shape){.heads = shard->heads,
-                                       .kv_heads = shard->k / model->head_dim,
-                                       .head_dim = model->head_dim,
-                                       .value_dim = sp_model_v_dim(model),
-                                       .window = model->window_tokens,
-                                       .chunk = model->chunk_tokens,
-                                       .q_stride = shard->q,
-                                       .kv_stride = shard->k + shard->v,
-                                       .out_stride = shard->context,
-                                       .scale = 1.0 / sqrt((double)model->head_dim)};
-}
-
-bool SP_EXEC(is_shared)(const layer *l)
-{
-    return l->pack->count > 0 && slice_of(l, l->pack->slice[0])->shards > 1;
-}
-
-exact *SP_EXEC(kv_gradient)(const layer *l, int32_t number)
-{
-    const sp_i_exec_widths *of = &l->stage->job->width;
-    const sp_i_exec_width width = {of->statistic.real_bytes, of->value.table_bytes};
-    void **place = sp_i_exec_kv_gradient(l->stage, number, l->index);
-    if (*place == NULL) {
-        *place = sp_i_exec_take_zeroed(
-            l->stage->arena, SP_MEM_KV_GRADIENTS,
-            slice_of(l, number)->rows * spec_of(l, SP_TENSOR_KEYS_VALUES)->columns, width);
-    }
-    return *place;
 }
 
 // ---- Exchanges between ranks that share a layer or the vocabulary (Shoeybi and others:
