@@ -673,6 +673,7 @@ void sp_i_scenario_fill_microbatches(sp_i_scenario_reader *reader)
         filled.tokens_per_batch = rows * spec->context;
     } else {
         filled.rows_per_batch = rows;
+        filled.best_fit = sp_names_hold("ffd bfd lpfhp", scenario->strategy.kind);
     }
     const bool by_samples = json_is_number(json_object_get(stated, "samples_per_batch"));
     const bool by_tokens = json_is_number(json_object_get(stated, "tokens_per_batch"));
@@ -680,6 +681,7 @@ void sp_i_scenario_fill_microbatches(sp_i_scenario_reader *reader)
         spec->samples_per_batch = filled.samples_per_batch;
         spec->tokens_per_batch = filled.tokens_per_batch;
         spec->rows_per_batch = filled.rows_per_batch;
+        spec->best_fit = filled.best_fit;
         spec->samples_assumed = false;
     }
     scenario->fills_microbatches = spec->samples_per_batch == filled.samples_per_batch &&

@@ -745,8 +745,9 @@ static const sp_setting schedule_rows[] = {
      .fallback = "what the batch makes; 2 x pp where there is no batch",
      .text = "Micro-batches of each data-parallel rank in a step, of schedule.microbatch_samples "
              "rows each. Where no batch is stated (workload.samples_per_batch, tokens_per_batch) "
-             "one has the documents that fill these rows in their order, of which other strategies "
-             "than packed may make more or fewer. A stated batch must make as many.",
+             "one has the documents that fill these rows in their order, or by best fit where the "
+             "strategy is ffd, bfd or lpfhp; other strategies may make more or fewer of them. A "
+             "stated batch must make as many.",
      .aliases = "num_microbatches gradient_accumulation_steps grad_accum "
                 "batch_accumulation_per_replica"},
     {.key = "schedule.microbatch_samples", SP_INT(1, SP_I_MAX_SAMPLES),

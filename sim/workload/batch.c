@@ -2,10 +2,12 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/base/units.h"
+#include "sim/workload/best_fit.h"
 
 // At least this share of the samples drawn from a distribution must fit into the context.
 #define LEAST_SHARE_KEPT 1e-4
@@ -32,6 +34,9 @@ typedef struct sampler {
     int64_t dropped;
     int64_t lost;     // tokens
     sample remainder; // of a sample in pieces; no tokens: none
+    // Drawn, but not taken by the batch that they were drawn for; owned.
+    sample *ahead;
+    size_t ahead_at, ahead_count;
 } sampler;
 
 // Rows that a batch has begun, each as long as the context at most.
@@ -330,7 +335,7 @@ static sample draw(sampler *from)
     return (sample){.id = from->drawn, .tokens = spec->uniform_tokens};
 }
 
-static sample next_sample(sampler *from)
+static sample draw_sample(sampler *from)
 {
     const sp_workload_spec *spec = from->spec;
     sample drawn = from->remainder.tokens > 0 ? from->remainder : draw(from);
@@ -356,6 +361,11 @@ static sample next_sample(sampler *from)
     drawn.lost = from->lost;
     from->drawn++;
     return drawn;
+}
+
+static sample next_sample(sampler *from)
+{
+    return from->ahead_at < from->ahead_count ? from->ahead[from->ahead_at++] : draw_sample(from);
 }
 
 static void count_source(const sp_workload_spec *spec, sp_batches *batches)
@@ -401,8 +411,13 @@ static void count_left(const sampler *from, const sample *pending, sp_batches *b
         count_left_of_list(spec, batches);
         batches->left_samples += pending->goes_on;
     } else if (pending->goes_on) {
+        size_t next = from->ahead_at;
         batches->left_samples = 1;
-        batches->left_tokens = pending->tokens + from->remainder.tokens;
+        batches->left_tokens = pending->tokens;
+        for (; next < from->ahead_count && from->ahead[next].goes_on; next++) {
+            batches->left_tokens += from->ahead[next].tokens;
+        }
+        batches->left_tokens += next == from->ahead_count ? from->remainder.tokens : 0;
     }
 }
 
@@ -458,35 +473,140 @@ static bool has_room(const sp_workload_spec *spec, const sp_batch *batch, const 
     return batch->count == 0 || next->tokens <= spec->tokens_per_batch - batch->total_tokens;
 }
 
+// A batch in the making.
+typedef struct filling {
+    sp_batches *batches;
+    sp_batch *batch;
+    size_t capacity;
+    bool in_pieces;
+    bool count_dropped; // as samples are drawn: those of a list are counted once
+} filling;
+
+static void take_sample(filling *to, size_t wanted, const sample *taken)
+{
+    sp_batches *batches = to->batches;
+    sp_batch *batch = to->batch;
+    if (batch->count == to->capacity) {
+        reserve(batch, to->in_pieces, &to->capacity, wanted);
+    }
+    if (to->in_pieces) {
+        batch->goes_on[batch->count] = taken->goes_on;
+        batch->cut_tokens += taken->goes_on ? taken->tokens : 0;
+    }
+    batch->ids[batch->count] = taken->id;
+    batch->tokens[batch->count++] = taken->tokens;
+    batch->total_tokens += taken->tokens;
+    batches->context = taken->tokens > batches->context ? taken->tokens : batches->context;
+    batches->truncated += taken->truncated;
+    batches->split += taken->split;
+    batches->wrapped = batches->wrapped || taken->second_pass;
+    batches->dropped = to->count_dropped ? taken->dropped : batches->dropped;
+    batches->lost_tokens = taken->lost;
+}
+
+static int longer_first(const void *a, const void *b)
+{
+    const int64_t left = *(const int64_t *)a;
+    const int64_t right = *(const int64_t *)b;
+    return (left < right) - (left > right);
+}
+
+// Rows that so many samples fill by best fit, the longest first.
+static int64_t best_fit_rows(const sample *samples, size_t count, int64_t length)
+{
+    int64_t *tokens = sp_malloc(count * sizeof *tokens);
+    int64_t *room = sp_malloc(count * sizeof *room);
+    sp_best_fit open = {0};
+    int64_t rows = 0;
+    for (size_t i = 0; i < count; i++) {
+        tokens[i] = samples[i].tokens;
+    }
+    qsort(tokens, count, sizeof *tokens, longer_first);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t row = 0;
+        if (!sp_best_fit_take(&open, tokens[i], &row)) {
+            row = (uint32_t)rows++;
+            room[row] = length;
+        }
+        room[row] -= tokens[i];
+        if (room[row] > 0) {
+            sp_best_fit_open(&open, room[row], row);
+        }
+    }
+    sp_best_fit_fini(&open);
+    sp_free(tokens);
+    sp_free(room);
+    return rows;
+}
+
+// As many samples as best fit puts into the rows: those that follow one another fill no fewer.
+static void fill_best_fit(sampler *from, sample *pending, filling *to)
+{
+    const int64_t rows = from->spec->rows_per_batch;
+    const int64_t length = row_length(from->spec);
+    filled_rows in_order = {.length = length};
+    sample *drawn = NULL;
+    size_t capacity = 0;
+    size_t count = 0;
+    size_t fit = 0;
+    for (int64_t tokens = pending->tokens; tokens <= rows * length; tokens += pending->tokens) {
+        void *items = drawn;
+        sp_reserve(&items, &capacity, count + 1, sizeof *drawn);
+        drawn = items;
+        drawn[count++] = *pending;
+        if (!needs_row(&in_order, pending) || in_order.begun < rows) {
+            put_in_row(&in_order, pending);
+            fit = count;
+        } else {
+            in_order.begun = rows;
+            in_order.used = length;
+        }
+        *pending = next_sample(from);
+    }
+    for (size_t over = count + 1; over - fit > 1;) {
+        const size_t middle = fit + (over - fit) / 2;
+        if (best_fit_rows(drawn, middle, length) <= rows) {
+            fit = middle;
+        } else {
+            over = middle;
+        }
+    }
+    for (size_t i = 0; i < fit; i++) {
+        take_sample(to, fit, &drawn[i]);
+    }
+    if (fit < count) { // the others and the pending one come again
+        void *items = drawn;
+        sp_reserve(&items, &capacity, count + 1, sizeof *drawn);
+        drawn = items;
+        drawn[count++] = *pending;
+        *pending = drawn[fit];
+        sp_free(from->ahead);
+        from->ahead = drawn;
+        from->ahead_at = fit + 1;
+        from->ahead_count = count;
+    } else {
+        sp_free(drawn);
+    }
+}
+
 // Puts samples into the batch while they fit; `pending` is the one that comes next.
 static void fill_batch(sampler *from, sample *pending, sp_batches *batches, sp_batch *batch)
 {
     const sp_workload_spec *spec = from->spec;
-    size_t capacity = 0;
-    // The list's dropped samples are counted once, those of a distribution as they are drawn.
-    bool count_dropped = spec->distribution != NULL;
-    bool in_pieces = spec->context > 0 && spec->over_length == SP_OVER_SPLIT;
+    filling to = {.batches = batches,
+                  .batch = batch,
+                  .in_pieces = spec->context > 0 && spec->over_length == SP_OVER_SPLIT,
+                  .count_dropped = spec->distribution != NULL};
     filled_rows rows = {.length = spec->rows_per_batch > 0 ? row_length(spec) : 0};
+    if (spec->rows_per_batch > 0 && spec->best_fit) {
+        fill_best_fit(from, pending, &to);
+        return;
+    }
     while (has_room(spec, batch, &rows, pending)) {
-        size_t wanted =
-            spec->samples_per_batch > 0 ? (size_t)spec->samples_per_batch : batch->count + 1;
-        if (batch->count == capacity) {
-            reserve(batch, in_pieces, &capacity, wanted);
-        }
-        if (in_pieces) {
-            batch->goes_on[batch->count] = pending->goes_on;
-            batch->cut_tokens += pending->goes_on ? pending->tokens : 0;
-        }
-        batch->ids[batch->count] = pending->id;
-        batch->tokens[batch->count++] = pending->tokens;
-        batch->total_tokens += pending->tokens;
+        take_sample(
+            &to, spec->samples_per_batch > 0 ? (size_t)spec->samples_per_batch : batch->count + 1,
+            pending);
         put_in_row(&rows, pending);
-        batches->context = pending->tokens > batches->context ? pending->tokens : batches->context;
-        batches->truncated += pending->truncated;
-        batches->split += pending->split;
-        batches->wrapped = batches->wrapped || pending->second_pass;
-        batches->dropped = count_dropped ? pending->dropped : batches->dropped;
-        batches->lost_tokens = pending->lost;
         *pending = next_sample(from);
     }
 }
@@ -518,6 +638,7 @@ sp_status sp_batches_make(const sp_workload_spec *spec, sp_batches *batches, sp_
     }
 out:
     sp_free(from.order);
+    sp_free(from.ahead);
     if (status != SP_OK) {
         sp_batches_fini(batches);
     }

@@ -29,7 +29,8 @@ typedef struct sp_workload_spec {
     bool samples_assumed;      // nothing states them or fills micro-batches with them
     int64_t tokens_per_batch;  // samples are taken while the sum stays at or below (at least one)
     int64_t rows_per_batch;    // samples are taken while they fill no more rows of the context, or
-                               // of the longest sample, one after the other
+                               // of the longest sample, one after the other ...
+    bool best_fit;             // ... or by best fit, the longest first
     int batches;
     uint64_t seed;
     sp_order order;

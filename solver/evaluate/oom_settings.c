@@ -89,7 +89,8 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches,
 static bool takes_same_batches(const sp_workload_spec *a, const sp_workload_spec *b)
 {
     return a->samples_per_batch == b->samples_per_batch &&
-           a->tokens_per_batch == b->tokens_per_batch && a->rows_per_batch == b->rows_per_batch;
+           a->tokens_per_batch == b->tokens_per_batch && a->rows_per_batch == b->rows_per_batch &&
+           a->best_fit == b->best_fit;
 }
 
 // At `dp` data-parallel ranks. Only fatal errors are returned.

@@ -12,27 +12,11 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
+#include "sim/workload/best_fit.h"
 #include "solver/rows.h"
 #include "solver/search.h"
 #include "solver/step/step.h"
 #include "solver/strategy_list.h"
-
-// Best fit for samples of descending length: the open row with the least room that suffices. Room
-// that suffices for one sample suffices for all that follow, so that two heaps do: rows with room
-// for the sample at hand, least room on top, and rows that wait for shorter samples, most room on
-// top. O(log rows) a sample, whatever the context.
-
-typedef struct best_fit_rows_heap {
-    uint64_t *keys; // room above, row below; complements where the most room is wanted
-    size_t count, capacity;
-} best_fit_rows_heap;
-
-// All zero: no row is open.
-typedef struct best_fit_rows {
-    best_fit_rows_heap fitting;
-    best_fit_rows_heap waiting;
-    int64_t tokens; // of the sample at hand
-} best_fit_rows;
 
 enum { LENGTHS = 17 }; // tried, from the context to the longest sample in equal ratios
 
@@ -221,84 +205,9 @@ sp_status sp_i_pack_ffd(const sp_strategy_input *input, sp_packing *packing, sp_
 
 // ---- best fit, for samples of descending length ----
 
-static void best_fit_fini(best_fit_rows *fit)
-{
-    sp_free(fit->fitting.keys);
-    sp_free(fit->waiting.keys);
-    *fit = (best_fit_rows){0};
-}
-
-static void heap_reserve(best_fit_rows_heap *heap, size_t needed)
-{
-    void *keys = heap->keys;
-    sp_reserve(&keys, &heap->capacity, needed, sizeof *heap->keys);
-    heap->keys = keys;
-}
-
-static void heap_push(best_fit_rows_heap *heap, uint64_t key)
-{
-    size_t node = heap->count++;
-    while (node > 0 && heap->keys[(node - 1) / 2] > key) {
-        heap->keys[node] = heap->keys[(node - 1) / 2];
-        node = (node - 1) / 2;
-    }
-    heap->keys[node] = key;
-}
-
-static uint64_t heap_pop(best_fit_rows_heap *heap)
-{
-    uint64_t least = heap->keys[0];
-    uint64_t last = heap->keys[--heap->count];
-    size_t node = 0;
-    size_t child = 1;
-    while (child < heap->count) {
-        if (child + 1 < heap->count && heap->keys[child + 1] < heap->keys[child]) {
-            child++;
-        }
-        if (heap->keys[child] >= last) {
-            break;
-        }
-        heap->keys[node] = heap->keys[child];
-        node = child;
-        child = 2 * node + 1;
-    }
-    heap->keys[node] = last;
-    return least;
-}
-
-// Takes out the row with the least room of at least `tokens`, of equal ones that with the lowest
-// number; `tokens` never grows from call to call. False: there is none.
-static bool best_fit_take(best_fit_rows *fit, int64_t tokens, uint32_t *row)
-{
-    fit->tokens = tokens;
-    while (fit->waiting.count > 0 && (int64_t)(~fit->waiting.keys[0] >> 32) >= tokens) {
-        heap_push(&fit->fitting, ~heap_pop(&fit->waiting));
-    }
-    if (fit->fitting.count == 0) {
-        return false;
-    }
-    *row = (uint32_t)(heap_pop(&fit->fitting) & UINT32_MAX);
-    return true;
-}
-
-// Opens a row with room > 0 for the sample that was last asked for and shorter ones.
-static void best_fit_open(best_fit_rows *fit, int64_t room, uint32_t row)
-{
-    // Every open row may come to fit.
-    size_t open = fit->fitting.count + fit->waiting.count + 1;
-    heap_reserve(&fit->fitting, open);
-    heap_reserve(&fit->waiting, open);
-    uint64_t key = (uint64_t)room << 32 | row;
-    if (room >= fit->tokens) {
-        heap_push(&fit->fitting, key);
-    } else {
-        heap_push(&fit->waiting, ~key);
-    }
-}
-
 typedef struct packer {
     sp_i_pack_kinds *kinds;
-    best_fit_rows open;
+    sp_best_fit open;
     int64_t context;
     int64_t max_per_pack;
 } packer;
@@ -318,7 +227,7 @@ static void open_kind(packer *p, uint32_t index)
 {
     const sp_i_pack_kind *kind = &p->kinds->kind[index];
     if (kind->packs > 0 && kind->room > 0 && kind->samples < p->max_per_pack) {
-        best_fit_open(&p->open, kind->room, turned(index));
+        sp_best_fit_open(&p->open, kind->room, turned(index));
     }
 }
 
@@ -336,7 +245,7 @@ static void add_kind(packer *p, sp_i_pack_kind kind)
 static sp_i_pack_kind take_base(packer *p, int64_t tokens, int32_t *index)
 {
     uint32_t found;
-    if (best_fit_take(&p->open, tokens, &found)) {
+    if (sp_best_fit_take(&p->open, tokens, &found)) {
         *index = (int32_t)turned(found);
         return p->kinds->kind[*index];
     }
@@ -378,7 +287,7 @@ void sp_i_histogram_pack(const sp_i_length_count *lengths, size_t length_count, 
     for (size_t i = 0; i < length_count; i++) {
         place(&p, lengths, i);
     }
-    best_fit_fini(&p.open);
+    sp_best_fit_fini(&p.open);
 }
 
 // ---- best fit, longest samples first ----
@@ -392,24 +301,24 @@ void sp_i_histogram_pack(const sp_i_length_count *lengths, size_t length_count, 
 static size_t best_fit(const sp_strategy_input *input, const int32_t *order, size_t *row_of)
 {
     const sp_batch *batch = input->batch;
-    best_fit_rows open = {0};
+    sp_best_fit open = {0};
     int64_t *room = sp_malloc(batch->count * sizeof *room);
     size_t count = 0;
     for (size_t i = 0; i < batch->count; i++) {
         int64_t tokens = sp_i_row_share(batch, order[i]);
         uint32_t row = 0;
-        if (!best_fit_take(&open, tokens, &row)) {
+        if (!sp_best_fit_take(&open, tokens, &row)) {
             row = (uint32_t)count++;
             room[row] = sp_i_row_room(batch, input->context);
         }
         row_of[i] = row;
         room[row] -= tokens;
         if (room[row] > 0) {
-            best_fit_open(&open, room[row], row);
+            sp_best_fit_open(&open, room[row], row);
         }
     }
     sp_free(room);
-    best_fit_fini(&open);
+    sp_best_fit_fini(&open);
     return count;
 }
 

@@ -186,11 +186,13 @@ TEST(tokens_fill_shuffled_batches)
     }
 }
 
+enum { LISTED = 400 };
+
 // Rows that hold documents one after the other: the batch is the longest beginning of the list that
 // they hold, counted anew for each document.
 TEST(rows_fill_batches)
 {
-    enum { ROW = 700, ROWS = 9, LISTED = 400, BATCHES = 6 };
+    enum { ROW = 700, ROWS = 9, BATCHES = 6 };
     static int64_t tokens[LISTED];
     sp_prng prng = prng_seeded(7);
     for (int i = 0; i < LISTED; i++) {
@@ -229,6 +231,71 @@ TEST(rows_fill_batches)
     batches = make(&spec);
     assert_int_equal(batches.batch[0].count, 2); // 3 | 5
     assert_int_equal(batches.batch[1].count, 3); // 2 | 4 + 1
+}
+
+static int descending(const void *a, const void *b)
+{
+    const int64_t left = *(const int64_t *)a;
+    const int64_t right = *(const int64_t *)b;
+    return (left < right) - (left > right);
+}
+
+// Rows of the first samples by best-fit decreasing, as it is defined: each into the fullest row
+// with room.
+static int best_fit_rows(const int64_t *tokens, int count, int64_t length)
+{
+    int64_t sorted[LISTED];
+    int64_t room[LISTED];
+    int rows = 0;
+    memcpy(sorted, tokens, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, descending);
+    for (int i = 0; i < count; i++) {
+        int best = -1;
+        for (int r = 0; r < rows; r++) {
+            if (room[r] >= sorted[i] && (best < 0 || room[r] < room[best])) {
+                best = r;
+            }
+        }
+        if (best < 0) {
+            best = rows++;
+            room[best] = length;
+        }
+        room[best] -= sorted[i];
+    }
+    return rows;
+}
+
+// Of rows by best fit a batch holds what they have room for, and no more: the next document would
+// need another. What a batch leaves the next one takes, in the order of the list.
+TEST(best_fit_fills_rows_of_batches)
+{
+    enum { ROW = 700, ROWS = 9, BATCHES = 6 };
+    static int64_t tokens[LISTED];
+    sp_prng prng = prng_seeded(8);
+    for (int i = 0; i < LISTED; i++) {
+        tokens[i] = 1 + (int64_t)sp_prng_below(&prng, ROW);
+    }
+    sp_lengths lengths = {.tokens = tokens, .count = LISTED, .capacity = LISTED};
+    sp_workload_spec spec = {.lengths = &lengths,
+                             .context = ROW,
+                             .rows_per_batch = ROWS,
+                             .best_fit = true,
+                             .batches = BATCHES,
+                             .order = SP_ORDER_FILE};
+    AUTO(sp_batches) batches = make(&spec);
+    int next = 0;
+    for (int b = 0; b < BATCHES; b++) {
+        const sp_batch *batch = &batches.batch[b];
+        for (size_t i = 0; i < batch->count; i++) {
+            assert_int_equal(batch->ids[i], next + (int)i);
+            assert_int_equal(batch->tokens[i], tokens[next + (int)i]);
+        }
+        assert_int_equal(best_fit_rows(&tokens[next], (int)batch->count, ROW), ROWS);
+        assert_true(best_fit_rows(&tokens[next], (int)batch->count + 1, ROW) > ROWS);
+        next += (int)batch->count;
+    }
+    assert_true(next < LISTED);
+    assert_int_equal(batches.left_samples, LISTED - next);
 }
 
 TEST(long_samples_are_dropped)
