@@ -47,7 +47,7 @@ static sp_status evaluate_cell(void *context, int worker, int index, sp_error *e
     const sp_scenario_changes changes = {.strategy = c->strategies[index],
                                          .memory_limit_bytes = c->limit_bytes[c->points]};
     const sp_evaluate_options options = {
-        .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_tight = true};
+        .compared = true, .no_bounds = true, .no_causes = true, .allocator_if_near = true};
     (void)worker;
     sp_status status = sp_scenario_copy_with(c->scenario, &changes, &scenario, err);
     if (status == SP_OK) {

@@ -12,6 +12,8 @@
 
 enum { TEXT = 320 };
 
+static const char assumed_cluster[] = "h100-8";
+
 static json_int_t fact(const framework_import *import, const char *name)
 {
     return json_integer_value(json_object_get(import->facts, name));
@@ -47,7 +49,8 @@ static void settle_replicas(framework_import *import)
     json_int_t per_node = fact(import, "gpus_per_node");
     if (per_node > 0 && per_node != 8 && framework_get(scenario, "cluster") == NULL &&
         (gpus == 0 || gpus >= per_node)) {
-        framework_put(import, "cluster.name", json_string("h100-8"));
+        framework_put(import, "cluster.name", json_string(assumed_cluster));
+        json_object_set_new(import->facts, "cluster", json_string(assumed_cluster));
         framework_put(import, "cluster.gpus_per_node", json_integer(per_node));
     }
     // Instances of the optimizer, as ranks that share one.
@@ -137,14 +140,18 @@ static void tell_assumed(framework_import *import)
         framework_note(import, "how many GPUs there are is not in the file: one replica is assumed "
                                "(--set parallel.dp=N or --set nodes=N)");
     }
-    if (json_object_get(scenario, "cluster") == NULL) {
-        framework_note(import, "which GPUs there are is not in the file: h100-8 is assumed (--set "
-                               "cluster=NAME)");
+    if (json_object_get(scenario, "cluster") == NULL ||
+        json_equal(framework_get(scenario, "cluster.name"),
+                   json_object_get(import->facts, "cluster"))) {
+        framework_note(import,
+                       "which GPUs there are is not in the file: %s is assumed (--set "
+                       "cluster=NAME)",
+                       assumed_cluster);
     }
     if (framework_get(scenario, "workload.lengths") == NULL &&
         framework_get(scenario, "workload.context") != NULL) {
-        framework_note(import, "lengths of documents are not in the file: rows are full (--set "
-                               "workload.lengths=NAME|FILE)");
+        framework_note(import, "lengths of documents are not in the file: rows are full (to this "
+                               "command: --set workload.lengths=NAME|FILE)");
     }
 }
 

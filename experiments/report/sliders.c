@@ -439,7 +439,7 @@ static sp_status evaluate_positions(report_sliders *sliders, sp_error *err)
     sweep_evaluator *evaluator = &sliders->evaluator;
     sweep_evaluator_init(evaluator, NULL, sliders->options.threads);
     // As `simulate` evaluates, but for what no position shows.
-    evaluator->options.allocator_if_tight = false;
+    evaluator->options.allocator_if_near = false;
     evaluator->options.allocator_peak = true;
     sliders->until_s = sp_clock_s() + sliders->options.seconds;
     sp_progress_begin(&sliders->progress, "sliders", sliders->turns, sliders->options.quiet);

@@ -168,7 +168,7 @@ void sweep_evaluator_init(sweep_evaluator *evaluator, const sweep_spec *spec, in
 {
     *evaluator = (sweep_evaluator){.spec = spec, .threads = threads};
     evaluator->options = (sp_evaluate_options){
-        .no_bounds = true, .no_causes = true, .names_sample = true, .allocator_if_tight = true};
+        .no_bounds = true, .no_causes = true, .names_sample = true, .allocator_if_near = true};
     if (spec != NULL) {
         evaluator->documents = sp_calloc((size_t)threads, sizeof *evaluator->documents);
     }

@@ -1078,7 +1078,7 @@ static sp_status find_layouts(finder *f, const json_t *base, const sp_scenario *
             sweep_evaluator_init(&f->evaluator[s], &layouts->spec[s], options->threads);
             f->evaluator[s].options.names_sample = false; // the reason of one point alone is told
             // Else of all points that are short of memory.
-            f->evaluator[s].options.allocator_if_tight = false;
+            f->evaluator[s].options.allocator_if_near = false;
         }
     }
     if (status == SP_OK) {

@@ -19,8 +19,8 @@ typedef sp_status (*sp_step_observer)(void *context, const sp_step_view *view, s
 
 typedef struct sp_evaluate_options {
     sp_engine_options engine;
-    bool allocator_peak;     // also the peak that an allocator counts (costs several simulations)
-    bool allocator_if_tight; // that peak only of steps that fit with less than a tenth to spare
+    bool allocator_peak;    // also the peak that an allocator counts (costs several simulations)
+    bool allocator_if_near; // that peak only of steps that fit and fill SP_MEMORY_NEAR of the limit
     sp_world_rank rank_peak; // the allocator's peak of one rank alone
     int64_t reserved_bytes;  // what that peak was found to reserve before; 0: not known
     bool no_bounds; // leaves lower bounds and gaps unknown, which saves most of a small step

@@ -572,9 +572,9 @@ static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeli
     const sp_evaluate_options *options = steps->options;
     steps->result->reserved_peak_bytes =
         sp_larger(steps->result->reserved_peak_bytes, options->reserved_bytes);
-    bool all_ranks =
-        options->allocator_peak || (options->allocator_if_tight &&
-                                    sp_memory_is_short(peak_bytes, scenario->memory_limit_bytes));
+    bool all_ranks = options->allocator_peak ||
+                     (options->allocator_if_near && peak_bytes <= scenario->memory_limit_bytes &&
+                      (double)peak_bytes > SP_MEMORY_NEAR * (double)scenario->memory_limit_bytes);
     if ((!all_ranks && options->rank_peak == SP_NO_RANK) || scenario->uniform) {
         return SP_OK;
     }

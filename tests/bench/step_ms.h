@@ -34,7 +34,7 @@ static inline step step_of(const json_t *root, const char *const *settings, int 
     sp_result result = {0};
     const sp_evaluate_options options = {.threads = (int)sysconf(_SC_NPROCESSORS_ONLN),
                                          .allocator_peak = blocks,
-                                         .allocator_if_tight = !blocks,
+                                         .allocator_if_near = !blocks,
                                          .no_bounds = true};
     step made = {.ms = HUGE_VAL};
     json_t *own = json_deep_copy(root); // which takes the settings

@@ -483,4 +483,25 @@ for bad in nothing.json inline.json; do
     expect "a base of $bad: exit" 3 "$?"
     grep -qF "specs/bad.json: base: " messages && grep -qF "$bad" messages || complain "a base of $bad: $(cat messages)"
 done
+
+# A point fits as simulate says of it, also where its tensors leave a tenth of the memory and gaps
+# between blocks fill that.
+cat >fits.json <<SPEC
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "a100-8", "parallel": {"tp": 4, "cp": 2},
+          "workload": {"lengths": "wikipedia", "context": 32768, "samples_per_batch": 256, "seed": 2}},
+ "grid": {"memory.limit_gib": [36.3, 50]}}
+SPEC
+sed -n 's/^ "base": \(.*\)/\1/p; s/^ *\("workload": .*}}\),$/\1/p' fits.json >base.json
+"$program" sweep fits.json -o fits.jsonl --quiet >/dev/null || complain "a sweep by memory failed"
+while IFS= read -r row; do
+    limit=$(echo "$row" | grep -o '"memory.limit_gib":[0-9.]*' | cut -d: -f2)
+    "$program" simulate base.json --quiet --json --set "memory.limit_gib=$limit" >result
+    for key in fits memory_margin_gib; do
+        expect "$key at $limit GiB" "$(grep -o "\"$key\": [^,]*" result | head -1 | tr -d ' ')" \
+            "$(echo "$row" | grep -o "\"$key\":[^,}]*")"
+    done
+done <fits.jsonl
+grep -q '"fits":"tight"' fits.jsonl || complain "gaps fill no memory: $(cat fits.jsonl)"
+
 exit "$failed"

@@ -15,7 +15,7 @@ typedef struct outcome {
 static outcome outcome_of(const char *more, const char *stack, const char *kind)
 {
     const sp_evaluate_options options = {
-        .no_bounds = true, .effort_percent = 30, .allocator_if_tight = true};
+        .no_bounds = true, .effort_percent = 30, .allocator_if_near = true};
     SCENARIO_RUN(r, json_text("%s, %s'strategy': {'kind': '%s'}}", more, stack, kind), &options);
     const outcome found = {.ms = sp_result_iteration_ms(&r.result),
                            .fits = sp_result_fits(&r.result) == SP_FITS_YES};
