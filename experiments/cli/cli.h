@@ -327,6 +327,7 @@ void cli_outlive_pipe(bool outlives);
 // so is the end of so many seconds (0: there is none).
 void cli_catch_stop(int64_t time_limit_s);
 
+bool cli_stopped_by_signal(void);
 // The exit status of a command that was stopped: by a signal as a shell reports it, 130 or 143; by
 // the time 0 where something is known by then, else 4.
 int cli_exit_of_stop(bool known);

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "experiments/cli/cli.h"
+#include "experiments/frameworks/frameworks.h"
 #include "experiments/report/report.h"
 #include "sim/base/alloc.h"
 #include "sim/base/json.h"
+#include "sim/base/parallel.h"
 #include "sim/base/progress.h"
 #include "sim/base/writer.h"
 #include "sim/workload/batch.h"
@@ -151,6 +153,21 @@ static bool can_run(const compared *r)
     return r->status == SP_OK && !sp_result_is_oom(&r->result);
 }
 
+// Where the search was stopped before it knew a layout that fits, that of the scenario is the best
+// so far, if it does.
+static sp_status keep_stated(const comparison *cmp, sp_result *stated, compared *r, sp_error *err)
+{
+    sp_error_clear(err);
+    sp_result_fini(&r->result);
+    r->result = *stated;
+    *stated = (sp_result){0};
+    r->best.stopped = true;
+    r->best.document = json_deep_copy(cmp->scenario.resolved);
+    framework_put_at(r->best.document, "strategy.kind", json_string(r->name));
+    cli_layout_text(&r->result, &cmp->scenario, r->best.layout);
+    return SP_OK;
+}
+
 // What the strategy takes in the stated layout is known.
 static sp_status evaluate_best(const compare_args *args, const comparison *cmp, compared *r,
                                sp_error *err)
@@ -162,10 +179,17 @@ static sp_status evaluate_best(const compare_args *args, const comparison *cmp, 
                                         .within_stack = !args->any_schedule,
                                         .threads = cli_threads(args->jobs),
                                         .quiet = args->common.quiet};
-    r->best.stated_ms = can_run(r) ? sp_result_iteration_ms(&r->result) : (double)NAN;
-    sp_result_fini(&r->result);
+    const bool runs = can_run(r);
+    sp_result stated = r->result;
+    r->result = (sp_result){0};
+    r->best.stated_ms = runs ? sp_result_iteration_ms(&stated) : (double)NAN;
     sp_error_clear(err);
-    return cli_best_layout(&question, &r->best, &r->result, err);
+    sp_status status = cli_best_layout(&question, &r->best, &r->result, err);
+    if (status == SP_ERR_STOPPED && runs) {
+        status = keep_stated(cmp, &stated, r, err);
+    }
+    sp_result_fini(&stated);
+    return status;
 }
 
 // A strategy or schedule that cannot serve the scenario is a row with its reason.
@@ -275,6 +299,49 @@ static void tell_beyond(comparison *cmp)
     }
 }
 
+static bool searches(const compared *r)
+{
+    const sp_strategy *strategy = sp_strategy_find(r->name);
+    return strategy != NULL && strategy->kind == SP_STRATEGY_SEARCH;
+}
+
+// Rows in the order in which a limited time is spent: those that search come last, as they take
+// longest and end late.
+static int *order_by_time(const comparison *cmp)
+{
+    int *order = sp_malloc((size_t)cmp->count * sizeof *order);
+    int count = 0;
+    for (int last = 0; last < 2; last++) {
+        for (int i = 0; i < cmp->count; i++) {
+            if (searches(&cmp->rows[i]) == (last == 1)) {
+                order[count++] = i;
+            }
+        }
+    }
+    return order;
+}
+
+// Gives the next row its part of the time that is left, so that every strategy has been looked at
+// when it is up. False: there is none, or somebody asked to stop.
+static bool has_time(const compare_args *args, const comparison *cmp, const int *order, int next,
+                     double end_s)
+{
+    enum { SEARCH = 5 };
+    const double now_s = sp_clock_s();
+    int own = 0;
+    int all = 0;
+    if (!args->best_layout || args->time_limit_s == 0) {
+        return !cmp->stopped;
+    }
+    for (int i = next; i < cmp->count; i++) {
+        const int part = searches(&cmp->rows[order[i]]) ? SEARCH : 1;
+        own = i == next ? part : own;
+        all += part;
+    }
+    sp_stop_at(now_s + (end_s - now_s) * own / all);
+    return now_s < end_s && !cli_stopped_by_signal();
+}
+
 // Does that, and evaluates every row. One that cannot be has its reason. Without a list the
 // baseline is `packed` where that fits, else the first row that fits and trains all tokens, else
 // the first that fits: no row that nobody would run. A stop ends it with the rows that there are.
@@ -285,15 +352,20 @@ static sp_status evaluate_comparison(const compare_args *args, const char *path,
     if (status == SP_OK && !args->any_schedule) {
         tell_beyond(cmp);
     }
+    const double end_s = sp_clock_s() + (double)args->time_limit_s;
     sp_progress progress;
     // The search for a layout shows its own.
     bool quiet = args->common.quiet || args->best_layout;
     sp_progress_begin(&progress, "comparing", cmp->count, quiet);
+    int *order = order_by_time(cmp);
     for (int i = 0; status == SP_OK && i < cmp->count; i++) {
+        const int row = args->best_layout && args->time_limit_s > 0 ? order[i] : i;
         sp_progress_update(&progress, i);
-        status = cmp->stopped ? leave_row(&cmp->rows[i])
-                              : evaluate_row(args, path, cmp, &cmp->rows[i], err);
+        status = has_time(args, cmp, order, i, end_s)
+                     ? evaluate_row(args, path, cmp, &cmp->rows[row], err)
+                     : leave_row(&cmp->rows[row]);
     }
+    sp_free(order);
     sp_progress_end(&progress);
     if (status == SP_OK && !cmp->listed) {
         choose_baseline(cmp);
@@ -393,7 +465,15 @@ static double worth_of(const compared *r)
            sp_fit_chance(sp_result_fit_probability(&r->result));
 }
 
-// The fastest row: of those that fit well, else of those that fit. NULL: there is none, or one row.
+// Rows that train whole documents, all of them, are before others, and then those that fit well.
+static int merit_of(const compared *r)
+{
+    const bool whole =
+        sp_result_left_out_share(&r->result) == 0.0 && sp_result_cut_share(&r->result) == 0.0;
+    return 2 * whole + (sp_result_fits(&r->result) != SP_FITS_TIGHT);
+}
+
+// The fastest row of those with most merit. NULL: there is none, or one row.
 static const compared *fastest_of(const comparison *cmp)
 {
     const compared *best = NULL;
@@ -402,12 +482,8 @@ static const compared *fastest_of(const comparison *cmp)
         if (worth_of(r) < 0.0) {
             continue;
         }
-        sp_fits fits = sp_result_fits(&r->result);
-        bool first = best == NULL ||
-                     (fits != SP_FITS_TIGHT && sp_result_fits(&best->result) == SP_FITS_TIGHT);
-        bool like = best != NULL &&
-                    (fits == SP_FITS_TIGHT) == (sp_result_fits(&best->result) == SP_FITS_TIGHT);
-        best = first || (like && worth_of(r) > worth_of(best)) ? r : best;
+        const int more = best == NULL ? 1 : merit_of(r) - merit_of(best);
+        best = more > 0 || (more == 0 && worth_of(r) > worth_of(best)) ? r : best;
     }
     return best;
 }
@@ -786,7 +862,11 @@ static void print_table(const comparison *cmp)
     cli_loss_text(cli_loss_over_length(&cmp->scenario, sp_batches_over_length_share(&cmp->batches)),
                   over);
     printf("%d batch%s, %s tokens each (mean)%s%s, context %lld, seed %llu, profile %s\n",
-           cmp->batches.count, cmp->batches.count == 1 ? "" : "es",
+           cmp->batches.count,
+           cmp->batches.count > 1 ? "es"
+           : cmp->scenario.workload.uniform_tokens > 0
+               ? ""
+               : " alone (--set workload.batches=N draws more)",
            cli_short_number(sum / cmp->batches.count, tokens), over[0] != '\0' ? ", " : "", over,
            (long long)cmp->batches.context, (unsigned long long)cmp->scenario.workload.seed,
            cli_profile_text(&cmp->scenario, sp_profile_level(&cmp->scenario.profile), profile));

@@ -471,6 +471,11 @@ void cli_catch_stop(int64_t time_limit_s)
     sp_stop_at(time_limit_s > 0 ? sp_clock_s() + (double)time_limit_s : 0.0);
 }
 
+bool cli_stopped_by_signal(void)
+{
+    return stop_signal != 0;
+}
+
 int cli_exit_of_stop(bool known)
 {
     const int by_signal = 128;
