@@ -857,6 +857,7 @@ typedef struct cli_tuned {
     const sp_batches *batches;   // that all were evaluated on
     const char *step;            // why a step has so many tokens; NULL: that is stated
     double current_ms;       // of the layout that is compared with; NAN: none, or it does not fit
+    double switched_ms;      // of it with the stack's switches as the answer's; NAN: they are
     double current_left_out; // share of tokens that its strategy leaves out
     const char *current;     // why not, else NULL
     int top;                 // layouts listed
@@ -874,7 +875,8 @@ void cli_print_tuned(const cli_tuned *tuned);
 
 // {"schema": "slimpack/tune/1", "question", "answer", "nearest_error" (of logged steps, where the
 // answer's is not known), "within_error" (points behind the first), "go_on" (a command),
-// "current_ms", "current_reason" (of a current_ms that is null), "points", "top", "front",
+// "current_ms", "switched_ms" (with the answer's switches of the stack), "current_reason" (of a
+// current_ms that is null), "points", "top", "front",
 // "limits_ms", "findings", "choices", "passed_over" (the fastest point that is faster and riskier,
 // with "faster_percent"), "expandable", "to_do", ...}; the caller owns it.
 json_t *cli_tuned_json(const cli_tuned *tuned);

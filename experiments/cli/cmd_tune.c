@@ -977,7 +977,7 @@ static void add_kept(const tuning *t, sp_warnings *warnings)
 
 // Adds which kernels and exchanges of the current layout are not the answer's, and what they take
 // of its step.
-static void add_other_stack(const tuning *t, const cli_tuned *tuned, const sp_scenario *own,
+static void add_other_stack(const tuning *t, cli_tuned *tuned, const sp_scenario *own,
                             const sp_result *result, int threads, sp_warnings *warnings)
 {
     char differences[DIFFERENCES];
@@ -1003,6 +1003,7 @@ static void add_other_stack(const tuning *t, const cli_tuned *tuned, const sp_sc
                         "takes %.1f ms",
                         differences, same_ms);
     } else {
+        tuned->switched_ms = same_ms;
         sp_warnings_add(warnings,
                         "its stack is not the answer's (%s): with the answer's its layout takes "
                         "%.1f ms, %.1f %% %s than the %.1f ms with its own",
@@ -1297,8 +1298,9 @@ static int tell_missing(const tune_args *args, const cli_operands *operands)
     }
     if (file == NULL) {
         return cli_usage_error(&cli_cmd_tune, operands->count == 0 ? "'tune' needs MODEL"
-                                              : args->context > 0
-                                                  ? "'tune' needs --gpus N"
+                                              : args->context > 0  ? "'tune' needs --gpus N"
+                                              : args->gpus > 0
+                                                  ? "'tune' needs --context N"
                                                   : "'tune' needs --gpus N and --context N");
     }
     char *question = question_of_file(args, file);
@@ -1390,6 +1392,7 @@ static int run(const void *given, const cli_operands *operands)
     cli_tuned tuned = {.options = &options,
                        .layouts = &layouts,
                        .current_ms = (double)NAN,
+                       .switched_ms = (double)NAN,
                        .scenario = &t.scenario,
                        .batches = &t.batches,
                        .step = t.step,

@@ -622,8 +622,9 @@ static const struct {
     {"what limits it|limits_ms|findings|remedy",
      "Shares of the step that computing does not hide, and the cheapest change that would lower "
      "each (tune)."},
-    {"current|current_ms|current_reason",
-     "The step with the layout that --current names, or why there is none (tune)."},
+    {"current|current_ms|switched_ms|current_reason",
+     "The step with the layout that --current names, the same with the answer's switches of the "
+     "stack where its own differ, or why there is none (tune)."},
     {"baseline_oom", "Does the row that speed-ups are over not fit in memory (compare)?"},
 };
 

@@ -420,14 +420,16 @@ const char *cli_training_text(double tokens, const sp_result *result, char text[
 {
     static const char *const units[] = {"", "K", "M", "B", "T"};
     char hours[CLI_GROUPED];
+    const double days = days_of(tokens, result);
+    const bool short_run = days < 2.0;
     double number = tokens;
     int unit = 0;
     while (number >= 1e3 && unit < 4) {
         number /= 1e3;
         unit++;
     }
-    snprintf(text, CLI_TRAINING, "%.6g%s tokens: %.*f days, %s GPU-hours", number, units[unit],
-             days_of(tokens, result) < 100.0, days_of(tokens, result),
+    snprintf(text, CLI_TRAINING, "%.6g%s tokens: %.*f %s, %s GPU-hours", number, units[unit],
+             days < 100.0, short_run ? 24.0 * days : days, short_run ? "hours" : "days",
              cli_grouped(three_digits(gpu_hours_of(tokens, result)), hours));
     return text;
 }

@@ -772,12 +772,21 @@ static void print_answer(const cli_tuned *tuned)
     if (gaps) {
         printf("; PyTorch would reserve %.1f GiB: set expandable_segments:True",
                sp_gib_from_bytes(result->reserved_peak_bytes));
+    } else if (result->reserved_peak_bytes > result->peak_bytes) {
+        printf(" (%.1f reserved)", sp_gib_from_bytes(result->reserved_peak_bytes));
     }
     if (isfinite(tuned->current_ms)) {
         double trained = 1.0 - sp_result_left_out_share(result);
-        printf("; %.2f times as fast as the current layout (%s)",
-               tuned->current_ms / (1.0 - tuned->current_left_out) * trained / ms,
+        double factor = tuned->current_ms / (1.0 - tuned->current_left_out) * trained / ms;
+        printf("; %.2f times as fast as the current layout (%s", factor,
                time_text(tuned->current_ms, time[1]));
+        if (isfinite(tuned->switched_ms)) {
+            double switches = tuned->current_ms / tuned->switched_ms;
+            printf("): %.2fx by switches of the stack, %.2fx by layout and packing", switches,
+                   factor / switches);
+        } else {
+            putchar(')');
+        }
     } else if (tuned->current != NULL) {
         printf("; no time of the current layout: %s", tuned->current);
     }
@@ -1243,10 +1252,10 @@ json_t *cli_tuned_json_empty(const cli_tuned *tuned)
         SP_JSON("question", question), SP_JSON("answer", json_null()),
         SP_JSON("nearest_error", json_null()), SP_JSON("within_error", json_null()),
         SP_JSON("go_on", json_null()), SP_JSON("current_ms", json_null()),
-        SP_JSON("current_reason", json_null()), SP_JSON("points", counts_json(tuned->layouts)),
-        SP_JSON("top", json_array()), SP_JSON("front", json_array()),
-        SP_JSON("limits_ms", json_null()), SP_JSON("findings", json_array()),
-        SP_JSON("choices", json_object()));
+        SP_JSON("switched_ms", json_null()), SP_JSON("current_reason", json_null()),
+        SP_JSON("points", counts_json(tuned->layouts)), SP_JSON("top", json_array()),
+        SP_JSON("front", json_array()), SP_JSON("limits_ms", json_null()),
+        SP_JSON("findings", json_array()), SP_JSON("choices", json_object()));
 }
 
 // [a point, with "lacks" (what the stack has not) and "added_percent" (of training speed)]
@@ -1285,8 +1294,8 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         SP_JSON("answer", sp_result_json(tuned->result, false)),
         SP_JSON("nearest_error", nearest_json(&tuned->result->step_error)),
         SP_JSON("within_error", count_within(tuned)), SP_JSON("go_on", tuned->go_on),
-        SP_JSON("current_ms", tuned->current_ms), SP_JSON("current_reason", current_reason(tuned)),
-        SP_JSON("points", points),
+        SP_JSON("current_ms", tuned->current_ms), SP_JSON("switched_ms", tuned->switched_ms),
+        SP_JSON("current_reason", current_reason(tuned)), SP_JSON("points", points),
         SP_JSON("top", points_json(tuned, (const sweep_layout *const *)all->ranked, top)),
         SP_JSON("front", points_json(tuned, (const sweep_layout *const *)front, count)),
         SP_JSON("limits_ms", limits), SP_JSON("findings", findings_json(tuned)),

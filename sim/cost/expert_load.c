@@ -179,16 +179,33 @@ static double fullest(const drawn *d, int at, double root)
     return most;
 }
 
+static int biases_of(int experts)
+{
+    int biases = DRAWS_OF_EXPERTS / experts;
+    return biases < LEAST_DRAWS ? LEAST_DRAWS : biases > MOST_DRAWS ? MOST_DRAWS : biases;
+}
+
+// The share of the tokens that choose each expert, with biases that are drawn.
+static void draw_shares(sp_prng *prng, const drawn_of *of, double *bias, double *share)
+{
+    for (int e = 0; e < of->experts; e++) {
+        bias[e] = of->std * normal(prng);
+        share[e] = (double)of->active / of->experts;
+    }
+    if (of->std > 0.0) {
+        sp_expert_shares(bias, of->experts, of->active, share);
+    }
+}
+
 static drawn *draw(const drawn_of *of)
 {
     sp_prng prng;
     drawn *d = sp_calloc(1, sizeof *d);
     int experts = of->experts;
     size_t ranks = (size_t)of->ranks;
-    int biases = DRAWS_OF_EXPERTS / experts;
-    biases = biases < LEAST_DRAWS ? LEAST_DRAWS : biases > MOST_DRAWS ? MOST_DRAWS : biases;
-    double *bias = sp_calloc((size_t)experts, sizeof *bias);
-    double *share = sp_calloc((size_t)experts, sizeof *share);
+    const int biases = biases_of(experts);
+    double *bias = sp_malloc((size_t)experts * sizeof *bias);
+    double *share = sp_malloc((size_t)experts * sizeof *share);
     d->of = *of;
     d->count = biases * DEALS;
     d->mean = (double)of->active / of->ranks;
@@ -196,13 +213,7 @@ static drawn *draw(const drawn_of *of)
     d->off = sp_malloc((size_t)d->count * ranks * sizeof *d->off);
     sp_prng_seed(&prng, of->seed);
     for (int b = 0; b < biases; b++) {
-        for (int e = 0; e < experts; e++) {
-            bias[e] = of->std * normal(&prng);
-            share[e] = (double)of->active / experts;
-        }
-        if (of->std > 0.0) {
-            sp_expert_shares(bias, experts, of->active, share);
-        }
+        draw_shares(&prng, of, bias, share);
         for (int i = 0; i < DEALS; i++) {
             size_t at = ((size_t)b * DEALS + (size_t)i) * ranks;
             deal(&prng, share, experts);
@@ -273,6 +284,13 @@ static void give_drawn(drawn *d)
     pthread_mutex_unlock(&kept.mutex);
 }
 
+static sp_layer_mlp mlp_of(const sp_model *model, int kind)
+{
+    const sp_layer_mlp all = {.experts = model->experts,
+                              .experts_per_token = model->experts_per_token};
+    return model->runs > 0 ? model->kind[kind] : all;
+}
+
 sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layout,
                                    const sp_stage *stages)
 {
@@ -291,9 +309,7 @@ sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layou
     int layers[SP_LAYER_KINDS] = {0};
     sp_model_count_kinds(model, 0, model->layers, layers);
     for (int k = 0; k < sp_model_kinds(model); k++) {
-        sp_layer_mlp mlp = {.experts = model->experts,
-                            .experts_per_token = model->experts_per_token};
-        mlp = model->runs > 0 ? model->kind[k] : mlp;
+        const sp_layer_mlp mlp = mlp_of(model, k);
         load->layers[k] = mlp.experts == 0 ? 0 : model->runs > 0 ? layers[k] : model->layers;
         if (load->layers[k] > 0) {
             load->of_kind[k] = take_drawn(&(drawn_of){.experts = mlp.experts,
@@ -382,4 +398,45 @@ double sp_expert_load_expected(const sp_expert_load *load, double tokens)
         }
     }
     return layers > 0 ? sum / layers : 1.0;
+}
+
+static double dropped_of(const drawn_of *of, double factor)
+{
+    sp_prng prng;
+    const int biases = biases_of(of->experts);
+    const double room = factor * of->active / of->experts;
+    double *bias = sp_malloc((size_t)of->experts * sizeof *bias);
+    double *share = sp_malloc((size_t)of->experts * sizeof *share);
+    double dropped = 0.0;
+    sp_prng_seed(&prng, of->seed);
+    for (int b = 0; b < biases; b++) {
+        draw_shares(&prng, of, bias, share);
+        for (int e = 0; e < of->experts; e++) {
+            dropped += fmax(0.0, share[e] - room) / of->active / biases;
+        }
+    }
+    sp_free(bias);
+    sp_free(share);
+    return dropped;
+}
+
+double sp_expert_dropped_share(const sp_model *model)
+{
+    int layers[SP_LAYER_KINDS] = {0};
+    double rows = 0.0;
+    double dropped = 0.0;
+    sp_model_count_kinds(model, 0, model->layers, layers);
+    for (int k = 0; model->expert_capacity_factor > 0.0 && k < sp_model_kinds(model); k++) {
+        const sp_layer_mlp mlp = mlp_of(model, k);
+        if (mlp.experts > 0) {
+            const drawn_of of = {.experts = mlp.experts,
+                                 .active = mlp.experts_per_token,
+                                 .std = fabs(model->expert_imbalance),
+                                 .seed = (uint64_t)model->expert_imbalance_seed + (uint64_t)k};
+            const double own = (double)layers[k] * mlp.experts_per_token;
+            rows += own;
+            dropped += own * dropped_of(&of, model->expert_capacity_factor);
+        }
+    }
+    return rows > 0.0 ? dropped / rows : 0.0;
 }

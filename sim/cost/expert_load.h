@@ -36,6 +36,11 @@ sp_overload sp_expert_load_of(const sp_expert_load *load, int64_t call, double t
 // The mean over all draws of sp_overload.mean, above 1.
 double sp_expert_load_expected(const sp_expert_load *load, double tokens);
 
+// The share of rows that experts drop where each has room for model->expert_capacity_factor times
+// the mean: the mean over draws of biases for many tokens, to which those of few, which scatter,
+// add some. 0 without a factor. As long as sp_expert_load_new().
+double sp_expert_dropped_share(const sp_model *model);
+
 // The share of the tokens that choose each expert, [experts], which add up to `active`, where the
 // logits of a token are N(bias[e], 1): the integral over x of the density that the logit of e is x
 // times the probability that fewer than `active` others are above x. O(experts * active).

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/cost/expert_load.h"
 #include "sim/model/inventory.h"
 #include "sim/simulate/engine.h"
 #include "solver/setting_uses.h"
@@ -255,13 +256,13 @@ static void warn_of_experts(const sp_scenario *scenario, sp_warnings *warnings)
                         experts);
     }
     const sp_model *model = &scenario->model;
-    if (experts > 0 && sp_model_drops_rows(model)) {
+    const double dropped = experts > 0 ? sp_expert_dropped_share(model) : 0.0;
+    if (dropped > 0.0) {
         sp_warnings_add(warnings,
                         "model.expert_capacity_factor %.6g: at least %.3g %% of the rows that "
-                        "tokens have in experts are dropped; FLOPs and MFU count them all, as "
-                        "Megatron-LM does",
-                        model->expert_capacity_factor,
-                        100.0 * (1.0 - model->expert_capacity_factor));
+                        "tokens have in experts are dropped (model.expert_imbalance %.6g); FLOPs "
+                        "and MFU count them all, as Megatron-LM does",
+                        model->expert_capacity_factor, 100.0 * dropped, model->expert_imbalance);
     }
     if (sp_layout_dispatches(layout)) {
         const sp_stack *stack = &scenario->memory.stack;

@@ -302,6 +302,9 @@ class PlannedBatchSampler(Sampler):  # type: ignore[misc]
 
     def batch(self, step: int) -> PlannedBatch:
         """What was planned for one of the last 64 steps handed out: actions, backward packs."""
+        if step not in self._kept:
+            raise KeyError(f"step {step} is none of the last {len(self._kept)} handed out: "
+                           "iterate the sampler first")
         return self._kept[step]
 
     def figures(self, first: int = 1) -> dict[str, float]:
