@@ -57,7 +57,7 @@ fit() { # TABLE SPEC PROFILE
 fit h100_dgxc.csv fit_h100 h100
 fit h100_nanotron.csv fit_h100_nanotron h100-nanotron
 fit h100_fsdp.json fit_h100_fsdp h100-fsdp
-fit a100_megascale.csv,$published/a100_internevo.csv,$published/a100_bigscience.csv fit_a100_steps a100
+fit a100_megascale.csv,$published/a100_internevo.csv fit_a100_steps a100
 fit a100_fsdp.json,$published/a100_fsdp_small.csv fit_a100_fsdp a100-fsdp
 fit b200_simumax.csv fit_b200 b200
 fit gb200_405b.csv fit_gb200 gb200

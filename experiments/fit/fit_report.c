@@ -386,6 +386,8 @@ enum {
     // Kinds with fewer steps have no record of their own: nine in ten of them would be all.
     RECORD_STEPS = 10,
 };
+#define FITTED ": slimpack calibrate, fitted to "
+#define ELSE "; else "
 
 // Numbers for people: three significant digits, the same on every machine.
 static json_t *brief(double value)
@@ -450,11 +452,31 @@ static size_t section_length(const char *path)
     return dot != NULL ? (size_t)(dot - path) + 1 : 0;
 }
 
+// What stood there before, with its level before it: "assumed: start of the fit". Where that was
+// fitted too, by the same constants, nothing of that fit is left.
+static void text_before(const json_t *section, const char *fitted, char text[SOURCE])
+{
+    const char *before = json_string_value(json_object_get(section, "source"));
+    const char *level = json_string_value(json_object_get(section, "level"));
+    size_t length = strlen(fitted);
+    text[0] = '\0';
+    if (before == NULL || level == NULL) {
+        return;
+    }
+    if (strncmp(before, fitted, length) == 0 &&
+        strncmp(before + length, FITTED, strlen(FITTED)) == 0) {
+        const char *other = strstr(before, ELSE);
+        snprintf(text, SOURCE, "%s", other != NULL ? other + strlen(ELSE) : "");
+    } else if (before[0] != '\0') {
+        snprintf(text, SOURCE, "%s: %s", level, before);
+    }
+}
+
 static void add_source(char source[SOURCE], const char *fitted, const char *tables,
                        const char *before)
 {
-    int bytes = snprintf(source, SOURCE, "%s: slimpack calibrate, fitted to %s%s%s", fitted, tables,
-                         before[0] != '\0' ? "; else: " : "", before);
+    int bytes = snprintf(source, SOURCE, "%s" FITTED "%s%s%s", fitted, tables,
+                         before[0] != '\0' ? ELSE : "", before);
     if (bytes >= SOURCE) {
         memcpy(source + SOURCE - 4, "...", 4);
         // A character of several bytes must not be cut.
@@ -466,9 +488,9 @@ static void add_source(char source[SOURCE], const char *fitted, const char *tabl
 
 static void mark(json_t *section, const char *fitted, const char *tables)
 {
-    char source[SOURCE];
-    const char *before = json_string_value(json_object_get(section, "source"));
-    add_source(source, fitted, tables, before != NULL ? before : "");
+    char source[SOURCE], before[SOURCE];
+    text_before(section, fitted, before);
+    add_source(source, fitted, tables, before);
     sp_json_add(section, SP_JSON("level", sp_level_names[SP_LEVEL_FITTED]),
                 SP_JSON("source", source));
 }

@@ -30,7 +30,7 @@ typedef struct sp_curve {
     double *slope; // of log y over log x, from point i to i+1
     int points;    // 0: no table
     sp_level level;
-    char source[240];
+    char source[480];
 } sp_curve;
 
 enum {
@@ -140,7 +140,7 @@ typedef struct sp_decode_model {
     // over k. 0: these three hold.
     double kernel_s;
     sp_level level;
-    char source[240];
+    char source[480];
 } sp_decode_model;
 
 // Score traffic of the unfused attention: bytes times factor * (keys / from)^growth, the keys held

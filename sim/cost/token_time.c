@@ -200,6 +200,21 @@ static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tok
     return op->repeat * sp_time_gemm(timer, shape.pass, tokens, shape.n, shape.k);
 }
 
+// What a profile states of the loss is of the kind of its own stack; of the other kind it is
+// counted. Where it states nothing, both kinds move what eager kernels do: rates were fitted so.
+static double bytes_per_token(const sp_op_timer *timer, const sp_op *op)
+{
+    const sp_profile *profile = timer->profile;
+    if (op->logits_per_token <= 0.0 || profile->loss_bytes_per_logit <= 0.0) {
+        return op->bytes_per_token;
+    }
+    bool in_place = op->in_place_bytes_per_token > 0.0;
+    if (in_place == sp_stack_keeps_bf16_logits(&profile->stack)) {
+        return 0.5 * profile->loss_bytes_per_logit * op->logits_per_token;
+    }
+    return in_place ? op->in_place_bytes_per_token : op->bytes_per_token;
+}
+
 // Seconds of an operator other than a collective.
 static double op_s(const sp_op_timer *timer, const sp_op *op, double local_tokens)
 {
@@ -207,13 +222,9 @@ static double op_s(const sp_op_timer *timer, const sp_op *op, double local_token
         return gemm_s(timer, op, local_tokens);
     }
     if (op->kind == SP_OP_MEMORY) {
-        double per_token = op->bytes_per_token;
-        if (op->logits_per_token > 0.0 && timer->profile->loss_bytes_per_logit > 0.0) {
-            per_token = 0.5 * timer->profile->loss_bytes_per_logit * op->logits_per_token;
-        }
-        return op->repeat *
-               (sp_time_memory(timer, per_token * local_tokens + op->bytes_fixed, op->kernels) +
-                op->top_ks_per_token * local_tokens * TOP_K_S);
+        double bytes = bytes_per_token(timer, op) * local_tokens + op->bytes_fixed;
+        return op->repeat * (sp_time_memory(timer, bytes, op->kernels) +
+                             op->top_ks_per_token * local_tokens * TOP_K_S);
     }
     return 0.0;
 }

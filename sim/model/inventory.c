@@ -861,6 +861,23 @@ static void embedding_pass(builder *b, sp_pass pass)
 // to fp32 (6), maximum (4), subtraction (8), exponential (8), sum (4), division (8); backward
 // scaling (8) and cast (6).
 enum { LOSS_FORWARD_BYTES = 38, LOSS_BACKWARD_BYTES = 14 };
+// Of one kernel that writes the gradient over the bf16 logits (Liger's cross_entropy.py, compiled
+// losses): they are read twice and written, and read and written once more in the backward.
+enum { IN_PLACE_FORWARD_BYTES = 6, IN_PLACE_BACKWARD_BYTES = 4 };
+
+// The traffic of the loss over `all` logits of a token, by the kind that memory knows as well.
+static void loss_of(builder *b, const char *name, sp_pass pass, int64_t all)
+{
+    bool forward = pass == SP_PASS_F;
+    sp_op *op =
+        memory(b, name, (double)((forward ? LOSS_FORWARD_BYTES : LOSS_BACKWARD_BYTES) * all),
+               forward ? 6 : 2);
+    op->logits_per_token = (double)all;
+    if (sp_stack_keeps_bf16_logits(b->stack)) {
+        op->in_place_bytes_per_token =
+            (double)((forward ? IN_PLACE_FORWARD_BYTES : IN_PLACE_BACKWARD_BYTES) * all);
+    }
+}
 
 // Operators from `first` on are run by chunks of the tokens.
 static void run_by_chunks(builder *b, int first, int64_t chunks)
@@ -871,6 +888,7 @@ static void run_by_chunks(builder *b, int first, int64_t chunks)
         op->token_share /= op->kind == SP_OP_GEMM ? (double)chunks : 1.0;
         op->bytes_per_token /= (double)chunks;
         op->logits_per_token /= (double)chunks;
+        op->in_place_bytes_per_token /= (double)chunks;
     }
 }
 
@@ -883,8 +901,7 @@ static void chunk_gradients(builder *b, int64_t vocab, int64_t all)
 {
     int64_t h = b->model->hidden;
     if (!b->stack->cut_cross_entropy) {
-        memory(b, "gradient of the loss", (double)(LOSS_BACKWARD_BYTES * all), 2)
-            ->logits_per_token = (double)all;
+        loss_of(b, "gradient of the loss", SP_PASS_I, all);
     }
     if (all > vocab) {
         memory(b, "share of the logits' gradient", (double)(2 * BF16 * vocab), 1);
@@ -913,7 +930,7 @@ static void logits_and_loss(builder *b, int64_t vocab, int64_t all, bool gradien
         op->blocks = true;
     }
     if (!b->stack->cut_cross_entropy) {
-        memory(b, "loss", (double)(LOSS_FORWARD_BYTES * all), 6)->logits_per_token = (double)all;
+        loss_of(b, "loss", SP_PASS_F, all);
     }
     if (all == vocab) {
         // Maximum, target logit and sum of exponentials of each token.
@@ -947,7 +964,7 @@ static void prediction_pass(builder *b, sp_pass pass)
         reduce(b, "reduction of the head input's gradient", hidden_bytes(b));
         norm(b, "final norm", pass, h);
     } else if (pass == SP_PASS_I) {
-        memory(b, "loss", (double)(LOSS_BACKWARD_BYTES * all), 2)->logits_per_token = (double)all;
+        loss_of(b, "loss", SP_PASS_I, all);
         if (gathers) {
             memory(b, "share of the logits' gradient", (double)(2 * BF16 * vocab), 1);
         }

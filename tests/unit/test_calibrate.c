@@ -218,7 +218,7 @@ TEST(profile_says_that_it_is_fitted)
     assert_within(profile.memory_bytes_per_s / (1e9 * outcome.values[1].value), 1.0, 1e-12);
     assert_within(profile.kernel_s, 2e-6, 1e-12);
     assert_string_equal(json_string_value(fit_document_get(document, "links.source")),
-                        "nvlink_gb_per_s: slimpack calibrate, fitted to steps; else: test");
+                        "nvlink_gb_per_s: slimpack calibrate, fitted to steps; else assumed: test");
     const json_t *constant =
         json_object_get(fit_document_get(document, "fit.constants"), "memory.gb_per_s");
     assert_string_equal(json_string_value(json_object_get(constant, "unit")), "GB/s");

@@ -4,6 +4,7 @@
 #include "tests/support/flat_profile.h"
 #include "tests/support/test_main.h"
 
+#include "sim/base/data_folder.h"
 #include "sim/cost/profile.h"
 
 // The message of the only error of the flat profile with one override.
@@ -367,4 +368,144 @@ TEST(errors_are_of_the_numbers_that_were_fitted)
     json_real_set(json_object_get(model, "tflops"), 687.173);
     json_object_del(json_object_get(document, "interference"), "overlap_share");
     assert_changed(document, "interference.overlap_share");
+}
+
+static const char *const told[] = {"measured", "published", "fitted", "assumed", "computed"};
+
+// The word with which a text, of so many bytes, says where a number is from.
+static const char *word_in(const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        const char *at = strstr(text, told[i]);
+        if (at != NULL && (size_t)(at - text) < bytes) {
+            return told[i];
+        }
+    }
+    return NULL;
+}
+
+// Does "tflops, half_rate_k: where they are from" begin with a list in which the constant is?
+static bool is_named(const char *clause, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *at = clause; at != NULL && strstr(at, ": ") != NULL; at += 2) {
+        size_t word = strcspn(at, ",: ");
+        if (word == length && strncmp(at, key, length) == 0) {
+            return true;
+        }
+        if (strncmp(at + word, ", ", 2) != 0) {
+            return false;
+        }
+        at += word;
+    }
+    return false;
+}
+
+// What a section says of a constant: in the clause that names it, else behind the last "else", else
+// by its level, unless that is of a fit's constants alone.
+static const char *word_of(const json_t *section, const char *key)
+{
+    const char *text = json_string_value(json_object_get(section, "source"));
+    const char *fit = strstr(text, ": slimpack calibrate, fitted to ");
+    bool of_a_fit = fit != NULL && fit < text + strcspn(text, ";");
+    const char *word = of_a_fit ? NULL : json_string_value(json_object_get(section, "level"));
+    for (const char *clause = text; clause != NULL;) {
+        const char *end = strstr(clause, "; ");
+        while (strncmp(clause, "else ", 5) == 0) {
+            word = word_in(clause, strcspn(clause, ":"));
+            clause += strcspn(clause, ":") + 2;
+        }
+        if (is_named(clause, key)) {
+            const char *own =
+                word_in(clause, end != NULL ? (size_t)(end - clause) : strlen(clause));
+            return own != NULL ? own : word;
+        }
+        clause = end != NULL ? end + 2 : NULL;
+    }
+    return word;
+}
+
+typedef struct profile_folder {
+    const char *path, *meanings;
+    int constants;
+} profile_folder;
+
+static void check_constants(profile_folder *folder, const char *file, const char *path,
+                            json_t *section)
+{
+    const char *key;
+    json_t *member;
+    bool has_source = json_object_get(section, "level") != NULL;
+    json_object_foreach (section, key, member) {
+        char below[96], short_name[64];
+        snprintf(below, sizeof below, "%.40s.%.40s", path, key);
+        if (json_is_object(member)) {
+            check_constants(folder, file, below, member);
+        } else if (has_source && strcmp(key, "level") != 0 && strcmp(key, "source") != 0) {
+            const char *word = word_of(section, key);
+            must_hold(word != NULL, "%s: %s: nothing says where it is from", file, below);
+            snprintf(short_name, sizeof short_name, "`.%.40s`", key);
+            must_hold(strcmp(key, "points") == 0 || strstr(folder->meanings, below) != NULL ||
+                          strstr(folder->meanings, short_name) != NULL,
+                      "%s: %s: README.md says no meaning", file, below);
+            folder->constants++;
+        }
+    }
+}
+
+static void check_file(void *context, const char *name)
+{
+    profile_folder *folder = context;
+    char path[SP_DATA_PATH + 80];
+    snprintf(path, sizeof path, "%s/%s.json", folder->path, name);
+    json_auto_t *root = json_load_file(path, 0, NULL);
+    const char *key;
+    json_t *member;
+    json_object_foreach (root, key, member) {
+        if (json_is_object(member) && strcmp(key, "fit") != 0) {
+            check_constants(folder, name, key, member);
+        }
+    }
+}
+
+// Each constant of each shipped profile has a meaning in the page and says where it is from; which
+// numbers only a fit explains can be read so.
+TEST(each_constant_says_where_it_is_from)
+{
+    char path[SP_DATA_PATH], page[SP_DATA_PATH + 16];
+    static char meanings[1 << 18];
+    FILE *file = NULL;
+    for (int n = 0; file == NULL && sp_data_folder("profiles", n, path); n++) {
+        snprintf(page, sizeof page, "%s/README.md", path);
+        file = fopen(page, "r");
+    }
+    assert_non_null(file);
+    meanings[fread(meanings, 1, sizeof meanings - 1, file)] = '\0';
+    assert_int_equal(fclose(file), 0);
+    profile_folder folder = {.path = path, .meanings = meanings};
+    sp_data_each_document(path, check_file, &folder);
+    assert_true(folder.constants > 200);
+}
+
+// The reading of texts: what a fit names, what is named beside it, all others, none.
+TEST(reads_where_a_constant_is_from)
+{
+    const struct {
+        const char *text, *key, *word;
+    } cases[] = {
+        {"a: slimpack calibrate, fitted to t; else assumed: b: computed of c", "a", "fitted"},
+        {"a: slimpack calibrate, fitted to t; else assumed: b: computed of c", "b", "computed"},
+        {"a: slimpack calibrate, fitted to t; else assumed: b: computed of c", "d", "assumed"},
+        {"a, b: slimpack calibrate, fitted to t; else measured: on it", "b", "fitted"},
+        {"a: slimpack calibrate, fitted to t", "b", NULL},
+        {"a manual, page 3: so much", "a", "published"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_auto_t *section = json_pack("{s:s,s:s}", "level", i < 5 ? "fitted" : "published",
+                                         "source", cases[i].text);
+        const char *word = word_of(section, cases[i].key);
+        must_hold(word == cases[i].word ||
+                      (word != NULL && cases[i].word != NULL && strcmp(word, cases[i].word) == 0),
+                  "%s of '%s': %s", cases[i].key, cases[i].text, word != NULL ? word : "none");
+    }
 }

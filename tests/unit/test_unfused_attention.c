@@ -260,3 +260,37 @@ TEST(loss_by_bytes_per_logit)
                 1e-9, 1e-15);
     assert_near(stated[SP_PASS_W].compute_s, counted[SP_PASS_W].compute_s, 1e-9, 1e-15);
 }
+
+// What a profile states is of the kind of loss that its stack runs. Of the other kind 10 bytes are
+// counted, of one kernel that writes the gradient over the logits (three accesses and two of bf16),
+// or the 52 of eager kernels; a profile that states nothing has these for both.
+TEST(loss_of_the_other_kind)
+{
+    static const char stated[] =
+        "loss={\"bytes_per_logit\":123,\"level\":\"fitted\",\"source\":\"s\"}";
+    static const char in_place[] = "stack={\"name\":\"ours\",\"fused_cross_entropy\":true}";
+    const struct {
+        const char *loss, *stack;
+        bool fused;
+        double bytes;
+    } cases[] = {{NULL, NULL, false, 52},       {NULL, NULL, true, 52},
+                 {stated, NULL, false, 123},    {stated, NULL, true, 10},
+                 {stated, in_place, false, 52}, {stated, in_place, true, 123}};
+    double first_s = 0.0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *overrides[] = {cases[i].loss, cases[i].loss != NULL ? cases[i].stack : NULL,
+                                   NULL};
+        sp_i_pack_time time;
+        flat_profile_load(overrides, &profile);
+        pack_times_case of = case_of(4);
+        of.memory.stack.fused_cross_entropy = cases[i].fused;
+        pack_times_of_samples(&of, 2, 1000, &time);
+        sp_profile_fini(&profile);
+        const sp_i_time *head = time.of[SP_PART_HEAD];
+        double head_s = head[SP_PASS_F].compute_s + head[SP_PASS_I].compute_s;
+        first_s = i == 0 ? head_s : first_s;
+        assert_near(head_s - first_s,
+                    (cases[i].bytes - 52) * 2000.0 * 51200 / 4 / FLAT_MEMORY_BYTES_PER_S, 1e-9,
+                    1e-12);
+    }
+}
