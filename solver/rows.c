@@ -2,7 +2,6 @@
 #include "solver/rows.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -47,28 +46,39 @@ void sp_i_add_pack(const sp_pack_list *from, const sp_pack *pack, sp_pack_list *
     list->slice_count += pack->slice_count;
 }
 
-// Length above, batch index below: one key sorts by descending length, then by index.
-static int compare_keys(const void *a, const void *b)
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
+
+// Sorts by one digit of the lengths, the largest first; those with equal ones stay in their order.
+static void sort_by_digit(const sp_batch *batch, int shift, const int32_t *from, int32_t *to)
 {
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
+    size_t place[DIGITS + 1] = {0};
+    for (size_t i = 0; i < batch->count; i++) {
+        place[DIGITS - (batch->tokens[i] >> shift) % DIGITS]++;
+    }
+    for (size_t d = 1; d < DIGITS; d++) {
+        place[d + 1] += place[d];
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        to[place[DIGITS - 1 - (batch->tokens[from[i]] >> shift) % DIGITS]++] = from[i];
+    }
 }
 
+// Sorts by the last digit of the lengths first, so that the order of equal ones holds.
 int32_t *sp_i_order_descending(const sp_batch *batch)
 {
-    // Lengths and indices both fit 31 bits. The keys take the place of a stable sort, which the C
-    // library does not promise.
-    uint64_t *key = sp_malloc(batch->count * sizeof *key);
     int32_t *order = sp_malloc(batch->count * sizeof *order);
+    int32_t *sorted = sp_malloc(batch->count * sizeof *sorted);
+    const int64_t longest = sp_batch_longest(batch);
     for (size_t i = 0; i < batch->count; i++) {
-        key[i] = ((uint64_t)(INT32_MAX - batch->tokens[i]) << 32) | (uint64_t)i;
+        order[i] = (int32_t)i;
     }
-    qsort(key, batch->count, sizeof *key, compare_keys);
-    for (size_t i = 0; i < batch->count; i++) {
-        order[i] = (int32_t)(key[i] & UINT32_MAX);
+    for (int shift = 0; longest >> shift > 0; shift += DIGIT_BITS) {
+        sort_by_digit(batch, shift, order, sorted);
+        int32_t *was = order;
+        order = sorted;
+        sorted = was;
     }
-    sp_free(key);
+    sp_free(sorted);
     return order;
 }
 

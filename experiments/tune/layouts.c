@@ -159,7 +159,7 @@ static int after_of(const finder *f, const sweep_layout *point)
     int64_t digit[SWEEP_AXES];
     int zero = (int)zero_digit(f, point);
     if (!f->options->wide) {
-        return zero > 0;
+        return zero;
     }
     sweep_spec_digits(spec, point->combination, digit);
     int repeats = (int)spec->axes[LAYOUT_RECOMPUTE_AXIS].count;
@@ -213,7 +213,7 @@ static sp_status bound_points(finder *f, sp_error *err)
 enum {
     MOST_ALIKE = 2,   // survivors of the same degrees
     MOST_BEYOND = 6,  // searches with all effort of what the stack lacks
-    HURRY_BLOCK = 8,  // searches with little effort before the fastest is looked for
+    HURRY_BLOCK = 8,  // searches, mostly with little effort, before the fastest is looked for
     SEARCH_BLOCK = 4, // points that are searched with all effort before the fastest is looked for
     COUNT_BLOCK = 4,  // or counted
 };
@@ -449,11 +449,14 @@ static double sharded_least(const finder *f, const sweep_layout *point)
         return 0.0;
     }
     sweep_spec_digits(&f->layouts->spec[point->strategy], point->combination, digit);
-    digit[f->zero_axis] = 0;
-    const sweep_layout *less = point_at(f, point->strategy, digit);
-    bool fits = less != NULL && less->evaluated && less->trial.status == SWEEP_OK &&
-                less->trial.fits != SP_FITS_TIGHT;
-    return fits ? sharded_share * time_of(less) : 0.0;
+    double least_ms = 0.0;
+    while (digit[f->zero_axis]-- > 0) {
+        const sweep_layout *less = point_at(f, point->strategy, digit);
+        bool fits = less != NULL && less->evaluated && less->trial.status == SWEEP_OK &&
+                    less->trial.fits != SP_FITS_TIGHT;
+        least_ms = fits ? fmax(least_ms, sharded_share * time_of(less)) : least_ms;
+    }
+    return least_ms;
 }
 
 // No plan of the point is faster, as far as is known or taken to be.
@@ -550,7 +553,8 @@ static void note_best(const finder *f, sp_progress *progress)
                      best->schedule, best->strategy);
 }
 
-// Those in `order` from `from` up to `end`, so many before the fastest is looked for again.
+// Evaluates those in `order` from `from` up to `end`, so many before the fastest is looked for
+// again; fewer that search, which one more point left out is worth.
 static sp_status evaluate_points(finder *f, int64_t from, int64_t end, int at_once,
                                  int effort_percent, sp_progress *progress, sp_error *err)
 {
@@ -558,7 +562,8 @@ static sp_status evaluate_points(finder *f, int64_t from, int64_t end, int at_on
     while (status == SP_OK && from < end) {
         sweep_layout *block[BLOCK];
         int count = 0;
-        for (; from < end && count < at_once; from++) {
+        const bool few = searches(f, f->order[from]) && !f->options->exhaustive;
+        for (; from < end && count < (few ? HURRY_BLOCK : at_once); from++) {
             block[count] = f->order[from];
             count += is_promising(f, f->order[from]);
         }

@@ -64,8 +64,8 @@ typedef struct sweep_layout {
     double guess_ms; // by which points are tried, the least first
     sweep_lack lacks;
     bool late; // tried at survivors
-    // Among budgets of tokens: by how much is sharded, then by how much runs again, least first;
-    // rows come before all of them.
+    // By how much ZeRO shards; with `wide` among budgets of tokens alone, which rows come before,
+    // and there by how much runs again next. The least is first.
     int after;
     // Parameters, gradients and optimizer states alone are more than the memory and half of it:
     // out of memory without an evaluation.

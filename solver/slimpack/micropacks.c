@@ -45,10 +45,9 @@ static size_t find_free(filling *f, size_t i)
     return i;
 }
 
-// The largest short sample that is left and fits; count: none. Samples descend.
-static size_t largest_short(filling *f, double room_s)
+// The largest short sample from `low` on that is left and fits; count: none. Samples descend.
+static size_t largest_short(filling *f, size_t low, double room_s)
 {
-    size_t low = f->longs;
     size_t high = f->rank->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -61,11 +60,11 @@ static size_t largest_short(filling *f, double room_s)
     return find_free(f, low);
 }
 
-static void add_slice(filling *f, size_t i, int64_t begin, int64_t tokens)
+static void add_slice(filling *f, size_t i, int64_t begin, int64_t tokens, double work_s)
 {
     sp_slice slice = {
         .sample = f->rank->sample[i], .begin = begin, .tokens = tokens, .computed_tokens = tokens};
-    f->placed_s += sp_i_slice_work_s(f->work, begin, tokens);
+    f->placed_s += work_s;
     sp_i_add_slice(f->batch, slice, &f->packing->forward);
 }
 
@@ -73,14 +72,17 @@ static void place_short(filling *f, size_t i)
 {
     f->next_free[i] = i + 1;
     f->shorts_left_s -= f->sample_s[i];
-    add_slice(f, i, 0, f->batch->tokens[f->rank->sample[i]]);
+    add_slice(f, i, 0, f->batch->tokens[f->rank->sample[i]], f->sample_s[i]);
 }
 
-// Fills the open pack with short samples. An empty pack takes one that does not fit.
+// Fills the open pack with short samples. An empty pack takes one that does not fit. Once there is
+// a first one, room for the next is less, so that the next free one is the largest where it fits.
 static void fill_shorts(filling *f, double end_s, bool before_longs)
 {
-    for (;;) {
-        size_t i = largest_short(f, end_s - f->placed_s + f->rounding_s);
+    for (size_t low = f->longs;;) {
+        double room_s = end_s - f->placed_s + f->rounding_s;
+        bool fits = low > f->longs && low < f->rank->count && f->sample_s[low] <= room_s;
+        size_t i = fits ? low : largest_short(f, low, room_s);
         const sp_pack_list *list = &f->packing->forward;
         bool empty = list->packs[list->count - 1].slice_count == 0;
         if (i == f->rank->count && empty) {
@@ -90,6 +92,7 @@ static void fill_shorts(filling *f, double end_s, bool before_longs)
             return;
         }
         place_short(f, i);
+        low = find_free(f, i);
     }
 }
 
@@ -112,7 +115,7 @@ static void place_long(filling *f, double end_s)
     if (tokens == 0) {
         return;
     }
-    add_slice(f, f->next_long, f->placed, tokens);
+    add_slice(f, f->next_long, f->placed, tokens, sp_i_slice_work_s(f->work, f->placed, tokens));
     f->placed += tokens;
     if (f->placed == total) {
         f->next_long++;

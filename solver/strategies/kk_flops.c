@@ -10,7 +10,7 @@
 // Odc: its LB-Mini, for ranks that read parameters one-sidedly and meet once a step. Differencing
 // over the time of samples gives each rank as much work, of as many samples as that takes, and each
 // fills micro-batches of up to the budget for itself.
-#include <stdlib.h>
+#include <string.h>
 
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
@@ -30,31 +30,29 @@ typedef struct part {
 typedef struct partition {
     part *part;
     size_t count;
+    double difference; // between its parts
+    int32_t first;     // of its largest part
 } partition;
 
 typedef struct differencing {
     int32_t *next; // of each sample; -1: the last of its part
     size_t parts;
-    partition *heap; // the largest difference between its parts on top
+    partition *heap; // the largest difference on top
     size_t count;
+    part *merged; // [parts] working memory
 } differencing;
 
-static double difference(const differencing *d, const partition *p)
+static bool is_before(const partition *a, const partition *b)
 {
-    return p->part[0].flops - (p->count == d->parts ? p->part[p->count - 1].flops : 0.0);
-}
-
-static bool is_before(const differencing *d, const partition *a, const partition *b)
-{
-    double x = difference(d, a);
-    double y = difference(d, b);
-    return x != y ? x > y : a->part[0].first < b->part[0].first;
+    return a->difference != b->difference ? a->difference > b->difference : a->first < b->first;
 }
 
 static void push(differencing *d, partition p)
 {
     size_t i = d->count++;
-    for (; i > 0 && is_before(d, &p, &d->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+    p.difference = p.part[0].flops - (p.count == d->parts ? p.part[p.count - 1].flops : 0.0);
+    p.first = p.part[0].first;
+    for (; i > 0 && is_before(&p, &d->heap[(i - 1) / 2]); i = (i - 1) / 2) {
         d->heap[i] = d->heap[(i - 1) / 2];
     }
     d->heap[i] = p;
@@ -66,9 +64,9 @@ static partition pop(differencing *d)
     partition last = d->heap[--d->count];
     size_t i = 0;
     for (size_t child = 1; child < d->count; child = 2 * i + 1) {
-        bool right = child + 1 < d->count && is_before(d, &d->heap[child + 1], &d->heap[child]);
+        bool right = child + 1 < d->count && is_before(&d->heap[child + 1], &d->heap[child]);
         child += right;
-        if (!is_before(d, &d->heap[child], &last)) {
+        if (!is_before(&d->heap[child], &last)) {
             break;
         }
         d->heap[i] = d->heap[child];
@@ -78,12 +76,40 @@ static partition pop(differencing *d)
     return top;
 }
 
-static int by_flops(const void *left, const void *right)
+static bool is_larger(const part *a, const part *b)
 {
-    const part *a = left;
-    const part *b = right;
-    return a->flops != b->flops ? (a->flops < b->flops ? 1 : -1)
-                                : (a->first > b->first) - (a->first < b->first);
+    return a->flops != b->flops ? a->flops > b->flops : a->first < b->first;
+}
+
+// Returns the end of the run of parts that descend from `first` on.
+static size_t end_of_run(const part *parts, size_t first, size_t count)
+{
+    size_t end = first + 1;
+    while (end < count && is_larger(&parts[end - 1], &parts[end])) {
+        end++;
+    }
+    return end < count ? end : count;
+}
+
+// Merges neighbouring runs until one is left: joined parts are mostly a few runs. No two parts are
+// alike.
+static void sort_parts(part *parts, size_t count, part *merged)
+{
+    while (end_of_run(parts, 0, count) < count) {
+        for (size_t first = 0; first < count;) {
+            size_t middle = end_of_run(parts, first, count);
+            size_t end = middle < count ? end_of_run(parts, middle, count) : count;
+            size_t left = first;
+            size_t right = middle;
+            for (size_t i = first; i < end; i++) {
+                bool takes_left =
+                    right == end || (left < middle && is_larger(&parts[left], &parts[right]));
+                merged[i] = parts[takes_left ? left++ : right++];
+            }
+            first = end;
+        }
+        memcpy(parts, merged, count * sizeof *parts);
+    }
 }
 
 // The largest part of one with the smallest of the other, and so on.
@@ -106,7 +132,7 @@ static partition join(differencing *d, partition a, partition b)
         sum.part[used++] = b.part[i];
     }
     SP_ASSERT(used == sum.count);
-    qsort(sum.part, sum.count, sizeof *sum.part, by_flops);
+    sort_parts(sum.part, sum.count, d->merged);
     sp_free(a.part);
     sp_free(b.part);
     return sum;
@@ -120,6 +146,7 @@ static void split(const int32_t *samples, size_t count, const double *flops, siz
     size_t each = alike ? parts : 1;
     differencing d = {.next = next, .parts = parts};
     d.heap = sp_calloc(count / each + 1, sizeof *d.heap);
+    d.merged = sp_malloc(parts * sizeof *d.merged);
     for (size_t i = 0; i < count; i += each) {
         partition p = {.count = count - i < each ? count - i : each};
         p.part = sp_malloc(p.count * sizeof *p.part);
@@ -143,6 +170,7 @@ static void split(const int32_t *samples, size_t count, const double *flops, siz
         sp_free(d.heap[0].part);
     }
     sp_free(d.heap);
+    sp_free(d.merged);
 }
 
 // Rows of each of `ranks` ranks: what the one with most tokens needs, in whole micro-batches, with

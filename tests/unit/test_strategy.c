@@ -1,5 +1,6 @@
 // Strategies: every sample once and whole, rows within the context, and the counts that bin packing
 // theory allows.
+#include "solver/rows.h"
 #include "solver/strategy.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
@@ -191,6 +192,29 @@ TEST(order_and_padding)
     must_succeed(try_pack("padded", 2, SP_PAD_LONGEST, &batch, 50, 1, &packing, ERR));
     assert_int_equal(packing.forward.packs[0].computed, 80);
     assert_int_equal(packing.forward.packs[1].computed, 60);
+}
+
+// Every sample stands there once, the longest first, equal ones in the order of the batch.
+TEST(samples_by_descending_length)
+{
+    sp_prng prng;
+    sp_prng_seed(&prng, 5);
+    for (int bits = 1; bits < 31; bits++) {
+        static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
+        sp_batch batch;
+        random_batch(&prng, INT64_C(1) << bits, &batch, ids, tokens);
+        int32_t *order = sp_i_order_descending(&batch);
+        unsigned char seen[MOST_SAMPLES] = {0};
+        for (size_t i = 0; i < batch.count; i++) {
+            assert_in_range(order[i], 0, batch.count - 1);
+            assert_false(seen[order[i]]);
+            seen[order[i]] = 1;
+            int64_t before = i > 0 ? tokens[order[i - 1]] : INT64_MAX;
+            assert_true(before > tokens[order[i]] ||
+                        (before == tokens[order[i]] && order[i - 1] < order[i]));
+        }
+        sp_free(order);
+    }
 }
 
 TEST(unknown_strategy_gets_a_hint)
