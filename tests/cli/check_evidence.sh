@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # check_evidence.sh PROGRAM SOURCE: what the program says of steps that are unlike logged ones is what its
-# profiles and the published tables give as they are; and it holds on sources that were left out.
+# profiles and the published tables give as they are (in a full run, SP_TEST_FULL=1, as every table is predicted by
+# several profiles); and it holds on sources that were left out.
 set -euo pipefail
-"$2/experiments/evidence.sh" --check "$1"
+[ "${SP_TEST_FULL:-}" != 1 ] || "$2/experiments/evidence.sh" --check "$1"
 
 # Which tables have experts or FP8 is what their rows come to: the first names a model that has experts.
 for of in 'qwen3_overlap true false' 'h100_dgxc_fp8 false true' 'h100_dgxc false false' 'moe_fp8 true true'; do

@@ -65,27 +65,27 @@ question() { # GPUS ARGUMENT..., the last of which states the limit
 named() { # SET...: are told as switches, and no others
     expect "$about: switches by name" "$*" "$(values set | tr -d '[]" ' | paste -sd ' ')"
 }
-question 1 --context 4K --set memory.limit_gib=1.2
+question 1 --context 4K --tokens-per-batch 128K --set memory.limit_gib=1.2
 named memory.offload_states=1 stack.moment_bytes=1 stack=megatron-bridge-2025,model.lora_rank=16 \
     stack=trl-2025,model.lora_rank=16,model.frozen_weights=4bit-double
 # A stack runs what its row lists: nanotron none of them, TRL all: the loss, two of Adam's, LoRA and QLoRA.
-question 1 --context 4K --set stack=nanotron-2025 --set memory.limit_gib=2
+question 1 --context 4K --tokens-per-batch 128K --set stack=nanotron-2025 --set memory.limit_gib=2
 named
-question 1 --context 4K --set stack=trl-2025 --set memory.limit_gib=2.5
+question 1 --context 4K --tokens-per-batch 128K --set stack=trl-2025 --set memory.limit_gib=2.5
 expect "what TRL has" "stack.loss_chunks=8 memory.offload_states=1 stack.moment_bytes=1 model.lora_rank=16 model.lora_rank=16,model.frozen_weights=4bit-double" \
     "$(values set | tr -d '[]" ' | head -n 5 | paste -sd ' ')"
 # What is stated is no switch again, and recomputation is one where it was stated.
-question 1 --context 4K --set stack=trl-2025 --set model.lora_rank=16 --set memory.recompute=none --set memory.limit_gib=5
+question 1 --context 4K --tokens-per-batch 128K --set stack=trl-2025 --set model.lora_rank=16 --set memory.recompute=none --set memory.limit_gib=5
 values set | grep -q 'memory.recompute=full' || complain "recomputation is no switch: $(values set)"
 values set | grep -q 'lora_rank' && complain "LoRA is named beside LoRA"
 
 # Lengths of a file are read anew for each number of GPUs that is asked about.
 seq 100 100 4000 >lengths.txt
-question 1 --context 4K --lengths lengths.txt --strategies packed --set memory.limit_gib=1.2
+question 1 --context 4K --tokens-per-batch 128K --lengths lengths.txt --strategies packed --set memory.limit_gib=1.2
 
 # In host memory a node has 12 bytes of a parameter in fp32 (weights, two moments) and a copy of gradient and weight in
 # bf16 (2 each); norms, of which ranks of tp hold the same, are less than a thousandth.
-question 2 --context 4K --set memory.limit_gib=1.1
+question 2 --context 4K --tokens-per-batch 128K --set memory.limit_gib=1.1
 values host_gib | head -n 1 | awk '{ p = 2 * 32000 * 1536 + 12 * (4 * 1536 ^ 2 + 3 * 1536 * 4096)
     told = $1 * 2 ^ 30 / (16 * p); exit !(told > 0.999 && told < 1.001) }' || complain "host memory of a node: $(values host_gib)"
 [ "$tight" -gt 0 ] || complain "nothing fits tightly"

@@ -30,11 +30,11 @@ ask experts simulate s.json --set model=mixtral-8x7b --set parallel.ep=2
 ask compare compare s.json --strategies padded,packed,sorted,slimpack
 ask lossy compare s.json --strategies packed,balanced
 ask schedules compare s.json --schedules 1f1b,zb-h1
-ask tune tune llama-3-8b --gpus 8 --context 8K --cluster h100-8 --strategies packed
+ask tune tune llama-3-8b --gpus 8 --context 8K --tokens-per-batch 128K --cluster h100-8 --strategies packed
 ask prefill prefill "$source/experiments/prefill.json"
 ask decode decode "$source/experiments/decode.json"
 ask lengths lengths prolong
-ask published validate --published --table h100_nanotron
+ask published validate --published --table h100_nanotron_512
 ask measurements validate --measurements t.csv --rows
 ask executed validate small.json --backend host
 ask run run small_plan.json --backend host
@@ -66,7 +66,12 @@ ask figures reproduce zb_v
 ask several_figures reproduce
 ask drafts decode "$source/experiments/decode.json" --execute --set decode.sequences=8
 
+# What the lists explain needs no command of its own.
 declare -A explained
+while IFS= read -r word; do
+    explained[$word]=1
+done < <(for list in words results; do "$program" help $list | sed -n 's/^\([^ ].*[^ ]\)   *[^ ].*/\1/p'; done)
+[ "${#explained[@]}" -ge 200 ] || complain "only ${#explained[@]} words are listed"
 explains() { # TEXT
     if [ -z "${explained[$1]:-}" ]; then
         explained[$1]=1
@@ -74,15 +79,17 @@ explains() { # TEXT
     fi
     [ "${explained[$1]}" = 1 ]
 }
-# Heads of neighbouring columns may be a blank apart: the text is cut into the longest parts that are explained.
+# Heads of neighbouring columns may be a blank apart: the text is cut into parts that are explained, the longest of
+# those that are known to be first.
 explains_parts() { # WORD...
-    local count=$#
-    [ "$count" -gt 0 ] || return 0
-    while [ "$count" -gt 0 ]; do
-        if explains "${*:1:count}" && explains_parts "${@:count+1}"; then
-            return 0
-        fi
-        count=$((count - 1))
+    local count known
+    [ "$#" -gt 0 ] || return 0
+    for known in 1 ''; do
+        for ((count = $#; count > 0; count--)); do
+            if [ "${explained[${*:1:count}]:-}" = "$known" ] && explains "${*:1:count}" && explains_parts "${@:count+1}"; then
+                return 0
+            fi
+        done
     done
     return 1
 }

@@ -19,14 +19,15 @@ expect() { # WHAT EXPECTED FOUND
 compares_values() {
     [ "${SP_TEST_SANITIZED:-}" != 1 ]
 }
-# What the pages' examples read, in this folder; the model that is trained on the CPU is a narrower one.
+# What the pages' examples read, in this folder; the model that is trained on the CPU is a narrower one, on fewer samples.
 pages_folder() {
     mkdir build experiments
     ln -s "$(realpath "$program")" build/slimpack
     ln -s "$source"/experiments/* experiments
     rm experiments/host_small.json
-    sed 's/"hidden": 256, "ffn": 688/"hidden": 64, "ffn": 176/' "$source/experiments/host_small.json" >experiments/host_small.json
-    grep -q '"hidden": 64,' experiments/host_small.json || complain "experiments/host_small.json is another model"
+    sed 's/"hidden": 256, "ffn": 688/"hidden": 64, "ffn": 176/; s/"samples_per_batch": 32/"samples_per_batch": 8/' \
+        "$source/experiments/host_small.json" >experiments/host_small.json
+    [ "$(grep -cE '"hidden": 64,|"samples_per_batch": 8' experiments/host_small.json)" = 2 ] || complain "experiments/host_small.json is another model"
 }
 # The program with --wide, for checks of all that it says: `program=$(all_of "$program")`.
 all_of() { # PROGRAM

@@ -19,7 +19,7 @@ search() {
     shift
     rm -f pan*
     spin "$@" -a "$model" >translated 2>&1 || { cat translated; exit 1; }
-    "${CC:-cc}" -O1 -w -DSAFETY -o pan pan.c
+    "${CC:-cc}" -w -DSAFETY -o pan pan.c
     ./pan -m100000 >found 2>&1
     if grep -q "max search depth too small\|out of memory" found || ! grep -q "errors: [01]$" found; then
         cat found

@@ -323,7 +323,7 @@ static sp_result step_of(const char *strategy, const char *seen)
     AUTO(sp_scenario) scenario;
     AUTO(sp_batches) batches;
     sp_result result;
-    const sp_evaluate_options options = {.engine = {.verify = true}};
+    const sp_evaluate_options options = {.engine = {.verify = true}, .effort_percent = 10};
     snprintf(text, sizeof text,
              "{'model': {'layers': 8, 'hidden': 1024, 'ffn': 2816, 'heads': 16, 'vocab': 32000%s},"
              " 'cluster': 'h100-8', 'parallel': {'tp': 2, 'pp': 2, 'dp': 2},"

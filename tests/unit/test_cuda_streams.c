@@ -16,7 +16,7 @@
 
 // ---- the committed plans ----
 
-static const small_sizes sizes = {.features = 64, .heads = 4, .tokens = 512, .step = 4};
+static const small_sizes sizes = {.features = 128, .heads = 8, .tokens = 512, .step = 4};
 
 typedef struct execution {
     const sp_scenario *of;

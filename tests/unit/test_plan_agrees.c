@@ -176,7 +176,7 @@ static void put_stack(sp_prng *prng, char *text)
 static void put_layout(sp_prng *prng, char *text)
 {
     static const int widths[] = {1, 1, 2, 4};
-    static const char *const limits[] = {"", "", "", "1.5", "0.4"};
+    static const char *const limits[] = {"", "", "", "1.5", "0.55"};
     put_json(text,
              "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
              "'cluster': 'h800-8', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d, 'cp': %d, 'zero': "
@@ -333,10 +333,9 @@ TEST(choices_and_folds)
         "'samples_per_batch': 37}, 'schedule': {'kind': 'gpipe'}, 'stack': {'name': "
         "'nanotron-2025'}}",
         // The exchange of another strategy, and settings that would be faster.
-        "{'model': 'llama-13b', 'cluster': 'a100-8', 'nodes': 1, 'parallel': {'pp': 2, 'cp': 2}, "
-        "'memory': {'limit_gib': 60}, 'workload': {'lengths': [60000, 3000, 8000, 1000, 500, "
-        "16000, "
-        "700, 4000], 'context': 65536}, 'strategy': {'kind': 'slimpack-zones'}}",
+        "{'model': 'llama-7b', 'cluster': 'a100-8', 'nodes': 1, 'parallel': {'pp': 2, 'cp': 2}, "
+        "'memory': {'limit_gib': 40}, 'workload': {'lengths': [60000, 3000, 8000, 1000], "
+        "'context': 65536}, 'strategy': {'kind': 'slimpack-zones'}}",
         // Settings at as many data-parallel ranks, which follow from the nodes.
         "{'model': 'llama-13b', 'cluster': 'a100-8', 'nodes': 1, 'parallel': {'pp': 2, 'cp': 2}, "
         "'memory': {'limit_gib': 60}, 'workload': {'lengths': [60000, 3000, 8000, 1000], "

@@ -410,7 +410,7 @@ static sp_status result_of(const sp_scenario *scenario, kind_of_run kind, json_t
             sp_prefill_result_fini(&read);
         }
     } else if (status == SP_OK) {
-        const sp_evaluate_options options = {.allocator_peak = true};
+        const sp_evaluate_options options = {.allocator_peak = true, .effort_percent = 10};
         AUTO(sp_result) made;
         status = sp_evaluate(scenario, &batches, &options, &made, err);
         *result = status == SP_OK ? sp_result_json(&made, true) : NULL;
