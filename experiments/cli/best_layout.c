@@ -72,12 +72,14 @@ sp_status cli_best_layout(const cli_best_question *q, cli_best *b, sp_result *re
     if (status == SP_OK && !layouts.stopped) {
         status = sweep_layouts_refine(&options, q->scenario->source, &layouts, err);
     }
-    // The best so far is evaluated all the same; a time limit that is not up holds for the next.
-    b->stopped = layouts.stopped || sp_stop_requested();
-    if (b->stopped) {
-        sp_stop_forget();
+    b->stopped = layouts.stopped || status == SP_ERR_STOPPED || sp_stop_requested();
+    if (status == SP_ERR_STOPPED && layouts.ranked_count > 0) {
+        sp_error_clear(err);
+        status = SP_OK;
     }
+    // The best so far is evaluated all the same, whatever the time.
     if (status == SP_OK) {
+        sp_stop_forget();
         note_risky(&layouts, b);
         status = evaluate(q, &layouts, b, result, err);
     }

@@ -48,6 +48,7 @@ typedef struct comparison {
     bool listed;         // names were stated: the first is the baseline
     double train_tokens; // 0: not asked for
     bool stopped;        // before all rows were evaluated
+    double begun_s;      // by sp_clock_s()
     compared *rows;      // [all], the baseline first; owned
     int count, all;      // rows behind the first `count` are not shown
 } comparison;
@@ -162,6 +163,8 @@ static sp_status keep_stated(const comparison *cmp, sp_result *stated, compared 
     r->result = *stated;
     *stated = (sp_result){0};
     r->best.stopped = true;
+    r->best.risky_ms = (double)NAN;
+    r->best.risky_layout[0] = '\0';
     r->best.document = json_deep_copy(cmp->scenario.resolved);
     framework_put_at(r->best.document, "strategy.kind", json_string(r->name));
     cli_layout_text(&r->result, &cmp->scenario, r->best.layout);
@@ -255,8 +258,9 @@ static sp_status read_comparison(const compare_args *args, const char *path, com
     return status;
 }
 
-static sp_status leave_row(compared *r)
+static sp_status leave_row(comparison *cmp, compared *r)
 {
+    cmp->stopped = true;
     r->status = SP_ERR_STOPPED;
     snprintf(r->reason, sizeof r->reason, "not evaluated");
     return SP_OK;
@@ -323,11 +327,11 @@ static int *order_by_time(const comparison *cmp)
 
 // Gives the next row its part of the time that is left, so that every strategy has been looked at
 // when it is up. False: there is none, or somebody asked to stop.
-static bool has_time(const compare_args *args, const comparison *cmp, const int *order, int next,
-                     double end_s)
+static bool has_time(const compare_args *args, const comparison *cmp, const int *order, int next)
 {
     enum { SEARCH = 5 };
     const double now_s = sp_clock_s();
+    const double end_s = cmp->begun_s + (double)args->time_limit_s;
     int own = 0;
     int all = 0;
     if (!args->best_layout || args->time_limit_s == 0) {
@@ -352,7 +356,6 @@ static sp_status evaluate_comparison(const compare_args *args, const char *path,
     if (status == SP_OK && !args->any_schedule) {
         tell_beyond(cmp);
     }
-    const double end_s = sp_clock_s() + (double)args->time_limit_s;
     sp_progress progress;
     // The search for a layout shows its own.
     bool quiet = args->common.quiet || args->best_layout;
@@ -361,9 +364,8 @@ static sp_status evaluate_comparison(const compare_args *args, const char *path,
     for (int i = 0; status == SP_OK && i < cmp->count; i++) {
         const int row = args->best_layout && args->time_limit_s > 0 ? order[i] : i;
         sp_progress_update(&progress, i);
-        status = has_time(args, cmp, order, i, end_s)
-                     ? evaluate_row(args, path, cmp, &cmp->rows[row], err)
-                     : leave_row(&cmp->rows[row]);
+        status = has_time(args, cmp, order, i) ? evaluate_row(args, path, cmp, &cmp->rows[row], err)
+                                               : leave_row(cmp, &cmp->rows[row]);
     }
     sp_free(order);
     sp_progress_end(&progress);
@@ -392,6 +394,48 @@ static void free_comparison(comparison *cmp)
     sp_batches_fini(&cmp->batches);
     sp_scenario_fini(&cmp->scenario);
     json_decref(cmp->document);
+}
+
+// ---- which row is the fastest ----
+
+// Trained tokens a second, or steps where nothing is trained, times the chance that it runs; less
+// than 0 where it does not fit.
+static double worth_of(const compared *r)
+{
+    if (!can_run(r)) {
+        return -1.0;
+    }
+    double tokens_per_s = sp_result_tokens_per_s(&r->result);
+    return (isfinite(tokens_per_s) ? tokens_per_s : 1.0 / sp_result_iteration_ms(&r->result)) *
+           sp_fit_chance(sp_result_fit_probability(&r->result));
+}
+
+// Rows that train whole documents, all of them, are before others, and then those that fit well.
+static int merit_of(const compared *r)
+{
+    const bool whole =
+        sp_result_left_out_share(&r->result) == 0.0 && sp_result_cut_share(&r->result) == 0.0;
+    return 2 * whole + (sp_result_fits(&r->result) != SP_FITS_TIGHT);
+}
+
+// Of two rows the one of more merit, of equal merit the faster; a row that does not fit is none.
+static bool is_faster(const compared *a, const compared *b)
+{
+    if (worth_of(a) < 0.0 || b == NULL || worth_of(b) < 0.0) {
+        return worth_of(a) >= 0.0;
+    }
+    const int more = merit_of(a) - merit_of(b);
+    return more > 0 || (more == 0 && worth_of(a) > worth_of(b));
+}
+
+// NULL: no row fits, or there is one row.
+static const compared *fastest_of(const comparison *cmp)
+{
+    const compared *best = NULL;
+    for (int i = 0; i < cmp->count && cmp->count > 1; i++) {
+        best = is_faster(&cmp->rows[i], best) ? &cmp->rows[i] : best;
+    }
+    return best;
 }
 
 // ---- the rows, for people and for programs ----
@@ -441,8 +485,13 @@ static json_t *row_json(const comparison *cmp, const compared *r)
 static json_t *comparison_json(const comparison *cmp)
 {
     json_t *rows = json_array();
+    const compared *fastest = fastest_of(cmp);
     for (int i = 0; i < cmp->count; i++) {
-        json_array_append_new(rows, row_json(cmp, &cmp->rows[i]));
+        json_t *row = row_json(cmp, &cmp->rows[i]);
+        if (fastest == &cmp->rows[i]) {
+            sp_json_put(row, "fastest", json_true());
+        }
+        json_array_append_new(rows, row);
     }
     bool oom = cmp->rows[0].status == SP_OK && sp_result_is_oom(&cmp->rows[0].result);
     return sp_json_object(SP_JSON("schema", "slimpack/comparison/1"),
@@ -452,41 +501,6 @@ static json_t *comparison_json(const comparison *cmp)
 }
 
 enum { STATUS = CLI_NOTES + 32, ROWS_SHOWN = 20 };
-
-// Trained tokens a second, or steps where nothing is trained, times the chance that it runs; less
-// than 0 where it does not fit.
-static double worth_of(const compared *r)
-{
-    if (!can_run(r)) {
-        return -1.0;
-    }
-    double tokens_per_s = sp_result_tokens_per_s(&r->result);
-    return (isfinite(tokens_per_s) ? tokens_per_s : 1.0 / sp_result_iteration_ms(&r->result)) *
-           sp_fit_chance(sp_result_fit_probability(&r->result));
-}
-
-// Rows that train whole documents, all of them, are before others, and then those that fit well.
-static int merit_of(const compared *r)
-{
-    const bool whole =
-        sp_result_left_out_share(&r->result) == 0.0 && sp_result_cut_share(&r->result) == 0.0;
-    return 2 * whole + (sp_result_fits(&r->result) != SP_FITS_TIGHT);
-}
-
-// The fastest row of those with most merit. NULL: there is none, or one row.
-static const compared *fastest_of(const comparison *cmp)
-{
-    const compared *best = NULL;
-    for (int i = 0; i < cmp->count && cmp->count > 1; i++) {
-        const compared *r = &cmp->rows[i];
-        if (worth_of(r) < 0.0) {
-            continue;
-        }
-        const int more = best == NULL ? 1 : merit_of(r) - merit_of(best);
-        best = more > 0 || (more == 0 && worth_of(r) > worth_of(best)) ? r : best;
-    }
-    return best;
-}
 
 // What a row leaves out, and the chance that it runs.
 static void notes_of(const sp_result *result, char notes[CLI_NOTES])
@@ -581,7 +595,7 @@ static void order_rows(const comparison *cmp, const compared *order[CLI_MOST_COM
     for (int i = 2; i < cmp->count && cmp->count > ROWS_SHOWN && !cli_is_wide(); i++) {
         const compared *r = order[i];
         int at = i;
-        for (; at > 1 && worth_of(order[at - 1]) < worth_of(r); at--) {
+        for (; at > 1 && is_faster(r, order[at - 1]); at--) {
             order[at] = order[at - 1];
         }
         order[at] = r;
@@ -788,7 +802,7 @@ static void print_beyond(const comparison *cmp)
     const compared *best = NULL;
     for (int i = cmp->count; i < cmp->all; i++) {
         const compared *r = &cmp->rows[i];
-        best = worth_of(r) > (best != NULL ? worth_of(best) : 0.0) ? r : best;
+        best = is_faster(r, best) ? r : best;
     }
     if (cmp->count == cmp->all) {
         return;
@@ -1080,11 +1094,7 @@ static sp_status emit_winner(const compare_args *args, const comparison *cmp, js
     const compared *best = NULL;
     for (int i = 0; args->emit.count > 0 && i < cmp->count; i++) {
         const compared *r = &cmp->rows[i];
-        bool fits = r->best.document != NULL && !r->beyond && strcmp(status_of(r), "ok") == 0;
-        best = fits && (best == NULL ||
-                        sp_result_iteration_ms(&r->result) < sp_result_iteration_ms(&best->result))
-                   ? r
-                   : best;
+        best = r->best.document != NULL && !r->beyond && is_faster(r, best) ? r : best;
     }
     return best == NULL ? SP_OK
                         : cli_best_emit(&best->best, &args->emit, cmp->scenario.source, answer,
@@ -1109,6 +1119,7 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK) {
         status = cli_read_train_tokens(args->train_tokens, &cmp.train_tokens, &err);
     }
+    cmp.begun_s = sp_clock_s();
     cli_catch_stop(args->time_limit_s);
     if (status == SP_OK && args->memory_curve) {
         status = show_memory_curve(args, operands->items[0], &cmp, &exit_status, &err);
@@ -1225,7 +1236,7 @@ const cli_command cli_cmd_compare = {
         "of time against memory. A plan for less memory that is faster, by time over that "
         "chance, or fits better stands for more memory, too, with a star (--json: the limit "
         "that it was made for), and a step that fits tightly is marked; blocks of PyTorch's "
-        "allocator are counted within a tenth of the limit alone.\n\nAbove the rows stands how "
+        "allocator are counted above half of the limit alone.\n\nAbove the rows stands how "
         "far the profile was off on logged steps like these, or why that is not known. The "
         "margin is the memory limit less what PyTorch's allocator would reserve, whose blocks "
         "are counted of every row, as simulate counts them, or less the peak where they cannot "

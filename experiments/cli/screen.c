@@ -147,7 +147,7 @@ static void add_pending(const char *text)
     sp_free(whole);
 }
 
-// As sp_vprint(), in memory; the caller frees it by free().
+// As sp_vprint(), in memory; the caller frees it with sp_free().
 static char *print_text(const char *format, va_list args, int *used)
 {
     sp_text text;

@@ -960,17 +960,17 @@ static void read_dispatcher(framework_import *import)
         framework_put(import, "stack.router_kernels", json_integer(SP_FUSED_ROUTER_KERNELS));
     }
     // What a recipe has, whose values are overridden, is as the stack's.
-    if (!framework_take_switch(import, called(of, "model", "moe-permute-fusion").text,
-                               of->overrides) &&
-        experts) {
-        framework_put(import, "stack.unfused_permutation", json_true());
-    }
+    const bool fused = framework_take_switch(import, called(of, "model", "moe-permute-fusion").text,
+                                             of->overrides);
     bool deepep =
         framework_take_switch(import, called(of, "model", "moe-enable-deepep").text, false);
     dialect_name argument = called(of, "model", "moe-flex-dispatcher-backend");
     const framework_entry *stated = framework_take(import, argument.text);
     const char *backend = framework_take_text(import, argument.text);
     bool flex = experts && (deepep || (type != NULL && strcmp(type, "flex") == 0));
+    if (experts && !fused && !flex) { // those kernels sort rows themselves
+        framework_put(import, "stack.unfused_permutation", json_true());
+    }
     if (!read_flex(import, !flex ? NULL : deepep || backend == NULL ? "deepep" : backend) && flex) {
         framework_wrong(import, stated, "expected deepep or hybridep, got \"%s\"", backend);
     }
@@ -1370,8 +1370,9 @@ static void write_megatron(framework_output *output)
         if (framework_get_int(s, "stack.router_kernels", 0) == SP_FUSED_ROUTER_KERNELS) {
             say(output, "model", "moe-router-fusion", json_true());
         }
-        if (!json_is_true(framework_get(s, "stack.unfused_permutation"))) {
-            say(output, "model", "moe-permute-fusion", json_true());
+        const bool fused = !json_is_true(framework_get(s, "stack.unfused_permutation"));
+        if (fused || of->overrides) {
+            say(output, "model", "moe-permute-fusion", json_boolean(fused));
         }
     }
     json_int_t moments = framework_get_int(s, "stack.moment_bytes", 0);

@@ -42,7 +42,8 @@ int sweep_figure_better(sweep_figure figure)
 
 // Batches by workload, which the threads of a sweep share.
 typedef struct batch_entry {
-    json_t *workload; // as resolved; owned
+    json_t *workload;        // as resolved; owned
+    sp_workload_spec filled; // how large its batches are: that may follow from other settings
     sp_batches batches;
     int64_t samples;
     int users;
@@ -78,10 +79,12 @@ static void free_batches(batch_cache *cache)
     }
 }
 
-static batch_entry *find_batches(batch_cache *cache, const json_t *workload)
+static batch_entry *find_batches(batch_cache *cache, const json_t *workload,
+                                 const sp_workload_spec *filled)
 {
     for (batch_entry *entry = cache->first; entry != NULL; entry = entry->next) {
-        if (json_equal(entry->workload, workload)) {
+        if (json_equal(entry->workload, workload) &&
+            sp_workload_fills_alike(&entry->filled, filled)) {
             return entry;
         }
     }
@@ -95,6 +98,7 @@ static sp_status form_batches(const sp_scenario *scenario, const json_t *workloa
     sp_status status = sp_evaluate_batches(scenario, &made->batches, err);
     // Uniform costs have no workload; null stands for it.
     made->workload = workload != NULL ? json_deep_copy(workload) : json_null();
+    made->filled = scenario->workload;
     for (int b = 0; status == SP_OK && b < made->batches.count; b++) {
         made->samples += (int64_t)made->batches.batch[b].count;
     }
@@ -133,7 +137,8 @@ static sp_status acquire_batches(batch_cache *cache, const sp_scenario *scenario
     const json_t *workload = json_object_get(scenario->resolved, "workload");
     batch_entry *made = NULL;
     pthread_mutex_lock(&cache->mutex);
-    batch_entry *found = find_batches(cache, workload != NULL ? workload : json_null());
+    batch_entry *found =
+        find_batches(cache, workload != NULL ? workload : json_null(), &scenario->workload);
     if (found == NULL) {
         pthread_mutex_unlock(&cache->mutex);
         sp_status status = form_batches(scenario, workload, &made, err);

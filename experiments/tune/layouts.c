@@ -553,8 +553,8 @@ static void note_best(const finder *f, sp_progress *progress)
                      best->schedule, best->strategy);
 }
 
-// Evaluates those in `order` from `from` up to `end`, so many before the fastest is looked for
-// again; fewer that search, which one more point left out is worth.
+// Evaluates those in `order` from `from` up to `end`, `at_once` before the fastest is looked for
+// again, or HURRY_BLOCK of those that search, of which one more that is left out is worth the look.
 static sp_status evaluate_points(finder *f, int64_t from, int64_t end, int at_once,
                                  int effort_percent, sp_progress *progress, sp_error *err)
 {

@@ -405,9 +405,12 @@ static double dropped_of(const drawn_of *of, double factor)
     sp_prng prng;
     const int biases = biases_of(of->experts);
     const double room = factor * of->active / of->experts;
+    double dropped = 0.0;
+    if (of->std == 0.0) {
+        return fmax(0.0, 1.0 - factor);
+    }
     double *bias = sp_malloc((size_t)of->experts * sizeof *bias);
     double *share = sp_malloc((size_t)of->experts * sizeof *share);
-    double dropped = 0.0;
     sp_prng_seed(&prng, of->seed);
     for (int b = 0; b < biases; b++) {
         draw_shares(&prng, of, bias, share);

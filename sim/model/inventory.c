@@ -872,6 +872,7 @@ static void loss_of(builder *b, const char *name, sp_pass pass, int64_t all)
     sp_op *op =
         memory(b, name, (double)((forward ? LOSS_FORWARD_BYTES : LOSS_BACKWARD_BYTES) * all),
                forward ? 6 : 2);
+    // Launches are those of an eager loss, also where one kernel computes it in place.
     op->logits_per_token = (double)all;
     if (sp_stack_keeps_bf16_logits(b->stack)) {
         op->in_place_bytes_per_token =

@@ -645,9 +645,8 @@ void sp_i_scenario_read_workload(sp_i_scenario_reader *reader)
 }
 
 // Launch files count rows: a replica runs so many micro-batches of so many rows in each step. What
-// rows hold is the strategy's: one sample, documents that are joined and cut, or whole documents
-// one after the other (as "packed" fills them; best fit may need fewer rows for the same
-// documents).
+// rows hold is the strategy's: one sample, documents that are joined and cut, whole documents by
+// best fit, or, of the others, one after the other, of which they may make fewer rows.
 void sp_i_scenario_fill_microbatches(sp_i_scenario_reader *reader)
 {
     sp_scenario *scenario = reader->scenario;

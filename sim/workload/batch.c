@@ -511,6 +511,14 @@ static int longer_first(const void *a, const void *b)
     return (left < right) - (left > right);
 }
 
+static void add_sample(sample **samples, size_t *capacity, size_t *count, const sample *added)
+{
+    void *items = *samples;
+    sp_reserve(&items, capacity, *count + 1, sizeof **samples);
+    *samples = items;
+    (*samples)[(*count)++] = *added;
+}
+
 // Rows that so many samples fill by best fit, the longest first.
 static int64_t best_fit_rows(const sample *samples, size_t count, int64_t length)
 {
@@ -539,30 +547,10 @@ static int64_t best_fit_rows(const sample *samples, size_t count, int64_t length
     return rows;
 }
 
-// As many samples as best fit puts into the rows: those that follow one another fill no fewer.
-static void fill_best_fit(sampler *from, sample *pending, filling *to)
+// The longest beginning of what is drawn that best fit puts into the rows; one sample fits a row.
+static size_t count_fitting(const sample *drawn, size_t count, int64_t rows, int64_t length)
 {
-    const int64_t rows = from->spec->rows_per_batch;
-    const int64_t length = row_length(from->spec);
-    filled_rows in_order = {.length = length};
-    sample *drawn = NULL;
-    size_t capacity = 0;
-    size_t count = 0;
-    size_t fit = 0;
-    for (int64_t tokens = pending->tokens; tokens <= rows * length; tokens += pending->tokens) {
-        void *items = drawn;
-        sp_reserve(&items, &capacity, count + 1, sizeof *drawn);
-        drawn = items;
-        drawn[count++] = *pending;
-        if (!needs_row(&in_order, pending) || in_order.begun < rows) {
-            put_in_row(&in_order, pending);
-            fit = count;
-        } else {
-            in_order.begun = rows;
-            in_order.used = length;
-        }
-        *pending = next_sample(from);
-    }
+    size_t fit = 1;
     for (size_t over = count + 1; over - fit > 1;) {
         const size_t middle = fit + (over - fit) / 2;
         if (best_fit_rows(drawn, middle, length) <= rows) {
@@ -571,22 +559,38 @@ static void fill_best_fit(sampler *from, sample *pending, filling *to)
             over = middle;
         }
     }
+    return fit;
+}
+
+// Fills the rows by best fit. What is drawn beyond that comes again.
+static void fill_best_fit(sampler *from, sample *pending, filling *to)
+{
+    const int64_t rows = from->spec->rows_per_batch;
+    const int64_t length = row_length(from->spec);
+    sample *drawn = NULL;
+    size_t capacity = 0;
+    size_t count = 0;
+    for (int64_t tokens = pending->tokens; tokens <= rows * length; tokens += pending->tokens) {
+        add_sample(&drawn, &capacity, &count, pending);
+        *pending = next_sample(from);
+    }
+    const size_t fit = count_fitting(drawn, count, rows, length);
     for (size_t i = 0; i < fit; i++) {
         take_sample(to, fit, &drawn[i]);
     }
-    if (fit < count) { // the others and the pending one come again
-        void *items = drawn;
-        sp_reserve(&items, &capacity, count + 1, sizeof *drawn);
-        drawn = items;
-        drawn[count++] = *pending;
-        *pending = drawn[fit];
-        sp_free(from->ahead);
-        from->ahead = drawn;
-        from->ahead_at = fit + 1;
-        from->ahead_count = count;
-    } else {
+    if (fit == count) {
         sp_free(drawn);
+        return;
     }
+    add_sample(&drawn, &capacity, &count, pending);
+    while (from->ahead_at < from->ahead_count) {
+        add_sample(&drawn, &capacity, &count, &from->ahead[from->ahead_at++]);
+    }
+    *pending = drawn[fit];
+    sp_free(from->ahead);
+    from->ahead = drawn;
+    from->ahead_at = fit + 1;
+    from->ahead_count = count;
 }
 
 // Puts samples into the batch while they fit; `pending` is the one that comes next.
@@ -643,6 +647,13 @@ out:
         sp_batches_fini(batches);
     }
     return status;
+}
+
+bool sp_workload_fills_alike(const sp_workload_spec *a, const sp_workload_spec *b)
+{
+    return a->samples_per_batch == b->samples_per_batch &&
+           a->tokens_per_batch == b->tokens_per_batch && a->rows_per_batch == b->rows_per_batch &&
+           a->best_fit == b->best_fit;
 }
 
 int64_t sp_workload_samples(const sp_workload_spec *spec)

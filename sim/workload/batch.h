@@ -102,6 +102,9 @@ SP_API void sp_batches_fini(sp_batches *batches);
 // Lost tokens over those of the source; NAN where samples were lost and their tokens are not known.
 double sp_batches_over_length_share(const sp_batches *batches);
 
+// Are batches as large, from the same source?
+bool sp_workload_fills_alike(const sp_workload_spec *a, const sp_workload_spec *b);
+
 // Samples that one pass over the list makes: what is not dropped, and every piece of what is split.
 int64_t sp_workload_samples(const sp_workload_spec *spec);
 

@@ -86,13 +86,6 @@ static sp_status evaluate(sp_i_evaluation *ev, const sp_batches *batches,
     return status;
 }
 
-static bool takes_same_batches(const sp_workload_spec *a, const sp_workload_spec *b)
-{
-    return a->samples_per_batch == b->samples_per_batch &&
-           a->tokens_per_batch == b->tokens_per_batch && a->rows_per_batch == b->rows_per_batch &&
-           a->best_fit == b->best_fit;
-}
-
 // At `dp` data-parallel ranks. Only fatal errors are returned.
 static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
                               const char *const *settings, int count, int dp, trial *found,
@@ -130,7 +123,7 @@ static sp_status try_settings(sp_i_evaluation *ev, const sp_batches *batches,
     sp_status status = sp_scenario_copy_with(ev->stated, &changes, &scenario, &own);
     if (status == SP_OK) {
         // Batches may follow from the ranks.
-        found->read = takes_same_batches(&scenario.workload, &ev->stated->workload);
+        found->read = sp_workload_fills_alike(&scenario.workload, &ev->stated->workload);
         status = found->read ? evaluate(ev, batches, &scenario, found, &own) : SP_OK;
         ev->tried += meter.spent;
         sp_scenario_fini(&scenario);

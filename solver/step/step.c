@@ -596,7 +596,8 @@ static sp_status count_blocks(const sp_i_steps *steps, const sp_timeline *timeli
         sp_warnings_add(&steps->result->warnings, "no peak_memory_allocator_gib: %s", obstacle);
     } else if (status == SP_OK && obstacle == SP_REPLAY_TOO_LONG) {
         sp_warnings_add(&steps->result->warnings,
-                        "memory is tight, and what PyTorch reserves for it is not counted: %s",
+                        "gaps between blocks may fill the memory, and what PyTorch reserves is not "
+                        "counted: %s",
                         obstacle);
     }
     if (status == SP_OK) {

@@ -484,24 +484,36 @@ for bad in nothing.json inline.json; do
     grep -qF "specs/bad.json: base: " messages && grep -qF "$bad" messages || complain "a base of $bad: $(cat messages)"
 done
 
-# A point fits as simulate says of it, also where its tensors leave a tenth of the memory and gaps
-# between blocks fill that.
+# Points are as simulate says of them.
+as_simulated() { # SPEC KEY...
+    local row settings key
+    rm -f points.jsonl
+    "$program" sweep "$1" -o points.jsonl --quiet >/dev/null || complain "a sweep of $1 failed"
+    sed -n 's/^ "base": \(.*\),$/\1/p' "$1" >base.json
+    while IFS= read -r row; do
+        mapfile -t settings < <(echo "$row" | sed 's/^{"point":{\([^}]*\)}.*/\1/; s/"//g' | tr , '\n' | sed 's/^\([^:]*\):/--set=\1=/')
+        "$program" simulate base.json --quiet --json "${settings[@]}" >result
+        for key in "${@:2}"; do
+            expect "$key at ${settings[*]}" "$(grep -o "\"$key\": [^,]*" result | head -1 | tr -d ' ')" \
+                "$(echo "$row" | grep -o "\"$key\":[^,}]*" | head -1)"
+        done
+    done <points.jsonl
+}
+# Where tensors leave a tenth of the memory gaps between blocks may fill that.
 cat >fits.json <<SPEC
 {"schema": "slimpack/sweep/1",
- "base": {"model": "llama-7b", "cluster": "a100-8", "parallel": {"tp": 4, "cp": 2},
-          "workload": {"lengths": "wikipedia", "context": 32768, "samples_per_batch": 256, "seed": 2}},
+ "base": {"model": "llama-7b", "cluster": "a100-8", "parallel": {"tp": 4, "cp": 2}, "workload": {"lengths": "wikipedia", "context": 32768, "samples_per_batch": 256, "seed": 2}},
  "grid": {"memory.limit_gib": [36.3, 50]}}
 SPEC
-sed -n 's/^ "base": \(.*\)/\1/p; s/^ *\("workload": .*}}\),$/\1/p' fits.json >base.json
-"$program" sweep fits.json -o fits.jsonl --quiet >/dev/null || complain "a sweep by memory failed"
-while IFS= read -r row; do
-    limit=$(echo "$row" | grep -o '"memory.limit_gib":[0-9.]*' | cut -d: -f2)
-    "$program" simulate base.json --quiet --json --set "memory.limit_gib=$limit" >result
-    for key in fits memory_margin_gib; do
-        expect "$key at $limit GiB" "$(grep -o "\"$key\": [^,]*" result | head -1 | tr -d ' ')" \
-            "$(echo "$row" | grep -o "\"$key\":[^,}]*")"
-    done
-done <fits.jsonl
-grep -q '"fits":"tight"' fits.jsonl || complain "gaps fill no memory: $(cat fits.jsonl)"
+as_simulated fits.json fits memory_margin_gib
+grep -q '"fits":"tight"' points.jsonl || complain "gaps fill no memory: $(cat points.jsonl)"
+# Micro-batches that are stated hold other batches by other strategies and replicas.
+cat >rows.json <<SPEC
+{"schema": "slimpack/sweep/1",
+ "base": {"model": "llama-7b", "cluster": "a100-8", "parallel": {"tp": 8}, "schedule": {"microbatches": 6}, "workload": {"lengths": "wikipedia", "context": 8192, "seed": 2}},
+ "grid": {"parallel.dp": [1, 2], "strategy.kind": ["packed", "bfd"]}}
+SPEC
+as_simulated rows.json tokens_per_s
+expect "different batches" 4 "$(grep -o '"tokens_per_s":[^,]*' points.jsonl | sort -u | wc -l)"
 
 exit "$failed"

@@ -21,10 +21,11 @@ values() {
     awk '/^  "fit"/ {fit = 1} fit && /"constants"/ {on = 1; next} on && /^    }/ {exit}
          on && /{$/ {path = $1} on && /"value"/ {gsub(/,/, ""); print path, $2}' "$1"
 }
+wanted=$(awk '/"constants"/ {on = 1; next} on && /^  }/ {exit} on && /"unit"/ {n++} END {print n + 0}' "$published/$spec.json")
 constants() {
-    paste <(values "$1") <(values "$2") | awk '
+    paste <(values "$1") <(values "$2") | awk -v wanted="$wanted" '
         {n++; d = $4 / $2 - 1; if ($1 != $3 || d * d > 1e-6) {print "differs: " $0; bad = 1}}
-        END {exit bad || n == 0}'
+        END {exit bad || n != wanted || n == 0}'
 }
 "$program" calibrate --quiet --folds 0 --bootstrap 0 --no-ablation --fit "$published/$spec.json" \
     "${from[@]}" -o "$work/$profile.json" >/dev/null

@@ -290,12 +290,60 @@ TEST(best_fit_fills_rows_of_batches)
             assert_int_equal(batch->ids[i], next + (int)i);
             assert_int_equal(batch->tokens[i], tokens[next + (int)i]);
         }
-        assert_int_equal(best_fit_rows(&tokens[next], (int)batch->count, ROW), ROWS);
+        assert_true(best_fit_rows(&tokens[next], (int)batch->count, ROW) <= ROWS);
         assert_true(best_fit_rows(&tokens[next], (int)batch->count + 1, ROW) > ROWS);
         next += (int)batch->count;
     }
     assert_true(next < LISTED);
     assert_int_equal(batches.left_samples, LISTED - next);
+}
+
+// Documents in pieces and drawn ones come in the same order whatever fills the rows, no token is
+// lost between batches, and what is left is counted alike.
+TEST(best_fit_keeps_the_order_of_what_is_drawn)
+{
+    enum { ROW = 500, ROWS = 7, BATCHES = 8 };
+    static int64_t tokens[LISTED];
+    sp_prng prng = prng_seeded(9);
+    for (int i = 0; i < LISTED; i++) {
+        tokens[i] = 1 + (int64_t)sp_prng_below(&prng, (uint64_t)(3 * ROW));
+    }
+    sp_lengths lengths = {.tokens = tokens, .count = LISTED, .capacity = LISTED};
+    for (int shuffled = 0; shuffled < 2; shuffled++) {
+        sp_workload_spec spec = {.lengths = &lengths,
+                                 .context = ROW,
+                                 .over_length = SP_OVER_SPLIT,
+                                 .rows_per_batch = ROWS,
+                                 .best_fit = true,
+                                 .batches = BATCHES,
+                                 .seed = 3,
+                                 .order = shuffled ? SP_ORDER_SHUFFLED : SP_ORDER_FILE};
+        AUTO(sp_batches) filled = make(&spec);
+        int64_t count = 0;
+        int64_t sum = 0;
+        for (int b = 0; b < BATCHES; b++) {
+            count += (int64_t)filled.batch[b].count;
+            sum += filled.batch[b].total_tokens;
+        }
+        // The same samples, one batch of all of them.
+        spec.rows_per_batch = 0;
+        spec.best_fit = false;
+        spec.samples_per_batch = count;
+        spec.batches = 1;
+        AUTO(sp_batches) all = make(&spec);
+        int64_t at = 0;
+        for (int b = 0; b < BATCHES; b++) {
+            for (size_t i = 0; i < filled.batch[b].count; i++, at++) {
+                assert_int_equal(filled.batch[b].ids[i], all.batch[0].ids[at]);
+                assert_int_equal(filled.batch[b].tokens[i], all.batch[0].tokens[at]);
+                assert_int_equal(filled.batch[b].goes_on[i], all.batch[0].goes_on[at]);
+            }
+        }
+        assert_int_equal(sum, all.batch[0].total_tokens);
+        assert_int_equal(filled.left_samples, all.left_samples);
+        assert_int_equal(filled.left_tokens, all.left_tokens);
+        assert_int_equal(filled.split, all.split);
+    }
 }
 
 TEST(long_samples_are_dropped)
