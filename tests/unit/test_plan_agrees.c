@@ -176,7 +176,7 @@ static void put_stack(sp_prng *prng, char *text)
 static void put_layout(sp_prng *prng, char *text)
 {
     static const int widths[] = {1, 1, 2, 4};
-    static const char *const limits[] = {"", "", "", "1.5", "0.55"};
+    static const char *const limits[] = {"", "", "", "1.5", "0.4"};
     put_json(text,
              "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
              "'cluster': 'h800-8', 'parallel': {'tp': %d, 'pp': %d, 'dp': %d, 'cp': %d, 'zero': "
