@@ -385,6 +385,20 @@ static void read_stages(reader *r, sp_object *batch, const json_t *array)
     sp_free(seen);
 }
 
+// Actions say which forwards run again.
+static void mark_repeats(const sp_plan *plan, sp_packing *packing)
+{
+    const size_t stages = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
+    for (size_t s = 0; s < stages; s++) {
+        for (size_t a = 0; a < plan->stages[s].count; a++) {
+            const sp_action action = plan->stages[s].actions[a];
+            if (action.kind == SP_ACTION_R) {
+                packing->forward.packs[action.pack].runs_again = true;
+            }
+        }
+    }
+}
+
 static void read_batch(reader *r, sp_object *root, size_t index)
 {
     sp_object object;
@@ -420,6 +434,9 @@ static void read_batch(reader *r, sp_object *root, size_t index)
     read_stages(r, &object, stages);
     if (r->err->status == SP_OK) {
         sp_i_plan_check_at(r->plan, r->source, object.path, r->err);
+    }
+    if (r->err->status == SP_OK) {
+        mark_repeats(r->plan, packing);
     }
 }
 

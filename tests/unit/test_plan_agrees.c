@@ -328,6 +328,12 @@ TEST(choices_and_folds)
         "{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'pp': 2, 'dp': 2, 'cp': 4}, "
         "'workload': {'lengths': [1, 2047, 2, 2, 2048, 1, 2, 1, 2, 1, 3, 1, 3, 2047, 1, 2, 2, 2, "
         "2048]}, 'strategy': {'kind': 'slimpack'}}",
+        // forwards of single packs run again, of a sample alone, too
+        "{'model': {'layers': 8, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1000}, "
+        "'cluster': "
+        "'h800-8', 'memory': {'limit_gib': 0.55}, 'workload': {'lengths': [7603, 7038, 1205, 1899, "
+        "4271, 5652], 'context': 2048, 'samples_per_batch': 12, 'over_length': 'truncate', 'seed': "
+        "53}, 'strategy': {'kind': 'slimpack'}}",
         "{'model': 'llama-7b', 'parallel': {'tp': 2, 'pp': 4, 'cp': 4, 'stage_layers': [1, 10, 12, "
         "9]}, 'memory': {'recompute': 'partial-fc1'}, 'workload': {'context': 2048, "
         "'samples_per_batch': 37}, 'schedule': {'kind': 'gpipe'}, 'stack': {'name': "
