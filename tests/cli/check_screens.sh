@@ -198,6 +198,8 @@ same_figures 60 validate experiments/demo.json --log "$source/tests/cli/logs/nan
 expect "figures of --csv" "figure,value" "$("$program" run small_plan.json --backend host --csv -q | head -n 1)"
 expect "figures of --csv" "figure,value" "$("$program" validate experiments/host_small.json --backend host --steps 1 --csv -q | head -n 1)"
 expect "rows of the list of lengths" "$("$program" lengths --json | grep -c '"name":')" "$("$program" lengths --csv | sed 1d | wc -l)"
+"$program" "${compare[@]}" --csv -q >quiet.csv # times of the solver stand in column 14
+cmp <(cut -d, -f 1-13 quiet.csv) <(cut -d, -f 1-13 table.csv) || complain "--csv: another table with -q"
 grep -q 'llama-13b on' told || complain "--csv: nothing is told on standard error"
 for both in "--csv --markdown" "--csv --json" "--markdown --json"; do
     # shellcheck disable=SC2086
