@@ -291,6 +291,16 @@ static sp_layer_mlp mlp_of(const sp_model *model, int kind)
     return model->runs > 0 ? model->kind[kind] : all;
 }
 
+static drawn_of drawn_of_kind(const sp_model *model, int kind, int ranks)
+{
+    const sp_layer_mlp mlp = mlp_of(model, kind);
+    return (drawn_of){.experts = mlp.experts,
+                      .active = mlp.experts_per_token,
+                      .ranks = ranks,
+                      .std = fabs(model->expert_imbalance),
+                      .seed = (uint64_t)model->expert_imbalance_seed + (uint64_t)kind};
+}
+
 sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layout,
                                    const sp_stage *stages)
 {
@@ -312,11 +322,8 @@ sp_expert_load *sp_expert_load_new(const sp_model *model, const sp_layout *layou
         const sp_layer_mlp mlp = mlp_of(model, k);
         load->layers[k] = mlp.experts == 0 ? 0 : model->runs > 0 ? layers[k] : model->layers;
         if (load->layers[k] > 0) {
-            load->of_kind[k] = take_drawn(&(drawn_of){.experts = mlp.experts,
-                                                      .active = mlp.experts_per_token,
-                                                      .ranks = ranks,
-                                                      .std = fabs(model->expert_imbalance),
-                                                      .seed = load->seed + (uint64_t)k});
+            const drawn_of of = drawn_of_kind(model, k, ranks);
+            load->of_kind[k] = take_drawn(&of);
         }
     }
     return load;
@@ -430,13 +437,9 @@ double sp_expert_dropped_share(const sp_model *model)
     double dropped = 0.0;
     sp_model_count_kinds(model, 0, model->layers, layers);
     for (int k = 0; model->expert_capacity_factor > 0.0 && k < sp_model_kinds(model); k++) {
-        const sp_layer_mlp mlp = mlp_of(model, k);
-        if (mlp.experts > 0) {
-            const drawn_of of = {.experts = mlp.experts,
-                                 .active = mlp.experts_per_token,
-                                 .std = fabs(model->expert_imbalance),
-                                 .seed = (uint64_t)model->expert_imbalance_seed + (uint64_t)k};
-            const double own = (double)layers[k] * mlp.experts_per_token;
+        const drawn_of of = drawn_of_kind(model, k, 0);
+        if (of.experts > 0) {
+            const double own = (double)layers[k] * of.active;
             rows += own;
             dropped += own * dropped_of(&of, model->expert_capacity_factor);
         }
