@@ -88,7 +88,7 @@ static size_t end_of_run(const part *parts, size_t first, size_t count)
     while (end < count && is_larger(&parts[end - 1], &parts[end])) {
         end++;
     }
-    return end < count ? end : count;
+    return end;
 }
 
 // Merges neighbouring runs until one is left: joined parts are mostly a few runs. No two parts are
