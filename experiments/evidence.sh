@@ -45,6 +45,7 @@ if [ $mode = all ]; then
              FNR < NR && /^  "errors": \[/ { printf "%s", errors; on = 1 }
              FNR < NR && !on { print } FNR < NR && /^  \],?$/ { on = 0 }' "$work/fitted.json" "$profile" >"$work/profile.json"
         cp "$work/profile.json" "$profile"
+        ! grep -q '"for_fp8": null' "$spec" || continue # of BF16 alone, as below
         awk -f experiments/evidence_rows.awk $(for table in $(tables_of "$spec"); do echo "$published/$table.json"; done) "$spec" "$work/fit.json" >>"$work/left_out.tsv"
     done
     cp "$work/left_out.tsv" "$left_out"

@@ -224,7 +224,7 @@ static void read_table_specs(sp_object *root, fit_spec *spec)
         sp_object object;
         *table = (fit_table_spec){.name = name};
         if (sp_object_member(&tables, name, &object)) {
-            table->weight = sp_object_real(&object, "weight", 1.0, 1e-6, 1e6);
+            table->weight = sp_object_real(&object, "weight", 1.0, 0.0, 1e6);
             read_folds(&object, table);
             read_traits(&object, table);
             table->own_stack = sp_object_bool(&object, "own_stack", false);

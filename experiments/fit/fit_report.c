@@ -537,8 +537,10 @@ static void mark_sections(const fit_outcome *outcome, json_t *document)
     char names[PART];
     char section[SP_JSON_PATH];
     for (int t = 0; t < outcome->rows.table_count; t++) {
-        const char *name = outcome->rows.tables[t].name;
-        sp_append(tables, sizeof tables, "%s%s", t > 0 ? ", " : "", name);
+        if (outcome->rows.weight[outcome->rows.first[t]] > 0.0) {
+            sp_append(tables, sizeof tables, "%s%s", tables[0] != '\0' ? ", " : "",
+                      outcome->rows.tables[t].name);
+        }
     }
     for (int i = 0; i < outcome->model.constant_count; i++) {
         const char *path = outcome->model.constants[i].path;

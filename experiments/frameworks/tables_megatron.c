@@ -139,8 +139,6 @@ static const framework_row megatron_rows[] = {
      {"grad-reduce-in-bf16", NULL, NULL}, NULL},
     {"stack.gradient_reduce_dtype", FRAMEWORK_NAME, "true=fp32 false=bf16", NULL,
      {NULL, "ddp.grad_reduce_in_fp32", NULL}, NULL},
-    {"stack.fused_cross_entropy", FRAMEWORK_SWITCH, NULL, "false",
-     {"cross-entropy-loss-fusion", "model.cross_entropy_loss_fusion", NULL}, NULL},
     {"stack.unfused_weight_gradient", FRAMEWORK_SWITCH, NULL, "false",
      {"no-gradient-accumulation-fusion", NULL, NULL}, NULL},
     {"stack.unfused_weight_gradient", FRAMEWORK_INVERT, NULL, NULL,
@@ -215,7 +213,7 @@ static const char megatron_free[] =
     "fp8-margin fp8-interval fp8-amax-* fp8-wgrad "
     "mtp-loss-scaling-factor eod-mask-loss reset-position-ids sft sft-* trust-* "
     "persist-layer-norm memory-efficient-layer-norm masked-softmax-fusion "
-    "bias-dropout-fusion bias-gelu-fusion bias-activation-fusion cross-entropy-fusion-impl "
+    "bias-dropout-fusion bias-gelu-fusion bias-activation-fusion "
     "openai-gelu onnx-safe bert-* biencoder-* ict-* retriever-* mask-prob short-seq-prob "
     "sample-rate encoder-seq-length decoder-seq-length yaml-cfg te-rng-tracker inference-* "
     "spec ddp-average-in-collective ddp-pad-buckets-for-high-nccl-busbw no-align-* align-* "
@@ -277,7 +275,7 @@ static const char bridge_free[] =
     "optimizer.lr optimizer.min_lr optimizer.weight_decay optimizer.adam_* optimizer.clip_grad "
     "scheduler.* logger.* checkpoint.* tokenizer.* rng.* profiling.* rerun_state_machine.* "
     "straggler.* dataset.* train.train_iters train.eval_* train.exit_* train.manual_gc* "
-    "validation.* model.apply_rope_fusion model.rotary_* model.cross_entropy_fusion_impl "
+    "validation.* model.apply_rope_fusion model.rotary_* "
     "ddp.check_for_* ddp.average_in_collective mixed_precision.dtype model.qk_clip "
     "model.init_method_std model.layernorm_epsilon model.moe_grouped_gemm "
     "model.moe_aux_loss_coeff model.moe_router_* model.bias_activation_fusion "
@@ -976,6 +974,32 @@ static void read_dispatcher(framework_import *import)
     }
 }
 
+// Transformer Engine's fused loss works in the logits' place, the native one on an fp32 copy of
+// them. Recipes of Megatron-Bridge take Transformer Engine's.
+static void read_loss(framework_import *import)
+{
+    const framework *of = import->of;
+    const bool of_bridge = of->dialect == BRIDGE;
+    if (of->dialect == NEMO) {
+        return;
+    }
+    dialect_name fusion = called(of, "model", "cross-entropy-loss-fusion");
+    dialect_name by = called(of, "model", "cross-entropy-fusion-impl");
+    const framework_entry *stated = framework_take(import, fusion.text);
+    const framework_entry *by_stated = framework_take(import, by.text);
+    const char *impl = framework_take_text(import, by.text);
+    if (of->overrides && stated == NULL && by_stated == NULL) {
+        return;
+    }
+    bool fused = framework_take_switch(import, fusion.text, of_bridge);
+    bool in_place = impl == NULL ? of_bridge : strcmp(impl, "native") != 0;
+    framework_put(import, "stack.fused_cross_entropy", json_boolean(fused && in_place));
+    framework_put(import, "stack.copied_logits", json_boolean(fused && !in_place));
+    if (fused && in_place && impl != NULL && strcmp(impl, "te") != 0) {
+        framework_unread(import, by_stated, "this loss is not modelled: te is taken");
+    }
+}
+
 static int bytes_of(const char *dtype)
 {
     return dtype == NULL                   ? 0
@@ -1116,6 +1140,7 @@ static void read_megatron(framework_import *import)
     read_sharding(import);
     read_dispatcher(import);
     read_optimizer(import);
+    read_loss(import);
     read_precision(import);
     // Without a ring there is nothing to choose.
     if (of->dialect == MEGATRON && framework_get_int(import->scenario, "parallel.cp", 1) > 1 &&
@@ -1281,6 +1306,23 @@ static void write_stages(framework_output *output)
     }
 }
 
+static void write_loss(framework_output *output)
+{
+    const bool in_place =
+        json_is_true(framework_get(output->scenario, "stack.fused_cross_entropy"));
+    const bool fused =
+        in_place || json_is_true(framework_get(output->scenario, "stack.copied_logits"));
+    if (output->of->dialect == NEMO) {
+        return;
+    }
+    if (fused || output->of->overrides) {
+        say(output, "model", "cross-entropy-loss-fusion", json_boolean(fused));
+    }
+    if (fused) {
+        say(output, "model", "cross-entropy-fusion-impl", json_string(in_place ? "te" : "native"));
+    }
+}
+
 static void write_host_states(framework_output *output)
 {
     double share = json_number_value(framework_get(output->scenario, "memory.offload_states"));
@@ -1346,6 +1388,7 @@ static void write_megatron(framework_output *output)
         write_latents(output);
     }
     write_recompute(output);
+    write_loss(output);
     write_sharding(output);
     write_stages(output);
     const char *dispatcher = json_string_value(framework_get(s, "stack.dispatcher"));

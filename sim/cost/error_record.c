@@ -107,13 +107,23 @@ void sp_error_record_extend(sp_error_record *record, const sp_step_kind *kind)
     }
 }
 
-static bool is_nearer(const sp_error_record *a, int a_failed, const sp_error_record *b,
-                      int b_failed)
+// A record, and how many traits of a step it lacks, and of these of other hardware or software.
+typedef struct candidate {
+    const sp_error_record *record;
+    int failed, foreign;
+} candidate;
+
+static bool is_nearer(const candidate *of_a, const candidate *of_b)
 {
-    if (a_failed != b_failed) {
-        return a_failed < b_failed;
+    const sp_error_record *a = of_a->record;
+    const sp_error_record *b = of_b->record;
+    if (of_a->failed != of_b->failed) {
+        return of_a->failed < of_b->failed;
     }
-    if (a_failed > 0) {
+    if (of_a->foreign != of_b->foreign) {
+        return of_a->foreign < of_b->foreign;
+    }
+    if (of_a->failed > 0) {
         return a->steps > b->steps;
     }
     return a->conditions != b->conditions ? a->conditions > b->conditions : a->steps < b->steps;
@@ -220,20 +230,18 @@ void sp_step_error_find(const sp_error_records *records, const sp_step_kind *kin
                  "profile %s has no record of logged steps", profile);
         return;
     }
-    const sp_error_record *best = &records->record[0];
-    int best_failed = sp_error_record_differing(best, kind, &found->foreign);
-    for (int i = 1; i < records->count; i++) {
-        const sp_error_record *record = &records->record[i];
-        int foreign;
-        int failed = sp_error_record_differing(record, kind, &foreign);
-        if (is_nearer(record, failed, best, best_failed)) {
-            best = record;
-            best_failed = failed;
-            found->foreign = foreign;
+    candidate nearest = {0};
+    for (int i = 0; i < records->count; i++) {
+        candidate next = {.record = &records->record[i]};
+        next.failed = sp_error_record_differing(next.record, kind, &next.foreign);
+        if (i == 0 || is_nearer(&next, &nearest)) {
+            nearest = next;
         }
     }
-    found->known = best_failed == 0;
-    found->differing = best_failed;
+    const sp_error_record *best = nearest.record;
+    found->foreign = nearest.foreign;
+    found->known = nearest.failed == 0;
+    found->differing = nearest.failed;
     if (!found->known) {
         tell_failed(best, kind, found->not_validated);
     } else {

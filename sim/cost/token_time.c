@@ -200,19 +200,16 @@ static double gemm_s(const sp_op_timer *timer, const sp_op *op, double local_tok
     return op->repeat * sp_time_gemm(timer, shape.pass, tokens, shape.n, shape.k);
 }
 
-// What a profile states of the loss is of the kind of its own stack; of the other kind it is
-// counted. Where it states nothing, both kinds move what eager kernels do: rates were fitted so.
+// What a profile states of the loss is of the kind of its own stack; else it is counted by its
+// kind.
 static double bytes_per_token(const sp_op_timer *timer, const sp_op *op)
 {
     const sp_profile *profile = timer->profile;
-    if (op->logits_per_token <= 0.0 || profile->loss_bytes_per_logit <= 0.0) {
-        return op->bytes_per_token;
-    }
-    bool in_place = op->in_place_bytes_per_token > 0.0;
-    if (in_place == sp_stack_keeps_bf16_logits(&profile->stack)) {
+    bool own_kind = op->loss_in_place == sp_stack_keeps_bf16_logits(&profile->stack);
+    if (op->logits_per_token > 0.0 && profile->loss_bytes_per_logit > 0.0 && own_kind) {
         return 0.5 * profile->loss_bytes_per_logit * op->logits_per_token;
     }
-    return in_place ? op->in_place_bytes_per_token : op->bytes_per_token;
+    return op->bytes_per_token;
 }
 
 // Seconds of an operator other than a collective.

@@ -861,23 +861,25 @@ static void embedding_pass(builder *b, sp_pass pass)
 // to fp32 (6), maximum (4), subtraction (8), exponential (8), sum (4), division (8); backward
 // scaling (8) and cast (6).
 enum { LOSS_FORWARD_BYTES = 38, LOSS_BACKWARD_BYTES = 14 };
-// Of one kernel that writes the gradient over the bf16 logits (Liger's cross_entropy.py, compiled
-// losses): they are read twice and written, and read and written once more in the backward.
+// Of a loss that writes the gradient over the bf16 logits (Transformer Engine's and Liger's
+// cross_entropy.py, compiled losses): one kernel reads them for maximum and sum, one reads them
+// again and writes, and the backward reads and writes them once more.
 enum { IN_PLACE_FORWARD_BYTES = 6, IN_PLACE_BACKWARD_BYTES = 4 };
 
 // The traffic of the loss over `all` logits of a token, by the kind that memory knows as well.
 static void loss_of(builder *b, const char *name, sp_pass pass, int64_t all)
 {
     bool forward = pass == SP_PASS_F;
-    sp_op *op =
-        memory(b, name, (double)((forward ? LOSS_FORWARD_BYTES : LOSS_BACKWARD_BYTES) * all),
-               forward ? 6 : 2);
-    // Launches are those of an eager loss, also where one kernel computes it in place.
-    op->logits_per_token = (double)all;
-    if (sp_stack_keeps_bf16_logits(b->stack)) {
-        op->in_place_bytes_per_token =
-            (double)((forward ? IN_PLACE_FORWARD_BYTES : IN_PLACE_BACKWARD_BYTES) * all);
+    bool in_place = sp_stack_keeps_bf16_logits(b->stack);
+    int eager_bytes = forward ? LOSS_FORWARD_BYTES : LOSS_BACKWARD_BYTES;
+    int in_place_bytes = forward ? IN_PLACE_FORWARD_BYTES : IN_PLACE_BACKWARD_BYTES;
+    int kernels = in_place ? 1 : 2;
+    if (forward) {
+        kernels = in_place ? 2 : 6;
     }
+    sp_op *op = memory(b, name, (double)((in_place ? in_place_bytes : eager_bytes) * all), kernels);
+    op->logits_per_token = (double)all;
+    op->loss_in_place = in_place;
 }
 
 // Operators from `first` on are run by chunks of the tokens.
@@ -889,7 +891,6 @@ static void run_by_chunks(builder *b, int first, int64_t chunks)
         op->token_share /= op->kind == SP_OP_GEMM ? (double)chunks : 1.0;
         op->bytes_per_token /= (double)chunks;
         op->logits_per_token /= (double)chunks;
-        op->in_place_bytes_per_token /= (double)chunks;
     }
 }
 

@@ -69,7 +69,7 @@ typedef struct sp_op {
     double unfused_bytes_per_pair;
     double flops_per_token;  // of a state, whose time is that of its bytes
     double logits_per_token; // of the loss: a profile may give bytes per logit in place of these
-    double in_place_bytes_per_token; // of a loss that writes its gradient over the logits; 0: other
+    bool loss_in_place;      // of the loss: it writes its gradient over the logits
     double top_ks_per_token; // of a router: times that the best of a token's scores are found
     bool fp8;                // a GEMM of two FP8 matrices
     int pad_rows;            // its rows are filled up to a multiple of so many; 0: as they are

@@ -162,7 +162,9 @@ static const sp_setting stack_rows[] = {
     STACK_SWITCH(whole_transfers,
                  "Each TP rank sends a whole hidden state between stages, not 1/tp of it."),
     STACK_SWITCH(fused_cross_entropy,
-                 "The loss writes its gradient into the bf16 logits and keeps no fp32 softmax."),
+                 "The loss writes its gradient into the bf16 logits and keeps no fp32 softmax: "
+                 "Megatron-LM's cross_entropy_fusion_impl te, Liger's, compiled ones. Its native "
+                 "fusion, the only one before Transformer Engine 2.1, is off, with copied_logits."),
     STACK_SWITCH(copied_logits,
                  "The loss copies the bf16 logits to fp32 and makes the softmax beside the copy: "
                  "10 bytes a logit. Off: in place of the copy, 6 bytes. No use with "
@@ -708,6 +710,7 @@ void sp_stack_without_training(sp_stack *stack)
 {
     stack->loss_chunks = 0;
     stack->cut_cross_entropy = false;
+    stack->fused_cross_entropy = false;
     stack->router_kernels = 0;
 }
 

@@ -211,8 +211,8 @@ typedef struct sp_stack {
     double offload_states;
 } sp_stack;
 
-// For prompts and text that is generated: they have no loss, and kernels of their own that choose
-// experts.
+// For prompts and text that is generated: they have no loss, but what picks a token from the logits
+// moves about as much as the forward of an eager one; and kernels of their own choose experts.
 void sp_stack_without_training(sp_stack *stack);
 
 int64_t sp_stack_block_tokens(const sp_stack *stack);

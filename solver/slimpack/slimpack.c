@@ -188,11 +188,22 @@ static double times_least_work(const sp_strategy_input *input, const sp_packflow
 typedef struct rule {
     sp_strategy_pack_function pack;
     bool shares; // packs among data-parallel ranks
+    bool zones; // which need no padding of samples; among data-parallel ranks they are tried anyway
 } rule;
 
-static const rule rules[] = {{sp_i_pack_kk_flops, false}, {sp_i_pack_dp_balanced, false},
-                             {sp_i_pack_hybrid_dp, true}, {sp_i_pack_te_cp, true},
-                             {sp_i_pack_bytescale, true}, {sp_i_pack_hybrid_cp, true}};
+static const rule rules[] = {
+    {sp_i_pack_kk_flops, false, false}, {sp_i_pack_dp_balanced, false, false},
+    {sp_i_pack_hybrid_dp, true, false}, {sp_i_pack_te_cp, true, false},
+    {sp_i_pack_bytescale, true, false}, {sp_i_pack_hybrid_cp, true, false},
+    {sp_i_pack_zeppelin, false, true}};
+
+static bool may_differ(const rule *by, const sp_scenario *scenario)
+{
+    const sp_layout *layout = &scenario->layout;
+    return by->zones    ? layout->dp == 1 && layout->cp > 1 && scenario->strategy.zones
+           : by->shares ? layout->dp > 1
+                        : true;
+}
 
 // Gains of less than half a percent are not looked for: a quarter changed no plan of 16 random
 // jobs, one percent none of 15.
@@ -265,28 +276,71 @@ static double longest_way_s(const sp_strategy_input *input, const sp_i_work *wor
     return way_s * sp_layout_vstages(layout) / (shares ? layout->dp : 1);
 }
 
+static size_t most_packs(const sp_packing *packing)
+{
+    size_t most = 0;
+    for (int d = 0; d < packing->dp; d++) {
+        size_t count = 0;
+        for (size_t k = 0; k < packing->forward.count; k++) {
+            const sp_pack *pack = &packing->forward.packs[k];
+            count += pack->dp_first <= d && d < pack->dp_first + pack->dp_count;
+        }
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
 static bool is_in_reach(const sp_packflow_outcome *outcome, double least_s)
 {
     return sp_packflow_is_short(outcome) || SP_NS_PER_S * least_s < (double)outcome->makespan_ns;
 }
 
+// Packs of `rank_tokens` at most on a rank, 0: as many as the strategy takes by itself. *most
+// becomes how many packs a rank runs at most, 0: there are none.
 static sp_status try_rule(const sp_strategy_input *input, const sp_i_work *work, const rule *by,
-                          sp_packing *best, sp_packflow_outcome *outcome, sp_error *err)
+                          int64_t rank_tokens, size_t *most, sp_packing *best,
+                          sp_packflow_outcome *outcome, sp_error *err)
 {
     sp_error own;
     sp_packing packing;
     sp_packflow_outcome tried;
+    sp_scenario scenario = *input->scenario;
+    sp_strategy_input with = *input;
+    *most = 0;
+    with.scenario = &scenario;
+    scenario.strategy.rank_tokens = rank_tokens;
     sp_error_clear(&own);
-    sp_status status = by->pack(input, &packing, &own);
+    sp_status status = by->pack(&with, &packing, &own);
     if (status != SP_OK) {
         return sp_i_only_fatal(status, &own, err);
     }
+    *most = most_packs(&packing);
+    packing.row_tokens = rank_tokens > 0 ? rank_tokens : packing.row_tokens;
     if (!is_in_reach(outcome, guessed_step_s(input, work, &packing)) ||
         sp_step_is_beaten(input, &packing, outcome)) {
         sp_packing_fini(&packing);
         return SP_OK;
     }
     return keep_packs(input, input, true, &packing, best, outcome, &tried, err);
+}
+
+// Of packs that ranks share fewer and larger ones are tried, too, where a rank has few of them.
+enum { FEW_PACKS = 32 };
+
+static sp_status try_rule_in_sizes(const sp_strategy_input *input, const sp_i_work *work,
+                                   const rule *by, sp_packing *best, sp_packflow_outcome *outcome,
+                                   sp_error *err)
+{
+    const int64_t stated = input->scenario->strategy.rank_tokens;
+    size_t most;
+    sp_status status = try_rule(input, work, by, stated, &most, best, outcome, err);
+    int64_t tokens = by->shares && stated == 0 ? 2 * sp_i_merged_rank_tokens(input) : 0;
+    while (status == SP_OK && tokens > 0 && tokens < 2 * input->batch->total_tokens && most > 1 &&
+           most <= FEW_PACKS) {
+        status = try_rule(input, work, by, tokens, &most, best, outcome, err);
+        tokens *= 2;
+    }
+    return status;
 }
 
 // At the rates of the longest sample, which are the best.
@@ -300,12 +354,12 @@ static sp_status try_rules(const sp_strategy_input *input, sp_packing *best,
     sp_status status = sp_i_work_measure(
         input->cost, sp_larger(sp_batch_longest(input->batch), SP_I_TYPICAL_TOKENS), &work, err);
     for (size_t i = 0; status == SP_OK && i < sizeof rules / sizeof *rules; i++) {
-        bool differs = !rules[i].shares || input->scenario->layout.dp > 1;
+        bool differs = may_differ(&rules[i], input->scenario);
         bool gains = sp_packflow_is_short(outcome) || times_least_work(input, outcome) > AT_WORK;
         if (differs && gains &&
             is_in_reach(outcome, longest_way_s(input, &work, rules[i].shares)) &&
             !sp_i_is_late(input->scenario, input->deadline_s)) {
-            status = try_rule(input, &work, &rules[i], best, outcome, err);
+            status = try_rule_in_sizes(input, &work, &rules[i], best, outcome, err);
         }
     }
     return status;
@@ -483,9 +537,21 @@ static sp_status try_room(const sp_strategy_input *input, const sp_strategy_inpu
     return status;
 }
 
-// With a pipeline packs of many sizes are in flight, and blocks of one fit another badly: where the
-// gaps between blocks are more than the device has room for, packs are searched for in less room.
-// That is seen of whole plans alone, for it takes as long as several steps.
+// Without a pipeline the search counts blocks itself, unless a rank has many packs.
+static bool has_counted_blocks(const sp_scenario *scenario, const sp_packing *packing)
+{
+    int64_t packs = 0; // of all ranks
+    for (size_t k = 0; k < packing->forward.count; k++) {
+        packs += packing->forward.packs[k].dp_count;
+    }
+    return scenario->layout.pp == 1 &&
+           2 * scenario->model.layers * packs / scenario->layout.dp <= SP_STEP_COUNTED_PASSES;
+}
+
+// Packs of many sizes follow each other, and with a pipeline are in flight together, and blocks of
+// one fit another badly: where the gaps between blocks are more than the device has room for, packs
+// are searched for in less room. That is seen of whole plans alone, for it takes as long as several
+// steps.
 static sp_status pack_within_gaps(const sp_strategy_input *input, sp_strategy_pack_function pack,
                                   sp_packing *packing, sp_error *err)
 {
@@ -494,7 +560,7 @@ static sp_status pack_within_gaps(const sp_strategy_input *input, sp_strategy_pa
     sp_strategy_input with = *input;
     sp_packflow_outcome outcome;
     sp_status status = pack(input, packing, err);
-    if (status != SP_OK || scenario->layout.pp == 1 || input->zoned ||
+    if (status != SP_OK || has_counted_blocks(scenario, packing) || input->zoned ||
         scenario->memory_limit_bytes <= 0) {
         return status;
     }

@@ -2,6 +2,7 @@
 // to the evaluation.
 #include "solver/step/step.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"
@@ -14,9 +15,11 @@
 // 7B to 13B without a pipeline blocks took up to 1.72 times the peak.
 #define AMPLE 0.5
 
-// Blocks are not counted of steps in which a rank runs more forwards and backwards of layers, as
-// that would take over 0.2 s by an estimate (about 40 us for a forward and a backward).
-enum { MOST_LAYER_PASSES = 8192, PASS_UNITS = 200 };
+// What a forward or backward of a layer takes the allocator, in units of work and about in seconds,
+// and the share of a step that it may take to ask whether a whole plan fits.
+enum { PASS_UNITS = 200 };
+#define PASS_S 20e-6
+#define ASKING_SHARE 0.01
 
 static void group_starts_try(const sp_i_group_starts *starts, const sp_packing *packing,
                              sp_step_costs *costs);
@@ -112,7 +115,7 @@ sp_status sp_i_step_alone(sp_i_steps *steps, const sp_packing *packing, sp_error
 typedef struct allocator_question {
     const sp_i_steps *steps;
     const sp_packflow_outcome
-        *best; // NULL: with a pipeline, whether gaps between blocks fit at all
+        *best; // NULL: of a whole plan, whether gaps between blocks fit at all
     double deadline_s;
     int64_t reserved_bytes; // 0: not known
     int64_t least_bytes;    // 0: not known, or all that is reserved fits
@@ -139,7 +142,7 @@ static bool is_worth_asking(const allocator_question *a)
     const sp_result *alone = a->steps->result;
     sp_packflow_outcome at_best = outcome_of(alone);
     at_best.tight = false;
-    return (scenario->layout.pp == 1) == (a->best != NULL) &&
+    return (scenario->layout.pp == 1 || a->best == NULL) &&
            scenario->memory_model == SP_MEMORY_TENSORS && alone->memory_limit_bytes > 0 &&
            at_best.lacking_bytes == 0 &&
            (double)alone->peak_bytes > AMPLE * (double)alone->memory_limit_bytes &&
@@ -153,7 +156,9 @@ static sp_status ask_allocator(void *context, const sp_step_view *view, sp_error
     const sp_scenario *scenario = a->steps->scenario;
     const char *obstacle;
     const size_t passes = sp_layer_passes(view->timeline, &scenario->model);
-    if (!is_worth_asking(a) || passes > MOST_LAYER_PASSES) {
+    const double step_s = (double)a->steps->result->batches[0].iteration_ns / SP_NS_PER_S;
+    const double most = a->best == NULL ? ASKING_SHARE * step_s / PASS_S : 0.0;
+    if (!is_worth_asking(a) || (double)passes > fmax(SP_STEP_COUNTED_PASSES, most)) {
         return SP_OK;
     }
     sp_i_spend(scenario, (int64_t)passes * PASS_UNITS);

@@ -213,6 +213,10 @@ void sp_i_step_bounds(sp_i_steps *steps, const sp_plan *plan, const sp_step_cost
 sp_status sp_step_judge(const sp_strategy_input *input, const sp_packing *packing,
                         sp_packflow_outcome *outcome, sp_error *err);
 
+// Forwards and backwards of layers that a rank runs: of steps with more of them blocks are not
+// counted, as that would take over 0.2 s by an estimate (about 40 us for a forward and a backward).
+enum { SP_STEP_COUNTED_PASSES = 8192 };
+
 // As sp_step_judge(), but where there is no pipeline and the step would else be better than *best,
 // blocks of PyTorch's allocator say whether it is tight, as they do of the final result. Where the
 // allocator has no view of the step (allocator_replay.h), that would take long, or time is up, the
@@ -221,9 +225,9 @@ sp_status sp_step_judge_blocks(const sp_strategy_input *input, const sp_packing 
                                const sp_packflow_outcome *best, sp_packflow_outcome *outcome,
                                sp_error *err);
 
-// As sp_step_judge(), but with a pipeline a step lacks memory, too, where gaps between the blocks
-// of PyTorch's allocator are more than the device has room for. Where there is no view of them, or
-// all fits twice, it asks no allocator.
+// As sp_step_judge(), but a step lacks memory, too, where gaps between the blocks of PyTorch's
+// allocator are more than the device has room for. Where there is no view of them, all fits twice,
+// or that would take both long and over a hundredth of the step, it asks no allocator.
 sp_status sp_step_judge_gaps(const sp_strategy_input *input, const sp_packing *packing,
                              sp_packflow_outcome *outcome, sp_error *err);
 

@@ -430,6 +430,30 @@ TEST(tables_of_several_stacks)
     }
 }
 
+// A table without weight, whose steps took twice as long, moves no constant and has an error.
+TEST(tables_that_are_judged_alone)
+{
+    static const fit_source both[] = {{.csv = "steps.csv"}, {.csv = "other.csv"}};
+    AUTO(fit_spec) spec;
+    AUTO(fit_outcome) outcome;
+    double times[ROWS];
+    begin(0.0);
+    calibrate(&bare, &spec, &outcome);
+    for (int i = 0; i < ROWS; i++) {
+        times[i] = 2.0 * outcome.rows.observed[i];
+    }
+    finish(&spec, &outcome);
+    write_table(times);
+    assert_int_equal(rename("steps.csv", "other.csv"), 0);
+    measure(0.0);
+    read_spec(spec_with("{\"steps\": {}, \"other\": {\"weight\": 0}}"), &spec);
+    must_succeed(fit_calibrate(&spec, both, 2, &quick, &outcome, ERR));
+    for (int c = 0; c < CONSTANTS; c++) {
+        assert_within(outcome.values[c].value / truth[c], 1.0, 1e-3);
+    }
+    assert_within(outcome.errors[1].mean, 0.5, 1e-3);
+}
+
 // The record of a table is of the rows as they were left out, with the conditions that they span;
 // kinds of fewer than ten rows have none.
 TEST(records_of_left_out_rows)

@@ -338,7 +338,7 @@ TEST(records_do_not_carry_over)
         "{'uniform': 8192, 'samples_per_batch': 128}";
     SCENARIO_RUN(run, json_text("%s}", dgxc), &run_verified);
     assert_true(run.result.step_error.known);
-    assert_string_equal(run.result.step_error.scope, "h100_dgxc");
+    assert_string_equal(run.result.step_error.scope, "h100_dgxc_2025");
     assert_null(json_object_get(run.scenario.resolved, "precision"));
     assert_null(json_object_get(run.scenario.resolved, "fp8_recipe"));
     scenario_run_fini(&run);

@@ -134,6 +134,18 @@ TEST(megatron_local_attention)
           "{\"memory.attention\":\"flash\"}", "");
 }
 
+// --cross-entropy-fusion-impl is "native" by default, which copies the logits to fp32.
+TEST(megatron_losses)
+{
+#define LOSS "python p.py --num-layers 2 --bf16 --cross-entropy-loss-fusion"
+    check("a.sh", LOSS, "{\"stack.fused_cross_entropy\":false,\"stack.copied_logits\":true}", "");
+    check("a.sh", LOSS " --cross-entropy-fusion-impl te",
+          "{\"stack.fused_cross_entropy\":true,\"stack.copied_logits\":false}", "");
+    check("a.sh", "python p.py --num-layers 2 --bf16 --cross-entropy-fusion-impl te",
+          "{\"stack.fused_cross_entropy\":false,\"stack.copied_logits\":false}", "");
+#undef LOSS
+}
+
 TEST(megatron_experts)
 {
     check("moe.sh",

@@ -91,13 +91,15 @@ static json_t *draw(sp_prng *prng)
             sp_json_put(model, "layer_kinds", kinds);
         }
     }
+    const int64_t loss = prng_below(prng, 3); // eager, in place, native fusion
     json_t *stack = sp_json_object(
         SP_JSON("name", "megatron-core-2025"), SP_JSON("hide_forward_gather", hides),
         SP_JSON("hide_forward_reduce", hides), SP_JSON("hide_backward_gather", hides),
         SP_JSON("hide_backward_reduce", hides),
         SP_JSON("hide_gradient_reduce", json_boolean(coin(prng))),
         SP_JSON("hide_parameter_gather", json_boolean(coin(prng))),
-        SP_JSON("fused_cross_entropy", json_boolean(coin(prng))),
+        SP_JSON("fused_cross_entropy", json_boolean(loss == 1)),
+        SP_JSON("copied_logits", json_boolean(loss == 2)),
         SP_JSON("fused_swiglu", json_boolean(coin(prng))),
         SP_JSON("unfused_weight_gradient", json_boolean(coin(prng))),
         SP_JSON("gradient_reduce_dtype", coin(prng) ? "bf16" : "fp32"));

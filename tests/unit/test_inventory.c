@@ -488,6 +488,35 @@ TEST(gathered_logits_are_whole)
     }
 }
 
+// A loss in the place of the bf16 logits reads them for maximum and sum, reads them again and
+// writes its gradient, and scales that in the backward: five passes over 2 bytes, 3 kernels, where
+// eager kernels pass fp32 copies and launch 8 (nine reads and writes of 4 bytes, four of 2, by
+// hand).
+TEST(losses_move_logits_by_their_kind)
+{
+    sp_model model = builtin("llama-3-8b");
+    sp_stack stacks[2] = {ours, ours};
+    double bytes[2] = {0.0, 0.0};
+    int kernels[2] = {0, 0};
+    stacks[0].fused_cross_entropy = false;
+    stacks[1].fused_cross_entropy = true;
+    for (int s = 0; s < 2; s++) {
+        for (int pass = SP_PASS_F; pass <= SP_PASS_I; pass++) {
+            sp_inventory head;
+            sp_inventory_build(&model, &single, &stacks[s], SP_ATTENTION_FLASH, SP_RECOMPUTE_NONE,
+                               SP_PART_HEAD, (sp_pass)pass, &head);
+            const sp_op *loss = find(&head, "loss");
+            assert_true(loss->loss_in_place == (s == 1));
+            bytes[s] += loss->bytes_per_token / 128256.0;
+            kernels[s] += loss->kernels;
+        }
+    }
+    assert_close(bytes[1], 5 * 2.0, 1e-12);
+    assert_int_equal(kernels[1], 3);
+    assert_close(bytes[0], 12 * 4.0 + 2 * 2.0, 1e-12);
+    assert_int_equal(kernels[0], 8);
+}
+
 // A loss by chunks computes what a whole one does, each product once (Liger makes both gradients of
 // a chunk beside its logits; torchtitan runs a chunk's backward at once), but in the forward, and
 // by n runs of 1/n of the tokens. The weight's gradient is added to a sum n times: to the fp32
