@@ -1015,6 +1015,20 @@ static void add_other_stack(const tuning *t, cli_tuned *tuned, const sp_scenario
     sp_scenario_fini(&scenario);
 }
 
+// What to change in the launch file that is --current for the answer.
+static void add_changes(const tune_args *args, cli_tuned *tuned, const sp_scenario *current)
+{
+    bool is_script;
+    for (int i = 0; i < args->current.count && tuned->changes == NULL; i++) {
+        const framework *of = framework_of_file(args->current.items[i], &is_script);
+        if (of != NULL) {
+            tuned->changed = of;
+            tuned->changed_file = args->current.items[i];
+            tuned->changes = framework_changes(of, current, tuned->scenario);
+        }
+    }
+}
+
 // What it warns of is said beside the answer, in a document among the answer's warnings. A layout
 // that has no plan leaves the answer: its reason stands in `err`.
 static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tuned *tuned,
@@ -1029,6 +1043,7 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
     add_kept(t, &told);
     if (status == SP_OK) {
         add_other_stack(t, tuned, &scenario, &result, cli_threads(args->jobs), &told);
+        add_changes(args, tuned, &scenario);
     }
     sp_warnings_add_all(&told, &result.warnings, "");
     for (int w = 0; status == SP_OK && w < told.count; w++) {
@@ -1110,6 +1125,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
         status = cli_write_json(args->output, json_incref(document), err);
     }
     cli_outlive_pipe(false);
+    json_decref(tuned->changes);
     json_decref(document);
     sp_free(command);
     sp_free(again);
@@ -1476,8 +1492,8 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(
         CLI_LIST, 0, "current", "KEY=VALUE|FILE", tune_args, current,
         "a setting of the layout to compare with, such as parallel.tp=8, or a file that 'import' "
-        "reads, of which the layout is taken (other work in it is told, not timed); may be "
-        "repeated"),
+        "reads, of which the layout is taken (other work in it is told, not timed), and of a "
+        "launch file what to change in it; may be repeated"),
     CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
     CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),

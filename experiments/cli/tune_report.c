@@ -1130,6 +1130,29 @@ static const char *next_part(const char *text)
     return text;
 }
 
+enum { CHANGES_SHOWN = 14 };
+
+static void print_changes(const cli_tuned *tuned)
+{
+    const size_t count = json_array_size(tuned->changes);
+    const size_t shown = cli_is_wide() || count < CHANGES_SHOWN ? count : CHANGES_SHOWN;
+    if (count == 0) {
+        return;
+    }
+    printf("what to change in %s for it:\n", tuned->changed_file);
+    for (size_t i = 0; i < shown; i++) {
+        sp_text text;
+        framework_print_change(sp_text_begin(&text), tuned->changed,
+                               json_array_get(tuned->changes, i));
+        char *line = sp_text_end(&text);
+        printf("  %s\n", line);
+        sp_free(line);
+    }
+    if (shown < count) {
+        printf("... %zu more with --wide\n", count - shown);
+    }
+}
+
 // Says what to go on with, on lines that a shell takes as one.
 static void print_command(const char *command)
 {
@@ -1173,6 +1196,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     }
     char to_do[TO_DO];
     printf("%s\n", to_do_text(tuned, to_do));
+    print_changes(tuned);
     if (cli_is_wide() || tuned->written) {
         printf("go on with: %s\n", tuned->go_on);
     } else {
@@ -1212,6 +1236,11 @@ static json_t *current_reason(const cli_tuned *tuned)
                : json_string(tuned->current != NULL ? tuned->current : "--current names no layout");
 }
 
+static json_t *changes_json(const cli_tuned *tuned)
+{
+    return tuned->changes != NULL ? json_incref(tuned->changes) : json_null();
+}
+
 // The nearest logged steps, where none is like the answer: of their errors nothing is told.
 static json_t *nearest_json(const sp_step_error *error)
 {
@@ -1248,14 +1277,15 @@ json_t *cli_tuned_json_empty(const cli_tuned *tuned)
 {
     json_t *question = question_json(tuned);
     sp_json_put(question, "gpus", json_integer(tuned->options->gpus));
-    return sp_json_object(
-        SP_JSON("question", question), SP_JSON("answer", json_null()),
-        SP_JSON("nearest_error", json_null()), SP_JSON("within_error", json_null()),
-        SP_JSON("go_on", json_null()), SP_JSON("current_ms", json_null()),
-        SP_JSON("switched_ms", json_null()), SP_JSON("current_reason", json_null()),
-        SP_JSON("points", counts_json(tuned->layouts)), SP_JSON("top", json_array()),
-        SP_JSON("front", json_array()), SP_JSON("limits_ms", json_null()),
-        SP_JSON("findings", json_array()), SP_JSON("choices", json_object()));
+    return sp_json_object(SP_JSON("question", question), SP_JSON("answer", json_null()),
+                          SP_JSON("nearest_error", json_null()),
+                          SP_JSON("within_error", json_null()), SP_JSON("go_on", json_null()),
+                          SP_JSON("current_ms", json_null()), SP_JSON("switched_ms", json_null()),
+                          SP_JSON("current_reason", json_null()), SP_JSON("changes", json_null()),
+                          SP_JSON("points", counts_json(tuned->layouts)),
+                          SP_JSON("top", json_array()), SP_JSON("front", json_array()),
+                          SP_JSON("limits_ms", json_null()), SP_JSON("findings", json_array()),
+                          SP_JSON("choices", json_object()));
 }
 
 // [a point, with "lacks" (what the stack has not) and "added_percent" (of training speed)]
@@ -1295,7 +1325,8 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         SP_JSON("nearest_error", nearest_json(&tuned->result->step_error)),
         SP_JSON("within_error", count_within(tuned)), SP_JSON("go_on", tuned->go_on),
         SP_JSON("current_ms", tuned->current_ms), SP_JSON("switched_ms", tuned->switched_ms),
-        SP_JSON("current_reason", current_reason(tuned)), SP_JSON("points", points),
+        SP_JSON("current_reason", current_reason(tuned)), SP_JSON("changes", changes_json(tuned)),
+        SP_JSON("points", points),
         SP_JSON("top", points_json(tuned, (const sweep_layout *const *)all->ranked, top)),
         SP_JSON("front", points_json(tuned, (const sweep_layout *const *)front, count)),
         SP_JSON("limits_ms", limits), SP_JSON("findings", findings_json(tuned)),

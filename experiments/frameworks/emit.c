@@ -977,33 +977,53 @@ static void tell_elsewhere(const framework *of, json_t *lost)
     }
 }
 
+// Says the arguments of a scenario. *whole, the caller's as are the output's own, is the document
+// that it says; `documents` becomes whether its samples are of different lengths.
+static void output_begin(framework_output *output, const framework *of, const sp_scenario *scenario,
+                         json_t **whole, bool *documents)
+{
+    *whole = whole_document(scenario);
+    const char *builtin = adapted_builtin(&scenario->model);
+    if (builtin != NULL) {
+        framework_put_at(*whole, "model.name", json_string(builtin));
+    }
+    *documents = framework_get(*whole, "workload.lengths") != NULL;
+    if (*documents) {
+        count_rows(*whole);
+    }
+    *output = (framework_output){.of = of,
+                                 .scenario = *whole,
+                                 .resolved = scenario->resolved,
+                                 .advice = framework_advice(of, scenario),
+                                 .arguments = json_object(),
+                                 .comments = json_object(),
+                                 .launch = json_object()};
+    write_rows(output);
+    say_rotary_base(output);
+    of->write(output);
+}
+
+static void output_fini(framework_output *output, json_t *whole)
+{
+    json_decref(output->arguments);
+    json_decref(output->comments);
+    json_decref(output->launch);
+    json_decref(output->advice);
+    json_decref(whole);
+}
+
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err)
 {
+    framework_output output;
+    json_t *whole;
+    bool documents;
     *text = NULL;
     *lost = json_array();
     if (scenario->uniform) {
         return sp_error_set(err, SP_ERR_USAGE, "--emit needs a model, not uniform_costs");
     }
-    json_t *whole = whole_document(scenario);
-    const char *builtin = adapted_builtin(&scenario->model);
-    if (builtin != NULL) {
-        framework_put_at(whole, "model.name", json_string(builtin));
-    }
-    const bool documents = framework_get(whole, "workload.lengths") != NULL;
-    if (documents) {
-        count_rows(whole);
-    }
-    framework_output output = {.of = of,
-                               .scenario = whole,
-                               .resolved = scenario->resolved,
-                               .advice = framework_advice(of, scenario),
-                               .arguments = json_object(),
-                               .comments = json_object(),
-                               .launch = json_object()};
-    write_rows(&output);
-    say_rotary_base(&output);
-    of->write(&output);
+    output_begin(&output, of, scenario, &whole, &documents);
     if (documents) { // rows are the framework's alone
         json_object_del(json_object_get(whole, "workload"), "samples_per_batch");
     }
@@ -1014,10 +1034,90 @@ sp_status framework_emit(const framework *of, const sp_scenario *scenario, char 
     if (status == SP_OK) {
         *text = text_of(&output, *lost);
     }
-    json_decref(output.arguments);
-    json_decref(output.comments);
-    json_decref(output.launch);
-    json_decref(output.advice);
-    json_decref(whole);
+    output_fini(&output, whole);
     return status;
+}
+
+// ---- what changes ----
+
+// An argument as a file has it; NULL: a script does not state a switch that is off.
+static json_t *as_stated(const framework *of, const json_t *arguments, const char *name)
+{
+    json_t *value = json_object_get(arguments, name);
+    return of->syntax == FRAMEWORK_SHELL && (json_is_false(value) || json_is_null(value)) ? NULL
+                                                                                          : value;
+}
+
+static void add_change(const char *name, json_t *now, json_t *then, json_t *changes)
+{
+    json_array_append_new(
+        changes, sp_json_object(SP_JSON("argument", name),
+                                SP_JSON("from", now != NULL ? json_incref(now) : json_null()),
+                                SP_JSON("to", then != NULL ? json_incref(then) : json_null())));
+}
+
+static void add_changes(const framework *of, const json_t *now, const json_t *then, json_t *changes)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach ((json_t *)then, name, value) {
+        json_t *before = as_stated(of, now, name);
+        json_t *after = as_stated(of, then, name);
+        if (before != after && !json_equal(before, after)) {
+            add_change(name, before, after, changes);
+        }
+    }
+    json_object_foreach ((json_t *)now, name, value) {
+        json_t *before = as_stated(of, now, name);
+        if (before != NULL && json_object_get(then, name) == NULL) {
+            add_change(name, before, NULL, changes);
+        }
+    }
+}
+
+json_t *framework_changes(const framework *of, const sp_scenario *now, const sp_scenario *then)
+{
+    framework_output outputs[2];
+    json_t *whole[2];
+    bool documents;
+    json_t *changes = json_array();
+    output_begin(&outputs[0], of, now, &whole[0], &documents);
+    output_begin(&outputs[1], of, then, &whole[1], &documents);
+    add_changes(of, outputs[0].launch, outputs[1].launch, changes);
+    add_changes(of, outputs[0].arguments, outputs[1].arguments, changes);
+    output_fini(&outputs[0], whole[0]);
+    output_fini(&outputs[1], whole[1]);
+    return changes;
+}
+
+static void print_value(FILE *out, const framework *of, const json_t *value)
+{
+    if (of->syntax == FRAMEWORK_SHELL && !json_is_array(value) && !json_is_true(value)) {
+        add_shell_value(out, value);
+    } else {
+        add_scalar(out, value, "null");
+    }
+}
+
+void framework_print_change(FILE *out, const framework *of, const json_t *change)
+{
+    const bool script = of->syntax == FRAMEWORK_SHELL;
+    const json_t *from = json_object_get(change, "from");
+    const json_t *to = json_object_get(change, "to");
+    const json_t *value = json_is_null(to) ? from : to;
+    fprintf(out, "%s%s%s",
+            json_is_null(to)     ? "- "
+            : json_is_null(from) ? "+ "
+                                 : "  ",
+            script ? "--" : "", json_string_value(json_object_get(change, "argument")));
+    fputs(script ? "" : of->syntax == FRAMEWORK_TOML ? " =" : ":", out);
+    if (!json_is_null(to) && !json_is_null(from)) {
+        fputs(" ", out);
+        print_value(out, of, from);
+        fputs(" ->", out);
+    }
+    if (!script || !json_is_true(value)) {
+        fputs(" ", out);
+        print_value(out, of, value);
+    }
 }

@@ -237,6 +237,14 @@ void framework_say_launch(framework_output *output, const char *name, json_t *va
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err);
 
+// What changes in a file that asks for `now` when it asks for `then`: an array of {argument, from,
+// to}, the caller's. From null: it is added; to null: it goes. What the framework has no argument
+// for is not among them.
+json_t *framework_changes(const framework *of, const sp_scenario *now, const sp_scenario *then);
+
+// One of them on a line without its end: "  --tp 8 -> 4", "+ key: 4", "- --flag".
+void framework_print_change(FILE *out, const framework *of, const json_t *change);
+
 // What somebody has to know who runs the scenario's file: an array of texts, the caller's.
 json_t *framework_advice(const framework *of, const sp_scenario *scenario);
 

@@ -295,6 +295,23 @@ grep -q -- '--accumulate-allreduce-grads-in-fp32' kept.sh && ! grep -q -- '--gra
 grep -q "$kept" stated.json && complain "numerics that --set states are not kept"
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current train.sh 2>/dev/null |
     grep -q 'slimpack tune .*--set stack.gradient_reduce_dtype=fp32' || complain "the command to go on with has other numerics"
+# What to change in a launch file is said, and the file that is so changed takes the time of the answer.
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --wide --current train.sh >changes.txt 2>/dev/null
+changed=$(tr '\\\n' '  ' <train.sh)
+while IFS= read -r change; do
+    read -r name value arrow new <<<"${change:2}"
+    case $change in
+        +*) changed="$changed $name $value" ;;
+        -*) changed=$(sed "s/ $name\( $value\)\? / /" <<<"$changed ") ;;
+        *) changed=$(sed "s/ $name $value / $name $new /" <<<"$changed ") ;;
+    esac
+done < <(sed -n '/^what to change in train.sh for it:$/,/^go on with/s/^  //p' changes.txt)
+echo "$changed" >changed.sh
+"$program" import changed.sh -o changed.json --quiet >/dev/null 2>&1 || complain "the changed launch file is not read: $changed"
+expect "the time of the changed file" "$(sed -n 's/^    "iteration_ms": \([0-9.]*\),*$/\1/p' current.json)" \
+    "$("$program" simulate changed.json --set model=model.json --json --quiet | sed -n 's/^  "iteration_ms": \([0-9.]*\),/\1/p')"
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current train.sh 2>/dev/null >changes.json
+expect "changes of a document" "$(grep -c '^  [ +-] --' changes.txt)" "$(grep -o '"argument": ' changes.json | wc -l)"
 other() { "$program" tune model.json --gpus 4 --context 8K "$@" --json --current train.sh 2>/dev/null >other.json; }
 grep -qE "\"--current: the file's (steps|context)" current.json && complain "the same work is told to be another: $(grep '"--current' current.json)"
 other --tokens-per-batch 128K
