@@ -134,7 +134,7 @@ function write_bars(name,   t, r, n, m, c, k, sum, regrets, worst_regret, fit, w
     left_out("B200, 70B (SimuMax)", "b200_simumax", 0.05)
     left_out("GB200, 405B", "gb200_405b", 0.05)
     left_out("dgxc, FP8", "h100_dgxc_fp8", 0.03, "70B and 8B are fitted on each other alone ([published](../../published/README.md))")
-    seen("dgxc of 2025, which no fit has seen", "time, mean", "h100_dgxc_2025", 0.03, "the 8B's software is faster there, by what is not known ([published](../../published/README.md))")
+    seen("dgxc of 2025, which no fit has seen", "time, mean", "h100_dgxc_2025", 0.03)
     seen("Grok-1, which no fit has seen", "time, mean", "h100_grok", 0.06)
     of_models("moe_fp8", 0.09, "launches of its layers, which no profile has; one row of 14, by AutoModel, is of no known cause ([published](../../published/README.md))")
     seen("experts: Qwen3 30B in Megatron-Bridge", "time, nothing fitted, mean", "qwen3_overlap", 0.09, "no profile has the launches of layers with experts ([published](../../published/README.md))")

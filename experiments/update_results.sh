@@ -54,7 +54,7 @@ fit() { # TABLE SPEC PROFILE
     build/slimpack calibrate --from-measurements "$published/$1" --fit "$published/$2.json" -o "profiles/$3.json" \
         --report "experiments/results/$2.md" --quiet >/dev/null
 }
-fit h100_dgxc.csv fit_h100 h100
+fit h100_dgxc.csv,$published/h100_dgxc_2025.csv fit_h100 h100
 fit h100_nanotron.csv fit_h100_nanotron h100-nanotron
 fit h100_fsdp.json fit_h100_fsdp h100-fsdp
 fit a100_megascale.csv,$published/a100_internevo.csv fit_a100_steps a100

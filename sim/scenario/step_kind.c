@@ -106,8 +106,15 @@ static void name_stack(const sp_stack *stack, const sp_layout *layout, const sp_
         sp_stack_builtin(stack->name, &named);
     }
     named = in_layout(named, stack, layout);
-    const int changes = count_changes(stack, &named) + count_layout_changes(stack, layout);
-    snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name, changes == 0 ? "" : ", changed");
+    sp_stack with_loss = named;
+    with_loss.fused_cross_entropy = stack->fused_cross_entropy;
+    with_loss.copied_logits = stack->copied_logits;
+    const bool changed = count_changes(stack, &with_loss) + count_layout_changes(stack, layout) > 0;
+    const bool other_loss = count_changes(&with_loss, &named) > 0;
+    snprintf(word, SP_STEP_WORD, "%.80s%s", stack->name,
+             changed      ? ", changed"
+             : other_loss ? ", another loss"
+                          : "");
 }
 
 void sp_step_kind_of(const sp_scenario *scenario, const sp_profile *profile, double bubble,

@@ -75,5 +75,5 @@ UNLIKE
 
 # It is said in words, too.
 "$program" simulate "$work/step.json" --set cluster.nvlink_gb_per_s=50 --quiet | tr -s ' \n' ' ' >"$work/answer.txt"
-grep -Eq 'error not validated: no logged step has nvlink_gb_per_s 50 \(logged: 450\); the nearest logged: h100_dgxc\. By [0-9]+ other logged steps, of [0-9]+ sources, that differed as much from those that their profile was fitted to, 8 in 10 take [0-9.]+ to [0-9.]+ times the predicted time; besides, [0-9]+ % of the [0-9]+ steps on [0-9]+ nodes of one source waited long ' \
+grep -Eq 'error not validated: no logged step has nvlink_gb_per_s 50 \(logged: 450\); the nearest logged: h100_dgxc_2025\. By [0-9]+ other logged steps, of [0-9]+ sources, that differed as much from those that their profile was fitted to, 8 in 10 take [0-9.]+ to [0-9.]+ times the predicted time; besides, [0-9]+ % of the [0-9]+ steps on [0-9]+ nodes of one source waited long ' \
     "$work/answer.txt" || complain "the range is not told: $(cat "$work/answer.txt")"

@@ -263,7 +263,7 @@ TEST(loss_by_bytes_per_logit)
 
 // What a profile states is of the kind of loss that its stack runs. Of the other kind 10 bytes are
 // counted, of one kernel that writes the gradient over the logits (three accesses and two of bf16),
-// or the 52 of eager kernels; a profile that states nothing has these for both.
+// or the 52 of eager kernels; so they are where a profile states nothing. Launches are free here.
 TEST(loss_of_the_other_kind)
 {
     static const char stated[] =
@@ -273,7 +273,7 @@ TEST(loss_of_the_other_kind)
         const char *loss, *stack;
         bool fused;
         double bytes;
-    } cases[] = {{NULL, NULL, false, 52},       {NULL, NULL, true, 52},
+    } cases[] = {{NULL, NULL, false, 52},       {NULL, NULL, true, 10},
                  {stated, NULL, false, 123},    {stated, NULL, true, 10},
                  {stated, in_place, false, 52}, {stated, in_place, true, 123}};
     double first_s = 0.0;
