@@ -555,10 +555,13 @@ static int64_t layer_keeps_for_weights(const unit *u)
         // Experts have rows of their own, whoever else reads the norm's output.
         bool enters_experts = linear.of_experts && step->inputs == SP_WIDTH_HIDDEN;
         bool leaves_experts = linear.of_experts && step->outputs == SP_WIDTH_HIDDEN;
-        sp_layer_tensor_id reads = enters_experts ? SP_TENSOR_EXPERT_INPUT : step->reads;
+        sp_layer_tensor_id reads = enters_experts
+                                       ? SP_TENSOR_EXPERT_INPUT
+                                       : sp_layer_reads(u->conditions, (sp_layer_place)p);
         sp_layer_width inputs = enters_experts ? SP_WIDTH_ROUTED : step->inputs;
         sp_layer_width outputs = leaves_experts ? SP_WIDTH_ROUTED : step->outputs;
-        bool is_split = sp_layer_tensors[reads].rows == SP_ROWS_INPUT && !u->gathered_inputs;
+        bool is_split = sp_layer_tensors[reads].rows == SP_ROWS_RESIDUAL ||
+                        (sp_layer_tensors[reads].rows == SP_ROWS_INPUT && !u->gathered_inputs);
         if (fp8 && (u->conditions & SP_IF_FP8_COPIES) != 0) {
             reads = reads == SP_TENSOR_ATTENTION ? SP_TENSOR_ATTENTION_COPY
                     : p == SP_STEP_SHARED_FC1    ? SP_TENSOR_SHARED_INPUT_COPY

@@ -20,6 +20,7 @@ typedef struct layer_kind {
     int64_t copies[SP_LAYER_STEPS];   // in BF16 of a weight in 4 bits, by projection; 0: none
     int64_t gathered_parameters;      // of one layer, with ZeRO 3; 0: a rank holds them
     bool has_step[SP_LAYER_STEPS];
+    sp_layer_tensor_id reads[SP_LAYER_STEPS];
     sp_saved_tensor rows[SP_LAYER_TENSORS];
     // Sets of these tensors as bits: those that the layer has; by step, which it makes and which
     // the function leaves that returns at its end.
@@ -759,11 +760,12 @@ static void adapters_backward(program_builder *b, sp_layer_place step)
     }
 }
 
-// Through a norm, and the sum with the gradient that goes around the block.
-static int32_t norm_backward(program_builder *b, int32_t inner, int32_t around, bool read)
+// Through a norm, if there is one, and the sum with the gradient that goes around the block.
+static int32_t norm_backward(program_builder *b, bool normed, int32_t inner, int32_t around,
+                             bool read)
 {
-    int32_t gradient = allocate_hidden(b, "gradient of a norm's input");
-    free_tensor(b, inner);
+    int32_t gradient = normed ? allocate_hidden(b, "gradient of a norm's input") : inner;
+    free_tensor(b, normed ? inner : SP_NO_TENSOR);
     int32_t sum = allocate_hidden(b, "gradient of the residual path");
     free_tensor(b, gradient);
     release_around(b, around, read);
@@ -1006,7 +1008,7 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
 {
     bool routed = has_row(b, SP_TENSOR_ROUTER) && step == SP_STEP_FC1;
     bool shared = step == SP_STEP_SHARED_FC1;
-    sp_layer_tensor_id input = sp_layer_steps[step].reads;
+    sp_layer_tensor_id input = b->of->reads[step];
     if (b->of->reads_input[step]) {
         rebuild(b, input);
     }
@@ -1196,9 +1198,10 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
             break;
         }
         drop_for_weights(b, step->writes);
-        g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
+        g->gradient = norm_backward(b, has_row(b, step->writes), g->gradient, g->around,
+                                    g->behind == SP_NO_TENSOR);
         drop_unfused_norm(b, place);
-        drop(b, has_row(b, step->reads) ? step->reads : SP_TENSOR_INPUT);
+        drop(b, b->of->reads[place]);
         free_tensor(b, g->again);
         g->again = SP_NO_TENSOR;
         break;
@@ -1462,6 +1465,7 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
                                : sp_footprint_weight(alike, layout, (sp_layer_place)s);
         kind->copies[s] =
             BF16 * sp_layer_frozen_of(alike, &kind->size.shard, (sp_layer_place)s).largest;
+        kind->reads[s] = sp_layer_reads(conditions, (sp_layer_place)s);
         kind->has_step[s] = sp_layer_has_step(alike, &sp_layer_steps[s]);
     }
     kind->gathered_parameters = sp_layout_zero_in_step(layout) >= 3

@@ -316,6 +316,18 @@ static void finish_glm_lite(sp_object *object, sp_model *model)
 }
 
 // Published files say it twice.
+// Published files say in letters, beside layer_types, which layers are local and global.
+static void finish_exaone4(sp_object *object, sp_model *model)
+{
+    const json_t *pattern = sp_object_get(object, "sliding_window_pattern");
+    bool usual = json_integer_value(pattern) == 4 || sp_i_hf_is_text(pattern, "LLLG");
+    if (pattern != NULL && !usual && !sp_i_hf_asks_for_nothing(pattern) &&
+        sp_i_hf_of_layers(object, "layer_types", model) == NULL) {
+        sp_object_expected(object, "sliding_window_pattern", pattern,
+                           "4 or \"LLLG\", or layer_types beside it");
+    }
+}
+
 static void finish_gpt_oss(sp_object *object, sp_model *model)
 {
     expect_number(object, "experts_per_token", model->experts_per_token, "num_experts_per_tok");
@@ -889,6 +901,34 @@ const sp_i_hf_family sp_i_hf_families[] = {
      BIASES_OF_ATTENTION,
      .experts = {"num_experts", 64},
      .active = {"num_experts_per_tok", 8}},
+    {.name = "olmo2",
+     .post_norms_alone = true,
+     .qk_norm = {"", 0},
+     .qk_norm_whole = true,
+     BIASES_OF_ATTENTION},
+    {.name = "olmo3",
+     .windows = SP_I_HF_ALWAYS,
+     .window = LIBRARY_WINDOW,
+     .pattern = 4,
+     .post_norms_alone = true,
+     .qk_norm = {"", 0},
+     .qk_norm_whole = true,
+     BIASES_OF_ATTENTION},
+    {.name = "flex_olmo",
+     .post_norms_alone = true,
+     .qk_norm = {"", 0},
+     .qk_norm_whole = true,
+     BIASES_OF_ATTENTION,
+     .experts = {"num_experts", 7},
+     .active = {"num_experts_per_tok", 5}},
+    {.name = "exaone4",
+     .kv_heads = 32,
+     .windows = SP_I_HF_ALWAYS,
+     .window = LIBRARY_WINDOW,
+     .pattern = 4,
+     .post_norms_alone = true,
+     .qk_norm = {"", 0},
+     .finish = finish_exaone4},
     {.name = "phimoe",
      .kv_heads = 8,
      .windows = SP_I_HF_ALWAYS,

@@ -692,7 +692,9 @@ static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
     }
     switch (step->kind) {
     case SP_LAYER_KIND_NORM:
-        norm(b, name, pass, b->width[step->inputs]);
+        if (sp_layer_has(&sp_layer_tensors[step->writes], sp_layer_model_conditions(b->model))) {
+            norm(b, name, pass, b->width[step->inputs]);
+        }
         break;
     case SP_LAYER_KIND_GATHER:
         if (forward) {

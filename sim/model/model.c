@@ -433,6 +433,10 @@ static const sp_setting model_rows[] = {
      .text = "Norms behind attention and MLP as well, before their output goes into the residual "
              "path (Gemma 2).",
      .aliases = "post_norm sandwich_norm"},
+    {.key = "model.post_norms_alone", SP_SWITCH, SP_FIELD(sp_model, post_norms_alone),
+     .if_changed = true,
+     .text = "Attention and MLP read the residual path itself, with no norm before them (OLMo 2, "
+             "EXAONE 4): with model.post_norms, in BF16 and without adapters."},
     {.key = "model.soft_caps", SP_SWITCH, SP_FIELD(sp_model, soft_caps), .if_changed = true,
      .text = "Attention scores are capped (attn_logit_softcapping of a config.json). A warning says "
              "that kernels without caps cannot run; nothing else changes.",
@@ -1035,6 +1039,10 @@ static void check_adapters(checker *check, const sp_model *model)
            "adapters are not simulated beside layers with a state, or without attention or an MLP "
            "(mixer, without_mlp), expected 0, got %lld",
            (long long)model->lora_rank);
+    refuse(check, model->post_norms_alone, key,
+           "adapters are not simulated without norms before attention and MLP (post_norms_alone), "
+           "expected 0, got %lld",
+           (long long)model->lora_rank);
     refuse(check, model->attention_gate, key,
            "adapters are not simulated with a gate of attention (attention_gate), expected 0, got "
            "%lld",
@@ -1115,6 +1123,10 @@ static void check_relations(checker *check, const sp_model *model)
            model->expert_group_top_k, model->expert_groups);
     refuse(check, model->qk_norm_whole && !model->qk_norm, "qk_norm_whole",
            "is true, and queries and keys have no norm (qk_norm)");
+    refuse(check, model->post_norms_alone && !model->post_norms, "post_norms_alone",
+           "is true, and there are no norms behind attention and MLP (post_norms)");
+    refuse(check, model->post_norms_alone && sp_model_is_latent(model), "post_norms_alone",
+           "is not simulated with latent attention (kv_lora_rank)");
     refuse(check, model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0, rotary,
            "rotary positions need an even %s, got %lld", rotary,
            (long long)sp_model_rotary_dim(model));

@@ -108,6 +108,7 @@ typedef struct sp_model {
     bool qk_norm;                // norm of each head's q and k (Qwen3)
     bool qk_norm_whole;          // of all heads at once (OLMoE)
     bool post_norms;             // norms behind attention and MLP, too (Gemma 2)
+    bool post_norms_alone;       // and none of what they read (OLMo 2)
     bool soft_caps;              // of attention scores: read, and warned of
     sp_dropout dropout;
     char ignored_dropout[SP_MODEL_KEY]; // key of a config.json that asks for more; "": none

@@ -328,7 +328,8 @@ static void read_family(sp_object *object, const sp_i_hf_family *family, sp_mode
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", family->tied);
     model->qk_norm = read_switch(object, &family->qk_norm);
     model->qk_norm_whole = model->qk_norm && family->qk_norm_whole;
-    model->post_norms = family->post_norms;
+    model->post_norms = family->post_norms || family->post_norms_alone;
+    model->post_norms_alone = family->post_norms_alone;
     model->attention_sinks = family->attention_sinks;
     model->soft_caps = has_caps(object, family);
     if (family->experts.key != NULL) {
@@ -366,7 +367,6 @@ static const struct {
     {"mpt bloom", "positions that are added to scores (ALiBi)"},
     {"opt", "ReLU"},
     {"olmo", "norms without weights"},
-    {"olmo2 olmo3 exaone4 flex_olmo", "norms behind attention and MLP alone"},
     {"apertus", "an activation with parameters (xIELU)"},
     {"deepseek_v32 glm_moe_dsa", "attention to tokens that an index chooses"},
     {"deepseek_v4", "attention to compressed tokens"},

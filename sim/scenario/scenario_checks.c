@@ -500,6 +500,23 @@ static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+// What does not know blocks without a norm of what they read: a product's input is then the
+// residual path itself, of which no copy is counted.
+static sp_status check_norms(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_layout *layout = &scenario->layout;
+    bool gathers = stack->keep_gathered_inputs || stack->lingering_inputs;
+    if (scenario->model.post_norms_alone && gathers && layout->tp > 1 &&
+        layout->sequence_parallel) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.post_norms_alone",
+                           "is not simulated over TP with stack \"%s\", which keeps what TP ranks "
+                           "gather (stack.keep_gathered_inputs, stack.lingering_inputs)",
+                           stack->name);
+    }
+    return SP_OK;
+}
+
 // What does not know layers with a state, layers that lack a block, and gates of attention.
 static sp_status check_mixers(const sp_scenario *scenario, sp_error *err)
 {
@@ -588,6 +605,9 @@ static sp_status check_fp8(const sp_scenario *scenario, sp_error *err)
         key = "fp8_recipe";
         why = "\"mxfp8\" is computed by Blackwell's tensor cores and later ones: expected "
               "\"delayed\", \"current\" or \"blockwise\"";
+    } else if (scenario->model.post_norms_alone) {
+        why = "\"fp8\" is not simulated without norms before attention and MLP "
+              "(model.post_norms_alone): expected \"bf16\"";
     } else if (stack->tensors == SP_TENSORS_EXPLICIT) {
         why = "\"fp8\" is not computed by passes written by hand (stack.tensors \"explicit\"): "
               "take a stack with \"autograd\"";
@@ -766,31 +786,19 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
-    static check *const checks[] = {check_chunks,
-                                    check_layout,
-                                    check_layers,
-                                    check_exchange,
-                                    check_cp_sharding,
-                                    check_head_groups,
-                                    check_zero,
-                                    check_zero_group,
-                                    check_experts,
-                                    check_flows,
-                                    check_nvls,
-                                    check_planner,
-                                    check_offload,
-                                    check_shared_experts,
-                                    check_capacity,
-                                    check_mixers,
-                                    check_recompute,
-                                    check_latent,
-                                    check_mtp,
-                                    check_overlap,
-                                    check_fp8,
-                                    check_one_sided,
-                                    check_blocks,
-                                    check_adapters,
-                                    check_gathered_logits,
+    static check *const checks[] = {check_chunks,        check_layout,
+                                    check_layers,        check_exchange,
+                                    check_cp_sharding,   check_head_groups,
+                                    check_zero,          check_zero_group,
+                                    check_experts,       check_flows,
+                                    check_nvls,          check_planner,
+                                    check_offload,       check_shared_experts,
+                                    check_capacity,      check_mixers,
+                                    check_recompute,     check_latent,
+                                    check_norms,         check_mtp,
+                                    check_overlap,       check_fp8,
+                                    check_one_sided,     check_blocks,
+                                    check_adapters,      check_gathered_logits,
                                     check_offload_states};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;

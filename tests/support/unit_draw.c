@@ -184,6 +184,10 @@ unit_draw draw_unit(sp_prng *prng)
     if (prng_below(prng, 3) == 0) {
         draw_adapters(prng, &d);
     }
+    // No draw of its own either.
+    d.model.post_norms_alone = d.model.post_norms && d.model.hidden % 128 == 0 &&
+                               d.model.kv_lora_rank == 0 && d.model.lora_rank == 0 &&
+                               !d.options.stack.keep_gathered_inputs;
     sp_model_count_kinds(&d.model, d.stage.first, d.stage.layers, d.stage.count);
     if (prng_below(prng, 2) == 0) {
         d.options.recompute = random_modules(prng, &d.model);

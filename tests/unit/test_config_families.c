@@ -37,6 +37,29 @@ static const published models[] = {
      3821079552},
     {CONFIG("phi3", 5120, 40, 40, 10, 17920, 100352, ",'hidden_act':'silu','sliding_window':null"),
      14659507200},
+    // allenai/OLMo-2-1124-7B: tables 2*100352*4096; 32 layers of 4*4096^2 + 3*4096*11008 and norms
+    // of 4 x 4096; a norm of 4096. Olmo-3-1025-7B: the same with 100278 rows, three layers of four
+    // with a window.
+    {CONFIG("olmo2", 4096, 32, 32, 32, 11008, 100352,
+            ",'attention_bias':false,'hidden_act':'silu','tie_word_embeddings':false"),
+     7298617344},
+    {CONFIG("olmo3", 4096, 32, 32, 32, 11008, 100278,
+            ",'attention_bias':false,'sliding_window':4096,'tie_word_embeddings':false"),
+     7298011136},
+    // LGAI-EXAONE/EXAONE-4.0-1.2B: a table of 102400*2048; 30 layers of 2*2048*2048 + 2*2048*512 +
+    // 3*2048*4096 and norms of 2*2048 + 2*64; a norm of 2048. EXAONE-4.0-32B: 2*102400*5120; 64
+    // layers of 2*5120^2 + 2*5120*1024 + 3*5120*27392 and norms of 2*5120 + 2*128; 5120.
+    {CONFIG("exaone4", 2048, 30, 32, 8, 4096, 102400,
+            ",'head_dim':64,'sliding_window':null,'tie_word_embeddings':true"),
+     1279391488},
+    {CONFIG("exaone4", 5120, 64, 40, 8, 27392, 102400,
+            ",'head_dim':128,'sliding_window':4096,'sliding_window_pattern':'LLLG'"),
+     32003216384},
+    // allenai/FlexOlmo-7x7B-1T: OLMo 2's attention and tables of 100352 rows; in a layer 7 experts
+    // of 3*4096*11008 and a router of 7*4096.
+    {CONFIG("flex_olmo", 4096, 32, 32, 32, 11008, 100352,
+            ",'num_experts':7,'num_experts_per_tok':5,'tie_word_embeddings':false"),
+     33270665216},
     // zai-org/GLM-4-9B-0414, glm-4-9b-chat-hf
     {CONFIG("glm4", 4096, 40, 32, 2, 13696, 151552,
             ",'head_dim':128,'attention_bias':true,'partial_rotary_factor':0.5,"
@@ -781,7 +804,6 @@ TEST(kinds_that_are_not_read)
     refuses(SMALL("falcon", ""), "config.json: model_type: expected one of the ");
     static const char *const others[][2] = {
         {"gptj", ", got \"gptj\", which has attention and MLP side by side"},
-        {"olmo2", ", got \"olmo2\", which has norms behind attention and MLP alone"},
         {"deepseek_v32",
          ", got \"deepseek_v32\", which has attention to tokens that an index chooses"},
         {"bloom", ", got \"bloom\", which has positions that are added to scores (ALiBi)"},

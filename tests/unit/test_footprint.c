@@ -718,6 +718,13 @@ TEST(norms_behind_blocks_keep_their_input)
             int64_t more = m == SP_RECOMPUTE_FULL ? 0 : 3 * 2 * INT64_C(2) * 5120 * 4096 / tp;
             assert_int_equal(sp_bytes_total(&gelu.held), sp_bytes_total(&plain.held));
             assert_int_equal(sp_bytes_total(&normed.held), sp_bytes_total(&plain.held) + more);
+            // Without norms before them the products read what is kept anyway: the layer's input
+            // and the residual path. Modes that make norms again have dropped their outputs.
+            unsigned again = sp_recompute_operations((sp_recompute)m, &model);
+            int64_t outputs = (again & SP_LAYER_NORM1) == 0 ? more : 0;
+            model.post_norms_alone = true;
+            sp_footprint_unit(&model, &layout, &stage, &options, &load, &gelu);
+            assert_int_equal(sp_bytes_total(&gelu.held), sp_bytes_total(&normed.held) - outputs);
         }
     }
 }

@@ -282,6 +282,15 @@ TEST(norms_behind_blocks_move_their_bytes)
     model.post_norms = true;
     assert_true(memory_bytes(&model, SP_PASS_F) == forward + 2 * 2 * 2.0 * 5120);
     assert_true(memory_bytes(&model, SP_PASS_I) == backward + 2 * 3 * 2.0 * 5120);
+    // Behind blocks alone they move what those before them do, and products are the same.
+    sp_inventory all = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
+    model.post_norms_alone = true;
+    sp_inventory alone = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
+    assert_true(memory_bytes(&model, SP_PASS_F) == forward);
+    assert_true(memory_bytes(&model, SP_PASS_I) == backward);
+    assert_int_equal(alone.count, all.count - 2);
+    assert_true(sp_inventory_flops(&alone, &model, &single, SP_PASS_F, 4096, 4096.0 * 4096) ==
+                sp_inventory_flops(&all, &model, &single, SP_PASS_F, 4096, 4096.0 * 4096));
 }
 
 static sp_inventory recomputed(const sp_model *model, sp_recompute mode, sp_part part)
