@@ -267,6 +267,7 @@ sp_status sp_i_exec_check_model(const char *backend, unsigned layers, const sp_m
         {seen > 0 && longest > seen && (layers & SP_I_EXEC_WINDOWS) == 0, attention},
         {model->activation == SP_GEGLU, "GEGLU"},
         {model->activation == SP_SQUARED_RELU, "squared ReLU"},
+        {model->blocks != SP_BLOCKS_IN_TURN, "attention and MLP side by side (model.blocks)"},
         {model->post_norms_alone,
          "attention and MLP without norms before them (model.post_norms_alone)"},
         {model->post_norms && !model->post_norms_alone,

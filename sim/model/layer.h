@@ -72,7 +72,10 @@ typedef enum sp_layer_kind {
 // projections and norms the weight and its widths for one expert, of gathers theirs, whether every
 // TP rank has all of the weight and its share of the tokens, and the conditions under which the
 // model has the step. SP_LAYER_TENSORS: the layer's output. The step of a norm
-// stays in layers without it, with no work: there the backward of its block ends. Shared experts
+// stays in layers without it, with no work: there the backward of its block ends. Attention and
+// MLP side by side read what the layer reads, or its one norm gives, and TP ranks sum their outputs
+// once, as one matrix (EleutherAI/gpt-neox, megatron/model/transformer.py, gpt_j_residual); each
+// gathers its input, and reduces that one's gradient, by itself. Shared experts
 // are one dense MLP beside the routed one, which gathers and reduces for itself and runs before it
 // (Megatron-LM, core/transformer/moe/{moe_layer,shared_experts}.py). Latent attention (DeepSeek-V2,
 // arXiv 2405.04434, section 2.1, as Megatron-LM's multi_latent_attention.py runs it) gathers
@@ -154,7 +157,8 @@ typedef enum sp_layer_kind {
         "gather of the attention output's gradient", .reads = SP_TENSOR_ATTENTION_MASK,            \
         .writes = SP_TENSOR_RESIDUAL, .conditions = SP_IF_MIXER)                                   \
     ROW(RESIDUAL1, RESIDUAL1, RESIDUAL, "first residual add", "first residual add",                \
-        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL, .conditions = SP_IF_MIXER)         \
+        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL,                                    \
+        .conditions = SP_IF_MIXER | SP_IF_IN_TURN)                                                 \
     ROW(NORM2, NORM2, NORM, "second norm", "second norm", .reads = SP_TENSOR_RESIDUAL,             \
         .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
         .conditions = SP_IF_MLP)                                                                   \
@@ -327,6 +331,8 @@ typedef enum sp_layer_type {
 #define SP_IF_MLP_ADAPTERS SP_CONDITION(29)
 #define SP_IF_ADAPTER_DROPOUT SP_CONDITION(30)
 #define SP_IF_NORMED_INPUTS SP_CONDITION(31) // of attention and MLP
+#define SP_IF_SECOND_NORM SP_CONDITION(32)   // the MLP's input has a norm of its own
+#define SP_IF_IN_TURN SP_CONDITION(33) // attention, its sum with the residual path, then the MLP
 #define SP_IF_ADAPTERS (SP_IF_QKV_ADAPTERS | SP_IF_OUTPUT_ADAPTERS | SP_IF_MLP_ADAPTERS)
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them. Of a
@@ -429,18 +435,18 @@ typedef enum sp_layer_type {
         SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,    \
         SP_IF_DROPOUT | SP_IF_MIXER)                                                               \
     ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,   \
-        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, SP_IF_MIXER | SP_IF_MLP)                          \
+        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, SP_IF_MIXER | SP_IF_MLP | SP_IF_IN_TURN)          \
     ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, PRODUCT, SP_LAYER_NORM2, STEP_NORM2,    \
-        STEP_FC1, STEP_FC1, STEP_NORM2, SP_IF_NORMED_INPUTS | SP_IF_MLP)                           \
+        STEP_FC1, STEP_FC1, STEP_NORM2, SP_IF_SECOND_NORM | SP_IF_MLP)                             \
     ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2,  \
         STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1,                                          \
-        SP_IF_EXPLICIT | SP_IF_NORMED_INPUTS | SP_IF_MLP)                                          \
+        SP_IF_EXPLICIT | SP_IF_SECOND_NORM | SP_IF_MLP)                                            \
     ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
         SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_NORMED_INPUTS | SP_IF_MLP)                                     \
+        SP_IF_UNFUSED_NORMS | SP_IF_SECOND_NORM | SP_IF_MLP)                                       \
     ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
         SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_NORMED_INPUTS | SP_IF_MLP | SP_IF_TRAINED)                     \
+        SP_IF_UNFUSED_NORMS | SP_IF_SECOND_NORM | SP_IF_MLP | SP_IF_TRAINED)                       \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
     ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \

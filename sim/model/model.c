@@ -437,6 +437,13 @@ static const sp_setting model_rows[] = {
      .if_changed = true,
      .text = "Attention and MLP read the residual path itself, with no norm before them (OLMo 2, "
              "EXAONE 4): with model.post_norms, in BF16 and without adapters."},
+    {.key = "model.blocks", SP_ONE_OF(sp_blocks_names), SP_FIELD(sp_model, blocks),
+     .if_changed = true,
+     .text = "Attention and MLP of a layer: the MLP behind the attention (\"in-turn\"), or beside "
+             "it, where both read the layer's input through a norm each (\"two-norms\": GPT-NeoX) "
+             "or one norm (\"one-norm\": GPT-J, Falcon, Phi-2, Command R). Side by side TP ranks "
+             "sum both outputs in one collective.",
+     .aliases = "parallel_blocks"},
     {.key = "model.soft_caps", SP_SWITCH, SP_FIELD(sp_model, soft_caps), .if_changed = true,
      .text = "Attention scores are capped (attn_logit_softcapping of a config.json). A warning says "
              "that kernels without caps cannot run; nothing else changes.",
@@ -1103,6 +1110,24 @@ static void check_biases(checker *check, const sp_model *model)
     refuse(check, model->bias && !model->mlp_bias, "mlp_bias", why, "the MLP");
 }
 
+// What is not simulated with attention and MLP side by side.
+static void check_blocks(checker *check, const sp_model *model)
+{
+    bool drops = model->dropout == SP_DROPOUT_ON ||
+                 (model->dropout == SP_DROPOUT_USUAL && model->activation == SP_GELU);
+    const char *what = sp_model_most_experts(model) > 0 ? "experts (experts)"
+                       : sp_model_has_state(model) || sp_model_lacks_blocks(model)
+                           ? "layers with a state, or without attention or an MLP (mixer)"
+                       : sp_model_is_latent(model) ? "latent attention (kv_lora_rank)"
+                       : model->post_norms         ? "norms behind them (post_norms)"
+                       : sp_model_is_frozen(model) ? "adapters (lora_rank)"
+                       : drops                     ? "dropout (dropout: false)"
+                                                   : NULL;
+    refuse(check, model->blocks != SP_BLOCKS_IN_TURN && what != NULL, "blocks",
+           "is \"%s\": attention and MLP side by side are not simulated with %s",
+           sp_blocks_names[model->blocks], what);
+}
+
 static void check_relations(checker *check, const sp_model *model)
 {
     const char *rotary = sp_model_is_latent(model) ? "qk_rope_dim" : "head_dim";
@@ -1110,6 +1135,7 @@ static void check_relations(checker *check, const sp_model *model)
     check_state(check, model);
     check_adapters(check, model);
     check_biases(check, model);
+    check_blocks(check, model);
     refuse(check, model->heads % model->kv_heads != 0, "kv_heads",
            "%d key and value heads do not divide %d query heads", model->kv_heads, model->heads);
     refuse(check, model->router_bias && sp_model_most_experts(model) == 0, "router_bias",
@@ -1141,6 +1167,7 @@ static void check_relations(checker *check, const sp_model *model)
 
 const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", "geglu", NULL};
 const char *const sp_mixer_names[] = {"attention", "mamba2", "gated-delta", "none", NULL};
+const char *const sp_blocks_names[] = {"in-turn", "two-norms", "one-norm", NULL};
 const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
 const char *const sp_positional_names[] = {"rope", "learned", "none", NULL};
 const char *const sp_lora_target_names[] = {"all-linear",  "attention",       "mlp",

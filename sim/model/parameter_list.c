@@ -213,7 +213,7 @@ static void add_state(sp_parameter_list *list, int layer, const shares *s)
 static void add_mlp(sp_parameter_list *list, int layer, const shares *s)
 {
     const sp_model *model = s->model;
-    if (!model->post_norms_alone) {
+    if (!model->post_norms_alone && model->blocks != SP_BLOCKS_ONE_NORM) {
         add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
     }
     add_linear(list, layer, s, SP_STEP_ROUTER);

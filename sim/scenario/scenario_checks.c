@@ -500,8 +500,13 @@ static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
-// What does not know blocks without a norm of what they read: a product's input is then the
-// residual path itself, of which no copy is counted.
+static bool repeats_norms(sp_recompute recompute)
+{
+    return sp_recompute_repeats(recompute, SP_LAYER_JOINED) && !sp_recompute_is_whole(recompute);
+}
+
+// What does not know attention and MLP side by side, or blocks without a norm of what they read: a
+// product's input is then the residual path itself, of which no copy is counted.
 static sp_status check_norms(const sp_scenario *scenario, sp_error *err)
 {
     const sp_stack *stack = &scenario->memory.stack;
@@ -513,6 +518,19 @@ static sp_status check_norms(const sp_scenario *scenario, sp_error *err)
                            "is not simulated over TP with stack \"%s\", which keeps what TP ranks "
                            "gather (stack.keep_gathered_inputs, stack.lingering_inputs)",
                            stack->name);
+    }
+    const char *what =
+        scenario->model.blocks == SP_BLOCKS_IN_TURN   ? NULL
+        : stack->tensors == SP_TENSORS_EXPLICIT       ? "hand-written passes (stack)"
+        : sp_precision_is_fp8(&stack->precision)      ? "FP8 (precision)"
+        : scenario->memory_model != SP_MEMORY_TENSORS ? "\"slimpipe-planner\" (memory.model)"
+        : gathers && layout->tp > 1                   ? "inputs kept as gathered (stack)"
+        : repeats_norms(scenario->memory.recompute)   ? "norms that run again (memory.recompute)"
+                                                      : NULL;
+    if (what != NULL) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.blocks",
+                           "is \"%s\": attention and MLP side by side are not simulated with %s",
+                           sp_blocks_names[scenario->model.blocks], what);
     }
     return SP_OK;
 }

@@ -729,6 +729,29 @@ TEST(norms_behind_blocks_keep_their_input)
     }
 }
 
+// Blocks side by side keep no sum between them, and with one norm one output of it: 2 h bytes a
+// token each of this rank's share.
+TEST(blocks_side_by_side_keep_less)
+{
+    for (int tp = 1; tp <= 4; tp *= 2) {
+        const sp_layout layout = {
+            .tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = tp > 1};
+        sp_model model = builtin("llama-13b");
+        sp_memory_options options = {.stack = plain_stack};
+        const sp_stage stage = {.layers = 3};
+        const sp_unit_load load = {.tokens = 4096};
+        const int64_t hidden = 3 * INT64_C(2) * 5120 * 4096 / tp;
+        sp_unit_bytes in_turn, beside;
+        sp_footprint_unit(&model, &layout, &stage, &options, &load, &in_turn);
+        model.blocks = SP_BLOCKS_TWO_NORMS;
+        sp_footprint_unit(&model, &layout, &stage, &options, &load, &beside);
+        assert_int_equal(sp_bytes_total(&beside.held), sp_bytes_total(&in_turn.held) - hidden);
+        model.blocks = SP_BLOCKS_ONE_NORM;
+        sp_footprint_unit(&model, &layout, &stage, &options, &load, &beside);
+        assert_int_equal(sp_bytes_total(&beside.held), sp_bytes_total(&in_turn.held) - 2 * hidden);
+    }
+}
+
 // TP divides all but the norms: t ranks of a Llama hold the model and (t - 1) more copies of them.
 TEST(tensor_parallelism_replicates_norms)
 {
