@@ -512,21 +512,19 @@ static sp_status check_norms(const sp_scenario *scenario, sp_error *err)
     const sp_stack *stack = &scenario->memory.stack;
     const sp_layout *layout = &scenario->layout;
     bool gathers = stack->keep_gathered_inputs || stack->lingering_inputs;
-    if (scenario->model.post_norms_alone && gathers && layout->tp > 1 &&
-        layout->sequence_parallel) {
+    const char *with = sp_precision_is_fp8(&stack->precision) ? "FP8 (precision)"
+                       : gathers && layout->tp > 1            ? "inputs kept as gathered (stack)"
+                                                              : NULL;
+    if (scenario->model.post_norms_alone && with != NULL) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.post_norms_alone",
-                           "is not simulated over TP with stack \"%s\", which keeps what TP ranks "
-                           "gather (stack.keep_gathered_inputs, stack.lingering_inputs)",
-                           stack->name);
+                           "is not simulated with %s", with);
     }
     const char *what =
         scenario->model.blocks == SP_BLOCKS_IN_TURN   ? NULL
         : stack->tensors == SP_TENSORS_EXPLICIT       ? "hand-written passes (stack)"
-        : sp_precision_is_fp8(&stack->precision)      ? "FP8 (precision)"
         : scenario->memory_model != SP_MEMORY_TENSORS ? "\"slimpipe-planner\" (memory.model)"
-        : gathers && layout->tp > 1                   ? "inputs kept as gathered (stack)"
         : repeats_norms(scenario->memory.recompute)   ? "norms that run again (memory.recompute)"
-                                                      : NULL;
+                                                      : with;
     if (what != NULL) {
         return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.blocks",
                            "is \"%s\": attention and MLP side by side are not simulated with %s",
@@ -623,9 +621,6 @@ static sp_status check_fp8(const sp_scenario *scenario, sp_error *err)
         key = "fp8_recipe";
         why = "\"mxfp8\" is computed by Blackwell's tensor cores and later ones: expected "
               "\"delayed\", \"current\" or \"blockwise\"";
-    } else if (scenario->model.post_norms_alone) {
-        why = "\"fp8\" is not simulated without norms before attention and MLP "
-              "(model.post_norms_alone): expected \"bf16\"";
     } else if (stack->tensors == SP_TENSORS_EXPLICIT) {
         why = "\"fp8\" is not computed by passes written by hand (stack.tensors \"explicit\"): "
               "take a stack with \"autograd\"";
