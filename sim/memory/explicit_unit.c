@@ -63,6 +63,7 @@ static void measure_steps(const sp_model *alike, const sp_unit_sizes *sizes, sp_
         const sp_layer_step *step = &sp_layer_steps[s];
         bool routes = (step->operation & (SP_LAYER_ROUTER | SP_LAYER_SHARED_GATE)) != 0 ||
                       step->kind == SP_LAYER_KIND_PERMUTATION;
+        kind->reads[s] = sp_layer_reads(sp_layer_model_conditions(alike), (sp_layer_place)s);
         kind->runs[s] = sp_layer_has_step(alike, step) && (kind->routed || !routes);
     }
     if (sizes->shard.dispatches) {
@@ -642,7 +643,7 @@ static void product_backward(sp_i_explicit *x, sp_layer_place place, block *b)
     if (column) {
         take(x, x->hidden);
         give(x, x->hidden_gathered);
-        owe(b, step->reads, width[step->outputs], column);
+        owe(b, x->at->reads[place], width[step->outputs], column);
     } else {
         bool routed = place == SP_STEP_FC2 && x->at->routed;
         bool leaves = step->outputs == SP_WIDTH_HIDDEN;
@@ -692,7 +693,7 @@ static void shared_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         break;
     case SP_STEP_SHARED_FC1:
         take(x, x->hidden);
-        owe(b, SP_TENSOR_NORM2, kind->width[SP_WIDTH_SHARED_FC1], true);
+        owe(b, kind->reads[place], kind->width[SP_WIDTH_SHARED_FC1], true);
         break;
     case SP_STEP_SHARED_GATHER: // joins what the experts give
         give(x, x->hidden);
@@ -733,9 +734,10 @@ static void latent_attention_backward(sp_i_explicit *x)
 // To the gradient of the block's input; then what goes around the block is there no more, unless it
 // is also the gradient of a product's output. The weight gradients of the block are due, for which
 // the input of the column-parallel product is gathered once more.
-static void norm_backward(sp_i_explicit *x, block *b)
+static void norm_backward(sp_i_explicit *x, sp_layer_place place, block *b)
 {
-    take_briefly(x, x->hidden);
+    bool normed = x->at->bytes[sp_layer_steps[place].writes] > 0;
+    take_briefly(x, normed ? x->hidden : 0);
     give(x, b->residual ? 0 : x->hidden);
     give(x, x->hidden_gathered);
     for (int d = 0; d < b->count; d++) {
@@ -797,7 +799,7 @@ static void step_backward(sp_i_explicit *x, sp_layer_place place, block *b)
         give(x, x->at->width[SP_WIDTH_Q]);
         break;
     case SP_LAYER_KIND_NORM:
-        norm_backward(x, b);
+        norm_backward(x, place, b);
         break;
     default:
         break;

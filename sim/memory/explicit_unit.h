@@ -34,8 +34,9 @@ typedef struct sp_i_explicit_kind {
     // split them. The last of a backward that leaves the weight gradients.
     int64_t parameters[SP_PARTS], gradients[SP_PARTS], input_gradients[SP_PARTS];
     bool runs[SP_LAYER_STEPS]; // does a layer have the step?
-    bool routed, gated;        // experts; shared ones behind a gate
-    bool latent;               // attention
+    sp_layer_tensor_id reads[SP_LAYER_STEPS];
+    bool routed, gated; // experts; shared ones behind a gate
+    bool latent;        // attention
     // Rows that go to experts on other ranks and come back, 0 where all stay.
     int64_t sent_rows, sent_routes;
 } sp_i_explicit_kind;

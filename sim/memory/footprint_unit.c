@@ -275,6 +275,12 @@ static int64_t beside_copy(const unit *u, sp_layer_place step, int64_t bytes)
     return of.tensors > 0 ? BF16 * of.largest + bytes : 0;
 }
 
+// What attention or MLP gives: side by side they are summed before they are reduced.
+static int64_t block_output(const unit *u)
+{
+    return u->alike->blocks == SP_BLOCKS_IN_TURN ? u->size.hidden : u->size.width[SP_WIDTH_HIDDEN];
+}
+
 // What passes in the forward of an MLP, dense or of experts, or of the shared experts: the largest
 // of its phases. The second projection gives `output`, all rows before the reduce-scatter or those
 // of experts, beside hidden states.
@@ -291,11 +297,12 @@ static int64_t mlp_forward(const unit *u, sp_layer_width ffn, sp_layer_width fc1
     bool rebuilds_experts = !shared && (u->repeated & SP_LAYER_PERMUTATION) != 0 &&
                             u->repeated != SP_LAYER_ALL && u->alike->experts > 0;
     int64_t input = rebuilds_experts ? s->width[SP_WIDTH_ROUTED] : 0;
-    int64_t activation = s->hidden + (drops_fc1 ? s->width[fc1] : 0) + silu + product;
+    int64_t around = block_output(u);
+    int64_t activation = around + (drops_fc1 ? s->width[fc1] : 0) + silu + product;
     int64_t second = sp_larger(s->hidden + output, adapters_forward(u, SP_STEP_FC2));
     second = sp_larger(second, beside_copy(u, SP_STEP_FC2, s->hidden + output));
     int64_t first = beside_copy(u, SP_STEP_FC1, s->hidden + (drops_fc1 ? s->width[fc1] : 0));
-    return input + sp_larger(sp_larger(activation, first), s->hidden + product + second);
+    return input + sp_larger(sp_larger(activation, first), around + product + second);
 }
 
 static sp_bytes layer_forward(const unit *u)
@@ -323,7 +330,7 @@ static sp_bytes layer_forward(const unit *u)
         mlp = sp_larger(mlp, first);
     }
     // Output of both blocks and their sum.
-    int64_t residual = s->kv_gathered + 3 * s->hidden + shared;
+    int64_t residual = s->kv_gathered + 3 * block_output(u) + shared;
     // What queries, keys and values are made from.
     bool attends = u->alike->mixer == SP_MIXER_ATTENTION;
     int64_t latent = attends && sp_model_is_latent(u->model)
@@ -555,10 +562,13 @@ static int64_t layer_keeps_for_weights(const unit *u)
         // Experts have rows of their own, whoever else reads the norm's output.
         bool enters_experts = linear.of_experts && step->inputs == SP_WIDTH_HIDDEN;
         bool leaves_experts = linear.of_experts && step->outputs == SP_WIDTH_HIDDEN;
-        sp_layer_tensor_id reads = enters_experts ? SP_TENSOR_EXPERT_INPUT : step->reads;
+        sp_layer_tensor_id reads = enters_experts
+                                       ? SP_TENSOR_EXPERT_INPUT
+                                       : sp_layer_reads(u->conditions, (sp_layer_place)p);
         sp_layer_width inputs = enters_experts ? SP_WIDTH_ROUTED : step->inputs;
         sp_layer_width outputs = leaves_experts ? SP_WIDTH_ROUTED : step->outputs;
-        bool is_split = sp_layer_tensors[reads].rows == SP_ROWS_INPUT && !u->gathered_inputs;
+        bool is_split = sp_layer_tensors[reads].rows == SP_ROWS_RESIDUAL ||
+                        (sp_layer_tensors[reads].rows == SP_ROWS_INPUT && !u->gathered_inputs);
         if (fp8 && (u->conditions & SP_IF_FP8_COPIES) != 0) {
             reads = reads == SP_TENSOR_ATTENTION ? SP_TENSOR_ATTENTION_COPY
                     : p == SP_STEP_SHARED_FC1    ? SP_TENSOR_SHARED_INPUT_COPY
@@ -572,6 +582,9 @@ static int64_t layer_keeps_for_weights(const unit *u)
                 rows, sp_layer_tensor_bytes(reads, u->conditions, u->stack, widths[inputs]));
         }
         counted |= SP_LAYER_SET(reads);
+        if (p == SP_STEP_OUTPUT && u->alike->blocks != SP_BLOCKS_IN_TURN) {
+            continue; // the same gradient as that of the MLP's output
+        }
         bool ends_split = step->duplicated || outputs == SP_WIDTH_HIDDEN;
         int64_t gradient = ends_split ? s->split[outputs] : s->width[outputs];
         if (fp8 && p == SP_STEP_QKV && splits_qkv) {

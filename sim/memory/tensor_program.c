@@ -20,6 +20,7 @@ typedef struct layer_kind {
     int64_t copies[SP_LAYER_STEPS];   // in BF16 of a weight in 4 bits, by projection; 0: none
     int64_t gathered_parameters;      // of one layer, with ZeRO 3; 0: a rank holds them
     bool has_step[SP_LAYER_STEPS];
+    sp_layer_tensor_id reads[SP_LAYER_STEPS];
     sp_saved_tensor rows[SP_LAYER_TENSORS];
     // Sets of these tensors as bits: those that the layer has; by step, which it makes and which
     // the function leaves that returns at its end.
@@ -37,6 +38,7 @@ typedef struct program_builder {
     layer_kind kinds[SP_LAYER_KINDS];
     const layer_kind *of; // that of the layer at hand
     bool frozen;          // weights: adapters alone are trained
+    bool beside;          // attention and MLP are side by side
     bool recomputes_layers;
     bool runs_again;       // a layer, or a part of it, that is rebuilt and keeps all
     bool splits;           // the backward being written leaves the weight gradients
@@ -333,6 +335,21 @@ static void add_shared(program_builder *b, layer_values *v)
     v->mlp = sum;
 }
 
+// Attention and MLP side by side: the sum of what both give is reduced.
+static void reduce_both(program_builder *b, layer_values *v)
+{
+    int32_t of_mlp = allocate_wide(b, "MLP output", SP_WIDTH_HIDDEN);
+    v->mlp = allocate_wide(b, "sum of attention and MLP", SP_WIDTH_HIDDEN);
+    free_tensor(b, of_mlp);
+    free_tensor(b, v->attention);
+    v->attention = SP_NO_TENSOR;
+    if (b->sequence_split) {
+        int32_t sum = v->mlp;
+        v->mlp = allocate_hidden(b, "reduced sum of attention and MLP");
+        free_tensor(b, sum);
+    }
+}
+
 static void add_to_residual(program_builder *b, layer_values *v)
 {
     if (v->gathered != SP_NO_TENSOR && keeps(b, SP_TENSOR_KEYS_VALUES)) {
@@ -387,7 +404,8 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         break;
     case SP_STEP_OUTPUT_REDUCE:
         copy = turn_back(b, SP_STEP_OUTPUT);
-        v->attention = project(b, "attention block output");
+        v->attention = b->beside ? allocate_wide(b, "attention block output", SP_WIDTH_HIDDEN)
+                                 : project(b, "attention block output");
         make_all(b, b->of->made[step]);
         break;
     case SP_STEP_FC1:
@@ -401,7 +419,11 @@ static void run_step(program_builder *b, layer_values *v, sp_layer_place step)
         break;
     case SP_STEP_FC2_REDUCE:
         copy = turn_back(b, SP_STEP_FC2);
-        v->mlp = project(b, "MLP output");
+        if (b->beside) {
+            reduce_both(b, v);
+        } else {
+            v->mlp = project(b, "MLP output");
+        }
         make_all(b, b->of->made[step]);
         break;
     case SP_STEP_SHARED_SUM:
@@ -759,11 +781,12 @@ static void adapters_backward(program_builder *b, sp_layer_place step)
     }
 }
 
-// Through a norm, and the sum with the gradient that goes around the block.
-static int32_t norm_backward(program_builder *b, int32_t inner, int32_t around, bool read)
+// Through a norm, if there is one, and the sum with the gradient that goes around the block.
+static int32_t norm_backward(program_builder *b, bool normed, int32_t inner, int32_t around,
+                             bool read)
 {
-    int32_t gradient = allocate_hidden(b, "gradient of a norm's input");
-    free_tensor(b, inner);
+    int32_t gradient = normed ? allocate_hidden(b, "gradient of a norm's input") : inner;
+    free_tensor(b, normed ? inner : SP_NO_TENSOR);
     int32_t sum = allocate_hidden(b, "gradient of the residual path");
     free_tensor(b, gradient);
     release_around(b, around, read);
@@ -860,7 +883,8 @@ typedef struct layer_gradients {
     int32_t beside;     // of what the MLP reads, by the experts, beside that by the shared ones
     int32_t shared;     // of the output of the shared experts behind which a gate is
     int32_t gate;       // of the gate of the attention's output
-    bool rebuilds;      // the second projection of the MLP its input
+    int32_t of_mlp; // by an MLP beside the attention, of what both read, or of the layer's input
+    bool rebuilds;  // the second projection of the MLP its input
     // What the MLP, or its shared experts, gave once more where they are rebuilt as one function.
     int32_t again, shared_again;
 } layer_gradients;
@@ -1006,7 +1030,7 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
 {
     bool routed = has_row(b, SP_TENSOR_ROUTER) && step == SP_STEP_FC1;
     bool shared = step == SP_STEP_SHARED_FC1;
-    sp_layer_tensor_id input = sp_layer_steps[step].reads;
+    sp_layer_tensor_id input = b->of->reads[step];
     if (b->of->reads_input[step]) {
         rebuild(b, input);
     }
@@ -1022,7 +1046,8 @@ static void column_backward(program_builder *b, layer_gradients *g, sp_layer_pla
         drop(b, SP_TENSOR_ROUTES);
         g->beside = g->gradient;
     }
-    if (!routed || !b->of->has_step[SP_STEP_SHARED_FC1]) {
+    bool read_again = input == SP_TENSOR_NORM1 && step == SP_STEP_FC1; // by the attention
+    if (!read_again && (!routed || !b->of->has_step[SP_STEP_SHARED_FC1])) {
         drop_input(b, input, step);
     }
     if (shared) {
@@ -1120,6 +1145,28 @@ static void drop_unfused_norm(program_builder *b, sp_layer_place norm)
     }
 }
 
+// The end of the backward of an MLP beside the attention, whose output has the same gradient.
+static void leave_to_attention(program_builder *b, layer_gradients *g)
+{
+    g->of_mlp = g->gradient;
+    if (has_row(b, SP_TENSOR_NORM2)) {
+        g->of_mlp = allocate_hidden(b, "gradient of a norm's input");
+        free_tensor(b, g->gradient);
+        drop_unfused_norm(b, SP_STEP_NORM2);
+    }
+    g->gradient = g->around;
+    free_tensor(b, g->again);
+    g->again = SP_NO_TENSOR;
+}
+
+static void add_of_mlp(program_builder *b, layer_gradients *g)
+{
+    int32_t sum = allocate_hidden(b, "gradient of what attention and MLP read");
+    free_tensor(b, g->gradient);
+    free_tensor(b, g->of_mlp);
+    g->gradient = sum;
+}
+
 static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_place place)
 {
     const sp_layer_step *step = &sp_layer_steps[place];
@@ -1196,9 +1243,21 @@ static void run_step_backward(program_builder *b, layer_gradients *g, sp_layer_p
             break;
         }
         drop_for_weights(b, step->writes);
-        g->gradient = norm_backward(b, g->gradient, g->around, g->behind == SP_NO_TENSOR);
+        if (b->beside && place == SP_STEP_NORM2) {
+            leave_to_attention(b, g);
+            break;
+        }
+        bool joined = has_row(b, SP_TENSOR_NORM2);
+        if (b->beside && !joined) {
+            add_of_mlp(b, g);
+        }
+        g->gradient = norm_backward(b, has_row(b, step->writes), g->gradient, g->around,
+                                    g->behind == SP_NO_TENSOR);
+        if (b->beside && joined) {
+            add_of_mlp(b, g);
+        }
         drop_unfused_norm(b, place);
-        drop(b, has_row(b, step->reads) ? step->reads : SP_TENSOR_INPUT);
+        drop(b, b->of->reads[place]);
         free_tensor(b, g->again);
         g->again = SP_NO_TENSOR;
         break;
@@ -1224,6 +1283,7 @@ static int32_t layer_backward(program_builder *b, int layer, int32_t gradient)
                          .beside = SP_NO_TENSOR,
                          .shared = SP_NO_TENSOR,
                          .gate = SP_NO_TENSOR,
+                         .of_mlp = SP_NO_TENSOR,
                          .again = SP_NO_TENSOR,
                          .shared_again = SP_NO_TENSOR};
     if (b->of->size.kv_gathered > 0) {
@@ -1384,6 +1444,7 @@ void sp_tensor_program_build(const sp_model *model, const sp_layout *layout, con
                          .layout = layout,
                          .stage = stage,
                          .frozen = sp_model_is_frozen(model),
+                         .beside = model->blocks != SP_BLOCKS_IN_TURN,
                          .recomputes_layers = sp_recompute_is_whole(options->recompute),
                          .splits_qkv = layout->cp > 1 && options->stack.cp_overlap == SP_CP_QKV,
                          .fused_loss = sp_stack_keeps_bf16_logits(&options->stack),
@@ -1462,6 +1523,7 @@ static void measure_kind(const sp_model *alike, const sp_layout *layout,
                                : sp_footprint_weight(alike, layout, (sp_layer_place)s);
         kind->copies[s] =
             BF16 * sp_layer_frozen_of(alike, &kind->size.shard, (sp_layer_place)s).largest;
+        kind->reads[s] = sp_layer_reads(conditions, (sp_layer_place)s);
         kind->has_step[s] = sp_layer_has_step(alike, &sp_layer_steps[s]);
     }
     kind->gathered_parameters = sp_layout_zero_in_step(layout) >= 3

@@ -53,7 +53,10 @@ struct sp_i_hf_family {
     bool chunks;                 // layers see the chunk of attention_chunk_size, not a window
     sp_activation activation;    // SwiGLU, or another whose name must have "gelu" in it
     sp_norm norm;
-    bool tied, post_norms;
+    bool tied, post_norms, post_norms_alone;
+    sp_blocks blocks;
+    int ffn_of_hidden; // the MLP is so many hidden sizes wide where the file does not say; 0: it
+                       // must
     sp_i_hf_stated soft_caps;
     sp_i_hf_stated qk_norm; // key "": always
     bool qk_norm_whole;
@@ -80,7 +83,7 @@ struct sp_i_hf_family {
     // What else the file may say.
     void (*finish)(sp_object *object, sp_model *model);
 };
-enum { SP_I_HF_FAMILIES = 73 };
+enum { SP_I_HF_FAMILIES = 82 };
 extern const sp_i_hf_family sp_i_hf_families[SP_I_HF_FAMILIES];
 
 // ---- Values of a file ----

@@ -316,6 +316,35 @@ static void finish_glm_lite(sp_object *object, sp_model *model)
 }
 
 // Published files say it twice.
+// Models before the newer architecture have one head of keys and values, or one for each query
+// head, whatever their number says.
+static void finish_falcon(sp_object *object, sp_model *model)
+{
+    bool newer = sp_object_bool(object, "new_decoder_architecture", false);
+    bool shares = sp_object_bool(object, "multi_query", true);
+    bool beside = sp_object_bool(object, "parallel_attn", true);
+    int norms = (int)sp_i_hf_number(object, "num_ln_in_parallel_attn", 2, 2, 1, 2);
+    if (!newer) {
+        model->kv_heads = shares ? 1 : model->heads;
+    }
+    model->blocks = newer && norms == 2 ? SP_BLOCKS_TWO_NORMS
+                    : newer || beside   ? SP_BLOCKS_ONE_NORM
+                                        : SP_BLOCKS_IN_TURN;
+    expect(object, "alibi", false, "positions that are added to scores (ALiBi) are not modelled");
+}
+
+// Published files say in letters, beside layer_types, which layers are local and global.
+static void finish_exaone4(sp_object *object, sp_model *model)
+{
+    const json_t *pattern = sp_object_get(object, "sliding_window_pattern");
+    bool usual = json_integer_value(pattern) == 4 || sp_i_hf_is_text(pattern, "LLLG");
+    if (pattern != NULL && !usual && !sp_i_hf_asks_for_nothing(pattern) &&
+        sp_i_hf_of_layers(object, "layer_types", model) == NULL) {
+        sp_object_expected(object, "sliding_window_pattern", pattern,
+                           "4 or \"LLLG\", or layer_types beside it");
+    }
+}
+
 static void finish_gpt_oss(sp_object *object, sp_model *model)
 {
     expect_number(object, "experts_per_token", model->experts_per_token, "num_experts_per_tok");
@@ -524,10 +553,11 @@ static void read_gpt_neox(sp_object *object, const sp_i_hf_family *family, sp_mo
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", false);
     sp_i_hf_set_biases(model, sp_object_bool(object, "attention_bias", true));
     model->mlp_bias = true;
-    // Its MLP is simulated behind the attention.
-    const json_t *side_by_side = sp_object_get(object, "use_parallel_residual");
-    if (!json_is_false(side_by_side)) { // true where it is absent
-        sp_i_hf_add_key(model->ignored_keys, "use_parallel_residual");
+    if (sp_object_bool(object, "use_parallel_residual", true)) { // without dropout
+        model->blocks = SP_BLOCKS_TWO_NORMS;
+        model->dropout = SP_DROPOUT_OFF;
+        sp_i_hf_note_dropout(object, model);
+        return;
     }
     static const char *const dropouts[] = {"hidden_dropout", "attention_dropout", NULL};
     sp_i_hf_read_dropout(object, dropouts, 0.0, model);
@@ -889,6 +919,34 @@ const sp_i_hf_family sp_i_hf_families[] = {
      BIASES_OF_ATTENTION,
      .experts = {"num_experts", 64},
      .active = {"num_experts_per_tok", 8}},
+    {.name = "olmo2",
+     .post_norms_alone = true,
+     .qk_norm = {"", 0},
+     .qk_norm_whole = true,
+     BIASES_OF_ATTENTION},
+    {.name = "olmo3",
+     .windows = SP_I_HF_ALWAYS,
+     .window = LIBRARY_WINDOW,
+     .pattern = 4,
+     .post_norms_alone = true,
+     .qk_norm = {"", 0},
+     .qk_norm_whole = true,
+     BIASES_OF_ATTENTION},
+    {.name = "flex_olmo",
+     .post_norms_alone = true,
+     .qk_norm = {"", 0},
+     .qk_norm_whole = true,
+     BIASES_OF_ATTENTION,
+     .experts = {"num_experts", 7},
+     .active = {"num_experts_per_tok", 5}},
+    {.name = "exaone4",
+     .kv_heads = 32,
+     .windows = SP_I_HF_ALWAYS,
+     .window = LIBRARY_WINDOW,
+     .pattern = 4,
+     .post_norms_alone = true,
+     .qk_norm = {"", 0},
+     .finish = finish_exaone4},
     {.name = "phimoe",
      .kv_heads = 8,
      .windows = SP_I_HF_ALWAYS,
@@ -953,6 +1011,57 @@ const sp_i_hf_family sp_i_hf_families[] = {
      .is_routed = is_routed_llama4,
      .dense_width = {"intermediate_size_mlp", 16384},
      .finish = finish_llama4},
+    {.name = "gptj",
+     .renamed = {{"hidden_size", "n_embd"},
+                 {"num_hidden_layers", "n_layer"},
+                 {"num_attention_heads", "n_head"},
+                 {"intermediate_size", "n_inner"}},
+     .ffn_of_hidden = 4,
+     .activation = SP_GELU,
+     .norm = SP_LAYERNORM,
+     .blocks = SP_BLOCKS_ONE_NORM,
+     .mlp_bias = {"", 0},
+     .head_bias = {"", 0},
+     .free = KEYS("rotary", "rotary_dim", "n_positions", "n_ctx")},
+    {.name = "falcon",
+     .renamed = {{"num_key_value_heads", "num_kv_heads"}, {"intermediate_size", "ffn_hidden_size"}},
+     .ffn_of_hidden = 4,
+     .activation = SP_GELU,
+     .norm = SP_LAYERNORM,
+     .tied = true,
+     .attention_bias = {"bias", 0},
+     .output_bias = true,
+     .mlp_bias = {"bias", 0},
+     .finish = finish_falcon},
+    // Its norms are LayerNorm without biases, and those of queries and keys have a weight for each
+    // feature of all heads.
+    {.name = "cohere",
+     .tied = true,
+     .blocks = SP_BLOCKS_ONE_NORM,
+     .qk_norm = {"use_qk_norm", 0},
+     .qk_norm_whole = true,
+     BIASES_OF_ATTENTION,
+     .free = KEYS("logit_scale")},
+    {.name = "cohere2",
+     .windows = SP_I_HF_ALWAYS,
+     .window = LIBRARY_WINDOW,
+     .pattern = 4,
+     .pattern_key = "sliding_window_pattern",
+     .tied = true,
+     .blocks = SP_BLOCKS_ONE_NORM,
+     BIASES_OF_ATTENTION,
+     .free = KEYS("logit_scale", "rotary_pct", "layer_switch", "order_of_interleaved_layers",
+                  "position_embedding_type", "use_embedding_sharing", "use_gated_activation",
+                  "use_parallel_block", "use_parallel_embedding")},
+    {.name = "phi",
+     .activation = SP_GELU,
+     .norm = SP_LAYERNORM,
+     .blocks = SP_BLOCKS_ONE_NORM,
+     .qk_norm = {"qk_layernorm", 0},
+     .attention_bias = {"", 0},
+     .output_bias = true,
+     .mlp_bias = {"", 0},
+     .head_bias = {"", 0}},
     {.name = "phi3", .windows = SP_I_HF_ALWAYS},
     {.name = "granite",
      BIASES_OF_ATTENTION,

@@ -34,7 +34,9 @@ static const char caps[] = "caps on logits, which fused kernels lack, are not mo
 static const char heads[] = "layers that predict further tokens are modelled where the model_type "
                             "has them, or by model.mtp_layers";
 static const char parts[] = "parts beside the decoder are not modelled";
-static const char parallel[] = "attention and MLP side by side are not modelled";
+static const char parallel[] =
+    "attention and MLP side by side are modelled where the model_type has them, or in place of the "
+    "file (model.blocks)";
 
 static const refused_key refused_keys[] = {
     {"quantization_config", quantized},

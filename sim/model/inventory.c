@@ -151,6 +151,11 @@ static void residual(builder *b, const char *name, sp_pass pass)
     if (b->model->post_norms) {
         norm(b, "norm behind the block", pass, b->model->hidden);
     }
+    bool beside = b->model->blocks != SP_BLOCKS_IN_TURN;
+    if (beside) { // the outputs of both blocks before they are reduced, or two gradients
+        double split = pass == SP_PASS_F ? 1.0 : b->shard.norm_split;
+        memory(b, "sum of attention and MLP", 3.0 * hidden_bytes(b) / split, 1);
+    }
     double bytes = 3.0 * hidden_bytes(b);
     double masks = (double)(MASK * b->model->hidden);
     if (b->shard.dropout) {
@@ -692,7 +697,9 @@ static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
     }
     switch (step->kind) {
     case SP_LAYER_KIND_NORM:
-        norm(b, name, pass, b->width[step->inputs]);
+        if (sp_layer_has(&sp_layer_tensors[step->writes], sp_layer_model_conditions(b->model))) {
+            norm(b, name, pass, b->width[step->inputs]);
+        }
         break;
     case SP_LAYER_KIND_GATHER:
         if (forward) {
@@ -721,6 +728,9 @@ static void work_of_step(builder *b, sp_layer_place place, sp_pass pass)
         state(b, name, pass);
         break;
     case SP_LAYER_KIND_REDUCE:
+        if (place == SP_STEP_OUTPUT_REDUCE && b->model->blocks != SP_BLOCKS_IN_TURN) {
+            break; // one collective is of both blocks
+        }
         if (forward) {
             reduce(b, name, hidden_bytes(b));
         } else {

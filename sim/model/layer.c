@@ -58,7 +58,23 @@ static uint64_t mlp_conditions(const sp_model *model)
 
 uint64_t sp_layer_model_conditions(const sp_model *model)
 {
-    return attention_conditions(model) | mlp_conditions(model);
+    return attention_conditions(model) | mlp_conditions(model) |
+           (model->post_norms_alone ? 0 : SP_IF_NORMED_INPUTS) |
+           (model->post_norms_alone || model->blocks == SP_BLOCKS_ONE_NORM ? 0
+                                                                           : SP_IF_SECOND_NORM) |
+           (model->blocks == SP_BLOCKS_IN_TURN ? SP_IF_IN_TURN : 0);
+}
+
+sp_layer_tensor_id sp_layer_reads(uint64_t conditions, sp_layer_place step)
+{
+    sp_layer_tensor_id reads = sp_layer_steps[step].reads;
+    bool normed = (conditions & SP_IF_NORMED_INPUTS) != 0;
+    bool in_turn = (conditions & SP_IF_IN_TURN) != 0;
+    if (reads == SP_TENSOR_NORM2 && (conditions & SP_IF_SECOND_NORM) == 0) {
+        reads = in_turn ? SP_TENSOR_RESIDUAL : SP_TENSOR_NORM1;
+    }
+    bool first = reads == SP_TENSOR_RESIDUAL && (!in_turn || (conditions & SP_IF_MIXER) == 0);
+    return first || (reads == SP_TENSOR_NORM1 && !normed) ? SP_TENSOR_INPUT : reads;
 }
 
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step)
@@ -433,8 +449,9 @@ int64_t sp_layer_state_parameters(const sp_model *model, const sp_shard *shard,
 
 int64_t sp_layer_norms(const sp_model *model)
 {
-    int blocks = (model->mixer != SP_MIXER_NONE) + !model->without_mlp;
-    return (model->post_norms ? 2 : 1) * blocks;
+    int blocks = (model->mixer != SP_MIXER_NONE) +
+                 (!model->without_mlp && model->blocks != SP_BLOCKS_ONE_NORM);
+    return (model->post_norms && !model->post_norms_alone ? 2 : 1) * blocks;
 }
 
 int64_t sp_layer_parameters(const sp_model *model, const sp_shard *shard)

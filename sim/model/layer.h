@@ -71,12 +71,16 @@ typedef enum sp_layer_kind {
 // the tensors that it reads and writes (of a reduction the mask of the dropout behind it), of
 // projections and norms the weight and its widths for one expert, of gathers theirs, whether every
 // TP rank has all of the weight and its share of the tokens, and the conditions under which the
-// model has the step. SP_LAYER_TENSORS: the layer's output. Shared experts are one dense MLP beside
-// the routed one, which gathers and reduces for itself and runs before it (Megatron-LM,
-// core/transformer/moe/{moe_layer,shared_experts}.py). Latent attention (DeepSeek-V2, arXiv
-// 2405.04434, section 2.1, as Megatron-LM's multi_latent_attention.py runs it) gathers latents over
-// TP in place of hidden states; without a latent of the queries it projects these from hidden
-// states.
+// model has the step. SP_LAYER_TENSORS: the layer's output. The step of a norm
+// stays in layers without it, with no work: there the backward of its block ends. Attention and
+// MLP side by side read what the layer reads, or its one norm gives, and TP ranks sum their outputs
+// once, as one matrix (EleutherAI/gpt-neox, megatron/model/transformer.py, gpt_j_residual); each
+// gathers its input, and reduces that one's gradient, by itself. Shared experts
+// are one dense MLP beside the routed one, which gathers and reduces for itself and runs before it
+// (Megatron-LM, core/transformer/moe/{moe_layer,shared_experts}.py). Latent attention (DeepSeek-V2,
+// arXiv 2405.04434, section 2.1, as Megatron-LM's multi_latent_attention.py runs it) gathers
+// latents over TP in place of hidden states; without a latent of the queries it projects these from
+// hidden states.
 #define SP_LAYER_STEP_ROWS(ROW)                                                                    \
     ROW(NORM1, NORM1, NORM, "first norm", "first norm", .reads = SP_TENSOR_INPUT,                  \
         .writes = SP_TENSOR_NORM1, .weight = SP_PARAMETER_NORM1_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
@@ -153,7 +157,8 @@ typedef enum sp_layer_kind {
         "gather of the attention output's gradient", .reads = SP_TENSOR_ATTENTION_MASK,            \
         .writes = SP_TENSOR_RESIDUAL, .conditions = SP_IF_MIXER)                                   \
     ROW(RESIDUAL1, RESIDUAL1, RESIDUAL, "first residual add", "first residual add",                \
-        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL, .conditions = SP_IF_MIXER)         \
+        .reads = SP_TENSOR_INPUT, .writes = SP_TENSOR_RESIDUAL,                                    \
+        .conditions = SP_IF_MIXER | SP_IF_IN_TURN)                                                 \
     ROW(NORM2, NORM2, NORM, "second norm", "second norm", .reads = SP_TENSOR_RESIDUAL,             \
         .writes = SP_TENSOR_NORM2, .weight = SP_PARAMETER_NORM2_WEIGHT, .inputs = SP_WIDTH_HIDDEN, \
         .conditions = SP_IF_MLP)                                                                   \
@@ -325,6 +330,9 @@ typedef enum sp_layer_type {
 #define SP_IF_OUTPUT_ADAPTERS SP_CONDITION(28)
 #define SP_IF_MLP_ADAPTERS SP_CONDITION(29)
 #define SP_IF_ADAPTER_DROPOUT SP_CONDITION(30)
+#define SP_IF_NORMED_INPUTS SP_CONDITION(31) // of attention and MLP
+#define SP_IF_SECOND_NORM SP_CONDITION(32)   // the MLP's input has a norm of its own
+#define SP_IF_IN_TURN SP_CONDITION(33) // attention, its sum with the residual path, then the MLP
 #define SP_IF_ADAPTERS (SP_IF_QKV_ADAPTERS | SP_IF_OUTPUT_ADAPTERS | SP_IF_MLP_ADAPTERS)
 
 // The tensors of a layer, of embedding and head, in the order in which the forward saves them. Of a
@@ -342,15 +350,16 @@ typedef enum sp_layer_type {
     ROW(INPUT, "layer input", LAYER, HIDDEN, RESIDUAL, BF16, 0, LAYER_STEPS, LAYER_STEPS,          \
         LAYER_STEPS, STEP_NORM1, 0)                                                                \
     ROW(NORM1, "first norm output", LAYER, HIDDEN, INPUT, PRODUCT, SP_LAYER_NORM1, STEP_NORM1,     \
-        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, SP_IF_MIXER)                                   \
+        STEP_QKV_ELEMENTWISE, STEP_QKV, STEP_NORM1, SP_IF_NORMED_INPUTS | SP_IF_MIXER)             \
     ROW(STATISTICS1, "statistics of the first norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM1,   \
-        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT | SP_IF_MIXER)            \
+        STEP_NORM1, LAYER_STEPS, LAYER_STEPS, STEP_NORM1,                                          \
+        SP_IF_EXPLICIT | SP_IF_NORMED_INPUTS | SP_IF_MIXER)                                        \
     ROW(NORM1_INPUT, "input of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,             \
         SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_MIXER)                                                         \
+        SP_IF_UNFUSED_NORMS | SP_IF_NORMED_INPUTS | SP_IF_MIXER)                                   \
     ROW(NORM1_RESULT, "result of the first norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,           \
         SP_LAYER_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1, STEP_NORM1,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_MIXER | SP_IF_TRAINED)                                         \
+        SP_IF_UNFUSED_NORMS | SP_IF_NORMED_INPUTS | SP_IF_MIXER | SP_IF_TRAINED)                   \
     ROW(Q_LATENT, "query latent", LAYER, Q_LATENT, RESIDUAL, BF16, SP_LAYER_LATENT, STEP_Q_DOWN,   \
         LAYER_STEPS, STEP_QKV_ELEMENTWISE, STEP_Q_NORM, SP_IF_QUERY_LATENT)                        \
     ROW(KV_LATENT, "key and value latent", LAYER, KV_DOWN, RESIDUAL, BF16, SP_LAYER_LATENT,        \
@@ -426,17 +435,18 @@ typedef enum sp_layer_type {
         SP_LAYER_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL1, STEP_RESIDUAL2, STEP_OUTPUT_REDUCE,    \
         SP_IF_DROPOUT | SP_IF_MIXER)                                                               \
     ROW(RESIDUAL, "residual", LAYER, HIDDEN, RESIDUAL, BF16, SP_LAYER_RESIDUAL1, STEP_RESIDUAL1,   \
-        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, SP_IF_MIXER | SP_IF_MLP)                          \
+        LAYER_STEPS, STEP_RESIDUAL2, STEP_NORM2, SP_IF_MIXER | SP_IF_MLP | SP_IF_IN_TURN)          \
     ROW(NORM2, "second norm output", LAYER, HIDDEN, INPUT, PRODUCT, SP_LAYER_NORM2, STEP_NORM2,    \
-        STEP_FC1, STEP_FC1, STEP_NORM2, SP_IF_MLP)                                                 \
+        STEP_FC1, STEP_FC1, STEP_NORM2, SP_IF_SECOND_NORM | SP_IF_MLP)                             \
     ROW(STATISTICS2, "statistics of the second norm", LAYER, TWO, RESIDUAL, FP32, SP_LAYER_NORM2,  \
-        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1, SP_IF_EXPLICIT | SP_IF_MLP)              \
+        STEP_NORM2, LAYER_STEPS, LAYER_STEPS, STEP_NORM1,                                          \
+        SP_IF_EXPLICIT | SP_IF_SECOND_NORM | SP_IF_MLP)                                            \
     ROW(NORM2_INPUT, "input of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,            \
         SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_MLP)                                                           \
+        SP_IF_UNFUSED_NORMS | SP_IF_SECOND_NORM | SP_IF_MLP)                                       \
     ROW(NORM2_RESULT, "result of the second norm in fp32", LAYER, HIDDEN, RESIDUAL, FP32,          \
         SP_LAYER_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2, STEP_NORM2,                            \
-        SP_IF_UNFUSED_NORMS | SP_IF_MLP | SP_IF_TRAINED)                                           \
+        SP_IF_UNFUSED_NORMS | SP_IF_SECOND_NORM | SP_IF_MLP | SP_IF_TRAINED)                       \
     ROW(ROUTER, "router probabilities", LAYER, EXPERTS, RESIDUAL, FP32, SP_LAYER_ROUTER,           \
         STEP_ROUTER, LAYER_STEPS, STEP_FC2_REDUCE, STEP_UNPERMUTATION, SP_IF_ROUTED)               \
     ROW(ROUTING_MAP, "routing map", LAYER, EXPERTS, RESIDUAL, BYTE, SP_LAYER_ROUTER, STEP_ROUTER,  \
@@ -605,6 +615,8 @@ static inline bool sp_layer_is_fp8(const sp_layer_step *step, const sp_stack *st
     return sp_precision_is_fp8(&stack->precision) && sp_layer_is_product(step);
 }
 
+// What the step reads: where a block has no norm of its input, what that would read.
+sp_layer_tensor_id sp_layer_reads(uint64_t conditions, sp_layer_place step);
 // Does a layer of the model, whose layers are alike, run the step?
 bool sp_layer_has_step(const sp_model *model, const sp_layer_step *step);
 

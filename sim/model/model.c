@@ -433,6 +433,17 @@ static const sp_setting model_rows[] = {
      .text = "Norms behind attention and MLP as well, before their output goes into the residual "
              "path (Gemma 2).",
      .aliases = "post_norm sandwich_norm"},
+    {.key = "model.post_norms_alone", SP_SWITCH, SP_FIELD(sp_model, post_norms_alone),
+     .if_changed = true,
+     .text = "Attention and MLP read the residual path itself, with no norm before them (OLMo 2, "
+             "EXAONE 4): with model.post_norms, in BF16 and without adapters."},
+    {.key = "model.blocks", SP_ONE_OF(sp_blocks_names), SP_FIELD(sp_model, blocks),
+     .if_changed = true,
+     .text = "Attention and MLP of a layer: the MLP behind the attention (\"in-turn\"), or beside "
+             "it, where both read the layer's input through a norm each (\"two-norms\": GPT-NeoX) "
+             "or one norm (\"one-norm\": GPT-J, Falcon, Phi-2, Command R). Side by side TP ranks "
+             "sum both outputs in one collective.",
+     .aliases = "parallel_blocks"},
     {.key = "model.soft_caps", SP_SWITCH, SP_FIELD(sp_model, soft_caps), .if_changed = true,
      .text = "Attention scores are capped (attn_logit_softcapping of a config.json). A warning says "
              "that kernels without caps cannot run; nothing else changes.",
@@ -1035,6 +1046,10 @@ static void check_adapters(checker *check, const sp_model *model)
            "adapters are not simulated beside layers with a state, or without attention or an MLP "
            "(mixer, without_mlp), expected 0, got %lld",
            (long long)model->lora_rank);
+    refuse(check, model->post_norms_alone, key,
+           "adapters are not simulated without norms before attention and MLP (post_norms_alone), "
+           "expected 0, got %lld",
+           (long long)model->lora_rank);
     refuse(check, model->attention_gate, key,
            "adapters are not simulated with a gate of attention (attention_gate), expected 0, got "
            "%lld",
@@ -1095,6 +1110,24 @@ static void check_biases(checker *check, const sp_model *model)
     refuse(check, model->bias && !model->mlp_bias, "mlp_bias", why, "the MLP");
 }
 
+// What is not simulated with attention and MLP side by side.
+static void check_blocks(checker *check, const sp_model *model)
+{
+    bool drops = model->dropout == SP_DROPOUT_ON ||
+                 (model->dropout == SP_DROPOUT_USUAL && model->activation == SP_GELU);
+    const char *what = sp_model_most_experts(model) > 0 ? "experts (experts)"
+                       : sp_model_has_state(model) || sp_model_lacks_blocks(model)
+                           ? "layers with a state, or without attention or an MLP (mixer)"
+                       : sp_model_is_latent(model) ? "latent attention (kv_lora_rank)"
+                       : model->post_norms         ? "norms behind them (post_norms)"
+                       : sp_model_is_frozen(model) ? "adapters (lora_rank)"
+                       : drops                     ? "dropout (dropout: false)"
+                                                   : NULL;
+    refuse(check, model->blocks != SP_BLOCKS_IN_TURN && what != NULL, "blocks",
+           "is \"%s\": attention and MLP side by side are not simulated with %s",
+           sp_blocks_names[model->blocks], what);
+}
+
 static void check_relations(checker *check, const sp_model *model)
 {
     const char *rotary = sp_model_is_latent(model) ? "qk_rope_dim" : "head_dim";
@@ -1102,6 +1135,7 @@ static void check_relations(checker *check, const sp_model *model)
     check_state(check, model);
     check_adapters(check, model);
     check_biases(check, model);
+    check_blocks(check, model);
     refuse(check, model->heads % model->kv_heads != 0, "kv_heads",
            "%d key and value heads do not divide %d query heads", model->kv_heads, model->heads);
     refuse(check, model->router_bias && sp_model_most_experts(model) == 0, "router_bias",
@@ -1115,6 +1149,10 @@ static void check_relations(checker *check, const sp_model *model)
            model->expert_group_top_k, model->expert_groups);
     refuse(check, model->qk_norm_whole && !model->qk_norm, "qk_norm_whole",
            "is true, and queries and keys have no norm (qk_norm)");
+    refuse(check, model->post_norms_alone && !model->post_norms, "post_norms_alone",
+           "is true, and there are no norms behind attention and MLP (post_norms)");
+    refuse(check, model->post_norms_alone && sp_model_is_latent(model), "post_norms_alone",
+           "is not simulated with latent attention (kv_lora_rank)");
     refuse(check, model->positional == SP_ROPE && sp_model_rotary_dim(model) % 2 != 0, rotary,
            "rotary positions need an even %s, got %lld", rotary,
            (long long)sp_model_rotary_dim(model));
@@ -1129,6 +1167,7 @@ static void check_relations(checker *check, const sp_model *model)
 
 const char *const sp_activation_names[] = {"swiglu", "gelu", "squared-relu", "geglu", NULL};
 const char *const sp_mixer_names[] = {"attention", "mamba2", "gated-delta", "none", NULL};
+const char *const sp_blocks_names[] = {"in-turn", "two-norms", "one-norm", NULL};
 const char *const sp_norm_names[] = {"rmsnorm", "layernorm", NULL};
 const char *const sp_positional_names[] = {"rope", "learned", "none", NULL};
 const char *const sp_lora_target_names[] = {"all-linear",  "attention",       "mlp",

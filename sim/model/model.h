@@ -30,6 +30,10 @@ typedef enum sp_lora_targets {
     SP_LORA_QUERY_VALUE,
     SP_LORA_MEGATRON
 } sp_lora_targets;
+// Attention and MLP of a layer: the MLP reads the sum of the attention's output and the residual
+// path, or both read the layer's input, through a norm each or one norm of both, and one sum
+// follows (GPT-J, GPT-NeoX).
+typedef enum sp_blocks { SP_BLOCKS_IN_TURN, SP_BLOCKS_TWO_NORMS, SP_BLOCKS_ONE_NORM } sp_blocks;
 typedef enum sp_norm { SP_RMSNORM, SP_LAYERNORM } sp_norm;
 // What tokens of a layer learn from each other by: attention; a state that each token changes
 // (Mamba-2, arXiv 2405.21060; gated DeltaNet, arXiv 2412.06464), in place of it; or nothing, in a
@@ -45,6 +49,7 @@ typedef enum sp_positional { SP_ROPE, SP_LEARNED, SP_NO_POSITIONS } sp_positiona
 // NULL-terminated, in the order of the enums.
 extern const char *const sp_activation_names[];
 extern const char *const sp_norm_names[];
+extern const char *const sp_blocks_names[];
 extern const char *const sp_mixer_names[];
 extern const char *const sp_positional_names[];
 extern const char *const sp_stored_dtype_names[]; // as PyTorch names them
@@ -108,7 +113,9 @@ typedef struct sp_model {
     bool qk_norm;                // norm of each head's q and k (Qwen3)
     bool qk_norm_whole;          // of all heads at once (OLMoE)
     bool post_norms;             // norms behind attention and MLP, too (Gemma 2)
-    bool soft_caps;              // of attention scores: read, and warned of
+    bool post_norms_alone;       // and none of what they read (OLMo 2)
+    sp_blocks blocks;
+    bool soft_caps; // of attention scores: read, and warned of
     sp_dropout dropout;
     char ignored_dropout[SP_MODEL_KEY]; // key of a config.json that asks for more; "": none
     // Keys of a config.json: of what stands beside a text model, and of what nothing reads that may

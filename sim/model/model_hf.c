@@ -318,7 +318,10 @@ static void read_family(sp_object *object, const sp_i_hf_family *family, sp_mode
     if (family->expert_width != NULL && family->is_routed == NULL) { // no layer is dense
         sp_object_get(object, "intermediate_size");
     } else {
-        model->ffn = sp_i_hf_size(object, sp_i_hf_key(family, "intermediate_size"), SP_I_MAX_FFN);
+        const char *key = sp_i_hf_key(family, "intermediate_size");
+        int64_t usual = family->ffn_of_hidden * model->hidden;
+        model->ffn = usual > 0 ? sp_i_hf_number(object, key, usual, usual, 1, SP_I_MAX_FFN)
+                               : sp_i_hf_size(object, key, SP_I_MAX_FFN);
     }
     if (family->latents) {
         read_latents(object, model);
@@ -328,7 +331,9 @@ static void read_family(sp_object *object, const sp_i_hf_family *family, sp_mode
     model->tied_embeddings = sp_object_bool(object, "tie_word_embeddings", family->tied);
     model->qk_norm = read_switch(object, &family->qk_norm);
     model->qk_norm_whole = model->qk_norm && family->qk_norm_whole;
-    model->post_norms = family->post_norms;
+    model->post_norms = family->post_norms || family->post_norms_alone;
+    model->post_norms_alone = family->post_norms_alone;
+    model->blocks = family->blocks;
     model->attention_sinks = family->attention_sinks;
     model->soft_caps = has_caps(object, family);
     if (family->experts.key != NULL) {
@@ -342,6 +347,7 @@ static void read_family(sp_object *object, const sp_i_hf_family *family, sp_mode
     if (family->dropouts[0] != NULL) {
         sp_i_hf_read_dropout(object, family->dropouts, 0.0, model);
     } else {
+        model->dropout = model->blocks != SP_BLOCKS_IN_TURN ? SP_DROPOUT_OFF : model->dropout;
         sp_i_hf_note_dropout(object, model);
     }
 }
@@ -362,11 +368,10 @@ static const sp_i_hf_family *family_named(const char *kind)
 static const struct {
     const char *names, *why;
 } other_kinds[] = {
-    {"falcon gptj codegen phi cohere cohere2 cohere2_moe", "attention and MLP side by side"},
+    {"codegen cohere2_moe", "attention and MLP side by side"},
     {"mpt bloom", "positions that are added to scores (ALiBi)"},
     {"opt", "ReLU"},
     {"olmo", "norms without weights"},
-    {"olmo2 olmo3 exaone4 flex_olmo", "norms behind attention and MLP alone"},
     {"apertus", "an activation with parameters (xIELU)"},
     {"deepseek_v32 glm_moe_dsa", "attention to tokens that an index chooses"},
     {"deepseek_v4", "attention to compressed tokens"},

@@ -213,7 +213,9 @@ static void add_state(sp_parameter_list *list, int layer, const shares *s)
 static void add_mlp(sp_parameter_list *list, int layer, const shares *s)
 {
     const sp_model *model = s->model;
-    add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
+    if (!model->post_norms_alone && model->blocks != SP_BLOCKS_ONE_NORM) {
+        add_norm(list, layer, SP_PARAMETER_NORM2_WEIGHT, model, model->hidden);
+    }
     add_linear(list, layer, s, SP_STEP_ROUTER);
     for (int64_t e = 0; e < s->rank.held; e++) {
         add_linear(list, layer, s, SP_STEP_FC1);
@@ -231,7 +233,9 @@ static void add_layer(sp_parameter_list *list, int layer, const shares *s)
 {
     const sp_model *model = s->model;
     if (model->mixer != SP_MIXER_NONE) {
-        add_norm(list, layer, SP_PARAMETER_NORM1_WEIGHT, model, model->hidden);
+        if (!model->post_norms_alone) {
+            add_norm(list, layer, SP_PARAMETER_NORM1_WEIGHT, model, model->hidden);
+        }
         (model->mixer == SP_MIXER_ATTENTION ? add_attention : add_state)(list, layer, s);
         if (model->post_norms) {
             add_norm(list, layer, SP_PARAMETER_POST_NORM1_WEIGHT, model, model->hidden);

@@ -43,7 +43,8 @@
     ROW(LAYERNORM, "layernorm",                                                                \
         "norms by themselves, those of latent attention or in front of experts "               \
         "(model.kv_lora_rank, model.experts)",                                                 \
-        ACTIVATION, SP_LAYER_NORM1, SP_IF_LATENT, 0, SP_LAYER_NORM2, SP_IF_ROUTED)             \
+        ACTIVATION, SP_LAYER_NORM1, SP_IF_LATENT, 0, SP_LAYER_NORM2,                           \
+        SP_IF_ROUTED | SP_IF_NORMED_INPUTS)                                                    \
     ROW(MLA_UP_PROJ, "mla_up_proj", "latent attention (model.kv_lora_rank)", MLA_UP_PROJ,      \
         SP_LAYER_QKV, SP_IF_LATENT, 0, 0, 0)                                                   \
     ROW(MLP, "mlp", "layers with a dense MLP", MLP,                                            \

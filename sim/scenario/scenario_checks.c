@@ -500,6 +500,39 @@ static sp_status check_latent(const sp_scenario *scenario, sp_error *err)
     return SP_OK;
 }
 
+static bool repeats_norms(sp_recompute recompute)
+{
+    return sp_recompute_repeats(recompute, SP_LAYER_JOINED) && !sp_recompute_is_whole(recompute);
+}
+
+// What does not know attention and MLP side by side, or blocks without a norm of what they read: a
+// product's input is then the residual path itself, of which no copy is counted.
+static sp_status check_norms(const sp_scenario *scenario, sp_error *err)
+{
+    const sp_stack *stack = &scenario->memory.stack;
+    const sp_layout *layout = &scenario->layout;
+    bool gathers = stack->keep_gathered_inputs || stack->lingering_inputs;
+    const char *with = sp_precision_is_fp8(&stack->precision) ? "FP8 (precision)"
+                       : gathers && layout->tp > 1            ? "inputs kept as gathered (stack)"
+                                                              : NULL;
+    if (scenario->model.post_norms_alone && with != NULL) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.post_norms_alone",
+                           "is not simulated with %s", with);
+    }
+    const char *what =
+        scenario->model.blocks == SP_BLOCKS_IN_TURN   ? NULL
+        : stack->tensors == SP_TENSORS_EXPLICIT       ? "hand-written passes (stack)"
+        : scenario->memory_model != SP_MEMORY_TENSORS ? "\"slimpipe-planner\" (memory.model)"
+        : repeats_norms(scenario->memory.recompute)   ? "norms that run again (memory.recompute)"
+                                                      : with;
+    if (what != NULL) {
+        return sp_error_in(err, SP_ERR_CONTENT, scenario->source, "model.blocks",
+                           "is \"%s\": attention and MLP side by side are not simulated with %s",
+                           sp_blocks_names[scenario->model.blocks], what);
+    }
+    return SP_OK;
+}
+
 // What does not know layers with a state, layers that lack a block, and gates of attention.
 static sp_status check_mixers(const sp_scenario *scenario, sp_error *err)
 {
@@ -766,31 +799,19 @@ static sp_status check_planner(const sp_scenario *scenario, sp_error *err)
 sp_status sp_scenario_resolve_layout(sp_scenario *scenario, sp_error *err)
 {
     typedef sp_status check(const sp_scenario *scenario, sp_error *err);
-    static check *const checks[] = {check_chunks,
-                                    check_layout,
-                                    check_layers,
-                                    check_exchange,
-                                    check_cp_sharding,
-                                    check_head_groups,
-                                    check_zero,
-                                    check_zero_group,
-                                    check_experts,
-                                    check_flows,
-                                    check_nvls,
-                                    check_planner,
-                                    check_offload,
-                                    check_shared_experts,
-                                    check_capacity,
-                                    check_mixers,
-                                    check_recompute,
-                                    check_latent,
-                                    check_mtp,
-                                    check_overlap,
-                                    check_fp8,
-                                    check_one_sided,
-                                    check_blocks,
-                                    check_adapters,
-                                    check_gathered_logits,
+    static check *const checks[] = {check_chunks,        check_layout,
+                                    check_layers,        check_exchange,
+                                    check_cp_sharding,   check_head_groups,
+                                    check_zero,          check_zero_group,
+                                    check_experts,       check_flows,
+                                    check_nvls,          check_planner,
+                                    check_offload,       check_shared_experts,
+                                    check_capacity,      check_mixers,
+                                    check_recompute,     check_latent,
+                                    check_norms,         check_mtp,
+                                    check_overlap,       check_fp8,
+                                    check_one_sided,     check_blocks,
+                                    check_adapters,      check_gathered_logits,
                                     check_offload_states};
     size_t count = scenario->uniform ? 1 : sizeof checks / sizeof checks[0];
     sp_status first = SP_OK;

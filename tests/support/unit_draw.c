@@ -184,6 +184,19 @@ unit_draw draw_unit(sp_prng *prng)
     if (prng_below(prng, 3) == 0) {
         draw_adapters(prng, &d);
     }
+    // No draw of its own either.
+    d.model.post_norms_alone = d.model.post_norms && d.model.hidden % 128 == 0 &&
+                               d.model.kv_lora_rank == 0 && d.model.lora_rank == 0 &&
+                               !d.options.stack.keep_gathered_inputs;
+    sp_memory_options *options = &d.options;
+    unsigned again = sp_recompute_operations(options->recompute, &d.model);
+    if (d.model.activation == SP_SWIGLU && !d.model.post_norms && d.model.runs == 0 &&
+        d.model.experts == 0 && d.model.mixer == SP_MIXER_ATTENTION && !d.model.without_mlp &&
+        d.model.kv_lora_rank == 0 && d.model.lora_rank == 0 &&
+        !options->stack.keep_gathered_inputs &&
+        (again == SP_LAYER_ALL || (again & SP_LAYER_JOINED) == 0)) {
+        d.model.blocks = (sp_blocks)(d.model.hidden / 64 % 3);
+    }
     sp_model_count_kinds(&d.model, d.stage.first, d.stage.layers, d.stage.count);
     if (prng_below(prng, 2) == 0) {
         d.options.recompute = random_modules(prng, &d.model);

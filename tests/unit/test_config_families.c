@@ -37,6 +37,68 @@ static const published models[] = {
      3821079552},
     {CONFIG("phi3", 5120, 40, 40, 10, 17920, 100352, ",'hidden_act':'silu','sliding_window':null"),
      14659507200},
+    // allenai/OLMo-2-1124-7B: tables 2*100352*4096; 32 layers of 4*4096^2 + 3*4096*11008 and norms
+    // of 4 x 4096; a norm of 4096. Olmo-3-1025-7B: the same with 100278 rows, three layers of four
+    // with a window.
+    {CONFIG("olmo2", 4096, 32, 32, 32, 11008, 100352,
+            ",'attention_bias':false,'hidden_act':'silu','tie_word_embeddings':false"),
+     7298617344},
+    {CONFIG("olmo3", 4096, 32, 32, 32, 11008, 100278,
+            ",'attention_bias':false,'sliding_window':4096,'tie_word_embeddings':false"),
+     7298011136},
+    // LGAI-EXAONE/EXAONE-4.0-1.2B: a table of 102400*2048; 30 layers of 2*2048*2048 + 2*2048*512 +
+    // 3*2048*4096 and norms of 2*2048 + 2*64; a norm of 2048. EXAONE-4.0-32B: 2*102400*5120; 64
+    // layers of 2*5120^2 + 2*5120*1024 + 3*5120*27392 and norms of 2*5120 + 2*128; 5120.
+    {CONFIG("exaone4", 2048, 30, 32, 8, 4096, 102400,
+            ",'head_dim':64,'sliding_window':null,'tie_word_embeddings':true"),
+     1279391488},
+    {CONFIG("exaone4", 5120, 64, 40, 8, 27392, 102400,
+            ",'head_dim':128,'sliding_window':4096,'sliding_window_pattern':'LLLG'"),
+     32003216384},
+    // allenai/FlexOlmo-7x7B-1T: OLMo 2's attention and tables of 100352 rows; in a layer 7 experts
+    // of 3*4096*11008 and a router of 7*4096.
+    {CONFIG("flex_olmo", 4096, 32, 32, 32, 11008, 100352,
+            ",'num_experts':7,'num_experts_per_tok':5,'tie_word_embeddings':false"),
+     33270665216},
+    // EleutherAI/gpt-j-6b: tables 2*50400*4096 and a bias of 50400; 28 layers of 4*4096^2 +
+    // 2*4096*16384, biases of 16384 + 4096 and one norm of 2*4096; 2*4096.
+    {"{'model_type':'gptj','n_embd':4096,'n_layer':28,'n_head':16,'n_inner':null,'n_positions':2048"
+     ",'vocab_size':50400,'rotary':true,'rotary_dim':64,'activation_function':'gelu_new',"
+     "'attn_pdrop':0.0,'embd_pdrop':0.0,'resid_pdrop':0.0,'tie_word_embeddings':false}",
+     6050882784},
+    // EleutherAI/gpt-neox-20b: 2*50432*6144; 44 layers of 4*6144^2 + 2*6144*24576, biases of 3*6144
+    // + 6144 + 24576 + 6144, two norms of 2*6144; 2*6144.
+    {CONFIG("gpt_neox", 6144, 44, 64, 64, 24576, 50432,
+            ",'use_parallel_residual':true,'rotary_pct':0.25,'hidden_act':'gelu_fast',"
+            "'tie_word_embeddings':false"),
+     20554567680},
+    // tiiuae/falcon-7b: a table of 65024*4544; 32 layers of 4544*(4544 + 2*64) + 4544^2 + 8*4544^2
+    // and a norm of 2*4544; 2*4544. falcon-40b: 65024*8192; 60 layers of 8192*(8192 + 2*8*64) +
+    // 8192^2 + 8*8192^2 and two norms of 2*8192; 2*8192.
+    {"{'model_type':'falcon','hidden_size':4544,'num_hidden_layers':32,'num_attention_heads':71,"
+     "'num_kv_heads':71,'vocab_size':65024,'multi_query':true,'parallel_attn':true,'bias':false,"
+     "'alibi':false,'new_decoder_architecture':false,'hidden_dropout':0.0,'attention_dropout':0.0}",
+     6921720704},
+    {"{'model_type':'falcon','hidden_size':8192,'num_hidden_layers':60,'num_attention_heads':128,"
+     "'num_kv_heads':8,'vocab_size':65024,'multi_query':true,'parallel_attn':true,'bias':false,"
+     "'alibi':false,'new_decoder_architecture':true,'hidden_dropout':0.0}",
+     41303293952},
+    // CohereLabs/c4ai-command-r-v01: a table of 256000*8192; 40 layers of 4*8192^2 + 3*8192*22528
+    // and a norm of 8192; 8192. c4ai-command-r7b-12-2024: 256000*4096; 32 layers of 2*4096^2 +
+    // 2*4096*1024 + 3*4096*14336 and a norm of 4096; 4096.
+    {CONFIG("cohere", 8192, 40, 64, 64, 22528, 256000,
+            ",'hidden_act':'silu','logit_scale':0.0625,'use_qk_norm':false"),
+     34980831232},
+    {CONFIG("cohere2", 4096, 32, 32, 8, 14336, 256000,
+            ",'head_dim':128,'hidden_act':'silu','sliding_window':4096,'sliding_window_pattern':4,"
+            "'logit_scale':0.25,'use_parallel_block':true"),
+     8028033024},
+    // microsoft/phi-1, phi-2: 2*51200*h and a bias of 51200; layers of 12 h^2, biases of 9 h and a
+    // norm of 2 h; 2 h.
+    {CONFIG("phi", 2048, 24, 32, 32, 8192, 51200,
+            ",'hidden_act':'gelu_new','partial_rotary_factor':0.5,'qk_layernorm':false"),
+     1418270720},
+    {CONFIG("phi", 2560, 32, 32, 32, 10240, 51200, ",'hidden_act':'gelu_new'"), 2779683840},
     // zai-org/GLM-4-9B-0414, glm-4-9b-chat-hf
     {CONFIG("glm4", 4096, 40, 32, 2, 13696, 151552,
             ",'head_dim':128,'attention_bias':true,'partial_rotary_factor':0.5,"
@@ -778,10 +840,9 @@ TEST(contradictions_are_named)
 // Kinds that no layer here can be are refused with what they have and what is read in their place.
 TEST(kinds_that_are_not_read)
 {
-    refuses(SMALL("falcon", ""), "config.json: model_type: expected one of the ");
+    refuses(SMALL("codegen", ""), "config.json: model_type: expected one of the ");
     static const char *const others[][2] = {
-        {"gptj", ", got \"gptj\", which has attention and MLP side by side"},
-        {"olmo2", ", got \"olmo2\", which has norms behind attention and MLP alone"},
+        {"codegen", ", got \"codegen\", which has attention and MLP side by side"},
         {"deepseek_v32",
          ", got \"deepseek_v32\", which has attention to tokens that an index chooses"},
         {"bloom", ", got \"bloom\", which has positions that are added to scores (ALiBi)"},

@@ -176,6 +176,7 @@ static unit_draw explicit_draw(sp_prng *prng)
 {
     unit_draw d = draw_unit(prng);
     make_usual(&d);
+    d.model.blocks = SP_BLOCKS_IN_TURN;
     d.options.stack = explicit_in(SP_RECOMPUTE_NONE).stack;
     d.load = (sp_unit_load){.tokens = 8 * (1 + prng_below(prng, 500)),
                             .begun_tokens = 8 * prng_below(prng, 1000),

@@ -718,7 +718,37 @@ TEST(norms_behind_blocks_keep_their_input)
             int64_t more = m == SP_RECOMPUTE_FULL ? 0 : 3 * 2 * INT64_C(2) * 5120 * 4096 / tp;
             assert_int_equal(sp_bytes_total(&gelu.held), sp_bytes_total(&plain.held));
             assert_int_equal(sp_bytes_total(&normed.held), sp_bytes_total(&plain.held) + more);
+            // Without norms before them the products read what is kept anyway: the layer's input
+            // and the residual path. Modes that make norms again have dropped their outputs.
+            unsigned again = sp_recompute_operations((sp_recompute)m, &model);
+            int64_t outputs = (again & SP_LAYER_NORM1) == 0 ? more : 0;
+            model.post_norms_alone = true;
+            sp_footprint_unit(&model, &layout, &stage, &options, &load, &gelu);
+            assert_int_equal(sp_bytes_total(&gelu.held), sp_bytes_total(&normed.held) - outputs);
         }
+    }
+}
+
+// Blocks side by side keep no sum between them, and with one norm one output of it: 2 h bytes a
+// token each of this rank's share.
+TEST(blocks_side_by_side_keep_less)
+{
+    for (int tp = 1; tp <= 4; tp *= 2) {
+        const sp_layout layout = {
+            .tp = tp, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = tp > 1};
+        sp_model model = builtin("llama-13b");
+        sp_memory_options options = {.stack = plain_stack};
+        const sp_stage stage = {.layers = 3};
+        const sp_unit_load load = {.tokens = 4096};
+        const int64_t hidden = 3 * INT64_C(2) * 5120 * 4096 / tp;
+        sp_unit_bytes in_turn, beside;
+        sp_footprint_unit(&model, &layout, &stage, &options, &load, &in_turn);
+        model.blocks = SP_BLOCKS_TWO_NORMS;
+        sp_footprint_unit(&model, &layout, &stage, &options, &load, &beside);
+        assert_int_equal(sp_bytes_total(&beside.held), sp_bytes_total(&in_turn.held) - hidden);
+        model.blocks = SP_BLOCKS_ONE_NORM;
+        sp_footprint_unit(&model, &layout, &stage, &options, &load, &beside);
+        assert_int_equal(sp_bytes_total(&beside.held), sp_bytes_total(&in_turn.held) - 2 * hidden);
     }
 }
 

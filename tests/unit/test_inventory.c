@@ -282,6 +282,50 @@ TEST(norms_behind_blocks_move_their_bytes)
     model.post_norms = true;
     assert_true(memory_bytes(&model, SP_PASS_F) == forward + 2 * 2 * 2.0 * 5120);
     assert_true(memory_bytes(&model, SP_PASS_I) == backward + 2 * 3 * 2.0 * 5120);
+    // Behind blocks alone they move what those before them do, and products are the same.
+    sp_inventory all = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
+    model.post_norms_alone = true;
+    sp_inventory alone = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
+    assert_true(memory_bytes(&model, SP_PASS_F) == forward);
+    assert_true(memory_bytes(&model, SP_PASS_I) == backward);
+    assert_int_equal(alone.count, all.count - 2);
+    assert_true(sp_inventory_flops(&alone, &model, &single, SP_PASS_F, 4096, 4096.0 * 4096) ==
+                sp_inventory_flops(&all, &model, &single, SP_PASS_F, 4096, 4096.0 * 4096));
+}
+
+// Blocks side by side: the same products (a layer of Llama-2 13B has 2 s (4 h^2 + 3 h f) FLOPs and
+// 2 h s^2 of a causal core), one norm or two, as many sums, and one collective of their outputs
+// over TP 2: forward two gathers and a scatter, backward a gather and two scatters.
+TEST(blocks_side_by_side)
+{
+    const sp_layout split = {
+        .tp = 2, .cp = 1, .pp = 1, .dp = 1, .chunks = 1, .sequence_parallel = true};
+    sp_model model = builtin("llama-13b");
+    double forward = memory_bytes(&model, SP_PASS_F);
+    double backward = memory_bytes(&model, SP_PASS_I);
+    double s = 4096.0;
+    double h = 5120.0;
+    for (int norms = 1; norms <= 2; norms++) {
+        model.blocks = norms == 1 ? SP_BLOCKS_ONE_NORM : SP_BLOCKS_TWO_NORMS;
+        int fewer = 2 - norms;
+        assert_true(memory_bytes(&model, SP_PASS_F) == forward - fewer * 2 * 2.0 * h);
+        assert_true(memory_bytes(&model, SP_PASS_I) == backward - fewer * 3 * 2.0 * h);
+        sp_inventory all = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
+        assert_close(sp_inventory_flops(&all, &model, &single, SP_PASS_F, s, s * s),
+                     2.0 * s * (4.0 * h * h + 3.0 * h * 13824.0) + 2.0 * h * s * s, 1e-12);
+        for (int back = 0; back < 2; back++) {
+            sp_inventory of =
+                layer(&model, &split, SP_ATTENTION_FLASH, back ? SP_PASS_I : SP_PASS_F);
+            int gathers = 0;
+            int scatters = 0;
+            for (int i = 0; i < of.count; i++) {
+                gathers += of.ops[i].kind == SP_OP_ALL_GATHER;
+                scatters += of.ops[i].kind == SP_OP_REDUCE_SCATTER;
+            }
+            assert_int_equal(gathers, back ? 1 : 2);
+            assert_int_equal(scatters, back ? 2 : 1);
+        }
+    }
 }
 
 static sp_inventory recomputed(const sp_model *model, sp_recompute mode, sp_part part)

@@ -450,7 +450,7 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"llama", "'attention_window_size':2048", "attention_window_size"},
         {"llama", "'use_mla':true", "use_mla"},
         {"gpt2", "'resid_pdrop':0.0,'embd_pdrop':0.0,'attn_pdrop':0.1", "attn_pdrop"},
-        {"gpt_neox", "'hidden_dropout':0.1", "attention_dropout"},
+        {"gpt_neox", "'use_parallel_residual':false,'hidden_dropout':0.1", "attention_dropout"},
         {"llama", "'attn_logit_softcapping':50.0", "attn_logit_softcapping"},
         {"llama", "'use_qk_norm':true", "use_qk_norm"},
         {"mistral", "'mlp_bias':true", "mlp_bias"},
@@ -499,7 +499,8 @@ TEST(dropout_follows_the_file)
         {"gpt2", "", SP_DROPOUT_ON},
         {"gpt2", ",'resid_pdrop':0.0,'embd_pdrop':0.0,'attn_pdrop':0", SP_DROPOUT_OFF},
         {"gpt_neox", "", SP_DROPOUT_OFF},
-        {"gpt_neox", ",'hidden_dropout':0.1,'attention_dropout':0.1", SP_DROPOUT_ON},
+        {"gpt_neox", ",'hidden_dropout':0.1,'attention_dropout':0.1,'use_parallel_residual':false",
+         SP_DROPOUT_ON},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[400];
@@ -527,6 +528,7 @@ TEST(dropout_that_is_not_modelled_is_named)
         {"mistral", "\"sliding_window\":null,\"resid_pdrop\":0.1", "resid_pdrop"},
         {"mixtral", "\"hidden_dropout_prob\":1", "hidden_dropout_prob"},
         {"qwen3", "\"layerdrop\":0.2", "layerdrop"},
+        {"gpt_neox", "\"hidden_dropout\":0.1", "hidden_dropout"}, // of blocks side by side
         {"llama", "\"classifier_dropout\":0.1,\"attention_dropout\":null", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -615,22 +617,24 @@ TEST(settings_are_not_hidden_by_harmless_words)
     }
 }
 
-TEST(mlp_beside_the_attention_is_named)
+TEST(mlp_beside_the_attention)
 {
     static const char neox[] =
         "{\"model_type\":\"gpt_neox\",\"hidden_size\":64,\"num_attention_heads\":4,"
         "\"vocab_size\":10,\"num_hidden_layers\":2,\"intermediate_size\":128%s}";
     static const struct {
-        const char *more, *keys;
+        const char *more;
+        sp_blocks blocks;
     } cases[] = {
-        {"", "use_parallel_residual"},
-        {",\"use_parallel_residual\":true", "use_parallel_residual"},
-        {",\"use_parallel_residual\":false", ""},
+        {"", SP_BLOCKS_TWO_NORMS},
+        {",\"use_parallel_residual\":true", SP_BLOCKS_TWO_NORMS},
+        {",\"use_parallel_residual\":false", SP_BLOCKS_IN_TURN},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[300];
         snprintf(text, sizeof text, neox, cases[i].more);
-        assert_string_equal(from_hf(text).ignored_keys, cases[i].keys);
+        assert_string_equal(from_hf(text).ignored_keys, "");
+        assert_int_equal(from_hf(text).blocks, cases[i].blocks);
     }
 }
 

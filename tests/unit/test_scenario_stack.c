@@ -517,6 +517,54 @@ TEST(zero_groups_are_refused)
     }
 }
 
+// Kinds of layers that some of the rest does not know, each refused in a sentence.
+TEST(kinds_of_layers_are_refused_by_name)
+{
+#define BESIDE \
+    "scenario.json: model.blocks: is \"one-norm\": attention and MLP side by side are not "
+    static const struct {
+        const char *model, *settings, *message; // NULL: is read
+    } cases[] = {
+        {"'post_norms_alone': true", "",
+         "scenario.json: model.post_norms_alone: is true, and there are no norms behind"},
+        {"'post_norms': true, 'post_norms_alone': true, 'lora_rank': 8", "",
+         "scenario.json: model.lora_rank: adapters are not simulated without norms before"},
+        {"'post_norms': true, 'post_norms_alone': true", ", 'precision': 'fp8'",
+         "scenario.json: model.post_norms_alone: is not simulated with FP8 (precision)"},
+        {"'post_norms': true, 'post_norms_alone': true",
+         ", 'parallel': {'tp': 2}, 'stack': 'nanotron-2025'",
+         "scenario.json: model.post_norms_alone: is not simulated with inputs kept as gathered"},
+        {"'post_norms': true, 'post_norms_alone': true", ", 'parallel': {'tp': 2}", NULL},
+        {"'blocks': 'one-norm', 'post_norms': true", "",
+         BESIDE "simulated with norms behind them (post_norms)"},
+        {"'blocks': 'one-norm', 'dropout': true", "",
+         BESIDE "simulated with dropout (dropout: false)"},
+        {"'blocks': 'one-norm', 'experts': 4, 'experts_per_token': 2", "",
+         BESIDE "simulated with experts (experts)"},
+        {"'blocks': 'one-norm'", ", 'precision': 'fp8'", BESIDE "simulated with FP8 (precision)"},
+        {"'blocks': 'one-norm'", ", 'stack': 'cuda'",
+         BESIDE "simulated with hand-written passes (stack)"},
+        {"'blocks': 'one-norm'", ", 'memory': {'recompute': 'activation'}",
+         BESIDE "simulated with norms that run again (memory.recompute)"},
+        {"'blocks': 'one-norm'", ", 'memory': {'recompute': 'full'}", NULL},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        sp_scenario s;
+        sp_error_clear(ERR);
+        char text[400];
+        snprintf(text, sizeof text,
+                 "{'model': {'layers': 4, 'hidden': 512, 'ffn': 1376, 'heads': 8, 'vocab': 1000, "
+                 "%s}%s}",
+                 cases[i].model, cases[i].settings);
+        if (cases[i].message != NULL) {
+            must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, cases[i].message);
+        } else {
+            fixture_good(text, &s);
+            sp_scenario_fini(&s);
+        }
+    }
+}
+
 // DeepSpeed's buckets of ZeRO 2: 2 bytes of every parameter, but where they are ruled out.
 // FSDP splits gradients or everything.
 TEST(zero_of_fsdp)

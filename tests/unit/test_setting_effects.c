@@ -132,6 +132,9 @@ static const effect effects[] = {
     TIME_OR_MEMORY("model.qk_norm", TRAIN, "", "false", "*"),
     TIME_OR_MEMORY("model.qk_norm_whole", TRAIN, "model.qk_norm=true", "false", "*"),
     TIME_OR_MEMORY("model.post_norms", TRAIN, "", "false", "*"),
+    TIME_OR_MEMORY("model.post_norms_alone", TRAIN, "model.post_norms=true", "false", "*"),
+    TIME_OR_MEMORY("model.blocks", TRAIN, "", "'in-turn'", "'one-norm'"),
+    TIME_OR_MEMORY("model.blocks", TRAIN, "", "'in-turn'", "'two-norms'"),
     FIGURE("model.soft_caps", TRAIN, "", "false", "*", "warnings"),
     TIME_OR_MEMORY("model.dropout", TRAIN, "", "false", "*"),
 
