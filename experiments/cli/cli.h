@@ -860,16 +860,14 @@ typedef struct cli_tuned {
     double switched_ms;      // of it with the stack's switches as the answer's; NAN: they are
     double current_left_out; // share of tokens that its strategy leaves out
     const char *current;     // why not, else NULL
-    json_t *changes;         // of a launch file for the answer (framework_changes()); NULL: none
-    const framework *changed;
-    const char *changed_file;
-    int top;             // layouts listed
-    bool stopped;        // by a signal or a time limit: the answer is the best so far
-    bool late;           // by a time limit
-    double train_tokens; // of a whole training; 0: not asked for
-    const char *go_on;   // the command that makes something of the answer
-    const char *again;   // that of a short screen, which searches again
-    bool written;        // to a file that the command names
+    json_t *changes;         // of launch files for the answer, an array (framework_changes())
+    int top;                 // layouts listed
+    bool stopped;            // by a signal or a time limit: the answer is the best so far
+    bool late;               // by a time limit
+    double train_tokens;     // of a whole training; 0: not asked for
+    const char *go_on;       // the command that makes something of the answer
+    const char *again;       // that of a short screen, which searches again
+    bool written;            // to a file that the command names
 } cli_tuned;
 
 // The answer in a line, the fastest layouts, the front of time against memory, what limits the
@@ -879,8 +877,7 @@ void cli_print_tuned(const cli_tuned *tuned);
 // {"schema": "slimpack/tune/1", "question", "answer", "nearest_error" (of logged steps, where the
 // answer's is not known), "within_error" (points behind the first), "go_on" (a command),
 // "current_ms", "switched_ms" (with the answer's switches of the stack), "current_reason" (of a
-// current_ms that is null), "changes" (of the launch file's arguments, each {"argument", "from",
-// "to"}), "points", "top", "front",
+// current_ms that is null), "changes" (of each launch file), "points", "top", "front",
 // "limits_ms", "findings", "choices", "passed_over" (the fastest point that is faster and riskier,
 // with "faster_percent"), "expandable", "to_do", ...}; the caller owns it.
 json_t *cli_tuned_json(const cli_tuned *tuned);

@@ -616,12 +616,13 @@ static void take_stack(const json_t *work, tuning *t)
     }
 }
 
-// What is written for a framework is searched within its stack, what is compared with a scenario,
-// or asked by one, within that one's. Adapters are Hugging Face's where nothing says otherwise: the
-// usual stack is not known to train any.
+// What is written for a framework is searched within its stack, what is compared with a scenario or
+// a launch file, or asked by one, within that one's. Adapters are Hugging Face's where nothing says
+// otherwise: the usual stack is not known to train any.
 static void choose_stack(const tune_args *args, tuning *t)
 {
     const char *emitted = cli_emit_stack(&args->emit);
+    bool is_script;
     snprintf(t->stack, sizeof t->stack, "%s", emitted != NULL ? emitted : "");
     if (emitted == NULL) {
         take_stack(t->work, t);
@@ -629,6 +630,11 @@ static void choose_stack(const tune_args *args, tuning *t)
     for (int i = 0; emitted == NULL && i < args->current.count; i++) {
         json_t *root = scenario_of(args->current.items[i]);
         take_stack(root, t);
+        const framework *of =
+            root == NULL ? framework_of_file(args->current.items[i], &is_script) : NULL;
+        if (of != NULL && of->stack != NULL) {
+            snprintf(t->stack, sizeof t->stack, "%s", of->stack);
+        }
         json_decref(root);
     }
     if (t->stack[0] == '\0' &&
@@ -1015,18 +1021,45 @@ static void add_other_stack(const tuning *t, cli_tuned *tuned, const sp_scenario
     sp_scenario_fini(&scenario);
 }
 
-// What to change in the launch file that is --current for the answer.
-static void add_changes(const tune_args *args, cli_tuned *tuned, const sp_scenario *current)
+// ---- what to change in a launch file ----
+
+// Of launch files, or of that which --emit writes for a scenario that has the same stack.
+static void add_changes(const cli_list *files, const sp_scenario *current, cli_tuned *tuned)
 {
-    bool is_script;
-    for (int i = 0; i < args->current.count && tuned->changes == NULL; i++) {
-        const framework *of = framework_of_file(args->current.items[i], &is_script);
-        if (of != NULL) {
-            tuned->changed = of;
-            tuned->changed_file = args->current.items[i];
-            tuned->changes = framework_changes(of, current, tuned->scenario);
+    const framework *of = framework_find_stack(tuned->scenario->memory.stack.name);
+    bool is_scenario = files->count == 0;
+    for (int i = 0; i < files->count; i++) {
+        json_t *own = scenario_of(files->items[i]);
+        json_t *changes = framework_changes_of_file(files->items[i], current, tuned->scenario);
+        is_scenario = is_scenario || own != NULL;
+        if (changes != NULL) {
+            json_array_append_new(tuned->changes, changes);
+        }
+        json_decref(own);
+    }
+    if (of != NULL && is_scenario && json_array_size(tuned->changes) == 0 &&
+        strcmp(current->memory.stack.name, of->stack) == 0) {
+        json_t *changes = framework_changes(of, current, tuned->scenario);
+        if (changes != NULL) {
+            json_array_append_new(tuned->changes, changes);
         }
     }
+}
+
+// A scenario that is tuned with a layout and a stack of its own may come of a launch file.
+static void add_changes_of_work(const tuning *t, cli_tuned *tuned)
+{
+    static const cli_list none = {0};
+    sp_scenario own = {0};
+    sp_error err = {0};
+    json_t *document = json_deep_copy(t->work);
+    if (json_object_get(document, "parallel") != NULL &&
+        json_object_get(document, "stack") != NULL &&
+        sp_scenario_from_json(document, "tune", NULL, 0, &own, &err) == SP_OK) {
+        add_changes(&none, &own, tuned);
+    }
+    sp_scenario_fini(&own);
+    json_decref(document);
 }
 
 // What it warns of is said beside the answer, in a document among the answer's warnings. A layout
@@ -1043,7 +1076,7 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
     add_kept(t, &told);
     if (status == SP_OK) {
         add_other_stack(t, tuned, &scenario, &result, cli_threads(args->jobs), &told);
-        add_changes(args, tuned, &scenario);
+        add_changes(&args->current, &scenario, tuned);
     }
     sp_warnings_add_all(&told, &result.warnings, "");
     for (int w = 0; status == SP_OK && w < told.count; w++) {
@@ -1107,11 +1140,14 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     tuned->go_on = command;
     tuned->again = again;
     tuned->written = is_written(args);
+    tuned->changes = json_array();
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
         if (status != SP_OK) {
             sp_error_set(err, status, "%s", of_current.message[0]);
         }
+    } else if (status == SP_OK) {
+        add_changes_of_work(t, tuned);
     }
     cli_outlive_pipe(true);
     if (status == SP_OK) {
