@@ -1039,36 +1039,44 @@ static const char *lacked_name(const cli_tuned *tuned, const sweep_layout *point
 #define LIKELY 0.5
 
 // What another stack would add; nothing where it searches for all that there is.
-static void print_beyond(const cli_tuned *tuned)
+// Returns whether the stack, or the launch file, lacks what would be faster.
+static bool print_lack(const cli_tuned *tuned, sweep_lack lack)
 {
     const double chance = tuned->layouts->ranked[0]->trial.figure[SWEEP_FIT_PROBABILITY];
-    bool adds = false;
-    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_ARGUMENT; lack++) {
-        const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, (sweep_lack)lack);
-        char layout[CLI_TUNE_POINT];
-        char time[TIME];
-        if (point == NULL || added_percent(tuned, point) < 0.05) {
-            continue;
-        }
-        cli_tune_point(tuned->options, tuned->layouts, point, layout);
-        fputs(adds ? "" : "\n", stdout);
-        char what[64];
-        snprintf(what, sizeof what,
-                 lack == SWEEP_LACKS_ARGUMENT ? "%s, for which the launch file has no argument,"
-                                              : "a stack with %s",
-                 lacked_name(tuned, point));
-        if (chance < LIKELY) {
-            printf("the answer hardly runs; %s would take %s (to search among such: "
-                   "--any-schedule): %s\n",
-                   what, time_text(point->trial.figure[SWEEP_ITERATION_MS], time), layout);
-        } else {
-            printf("%s would train %.1f %% faster (to search among such: --any-schedule): %s\n",
-                   what, added_percent(tuned, point), layout);
-        }
-        adds = true;
+    const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, lack);
+    char layout[CLI_TUNE_POINT];
+    char time[TIME];
+    char what[96];
+    char option[64] = "to search among such: --any-schedule";
+    if (point == NULL || added_percent(tuned, point) < 0.05) {
+        return false;
+    }
+    const char *name = lacked_name(tuned, point);
+    if (lack == SWEEP_LACKS_ARGUMENT) {
+        snprintf(what, sizeof what, "of what the launch file cannot ask for, %s", name);
+        snprintf(option, sizeof option, "--strategies %s", name);
+    } else {
+        snprintf(what, sizeof what, "a stack with %s", name);
+    }
+    cli_tune_point(tuned->options, tuned->layouts, point, layout);
+    if (chance < LIKELY) {
+        printf("the answer hardly runs; %s would take %s (%s): %s\n", what,
+               time_text(point->trial.figure[SWEEP_ITERATION_MS], time), option, layout);
+    } else {
+        printf("%s would train %.1f %% faster (%s): %s\n", what, added_percent(tuned, point),
+               option, layout);
+    }
+    return true;
+}
+
+static void print_beyond(const cli_tuned *tuned)
+{
+    bool adds = sweep_layouts_beyond(tuned->layouts, SWEEP_LACKS_ARGUMENT) != NULL;
+    for (int lack = SWEEP_LACKS_SCHEDULE; lack < SWEEP_LACKS_ARGUMENT; lack++) {
+        adds = print_lack(tuned, (sweep_lack)lack) || adds;
     }
     if (!adds && tuned->layouts->beyond_count > 0) {
-        puts("\nno schedule or strategy of other stacks that was tried is faster");
+        puts("no schedule or strategy of other stacks that was tried is faster");
     }
 }
 
@@ -1193,6 +1201,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_answer(tuned);
     cli_print_limit(stdout, tuned->result, "limit: ", 6);
     print_question(tuned);
+    print_lack(tuned, SWEEP_LACKS_ARGUMENT);
     print_source(tuned);
     print_passed_over(tuned);
     print_counts(tuned);
@@ -1203,6 +1212,12 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_expandable(tuned);
     print_front(tuned);
     // What to type comes first: a screen may cut what follows.
+    if (json_array_size(tuned->changes) > 0 || tuned->layouts->beyond_count > 0) {
+        putchar('\n');
+    }
+    for (size_t i = 0; i < json_array_size(tuned->changes); i++) {
+        print_changes_of(json_array_get(tuned->changes, i));
+    }
     print_beyond(tuned);
     if (tuned->train_tokens > 0.0) {
         char training[CLI_TRAINING];
@@ -1210,9 +1225,6 @@ void cli_print_tuned(const cli_tuned *tuned)
     }
     char to_do[TO_DO];
     printf("%s\n", to_do_text(tuned, to_do));
-    for (size_t i = 0; i < json_array_size(tuned->changes); i++) {
-        print_changes_of(json_array_get(tuned->changes, i));
-    }
     if (cli_is_wide() || tuned->written) {
         printf("go on with: %s\n", tuned->go_on);
     } else {
