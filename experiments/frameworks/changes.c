@@ -222,7 +222,8 @@ static void keep_arguments(changed_file *file, const json_t *read, const bool *i
     }
 }
 
-// Which arguments can be left out of the file as it is: [count], the caller's.
+// Which arguments can be left out of the file as it is, for what it asks for: [count], the
+// caller's.
 static bool *find_idle(changed_file *file, const json_t *read)
 {
     bool *idle = sp_calloc(file->count + 1, sizeof *idle);
@@ -233,8 +234,11 @@ static bool *find_idle(changed_file *file, const json_t *read)
     }
     for (size_t i = 0; i < file->count; i++) {
         argument *a = &file->arguments[i];
-        a->changes = changes[i];
-        idle[i] = changes[i] && is_left_out(a) && still_reads(file, read);
+        a->changes = changes[i] && is_left_out(a);
+        json_t *without = a->changes ? read_changed(file, NULL) : NULL;
+        idle[i] = without != NULL &&
+                  json_equal(json_object_get(without, "lost"), json_object_get(read, "lost"));
+        json_decref(without);
         a->changes = false;
     }
     for (size_t i = 0; i < file->count; i++) {

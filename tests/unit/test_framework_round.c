@@ -1232,9 +1232,10 @@ static void check_lines(const char *path, const char *text, const char *then, co
     sp_scenario_fini(&scenario);
 }
 
-#define JOB                                                                     \
-    "torchrun --nproc_per_node 8 p.py --num-layers 8 --hidden-size 512 --bf16 " \
-    "--num-attention-heads 8 --vocab-size 1024 --seq-length 512 --micro-batch-size 1 "
+#define JOB                                                                                   \
+    "torchrun --nproc_per_node 8 p.py --num-layers 8 --hidden-size 512 --bf16 "               \
+    "--num-attention-heads 8 --group-query-attention --num-query-groups 4 --vocab-size 1024 " \
+    "--seq-length 512 --micro-batch-size 1 "
 #define ASKED(parallel, more)                                                         \
     "{'model': {'layers': 8, 'hidden': 512, 'ffn': 2048, 'heads': 8, 'vocab': 1024, " \
     "'activation': 'gelu'}, 'cluster': 'h100-8', 'parallel': {" parallel "}, "        \
