@@ -1413,8 +1413,9 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(
         CLI_LIST, 0, "current", "KEY=VALUE|FILE", tune_args, current,
         "a setting of the layout to compare with, such as parallel.tp=8, or a file that 'import' "
-        "reads, of which the layout is taken (other work in it is told, not timed), and of a "
-        "launch file what to change in it; may be repeated"),
+        "reads, of which the layout is taken (other work in it is told, not timed); of a launch "
+        "file what to change in it is said, and the search keeps to its framework as under --emit; "
+        "may be repeated"),
     CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
     CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),
