@@ -845,6 +845,34 @@ void cli_best_print_risky(const cli_best *best, const char *strategy);
 sp_status cli_best_emit(const cli_best *best, const cli_list *emit, const char *source,
                         json_t *answer, bool quiet, sp_error *err);
 
+// ---- launch files that an answer of `tune` is for ----
+
+enum { CLI_LAUNCHES = 8 };
+
+typedef struct cli_launch {
+    cli_list files; // their frameworks, of `names`
+    const char *names[CLI_LAUNCHES];
+    char unsaid[256]; // strategies that they cannot ask for, between blanks
+    // They count a step in rows, which hold fewer tokens than fill them; 0: tokens make the step.
+    int64_t rows, row_tokens;
+    char step[64]; // in words
+} cli_launch;
+
+// Those that --emit writes, else those among the files of --current.
+void cli_launch_find(const cli_list *emit, const cli_list *current, cli_launch *launch);
+// Finds which of the strategies they cannot ask for; returns the first that they can, or the first.
+// `base` is read with each, `scenario` is what it reads as.
+const char *cli_launch_strategies(cli_launch *launch, const json_t *base,
+                                  const sp_scenario *scenario, const char *const *strategies,
+                                  int count);
+// What they have in the place of a setting of the base with that strategy; the caller owns it.
+json_t *cli_launch_own(const cli_launch *launch, const json_t *base, const char *strategy,
+                       const char *key);
+// Takes a batch of tokens as one of about as many rows.
+sp_status cli_launch_count(cli_launch *launch, const json_t *base, const sp_scenario *scenario,
+                           const char *strategy, int64_t gpus, sp_error *err);
+// States the batch of the answer as they count it.
+void cli_launch_answer(const cli_launch *launch, json_t *document);
 // ---- the answer of `tune` ----
 
 enum { CLI_FRONT_SHOWN = 12 }; // points of the front of time against memory
@@ -860,17 +888,20 @@ typedef struct cli_tuned {
     double switched_ms;      // of it with the stack's switches as the answer's; NAN: they are
     double current_left_out; // share of tokens that its strategy leaves out
     const char *current;     // why not, else NULL
-    json_t *changes;         // of a launch file for the answer (framework_changes()); NULL: none
-    const framework *changed;
-    const char *changed_file;
-    int top;             // layouts listed
-    bool stopped;        // by a signal or a time limit: the answer is the best so far
-    bool late;           // by a time limit
-    double train_tokens; // of a whole training; 0: not asked for
-    const char *go_on;   // the command that makes something of the answer
-    const char *again;   // that of a short screen, which searches again
-    bool written;        // to a file that the command names
+    json_t *changes;         // of launch files for the answer, an array (framework_changes())
+    int top;                 // layouts listed
+    bool stopped;            // by a signal or a time limit: the answer is the best so far
+    bool late;               // by a time limit
+    double train_tokens;     // of a whole training; 0: not asked for
+    const char *go_on;       // the command that makes something of the answer
+    const char *again;       // that of a short screen, which searches again
+    bool written;            // to a file that the command names
 } cli_tuned;
+
+// Adds to tuned->changes what to change for the answer in those files that are launch files, which
+// ask for `current`, else, `imported`, in the one that --emit writes for it.
+void cli_launch_changes(const cli_list *files, const sp_scenario *current, bool imported,
+                        cli_tuned *tuned);
 
 // The answer in a line, the fastest layouts, the front of time against memory, what limits the
 // step, and what other choices cost.
@@ -879,8 +910,7 @@ void cli_print_tuned(const cli_tuned *tuned);
 // {"schema": "slimpack/tune/1", "question", "answer", "nearest_error" (of logged steps, where the
 // answer's is not known), "within_error" (points behind the first), "go_on" (a command),
 // "current_ms", "switched_ms" (with the answer's switches of the stack), "current_reason" (of a
-// current_ms that is null), "changes" (of the launch file's arguments, each {"argument", "from",
-// "to"}), "points", "top", "front",
+// current_ms that is null), "changes" (of each launch file), "points", "top", "front",
 // "limits_ms", "findings", "choices", "passed_over" (the fastest point that is faster and riskier,
 // with "faster_percent"), "expandable", "to_do", ...}; the caller owns it.
 json_t *cli_tuned_json(const cli_tuned *tuned);

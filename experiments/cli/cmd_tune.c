@@ -56,12 +56,8 @@ typedef struct tuning {
     const char *schedules[SP_SCHEDULE_KINDS]; // of --schedules
     int schedule_count;                       // 0: those that are searched without it
     const char *step;                         // why it has so many tokens; NULL: it is stated
-    char stack[64]; // that is searched within where --set states none; "": the usual one
-    // Of --emit: strategies that its files cannot ask for, between blanks, and the rows that they
-    // count a step by, with what these hold; 0: tokens make the step.
-    char unsaid[256];
-    int64_t rows, row_tokens;
-    char row_text[64];
+    char stack[64];    // that is searched within where --set states none; "": the usual one
+    cli_launch launch; // the files that the answer is to be run by
 } tuning;
 
 static const char default_cluster[] = "h100-8";
@@ -237,15 +233,22 @@ static sp_status check_conflicts(const tune_args *args, sp_error *err)
     return SP_OK;
 }
 
-// Without what need not go together with the degrees before these are searched: points tell.
-static sp_status read_base(const tuning *t, sp_scenario *scenario, sp_error *err)
+// Without what need not go together with the degrees before these are searched: points tell. The
+// caller owns it.
+static json_t *open_base(const json_t *base)
 {
-    json_t *document = json_deep_copy(t->base);
+    json_t *document = json_deep_copy(base);
     json_t *parallel = json_object_get(document, "parallel");
     json_object_del(parallel, "chunks_per_rank");
     json_object_del(parallel, "layers_per_chunk");
     json_object_del(parallel, "stage_layers");
     json_object_del(json_object_get(document, "schedule"), "kind");
+    return document;
+}
+
+static sp_status read_base(const json_t *base, sp_scenario *scenario, sp_error *err)
+{
+    json_t *document = open_base(base);
     sp_status status = sp_scenario_from_json(document, "tune", NULL, 0, scenario, err);
     json_decref(document);
     return status;
@@ -316,14 +319,14 @@ static int64_t choose_step(const tune_args *args, const sp_scenario *scenario, c
 static void put_step(const tune_args *args, tuning *t)
 {
     sp_error own = {0};
-    tuning other = {.base = t->base};
+    sp_scenario scenario = {0};
     t->step = NULL;
     json_t *workload = json_object_get(t->base, "workload");
     const bool stated = json_object_get(workload, "samples_per_batch") != NULL ||
                         json_object_get(workload, "tokens_per_batch") != NULL;
     // The reader of the base tells of what it cannot read.
-    if (!stated && read_base(&other, &other.scenario, &own) == SP_OK) {
-        const int64_t tokens = choose_step(args, &other.scenario, &t->step);
+    if (!stated && read_base(t->base, &scenario, &own) == SP_OK) {
+        const int64_t tokens = choose_step(args, &scenario, &t->step);
         if (json_object_get(workload, "lengths") != NULL) {
             sp_json_put(workload, "tokens_per_batch", json_integer(tokens));
         } else {
@@ -336,7 +339,7 @@ static void put_step(const tune_args *args, tuning *t)
             sp_json_put(workload, "samples_per_batch", json_integer(samples));
         }
     }
-    sp_scenario_fini(&other.scenario);
+    sp_scenario_fini(&scenario);
 }
 
 // Degrees that are stated must divide the GPUs. *left: those that the stated ones leave to the
@@ -616,17 +619,17 @@ static void take_stack(const json_t *work, tuning *t)
     }
 }
 
-// What is written for a framework is searched within its stack, what is compared with a scenario,
-// or asked by one, within that one's. Adapters are Hugging Face's where nothing says otherwise: the
-// usual stack is not known to train any.
+// What is written for a framework, or compared with a launch file, is searched within the
+// framework's stack, what is compared with a scenario, or asked by one, within that one's. Adapters
+// are Hugging Face's where nothing says otherwise: the usual stack is not known to train any.
 static void choose_stack(const tune_args *args, tuning *t)
 {
-    const char *emitted = cli_emit_stack(&args->emit);
-    snprintf(t->stack, sizeof t->stack, "%s", emitted != NULL ? emitted : "");
-    if (emitted == NULL) {
+    const char *launched = cli_emit_stack(&t->launch.files);
+    snprintf(t->stack, sizeof t->stack, "%s", launched != NULL ? launched : "");
+    if (launched == NULL) {
         take_stack(t->work, t);
     }
-    for (int i = 0; emitted == NULL && i < args->current.count; i++) {
+    for (int i = 0; launched == NULL && i < args->current.count; i++) {
         json_t *root = scenario_of(args->current.items[i]);
         take_stack(root, t);
         json_decref(root);
@@ -637,138 +640,47 @@ static void choose_stack(const tune_args *args, tuning *t)
     }
 }
 
-// ---- what a launch file can ask for ----
-
-// The base with a strategy; without tokens a step has `rows`, on one replica.
-static sp_status read_variant(const tuning *t, const char *strategy, int64_t rows,
-                              sp_scenario *scenario, sp_error *err)
-{
-    const tuning other = {.base = json_deep_copy(t->base)};
-    framework_put_at(other.base, "strategy.kind", json_string(strategy));
-    if (rows > 0) {
-        json_t *workload = json_object_get(other.base, "workload");
-        json_object_del(workload, "tokens_per_batch");
-        json_object_del(workload, "samples_per_batch");
-        sp_json_put(other.base, "parallel", json_object());
-        sp_json_put(other.base, "schedule", sp_json_object(SP_JSON("microbatches", rows)));
-    }
-    const sp_status status = read_base(&other, scenario, err);
-    json_decref(other.base);
-    return status;
-}
-
-static json_t *own_value(const tune_args *args, const tuning *t, const char *strategy,
-                         const char *key)
-{
-    sp_error err = {0};
-    sp_scenario scenario = {0};
-    json_t *own = read_variant(t, strategy, 0, &scenario, &err) == SP_OK
-                      ? cli_emit_own(&args->emit, &scenario, key)
-                      : NULL;
-    sp_scenario_fini(&scenario);
-    return own;
-}
-
-// Finds which of the strategies cannot be asked for; returns the first that can, or the first.
-static const char *find_unsaid(const tune_args *args, tuning *t)
-{
-    const bool open = args->emit.count > 0 && !args->any_schedule && !states_strategies(args);
-    const char *runs = sp_stack_abilities_of(&t->scenario.memory.stack).strategies;
-    const char *first = NULL;
-    for (int i = 0; i < t->count && open; i++) {
-        json_t *own = own_value(args, t, t->strategies[i], "strategy.kind");
-        if (own != NULL) {
-            sp_append(t->unsaid, sizeof t->unsaid, "%s ", t->strategies[i]);
-        } else if (first == NULL && sp_stack_lists(runs, t->strategies[i])) {
-            first = t->strategies[i];
-        }
-        json_decref(own);
-    }
-    if (first == NULL) { // the answer's warnings tell what becomes of it
-        t->unsaid[0] = '\0';
-    }
-    return first != NULL ? first : t->strategies[0];
-}
-
-// About as many rows, which replicas of as many layouts as can be divide.
-static int64_t whole_rows(const tune_args *args, int64_t rows)
-{
-    int64_t each = args->gpus;
-    while (each > rows && each % 2 == 0) {
-        each /= 2;
-    }
-    return sp_larger((rows + each / 2) / each, 1) * each;
-}
-
-// A launch file counts a step in rows, which hold fewer tokens than fill them. One batch is what
-// they hold, stated as its tokens, which other layouts can be searched with.
-static sp_status count_step(const tune_args *args, const char *strategy, tuning *t, sp_error *err)
-{
-    const sp_workload_spec *workload = &t->scenario.workload;
-    const bool stated =
-        is_set(args, "workload.samples_per_batch") || is_set(args, "workload.tokens_per_batch");
-    sp_scenario scenario = {0};
-    sp_batches batches = {0};
-    if (args->emit.count == 0 || stated || workload->uniform_tokens > 0 || workload->batches > 1 ||
-        workload->tokens_per_batch == 0) {
-        return SP_OK;
-    }
-    const bool pads = sp_strategy_find(strategy)->pads;
-    sp_status status = pads ? sp_evaluate_batches(&t->scenario, &batches, err) : SP_OK;
-    const int64_t filled = (workload->tokens_per_batch + args->context / 2) / args->context;
-    const int64_t rows =
-        whole_rows(args, pads && status == SP_OK ? (int64_t)batches.batch[0].count : filled);
-    sp_batches_fini(&batches);
-    status = status == SP_OK ? read_variant(t, strategy, rows, &scenario, err) : status;
-    status = status == SP_OK ? sp_evaluate_batches(&scenario, &batches, err) : status;
-    if (status == SP_OK) {
-        t->rows = rows;
-        t->row_tokens = batches.batch[0].total_tokens;
-        snprintf(t->row_text, sizeof t->row_text, "what %lld row%s of the launch file hold%s",
-                 (long long)rows, sp_plural(rows), rows == 1 ? "s" : "");
-        t->step = t->row_text;
-        sp_json_put(json_object_get(t->base, "workload"), "tokens_per_batch",
-                    json_integer(t->row_tokens));
-    }
-    sp_batches_fini(&batches);
-    sp_scenario_fini(&scenario);
-    return status;
-}
-
-// Keeps the search within what the files of --emit can ask for. What is done with documents above
-// the context is what the framework, or the stack's own, does where nobody states it.
+// Keeps the search within what the launch files can ask for. What is done with documents above the
+// context is what the framework, or the stack's own, does where nobody states it.
 static sp_status keep_to_launch(const tune_args *args, tuning *t, sp_error *err)
 {
     static const char over[] = "workload.over_length";
-    const char *strategy = find_unsaid(args, t);
-    json_t *own = framework_get(t->base, over) == NULL ? own_value(args, t, strategy, over) : NULL;
+    cli_launch *launch = &t->launch;
+    const bool states = states_strategies(args);
+    json_t *open = open_base(t->base);
+    const char *strategy = t->strategies[0];
+    if (!args->any_schedule && !states) {
+        strategy = cli_launch_strategies(launch, open, &t->scenario, t->strategies, t->count);
+    }
+    json_t *own =
+        framework_get(t->base, over) == NULL ? cli_launch_own(launch, open, strategy, over) : NULL;
     if (own != NULL) {
         sp_json_put(t->kept, over, own);
         put_kept(args, t->kept, t->base);
     }
-    sp_status status = count_step(args, strategy, t, err);
-    if (status == SP_OK && (own != NULL || t->rows > 0)) {
+    json_decref(open);
+    open = open_base(t->base);
+    sp_status status = SP_OK;
+    if (!is_set(args, "workload.samples_per_batch") && !is_set(args, "workload.tokens_per_batch")) {
+        status = cli_launch_count(launch, open, &t->scenario, strategy, args->gpus, err);
+    }
+    if (launch->rows > 0) {
+        t->step = launch->step;
+        framework_put_at(t->base, "workload.tokens_per_batch", json_integer(launch->row_tokens));
+    }
+    if (status == SP_OK && (own != NULL || launch->rows > 0)) {
         sp_scenario_fini(&t->scenario);
         t->scenario = (sp_scenario){0};
-        status = read_base(t, &t->scenario, err);
+        status = read_base(t->base, &t->scenario, err);
     }
+    json_decref(open);
     return status;
-}
-
-// The answer as its launch file counts it.
-static void count_answer(const tuning *t, json_t *document)
-{
-    const int64_t each = framework_get_int(document, "parallel.dp", 1) *
-                         framework_get_int(document, "schedule.microbatch_samples", 1);
-    if (t->rows > 0 && t->rows % each == 0) {
-        framework_put_at(document, "schedule.microbatches", json_integer(t->rows / each));
-        json_object_del(json_object_get(document, "workload"), "tokens_per_batch");
-    }
 }
 
 static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
 {
     sp_status status = check_conflicts(args, err);
+    cli_launch_find(&args->emit, &args->current, &t->launch);
     choose_stack(args, t);
     if (status == SP_OK) {
         status = make_base(args, t, err);
@@ -780,7 +692,7 @@ static sp_status begin(const tune_args *args, tuning *t, sp_error *err)
         keep_numerics(args, t);
     }
     if (status == SP_OK) {
-        status = read_base(t, &t->scenario, err);
+        status = read_base(t->base, &t->scenario, err);
     }
     if (status == SP_OK && t->scenario.uniform) {
         status = sp_error_set(err, SP_ERR_USAGE, "'tune' needs a model, not uniform_costs");
@@ -845,7 +757,11 @@ static void add_other_work(const tuning *t, sp_warnings *warnings)
     } else {
         char number[2][CLI_SHORT_NUMBER];
         double tokens = tokens_of_step(&own.workload);
-        double asked = tokens_of_step(workload);
+        // Full rows of the file, as what it counts.
+        const double rows = (double)t->launch.rows;
+        double asked = rows > 0.0 && own.workload.uniform_tokens > 0
+                           ? rows * (double)workload->context
+                           : tokens_of_step(workload);
         if (own.model.layers != model->layers || own.model.hidden != model->hidden ||
             differ((double)sp_model_parameters(&own.model), (double)sp_model_parameters(model))) {
             sp_warnings_add(warnings,
@@ -1015,18 +931,20 @@ static void add_other_stack(const tuning *t, cli_tuned *tuned, const sp_scenario
     sp_scenario_fini(&scenario);
 }
 
-// What to change in the launch file that is --current for the answer.
-static void add_changes(const tune_args *args, cli_tuned *tuned, const sp_scenario *current)
+// A scenario that is tuned with a layout and a stack of its own may come of a launch file.
+static void add_changes_of_work(const tuning *t, cli_tuned *tuned)
 {
-    bool is_script;
-    for (int i = 0; i < args->current.count && tuned->changes == NULL; i++) {
-        const framework *of = framework_of_file(args->current.items[i], &is_script);
-        if (of != NULL) {
-            tuned->changed = of;
-            tuned->changed_file = args->current.items[i];
-            tuned->changes = framework_changes(of, current, tuned->scenario);
-        }
+    static const cli_list none = {0};
+    sp_scenario own = {0};
+    sp_error err = {0};
+    json_t *document = json_deep_copy(t->work);
+    if (json_object_get(document, "parallel") != NULL &&
+        json_object_get(document, "stack") != NULL &&
+        sp_scenario_from_json(document, "tune", NULL, 0, &own, &err) == SP_OK) {
+        cli_launch_changes(&none, &own, true, tuned);
     }
+    sp_scenario_fini(&own);
+    json_decref(document);
 }
 
 // What it warns of is said beside the answer, in a document among the answer's warnings. A layout
@@ -1043,7 +961,7 @@ static sp_status evaluate_current(const tune_args *args, const tuning *t, cli_tu
     add_kept(t, &told);
     if (status == SP_OK) {
         add_other_stack(t, tuned, &scenario, &result, cli_threads(args->jobs), &told);
-        add_changes(args, tuned, &scenario);
+        cli_launch_changes(&args->current, &scenario, t->of_file != NULL, tuned);
     }
     sp_warnings_add_all(&told, &result.warnings, "");
     for (int w = 0; status == SP_OK && w < told.count; w++) {
@@ -1092,7 +1010,7 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     sp_result result = {0};
     const sweep_layout *first = tuned->layouts->ranked[0];
     json_t *document = sweep_layouts_document(tuned->layouts, first);
-    count_answer(t, document);
+    cli_launch_answer(&t->launch, document);
     char *command = command_for(args, t, tuned->layouts, first, t->strategies[first->strategy]);
     sp_status status =
         evaluate(t, document, "tune", cli_threads(args->jobs), &scenario, &result, err);
@@ -1107,11 +1025,14 @@ static sp_status answer(const tune_args *args, const tuning *t, cli_tuned *tuned
     tuned->go_on = command;
     tuned->again = again;
     tuned->written = is_written(args);
+    tuned->changes = json_array();
     if (status == SP_OK && args->current.count > 0) {
         status = evaluate_current(args, t, tuned, &result.warnings, &of_current);
         if (status != SP_OK) {
             sp_error_set(err, status, "%s", of_current.message[0]);
         }
+    } else if (status == SP_OK) {
+        add_changes_of_work(t, tuned);
     }
     cli_outlive_pipe(true);
     if (status == SP_OK) {
@@ -1176,7 +1097,7 @@ static sp_status base_of(const void *asked, int64_t gpus, const char *const *mor
     sp_status status = make_base(&args, &other, err);
     if (status == SP_OK) {
         put_kept(&args, q->tuning->kept, other.base);
-        status = read_base(&other, scenario, err);
+        status = read_base(other.base, scenario, err);
     }
     sp_free((void *)args.set.items);
     *base = other.base;
@@ -1377,8 +1298,8 @@ static int run(const void *given, const cli_operands *operands)
     if (status == SP_OK) {
         status = add_schedules(&t, args->schedules, &err);
     }
-    if (t.rows > 0) { // further questions are of the same batch
-        asked_args.tokens_per_batch = t.row_tokens;
+    if (t.launch.rows > 0) { // further questions are of the same batch
+        asked_args.tokens_per_batch = t.launch.row_tokens;
     }
     int shown = args->top > CLI_FRONT_SHOWN ? (int)args->top : CLI_FRONT_SHOWN;
     const sweep_layouts_options options = {.strategies = t.strategies,
@@ -1389,8 +1310,8 @@ static int run(const void *given, const cli_operands *operands)
                                            .gpus = args->gpus,
                                            .within_stack = !args->any_schedule,
                                            .strategies_stated = states_strategies(args),
-                                           .unsaid = t.unsaid,
-                                           .rows = t.rows,
+                                           .unsaid = t.launch.unsaid,
+                                           .rows = t.launch.rows,
                                            .schedules = t.schedule_count > 0 ? t.schedules : NULL,
                                            .schedule_count = t.schedule_count,
                                            .exhaustive = args->exhaustive,
@@ -1492,8 +1413,9 @@ static const cli_option options[] = {
     CLI_TEXT_OPTION(
         CLI_LIST, 0, "current", "KEY=VALUE|FILE", tune_args, current,
         "a setting of the layout to compare with, such as parallel.tp=8, or a file that 'import' "
-        "reads, of which the layout is taken (other work in it is told, not timed), and of a "
-        "launch file what to change in it; may be repeated"),
+        "reads, of which the layout is taken (other work in it is told, not timed); of a launch "
+        "file what to change in it is said, and the search keeps to its framework as under --emit; "
+        "may be repeated"),
     CLI_INT_OPTION("top", "N", tune_args, top, 1, 1000, "layouts to list (default: 10)"),
     CLI_FLAG_OPTION("exhaustive", tune_args, exhaustive,
                     "evaluate every point, also those that cannot be the fastest"),

@@ -625,9 +625,10 @@ static const struct {
     {"current|current_ms|switched_ms|current_reason",
      "The step with the layout that --current names, the same with the answer's switches of the "
      "stack where its own differ, or why there is none (tune)."},
-    {"what to change|changes|argument|from|to",
-     "Of a launch file that --current names: the arguments that differ for the answer, '+' added, "
-     "'-' left out, from null: not in it yet, to null: no longer (tune)."},
+    {"what to change|changes|arguments|argument|from|to",
+     "Of each launch file that --current names, or of one for a scenario that was imported: the "
+     "arguments that differ for the answer, '+' added, '-' left out, from null: not in it yet, to "
+     "null: no longer (tune)."},
     {"baseline_oom", "Does the row that speed-ups are over not fit in memory (compare)?"},
 };
 

@@ -1039,36 +1039,44 @@ static const char *lacked_name(const cli_tuned *tuned, const sweep_layout *point
 #define LIKELY 0.5
 
 // What another stack would add; nothing where it searches for all that there is.
-static void print_beyond(const cli_tuned *tuned)
+// Returns whether the stack, or the launch file, lacks what would be faster.
+static bool print_lack(const cli_tuned *tuned, sweep_lack lack)
 {
     const double chance = tuned->layouts->ranked[0]->trial.figure[SWEEP_FIT_PROBABILITY];
-    bool adds = false;
-    for (int lack = SWEEP_LACKS_SCHEDULE; lack <= SWEEP_LACKS_ARGUMENT; lack++) {
-        const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, (sweep_lack)lack);
-        char layout[CLI_TUNE_POINT];
-        char time[TIME];
-        if (point == NULL || added_percent(tuned, point) < 0.05) {
-            continue;
-        }
-        cli_tune_point(tuned->options, tuned->layouts, point, layout);
-        fputs(adds ? "" : "\n", stdout);
-        char what[64];
-        snprintf(what, sizeof what,
-                 lack == SWEEP_LACKS_ARGUMENT ? "%s, for which the launch file has no argument,"
-                                              : "a stack with %s",
-                 lacked_name(tuned, point));
-        if (chance < LIKELY) {
-            printf("the answer hardly runs; %s would take %s (to search among such: "
-                   "--any-schedule): %s\n",
-                   what, time_text(point->trial.figure[SWEEP_ITERATION_MS], time), layout);
-        } else {
-            printf("%s would train %.1f %% faster (to search among such: --any-schedule): %s\n",
-                   what, added_percent(tuned, point), layout);
-        }
-        adds = true;
+    const sweep_layout *point = sweep_layouts_beyond(tuned->layouts, lack);
+    char layout[CLI_TUNE_POINT];
+    char time[TIME];
+    char what[96];
+    char option[64] = "to search among such: --any-schedule";
+    if (point == NULL || added_percent(tuned, point) < 0.05) {
+        return false;
+    }
+    const char *name = lacked_name(tuned, point);
+    if (lack == SWEEP_LACKS_ARGUMENT) {
+        snprintf(what, sizeof what, "of what the launch file cannot ask for, %s", name);
+        snprintf(option, sizeof option, "--strategies %s", name);
+    } else {
+        snprintf(what, sizeof what, "a stack with %s", name);
+    }
+    cli_tune_point(tuned->options, tuned->layouts, point, layout);
+    if (chance < LIKELY) {
+        printf("the answer hardly runs; %s would take %s (%s): %s\n", what,
+               time_text(point->trial.figure[SWEEP_ITERATION_MS], time), option, layout);
+    } else {
+        printf("%s would train %.1f %% faster (%s): %s\n", what, added_percent(tuned, point),
+               option, layout);
+    }
+    return true;
+}
+
+static void print_beyond(const cli_tuned *tuned)
+{
+    bool adds = sweep_layouts_beyond(tuned->layouts, SWEEP_LACKS_ARGUMENT) != NULL;
+    for (int lack = SWEEP_LACKS_SCHEDULE; lack < SWEEP_LACKS_ARGUMENT; lack++) {
+        adds = print_lack(tuned, (sweep_lack)lack) || adds;
     }
     if (!adds && tuned->layouts->beyond_count > 0) {
-        puts("\nno schedule or strategy of other stacks that was tried is faster");
+        puts("no schedule or strategy of other stacks that was tried is faster");
     }
 }
 
@@ -1130,27 +1138,41 @@ static const char *next_part(const char *text)
     return text;
 }
 
-enum { CHANGES_SHOWN = 14 };
+enum { CHANGES_SHOWN = 12 };
 
-static void print_changes(const cli_tuned *tuned)
+static void print_changes_of(const json_t *changes)
 {
-    const size_t count = json_array_size(tuned->changes);
-    const size_t shown = cli_is_wide() || count < CHANGES_SHOWN ? count : CHANGES_SHOWN;
-    if (count == 0) {
-        return;
-    }
-    printf("what to change in %s for it:\n", tuned->changed_file);
+    const framework *of = framework_find(json_string_value(json_object_get(changes, "framework")));
+    const char *file = json_string_value(json_object_get(changes, "file"));
+    const json_t *arguments = json_object_get(changes, "arguments");
+    const json_t *lost = json_object_get(changes, "not_expressed");
+    const size_t count = json_array_size(arguments);
+    const size_t shown = cli_is_wide() || count <= CHANGES_SHOWN ? count : CHANGES_SHOWN - 1;
+    printf("%s to change in ", count > 0 ? "what" : "nothing");
+    printf(file != NULL ? "%s" : "a launch file of %s", file != NULL ? file : of->title);
+    printf(" for it%s\n", count > 0 ? ":" : "");
     for (size_t i = 0; i < shown; i++) {
         sp_text text;
-        framework_print_change(sp_text_begin(&text), tuned->changed,
-                               json_array_get(tuned->changes, i));
+        framework_print_change(sp_text_begin(&text), changes, i);
         char *line = sp_text_end(&text);
         printf("  %s\n", line);
         sp_free(line);
     }
     if (shown < count) {
-        printf("... %zu more with --wide\n", count - shown);
+        printf("  ... %zu more with --wide\n", count - shown);
     }
+    sp_text text;
+    FILE *out = sp_text_begin(&text);
+    for (size_t i = 0; i < json_array_size(lost); i++) {
+        char words[FRAMEWORK_LOST];
+        fprintf(out, "%s%s", i > 0 ? ", " : "",
+                framework_lost_text(json_array_get(lost, i), words));
+    }
+    char *words = sp_text_end(&text);
+    if (words[0] != '\0') {
+        cli_print_wrapped(stdout, words, printf("  %s has no argument for ", of->name), 4);
+    }
+    sp_free(words);
 }
 
 // Says what to go on with, on lines that a shell takes as one.
@@ -1179,6 +1201,7 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_answer(tuned);
     cli_print_limit(stdout, tuned->result, "limit: ", 6);
     print_question(tuned);
+    print_lack(tuned, SWEEP_LACKS_ARGUMENT);
     print_source(tuned);
     print_passed_over(tuned);
     print_counts(tuned);
@@ -1189,6 +1212,12 @@ void cli_print_tuned(const cli_tuned *tuned)
     print_expandable(tuned);
     print_front(tuned);
     // What to type comes first: a screen may cut what follows.
+    if (json_array_size(tuned->changes) > 0 || tuned->layouts->beyond_count > 0) {
+        putchar('\n');
+    }
+    for (size_t i = 0; i < json_array_size(tuned->changes); i++) {
+        print_changes_of(json_array_get(tuned->changes, i));
+    }
     print_beyond(tuned);
     if (tuned->train_tokens > 0.0) {
         char training[CLI_TRAINING];
@@ -1196,7 +1225,6 @@ void cli_print_tuned(const cli_tuned *tuned)
     }
     char to_do[TO_DO];
     printf("%s\n", to_do_text(tuned, to_do));
-    print_changes(tuned);
     if (cli_is_wide() || tuned->written) {
         printf("go on with: %s\n", tuned->go_on);
     } else {
@@ -1234,11 +1262,6 @@ static json_t *current_reason(const cli_tuned *tuned)
     return isfinite(tuned->current_ms)
                ? NULL
                : json_string(tuned->current != NULL ? tuned->current : "--current names no layout");
-}
-
-static json_t *changes_json(const cli_tuned *tuned)
-{
-    return tuned->changes != NULL ? json_incref(tuned->changes) : json_null();
 }
 
 // The nearest logged steps, where none is like the answer: of their errors nothing is told.
@@ -1281,7 +1304,7 @@ json_t *cli_tuned_json_empty(const cli_tuned *tuned)
                           SP_JSON("nearest_error", json_null()),
                           SP_JSON("within_error", json_null()), SP_JSON("go_on", json_null()),
                           SP_JSON("current_ms", json_null()), SP_JSON("switched_ms", json_null()),
-                          SP_JSON("current_reason", json_null()), SP_JSON("changes", json_null()),
+                          SP_JSON("current_reason", json_null()), SP_JSON("changes", json_array()),
                           SP_JSON("points", counts_json(tuned->layouts)),
                           SP_JSON("top", json_array()), SP_JSON("front", json_array()),
                           SP_JSON("limits_ms", json_null()), SP_JSON("findings", json_array()),
@@ -1325,8 +1348,8 @@ json_t *cli_tuned_json(const cli_tuned *tuned)
         SP_JSON("nearest_error", nearest_json(&tuned->result->step_error)),
         SP_JSON("within_error", count_within(tuned)), SP_JSON("go_on", tuned->go_on),
         SP_JSON("current_ms", tuned->current_ms), SP_JSON("switched_ms", tuned->switched_ms),
-        SP_JSON("current_reason", current_reason(tuned)), SP_JSON("changes", changes_json(tuned)),
-        SP_JSON("points", points),
+        SP_JSON("current_reason", current_reason(tuned)),
+        SP_JSON("changes", json_incref(tuned->changes)), SP_JSON("points", points),
         SP_JSON("top", points_json(tuned, (const sweep_layout *const *)all->ranked, top)),
         SP_JSON("front", points_json(tuned, (const sweep_layout *const *)front, count)),
         SP_JSON("limits_ms", limits), SP_JSON("findings", findings_json(tuned)),

@@ -65,6 +65,14 @@ static json_t *whole_document(const sp_scenario *scenario)
                                                             : (const void *)scenario;
         sp_json_put(object, sp_setting_leaf(setting->key), field_value(setting, owner));
     }
+    // A rule for stages is no argument of any framework: the layers that it makes are.
+    if (json_is_string(framework_get(all, "parallel.stage_layers"))) {
+        json_t *stages = json_array();
+        for (int s = 0; s < sp_layout_vstages(&scenario->layout); s++) {
+            json_array_append_new(stages, json_integer(scenario->layout.stage_layers[s]));
+        }
+        framework_put_at(all, "parallel.stage_layers", stages);
+    }
     if (framework_get(all, "model.dropout") == NULL) {
         sp_json_put(json_object_get(all, "model"), "dropout",
                     json_boolean(scenario->model.activation == SP_GELU));
@@ -286,32 +294,29 @@ static void add_number(FILE *to, const json_t *value)
     fputs(number, to);
 }
 
+// Of a list its words.
 static void add_shell_value(FILE *to, const json_t *value)
 {
+    size_t i;
+    json_t *item;
+    json_array_foreach ((json_t *)value, i, item) {
+        fputs(i > 0 ? " " : "", to);
+        add_shell_value(to, item);
+    }
     if (json_is_string(value)) {
         sp_print_word(to, json_string_value(value));
-    } else {
+    } else if (json_is_number(value)) {
         add_number(to, value);
     }
 }
 
 static void add_shell_option(FILE *to, const char *name, const json_t *value)
 {
-    size_t i;
-    json_t *item;
     if (json_is_false(value) || json_is_null(value)) {
         return;
     }
-    fprintf(to, " \\\n    --%s", name);
-    if (json_is_array(value)) {
-        json_array_foreach ((json_t *)value, i, item) {
-            fputs(" ", to);
-            add_shell_value(to, item);
-        }
-    } else if (!json_is_true(value)) {
-        fputs(" ", to);
-        add_shell_value(to, value);
-    }
+    fprintf(to, " \\\n    --%s%s", name, json_is_true(value) ? "" : " ");
+    add_shell_value(to, value);
 }
 
 // Megatron-LM stops otherwise (training/arguments.py): tensor and context parallelism before
@@ -391,6 +396,15 @@ static void add_scalar(FILE *to, const json_t *value, const char *null)
         add_number(to, value);
     } else {
         fputs(json_is_true(value) ? "true" : json_is_false(value) ? "false" : null, to);
+    }
+}
+
+void framework_print_value(FILE *out, framework_syntax syntax, const json_t *value)
+{
+    if (syntax == FRAMEWORK_SHELL) {
+        add_shell_value(out, value);
+    } else {
+        add_scalar(out, value, "null");
     }
 }
 
@@ -897,50 +911,52 @@ static void compare_stated(const sp_scenario *scenario, const json_t *read, cons
     json_decref(all);
 }
 
-static sp_status read_back(const framework_output *output, const sp_scenario *from,
-                           const char *said, json_t *lost, sp_error *err)
+// Where else of the job a setting is, which this file cannot say.
+static void tell_elsewhere(const framework *of, json_t *lost)
 {
-    json_t *document = NULL;
-    json_t *unread = NULL;
-    json_t *notes = NULL;
+    size_t i;
+    json_t *item;
+    json_array_foreach (lost, i, item) {
+        const char *key = json_string_value(json_object_get(item, "key"));
+        const char *where = elsewhere_of(of, key);
+        if (where != NULL) {
+            sp_json_put(item, "elsewhere", json_string(where));
+        }
+    }
+}
+
+json_t *framework_lost(const framework_output *output, const sp_scenario *from, json_t *document)
+{
+    json_t *lost = json_array();
     sp_error own = {0};
     sp_scenario scenario = {0};
-    sp_status status = framework_import_text("written", said, strlen(said), output->of, &document,
-                                             &unread, &notes, &own);
-    if (status == SP_OK) {
-        count_samples(document);
-        json_t *plain = json_deep_copy(document);
-        borrow(document, output->resolved);
-        fill(document, output->resolved, from->fills_microbatches, lost);
-        if (sp_scenario_from_json(document, "written", NULL, 0, &scenario, &own) == SP_OK) {
-            json_t *whole = whole_document(&scenario);
-            compare_all(output, from, whole, lost);
-            json_decref(whole);
-        } else {
-            // What is read back is no scenario: all counts that it does not state.
-            const json_t *model = json_object_get(plain, "model");
-            bool has_model = json_is_object(model);
-            json_array_clear(lost);
-            if (model == NULL) {
-                lose(lost, "model", framework_get(output->resolved, "model.name"));
-            }
-            lose(lost, "stack", framework_get(output->resolved, "stack.name"));
-            char skipped[64];
-            snprintf(skipped, sizeof skipped, "stack.*%s%s", has_model ? "" : " model.*",
-                     has_longer(from) ? "" : " workload.over_length");
-            compare_stated(from, plain, skipped, lost);
-            compare_more(output->scenario, plain, "", skipped, lost);
-        }
-        sp_scenario_fini(&scenario);
-        json_decref(plain);
+    count_samples(document);
+    json_t *plain = json_deep_copy(document);
+    borrow(document, output->resolved);
+    fill(document, output->resolved, from->fills_microbatches, lost);
+    if (sp_scenario_from_json(document, "written", NULL, 0, &scenario, &own) == SP_OK) {
+        json_t *whole = whole_document(&scenario);
+        compare_all(output, from, whole, lost);
+        json_decref(whole);
     } else {
-        sp_error_set(err, SP_ERR_INTERNAL, "--emit %s: what was written cannot be read: %s",
-                     output->of->name, own.message[0]);
+        // What is read back is no scenario: all counts that it does not state.
+        const json_t *model = json_object_get(plain, "model");
+        bool has_model = json_is_object(model);
+        json_array_clear(lost);
+        if (model == NULL) {
+            lose(lost, "model", framework_get(output->resolved, "model.name"));
+        }
+        lose(lost, "stack", framework_get(output->resolved, "stack.name"));
+        char skipped[64];
+        snprintf(skipped, sizeof skipped, "stack.*%s%s", has_model ? "" : " model.*",
+                 has_longer(from) ? "" : " workload.over_length");
+        compare_stated(from, plain, skipped, lost);
+        compare_more(output->scenario, plain, "", skipped, lost);
     }
-    json_decref(document);
-    json_decref(unread);
-    json_decref(notes);
-    return status;
+    tell_elsewhere(output->of, lost);
+    sp_scenario_fini(&scenario);
+    json_decref(plain);
+    return lost;
 }
 
 // A batch of documents is one of rows here: those that its micro-batches hold, or as many as its
@@ -963,161 +979,70 @@ static void count_rows(json_t *scenario)
     }
 }
 
-// Names where else of the job a setting is, which this file cannot say.
-static void tell_elsewhere(const framework *of, json_t *lost)
+void framework_output_begin(framework_output *output, const framework *of,
+                            const sp_scenario *scenario)
 {
-    size_t i;
-    json_t *item;
-    json_array_foreach (lost, i, item) {
-        const char *key = json_string_value(json_object_get(item, "key"));
-        const char *where = elsewhere_of(of, key);
-        if (where != NULL) {
-            sp_json_put(item, "elsewhere", json_string(where));
-        }
-    }
-}
-
-// Says the arguments of a scenario. *whole, the caller's as are the output's own, is the document
-// that it says; `documents` becomes whether its samples are of different lengths.
-static void output_begin(framework_output *output, const framework *of, const sp_scenario *scenario,
-                         json_t **whole, bool *documents)
-{
-    *whole = whole_document(scenario);
+    json_t *whole = whole_document(scenario);
     const char *builtin = adapted_builtin(&scenario->model);
+    const bool documents = framework_get(whole, "workload.lengths") != NULL;
     if (builtin != NULL) {
-        framework_put_at(*whole, "model.name", json_string(builtin));
+        framework_put_at(whole, "model.name", json_string(builtin));
     }
-    *documents = framework_get(*whole, "workload.lengths") != NULL;
-    if (*documents) {
-        count_rows(*whole);
+    if (documents) {
+        count_rows(whole);
     }
     *output = (framework_output){.of = of,
-                                 .scenario = *whole,
+                                 .scenario = whole,
                                  .resolved = scenario->resolved,
-                                 .advice = framework_advice(of, scenario),
                                  .arguments = json_object(),
                                  .comments = json_object(),
                                  .launch = json_object()};
     write_rows(output);
     say_rotary_base(output);
     of->write(output);
+    if (documents) { // rows are the framework's alone
+        json_object_del(json_object_get(whole, "workload"), "samples_per_batch");
+    }
 }
 
-static void output_fini(framework_output *output, json_t *whole)
+void framework_output_fini(framework_output *output)
 {
     json_decref(output->arguments);
     json_decref(output->comments);
     json_decref(output->launch);
     json_decref(output->advice);
-    json_decref(whole);
+    json_decref((json_t *)output->scenario);
 }
 
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err)
 {
     framework_output output;
-    json_t *whole;
-    bool documents;
+    json_t *document = NULL;
+    json_t *unread = NULL;
+    json_t *notes = NULL;
+    sp_error own = {0};
     *text = NULL;
-    *lost = json_array();
+    *lost = NULL;
     if (scenario->uniform) {
         return sp_error_set(err, SP_ERR_USAGE, "--emit needs a model, not uniform_costs");
     }
-    output_begin(&output, of, scenario, &whole, &documents);
-    if (documents) { // rows are the framework's alone
-        json_object_del(json_object_get(whole, "workload"), "samples_per_batch");
-    }
-    char *first = text_of(&output, NULL);
-    sp_status status = read_back(&output, scenario, first, *lost, err);
-    sp_free(first);
-    tell_elsewhere(of, *lost);
+    framework_output_begin(&output, of, scenario);
+    output.advice = framework_advice(of, scenario);
+    char *said = text_of(&output, NULL);
+    sp_status status =
+        framework_import_text("written", said, strlen(said), of, &document, &unread, &notes, &own);
+    sp_free(said);
     if (status == SP_OK) {
+        *lost = framework_lost(&output, scenario, document);
         *text = text_of(&output, *lost);
-    }
-    output_fini(&output, whole);
-    return status;
-}
-
-// ---- what changes ----
-
-// An argument as a file has it; NULL: a script does not state a switch that is off.
-static json_t *as_stated(const framework *of, const json_t *arguments, const char *name)
-{
-    json_t *value = json_object_get(arguments, name);
-    return of->syntax == FRAMEWORK_SHELL && (json_is_false(value) || json_is_null(value)) ? NULL
-                                                                                          : value;
-}
-
-static void add_change(const char *name, json_t *now, json_t *then, json_t *changes)
-{
-    json_array_append_new(
-        changes, sp_json_object(SP_JSON("argument", name),
-                                SP_JSON("from", now != NULL ? json_incref(now) : json_null()),
-                                SP_JSON("to", then != NULL ? json_incref(then) : json_null())));
-}
-
-static void add_changes(const framework *of, const json_t *now, const json_t *then, json_t *changes)
-{
-    const char *name;
-    json_t *value;
-    json_object_foreach ((json_t *)then, name, value) {
-        json_t *before = as_stated(of, now, name);
-        json_t *after = as_stated(of, then, name);
-        if (before != after && !json_equal(before, after)) {
-            add_change(name, before, after, changes);
-        }
-    }
-    json_object_foreach ((json_t *)now, name, value) {
-        json_t *before = as_stated(of, now, name);
-        if (before != NULL && json_object_get(then, name) == NULL) {
-            add_change(name, before, NULL, changes);
-        }
-    }
-}
-
-json_t *framework_changes(const framework *of, const sp_scenario *now, const sp_scenario *then)
-{
-    framework_output outputs[2];
-    json_t *whole[2];
-    bool documents;
-    json_t *changes = json_array();
-    output_begin(&outputs[0], of, now, &whole[0], &documents);
-    output_begin(&outputs[1], of, then, &whole[1], &documents);
-    add_changes(of, outputs[0].launch, outputs[1].launch, changes);
-    add_changes(of, outputs[0].arguments, outputs[1].arguments, changes);
-    output_fini(&outputs[0], whole[0]);
-    output_fini(&outputs[1], whole[1]);
-    return changes;
-}
-
-static void print_value(FILE *out, const framework *of, const json_t *value)
-{
-    if (of->syntax == FRAMEWORK_SHELL && !json_is_array(value) && !json_is_true(value)) {
-        add_shell_value(out, value);
     } else {
-        add_scalar(out, value, "null");
+        sp_error_set(err, SP_ERR_INTERNAL, "--emit %s: what was written cannot be read: %s",
+                     of->name, own.message[0]);
     }
-}
-
-void framework_print_change(FILE *out, const framework *of, const json_t *change)
-{
-    const bool script = of->syntax == FRAMEWORK_SHELL;
-    const json_t *from = json_object_get(change, "from");
-    const json_t *to = json_object_get(change, "to");
-    const json_t *value = json_is_null(to) ? from : to;
-    fprintf(out, "%s%s%s",
-            json_is_null(to)     ? "- "
-            : json_is_null(from) ? "+ "
-                                 : "  ",
-            script ? "--" : "", json_string_value(json_object_get(change, "argument")));
-    fputs(script ? "" : of->syntax == FRAMEWORK_TOML ? " =" : ":", out);
-    if (!json_is_null(to) && !json_is_null(from)) {
-        fputs(" ", out);
-        print_value(out, of, from);
-        fputs(" ->", out);
-    }
-    if (!script || !json_is_true(value)) {
-        fputs(" ", out);
-        print_value(out, of, value);
-    }
+    json_decref(document);
+    json_decref(unread);
+    json_decref(notes);
+    framework_output_fini(&output);
+    return status;
 }

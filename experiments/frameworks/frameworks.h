@@ -132,6 +132,8 @@ extern const char *const framework_names[];      // their names; NULL ends them
 
 // NULL: none of that name.
 const framework *framework_find(const char *name);
+// That of whose launch files a stack is; NULL: none.
+const framework *framework_find_stack(const char *stack);
 // The error of a name that is none; the message begins with `option`.
 sp_status framework_unknown(const char *option, const char *name, sp_error *err);
 
@@ -237,13 +239,20 @@ void framework_say_launch(framework_output *output, const char *name, json_t *va
 sp_status framework_emit(const framework *of, const sp_scenario *scenario, char **text,
                          json_t **lost, sp_error *err);
 
-// What changes in a file that asks for `now` when it asks for `then`: an array of {argument, from,
-// to}, the caller's. From null: it is added; to null: it goes. What the framework has no argument
-// for is not among them.
+// What of a launch file changes for what it asks to be `then`, where it asks for the work of `then`
+// by itself and the GPUs are as many: {"framework", "file", "syntax", "arguments": [{"argument",
+// "from", "to"}], "not_expressed": what there is no argument for and `now`, which the file asks
+// for, has otherwise, as *lost of framework_emit()}. Of an argument `from` null: it is added; `to`
+// null: it goes, or in a file that says what changes in a recipe is stated as nothing. Arguments
+// keep the file's own names, and what changes nothing stays. NULL: it is not such a file, or its
+// arguments cannot be made to ask for it. The caller owns it.
+json_t *framework_changes_of_file(const char *path, const sp_scenario *now,
+                                  const sp_scenario *then);
+// The same of the file that framework_emit() writes for `now`; "file" is null.
 json_t *framework_changes(const framework *of, const sp_scenario *now, const sp_scenario *then);
 
-// One of them on a line without its end: "  --tp 8 -> 4", "+ key: 4", "- --flag".
-void framework_print_change(FILE *out, const framework *of, const json_t *change);
+// Line `i` of `changes`, without its end: "  --tp 8 -> 4", "+ key: 4", "- --flag".
+void framework_print_change(FILE *out, const json_t *changes, size_t i);
 
 // What somebody has to know who runs the scenario's file: an array of texts, the caller's.
 json_t *framework_advice(const framework *of, const sp_scenario *scenario);

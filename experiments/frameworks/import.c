@@ -394,13 +394,28 @@ sp_status framework_import_text(const char *source, const char *text, size_t byt
     return end(&import, status, scenario, unread, notes);
 }
 
-const framework *framework_of_file(const char *path, bool *is_script)
+sp_status framework_import_entries(const framework *of, framework_entries *entries,
+                                   json_t **scenario, json_t **unread, json_t **notes,
+                                   sp_error *err)
+{
+    framework_import import = begin(err);
+    import.of = of;
+    import.source = "";
+    import.entries = entries;
+    framework_read_entries(&import);
+    framework_settle_text(&import);
+    return end(&import, SP_OK, scenario, unread, notes);
+}
+
+const framework *framework_entries_of_file(const char *path, bool *is_script,
+                                           framework_entries *entries)
 {
     enum { SETTING = 4 }; // the score of one
     sp_error own = {0};
     json_t *scenario = NULL;
     json_t *unread = NULL;
     json_t *notes = NULL;
+    *entries = (framework_entries){0};
     if (strcmp(path, SP_STANDARD_INPUT) == 0 || sp_is_stream(path)) {
         return NULL;
     }
@@ -410,11 +425,21 @@ const framework *framework_of_file(const char *path, bool *is_script)
                     score_of(part->of, &part->entries) >= SETTING;
     const framework *of = is ? part->of : NULL;
     *is_script = part->is_script;
+    *entries = part->entries;
+    part->entries = (framework_entries){0};
     free_parts(part, 1);
     end(&import, SP_OK, &scenario, &unread, &notes);
     json_decref(scenario);
     json_decref(unread);
     json_decref(notes);
+    return of;
+}
+
+const framework *framework_of_file(const char *path, bool *is_script)
+{
+    framework_entries entries;
+    const framework *of = framework_entries_of_file(path, is_script, &entries);
+    framework_entries_free(&entries);
     return of;
 }
 

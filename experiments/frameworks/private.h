@@ -4,6 +4,29 @@
 
 #include "experiments/frameworks/frameworks.h"
 
+// ---- emit.c ----
+
+// The arguments of a scenario, as emit writes them; without advice.
+void framework_output_begin(framework_output *output, const framework *of,
+                            const sp_scenario *scenario);
+void framework_output_fini(framework_output *output);
+// What of the output's scenario, which is `from`, is not what was read of arguments (`document`,
+// changed here): as *lost of framework_emit(), the caller's.
+json_t *framework_lost(const framework_output *output, const sp_scenario *from, json_t *document);
+
+// As a file in that syntax has it.
+void framework_print_value(FILE *out, framework_syntax syntax, const json_t *value);
+
+// ---- import.c ----
+
+// framework_of_file(), with what the file states.
+const framework *framework_entries_of_file(const char *path, bool *is_script,
+                                           framework_entries *entries);
+// framework_import_text() of entries.
+sp_status framework_import_entries(const framework *of, framework_entries *entries,
+                                   json_t **scenario, json_t **unread, json_t **notes,
+                                   sp_error *err);
+
 // ---- arguments.c ----
 
 // The name that the framework's table has, of an entry.

@@ -1,4 +1,6 @@
 // The frameworks that launch files are read and written of.
+#include <string.h>
+
 #include "experiments/frameworks/private.h"
 #include "sim/base/json.h"
 #include "sim/base/writer.h"
@@ -16,6 +18,15 @@ const framework *framework_find(const char *name)
 {
     const framework *const *of = framework_table;
     while (*of != NULL && !sp_same_name((*of)->name, name)) {
+        of++;
+    }
+    return *of;
+}
+
+const framework *framework_find_stack(const char *stack)
+{
+    const framework *const *of = framework_table;
+    while (*of != NULL && ((*of)->stack == NULL || strcmp((*of)->stack, stack) != 0)) {
         of++;
     }
     return *of;

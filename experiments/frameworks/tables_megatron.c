@@ -107,7 +107,8 @@ static const framework_row megatron_rows[] = {
       "model.microbatch_group_size_per_vp_stage", NULL}, NULL},
     // the step
     {"workload.context", FRAMEWORK_INT, NULL, NULL,
-     {"seq-length", "model.seq_length", "model.encoder_seq_length"}, NULL},
+     {"seq-length", "model.seq_length", "model.encoder_seq_length"},
+     "dataset.sequence_length dataset.seq_length model.data.seq_length"},
     {"schedule.microbatch_samples", FRAMEWORK_INT, NULL, NULL,
      {"micro-batch-size", "train.micro_batch_size", "model.micro_batch_size"}, NULL},
     {"workload.samples_per_batch", FRAMEWORK_INT, NULL, NULL,
@@ -172,12 +173,14 @@ static const char megatron_own[] =
     "moe-flex-dispatcher-backend moe-deepep-num-sms moe-hybridep-num-sms "
     "exp-avg-dtype exp-avg-sq-dtype use-precision-aware-optimizer bf16 fp16 "
     "cpu-offloading-num-layers hierarchical-context-parallel-sizes transformer-impl use-flash-attn "
-    "optimizer-cpu-offload optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d";
+    "optimizer-cpu-offload optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d "
+    "cross-entropy-loss-fusion cross-entropy-fusion-impl";
 
 static const char megatron_switches[] =
     "group-query-attention multi-latent-attention use-distributed-optimizer use-megatron-fsdp "
     "use-torch-fsdp2 moe-enable-deepep use-precision-aware-optimizer bf16 fp16 "
-    "recompute-activations use-flash-attn optimizer-cpu-offload overlap-cpu-optimizer-d2h-h2d";
+    "recompute-activations use-flash-attn optimizer-cpu-offload overlap-cpu-optimizer-d2h-h2d "
+    "cross-entropy-loss-fusion";
 
 // Neither time nor memory of a step: paths, logs, seeds, numbers that train.
 static const char megatron_free[] =
@@ -267,10 +270,11 @@ static const char bridge_own[] =
     "model.moe_deepep_num_sms model.moe_hybridep_num_sms optimizer.exp_avg_dtype "
     "optimizer.exp_avg_sq_dtype optimizer.use_precision_aware_optimizer model.bf16 model.fp16 "
     "mixed_precision.bf16 mixed_precision.fp16 model.cpu_offloading_num_layers "
-    "model.hierarchical_context_parallel_sizes model.max_position_embeddings dataset.sequence_length "
-    "dataset.seq_length mixed_precision.grad_reduce_in_fp32 model.make_vocab_size_divisible_by "
+    "model.hierarchical_context_parallel_sizes model.max_position_embeddings "
+    "mixed_precision.grad_reduce_in_fp32 model.make_vocab_size_divisible_by "
     "optimizer.optimizer_cpu_offload optimizer.optimizer_offload_fraction "
-    "optimizer.overlap_cpu_optimizer_d2h_h2d";
+    "optimizer.overlap_cpu_optimizer_d2h_h2d model.cross_entropy_loss_fusion "
+    "model.cross_entropy_fusion_impl";
 static const char bridge_free[] =
     "optimizer.lr optimizer.min_lr optimizer.weight_decay optimizer.adam_* optimizer.clip_grad "
     "scheduler.* logger.* checkpoint.* tokenizer.* rng.* profiling.* rerun_state_machine.* "
@@ -291,7 +295,7 @@ static const char bridge_noted[] =
 static const char nemo_own[] =
     "model.ffn_hidden_size model.hidden_dropout model.attention_dropout "
     "model.activations_checkpoint_granularity model.activations_checkpoint_method "
-    "model.activations_checkpoint_num_layers model.max_position_embeddings model.data.seq_length "
+    "model.activations_checkpoint_num_layers model.max_position_embeddings "
     "trainer.num_nodes trainer.devices model.make_vocab_size_divisible_by model.fp8 model.fp8_hybrid "
     "model.optim.name trainer.precision model.moe_router_topk "
     "model.megatron_amp_O2";
@@ -1096,9 +1100,7 @@ static void read_megatron(framework_import *import)
             json_object_set_new(import->facts, "gpus", json_integer(gpus));
             json_object_set_new(import->facts, "gpus_per_node", json_integer(devices));
         }
-        framework_take(import, "model.data.seq_length");
     } else {
-        framework_take(import, "dataset.sequence_length dataset.seq_length");
         const framework_entry *reduce =
             framework_take(import, "mixed_precision.grad_reduce_in_fp32");
         if (reduce != NULL) {

@@ -1267,8 +1267,17 @@ static void read_nanotron(framework_import *import)
 
 static void write_nanotron(framework_output *output)
 {
+    // Degrees of 1, too, have no default (config/parallelism_config.py: ParallelismArgs).
+    static const char *const degrees[] = {"dp", "pp", "tp"};
     const json_t *s = output->scenario;
     json_int_t count = accumulated(s);
+    for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+        char key[32];
+        char name[32];
+        snprintf(key, sizeof key, "parallel.%s", degrees[i]);
+        snprintf(name, sizeof name, "parallelism.%s", degrees[i]);
+        framework_say(output, name, json_integer(framework_get_int(s, key, 1)));
+    }
     if (count > 0) {
         framework_say(output, "tokens.batch_accumulation_per_replica", json_integer(count));
     }

@@ -596,6 +596,14 @@ bool sp_path_from(const char *file, const char *name, char *path, size_t path_by
 {
     char from[PATH_MAX];
     char to[PATH_MAX];
-    return name[0] != '/' && strchr(file, '/') != NULL && real_place(file, false, from) &&
-           real_place(name, true, to) && relative_path(from, to, path, path_bytes);
+    const bool absolute = name[0] == '/';
+    const bool stream = sp_is_stream(file) || sp_descriptor_of(file) >= 0;
+    if ((absolute ? stream : strchr(file, '/') == NULL) || !real_place(name, true, to)) {
+        return false;
+    }
+    if (stream) {
+        return snprintf(path, path_bytes, "%s", to) < (int)path_bytes;
+    }
+    return real_place(file, false, from) && relative_path(from, to, path, path_bytes) &&
+           !(absolute && strncmp(path, "../", 3) == 0);
 }

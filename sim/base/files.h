@@ -68,7 +68,8 @@ void sp_output_use_standard(int descriptor);
 int sp_descriptor_of(const char *path);
 
 // The path, from the folder of `file`, of what is called `name` from the working directory. False
-// where the name stays as it is: it is absolute, or `file` has no folder in its name.
+// where the name stays as it is: it is absolute and of no place in that folder or below, or `file`
+// has no folder in its name. Of a stream, which may end anywhere, absolute.
 bool sp_path_from(const char *file, const char *name, char *path, size_t path_bytes);
 
 #endif

@@ -267,4 +267,24 @@ if command -v gnuplot >/dev/null; then
     expect "temporary files" "" "$(ls -A "$TMPDIR")"
     cd .. || exit 1
 fi
+# A scenario that is written leads from its folder to files in it, however they were named, and goes with them where that
+# is moved; absolute names of other files stay, and a stream has absolute ones.
+mkdir -p job/data
+printf '100\n3000\n900\n' | tee job/data/lengths.txt >lengths.txt
+leads() { # PATH OUTPUT EXPECTED
+    "$program" tune llama-7b --gpus 8 --context 4K --tokens-per-batch 16K --set strategy.kind=packed --lengths "$1" -o "$2" --quiet >printed.txt 2>messages
+    file=$2
+    [ "$2" != - ] || file=printed.txt
+    expect "lengths of $1 in $2" "$3" "$(sed -n 's/.*"lengths": "\(.*\)".*/\1/p' "$file")"
+}
+here=$(pwd -P)
+leads job/data/lengths.txt job/best.json data/lengths.txt
+leads "$here/job/data/lengths.txt" job/best.json data/lengths.txt
+leads "$here/lengths.txt" best.json lengths.txt
+leads "$here/lengths.txt" job/other.json "$here/lengths.txt"
+leads lengths.txt - "$here/lengths.txt"
+"$program" simulate job/best.json --json --quiet >before.txt
+mv job moved
+"$program" simulate moved/best.json --json --quiet >after.txt || complain "a scenario that was moved with its lengths is not read"
+expect "a scenario that was moved" "$(grep -m 1 '"iteration_ms"' before.txt)" "$(grep -m 1 '"iteration_ms"' after.txt)"
 exit "$failed"

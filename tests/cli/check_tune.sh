@@ -312,6 +312,32 @@ expect "the time of the changed file" "$(sed -n 's/^    "iteration_ms": \([0-9.]
     "$("$program" simulate changed.json --set model=model.json --json --quiet | sed -n 's/^  "iteration_ms": \([0-9.]*\),/\1/p')"
 "$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --quiet --json --current train.sh 2>/dev/null >changes.json
 expect "changes of a document" "$(grep -c '^  [ +-] --' changes.txt)" "$(grep -o '"argument": ' changes.json | wc -l)"
+# So it is said of several files, each with what it has, and of a scenario that was imported as of a file that it is written as.
+echo '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "bf16": {"enabled": true}}' >ds.json
+printf 'max_length: 8192\npacking: true\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 2\ngradient_checkpointing: true\nbf16: true\n' >sft.yaml
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --set memory.recompute=none --set parallel.zero=2 --set schedule.microbatch_samples=1 \
+    --set parallel.tp=1 --set parallel.cp=1 --quiet --current sft.yaml --current ds.json 2>/dev/null | sed -n '/^what to change in/,/^pack/p' | sed '$d' >several.txt
+tr -s ' \n' ' ' <several.txt | grep -q "^what to change in sft.yaml for it: gradient_checkpointing: true -> false trl has no argument for .*parallel.zero 2 (set by zero_stage of accelerate's file .* what to change in ds.json for it: zero_optimization.stage: 3 -> 2 " ||
+    complain "changes of two files: $(cat several.txt)"
+"$program" import train.sh --set model=model.json -o whole.json --quiet >/dev/null
+"$program" tune whole.json --set parallel.tp=1 --quiet 2>/dev/null | tr -s ' \n' ' ' >imported.txt
+"$program" tune model.json --gpus 4 --context 8K --tokens-per-batch 64K --set parallel.tp=1 --quiet --current train.sh 2>/dev/null | tr -s ' \n' ' ' >of_file.txt
+expect "changes of a scenario" "$(grep -o 'what to change in train.sh for it:.* pack rows' of_file.txt | cut -d : -f 2-)" \
+    "$(grep -o 'what to change in a launch file of Megatron-LM for it:.* pack rows' imported.txt | cut -d : -f 2-)"
+# A launch file is written for the step and the answer that one to compare with is compared by. What it cannot ask for and
+# would be faster is said with how much that costs it: so much as the answer among such.
+drawn=(tune model.json --gpus 4 --context 8K --lengths wikipedia --set stack.gradient_reduce_dtype=bf16 --quiet)
+"$program" "${drawn[@]}" --tokens-per-batch 256K --emit megatron=written.sh >written.txt
+"$program" "${drawn[@]}" --tokens-per-batch 256K --json --emit megatron=written.sh >written.json
+"$program" "${drawn[@]}" --tokens-per-batch 256K --json --current train.sh >compared.json 2>/dev/null
+for key in tokens_per_step iteration_ms strategy; do
+    expect "$key of --emit and --current" "$(value $key written.json)" "$(value $key compared.json)"
+done
+expect "rows that are written" "--global-batch-size 32" "$(grep -o -- '--global-batch-size [0-9]*' written.sh)"
+"$program" "${drawn[@]}" --tokens-per-batch "$(value tokens_per_step written.json | cut -d . -f 1)" --set stack.name=megatron-core-2025 --strategies bfd --json >said.json
+faster=$(awk -v all="$(value tokens_per_s said.json)" -v said="$(value tokens_per_s written.json)" 'BEGIN { printf "%.1f", 100 * (all / said - 1) }')
+grep -qF "of what the launch file cannot ask for, bfd would train $faster % faster (--strategies bfd): " <(tr -s ' \n' ' ' <written.txt) ||
+    complain "what a launch file costs: not $faster %: $(grep -A 1 'cannot ask for' written.txt)"
 other() { "$program" tune model.json --gpus 4 --context 8K "$@" --json --current train.sh 2>/dev/null >other.json; }
 grep -qE "\"--current: the file's (steps|context)" current.json && complain "the same work is told to be another: $(grep '"--current' current.json)"
 other --tokens-per-batch 128K

@@ -2,10 +2,11 @@
 // the same again, and all names are the framework's own.
 #include "experiments/frameworks/frameworks.h"
 #include "sim/base/alloc.h"
+#include "sim/base/writer.h"
 #include "tests/support/framework_names.h"
 #include "tests/support/scenario_fixture.h"
 
-enum { DRAWS = 300, TEXT = 4096 };
+enum { DRAWS = 300, PAIRS = 8, TEXT = 4096 };
 
 static int one_of(sp_prng *prng, const int *values, int count)
 {
@@ -209,9 +210,9 @@ static json_t *read_text(const framework *of, const char *text)
     return document;
 }
 
-// What was read, with what was said to be lost, is the scenario. The machine is the scenario's own.
-static void check_same(const framework *of, const sp_scenario *scenario, const char *text,
-                       const json_t *lost)
+// What was read, with what was said to be lost. The machine is the scenario's own.
+static void read_again(const framework *of, const sp_scenario *scenario, const char *text,
+                       const json_t *lost, sp_scenario *again)
 {
     static const char *const taken[] = {"cluster", "profile"};
     json_t *document = read_text(of, text);
@@ -233,6 +234,9 @@ static void check_same(const framework *of, const sp_scenario *scenario, const c
         framework_put_at(document, "parallel.dp",
                          json_deep_copy(framework_get(from, "parallel.dp")));
     }
+    if (framework_is_lost(lost, "parallel.stage_layers")) { // as even ones would be stated
+        json_object_del(json_object_get(document, "parallel"), "layers_per_chunk");
+    }
     // A batch that is lost has been put back.
     const json_int_t count = framework_is_lost(lost, "workload.samples_per_batch")
                                  ? 0
@@ -249,11 +253,18 @@ static void check_same(const framework *of, const sp_scenario *scenario, const c
                          json_deep_copy(framework_get(from, "workload.samples_per_batch")));
     }
     sp_error err = {0};
-    sp_scenario again = {0};
-    if (sp_scenario_from_json(document, "again", NULL, 0, &again, &err) != SP_OK) {
+    if (sp_scenario_from_json(document, "again", NULL, 0, again, &err) != SP_OK) {
         fail_msg("%s: %s\n%s", of->name, err.message[0], text);
     }
-    json_t *first = without_names(from);
+    json_decref(document);
+}
+
+static void check_same(const framework *of, const sp_scenario *scenario, const char *text,
+                       const json_t *lost)
+{
+    sp_scenario again = {0};
+    read_again(of, scenario, text, lost, &again);
+    json_t *first = without_names(scenario->resolved);
     json_t *second = without_names(again.resolved);
     if (!json_equal(first, second)) {
         const char *section;
@@ -271,7 +282,6 @@ static void check_same(const framework *of, const sp_scenario *scenario, const c
     }
     json_decref(first);
     json_decref(second);
-    json_decref(document);
     sp_scenario_fini(&again);
 }
 
@@ -943,4 +953,353 @@ TEST(megatron_takes_what_is_written)
         json_decref(lost);
         sp_scenario_fini(&scenario);
     }
+}
+
+// Megatron-LM has an argument for layers of each stage, and none for a rule that makes them.
+TEST(stages_by_a_rule_are_written_as_their_layers)
+{
+    fixture_begin();
+    json_t *lost;
+    json_t *document = read_back(
+        framework_find("megatron"),
+        json_text("{'model': {'layers': 5, 'hidden': 512, 'ffn': 1024, 'heads': 8, 'vocab': 1024}, "
+                  "'cluster': 'h100-8', 'stack': 'megatron-core-2025', 'parallel': {'pp': 2, "
+                  "'stage_layers': 'auto'}, 'workload': {'uniform': 512, 'context': 512}}"),
+        &lost);
+    const json_t *stages = framework_get(document, "parallel.stage_layers");
+    assert_int_equal(json_array_size(stages), 2);
+    assert_int_equal(json_integer_value(json_array_get(stages, 0)) +
+                         json_integer_value(json_array_get(stages, 1)),
+                     5);
+    assert_false(framework_is_lost(lost, "parallel.stage_layers"));
+    json_decref(document);
+    json_decref(lost);
+}
+
+// ---- what changes in a file ----
+
+static const char *const endings[] = {
+    [FRAMEWORK_SHELL] = "sh",
+    [FRAMEWORK_YAML] = "yaml",
+    [FRAMEWORK_TOML] = "toml",
+    [FRAMEWORK_JSON] = "json",
+};
+
+// What a written file states, by the names in it; the caller owns it.
+static json_t *stated_in(const framework *of, const char *text)
+{
+    framework_commands commands = {0};
+    framework_entries entries = {0};
+    json_t *stated = json_object();
+    const size_t bytes = strlen(text);
+    switch (of->syntax) {
+    case FRAMEWORK_SHELL:
+        must_succeed(framework_read_shell("job", text, bytes, &commands, ERR));
+        entries = commands.items[commands.count - 1];
+        break;
+    case FRAMEWORK_YAML:
+        must_succeed(framework_read_yaml("job", text, bytes, &entries, ERR));
+        break;
+    case FRAMEWORK_TOML:
+        must_succeed(framework_read_toml("job", text, bytes, &entries, ERR));
+        break;
+    case FRAMEWORK_JSON:
+        must_succeed(framework_read_json("job", text, bytes, &entries, ERR));
+        break;
+    }
+    for (size_t i = 0; i < entries.count; i++) {
+        json_object_set(stated, entries.items[i].name, entries.items[i].value);
+    }
+    if (of->syntax == FRAMEWORK_SHELL) {
+        framework_commands_free(&commands);
+    } else {
+        framework_entries_free(&entries);
+    }
+    return stated;
+}
+
+static void print_words(FILE *out, const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach ((json_t *)value, i, item) {
+        fprintf(out, " '%s'", json_string_value(item));
+    }
+    if (json_is_string(value)) {
+        fprintf(out, " '%s'", json_string_value(value));
+    }
+}
+
+// A file that states it. YAML holds all JSON.
+static void write_stated(const char *path, const framework *of, const json_t *stated)
+{
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    json_t *nested = json_object();
+    const char *name;
+    json_t *value;
+    json_object_foreach ((json_t *)stated, name, value) {
+        framework_put_at(nested, name, json_incref(value));
+    }
+    if (of->syntax == FRAMEWORK_SHELL) {
+        fputs("torchrun", out);
+        for (int after = 0; after < 2; after++) {
+            json_object_foreach ((json_t *)stated, name, value) {
+                if ((strncmp(name, "launch.", 7) != 0) == after && name[0] != '$') {
+                    fprintf(out, " --%s", name + (after ? 0 : 7));
+                    print_words(out, value);
+                }
+            }
+            fputs(after ? "\n" : " pretrain_gpt.py", out);
+        }
+    } else if (of->syntax == FRAMEWORK_TOML) {
+        json_object_foreach (nested, name, value) {
+            const char *key;
+            json_t *member;
+            fprintf(out, "[%s]\n", name);
+            json_object_foreach (value, key, member) {
+                char *text = json_dumps(member, JSON_ENCODE_ANY);
+                fprintf(out, "%s = %s\n", key, text);
+                free(text);
+            }
+        }
+    } else {
+        fputs(of->syntax == FRAMEWORK_YAML ? "---\n" : "", out);
+        assert_int_equal(json_dumpf(nested, out, 0), 0);
+    }
+    json_decref(nested);
+    assert_int_equal(fclose(out), 0);
+}
+
+static json_t *change_stated(const framework *of, json_t *stated, const json_t *changes)
+{
+    size_t i;
+    json_t *change;
+    json_array_foreach (json_object_get(changes, "arguments"), i, change) {
+        const char *name = json_string_value(json_object_get(change, "argument"));
+        json_t *to = json_object_get(change, "to");
+        json_t *now = json_object_get(stated, name);
+        const json_t *from = json_object_get(change, "from");
+        assert_true(now != NULL ? json_equal(now, from) : json_is_null(from));
+        if (json_is_null(to) && !of->overrides) {
+            assert_int_equal(json_object_del(stated, name), 0);
+        } else {
+            json_object_set(stated, name, to);
+        }
+    }
+    return stated;
+}
+
+static char *whole_file(const char *path)
+{
+    sp_text text;
+    FILE *out = sp_text_begin(&text);
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    for (int c = fgetc(in); c != EOF; c = fgetc(in)) {
+        fputc(c, out);
+    }
+    fclose(in);
+    return sp_text_end(&text);
+}
+
+// What is written without its comments: what is said of numbers depends on who stated them.
+static char *arguments_of(const framework *of, const sp_scenario *scenario)
+{
+    json_t *lost;
+    char *text = write_text(of, scenario, &lost);
+    char *to = text;
+    for (const char *from = text; *from != '\0';) {
+        const size_t length = strcspn(from, "\n") + 1;
+        if (*from != '#') {
+            memmove(to, from, length);
+            to += length;
+        }
+        from += length;
+    }
+    *to = '\0';
+    json_decref(lost);
+    return text;
+}
+
+// The file of one scenario with what changes for another is a file of the other, and no change can
+// be left out of it.
+static void check_changes(const framework *of, const sp_scenario *now, const sp_scenario *then)
+{
+    char path[32];
+    json_t *lost;
+    char *text = write_text(of, now, &lost);
+    snprintf(path, sizeof path, "job.%s", endings[of->syntax]);
+    json_t *stated = stated_in(of, text);
+    write_stated(path, of, stated);
+    json_t *changes = framework_changes_of_file(path, now, then);
+    assert_non_null(changes);
+    assert_string_equal(json_string_value(json_object_get(changes, "framework")), of->name);
+    write_stated(path, of, change_stated(of, stated, changes));
+    sp_free(text);
+    json_decref(lost);
+    json_decref(changes);
+    sp_free(write_text(of, then, &lost));
+    text = arguments_of(of, then);
+    char *changed = whole_file(path);
+    sp_scenario again = {0};
+    read_again(of, then, changed, lost, &again);
+    char *written = arguments_of(of, &again);
+    for (size_t i = 0; i <= strlen(text); i++) {
+        if (written[i] != text[i]) {
+            fail_msg("%s: asks for ...%.80s, not for ...%.80s: %s", of->name, written + i, text + i,
+                     changed);
+        }
+    }
+    sp_free(written);
+    sp_free(changed);
+    sp_scenario_fini(&again);
+    changes = framework_changes_of_file(path, then, then);
+    if (json_array_size(json_object_get(changes, "arguments")) > 0 ||
+        json_array_size(json_object_get(changes, "not_expressed")) > 0) {
+        fail_msg("still changes: %s", json_dumps(changes, 0));
+    }
+    json_decref(changes);
+    json_decref(lost);
+    json_decref(stated);
+    sp_free(text);
+}
+
+// A scenario of the same model on as many GPUs, of which all else is drawn anew; false: none.
+static bool make_other(sp_prng *prng, const sp_scenario *now, sp_scenario *then)
+{
+    sp_error err = {0};
+    json_t *document = draw(prng);
+    sp_json_put(document, "model", json_deep_copy(json_object_get(now->resolved, "model")));
+    sp_json_put(document, "workload", json_deep_copy(json_object_get(now->resolved, "workload")));
+    char *text = json_dumps(document, JSON_COMPACT);
+    // Stages that some frameworks cannot have make no scenario of their files.
+    const bool good = fixture_read(text, then, &err) == SP_OK &&
+                      sp_layout_ranks(&then->layout) == sp_layout_ranks(&now->layout) &&
+                      framework_get(then->resolved, "parallel.stage_layers") == NULL;
+    free(text);
+    json_decref(document);
+    if (!good) {
+        sp_scenario_fini(then);
+    }
+    return good;
+}
+
+TEST(a_changed_file_asks_for_the_other)
+{
+    fixture_begin();
+    sp_prng prng = prng_seeded(3);
+    int checked = 0;
+    for (int i = 0; i < 8 * DRAWS && checked < PAIRS; i++) {
+        sp_scenario now = {0};
+        sp_scenario then = {0};
+        if (!make(&prng, &now)) {
+            continue;
+        }
+        if (make_other(&prng, &now, &then)) {
+            for (int f = 0; framework_names[f] != NULL; f++) {
+                check_changes(framework_find(framework_names[f]), &now, &then);
+            }
+            checked++;
+            sp_scenario_fini(&then);
+        }
+        sp_scenario_fini(&now);
+    }
+    assert_int_equal(checked, PAIRS);
+}
+
+// Lines of what changes in a file of the text for the scenario.
+static void check_lines(const char *path, const char *text, const char *then, const char *expected)
+{
+    sp_scenario scenario = {0};
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    fixture_good(json_text("%s", then), &scenario);
+    json_t *changes = framework_changes_of_file(path, &scenario, &scenario);
+    assert_non_null(changes);
+    sp_text lines;
+    FILE *out = sp_text_begin(&lines);
+    for (size_t i = 0; i < json_array_size(json_object_get(changes, "arguments")); i++) {
+        framework_print_change(out, changes, i);
+        fputs("\n", out);
+    }
+    char *found = sp_text_end(&lines);
+    assert_string_equal(found, expected);
+    sp_free(found);
+    json_decref(changes);
+    sp_scenario_fini(&scenario);
+}
+
+#define JOB                                                                                   \
+    "torchrun --nproc_per_node 8 p.py --num-layers 8 --hidden-size 512 --bf16 "               \
+    "--num-attention-heads 8 --group-query-attention --num-query-groups 4 --vocab-size 1024 " \
+    "--seq-length 512 --micro-batch-size 1 "
+#define ASKED(parallel, more)                                                         \
+    "{'model': {'layers': 8, 'hidden': 512, 'ffn': 2048, 'heads': 8, 'vocab': 1024, " \
+    "'activation': 'gelu'}, 'cluster': 'h100-8', 'parallel': {" parallel "}, "        \
+    "'workload': {'uniform': 512, 'context': 512, 'samples_per_batch': 16}, " more "}"
+#define MEGATRON                                                                                   \
+    "'stack': {'name': 'megatron-core-2025', 'gradient_reduce_dtype': 'fp32', "                    \
+    "'hide_gradient_reduce': false, 'hide_parameter_gather': false, 'hide_forward_gather': "       \
+    "false, 'hide_forward_reduce': false, 'hide_backward_gather': false, 'hide_backward_reduce': " \
+    "false, "                                                                                      \
+    "'fused_cross_entropy': false, 'copied_logits': false}"
+
+// Arguments keep the names that the file has, of which --emit may write others: chunks by their
+// layers, recomputation of attention by its old switch. Values that variables hold are theirs.
+TEST(changes_are_in_the_words_of_the_file)
+{
+    fixture_begin();
+    static const char script[] =
+        "TP=2\n" JOB "--tensor-model-parallel-size $TP --pipeline-model-parallel-size 4 "
+        "--num-layers-per-virtual-pipeline-stage 1 --sequence-parallel --recompute-activations "
+        "--global-batch-size 16\n";
+    check_lines("job.sh", script,
+                ASKED("'tp': 2, 'pp': 4, 'chunks_per_rank': 2, 'zero': 0",
+                      "'memory': {'recompute': 'attention'}, " MEGATRON),
+                "");
+    check_lines(
+        "job.sh", script,
+        ASKED("'tp': 4, 'pp': 2, 'zero': 1", "'memory': {'recompute': 'attention'}, " MEGATRON),
+        "  --tensor-model-parallel-size 2 -> 4\n"
+        "  --pipeline-model-parallel-size 4 -> 2\n"
+        "+ --use-distributed-optimizer\n"
+        "- --num-layers-per-virtual-pipeline-stage 1\n");
+    check_lines("job.sh", script,
+                ASKED("'dp': 8, 'zero': 0", "'memory': {'recompute': 'none'}, " MEGATRON),
+                "- --tensor-model-parallel-size 2\n"
+                "- --pipeline-model-parallel-size 4\n"
+                "- --num-layers-per-virtual-pipeline-stage 1\n"
+                "- --sequence-parallel\n"
+                "- --recompute-activations\n");
+}
+
+// What overrides of a recipe do not state is the recipe's: nothing is stated as null there. What a
+// framework does by default and is not modelled is stated otherwise: torchtitan's files recompute
+// some operations (activation_checkpoint.mode).
+TEST(changes_of_overrides_leave_nothing_to_the_recipe)
+{
+    fixture_begin();
+    check_lines("job.yaml",
+                "model:\n  tensor_model_parallel_size: 4\n  recompute_granularity: full\n"
+                "  recompute_method: uniform\n  recompute_num_layers: 1\n"
+                "train:\n  global_batch_size: 16\n  micro_batch_size: 1\n"
+                "dataset:\n  sequence_length: 512\n",
+                ASKED("'tp': 2, 'dp': 4",
+                      "'memory': {'recompute': 'none'}, 'stack': 'megatron-bridge-2025'"),
+                "  model.tensor_model_parallel_size: 4 -> 2\n"
+                "  model.recompute_granularity: \"full\" -> null\n");
+    check_lines(
+        "job.toml",
+        "[parallelism]\ntensor_parallel_degree = 4\npipeline_parallel_degree = 2\n"
+        "[training]\nlocal_batch_size = 16\nseq_len = 512\n",
+        ASKED("'dp': 8, 'zero': 3", "'memory': {'recompute': 'none'}, 'stack': 'fsdp2-2025'"),
+        "  training.local_batch_size = 16 -> 1\n"
+        "+ training.global_batch_size = 16\n"
+        "+ activation_checkpoint.mode = \"none\"\n"
+        "+ training.compile = true\n"
+        "- parallelism.tensor_parallel_degree = 4\n"
+        "- parallelism.pipeline_parallel_degree = 2\n");
 }
