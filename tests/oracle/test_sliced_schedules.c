@@ -438,13 +438,10 @@ static void random_step_of(sp_prng *prng, sp_schedule_kind kind)
 // Any numbers of ranks, chunks, micro-batches and slices, equal or not, and any costs: no deadlock,
 // every unit once (sp_plan_check), slices backward in reverse, no more in flight than the cap,
 // memory drains, the makespan is that of the longest path.
-TEST(random_sliced_steps)
+TEST_ROUNDS(random_sliced_steps, 61, 200)
 {
-    sp_prng prng = prng_seeded(61);
-    for (int round = 0; round < 200; round++) {
-        for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
-            random_step_of(&prng, (sp_schedule_kind)kind);
-        }
+    for (int kind = SP_SCHEDULE_TERAPIPE; kind <= SP_SCHEDULE_CHUNKFLOW; kind++) {
+        random_step_of(prng, (sp_schedule_kind)kind);
     }
 }
 
@@ -470,27 +467,24 @@ TEST(seq1f1b_uneven_groups)
 }
 
 // TeraPipe, section 3.2: the forward of one micro-batch ends at sum t_i + (K-1) max t_j.
-TEST(terapipe_forward_time)
+TEST_ROUNDS(terapipe_forward_time, 62, 200)
 {
     static const int weight = 1;
-    sp_prng prng = prng_seeded(62);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_TERAPIPE};
-    for (int round = 0; round < 200; round++) {
-        int n = 1 + prng_below(&prng, 12);
-        sp_layout layout = {.tp = 1, .cp = 1, .pp = 1 + prng_below(&prng, 8), .dp = 1, .chunks = 1};
-        AUTO(uniform_step) step;
-        build_packing(&n, 1, 1, &step);
-        set_costs(&layout, &weight, 0, 0, &step);
-        int64_t sum = 0, longest = 0;
-        for (int s = 0; s < n; s++) {
-            int64_t ns = 1 + (int64_t)sp_prng_below(&prng, 5000);
-            step.costs.action[SP_ACTION_F][s].compute_ns = ns;
-            sum += ns;
-            longest = ns > longest ? ns : longest;
-        }
-        simulate(&spec, &layout, &step);
-        assert_int_equal(step.metrics.makespan_ns, sum + (layout.pp - 1) * longest);
+    int n = 1 + prng_below(prng, 12);
+    sp_layout layout = {.tp = 1, .cp = 1, .pp = 1 + prng_below(prng, 8), .dp = 1, .chunks = 1};
+    AUTO(uniform_step) step;
+    build_packing(&n, 1, 1, &step);
+    set_costs(&layout, &weight, 0, 0, &step);
+    int64_t sum = 0, longest = 0;
+    for (int s = 0; s < n; s++) {
+        int64_t ns = 1 + (int64_t)sp_prng_below(prng, 5000);
+        step.costs.action[SP_ACTION_F][s].compute_ns = ns;
+        sum += ns;
+        longest = ns > longest ? ns : longest;
     }
+    simulate(&spec, &layout, &step);
+    assert_int_equal(step.metrics.makespan_ns, sum + (layout.pp - 1) * longest);
 }
 
 // Data-parallel ranks with unlike micro-batches each have their own order.

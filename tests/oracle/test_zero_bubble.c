@@ -177,29 +177,26 @@ TEST(published_auto)
 
 // Fewer micro-batches than the warm-up runs, down to one: no deadlock, and no sooner than the last
 // rank's fill and work, or one micro-batch there and back.
-TEST(few_microbatches)
+TEST_ROUNDS(few_microbatches, 11, 3)
 {
     static const sp_schedule_kind kinds[] = {SP_SCHEDULE_ZB_H1, SP_SCHEDULE_ZB_H2,
                                              SP_SCHEDULE_ZB_AUTO};
-    sp_prng prng = prng_seeded(11);
-    for (int k = 0; k < 3; k++) {
-        for (int p = 1; p <= 9; p++) {
-            for (int m = 1; m <= 2 * p; m++) {
-                uniform_case c = {.kind = kinds[k],
-                                  .pp = p,
-                                  .dp = 1 + m % 2,
-                                  .microbatches = m,
-                                  .ns = {1 + (int64_t)sp_prng_below(&prng, 3000),
-                                         1 + (int64_t)sp_prng_below(&prng, 3000),
-                                         (int64_t)sp_prng_below(&prng, 3000)},
-                                  .p2p_ns = (int64_t)sp_prng_below(&prng, 500)};
-                AUTO(uniform_step) step;
-                uniform_step_run(&c, &plain, &step);
-                int64_t fill = (p - 1) * (c.f_ns + c.p2p_ns) + m * (c.f_ns + c.i_ns + c.w_ns);
-                int64_t there_and_back = p * (c.f_ns + c.i_ns) + 2 * (p - 1) * c.p2p_ns + c.w_ns;
-                assert_true(step.metrics.makespan_ns >= fill);
-                assert_true(step.metrics.makespan_ns >= there_and_back);
-            }
+    for (int p = 1; p <= 9; p++) {
+        for (int m = 1; m <= 2 * p; m++) {
+            uniform_case c = {.kind = kinds[round],
+                              .pp = p,
+                              .dp = 1 + m % 2,
+                              .microbatches = m,
+                              .ns = {1 + (int64_t)sp_prng_below(prng, 3000),
+                                     1 + (int64_t)sp_prng_below(prng, 3000),
+                                     (int64_t)sp_prng_below(prng, 3000)},
+                              .p2p_ns = (int64_t)sp_prng_below(prng, 500)};
+            AUTO(uniform_step) step;
+            uniform_step_run(&c, &plain, &step);
+            int64_t fill = (p - 1) * (c.f_ns + c.p2p_ns) + m * (c.f_ns + c.i_ns + c.w_ns);
+            int64_t there_and_back = p * (c.f_ns + c.i_ns) + 2 * (p - 1) * c.p2p_ns + c.w_ns;
+            assert_true(step.metrics.makespan_ns >= fill);
+            assert_true(step.metrics.makespan_ns >= there_and_back);
         }
     }
 }

@@ -29,7 +29,7 @@ typedef struct test_case {
 void test_case_add(test_case *added);
 
 // TEST(name) { ... } defines a case and lists it before main() of test_main.c runs. CMake reads the
-// names from lines that begin with TEST(, TEST_CALL( or TEST_OF_VALUES(.
+// names from lines that begin with TEST(, TEST_CALL(, TEST_ROUNDS( or TEST_OF_VALUES(.
 #define TEST(case_name)                                                                       \
     static void case_name(void);                                                              \
     __attribute__((constructor)) static void case_name##_is_listed(void)                      \
@@ -45,6 +45,20 @@ void test_case_add(test_case *added);
     {                              \
         call;                      \
     }
+
+// TEST_ROUNDS(name, seed, rounds) { ... } is a case that runs its block so many times, on draws of
+// one prng, a pointer; `round` counts from 0.
+#define TEST_ROUNDS(case_name, seed, rounds)                             \
+    static void case_name##_round(sp_prng *prng, int round);             \
+    TEST(case_name)                                                      \
+    {                                                                    \
+        sp_prng prng = prng_seeded(seed);                                \
+        for (int round = 0; round < (rounds); round++) {                 \
+            case_name##_round(&prng, round);                             \
+        }                                                                \
+    }                                                                    \
+    static void case_name##_round(__attribute__((unused)) sp_prng *prng, \
+                                  __attribute__((unused)) int round)
 
 // TEST_OF_VALUES(name) { ... } is a case that compares values of long runs, whose code other cases
 // run as well: sanitizers, which find no wrong values, leave it out (label `figures`, preset dev).

@@ -443,47 +443,44 @@ TEST(units_come_back_whole)
 // Copies anywhere between a unit's forward and its backward, any number under way: whatever the
 // plan says, a step drains (else the replay reports a defect), and it holds at most what it holds
 // without copies and once more as much in load buffers.
-TEST(copies_anywhere)
+TEST_ROUNDS(copies_anywhere, 77, test_rounds(200))
 {
     enum { UNITS = 6, SLOTS = 2 * UNITS };
-    sp_prng prng = prng_seeded(77);
-    for (int round = 0; round < test_rounds(200); round++) {
-        AUTO(step) s;
-        gpipe(&s, 1 + round % 2, UNITS, (sp_recompute)(round % SP_RECOMPUTE_MODES));
-        int64_t without = replayed(&s);
-        s.options.offload_ratio = 0.05 * (double)(1 + sp_prng_below(&prng, 20));
-        for (int r = 0; r < s.layout.pp; r++) {
-            sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, r);
-            sp_stage_plan to = {0};
-            int out[UNITS], back[UNITS];
-            for (int k = 0; k < UNITS; k++) {
-                // Slot i lies behind action i; the backward of unit k is action SLOTS - 1 - k.
-                int slots = SLOTS - 1 - 2 * k;
-                out[k] = k + prng_below(&prng, slots);
-                back[k] = out[k] + prng_below(&prng, slots - (out[k] - k));
-                out[k] = sp_prng_below(&prng, 4) == 0 ? -1 : out[k];
-            }
-            for (int a = 0; a < SLOTS; a++) {
-                sp_action action = stage->actions[a];
-                bool backward = action.kind == SP_ACTION_B;
-                int pack = backward ? SLOTS - 1 - a : a;
-                sp_stage_plan_add(&to, (sp_action_kind)action.kind, 0, pack);
-                for (int k = 0; k < UNITS; k++) {
-                    if (out[k] == a) {
-                        sp_stage_plan_add(&to, SP_ACTION_O, 0, k);
-                    }
-                }
-                for (int k = 0; k < UNITS; k++) {
-                    if (out[k] >= 0 && back[k] == a) {
-                        sp_stage_plan_add(&to, SP_ACTION_L, 0, k);
-                    }
-                }
-            }
-            sp_free(stage->actions);
-            *stage = to;
+    AUTO(step) s;
+    gpipe(&s, 1 + round % 2, UNITS, (sp_recompute)(round % SP_RECOMPUTE_MODES));
+    int64_t without = replayed(&s);
+    s.options.offload_ratio = 0.05 * (double)(1 + sp_prng_below(prng, 20));
+    for (int r = 0; r < s.layout.pp; r++) {
+        sp_stage_plan *stage = sp_plan_stage(&s.plan, 0, r);
+        sp_stage_plan to = {0};
+        int out[UNITS], back[UNITS];
+        for (int k = 0; k < UNITS; k++) {
+            // Slot i lies behind action i; the backward of unit k is action SLOTS - 1 - k.
+            int slots = SLOTS - 1 - 2 * k;
+            out[k] = k + prng_below(prng, slots);
+            back[k] = out[k] + prng_below(prng, slots - (out[k] - k));
+            out[k] = sp_prng_below(prng, 4) == 0 ? -1 : out[k];
         }
-        assert_true(replayed(&s) <= 2 * without);
+        for (int a = 0; a < SLOTS; a++) {
+            sp_action action = stage->actions[a];
+            bool backward = action.kind == SP_ACTION_B;
+            int pack = backward ? SLOTS - 1 - a : a;
+            sp_stage_plan_add(&to, (sp_action_kind)action.kind, 0, pack);
+            for (int k = 0; k < UNITS; k++) {
+                if (out[k] == a) {
+                    sp_stage_plan_add(&to, SP_ACTION_O, 0, k);
+                }
+            }
+            for (int k = 0; k < UNITS; k++) {
+                if (out[k] >= 0 && back[k] == a) {
+                    sp_stage_plan_add(&to, SP_ACTION_L, 0, k);
+                }
+            }
+        }
+        sp_free(stage->actions);
+        *stage = to;
     }
+    assert_true(replayed(&s) <= 2 * without);
 }
 
 // ---- whole scenarios ----

@@ -41,35 +41,32 @@ static double count_pairs(const holders *h, const int *lengths, int samples, int
     return pairs;
 }
 
-TEST(pairs_token_by_token)
+TEST_ROUNDS(pairs_token_by_token, 2, test_rounds(40))
 {
-    sp_prng prng = prng_seeded(2);
-    for (int round = 0; round < test_rounds(40); round++) {
-        int cp = 2 + prng_below(&prng, MOST_RANKS - 1);
-        int lengths[3];
-        AUTO(sp_packing) packing;
-        sp_packing_init(&packing, NULL, 1);
-        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
-        int samples = 1 + prng_below(&prng, 3);
-        for (int s = 0; s < samples; s++) {
-            lengths[s] = 1 + prng_below(&prng, MOST_TOKENS / 3);
-            const sp_slice slice = {s, 0, 0, lengths[s], lengths[s]};
-            sp_pack_list_add(&packing.forward, slice, true);
+    int cp = 2 + prng_below(prng, MOST_RANKS - 1);
+    int lengths[3];
+    AUTO(sp_packing) packing;
+    sp_packing_init(&packing, NULL, 1);
+    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    int samples = 1 + prng_below(prng, 3);
+    for (int s = 0; s < samples; s++) {
+        lengths[s] = 1 + prng_below(prng, MOST_TOKENS / 3);
+        const sp_slice slice = {s, 0, 0, lengths[s], lengths[s]};
+        sp_pack_list_add(&packing.forward, slice, true);
+    }
+    for (int way = 0; way < 2; way++) {
+        sp_i_cp_ring *ring = sp_i_cp_ring_new(cp);
+        holders h = {.count = 0};
+        assert_non_null(ring);
+        (way == 0 ? sp_i_cp_by_sequence
+                  : sp_i_cp_by_document)(&packing.forward, packing.forward.packs, cp, add, ring);
+        (way == 0 ? sp_i_cp_by_sequence : sp_i_cp_by_document)(&packing.forward,
+                                                               packing.forward.packs, cp, hold, &h);
+        for (int i = 0; i < cp * cp; i++) {
+            assert_near(sp_i_cp_ring_pairs(ring, i / cp, i % cp),
+                        count_pairs(&h, lengths, samples, i / cp, i % cp, cp), 1e-12, 1e-9);
         }
-        for (int way = 0; way < 2; way++) {
-            sp_i_cp_ring *ring = sp_i_cp_ring_new(cp);
-            holders h = {.count = 0};
-            assert_non_null(ring);
-            (way == 0 ? sp_i_cp_by_sequence : sp_i_cp_by_document)(
-                &packing.forward, packing.forward.packs, cp, add, ring);
-            (way == 0 ? sp_i_cp_by_sequence
-                      : sp_i_cp_by_document)(&packing.forward, packing.forward.packs, cp, hold, &h);
-            for (int i = 0; i < cp * cp; i++) {
-                assert_near(sp_i_cp_ring_pairs(ring, i / cp, i % cp),
-                            count_pairs(&h, lengths, samples, i / cp, i % cp, cp), 1e-12, 1e-9);
-            }
-            sp_i_cp_ring_free(ring);
-        }
+        sp_i_cp_ring_free(ring);
     }
 }
 

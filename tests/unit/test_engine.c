@@ -31,29 +31,26 @@ static void assert_same_metrics(const sp_step_metrics *a, const sp_step_metrics 
 }
 
 // Random costs, all schedules: the run itself checks the longest path and that memory drains.
-TEST(random_plans_verify)
+TEST_ROUNDS(random_plans_verify, 11, 60)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 60; round++) {
-        sp_layout layout = {.tp = 1, .cp = 1};
-        layout.pp = 2 + prng_below(&prng, 5);
-        layout.dp = 1 + prng_below(&prng, 3);
-        sp_schedule_kind kind = (sp_schedule_kind)sp_prng_below(&prng, SP_SCHEDULE_INTERLEAVED + 1);
-        layout.chunks = kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(&prng, 3) : 1;
-        AUTO(sp_packing) packing;
-        AUTO(sp_plan) plan;
-        AUTO(sp_step_costs) costs;
-        AUTO(simulated_plan) s;
-        must_succeed(uniform_packing(&packing, layout.dp, 1 + prng_below(&prng, 12), ERR));
-        random_costs(&prng, &layout, &packing, 0, &costs);
-        costs.blocking_transfers = round % 2 == 1;
-        generate(kind, &layout, &packing, &plan);
-        simulate(&plan, &costs, false, &s);
-        // Trivial bounds: no rank is busier than the makespan; the longest chain of one pack fits.
-        for (int64_t r = 0; r < s.metrics.rank_count; r++) {
-            assert_true(s.metrics.ranks[r].busy_ns <= s.metrics.makespan_ns);
-            assert_true(s.metrics.ranks[r].span_ns >= s.metrics.ranks[r].busy_ns);
-        }
+    sp_layout layout = {.tp = 1, .cp = 1};
+    layout.pp = 2 + prng_below(prng, 5);
+    layout.dp = 1 + prng_below(prng, 3);
+    sp_schedule_kind kind = (sp_schedule_kind)sp_prng_below(prng, SP_SCHEDULE_INTERLEAVED + 1);
+    layout.chunks = kind == SP_SCHEDULE_INTERLEAVED ? 1 + prng_below(prng, 3) : 1;
+    AUTO(sp_packing) packing;
+    AUTO(sp_plan) plan;
+    AUTO(sp_step_costs) costs;
+    AUTO(simulated_plan) s;
+    must_succeed(uniform_packing(&packing, layout.dp, 1 + prng_below(prng, 12), ERR));
+    random_costs(prng, &layout, &packing, 0, &costs);
+    costs.blocking_transfers = round % 2 == 1;
+    generate(kind, &layout, &packing, &plan);
+    simulate(&plan, &costs, false, &s);
+    // Trivial bounds: no rank is busier than the makespan; the longest chain of one pack fits.
+    for (int64_t r = 0; r < s.metrics.rank_count; r++) {
+        assert_true(s.metrics.ranks[r].busy_ns <= s.metrics.makespan_ns);
+        assert_true(s.metrics.ranks[r].span_ns >= s.metrics.ranks[r].busy_ns);
     }
 }
 

@@ -153,19 +153,16 @@ static void assert_same_result(const char *text, const sp_result *a, const sp_re
 }
 
 // No step is faster than its lower bound, and simulating alike ranks one by one changes nothing.
-TEST(bound_holds_everywhere)
+TEST_ROUNDS(bound_holds_everywhere, 23, test_rounds(120))
 {
-    sp_prng prng = prng_seeded(23);
     const sp_evaluate_options unfolded = {.engine = {.verify = true, .unfold = true}};
-    for (int round = 0; round < test_rounds(120); round++) {
-        char text[RUN_TEXT];
-        random_text(&prng, text);
-        SCENARIO_RUN(r, text, &run_verified);
-        check_result(text, &r);
-        AUTO(sp_result) other;
-        must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
-        assert_same_result(text, &r.result, &other);
-    }
+    char text[RUN_TEXT];
+    random_text(prng, text);
+    SCENARIO_RUN(r, text, &run_verified);
+    check_result(text, &r);
+    AUTO(sp_result) other;
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &unfolded, &other, ERR));
+    assert_same_result(text, &r.result, &other);
 }
 
 // Alike data-parallel ranks are really folded, and the counts say so.
@@ -187,37 +184,33 @@ TEST(folding_saves_work)
 
 // An evaluation goes on from the step that its strategy had judged, unless it is to be verified:
 // then it finds that step anew.
-TEST(judged_steps_are_found_anew)
+TEST_ROUNDS(judged_steps_are_found_anew, 31, test_rounds(test_draws(40)))
 {
     static const char *const kinds[] = {"slimpack", "slimpack-zb", "slimpack-symmetric"};
     static const char *const recompute[] = {"none", "full"};
     static const sp_evaluate_options plain = {.no_causes = true, .effort_percent = 10};
     static const sp_evaluate_options anew = {.engine = {.verify = true}, .effort_percent = 10};
     static const int degrees[] = {1, 2, 4};
-    sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < test_rounds(test_draws(40)); round++) {
-        char text[RUN_TEXT] = "";
-        int pp = pick(&prng, degrees, 3);
-        int dp = pick(&prng, degrees, 3);
-        put_json(
-            text,
-            "{'model': {'layers': %d, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
-            "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, "
-            "'memory': {'recompute': '%s', 'limit_gib': %g}, 'strategy': {'kind': '%s'}, "
-            "'workload': {'lengths': [",
-            4 * pp, pp, dp, recompute[sp_prng_below(&prng, 2)],
-            sp_prng_below(&prng, 2) == 0 ? 2.0 + 2.0 * sp_prng_uniform(&prng) : 80.0,
-            kinds[sp_prng_below(&prng, 3)]);
-        int samples = dp + prng_below(&prng, 20);
-        for (int i = 0; i < samples; i++) {
-            put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp(11.0 * sp_prng_uniform(&prng)));
-        }
-        put_json(text, "], 'samples_per_batch': %d, 'batches': 2, 'seed': 1}}", samples);
-        SCENARIO_RUN(r, text, &anew);
-        AUTO(sp_result) other;
-        must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &plain, &other, ERR));
-        assert_same_result(text, &r.result, &other);
+    char text[RUN_TEXT] = "";
+    int pp = pick(prng, degrees, 3);
+    int dp = pick(prng, degrees, 3);
+    put_json(text,
+             "{'model': {'layers': %d, 'hidden': 1024, 'ffn': 2048, 'heads': 8, 'vocab': 1000}, "
+             "'cluster': 'h800-8', 'parallel': {'pp': %d, 'dp': %d}, "
+             "'memory': {'recompute': '%s', 'limit_gib': %g}, 'strategy': {'kind': '%s'}, "
+             "'workload': {'lengths': [",
+             4 * pp, pp, dp, recompute[sp_prng_below(prng, 2)],
+             sp_prng_below(prng, 2) == 0 ? 2.0 + 2.0 * sp_prng_uniform(prng) : 80.0,
+             kinds[sp_prng_below(prng, 3)]);
+    int samples = dp + prng_below(prng, 20);
+    for (int i = 0; i < samples; i++) {
+        put_json(text, "%s%d", i > 0 ? ", " : "", (int)exp(11.0 * sp_prng_uniform(prng)));
     }
+    put_json(text, "], 'samples_per_batch': %d, 'batches': 2, 'seed': 1}}", samples);
+    SCENARIO_RUN(r, text, &anew);
+    AUTO(sp_result) other;
+    must_succeed_for(text, sp_evaluate(&r.scenario, &r.batches, &plain, &other, ERR));
+    assert_same_result(text, &r.result, &other);
 }
 
 // ---- plans ----
@@ -271,14 +264,11 @@ static void round_trip(const char *text)
 }
 
 // A plan that is written and read again is simulated to the same nanosecond and byte.
-TEST(plans_round_trip)
+TEST_ROUNDS(plans_round_trip, 31, test_rounds(25))
 {
-    sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < test_rounds(25); round++) {
-        char text[RUN_TEXT];
-        random_text(&prng, text);
-        round_trip(text);
-    }
+    char text[RUN_TEXT];
+    random_text(prng, text);
+    round_trip(text);
 }
 
 // A plan may leave samples out: they count for no bound, no throughput and no FLOPs, and the step

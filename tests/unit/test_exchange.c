@@ -152,28 +152,22 @@ static uniform_case random_case(sp_prng *prng)
 }
 
 // The exchange moves attention and makes none, to the nanosecond; ranks never get less level.
-TEST(random_steps_conserve_attention)
+TEST_ROUNDS(random_steps_conserve_attention, 11, 60)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 60; round++) {
-        uniform_case c = random_case(&prng);
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
-        AUTO_FREE sp_action_cost *f =
-            copy_of(step.costs.action[SP_ACTION_F], step.costs.side[0].count);
-        AUTO_FREE sp_action_cost *b =
-            copy_of(step.costs.action[SP_ACTION_B], step.costs.side[1].count);
-        AUTO_FREE sp_action_cost *i =
-            copy_of(step.costs.action[SP_ACTION_I], step.costs.side[1].count);
-        sp_exchange_report report = exchange(&step);
-        size_t vstages = (size_t)(c.pp * c.chunks);
-        assert_int_equal(step.costs.classes, (int)vstages);
-        check_conserved(step.costs.action[SP_ACTION_F], f, step.costs.side[0].count, vstages);
-        check_conserved(step.costs.action[SP_ACTION_B], b, step.costs.side[1].count, vstages);
-        check_conserved(step.costs.action[SP_ACTION_I], i, step.costs.side[1].count, vstages);
-        assert_true(report.imbalance_after >= 1.0 - 1e-9);
-        assert_true(report.imbalance_after <= report.imbalance_before + 1e-9);
-    }
+    uniform_case c = random_case(prng);
+    AUTO(uniform_step) step;
+    uniform_step_run(&c, &plain, &step);
+    AUTO_FREE sp_action_cost *f = copy_of(step.costs.action[SP_ACTION_F], step.costs.side[0].count);
+    AUTO_FREE sp_action_cost *b = copy_of(step.costs.action[SP_ACTION_B], step.costs.side[1].count);
+    AUTO_FREE sp_action_cost *i = copy_of(step.costs.action[SP_ACTION_I], step.costs.side[1].count);
+    sp_exchange_report report = exchange(&step);
+    size_t vstages = (size_t)(c.pp * c.chunks);
+    assert_int_equal(step.costs.classes, (int)vstages);
+    check_conserved(step.costs.action[SP_ACTION_F], f, step.costs.side[0].count, vstages);
+    check_conserved(step.costs.action[SP_ACTION_B], b, step.costs.side[1].count, vstages);
+    check_conserved(step.costs.action[SP_ACTION_I], i, step.costs.side[1].count, vstages);
+    assert_true(report.imbalance_after >= 1.0 - 1e-9);
+    assert_true(report.imbalance_after <= report.imbalance_before + 1e-9);
 }
 
 // Four ranks, 8 slices, 4 micro-batches: with balanced slices the bubble is

@@ -78,38 +78,35 @@ static double normal(sp_prng *prng)
 }
 
 // Tokens drawn one by one.
-TEST(drawn_tokens_choose_alike)
+TEST_ROUNDS(drawn_tokens_choose_alike, 17, 6)
 {
     enum { MOST = 16, TOKENS = 40000 };
-    sp_prng prng = prng_seeded(17);
-    for (int i = 0; i < 6; i++) {
-        double bias[MOST];
-        double share[MOST];
-        int64_t chosen[MOST] = {0};
-        int experts = 4 + (int)prng_below(&prng, MOST - 3);
-        int active = 1 + (int)prng_below(&prng, 4);
+    double bias[MOST];
+    double share[MOST];
+    int64_t chosen[MOST] = {0};
+    int experts = 4 + (int)prng_below(prng, MOST - 3);
+    int active = 1 + (int)prng_below(prng, 4);
+    for (int e = 0; e < experts; e++) {
+        bias[e] = 0.5 * normal(prng);
+    }
+    for (int t = 0; t < TOKENS; t++) {
+        double logit[MOST];
         for (int e = 0; e < experts; e++) {
-            bias[e] = 0.5 * normal(&prng);
+            logit[e] = bias[e] + normal(prng);
         }
-        for (int t = 0; t < TOKENS; t++) {
-            double logit[MOST];
-            for (int e = 0; e < experts; e++) {
-                logit[e] = bias[e] + normal(&prng);
+        for (int k = 0; k < active; k++) {
+            int best = 0;
+            for (int e = 1; e < experts; e++) {
+                best = logit[e] > logit[best] ? e : best;
             }
-            for (int k = 0; k < active; k++) {
-                int best = 0;
-                for (int e = 1; e < experts; e++) {
-                    best = logit[e] > logit[best] ? e : best;
-                }
-                chosen[best]++;
-                logit[best] = -HUGE_VAL;
-            }
+            chosen[best]++;
+            logit[best] = -HUGE_VAL;
         }
-        sp_expert_shares(bias, experts, active, share);
-        for (int e = 0; e < experts; e++) {
-            double chance = 4.0 * sqrt(share[e] * (1.0 - fmin(share[e], 0.99)) / TOKENS);
-            assert_true(fabs((double)chosen[e] / TOKENS - share[e]) < chance + 0.006);
-        }
+    }
+    sp_expert_shares(bias, experts, active, share);
+    for (int e = 0; e < experts; e++) {
+        double chance = 4.0 * sqrt(share[e] * (1.0 - fmin(share[e], 0.99)) / TOKENS);
+        assert_true(fabs((double)chosen[e] / TOKENS - share[e]) < chance + 0.006);
     }
 }
 

@@ -363,31 +363,28 @@ TEST(backward_frees_what_its_forward_made)
 }
 
 // Any bytes at any time, in all categories: blocks are split and gaps reused.
-TEST(random_points_are_followed)
+TEST_ROUNDS(random_points_are_followed, 3, 60)
 {
-    sp_prng prng = prng_seeded(3);
-    for (int round = 0; round < 60; round++) {
-        AUTO(made_timeline) made;
-        made_spec spec = made_default();
-        spec.microbatches = 8;
-        make_timeline(&made, &spec);
-        sp_rank_memory *memory = &made.memory.ranks[1];
-        int64_t time_us = 0;
-        for (size_t i = 0; i < memory->point_count; i++) {
-            memory->points[i].time_ns = time_us * 1000;
-            time_us += (int64_t)sp_prng_below(&prng, 3) * 700;
-            for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
-                uint64_t range = round % 2 == 0 ? 5 : (uint64_t)1 << 40;
-                if (sp_prng_below(&prng, 2) == 0 || i == 0) {
-                    memory->points[i].bytes.of[c] = (int64_t)sp_prng_below(&prng, range);
-                } else {
-                    memory->points[i].bytes.of[c] = memory->points[i - 1].bytes.of[c];
-                }
+    AUTO(made_timeline) made;
+    made_spec spec = made_default();
+    spec.microbatches = 8;
+    make_timeline(&made, &spec);
+    sp_rank_memory *memory = &made.memory.ranks[1];
+    int64_t time_us = 0;
+    for (size_t i = 0; i < memory->point_count; i++) {
+        memory->points[i].time_ns = time_us * 1000;
+        time_us += (int64_t)sp_prng_below(prng, 3) * 700;
+        for (int c = 0; c < SP_MEM_CATEGORIES; c++) {
+            uint64_t range = round % 2 == 0 ? 5 : (uint64_t)1 << 40;
+            if (sp_prng_below(prng, 2) == 0 || i == 0) {
+                memory->points[i].bytes.of[c] = (int64_t)sp_prng_below(prng, range);
+            } else {
+                memory->points[i].bytes.of[c] = memory->points[i - 1].bytes.of[c];
             }
         }
-        json_auto_t *root = export_snapshot(&made, 1);
-        check_snapshot(root, memory);
     }
+    json_auto_t *root = export_snapshot(&made, 1);
+    check_snapshot(root, memory);
 }
 
 TEST(wrong_use_is_refused)

@@ -66,43 +66,40 @@ static char symbol_at(const sp_rank_timeline *rank, int64_t time_ns)
 }
 
 // Where a whole cell has one symbol (all of 400 samples agree) the drawing must show it.
-TEST(cells_show_what_runs)
+TEST_ROUNDS(cells_show_what_runs, 11, 25)
 {
-    sp_prng prng = prng_seeded(11);
-    for (int round = 0; round < 25; round++) {
-        AUTO(made_timeline) made;
-        made_spec spec = made_default();
-        spec.pp = 2 + prng_below(&prng, 4);
-        spec.microbatches = 1 + prng_below(&prng, 14);
-        spec.forward_ns = 1000000 + (int64_t)sp_prng_below(&prng, 3000000);
-        spec.p2p_ns = (int64_t)sp_prng_below(&prng, 500000);
-        make_timeline(&made, &spec);
-        int cells = 20 + prng_below(&prng, 180);
-        int64_t from_ns = (int64_t)sp_prng_below(&prng, 5000000);
-        int64_t to_ns = from_ns + 4000000 + (int64_t)sp_prng_below(&prng, 40000000);
-        sp_export_window window = {.from_ns = from_ns, .to_ns = to_ns};
-        char *text = draw(&made, &window, LABEL + cells + BUSY, false);
-        int compared = 0;
-        for (int r = 0; r < spec.pp; r++) {
-            char line[512];
-            assert_int_equal(line_of(text, 1 + r, line, sizeof(line)), LABEL + cells + BUSY);
-            for (int c = 0; c < cells; c++) {
-                double width = (double)(to_ns - from_ns) / cells;
-                char first = symbol_at(&made.timeline.ranks[r], from_ns + (int64_t)(width * c) + 2);
-                bool one = true;
-                for (int i = 0; i < 400 && one; i++) {
-                    double at = (double)from_ns + width * (c + (i + 0.5) / 400.0);
-                    one = symbol_at(&made.timeline.ranks[r], (int64_t)at) == first;
-                }
-                if (one) {
-                    assert_int_equal(line[LABEL + c], first);
-                    compared++;
-                }
+    AUTO(made_timeline) made;
+    made_spec spec = made_default();
+    spec.pp = 2 + prng_below(prng, 4);
+    spec.microbatches = 1 + prng_below(prng, 14);
+    spec.forward_ns = 1000000 + (int64_t)sp_prng_below(prng, 3000000);
+    spec.p2p_ns = (int64_t)sp_prng_below(prng, 500000);
+    make_timeline(&made, &spec);
+    int cells = 20 + prng_below(prng, 180);
+    int64_t from_ns = (int64_t)sp_prng_below(prng, 5000000);
+    int64_t to_ns = from_ns + 4000000 + (int64_t)sp_prng_below(prng, 40000000);
+    sp_export_window window = {.from_ns = from_ns, .to_ns = to_ns};
+    char *text = draw(&made, &window, LABEL + cells + BUSY, false);
+    int compared = 0;
+    for (int r = 0; r < spec.pp; r++) {
+        char line[512];
+        assert_int_equal(line_of(text, 1 + r, line, sizeof(line)), LABEL + cells + BUSY);
+        for (int c = 0; c < cells; c++) {
+            double width = (double)(to_ns - from_ns) / cells;
+            char first = symbol_at(&made.timeline.ranks[r], from_ns + (int64_t)(width * c) + 2);
+            bool one = true;
+            for (int i = 0; i < 400 && one; i++) {
+                double at = (double)from_ns + width * (c + (i + 0.5) / 400.0);
+                one = symbol_at(&made.timeline.ranks[r], (int64_t)at) == first;
+            }
+            if (one) {
+                assert_int_equal(line[LABEL + c], first);
+                compared++;
             }
         }
-        assert_true(compared > 0);
-        free(text);
     }
+    assert_true(compared > 0);
+    free(text);
 }
 
 // A cell holds [0, 10): 3 of action 0, 4 of action 1, 2 of action 2, 1 idle.

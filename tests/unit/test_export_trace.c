@@ -151,27 +151,24 @@ TEST(communication_is_drawn_at_the_end)
     }
 }
 
-TEST(counts_without_writing)
+TEST_ROUNDS(counts_without_writing, 7, 40)
 {
-    sp_prng prng = prng_seeded(7);
-    for (int round = 0; round < 40; round++) {
-        AUTO(made_timeline) made;
-        made_spec spec = made_default();
-        spec.pp = 1 + prng_below(&prng, 4);
-        spec.microbatches = 1 + prng_below(&prng, 9);
-        spec.tp_ns = (int64_t)sp_prng_below(&prng, 2) * 1000;
-        spec.p2p_ns = (int64_t)sp_prng_below(&prng, 3) * 700001;
-        spec.optimizer_ns = (int64_t)sp_prng_below(&prng, 2) * 1000;
-        make_timeline(&made, &spec);
-        int pp_ranks[] = {(int)sp_prng_below(&prng, (uint64_t)spec.pp)};
-        sp_export_window window = {.pp_ranks = pp_ranks, .pp_rank_count = prng_below(&prng, 2)};
-        window.from_ns = (int64_t)sp_prng_below(&prng, 40000000);
-        window.to_ns = window.from_ns + (int64_t)sp_prng_below(&prng, 20000000);
-        int64_t events = 0;
-        json_auto_t *list = export_trace(&made, false, &window, &events);
-        assert_int_equal(sp_export_trace_events(&made.timeline, &window, false), events);
-        assert_true(sp_export_trace_events(&made.timeline, &window, true) >= events);
-    }
+    AUTO(made_timeline) made;
+    made_spec spec = made_default();
+    spec.pp = 1 + prng_below(prng, 4);
+    spec.microbatches = 1 + prng_below(prng, 9);
+    spec.tp_ns = (int64_t)sp_prng_below(prng, 2) * 1000;
+    spec.p2p_ns = (int64_t)sp_prng_below(prng, 3) * 700001;
+    spec.optimizer_ns = (int64_t)sp_prng_below(prng, 2) * 1000;
+    make_timeline(&made, &spec);
+    int pp_ranks[] = {(int)sp_prng_below(prng, (uint64_t)spec.pp)};
+    sp_export_window window = {.pp_ranks = pp_ranks, .pp_rank_count = prng_below(prng, 2)};
+    window.from_ns = (int64_t)sp_prng_below(prng, 40000000);
+    window.to_ns = window.from_ns + (int64_t)sp_prng_below(prng, 20000000);
+    int64_t events = 0;
+    json_auto_t *list = export_trace(&made, false, &window, &events);
+    assert_int_equal(sp_export_trace_events(&made.timeline, &window, false), events);
+    assert_true(sp_export_trace_events(&made.timeline, &window, true) >= events);
 }
 
 // p=3, m=4: in [0, 2 ms) only F0 of rank 0 runs; what ends at 2 ms is in, what begins there is not.

@@ -341,42 +341,39 @@ TEST(h800_states)
 
 // Korthikanti et al., arXiv 2205.05198, table 2: activation bytes of a GPT layer with s tokens, one
 // sequence, all masks kept.
-TEST(gpt_layers_follow_korthikanti)
+TEST_ROUNDS(gpt_layers_follow_korthikanti, 34, 300)
 {
-    sp_prng prng = prng_seeded(34);
-    for (int i = 0; i < 300; i++) {
-        int64_t t = INT64_C(1) << sp_prng_below(&prng, 4);
-        int64_t a = t * (1 + (int64_t)sp_prng_below(&prng, 12));
-        int64_t h = a * 64;
-        int64_t s = 64 * (1 + (int64_t)sp_prng_below(&prng, 64));
-        sp_model model = builtin("gpt-3.6b");
-        model.heads = (int)a;
-        model.kv_heads = (int)a;
-        model.head_dim = 64;
-        model.hidden = h;
-        model.ffn = 4 * h;
-        sp_layout layout = {.tp = (int)t, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
-        sp_stage stage = {.layers = 1};
-        sp_memory_options none = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
-        int64_t scores = 5 * a * s * s / t;
-        sp_unit_bytes unit =
-            unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
-        assert_int_equal(sp_bytes_total(&unit.held), s * h * 10 + s * h * 24 / t + scores);
-        layout.sequence_parallel = true;
-        unit = unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
-        assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t + scores);
-        // Qi et al., arXiv 2401.10241, table 1: a weight gradient holds 32h a token.
-        assert_int_equal(sp_bytes_total(&unit.weights), s * h * 32 / t);
-        sp_memory_options selective = mode(SP_RECOMPUTE_ATTENTION, SP_ATTENTION_UNFUSED);
-        unit = unit_of(&model, &layout, &stage, &selective,
-                       (sp_unit_load){.tokens = s, .pairs = s * s});
-        assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t);
-        assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], scores);
-        sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
-        unit = unit_of(&model, &layout, &stage, &full, (sp_unit_load){.tokens = s, .pairs = s * s});
-        assert_int_equal(sp_bytes_total(&unit.held), s * h * 2 / t);
-        assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], s * h * 32 / t + scores);
-    }
+    int64_t t = INT64_C(1) << sp_prng_below(prng, 4);
+    int64_t a = t * (1 + (int64_t)sp_prng_below(prng, 12));
+    int64_t h = a * 64;
+    int64_t s = 64 * (1 + (int64_t)sp_prng_below(prng, 64));
+    sp_model model = builtin("gpt-3.6b");
+    model.heads = (int)a;
+    model.kv_heads = (int)a;
+    model.head_dim = 64;
+    model.hidden = h;
+    model.ffn = 4 * h;
+    sp_layout layout = {.tp = (int)t, .cp = 1, .pp = 1, .dp = 1, .chunks = 1};
+    sp_stage stage = {.layers = 1};
+    sp_memory_options none = mode(SP_RECOMPUTE_NONE, SP_ATTENTION_UNFUSED);
+    int64_t scores = 5 * a * s * s / t;
+    sp_unit_bytes unit =
+        unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
+    assert_int_equal(sp_bytes_total(&unit.held), s * h * 10 + s * h * 24 / t + scores);
+    layout.sequence_parallel = true;
+    unit = unit_of(&model, &layout, &stage, &none, (sp_unit_load){.tokens = s, .pairs = s * s});
+    assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t + scores);
+    // Qi et al., arXiv 2401.10241, table 1: a weight gradient holds 32h a token.
+    assert_int_equal(sp_bytes_total(&unit.weights), s * h * 32 / t);
+    sp_memory_options selective = mode(SP_RECOMPUTE_ATTENTION, SP_ATTENTION_UNFUSED);
+    unit =
+        unit_of(&model, &layout, &stage, &selective, (sp_unit_load){.tokens = s, .pairs = s * s});
+    assert_int_equal(sp_bytes_total(&unit.held), s * h * 34 / t);
+    assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], scores);
+    sp_memory_options full = mode(SP_RECOMPUTE_FULL, SP_ATTENTION_UNFUSED);
+    unit = unit_of(&model, &layout, &stage, &full, (sp_unit_load){.tokens = s, .pairs = s * s});
+    assert_int_equal(sp_bytes_total(&unit.held), s * h * 2 / t);
+    assert_int_equal(unit.backward.of[SP_MEM_RECOMPUTE], s * h * 32 / t + scores);
 }
 
 // What weight gradients of a layer read, 2 bytes each: inputs of projections, h and (of attention
@@ -429,27 +426,24 @@ TEST(llama_layers_follow_slimpipe)
 
 // Keys and values of slices that are read later move to their own category, 4k bytes a token and
 // layer; nothing else changes. They stay under full recomputation as well.
-TEST(slices_keep_keys_and_values)
+TEST_ROUNDS(slices_keep_keys_and_values, 9, 200)
 {
-    sp_prng prng = prng_seeded(9);
     sp_model model = builtin("llama-70b");
-    for (int i = 0; i < 200; i++) {
-        sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
-        sp_stage stage = {.layers = 1 + prng_below(&prng, 8)};
-        int64_t tokens = 2 * (1 + (int64_t)sp_prng_below(&prng, 20000));
-        int64_t kv_tokens = 2 * (int64_t)sp_prng_below(&prng, (uint64_t)tokens / 2 + 1);
-        int64_t cached = stage.layers * (kv_tokens / 2) * 4 * 1024 / 4;
-        for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
-            sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
-            sp_unit_bytes whole, sliced;
-            whole = unit_of(&model, &layout, &stage, &options, (sp_unit_load){.tokens = tokens});
-            sliced = unit_of(&model, &layout, &stage, &options,
-                             (sp_unit_load){.tokens = tokens, .kv_tokens = kv_tokens});
-            assert_int_equal(sliced.held.of[SP_MEM_KV_CACHE], cached);
-            assert_int_equal(whole.held.of[SP_MEM_KV_CACHE], 0);
-            int64_t extra = sp_recompute_repeats((sp_recompute)m, SP_LAYER_QKV) ? cached : 0;
-            assert_int_equal(sp_bytes_total(&sliced.held), sp_bytes_total(&whole.held) + extra);
-        }
+    sp_layout layout = {.tp = 4, .cp = 2, .pp = 2, .dp = 1, .chunks = 1};
+    sp_stage stage = {.layers = 1 + prng_below(prng, 8)};
+    int64_t tokens = 2 * (1 + (int64_t)sp_prng_below(prng, 20000));
+    int64_t kv_tokens = 2 * (int64_t)sp_prng_below(prng, (uint64_t)tokens / 2 + 1);
+    int64_t cached = stage.layers * (kv_tokens / 2) * 4 * 1024 / 4;
+    for (int m = 0; m < SP_RECOMPUTE_MODES; m++) {
+        sp_memory_options options = mode((sp_recompute)m, SP_ATTENTION_FLASH);
+        sp_unit_bytes whole, sliced;
+        whole = unit_of(&model, &layout, &stage, &options, (sp_unit_load){.tokens = tokens});
+        sliced = unit_of(&model, &layout, &stage, &options,
+                         (sp_unit_load){.tokens = tokens, .kv_tokens = kv_tokens});
+        assert_int_equal(sliced.held.of[SP_MEM_KV_CACHE], cached);
+        assert_int_equal(whole.held.of[SP_MEM_KV_CACHE], 0);
+        int64_t extra = sp_recompute_repeats((sp_recompute)m, SP_LAYER_QKV) ? cached : 0;
+        assert_int_equal(sp_bytes_total(&sliced.held), sp_bytes_total(&whole.held) + extra);
     }
 }
 

@@ -148,24 +148,20 @@ TEST(passes_cost_alike)
 
 // A sample of s tokens cut anywhere: sum of 2*l*o + l*l over its slices is s*s, so the slices'
 // FLOPs sum to the sample's.
-TEST(slices_sum_to_the_sample)
+TEST_ROUNDS(slices_sum_to_the_sample, 21, 200)
 {
-    sp_prng prng = prng_seeded(21);
     sp_model model = builtin("llama-13b");
     sp_inventory f = layer(&model, &single, SP_ATTENTION_FLASH, SP_PASS_F);
-    for (int i = 0; i < 200; i++) {
-        int64_t s = 1 + (int64_t)sp_prng_below(&prng, 100000);
-        double sum = 0.0;
-        for (int64_t o = 0; o < s;) {
-            int64_t l = 1 + (int64_t)sp_prng_below(&prng, (uint64_t)(s - o));
-            sum += sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)l,
-                                      (double)(2 * l * o + l * l));
-            o += l;
-        }
-        assert_close(sum,
-                     sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)s, (double)(s * s)),
-                     1e-12);
+    int64_t s = 1 + (int64_t)sp_prng_below(prng, 100000);
+    double sum = 0.0;
+    for (int64_t o = 0; o < s;) {
+        int64_t l = 1 + (int64_t)sp_prng_below(prng, (uint64_t)(s - o));
+        sum += sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)l,
+                                  (double)(2 * l * o + l * l));
+        o += l;
     }
+    assert_close(
+        sum, sp_inventory_flops(&f, &model, &single, SP_PASS_F, (double)s, (double)(s * s)), 1e-12);
 }
 
 // Korthikanti et al., section 4.2.2: four all-reduces of 2*s*h bytes in forward and backward, or
@@ -583,36 +579,33 @@ TEST(chunks_that_run_again_compute_logits_twice)
 }
 
 // What a user of the inventory relies on, for every model, layout and pass.
-TEST(operators_are_well_formed)
+TEST_ROUNDS(operators_are_well_formed, 8, 2000)
 {
-    sp_prng prng = prng_seeded(8);
-    for (int i = 0; i < 2000; i++) {
-        sp_model model = builtin(
-            sp_model_builtin_name((int)sp_prng_below(&prng, (uint64_t)sp_model_builtin_count())));
-        model.qk_norm = sp_prng_below(&prng, 2) == 1;
-        sp_layout layout = {.tp = 1 << sp_prng_below(&prng, 4),
-                            .cp = 1 << sp_prng_below(&prng, 3),
-                            .pp = 2,
-                            .dp = 1,
-                            .chunks = 1};
-        layout.sequence_parallel = sp_prng_below(&prng, 2) == 1;
-        layout.vocab_parallel = sp_prng_below(&prng, 2) == 1;
-        sp_inventory inventory;
-        sp_inventory_build(&model, &layout, &ours, (sp_attention)sp_prng_below(&prng, 2),
-                           (sp_recompute)sp_prng_below(&prng, SP_RECOMPUTE_MODES),
-                           (sp_part)sp_prng_below(&prng, 3), (sp_pass)sp_prng_below(&prng, 4),
-                           &inventory);
-        for (int k = 0; k < inventory.count; k++) {
-            const sp_op *op = &inventory.ops[k];
-            assert_non_null(op->name);
-            assert_true(op->repeat >= 1 && op->token_share > 0.0 && op->token_share <= 1.0);
-            assert_true(op->bytes_per_token >= 0.0 && op->bytes_per_pair >= 0.0);
-            bool is_gemm = op->kind == SP_OP_GEMM;
-            assert_int_equal((op->m == 0) + (op->n == 0) + (op->k == 0),
-                             is_gemm                       ? 1
-                             : op->kind == SP_OP_ATTENTION ? 2
-                                                           : 3);
-            assert_true(op->kind <= SP_OP_MEMORY || op->kernels == 0);
-        }
+    sp_model model = builtin(
+        sp_model_builtin_name((int)sp_prng_below(prng, (uint64_t)sp_model_builtin_count())));
+    model.qk_norm = sp_prng_below(prng, 2) == 1;
+    sp_layout layout = {.tp = 1 << sp_prng_below(prng, 4),
+                        .cp = 1 << sp_prng_below(prng, 3),
+                        .pp = 2,
+                        .dp = 1,
+                        .chunks = 1};
+    layout.sequence_parallel = sp_prng_below(prng, 2) == 1;
+    layout.vocab_parallel = sp_prng_below(prng, 2) == 1;
+    sp_inventory inventory;
+    sp_inventory_build(&model, &layout, &ours, (sp_attention)sp_prng_below(prng, 2),
+                       (sp_recompute)sp_prng_below(prng, SP_RECOMPUTE_MODES),
+                       (sp_part)sp_prng_below(prng, 3), (sp_pass)sp_prng_below(prng, 4),
+                       &inventory);
+    for (int k = 0; k < inventory.count; k++) {
+        const sp_op *op = &inventory.ops[k];
+        assert_non_null(op->name);
+        assert_true(op->repeat >= 1 && op->token_share > 0.0 && op->token_share <= 1.0);
+        assert_true(op->bytes_per_token >= 0.0 && op->bytes_per_pair >= 0.0);
+        bool is_gemm = op->kind == SP_OP_GEMM;
+        assert_int_equal((op->m == 0) + (op->n == 0) + (op->k == 0), is_gemm ? 1
+                                                                     : op->kind == SP_OP_ATTENTION
+                                                                         ? 2
+                                                                         : 3);
+        assert_true(op->kind <= SP_OP_MEMORY || op->kernels == 0);
     }
 }

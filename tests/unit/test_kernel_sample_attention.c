@@ -341,35 +341,32 @@ static int descending(const void *x, const void *y)
 }
 
 // As many as the cumulative sum of the sorted masses needs, and no lighter one than is left out.
-TEST(fewest_columns_that_reach_alpha)
+TEST_ROUNDS(fewest_columns_that_reach_alpha, 5, 50)
 {
     enum { KEYS = 400 };
     double mass[KEYS], sorted[KEYS];
     int32_t column[KEYS];
-    sp_prng prng = prng_seeded(5);
-    for (int round = 0; round < 50; round++) {
-        double total = 0;
-        for (int j = 0; j < KEYS; j++) {
-            // Equal ones and zeros among them.
-            mass[j] = (double)sp_prng_below(&prng, 1 + (uint64_t)round) * sp_prng_uniform(&prng) *
-                      (double)sp_prng_below(&prng, 2);
-            mass[j] = round % 2 == 0 ? floor(mass[j]) : mass[j];
-            sorted[j] = mass[j];
-            total += mass[j];
-        }
-        qsort(sorted, KEYS, sizeof sorted[0], descending);
-        int64_t needed = 0;
-        for (double sum = 0; sum < 0.9 * total * (1.0 - 1e-12); needed++) {
-            sum += sorted[needed];
-        }
-        sp_kernel_sample_mass all = {.column = mass, .total = total};
-        sp_kernel_sample_mask mask = {.column = column};
-        sp_kernel_sample_select(&stripes, 0, KEYS, &all, &mask);
-        assert_int_equal(mask.columns, needed);
-        for (int64_t c = 0; c < mask.columns; c++) {
-            assert_true(mass[column[c]] >= sorted[needed - 1]);
-            assert_true(c == 0 || column[c] > column[c - 1]);
-        }
+    double total = 0;
+    for (int j = 0; j < KEYS; j++) {
+        // Equal ones and zeros among them.
+        mass[j] = (double)sp_prng_below(prng, 1 + (uint64_t)round) * sp_prng_uniform(prng) *
+                  (double)sp_prng_below(prng, 2);
+        mass[j] = round % 2 == 0 ? floor(mass[j]) : mass[j];
+        sorted[j] = mass[j];
+        total += mass[j];
+    }
+    qsort(sorted, KEYS, sizeof sorted[0], descending);
+    int64_t needed = 0;
+    for (double sum = 0; sum < 0.9 * total * (1.0 - 1e-12); needed++) {
+        sum += sorted[needed];
+    }
+    sp_kernel_sample_mass all = {.column = mass, .total = total};
+    sp_kernel_sample_mask mask = {.column = column};
+    sp_kernel_sample_select(&stripes, 0, KEYS, &all, &mask);
+    assert_int_equal(mask.columns, needed);
+    for (int64_t c = 0; c < mask.columns; c++) {
+        assert_true(mass[column[c]] >= sorted[needed - 1]);
+        assert_true(c == 0 || column[c] > column[c - 1]);
     }
 }
 

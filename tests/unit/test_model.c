@@ -748,18 +748,15 @@ TEST(oversized_model_is_refused)
 
 // Korthikanti et al., arXiv 2205.05198, appendix A: 24*b*s*h^2 + 4*b*s^2*h forward per layer and
 // 2*b*s*h*V for the logits, all pairs counted. (GPT-3 175B at its s = 2048.)
-TEST(forward_flops_follow_the_closed_form)
+TEST_ROUNDS(forward_flops_follow_the_closed_form, 11, 100)
 {
-    sp_prng prng = prng_seeded(11);
     sp_model model = builtin("gpt-175b");
     double h = 12288.0;
-    for (int i = 0; i < 100; i++) {
-        double s = (double)(1 + sp_prng_below(&prng, 8192));
-        double layer = 24.0 * s * h * h + 4.0 * s * s * h;
-        double expected = 96.0 * layer + 2.0 * s * h * 51200.0;
-        double counted = sp_model_forward_flops(&model, s, 2.0 * s * s);
-        assert_true(counted > expected * (1.0 - 1e-12) && counted < expected * (1.0 + 1e-12));
-    }
+    double s = (double)(1 + sp_prng_below(prng, 8192));
+    double layer = 24.0 * s * h * h + 4.0 * s * s * h;
+    double expected = 96.0 * layer + 2.0 * s * h * 51200.0;
+    double counted = sp_model_forward_flops(&model, s, 2.0 * s * s);
+    assert_true(counted > expected * (1.0 - 1e-12) && counted < expected * (1.0 + 1e-12));
 }
 
 // Mixtral 8x7B runs 12.88e9 parameters per token (arXiv 2401.04088: "13B active"), of which the

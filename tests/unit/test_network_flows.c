@@ -152,76 +152,67 @@ TEST(the_rates_of_the_book_come_out)
 }
 
 // As the closed formula has it: latency and bytes over rate, rounded once.
-TEST(a_flow_that_shares_nothing_ends_by_the_closed_formula)
+TEST_ROUNDS(a_flow_that_shares_nothing_ends_by_the_closed_formula, 1, test_rounds(20000))
 {
-    sp_prng prng = prng_seeded(1);
-    for (int round = 0; round < test_rounds(20000); round++) {
-        double rates[3];
-        sp_flow_hop path[3];
-        double least = HUGE_VAL;
-        for (int i = 0; i < 3; i++) {
-            rates[i] = between(&prng, 1e6, 1e12);
-            path[i] = (sp_flow_hop){i, 1};
-            least = fmin(least, rates[i]);
-        }
-        double most = prng_below(&prng, 2) * between(&prng, 1e2, 1e12);
-        least = most > 0.0 ? fmin(least, most) : least;
-        sp_flow flow = {.start_ns = prng_below(&prng, 1000000000),
-                        .latency_s = prng_below(&prng, 2) * between(&prng, 1e-9, 1e-3),
-                        .bytes = ceil(least * between(&prng, 1e-9, 1e3)),
-                        .most_bytes_per_s = most,
-                        .path = path,
-                        .hops = 3};
-        sp_flows *flows = made(rates, 3);
-        started(flows, &flow);
-        int64_t expected = flow.start_ns + llround((flow.latency_s + flow.bytes / least) * 1e9);
-        assert_int_equal(sp_flows_advance(flows, INT64_MAX), expected);
-        sp_flows_free(flows);
+    double rates[3];
+    sp_flow_hop path[3];
+    double least = HUGE_VAL;
+    for (int i = 0; i < 3; i++) {
+        rates[i] = between(prng, 1e6, 1e12);
+        path[i] = (sp_flow_hop){i, 1};
+        least = fmin(least, rates[i]);
     }
+    double most = prng_below(prng, 2) * between(prng, 1e2, 1e12);
+    least = most > 0.0 ? fmin(least, most) : least;
+    sp_flow flow = {.start_ns = prng_below(prng, 1000000000),
+                    .latency_s = prng_below(prng, 2) * between(prng, 1e-9, 1e-3),
+                    .bytes = ceil(least * between(prng, 1e-9, 1e3)),
+                    .most_bytes_per_s = most,
+                    .path = path,
+                    .hops = 3};
+    sp_flows *flows = made(rates, 3);
+    started(flows, &flow);
+    int64_t expected = flow.start_ns + llround((flow.latency_s + flow.bytes / least) * 1e9);
+    assert_int_equal(sp_flows_advance(flows, INT64_MAX), expected);
+    sp_flows_free(flows);
 }
 
-TEST(the_order_in_which_flows_are_given_changes_no_time)
+TEST_ROUNDS(the_order_in_which_flows_are_given_changes_no_time, 2, test_rounds(1500))
 {
-    sp_prng prng = prng_seeded(2);
-    for (int round = 0; round < test_rounds(1500); round++) {
-        problem p;
-        int64_t first[MOST], second[MOST];
-        int order[MOST];
-        draw(&prng, &p);
-        run(&p, NULL, first);
-        for (int i = 0; i < p.flows; i++) {
-            int j = prng_below(&prng, i + 1);
-            order[i] = order[j];
-            order[j] = i;
-        }
-        run(&p, order, second);
-        assert_memory_equal(first, second, (size_t)p.flows * sizeof first[0]);
+    problem p;
+    int64_t first[MOST], second[MOST];
+    int order[MOST];
+    draw(prng, &p);
+    run(&p, NULL, first);
+    for (int i = 0; i < p.flows; i++) {
+        int j = prng_below(prng, i + 1);
+        order[i] = order[j];
+        order[j] = i;
     }
+    run(&p, order, second);
+    assert_memory_equal(first, second, (size_t)p.flows * sizeof first[0]);
 }
 
 // Each of the events before an end may have moved it by half a nanosecond.
-TEST(a_network_of_twice_the_rate_takes_half_the_time)
+TEST_ROUNDS(a_network_of_twice_the_rate_takes_half_the_time, 3, test_rounds(1000))
 {
-    sp_prng prng = prng_seeded(3);
-    for (int round = 0; round < test_rounds(1000); round++) {
-        problem p;
-        int64_t once[MOST], twice[MOST];
-        draw(&prng, &p);
-        for (int i = 0; i < p.flows; i++) {
-            p.flow[i].given.latency_s = 0.0;
-            p.flow[i].given.start_ns = 0;
-        }
-        run(&p, NULL, once);
-        for (int i = 0; i < p.links; i++) {
-            p.bytes_per_s[i] *= 2.0;
-        }
-        for (int i = 0; i < p.flows; i++) {
-            p.flow[i].given.most_bytes_per_s *= 2.0;
-        }
-        run(&p, NULL, twice);
-        for (int i = 0; i < p.flows; i++) {
-            assert_within((double)twice[i], 0.5 * (double)once[i], 2.0 * p.flows);
-        }
+    problem p;
+    int64_t once[MOST], twice[MOST];
+    draw(prng, &p);
+    for (int i = 0; i < p.flows; i++) {
+        p.flow[i].given.latency_s = 0.0;
+        p.flow[i].given.start_ns = 0;
+    }
+    run(&p, NULL, once);
+    for (int i = 0; i < p.links; i++) {
+        p.bytes_per_s[i] *= 2.0;
+    }
+    for (int i = 0; i < p.flows; i++) {
+        p.flow[i].given.most_bytes_per_s *= 2.0;
+    }
+    run(&p, NULL, twice);
+    for (int i = 0; i < p.flows; i++) {
+        assert_within((double)twice[i], 0.5 * (double)once[i], 2.0 * p.flows);
     }
 }
 
@@ -319,19 +310,16 @@ static void run_plainly(const problem *p, double *ends_ns)
     }
 }
 
-TEST(times_are_those_of_rates_found_anew_at_every_event)
+TEST_ROUNDS(times_are_those_of_rates_found_anew_at_every_event, 4, test_rounds(1000))
 {
-    sp_prng prng = prng_seeded(4);
-    for (int round = 0; round < test_rounds(1000); round++) {
-        problem p;
-        int64_t ends_ns[MOST];
-        double plain_ns[MOST];
-        draw(&prng, &p);
-        run(&p, NULL, ends_ns);
-        run_plainly(&p, plain_ns);
-        for (int i = 0; i < p.flows; i++) {
-            assert_within((double)ends_ns[i], plain_ns[i], 2.0 * p.flows);
-        }
+    problem p;
+    int64_t ends_ns[MOST];
+    double plain_ns[MOST];
+    draw(prng, &p);
+    run(&p, NULL, ends_ns);
+    run_plainly(&p, plain_ns);
+    for (int i = 0; i < p.flows; i++) {
+        assert_within((double)ends_ns[i], plain_ns[i], 2.0 * p.flows);
     }
 }
 

@@ -194,36 +194,33 @@ TEST(groups_inside_nodes_have_no_hop_between_them)
 
 // What a formula gives by even shares of NICs, with the whole of a NIC that nobody else uses: a
 // transfer's time by its links alone, and to the bit the formula's where each GPU has a NIC.
-TEST(a_lone_transfer_has_all_of_its_nics)
+TEST_ROUNDS(a_lone_transfer_has_all_of_its_nics, 13, test_rounds(500))
 {
-    sp_prng prng = prng_seeded(13);
-    for (int round = 0; round < test_rounds(500); round++) {
-        AUTO(flat_network) f;
-        int64_t gpus[MOST];
-        bool shared = prng_below(&prng, 2) == 0;
-        flat_network_begin(shared ? "a800-8" : "h800-8", 4, &f);
-        int nodes = 2 + prng_below(&prng, 3);
-        int per_node = 1 + prng_below(&prng, 8);
-        int first = prng_below(&prng, 9 - per_node);
-        int count = group_of(&f, first, nodes, per_node, gpus);
-        bool apart = per_node == 1 || (per_node == 2 && first % 2 == 1); // on NICs
-        double bytes = floor(1e8 + 1e9 * sp_prng_uniform(&prng));
-        AUTO(sp_route) route;
-        sp_route_rings(f.topology, gpus, 1, count, &route);
-        sp_group group = {count, nodes, per_node, per_node};
-        double closed_s = sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes);
-        double lone_s = sp_route_lone_s(&route, bytes, 1, closed_s);
-        sp_flow by_links = sp_route_flow(&route, 0, bytes, 1);
-        sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, lone_s);
-        assert_within(1e9 * lone_s, (double)end_of(&f, &by_links), 1.0);
-        assert_within((double)end_of(&f, &flow), 1e9 * lone_s, 1.0);
-        assert_true(shared || lone_s == closed_s);
-        assert_true(sp_route_is_quickened(&route) == (shared && apart));
-        // A time that has little to do with the rates gets no longer, and remains one.
-        double other_s = closed_s * sp_prng_uniform(&prng);
-        double lone_other_s = sp_route_lone_s(&route, bytes, 1, other_s);
-        assert_true(lone_other_s <= other_s && lone_other_s >= 0.0);
-    }
+    AUTO(flat_network) f;
+    int64_t gpus[MOST];
+    bool shared = prng_below(prng, 2) == 0;
+    flat_network_begin(shared ? "a800-8" : "h800-8", 4, &f);
+    int nodes = 2 + prng_below(prng, 3);
+    int per_node = 1 + prng_below(prng, 8);
+    int first = prng_below(prng, 9 - per_node);
+    int count = group_of(&f, first, nodes, per_node, gpus);
+    bool apart = per_node == 1 || (per_node == 2 && first % 2 == 1); // on NICs
+    double bytes = floor(1e8 + 1e9 * sp_prng_uniform(prng));
+    AUTO(sp_route) route;
+    sp_route_rings(f.topology, gpus, 1, count, &route);
+    sp_group group = {count, nodes, per_node, per_node};
+    double closed_s = sp_time_collective(&f.timer, SP_REDUCE_SCATTER, group, bytes);
+    double lone_s = sp_route_lone_s(&route, bytes, 1, closed_s);
+    sp_flow by_links = sp_route_flow(&route, 0, bytes, 1);
+    sp_flow flow = sp_route_flow_of(&route, 0, bytes, 1, lone_s);
+    assert_within(1e9 * lone_s, (double)end_of(&f, &by_links), 1.0);
+    assert_within((double)end_of(&f, &flow), 1e9 * lone_s, 1.0);
+    assert_true(shared || lone_s == closed_s);
+    assert_true(sp_route_is_quickened(&route) == (shared && apart));
+    // A time that has little to do with the rates gets no longer, and remains one.
+    double other_s = closed_s * sp_prng_uniform(prng);
+    double lone_other_s = sp_route_lone_s(&route, bytes, 1, other_s);
+    assert_true(lone_other_s <= other_s && lone_other_s >= 0.0);
 }
 
 // Two groups that have half of a node each, and others besides: each ring stays on the rail that it
@@ -503,31 +500,28 @@ static int64_t formula_end(flat_network *f, int kind, const int64_t *gpus, sp_gr
     return end_of(f, &flow);
 }
 
-TEST(a_better_network_never_slows_a_lone_transfer)
+TEST_ROUNDS(a_better_network_never_slows_a_lone_transfer, 12, test_rounds(2000))
 {
-    sp_prng prng = prng_seeded(12);
-    for (int round = 0; round < test_rounds(2000); round++) {
-        AUTO(flat_network) f;
-        int64_t gpus[MOST];
-        flat_network_begin(prng_below(&prng, 2) == 0 ? "h800-8" : "a800-8", 4, &f);
-        f.cluster.fabric.nodes_per_leaf = 1 + prng_below(&prng, 2);
-        f.cluster.fabric.pxn = prng_below(&prng, 2) == 0;
-        f.cluster.fabric.oversubscription = 1.0 + 7.0 * sp_prng_uniform(&prng);
-        f.cluster.fabric.spine_latency_s = 1e-5 * prng_below(&prng, 3);
-        for (int what = 0; what < BETTER; what++) {
-            improve(&f, what, exp(2.0 * sp_prng_uniform(&prng) - 1.0));
-        }
-        int nodes = 2 * (1 + prng_below(&prng, 2));
-        int per_node = 1 + prng_below(&prng, 4);
-        group_of(&f, prng_below(&prng, 4), nodes, per_node, gpus);
-        sp_group group = {nodes * per_node, nodes, per_node, per_node};
-        int kind = prng_below(&prng, 3);
-        double bytes = floor(pow(10.0, 3.0 + 6.0 * sp_prng_uniform(&prng)));
-        int64_t before_ns = formula_end(&f, kind, gpus, group, bytes);
-        improve(&f, prng_below(&prng, BETTER), 1.0 + sp_prng_uniform(&prng));
-        int64_t after_ns = formula_end(&f, kind, gpus, group, bytes);
-        assert_true(after_ns <= before_ns + 1);
+    AUTO(flat_network) f;
+    int64_t gpus[MOST];
+    flat_network_begin(prng_below(prng, 2) == 0 ? "h800-8" : "a800-8", 4, &f);
+    f.cluster.fabric.nodes_per_leaf = 1 + prng_below(prng, 2);
+    f.cluster.fabric.pxn = prng_below(prng, 2) == 0;
+    f.cluster.fabric.oversubscription = 1.0 + 7.0 * sp_prng_uniform(prng);
+    f.cluster.fabric.spine_latency_s = 1e-5 * prng_below(prng, 3);
+    for (int what = 0; what < BETTER; what++) {
+        improve(&f, what, exp(2.0 * sp_prng_uniform(prng) - 1.0));
     }
+    int nodes = 2 * (1 + prng_below(prng, 2));
+    int per_node = 1 + prng_below(prng, 4);
+    group_of(&f, prng_below(prng, 4), nodes, per_node, gpus);
+    sp_group group = {nodes * per_node, nodes, per_node, per_node};
+    int kind = prng_below(prng, 3);
+    double bytes = floor(pow(10.0, 3.0 + 6.0 * sp_prng_uniform(prng)));
+    int64_t before_ns = formula_end(&f, kind, gpus, group, bytes);
+    improve(&f, prng_below(prng, BETTER), 1.0 + sp_prng_uniform(prng));
+    int64_t after_ns = formula_end(&f, kind, gpus, group, bytes);
+    assert_true(after_ns <= before_ns + 1);
 }
 
 // ---- bytes ----

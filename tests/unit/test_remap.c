@@ -54,35 +54,31 @@ static double least_cost(const double *surplus, int ranks, int node_ranks, doubl
 }
 
 // No plan is cheaper, and every rank ends with none too many.
-TEST(greedy_is_optimal)
+TEST_ROUNDS(greedy_is_optimal, 23, test_draws(60))
 {
-    sp_prng prng = prng_seeded(23);
-    for (int round = 0; round < test_draws(60); round++) {
-        double surplus[MOST_RANKS], left[MOST_RANKS];
-        sp_i_move moves[MOST_RANKS];
-        int ranks = 2 + prng_below(&prng, MOST_RANKS - 1);
-        int node_ranks = 1 + prng_below(&prng, ranks);
-        double inside = (double)sp_prng_below(&prng, 5);
-        double outside = inside + (double)sp_prng_below(&prng, 10);
-        random_surplus(&prng, ranks, surplus);
-        memcpy(left, surplus, sizeof left);
-        int count = sp_i_remap(left, ranks, node_ranks, moves);
-        assert_in_range(count, 0, ranks);
-        double cost = 0.0;
-        memcpy(left, surplus, sizeof left);
-        for (int i = 0; i < count; i++) {
-            assert_true(moves[i].tokens > 0.0);
-            assert_true(surplus[moves[i].from] > 0.0 && surplus[moves[i].to] < 0.0);
-            left[moves[i].from] -= moves[i].tokens;
-            left[moves[i].to] += moves[i].tokens;
-            cost +=
-                moves[i].tokens * cost_of(moves[i].from, moves[i].to, node_ranks, inside, outside);
-        }
-        for (int r = 0; r < ranks; r++) {
-            assert_true(fabs(left[r]) < 1e-9);
-        }
-        assert_close(cost, least_cost(surplus, ranks, node_ranks, inside, outside), 1e-9);
+    double surplus[MOST_RANKS], left[MOST_RANKS];
+    sp_i_move moves[MOST_RANKS];
+    int ranks = 2 + prng_below(prng, MOST_RANKS - 1);
+    int node_ranks = 1 + prng_below(prng, ranks);
+    double inside = (double)sp_prng_below(prng, 5);
+    double outside = inside + (double)sp_prng_below(prng, 10);
+    random_surplus(prng, ranks, surplus);
+    memcpy(left, surplus, sizeof left);
+    int count = sp_i_remap(left, ranks, node_ranks, moves);
+    assert_in_range(count, 0, ranks);
+    double cost = 0.0;
+    memcpy(left, surplus, sizeof left);
+    for (int i = 0; i < count; i++) {
+        assert_true(moves[i].tokens > 0.0);
+        assert_true(surplus[moves[i].from] > 0.0 && surplus[moves[i].to] < 0.0);
+        left[moves[i].from] -= moves[i].tokens;
+        left[moves[i].to] += moves[i].tokens;
+        cost += moves[i].tokens * cost_of(moves[i].from, moves[i].to, node_ranks, inside, outside);
     }
+    for (int r = 0; r < ranks; r++) {
+        assert_true(fabs(left[r]) < 1e-9);
+    }
+    assert_close(cost, least_cost(surplus, ranks, node_ranks, inside, outside), 1e-9);
 }
 
 // Two nodes of four ranks with two NICs of 100 bytes/s: a GPU has half of one.

@@ -670,27 +670,23 @@ TEST(round_trip_of_built_ins)
     }
 }
 
-TEST(round_trip_of_random_settings)
+TEST_ROUNDS(round_trip_of_random_settings, 20, 200)
 {
-    sp_prng prng = prng_seeded(20);
-    for (int i = 0; i < 200; i++) {
-        char text[700];
-        int pp = 1 << sp_prng_below(&prng, 3);
-        snprintf(text, sizeof text,
-                 "{'model': 'llama-13b', 'cluster': {'name': 'c', 'profile': 'h100', "
-                 "'peak_tflops': %.17g, 'memory_gib': %.17g, 'hbm_gb_per_s': %.17g, "
-                 "'nvlink_gb_per_s': %.17g, 'nic_gbit_per_s': %.17g}, 'parallel': {'tp': %d, 'pp': "
-                 "%d, 'dp': %d, 'zero': %d}, 'memory': {'limit_gib': %.17g, 'offload_ratio': "
-                 "%.17g}, 'workload': {'uniform': %d, 'seed': %d}}",
-                 1.0 + 999.0 * sp_prng_uniform(&prng), 1.0 + 99.0 * sp_prng_uniform(&prng),
-                 1.0 + 9999.0 * sp_prng_uniform(&prng), 1.0 + 999.0 * sp_prng_uniform(&prng),
-                 1.0 + 999.0 * sp_prng_uniform(&prng), 1 << sp_prng_below(&prng, 4), pp,
-                 1 + prng_below(&prng, 9), prng_below(&prng, 4),
-                 1.0 + 99.0 * sp_prng_uniform(&prng), sp_prng_uniform(&prng),
-                 1 + prng_below(&prng, 100000), prng_below(&prng, 1000000));
-        FIXTURE_SCENARIO(s, text);
-        check_round_trip(&s);
-    }
+    char text[700];
+    int pp = 1 << sp_prng_below(prng, 3);
+    snprintf(text, sizeof text,
+             "{'model': 'llama-13b', 'cluster': {'name': 'c', 'profile': 'h100', "
+             "'peak_tflops': %.17g, 'memory_gib': %.17g, 'hbm_gb_per_s': %.17g, "
+             "'nvlink_gb_per_s': %.17g, 'nic_gbit_per_s': %.17g}, 'parallel': {'tp': %d, 'pp': "
+             "%d, 'dp': %d, 'zero': %d}, 'memory': {'limit_gib': %.17g, 'offload_ratio': "
+             "%.17g}, 'workload': {'uniform': %d, 'seed': %d}}",
+             1.0 + 999.0 * sp_prng_uniform(prng), 1.0 + 99.0 * sp_prng_uniform(prng),
+             1.0 + 9999.0 * sp_prng_uniform(prng), 1.0 + 999.0 * sp_prng_uniform(prng),
+             1.0 + 999.0 * sp_prng_uniform(prng), 1 << sp_prng_below(prng, 4), pp,
+             1 + prng_below(prng, 9), prng_below(prng, 4), 1.0 + 99.0 * sp_prng_uniform(prng),
+             sp_prng_uniform(prng), 1 + prng_below(prng, 100000), prng_below(prng, 1000000));
+    FIXTURE_SCENARIO(s, text);
+    check_round_trip(&s);
 }
 
 // The resolved document can still be changed: its parts do not contradict each other.

@@ -84,16 +84,13 @@ static void assert_closed(const priced_step *step, double times, bool apart)
     }
 }
 
-TEST(links_that_are_never_full_change_nothing)
+TEST_ROUNDS(links_that_are_never_full_change_nothing, 21, test_rounds(60))
 {
-    sp_prng prng = prng_seeded(21);
-    for (int round = 0; round < test_rounds(60); round++) {
-        char share[64];
-        priced_case c = draw_case(&prng, share);
-        AUTO(priced_step) step;
-        priced_step_run(&c, &step);
-        assert_closed(&step, 1e4, false);
-    }
+    char share[64];
+    priced_case c = draw_case(prng, share);
+    AUTO(priced_step) step;
+    priced_step_run(&c, &step);
+    assert_closed(&step, 1e4, false);
 }
 
 // Data-parallel ranks with a NIC each, which all exchange at a time, fill links that none of the

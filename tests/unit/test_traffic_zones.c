@@ -178,18 +178,15 @@ static void draw_step(sp_prng *prng, bool busy, random_zones *zones, flow_step *
     s->cluster.nics_per_node = busy ? 1 : 2;
 }
 
-TEST(zones_alone_take_their_closed_times)
+TEST_ROUNDS(zones_alone_take_their_closed_times, 31, test_rounds(100))
 {
-    sp_prng prng = prng_seeded(31);
-    for (int round = 0; round < test_rounds(100); round++) {
-        AUTO(flow_step) s;
-        random_zones zones;
-        AUTO(sp_timeline) closed, flows;
-        draw_step(&prng, false, &zones, &s);
-        flow_run(&s, NULL, &closed);
-        flow_run(&s, &s.network, &flows);
-        flow_assert_same(&closed, &flows);
-    }
+    AUTO(flow_step) s;
+    random_zones zones;
+    AUTO(sp_timeline) closed, flows;
+    draw_step(prng, false, &zones, &s);
+    flow_run(&s, NULL, &closed);
+    flow_run(&s, &s.network, &flows);
+    flow_assert_same(&closed, &flows);
 }
 
 // Nor does any take less where links are full; and auto gives the same.

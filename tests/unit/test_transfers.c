@@ -102,17 +102,14 @@ static int64_t draw_stages(pipeline *s, sp_prng *prng, int m, bool level, bool s
 // all are alike: the slowest runs all its micro-batches, the others one each, before and after. No
 // cycle is slower: one through two neighbours takes D_i + D_j for two periods. (With the slowest
 // stage elsewhere its warm-up hides part of the others' micro-batch.)
-TEST(closed_form_of_1f1b)
+TEST_ROUNDS(closed_form_of_1f1b, 17, 400)
 {
-    sp_prng prng = prng_seeded(17);
-    for (int round = 0; round < 400; round++) {
-        int p = 1 + prng_below(&prng, 7);
-        int m = p + prng_below(&prng, 9);
-        AUTO(pipeline) s;
-        pipeline_init(&s, p, m);
-        int64_t formula_ns = draw_stages(&s, &prng, m, round % 2 == 0, round % 2 == 1);
-        assert_int_equal(makespan(&s.plan, &s.costs, true), formula_ns);
-    }
+    int p = 1 + prng_below(prng, 7);
+    int m = p + prng_below(prng, 9);
+    AUTO(pipeline) s;
+    pipeline_init(&s, p, m);
+    int64_t formula_ns = draw_stages(&s, prng, m, round % 2 == 0, round % 2 == 1);
+    assert_int_equal(makespan(&s.plan, &s.costs, true), formula_ns);
 }
 
 static int64_t later(int64_t a, int64_t b)
@@ -174,17 +171,14 @@ static int64_t recursion_ns(const pipeline *s, int m)
     return last_ns;
 }
 
-TEST(recursion_of_1f1b)
+TEST_ROUNDS(recursion_of_1f1b, 19, 300)
 {
-    sp_prng prng = prng_seeded(19);
-    for (int round = 0; round < 300; round++) {
-        int p = 1 + prng_below(&prng, MOST_P);
-        int m = 1 + prng_below(&prng, MOST_M);
-        AUTO(pipeline) s;
-        pipeline_init(&s, p, m);
-        draw_stages(&s, &prng, m, false, false);
-        assert_int_equal(makespan(&s.plan, &s.costs, true), recursion_ns(&s, m));
-    }
+    int p = 1 + prng_below(prng, MOST_P);
+    int m = 1 + prng_below(prng, MOST_M);
+    AUTO(pipeline) s;
+    pipeline_init(&s, p, m);
+    draw_stages(&s, prng, m, false, false);
+    assert_int_equal(makespan(&s.plan, &s.costs, true), recursion_ns(&s, m));
 }
 
 // F 10, B 20, transfers 3; sends drawn as dots:
