@@ -123,7 +123,7 @@ static sp_status look_at(const char *name, json_t *result, look_fn *look, int *c
 static int look_at_all(int argc, char **argv, look_fn *look)
 {
     sp_error err = {0};
-    json_t *measurement = NULL;
+    json_auto_t *measurement = NULL;
     const char *name;
     json_t *result;
     int count = 0;
@@ -143,7 +143,6 @@ static int look_at_all(int argc, char **argv, look_fn *look)
         }
         failed = failed || missed;
     }
-    json_decref(measurement);
     return failed ? 1 : count == 0 ? NONE : 0;
 }
 

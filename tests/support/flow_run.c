@@ -35,7 +35,7 @@ void flow_assert_same(const sp_timeline *a, const sp_timeline *b)
 void flow_link_bytes(const flow_step *s, double bytes[SP_LINK_KINDS][2])
 {
     sp_topology *topology;
-    double *of_links;
+    AUTO_FREE double *of_links;
     memset(bytes, 0, sizeof(double[SP_LINK_KINDS][2]));
     must_succeed(sp_step_traffic(&s->plan, &s->costs, &s->network, &topology, &of_links, ERR));
     for (int32_t l = 0; l < sp_topology_links(topology); l++) {
@@ -43,7 +43,6 @@ void flow_link_bytes(const flow_step *s, double bytes[SP_LINK_KINDS][2])
         bytes[link.kind][link.inward] += of_links[l];
     }
     sp_topology_free(topology);
-    sp_free(of_links);
 }
 
 void flow_reduced_last(const sp_timeline *timeline)

@@ -82,13 +82,20 @@ static inline int prng_below(sp_prng *prng, int bound)
 #define ONE_OF(prng, array) (array)[prng_below(prng, COUNT_OF(array))]
 
 // AUTO(type) name; type_fini(&name) at the end of its block, by which it must be made. AUTO_FREE:
-// what a pointer points to is freed there. json_auto_t is jansson's.
+// what a pointer points to is freed there. OWNED(type) name is a pointer, freed by type_free()
+// there, in a file that has OWNS(type). json_auto_t is jansson's.
 #define AUTO(type) __attribute__((cleanup(type##_fini))) type
 #define AUTO_FREE __attribute__((cleanup(auto_free)))
 static inline void auto_free(void *pointer)
 {
     free(*(void **)pointer);
 }
+#define OWNED(type) __attribute__((cleanup(type##_end))) type *
+#define OWNS(type)                              \
+    static inline void type##_end(type **owned) \
+    {                                           \
+        type##_free(*owned);                    \
+    }
 
 // Makes a file of a text, or of bytes.
 void put_file(const char *path, const char *text);

@@ -9,6 +9,8 @@
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_comm_world)
+
 enum { RANKS = 4, COUNT = 3000, OPERATIONS = 7, PART = COUNT / RANKS };
 
 static const char *const operation_names[OPERATIONS] = {
@@ -185,14 +187,13 @@ static sp_status all_fail(sp_comm *me, void *data, sp_error *err)
 TEST(first_reason_wins)
 {
     for (int i = 0; i < 100; i++) {
-        sp_comm_world *world = world_of(RANKS);
+        OWNED(sp_comm_world) world = world_of(RANKS);
         char expected[32];
         group_of_all(world);
         must_fail_with(run_ranks(world, all_fail, NULL, ERR), SP_ERR_NO_MEMORY, "");
         snprintf(expected, sizeof expected, "rank %d: a", sp_comm_failed_rank(world));
         assert_string_equal(ERR->message[0], expected);
         assert_int_equal(ERR->count, 1);
-        sp_comm_world_free(world);
     }
 }
 
@@ -210,13 +211,12 @@ static sp_status work_for_ever(sp_comm *me, void *data, sp_error *err)
 
 TEST(deadline_of_a_run)
 {
-    sp_comm_world *world = world_of(3);
+    OWNED(sp_comm_world) world = world_of(3);
     job j = {.group = group_of(world, "pair", (const int[]){0, 1}, 2)};
     must_fail_with(sp_comm_run(world, work_for_ever, &j, 200000000, ERR), SP_ERR_LIMIT,
                    ": is not done at the timeout");
     assert_string_equal(ERR->message[ERR->count - 1], "rank 2: is done");
     assert_int_equal(sp_comm_failed_rank(world), -1);
-    sp_comm_world_free(world);
 }
 
 static sp_status fail_plainly(sp_comm *me, void *data, sp_error *err)
@@ -231,12 +231,11 @@ static sp_status fail_plainly(sp_comm *me, void *data, sp_error *err)
 TEST(failing_body)
 {
     for (int i = 0; i < 2; i++) {
-        sp_comm_world *world = world_of(3);
+        OWNED(sp_comm_world) world = world_of(3);
         group_of_all(world);
         must_fail(sp_comm_run(world, fail_plainly, i == 0 ? ERR : NULL, 0, ERR), SP_ERR_IO,
                   i == 0 ? "rank 1: W3: torn" : "rank 1: W3: cannot read or write");
         assert_int_equal(ERR->count, 1);
-        sp_comm_world_free(world);
     }
 }
 
@@ -348,7 +347,7 @@ static sp_status circle(sp_comm *me, void *data, sp_error *err)
 
 TEST(report_of_a_circle)
 {
-    sp_comm_world *world = world_of(RANKS);
+    OWNED(sp_comm_world) world = world_of(RANKS);
     sp_comm_set_name(sp_comm_of(world, 2), "the third");
     assert_int_equal(run_ranks(world, circle, NULL, ERR), SP_ERR_LIMIT);
     // Any of the circle may come first, the others follow in its order.
@@ -367,7 +366,6 @@ TEST(report_of_a_circle)
         assert_string_equal(ERR->message[i], expected);
     }
     assert_string_equal(ERR->message[3], "rank 3: is done");
-    sp_comm_world_free(world);
 }
 
 // Rank 2 waits in a barrier of all for rank 1, which stands before a full queue to rank 3, which
@@ -392,7 +390,7 @@ static sp_status chain(sp_comm *me, void *data, sp_error *err)
 
 TEST(report_of_a_chain)
 {
-    sp_comm_world *world = world_of(RANKS);
+    OWNED(sp_comm_world) world = world_of(RANKS);
     job j = {.world = world, .group = group_of(world, "cp", (const int[]){2, 1, 0}, 3)};
     assert_int_equal(run_ranks(world, chain, &j, ERR), SP_ERR_LIMIT);
     assert_int_equal(ERR->count, RANKS);
@@ -402,7 +400,6 @@ TEST(report_of_a_chain)
     assert_string_equal(ERR->message[2],
                         "rank 1: waits for rank 3 to take a message (send, tag 4)");
     assert_string_equal(ERR->message[3], "rank 2: waits for rank 1, rank 0 (barrier, group 'cp')");
-    sp_comm_world_free(world);
 }
 
 // However long a peer computes, or sleeps outside of calls: who waits for it is not stuck.
@@ -418,10 +415,9 @@ static sp_status slow_but_steady(sp_comm *me, void *data, sp_error *err)
 
 TEST(a_slow_peer_is_awaited)
 {
-    sp_comm_world *world = world_of(2);
+    OWNED(sp_comm_world) world = world_of(2);
     int group = group_of_all(world);
     assert_ranks(world, slow_but_steady, &group);
-    sp_comm_world_free(world);
 }
 
 // One rank alone, on the thread of its caller.
@@ -433,12 +429,11 @@ static sp_status wait_for_itself(sp_comm *me, void *data, sp_error *err)
 TEST(one_rank_waits)
 {
     for (int64_t timeout_ns = 0; timeout_ns <= INT64_C(50000000000); timeout_ns += 50000000000) {
-        sp_comm_world *world = world_of(1);
+        OWNED(sp_comm_world) world = world_of(1);
         sp_comm_flag flag = {0};
         must_fail(sp_comm_run(world, wait_for_itself, &flag, timeout_ns, ERR), SP_ERR_LIMIT,
                   "rank 0: waits for ever for its own end");
         assert_int_equal(ERR->count, 1);
-        sp_comm_world_free(world);
     }
 }
 
@@ -513,11 +508,10 @@ TEST(calls_that_nobody_can_make)
         must_fail_with(run_ranks(j.world, misuse, &j, ERR), SP_ERR_USAGE, "");
         sp_comm_world_free(j.world);
     }
-    sp_comm_world *world = world_of(1);
+    OWNED(sp_comm_world) world = world_of(1);
     int group = group_of_all(world);
     double x = 0;
     assert_int_equal(sp_comm_all_reduce(sp_comm_of(world, 0), group, SP_ELEMENT_BYTE, SP_COMM_SUM,
                                         &x, &x, 8, NULL),
                      SP_ERR_USAGE);
-    sp_comm_world_free(world);
 }

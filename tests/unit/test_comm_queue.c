@@ -3,6 +3,8 @@
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_comm_world)
+
 enum { RANKS = 4, TAGS = 3, MESSAGES = 400, MOST_DOUBLES = 64 };
 
 // Both sides work out a message's size and content from its place in the queue.
@@ -57,9 +59,8 @@ static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
 
 TEST(random_traffic)
 {
-    sp_comm_world *world = world_of(RANKS);
+    OWNED(sp_comm_world) world = world_of(RANKS);
     assert_ranks(world, exchange_in_turn, NULL);
-    sp_comm_world_free(world);
 }
 
 // Rank 0 to 1 to 2 ... , each adding its number, with blocking calls and other speeds.
@@ -85,9 +86,8 @@ static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
 
 TEST(pipeline)
 {
-    sp_comm_world *world = world_of(RANKS);
+    OWNED(sp_comm_world) world = world_of(RANKS);
     assert_ranks(world, pass_on, NULL);
-    sp_comm_world_free(world);
 }
 
 // A queue of three: three sends pass without a receiver, a fourth does not, and what is left in it
@@ -105,20 +105,19 @@ static sp_status send_some(sp_comm *me, void *data, sp_error *err)
 TEST(bound)
 {
     for (int messages = 2; messages <= 3; messages++) {
-        sp_comm_world *world = world_with(2, &(sp_comm_options){0});
+        OWNED(sp_comm_world) world = world_with(2, &(sp_comm_options){0});
         if (messages == 2) {
             must_succeed(run_ranks(world, send_some, &messages, ERR));
         } else {
             must_fail(run_ranks(world, send_some, &messages, ERR), SP_ERR_LIMIT,
                       "rank 0: waits for ever for rank 1 to take a message (send, tag 9)");
         }
-        sp_comm_world_free(world);
     }
 }
 
 TEST(other_size)
 {
-    sp_comm_world *world = world_of(2);
+    OWNED(sp_comm_world) world = world_of(2);
     char x[8] = "";
     assert_int_equal(sp_comm_send(sp_comm_of(world, 0), 1, 3, x, 8, NULL), SP_OK);
     sp_comm_set_action(sp_comm_of(world, 1), "B2");
@@ -128,5 +127,4 @@ TEST(other_size)
     sp_comm_world_free(world);
     world = world_of(2);
     assert_int_equal(sp_comm_send(sp_comm_of(world, 0), 2, 0, x, 8, ERR), SP_ERR_USAGE);
-    sp_comm_world_free(world);
 }

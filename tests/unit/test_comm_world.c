@@ -6,6 +6,8 @@
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_comm_world)
+
 // ---- A larger all-reduce: shares of all members, equal bits at all of them ----
 
 enum { LARGE = 100003 };
@@ -29,10 +31,9 @@ static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
 
 TEST(large_sum)
 {
-    sp_comm_world *world = world_of(3);
+    OWNED(sp_comm_world) world = world_of(3);
     int group = group_of_all(world);
     assert_ranks(world, reduce_large, &group);
-    sp_comm_world_free(world);
 }
 
 // ---- Bytes, in numbers that do not divide by two ----
@@ -64,12 +65,11 @@ static sp_status move_bytes(sp_comm *me, void *data, sp_error *err)
 
 TEST(odd_bytes)
 {
-    sp_comm_world *world = world_of(3);
+    OWNED(sp_comm_world) world = world_of(3);
     int group = group_of_all(world);
     for (int i = 0; i < 50; i++) {
         assert_ranks(world, move_bytes, &group);
     }
-    sp_comm_world_free(world);
 }
 
 static sp_status reduce_nan(sp_comm *me, void *data, sp_error *err)
@@ -81,10 +81,9 @@ static sp_status reduce_nan(sp_comm *me, void *data, sp_error *err)
 
 TEST(maximum_of_nan_and_infinity)
 {
-    sp_comm_world *world = world_of(3);
+    OWNED(sp_comm_world) world = world_of(3);
     int group = group_of_all(world);
     assert_ranks(world, reduce_nan, &group);
-    sp_comm_world_free(world);
 }
 
 // Ranks 2 and 3 pass a thousand meetings while 0 stands in another group's barrier, which 1 enters
@@ -108,14 +107,13 @@ static sp_status meet_apart(sp_comm *me, void *data, sp_error *err)
 
 TEST(groups_do_not_hold_each_other)
 {
-    sp_comm_world *world = world_of(4);
+    OWNED(sp_comm_world) world = world_of(4);
     two_groups g = {.held = group_of(world, "held", (const int[]){0, 1}, 2),
                     .busy = group_of(world, "busy", (const int[]){2, 3}, 2),
                     .across = group_of(world, "across", (const int[]){3, 1}, 2)};
     assert_int_equal(sp_comm_group_find(world, (const int[]){3, 1}, 2), g.across);
     assert_int_equal(sp_comm_group_find(world, (const int[]){1, 3}, 2), -1);
     assert_ranks(world, meet_apart, &g);
-    sp_comm_world_free(world);
 }
 
 // ---- What cannot be made ----

@@ -42,7 +42,7 @@ TEST(backward_keeps_the_cut)
     sp_layout layout = two_ranks;
     for (int i = 0; i < 2 * 4; i++) {
         AUTO(sp_packing) packing;
-        int32_t *forward_pack;
+        AUTO_FREE int32_t *forward_pack;
         bool regrouped = i >= 4;
         layout.cp_sharding = (sp_cp_sharding)(i % 4);
         bool by_pack = i % 4 == SP_SHARD_SEQUENCE || i % 4 == SP_SHARD_ADAPTIVE;
@@ -62,6 +62,5 @@ TEST(backward_keeps_the_cut)
         layout.cp = 1;
         must_succeed(sp_i_cp_regroup(&layout, &packing, "test", &forward_pack, ERR));
         layout.cp = 2;
-        sp_free(forward_pack);
     }
 }

@@ -3,6 +3,8 @@
 #include "sim/cost/cost_private.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_i_cp_ring)
+
 enum { MOST_TOKENS = 128, MOST_RANKS = 8 };
 
 static void add(void *state, int rank, int64_t tokens, int64_t context)
@@ -55,7 +57,7 @@ TEST_ROUNDS(pairs_token_by_token, 2, test_rounds(40))
         sp_pack_list_add(&packing.forward, slice, true);
     }
     for (int way = 0; way < 2; way++) {
-        sp_i_cp_ring *ring = sp_i_cp_ring_new(cp);
+        OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(cp);
         holders h = {.count = 0};
         assert_non_null(ring);
         (way == 0 ? sp_i_cp_by_sequence
@@ -66,7 +68,6 @@ TEST_ROUNDS(pairs_token_by_token, 2, test_rounds(40))
             assert_near(sp_i_cp_ring_pairs(ring, i / cp, i % cp),
                         count_pairs(&h, lengths, samples, i / cp, i % cp, cp), 1e-12, 1e-9);
         }
-        sp_i_cp_ring_free(ring);
     }
 }
 
@@ -76,7 +77,7 @@ TEST(keys_of_earlier_packs_are_spread_evenly)
     enum { RANKS = 3, PIECES = 50, EARLIER = 30 };
     double pairs = 0.0;
     int64_t context = EARLIER;
-    sp_i_cp_ring *ring = sp_i_cp_ring_new(RANKS);
+    OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(RANKS);
     assert_non_null(ring);
     sp_i_cp_ring_add(ring, 1, 4, EARLIER);
     for (int step = 0; step < RANKS; step++) {
@@ -92,7 +93,6 @@ TEST(keys_of_earlier_packs_are_spread_evenly)
         pairs += sp_i_cp_ring_pairs(ring, i / RANKS, i % RANKS);
     }
     assert_close(pairs, 0.5 * (double)(context * context - EARLIER * EARLIER), 1e-12);
-    sp_i_cp_ring_free(ring);
 }
 
 // One document in 2 cp chunks: every rank finds as much at each step. cp - 1 transfers run behind
@@ -100,7 +100,7 @@ TEST(keys_of_earlier_packs_are_spread_evenly)
 TEST(even_shares_take_the_closed_form)
 {
     for (int cp = 2; cp <= MOST_RANKS; cp++) {
-        sp_i_cp_ring *ring = sp_i_cp_ring_new(cp);
+        OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(cp);
         double rank_s[MOST_RANKS];
         const sp_slice slice = {0, 0, 0, 20 * cp, 20 * cp};
         AUTO(sp_packing) packing;
@@ -116,7 +116,6 @@ TEST(even_shares_take_the_closed_form)
             double exposed_s = fmax(0.0, (cp - 1) * transfer_s - (double)cp * (cp - 1) / cp);
             assert_close(sp_i_cp_ring_s(ring, rank_s, transfer_s), cp + exposed_s, 1e-12);
         }
-        sp_i_cp_ring_free(ring);
     }
 }
 
@@ -125,7 +124,7 @@ TEST(even_shares_take_the_closed_form)
 TEST(a_rank_waits_for_the_one_before_it)
 {
     const double rank_s[3] = {8.0, 10.5, 2.0};
-    sp_i_cp_ring *ring = sp_i_cp_ring_new(3);
+    OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(3);
     assert_non_null(ring);
     sp_i_cp_ring_add(ring, 0, 4, 0);
     sp_i_cp_ring_add(ring, 2, 2, 0);
@@ -134,7 +133,6 @@ TEST(a_rank_waits_for_the_one_before_it)
     assert_close(sp_i_cp_ring_s(ring, rank_s, 1.0), 8.0 + 1.0 + 6.0, 1e-12);
     // Transfers that take longer than all work come one after the other.
     assert_close(sp_i_cp_ring_s(ring, rank_s, 20.0), 2 * 20.0 + 6.0, 1e-12);
-    sp_i_cp_ring_free(ring);
 }
 
 // Rank 0 hands on two blocks at once, at 8: they come to rank 1 one after the other, and what it
@@ -142,11 +140,10 @@ TEST(a_rank_waits_for_the_one_before_it)
 TEST(blocks_come_one_after_the_other)
 {
     const double rank_s[4] = {8.0, 10.5, 2.0, 0.0};
-    sp_i_cp_ring *ring = sp_i_cp_ring_new(4);
+    OWNED(sp_i_cp_ring) ring = sp_i_cp_ring_new(4);
     assert_non_null(ring);
     sp_i_cp_ring_add(ring, 0, 4, 0);
     sp_i_cp_ring_add(ring, 2, 2, 0);
     sp_i_cp_ring_add(ring, 1, 3, 2);
     assert_close(sp_i_cp_ring_s(ring, rank_s, 1.0), 8.0 + 2.0 + 6.0, 1e-12);
-    sp_i_cp_ring_free(ring);
 }

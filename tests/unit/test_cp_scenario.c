@@ -50,10 +50,9 @@ TEST(resolved_scenario)
 
 static void expect_error(const char *text, const char *message)
 {
-    sp_scenario scenario;
+    AUTO(sp_scenario) scenario;
     must_fail_with(run_read(text, &scenario, ERR), SP_ERR_CONTENT, message);
     assert_int_equal(ERR->count, 1);
-    sp_scenario_fini(&scenario);
 }
 
 TEST(refusals)
@@ -119,13 +118,11 @@ TEST(strategies_of_every_kind)
 static double step_ms(const char *parallel, const char *way)
 {
     char text[RUN_TEXT], strategy[64];
-    scenario_run r;
+    AUTO(scenario_run) r;
     snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'", way);
     write_scenario(text, parallel, "", strategy);
     run_good(text, &run_verified, &r);
-    double ms = sp_result_iteration_ms(&r.result);
-    scenario_run_fini(&r);
-    return ms;
+    return sp_result_iteration_ms(&r.result);
 }
 
 // Without context parallelism nothing is cut; with it and one pipeline rank, which runs pack after
@@ -174,7 +171,7 @@ TEST(padding_of_documents_is_counted)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[RUN_TEXT], strategy[128];
-        scenario_run r;
+        AUTO(scenario_run) r;
         snprintf(strategy, sizeof strategy, "'cp_sharding': '%s'}, 'stack': {'name': '%s'",
                  cases[i].way, cases[i].stack);
         write_scenario(text, cases[i].parallel, "", strategy);
@@ -183,7 +180,6 @@ TEST(padding_of_documents_is_counted)
         assert_int_equal(facts->padding_tokens, cases[i].tokens);
         assert_int_equal(facts->computed_tokens - facts->tokens, cases[i].tokens);
         assert_int_equal(facts->tokens, 62940);
-        scenario_run_fini(&r);
     }
 }
 
@@ -205,7 +201,7 @@ static scenario_run padded_run(const char *strategy, const char *padded)
 // twice the rows for a token, and what is kept grows as they do. Without padding nothing does.
 TEST(padding_takes_rows_time_and_memory)
 {
-    scenario_run with = padded_run("'kind': 'packed'", "true");
+    AUTO(scenario_run) with = padded_run("'kind': 'packed'", "true");
     scenario_run without = padded_run("'kind': 'packed'", "false");
     assert_int_equal(with.result.batches[0].facts.computed_tokens, 8 * 128);
     assert_int_equal(without.result.batches[0].facts.computed_tokens, 8 * 65);
@@ -218,7 +214,6 @@ TEST(padding_takes_rows_time_and_memory)
     // As one micro-batch of both ranks' GPUs each sample would be 128 tokens, too.
     with = padded_run("'kind': 'te-cp'", "true");
     assert_int_equal(with.result.batches[0].facts.computed_tokens, 8 * 128);
-    scenario_run_fini(&with);
 }
 
 typedef struct padded_slices {
@@ -277,7 +272,7 @@ TEST(every_strategy_pads_what_its_ranks_share)
         const sp_evaluate_options options = {
             .engine = {.verify = true}, .observer = look_at_slices, .observer_context = &found};
         char text[RUN_TEXT];
-        scenario_run r;
+        AUTO(scenario_run) r;
         text[0] = '\0';
         put_json(text,
                  TINY_MODEL
@@ -293,6 +288,5 @@ TEST(every_strategy_pads_what_its_ranks_share)
         assert_true(found.fills_rows ||
                     facts->computed_tokens == facts->tokens + facts->padding_tokens);
         assert_true(found.forward > facts->tokens);
-        scenario_run_fini(&r);
     }
 }

@@ -6,6 +6,8 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_expert_load)
+
 // ---- shares ----
 
 // One of two experts: the difference of two logits is N(b0 - b1, 2).
@@ -175,7 +177,7 @@ TEST(as_full_as_drawn_tokens_make_it)
     sp_prng prng = prng_seeded(23);
     for (int i = 0; i < COUNT_OF(cases); i++) {
         forced f;
-        sp_expert_load *load =
+        OWNED(sp_expert_load) load =
             load_of(&f, cases[i].experts, cases[i].active, cases[i].ranks, cases[i].std);
         double sum = 0.0;
         double squares = 0.0;
@@ -192,7 +194,6 @@ TEST(as_full_as_drawn_tokens_make_it)
                       sum, 100.0 * error);
         assert_true(error < 0.006);
         assert_close(expected, sum, 0.02);
-        sp_expert_load_free(load);
     }
 }
 
@@ -218,7 +219,7 @@ TEST(the_fullest_rank_is_as_full_as_megatron_makes_it)
     for (int i = 0; i < COUNT_OF(rows); i++) {
         for (int s = 0; s < COUNT_OF(stds); s++) {
             forced f;
-            sp_expert_load *load =
+            OWNED(sp_expert_load) load =
                 load_of(&f, rows[i].experts, rows[i].active, rows[i].ranks, stds[s]);
             double sum = 0.0;
             double squares = 0.0;
@@ -234,7 +235,6 @@ TEST(the_fullest_rank_is_as_full_as_megatron_makes_it)
             }
             assert_true(fabs(published - sum) < 3.0 * deviation / (s > 0 ? 2.0 : 1.0) + 0.001);
             assert_close(sp_expert_load_expected(load, rows[i].tokens), sum, 0.03);
-            sp_expert_load_free(load);
         }
     }
 }
@@ -244,12 +244,12 @@ TEST(the_fullest_rank_is_as_full_as_megatron_makes_it)
 TEST(draws_repeat)
 {
     forced f;
-    sp_expert_load *anew = load_of(&f, 16, 2, 4, 0.3);
-    sp_expert_load *again = load_of(&f, 16, 2, 4, 0.3);
+    OWNED(sp_expert_load) anew = load_of(&f, 16, 2, 4, 0.3);
+    OWNED(sp_expert_load) again = load_of(&f, 16, 2, 4, 0.3);
     forced g;
-    sp_expert_load *kept = load_of(&g, 16, 2, 4, -0.3);
+    OWNED(sp_expert_load) kept = load_of(&g, 16, 2, 4, -0.3);
     f.model.expert_imbalance_seed = 2;
-    sp_expert_load *other = sp_expert_load_new(&f.model, &f.layout, &f.stage);
+    OWNED(sp_expert_load) other = sp_expert_load_new(&f.model, &f.layout, &f.stage);
     int alike = 0;
     int alike_kept = 0;
     int alike_other = 0;
@@ -264,10 +264,6 @@ TEST(draws_repeat)
     }
     assert_int_equal(alike_kept, 50);
     assert_true(alike < 5 && alike_other < 5);
-    sp_expert_load_free(anew);
-    sp_expert_load_free(again);
-    sp_expert_load_free(kept);
-    sp_expert_load_free(other);
 }
 
 // What several layers hold together differs less between ranks than what one does, and is no less
@@ -275,7 +271,7 @@ TEST(draws_repeat)
 TEST(layers_level_each_other)
 {
     forced f;
-    sp_expert_load *load = load_of(&f, 16, 2, 8, 0.5);
+    OWNED(sp_expert_load) load = load_of(&f, 16, 2, 8, 0.5);
     sp_overload one = sp_expert_load_of(load, 3, 8192);
     assert_true(one.mean == one.most && one.most == one.held);
     sp_expert_load_free(load);
@@ -285,7 +281,6 @@ TEST(layers_level_each_other)
         sp_overload all = sp_expert_load_of(load, c, 8192);
         assert_true(all.most > all.mean && all.mean > all.held && all.held >= 1.0);
     }
-    sp_expert_load_free(load);
 }
 
 TEST(even_routing_has_no_load)

@@ -54,7 +54,7 @@ TEST(spans_are_written_in_ms)
     made_spec spec = made_default();
     spec.alike = 4;
     make_timeline(&made, &spec);
-    char *text = export_data(&made, false, NULL);
+    AUTO_FREE char *text = export_data(&made, false, NULL);
     char *blocks[BLOCKS];
     assert_int_equal(split(text, blocks), 2);
     const char *at = blocks[0];
@@ -84,7 +84,6 @@ TEST(spans_are_written_in_ms)
         }
     }
     assert_null(next_line(&at));
-    free(text);
     made_timeline_fini(&made);
 }
 

@@ -274,7 +274,7 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
     assert_true(json_is_object(json_object_get(root, "allocator_settings")));
     assert_int_equal(json_array_size(traces), 1);
     const json_t *trace = json_array_get(traces, 0);
-    replay *r = calloc(1, sizeof(*r));
+    AUTO_FREE replay *r = calloc(1, sizeof(*r));
     assert_non_null(r);
     size_t point = 0;
     bool unknown = json_array_size(trace) == 0;
@@ -315,7 +315,6 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
     }
     assert_true(unknown);
     check_segments(r, segments);
-    free(r);
 }
 
 TEST(blocks_sum_to_the_points)
@@ -335,7 +334,7 @@ TEST(backward_frees_what_its_forward_made)
     made_timeline made;
     made_spec spec = made_default();
     make_timeline(&made, &spec);
-    json_t *root = export_snapshot(&made, 0);
+    json_auto_t *root = export_snapshot(&made, 0);
     const json_t *trace = json_array_get(json_object_get(root, "device_traces"), 0);
     const sp_rank_timeline *rank = &made.timeline.ranks[0];
     int frees = 0;
@@ -358,7 +357,6 @@ TEST(backward_frees_what_its_forward_made)
         frees++;
     }
     assert_int_equal(frees, spec.microbatches);
-    json_decref(root);
     made_timeline_fini(&made);
 }
 

@@ -40,14 +40,13 @@ TEST(one_f_one_b_looks_as_published)
     spec.reduce_ns = spec.optimizer_ns = spec.gather_ns = 0;
     make_timeline(&made, &spec);
     assert_int_equal(made.timeline.makespan_ns, 36000000);
-    char *text = draw(&made, NULL, LABEL + 18 + BUSY, false);
+    AUTO_FREE char *text = draw(&made, NULL, LABEL + 18 + BUSY, false);
     // Busy: m / (m + p - 1) = 4/6.
     assert_string_equal(text, "ms      |0        |20       busy\n"
                               "dp0 pp0 012....aa3bb.cc.dd   67%\n"
                               "dp0 pp1 .01..aa2bb3cc.dd..   67%\n"
                               "dp0 pp2 ..0aa1bb2cc3dd....   67%\n"
                               "0-9 forward  a-j backward\n. idle\n");
-    free(text);
 }
 
 // What an instant shows: the action that runs then, or idle.
@@ -79,7 +78,7 @@ TEST_ROUNDS(cells_show_what_runs, 11, 25)
     int64_t from_ns = (int64_t)sp_prng_below(prng, 5000000);
     int64_t to_ns = from_ns + 4000000 + (int64_t)sp_prng_below(prng, 40000000);
     sp_export_window window = {.from_ns = from_ns, .to_ns = to_ns};
-    char *text = draw(&made, &window, LABEL + cells + BUSY, false);
+    AUTO_FREE char *text = draw(&made, &window, LABEL + cells + BUSY, false);
     int compared = 0;
     for (int r = 0; r < spec.pp; r++) {
         char line[512];
@@ -99,7 +98,6 @@ TEST_ROUNDS(cells_show_what_runs, 11, 25)
         }
     }
     assert_true(compared > 0);
-    free(text);
 }
 
 // A cell holds [0, 10): 3 of action 0, 4 of action 1, 2 of action 2, 1 idle.
@@ -120,11 +118,10 @@ TEST(longest_action_wins_a_cell)
     made.timeline.makespan_ns = made.timeline.iteration_ns = 100;
     sp_rank_timeline *rank = &made.timeline.ranks[0];
     rank->reduce_start_ns = rank->reduce_end_ns = rank->optimizer_end_ns = rank->gather_end_ns = 18;
-    char *text = draw(&made, NULL, LABEL + 10 + BUSY, false);
+    AUTO_FREE char *text = draw(&made, NULL, LABEL + 10 + BUSY, false);
     char line[64];
     line_of(text, 1, line, sizeof(line));
     assert_string_equal(line, "dp0 pp0 1.........   13%"); // 4 of [10, 20) is less than half
-    free(text);
 }
 
 static size_t visible(const char *line)
@@ -171,7 +168,7 @@ TEST(scale_stands_at_its_time)
     for (size_t w = 0; w < sizeof(windows) / sizeof(windows[0]); w++) {
         sp_export_window window = {.from_ns = windows[w][0], .to_ns = windows[w][1]};
         int cells = 93;
-        char *text = draw(&made, &window, LABEL + cells + BUSY, false);
+        AUTO_FREE char *text = draw(&made, &window, LABEL + cells + BUSY, false);
         char line[256];
         line_of(text, 0, line, sizeof(line));
         int ticks = 0;
@@ -186,7 +183,6 @@ TEST(scale_stands_at_its_time)
             ticks++;
         }
         assert_true(ticks >= 1);
-        free(text);
     }
 }
 
@@ -211,11 +207,10 @@ TEST(all_kinds_have_a_symbol)
     rank->gather_end_ns = 100;
     made.timeline.makespan_ns = 70;
     made.timeline.iteration_ns = 100;
-    char *text = draw(&made, NULL, LABEL + 10 + BUSY, false);
+    AUTO_FREE char *text = draw(&made, NULL, LABEL + 10 + BUSY, false);
     char line[64];
     line_of(text, 1, line, sizeof(line));
     assert_string_equal(line, "dp0 pp0 3ddwr><=#=  100%");
-    free(text);
 }
 
 TEST(narrow_terminal_is_refused)

@@ -66,7 +66,7 @@ TEST(spans_become_complete_events)
     made_spec spec = made_default();
     make_timeline(&made, &spec);
     int64_t events = 0;
-    json_t *list = export_trace(&made, false, NULL, &events);
+    json_auto_t *list = export_trace(&made, false, NULL, &events);
     size_t next[3] = {0};
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *event = json_array_get(list, i);
@@ -97,7 +97,6 @@ TEST(spans_become_complete_events)
     assert_int_equal(count_named(list, "parameter gather"), 3);
     assert_int_equal(count_named(list, "process_name"), 3);
     assert_int_equal(count_named(list, "tp"), 0);
-    json_decref(list);
     made_timeline_fini(&made);
 }
 
@@ -228,7 +227,7 @@ TEST(memory_becomes_counters)
     made_timeline made;
     make_timeline(&made, NULL);
     int64_t events = 0;
-    json_t *list = export_trace(&made, true, NULL, &events);
+    json_auto_t *list = export_trace(&made, true, NULL, &events);
     size_t next[3] = {0};
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *event = json_array_get(list, i);
@@ -249,7 +248,6 @@ TEST(memory_becomes_counters)
         assert_int_equal(next[r], made.memory.ranks[r].point_count);
         assert_true(made.memory.ranks[r].point_count > 0);
     }
-    json_decref(list);
     made_timeline_fini(&made);
 }
 
@@ -265,7 +263,7 @@ TEST(the_critical_path_is_a_flow)
     make_timeline(&made, NULL);
     sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     int64_t events = 0;
-    json_t *list = trace_with(&made, false, NULL, predecessors, &events);
+    json_auto_t *list = trace_with(&made, false, NULL, predecessors, &events);
     size_t waited[2] = {0};
     size_t found[STEPS] = {0};
     for (size_t i = 1; i < json_array_size(list); i++) {
@@ -293,7 +291,6 @@ TEST(the_critical_path_is_a_flow)
         assert_int_equal(found[s], 1);
     }
     assert_true(waited[0] > 0 && waited[1] > 0);
-    json_decref(list);
     sp_predecessors_free(predecessors);
     made_timeline_fini(&made);
 }

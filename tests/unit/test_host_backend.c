@@ -8,6 +8,8 @@
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
+OWNS(sp_run)
+
 static int64_t ids[] = {1, 2, 3, 4};
 static int64_t tokens[] = {9, 30, 17, 4};
 static const sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 60};
@@ -47,7 +49,7 @@ TEST(tensors_are_those_of_the_model)
 {
     AUTO(fixture) f;
     fixture_make(&f);
-    sp_run *run = host_run(&f.device, &f.request);
+    OWNED(sp_run) run = host_run(&f.device, &f.request);
     size_t count;
     int64_t elements[2] = {0, 0};
     assert_int_equal(sp_run_tensor_count(run, &count, NULL), SP_OK);
@@ -65,24 +67,20 @@ TEST(tensors_are_those_of_the_model)
     assert_int_equal(info.size[0], 64);
     assert_int_equal(info.size[1], 32);
     assert_int_equal(sp_run_tensor_find(run, "gradients/head.weight", &info, NULL), SP_OK);
-    sp_run_free(run);
 }
 
 TEST(equal_requests_equal_bits)
 {
     AUTO(fixture) f;
     fixture_make(&f);
-    sp_run *a = host_run(&f.device, &f.request);
-    sp_run *b = host_run(&f.device, &f.request);
+    OWNED(sp_run) a = host_run(&f.device, &f.request);
+    OWNED(sp_run) b = host_run(&f.device, &f.request);
     assert_true(host_distance(a, b, "") == 0.0);
     assert_true(sp_run_step(a, 1)->loss == sp_run_step(b, 1)->loss);
     f.request.seed = 2;
-    sp_run *c = host_run(&f.device, &f.request);
+    OWNED(sp_run) c = host_run(&f.device, &f.request);
     assert_true(host_distance(a, c, "gradients/") > 0.0);
     assert_true(sp_run_step(a, 0)->loss != sp_run_step(c, 0)->loss);
-    sp_run_free(a);
-    sp_run_free(b);
-    sp_run_free(c);
 }
 
 static int64_t largest_peak(const sp_run *run)

@@ -7,6 +7,8 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_run)
+
 #define CLIP "1e-6"
 #define LEARNING_RATE "0.01"
 #define EPSILON 1e-8
@@ -83,8 +85,8 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
     request.option_count = 3;
     still.options = resting;
     still.option_count = 2;
-    sp_run *run = host_run(&c->device, &request);
-    sp_run *before = host_run(&c->device, &still);
+    OWNED(sp_run) run = host_run(&c->device, &request);
+    OWNED(sp_run) before = host_run(&c->device, &still);
     double scale = strtod(CLIP, NULL) / norm_of(run);
     assert_true(scale < 1.0);
     for (size_t i = 0; parameter_at(run, i, &info); i++) {
@@ -97,8 +99,6 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
             assert_within(to[e], expected, 1e-12);
         }
     }
-    sp_run_free(before);
-    sp_run_free(run);
     return SP_OK;
 }
 
@@ -119,12 +119,10 @@ static sp_status equals_plain(void *context, const sp_step_view *view, sp_error 
     request.option_count = 2;
     request.steps = 3;
     host_plain_make(&request, &plain);
-    sp_run *run = host_run(&c->device, &request);
-    sp_run *expected = host_run(&c->device, &plain.request);
+    OWNED(sp_run) run = host_run(&c->device, &request);
+    OWNED(sp_run) expected = host_run(&c->device, &plain.request);
     double distance = host_distance(run, expected, "parameters/");
     must_hold(distance <= 1e-10, "parameters differ by %.3g", distance);
-    sp_run_free(run);
-    sp_run_free(expected);
     return SP_OK;
 }
 
@@ -154,11 +152,9 @@ static sp_status leaves_small_norms(void *context, const sp_step_view *view, sp_
     (void)err;
     request.options = options;
     request.option_count = 1;
-    sp_run *run = host_run(&c->device, &request);
-    sp_run *expected = host_run(&c->device, &free_of);
+    OWNED(sp_run) run = host_run(&c->device, &request);
+    OWNED(sp_run) expected = host_run(&c->device, &free_of);
     assert_true(host_distance(run, expected, "") == 0.0);
-    sp_run_free(run);
-    sp_run_free(expected);
     return SP_OK;
 }
 

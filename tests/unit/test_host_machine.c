@@ -7,6 +7,8 @@
 #include "tests/support/failing_run.h"
 #include "tests/support/test_main.h"
 
+OWNS(sp_i_exec_run)
+
 enum { MOST_STAMPS = 1 << 14, MOST_RANKS = 16 };
 
 // The CPU, but that it counts blocks, that a stamp means nothing before its rank has settled, and
@@ -119,7 +121,7 @@ static sp_runtime *counting_runtime(int failing, int after)
 
 static sp_status run_step(const failing_run *f, sp_runtime *runtime, double *loss, sp_error *err)
 {
-    sp_i_exec_run *run;
+    OWNED(sp_i_exec_run) run;
     sp_measured_step step = {0};
     *err = (sp_error){0};
     sp_status status = sp_i_exec_run_new(
@@ -138,7 +140,6 @@ static sp_status run_step(const failing_run *f, sp_runtime *runtime, double *los
     *loss = step.loss;
     sp_timeline_fini(&step.timeline);
     sp_memory_timeline_fini(&step.memory);
-    sp_i_exec_run_free(run);
     return status;
 }
 
@@ -241,8 +242,8 @@ static const sp_bytes *held(const sp_i_exec_run *run, size_t rank)
 TEST(masters_are_as_exact_as_gradients)
 {
     AUTO(failing_run) f;
-    sp_i_exec_run *run;
-    sp_i_exec_run *plain;
+    OWNED(sp_i_exec_run) run;
+    OWNED(sp_i_exec_run) plain;
     sp_i_exec_math math = sp_i_exec_math_f32;
     math.exact_bytes = sizeof(double);
     failing_run_make(&f, &failing_shapes[3], SP_CLOCK_VIRTUAL);
@@ -280,6 +281,4 @@ TEST(masters_are_as_exact_as_gradients)
     assert_int_equal(info.precision, SP_FP32);
     sp_i_exec_tensor_info(run, sp_i_exec_tensor_count(run) - 1, &info);
     assert_int_equal(info.precision, SP_FP64);
-    sp_i_exec_run_free(plain);
-    sp_i_exec_run_free(run);
 }

@@ -5,6 +5,8 @@
 
 #include "sim/network/flows.h"
 
+OWNS(sp_flows)
+
 enum { MOST_LINKS = 10, MOST_HOPS = 5, MOST = 40 };
 
 typedef struct drawn_flow {
@@ -79,7 +81,7 @@ static int32_t started(sp_flows *flows, const sp_flow *flow)
 // Ends of all flows of a problem, by tag; order[i] is the i-th flow to be added.
 static void run(const problem *p, const int *order, int64_t *ends_ns)
 {
-    sp_flows *flows = made(p->bytes_per_s, p->links);
+    OWNED(sp_flows) flows = made(p->bytes_per_s, p->links);
     for (int i = 0; i < p->flows; i++) {
         started(flows, &p->flow[order != NULL ? order[i] : i].given);
     }
@@ -95,7 +97,6 @@ static void run(const problem *p, const int *order, int64_t *ends_ns)
         left -= ended;
         assert_int_equal(sp_flows_left(flows), left);
     }
-    sp_flows_free(flows);
 }
 
 // ---- what must hold ----
@@ -104,7 +105,7 @@ TEST(flows_on_one_link_get_equal_parts_of_it)
 {
     const double rate = 25e9;
     for (int k = 1; k <= MOST; k++) {
-        sp_flows *flows = made(&rate, 1);
+        OWNED(sp_flows) flows = made(&rate, 1);
         const sp_flow_hop path = {0, 1};
         int32_t id[MOST];
         for (int i = 0; i < k; i++) {
@@ -116,7 +117,6 @@ TEST(flows_on_one_link_get_equal_parts_of_it)
         }
         assert_int_equal(sp_flows_advance(flows, INT64_MAX), k * INT64_C(1000000000));
         assert_int_equal(sp_flows_left(flows), 0);
-        sp_flows_free(flows);
     }
 }
 
@@ -138,7 +138,7 @@ TEST(the_rates_of_the_book_come_out)
                     {both, 2, 1e9 / 3},
                     {&last, 1, 1e9},
                     {&shared, 1, 1e9 / 3}};
-    sp_flows *flows = made(capacity, 3);
+    OWNED(sp_flows) flows = made(capacity, 3);
     int32_t id[5];
     for (int i = 0; i < 5; i++) {
         id[i] = started(
@@ -148,7 +148,6 @@ TEST(the_rates_of_the_book_come_out)
     for (int i = 0; i < 5; i++) {
         assert_close(sp_flows_bytes_per_s(flows, id[i]), sessions[i].rate, 1e-15);
     }
-    sp_flows_free(flows);
 }
 
 // As the closed formula has it: latency and bytes over rate, rounded once.
@@ -170,11 +169,10 @@ TEST_ROUNDS(a_flow_that_shares_nothing_ends_by_the_closed_formula, 1, test_round
                     .most_bytes_per_s = most,
                     .path = path,
                     .hops = 3};
-    sp_flows *flows = made(rates, 3);
+    OWNED(sp_flows) flows = made(rates, 3);
     started(flows, &flow);
     int64_t expected = flow.start_ns + llround((flow.latency_s + flow.bytes / least) * 1e9);
     assert_int_equal(sp_flows_advance(flows, INT64_MAX), expected);
-    sp_flows_free(flows);
 }
 
 TEST_ROUNDS(the_order_in_which_flows_are_given_changes_no_time, 2, test_rounds(1500))
@@ -416,7 +414,7 @@ TEST(rates_are_max_min_fair_at_every_event_and_bytes_arrive_once)
         p.bytes_per_s[l] = 1e10 * (1 + prng_below(&prng, 4));
     }
     memset(p.id, -1, sizeof p.id);
-    sp_flows *flows = made(p.bytes_per_s, MANY_LINKS);
+    OWNED(sp_flows) flows = made(p.bytes_per_s, MANY_LINKS);
     for (int event = 0; event < test_rounds(800); event++) {
         for (int i = 0; i < 1 + prng_below(&prng, 3); i++) {
             int slot = prng_below(&prng, 20 + 4 * (event % 70));
@@ -435,7 +433,6 @@ TEST(rates_are_max_min_fair_at_every_event_and_bytes_arrive_once)
     for (int l = 0; l < MANY_LINKS; l++) {
         assert_close(p.bytes[l], p.expected_bytes[l], 1e-6);
     }
-    sp_flows_free(flows);
 }
 
 // Flow i is on links i and i + 1, and link i carries flows i - 1 and i, of rates that grow along
@@ -451,7 +448,7 @@ TEST(a_change_travels_along_a_chain)
     for (int i = 0; i <= LENGTH; i++) {
         rates[i] = i == 0 ? least : 2.0 * least + (2 * i - 1) * growth;
     }
-    sp_flows *flows = made(rates, LENGTH + 1);
+    OWNED(sp_flows) flows = made(rates, LENGTH + 1);
     for (int i = 0; i < LENGTH; i++) {
         path[i][0] = (sp_flow_hop){i, 1};
         path[i][1] = (sp_flow_hop){i + 1, 1};
@@ -467,7 +464,6 @@ TEST(a_change_travels_along_a_chain)
         }
         sp_flows_advance(flows, INT64_C(1000000000));
     }
-    sp_flows_free(flows);
 }
 
 // ---- costs and refusals ----
@@ -479,7 +475,7 @@ TEST(a_change_does_not_reach_flows_that_share_nothing_with_it)
     for (int i = 0; i < 200; i++) {
         rates[i] = 1e9;
     }
-    sp_flows *flows = made(rates, 200);
+    OWNED(sp_flows) flows = made(rates, 200);
     for (int i = 0; i < 100; i++) {
         path[i][0] = (sp_flow_hop){2 * i, 1};
         path[i][1] = (sp_flow_hop){2 * i + 1, 1};
@@ -491,18 +487,16 @@ TEST(a_change_does_not_reach_flows_that_share_nothing_with_it)
     sp_flows_advance(flows, 1);
     // Once the new flow, which finds nothing left, then both.
     assert_true(sp_flows_count(flows).hops - before <= 6);
-    sp_flows_free(flows);
 }
 
 TEST(nothing_takes_as_long_as_its_latency)
 {
     const double rate = 1e9;
     const sp_flow_hop path = {0, 1};
-    sp_flows *flows = made(&rate, 1);
+    OWNED(sp_flows) flows = made(&rate, 1);
     started(flows, &(sp_flow){.start_ns = 5, .latency_s = 7e-6, .path = &path, .hops = 1});
     assert_int_equal(sp_flows_advance(flows, 100), 100);
     assert_int_equal(sp_flows_advance(flows, INT64_MAX), 7005);
-    sp_flows_free(flows);
 }
 
 TEST(rates_that_cannot_be_are_refused)

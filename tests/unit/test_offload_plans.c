@@ -254,7 +254,8 @@ TEST_ROUNDS(folding_counts_copies, 12, 6)
 // Packs that run on two ranks together wait for the copies of both.
 TEST_ROUNDS(merged_packs, 41, 40)
 {
-    offload_step s = {.layout = {.tp = 1, .cp = 1, .pp = 1 + round % 3, .dp = 2, .chunks = 1}};
+    AUTO(offload_step) s = {
+        .layout = {.tp = 1, .cp = 1, .pp = 1 + round % 3, .dp = 2, .chunks = 1}};
     sp_packing_init(&s.packing, NULL, 2);
     for (int k = 0; k < 9; k++) {
         int where = prng_below(prng, 3);
@@ -280,7 +281,6 @@ TEST_ROUNDS(merged_packs, 41, 40)
             assert_int_equal(start_ns[k][0], start_ns[k][1]);
         }
     }
-    offload_step_fini(&s);
 }
 
 // ---- around it ----

@@ -181,7 +181,7 @@ TEST_ROUNDS(random_plans_survive_the_round_trip, 31, 500)
     AUTO(random_plan) r;
     random_plan_make(prng, 3, 2, &r);
     sp_plan plans[2] = {r.plan, r.plan};
-    char *text = write(scenario, plans, 1 + round % 2, unknown);
+    AUTO_FREE char *text = write(scenario, plans, 1 + round % 2, unknown);
     json_auto_t *root = parse(text);
     AUTO(sp_plan_file) file;
     read_good(root, &r.layout, &file);
@@ -190,7 +190,6 @@ TEST_ROUNDS(random_plans_survive_the_round_trip, 31, 500)
     same_plans(&file.plans[file.count - 1], &r.plan);
     AUTO_FREE char *again = write(file.scenario, file.plans, file.count, unknown);
     assert_string_equal(again, text);
-    free(text);
 }
 
 TEST(equal_backward_packs_are_kept_as_none)

@@ -21,10 +21,9 @@ static sp_run_request request_of(const sp_plan *plan, const sp_model *model,
 static void read_back(const json_t *document, const sp_layout *layout, sp_result_file *file)
 {
     json_t *root = NULL;
-    char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    AUTO_FREE char *text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
     must_succeed(sp_json_read_text(text, strlen(text), "result", &root, ERR));
     must_succeed(sp_result_json_read(root, "result", layout, file, ERR));
-    free(text);
 }
 
 static void must_equal_steps(const sp_measured_step *a, const sp_measured_step *b)

@@ -207,12 +207,11 @@ TEST(existing_paths_beat_names)
         assert_string_equal(s.profile.name, "own");
         assert_int_equal(s.lengths.count, 2);
         // As resolved it is read the same, and overrides are relative to the working directory.
-        json_t *resolved = json_deep_copy(s.resolved);
+        json_auto_t *resolved = json_deep_copy(s.resolved);
         sp_scenario again;
         must_succeed(sp_scenario_from_json(resolved, "again.json", NULL, 0, &again, ERR));
         assert_true(json_equal(again.resolved, s.resolved));
         sp_scenario_fini(&again);
-        json_decref(resolved);
         sp_scenario_fini(&s);
     }
     assert_int_equal(chdir(".."), 0);
@@ -580,7 +579,7 @@ TEST(what_nobody_stated_is_undone)
     fixture_good("{'model': 'llama-13b', 'parallel': {'pp': 4, 'tp': 2}, 'stack': {'name': 'ours', "
                  "'cp_ring_nics': 2}, 'workload': {'uniform': 1024}}",
                  &s);
-    json_t *root = json_deep_copy(s.resolved);
+    json_auto_t *root = json_deep_copy(s.resolved);
     json_t *parallel = json_object_get(root, "parallel");
     assert_int_equal(json_integer_value(json_object_get(parallel, "chunks_per_rank")), 1);
     sp_i_scenario_undo_choices(root);
@@ -609,7 +608,6 @@ TEST(what_nobody_stated_is_undone)
     must_succeed(sp_scenario_override(root, "chosen.parallel.pp=3", ERR));
     must_fail_with(sp_scenario_from_json(root, "again.json", NULL, 0, &again, ERR), SP_ERR_CONTENT,
                    "again.json: chosen.parallel: expected the value that a resolved document has");
-    json_decref(root);
     sp_scenario_fini(&s);
 }
 

@@ -389,7 +389,7 @@ static void put_warnings(const sp_scenario *scenario, sp_run_kind run, json_t *r
 static sp_status result_of(const sp_scenario *scenario, kind_of_run kind, json_t **result,
                            sp_error *err)
 {
-    sp_batches batches = {0};
+    AUTO(sp_batches) batches = {0};
     sp_status status = SP_OK;
     if (kind == DECODE) {
         sp_decode_result decoded;
@@ -415,7 +415,6 @@ static sp_status result_of(const sp_scenario *scenario, kind_of_run kind, json_t
         status = sp_evaluate(scenario, &batches, &options, &made, err);
         *result = status == SP_OK ? sp_result_json(&made, true) : NULL;
     }
-    sp_batches_fini(&batches);
     return status;
 }
 
@@ -957,7 +956,7 @@ static void check_runs(int first, int count)
             const char *value = NULL;
             e.kind = layouts[l].kind;
             e.beside = layouts[l].beside;
-            json_t *one = e.none == NULL ? result_with(&e, e.one) : NULL;
+            json_auto_t *one = e.none == NULL ? result_with(&e, e.one) : NULL;
             if (e.none == NULL && strcmp(e.other, "*") != 0) {
                 failures += failures_of_words(&e, one, e.other);
             }
@@ -968,7 +967,6 @@ static void check_runs(int first, int count)
                     failures += failures_of_words(&e, one, written(setting, value));
                 }
             }
-            json_decref(one);
         }
     }
     remove_columns(folder);

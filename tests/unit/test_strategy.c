@@ -193,7 +193,7 @@ TEST(samples_by_descending_length)
         static int64_t ids[MOST_SAMPLES], tokens[MOST_SAMPLES];
         sp_batch batch;
         random_batch(&prng, INT64_C(1) << bits, &batch, ids, tokens);
-        int32_t *order = sp_i_order_descending(&batch);
+        AUTO_FREE int32_t *order = sp_i_order_descending(&batch);
         unsigned char seen[MOST_SAMPLES] = {0};
         for (size_t i = 0; i < batch.count; i++) {
             assert_in_range(order[i], 0, batch.count - 1);
@@ -203,7 +203,6 @@ TEST(samples_by_descending_length)
             assert_true(before > tokens[order[i]] ||
                         (before == tokens[order[i]] && order[i - 1] < order[i]));
         }
-        sp_free(order);
     }
 }
 

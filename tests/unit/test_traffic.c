@@ -186,7 +186,7 @@ TEST(bytes_on_links_by_algorithm)
         AUTO(flow_step) s = {
             .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 4, .chunks = 1, .zero = 0}};
         sp_topology *topology;
-        double *bytes;
+        AUTO_FREE double *bytes;
         flow_step_uniform(&s, 0.0, 0.0);
         s.costs.ranks[0].epilogue = (sp_epilogue_cost){
             .grad_reduce_ns = 100000, .reduce_bytes = 5000.0, .reduces_by = cases[i].by};
@@ -204,7 +204,6 @@ TEST(bytes_on_links_by_algorithm)
         }
         assert_close(nvlink, 8 * cases[i].nvlink * 5000.0, 1e-9);
         sp_topology_free(topology);
-        sp_free(bytes);
     }
 }
 

@@ -128,7 +128,7 @@ TEST(bytes_of_a_ring_by_its_nics)
     for (int nics = 1; nics <= 2; nics++) {
         AUTO(flow_step) s;
         sp_topology *topology;
-        double *bytes;
+        AUTO_FREE double *bytes;
         int used = 0;
         set_groups_of(&s, 4, 1, "tp-cp-dp-pp", SP_NETWORK_FLOWS);
         s.cluster.nics_per_node = 2;
@@ -147,7 +147,6 @@ TEST(bytes_of_a_ring_by_its_nics)
         }
         assert_int_equal(used, 2 * 2 * nics);
         sp_topology_free(topology);
-        sp_free(bytes);
     }
 }
 

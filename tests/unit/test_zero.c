@@ -51,7 +51,7 @@ static double nvlink_bytes(const priced_step *step)
 {
     sp_cluster cluster = step->cluster;
     sp_topology *topology;
-    double *bytes;
+    AUTO_FREE double *bytes;
     double sum = 0.0;
     cluster.host_link_bytes_per_s = 64e9;
     cluster.fabric = (sp_fabric){.rails = 8, .oversubscription = 1.0};
@@ -63,7 +63,6 @@ static double nvlink_bytes(const priced_step *step)
         sum += bytes[l];
     }
     sp_topology_free(topology);
-    sp_free(bytes);
     return sum;
 }
 

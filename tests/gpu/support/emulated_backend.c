@@ -92,9 +92,7 @@ void emulated_backend_free(sp_backend *backend)
     sp_emulated_skips = false;
     sp_emulated_put = NULL;
     stream_queue_reset();
-    if (followed_race() != NULL) {
-        fail_msg("%s", followed_race());
-    }
+    must_hold(followed_race() == NULL, "%s", followed_race());
     emulated_nothing_lives();
 }
 

@@ -127,12 +127,10 @@ static sp_status execute_in_job(int rank, void *context, sp_error *err)
 
 job_end multi_gpu_job(const sp_run_request *request)
 {
-    sp_measured_step *steps = sp_calloc((size_t)request->steps, sizeof *steps);
-    table *t = table_new(request, steps);
+    AUTO_FREE sp_measured_step *steps = sp_calloc((size_t)request->steps, sizeof *steps);
+    AUTO_FREE table *t = table_new(request, steps);
     job_end end = job_run(t->ranks, execute_in_job, t);
     end_steps(t, request->steps);
-    sp_free(steps);
-    sp_free(t);
     return end;
 }
 
