@@ -4,6 +4,9 @@
 
 #include "backends/ranks/comm.h"
 #include "sim/base/prng.h"
+#include "tests/support/test_main.h"
+
+OWNS(sp_comm_world)
 
 // A world that must be made; spins as chosen.
 sp_comm_world *world_of(int ranks);

@@ -83,18 +83,21 @@ static inline int prng_below(sp_prng *prng, int bound)
 
 // AUTO(type) name; type_fini(&name) at the end of its block, by which it must be made. AUTO_FREE:
 // what a pointer points to is freed there. OWNED(type) name is a pointer, freed by type_free()
-// there, in a file that has OWNS(type). json_auto_t is jansson's.
+// there, where OWNS(type) stands above; OWNS_AS(name, type) does where another function frees it,
+// name_free(). json_auto_t is jansson's.
 #define AUTO(type) __attribute__((cleanup(type##_fini))) type
 #define AUTO_FREE __attribute__((cleanup(auto_free)))
 static inline void auto_free(void *pointer)
 {
     free(*(void **)pointer);
 }
-#define OWNED(type) __attribute__((cleanup(type##_end))) type *
-#define OWNS(type)                              \
-    static inline void type##_end(type **owned) \
+#define OWNED(type) __attribute__((cleanup(type##_end))) type##_owned
+#define OWNS(type) OWNS_AS(type, type)
+#define OWNS_AS(name, type)                     \
+    typedef type *name##_owned;                 \
+    static inline void name##_end(type **owned) \
     {                                           \
-        type##_free(*owned);                    \
+        name##_free(*owned);                    \
     }
 
 // Makes a file of a text, or of bytes.

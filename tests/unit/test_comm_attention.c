@@ -253,10 +253,9 @@ static void run_job(job *j, const int64_t *begin, int slices, bool zigzag)
     for (int i = 0; i < 5; i++) {
         *results[i] = tensor_zero(&j->p.all, likes[i].n);
     }
-    sp_comm_world *world = world_of(j->ranks);
+    OWNED(sp_comm_world) world = world_of(j->ranks);
     j->group = group_of_all(world);
     assert_ranks(world, run_share, j);
-    sp_comm_world_free(world);
 }
 
 static void check_job(job *j)

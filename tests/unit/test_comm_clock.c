@@ -170,7 +170,7 @@ static void check_script(uint64_t seed)
     sp_runtime_ops ops;
     set_clock(&runtime, &ops, scripted_now_ns);
     sp_comm_options options = {.one_at_a_time = true, .runtime = &runtime};
-    sp_comm_world *world = world_with(RANKS, &options);
+    OWNED(sp_comm_world) world = world_with(RANKS, &options);
     s.groups[0] = group_of_all(world);
     s.groups[1] = group_of(world, "pair", (const int[]){2, 0}, 2);
     s.groups[2] = group_of(world, "three", (const int[]){1, 3, 0}, 3);
@@ -183,7 +183,6 @@ static void check_script(uint64_t seed)
             sp_comm_flag_clear(&s.flags[i]);
         }
     }
-    sp_comm_world_free(world);
 }
 
 TEST(clocks_that_read)
@@ -235,12 +234,11 @@ TEST(waiting_is_not_computing)
     sp_runtime_ops ops;
     set_clock(&runtime, &ops, common_now_ns);
     sp_comm_flag flag = {0};
-    sp_comm_world *world =
+    OWNED(sp_comm_world) world =
         world_with(2, &(sp_comm_options){.one_at_a_time = true, .runtime = &runtime});
     group_of_all(world);
     atomic_store(&common_ns, 77);
     assert_ranks(world, wait_meanwhile, &flag);
-    sp_comm_world_free(world);
 }
 
 // ---- Processor time ----
@@ -281,7 +279,7 @@ TEST(processor_time)
 {
     load l = {0};
     int64_t total = 0;
-    sp_comm_world *world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = true});
+    OWNED(sp_comm_world) world = world_with(RANKS, &(sp_comm_options){.one_at_a_time = true});
     l.all = group_of_all(world);
     assert_ranks(world, compute_and_meet, &l);
     for (int rank = 0; rank < RANKS; rank++) {
@@ -289,5 +287,4 @@ TEST(processor_time)
         total += l.total[rank];
     }
     assert_true(l.clock[0] <= total);
-    sp_comm_world_free(world);
 }

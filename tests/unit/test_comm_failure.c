@@ -9,8 +9,6 @@
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
-OWNS(sp_comm_world)
-
 enum { RANKS = 4, COUNT = 3000, OPERATIONS = 7, PART = COUNT / RANKS };
 
 static const char *const operation_names[OPERATIONS] = {

@@ -128,10 +128,9 @@ static sp_status go_deep(sp_comm *me, void *data, sp_error *err)
 
 TEST(stacks_are_deep)
 {
-    sp_comm_world *world = world_of_fibers(3);
+    OWNED(sp_comm_world) world = world_of_fibers(3);
     int group = group_of_all(world);
     for (int again = 0; again < 2; again++) {
         assert_ranks(world, go_deep, &group);
     }
-    sp_comm_world_free(world);
 }

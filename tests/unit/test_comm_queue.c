@@ -3,8 +3,6 @@
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
-OWNS(sp_comm_world)
-
 enum { RANKS = 4, TAGS = 3, MESSAGES = 400, MOST_DOUBLES = 64 };
 
 // Both sides work out a message's size and content from its place in the queue.

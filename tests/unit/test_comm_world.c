@@ -6,8 +6,6 @@
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
-OWNS(sp_comm_world)
-
 // ---- A larger all-reduce: shares of all members, equal bits at all of them ----
 
 enum { LARGE = 100003 };

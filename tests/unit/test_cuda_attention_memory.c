@@ -70,11 +70,10 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 
 static void is_as_predicted(const sp_scenario_case *c, int number)
 {
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_emulated_skips = true; // the bytes held do not depend on values
     assert_string_equal(sp_backend_stack(backend), "cuda");
     small_case_evaluate(c, execute, &(execution){c, backend, number % 2 == 0 ? "on" : "off"});
-    emulated_backend_free(backend);
 }
 
 // All cases of a group, of which there are so many at least; the first under a sanitizer.

@@ -161,7 +161,7 @@ typedef void suite(const conformance_device *device);
 static void pass(suite *part, int layers, sp_clock clock)
 {
     sp_model model = conformance_model();
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     // Of all parts random plans alone compute: the others do not look at values.
     if (part != small_plan) {
         sp_emulated_skips = true;
@@ -172,7 +172,6 @@ static void pass(suite *part, int layers, sp_clock clock)
     d.request.options = without_cudnn;
     d.request.option_count = 1;
     part(&d);
-    emulated_backend_free(backend);
 }
 
 // Packs without slices have nothing to compute.
@@ -205,7 +204,7 @@ static sp_status compare_links(void *context, const sp_step_view *view, sp_error
     sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
                               .costs = view->costs, .clock = SP_CLOCK_VIRTUAL, .options = options,
                               RUN_STEPS(SP_BF16, 3, 2)};
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *without = run_with(backend, &request, 1);
     sp_run *with = run_with(backend, &request, 2);
     (void)err;
@@ -218,7 +217,6 @@ static sp_status compare_links(void *context, const sp_step_view *view, sp_error
     request.clock = SP_CLOCK_WALL;
     must_fail(sp_backend_run(backend, 0, &request, &with, ERR), SP_ERR_USAGE,
               "backend 'cuda': links: can be emulated on the virtual clock alone");
-    emulated_backend_free(backend);
     return SP_OK;
 }
 
@@ -241,7 +239,7 @@ static sp_status compare_exchanges(void *context, const sp_step_view *view, sp_e
     sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
                               .costs = view->costs, .clock = SP_CLOCK_VIRTUAL, .options = options,
                               RUN_STEPS(SP_BF16, 3, 1)};
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *without = run_with(backend, &request, 1);
     sp_run *with = run_with(backend, &request, 2);
     int64_t predicted_ns = 0;
@@ -269,7 +267,6 @@ static sp_status compare_exchanges(void *context, const sp_step_view *view, sp_e
     request.costs = NULL;
     must_fail_with(sp_backend_run(backend, 0, &request, &with, ERR), SP_ERR_USAGE,
                    "backend 'cuda': links: the request has no times of exchanges");
-    emulated_backend_free(backend);
     return SP_OK;
 }
 
@@ -279,12 +276,11 @@ static sp_status refuse_a_ring(void *context, const sp_step_view *view, sp_error
     const sp_backend_option options[] = {{"cudnn", "off"}, {"attention", "ring"}};
     const sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &o->scenario.memory),
                                     RUN_STEPS(SP_BF16, 3, 1), RUN_OPTIONS(options, 2)};
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *made;
     (void)err;
     must_fail_with(sp_backend_run(backend, 0, &request, &made, ERR), SP_ERR_USAGE,
                    "attention: keys pass round a ring on the CPU alone");
-    emulated_backend_free(backend);
     return SP_OK;
 }
 
@@ -296,12 +292,11 @@ static sp_status refuse_flash_attention_2(void *context, const sp_step_view *vie
     memory.stack.flash_attention_2 = true;
     const sp_run_request request = {RUN_OF(view->plan, &o->scenario.model, &memory),
                                     RUN_STEPS(SP_BF16, 3, 1)};
-    sp_backend *backend = emulated_backend_new();
+    OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *made;
     (void)err;
     must_fail_with(sp_backend_run(backend, 0, &request, &made, ERR), SP_ERR_USAGE,
                    "backend 'cuda': stack.flash_attention_2: attention runs by cuDNN's kernels");
-    emulated_backend_free(backend);
     return SP_OK;
 }
 
@@ -343,12 +338,11 @@ static gradients_report compare_plan(const char *name, size_t options)
     sp_error_clear(ERR);
     gradients_report report;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    sp_backend *gpu = emulated_backend_new();
+    OWNED(emulated_backend) gpu = emulated_backend_new();
     AUTO(host_device) cpu = host_opened();
     must_hold(gradients_compare_file(gpu, cpu.backend, path, on_gpu, options, &report, ERR) ==
                   SP_OK,
               "%s: %s", name, ERR->message[0]);
-    emulated_backend_free(gpu);
     return report;
 }
 

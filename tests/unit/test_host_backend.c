@@ -8,8 +8,6 @@
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"
 
-OWNS(sp_run)
-
 static int64_t ids[] = {1, 2, 3, 4};
 static int64_t tokens[] = {9, 30, 17, 4};
 static const sp_batch batch = {.ids = ids, .tokens = tokens, .count = 4, .total_tokens = 60};

@@ -7,8 +7,6 @@
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
-OWNS(sp_run)
-
 #define CLIP "1e-6"
 #define LEARNING_RATE "0.01"
 #define EPSILON 1e-8

@@ -107,23 +107,20 @@ TEST(a_step_of_two_stages)
 {
     AUTO(fixture) f;
     fixture_make(&f);
-    sp_run *run = host_run(&f.device, &f.request);
+    OWNED(sp_run) run = host_run(&f.device, &f.request);
     must_be_as_worked_out(sp_run_step(run, 0));
-    sp_run_free(run);
 }
 
 TEST(tensors_stay_the_same)
 {
     AUTO(fixture) f;
     fixture_make(&f);
-    sp_run *with = host_run(&f.device, &f.request);
+    OWNED(sp_run) with = host_run(&f.device, &f.request);
     f.request.option_count = 0;
-    sp_run *without = host_run(&f.device, &f.request);
+    OWNED(sp_run) without = host_run(&f.device, &f.request);
     assert_true(host_distance(with, without, "") == 0.0);
     assert_true(sp_run_step(with, 0)->timeline.makespan_ns > 11 * SECOND);
     assert_true(sp_run_step(without, 0)->timeline.makespan_ns < 11 * SECOND);
-    sp_run_free(with);
-    sp_run_free(without);
 }
 
 // ---- predicted and executed ----

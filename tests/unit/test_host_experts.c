@@ -246,14 +246,12 @@ TEST(steps_with_clipping)
     u.request.steps = 3;
     AUTO(host_device) device = host_opened();
     host_plain_make(&u.request, &plain);
-    sp_run *own = host_run(&device, &u.request);
-    sp_run *expected = host_run(&device, &plain.request);
+    OWNED(sp_run) own = host_run(&device, &u.request);
+    OWNED(sp_run) expected = host_run(&device, &plain.request);
     for (int s = 0; s < 3; s++) {
         assert_within(sp_run_step(own, s)->loss, sp_run_step(expected, s)->loss, 1e-9);
     }
     assert_true(host_distance(own, expected, "parameters/") < 1e-8);
-    sp_run_free(own);
-    sp_run_free(expected);
 }
 
 static void must_end(const host_device *device, const sp_run_request *request, sp_status status,

@@ -6,8 +6,6 @@
 #include "tests/support/initializers.h"
 #include "tests/support/test_main.h"
 
-OWNS(sp_run)
-
 static int64_t ids[] = {3, 8, 5};
 static int64_t tokens[] = {7, 12, 1};
 static const sp_batch batch = {.ids = ids, .tokens = tokens, .count = 3, .total_tokens = 20};

@@ -46,7 +46,7 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
 {
     AUTO(sp_result_file) result;
     const sp_device_info info = {.name = "of the test", .ranks = 5, .cores = 2};
-    sp_run *run = host_run(device, run_request);
+    OWNED(sp_run) run = host_run(device, run_request);
     json_auto_t *plan = record_plan(run_request->plan);
     json_auto_t *document = sp_result_document("host", run_request, plan, &info, SP_OK, NULL);
     sp_result_document_add(document, run);
@@ -76,7 +76,6 @@ static size_t must_come_back(const host_device *device, const sp_run_request *ru
         const sp_rank_timeline *rank = &batch->step.timeline.ranks[r];
         beside += rank->copy_count + rank->share_count;
     }
-    sp_run_free(run);
     return beside;
 }
 
@@ -132,11 +131,10 @@ static json_t *good_document(host_device *device, random_plan *r, int layers[HOS
         random_plan_fini(r);
     }
     const sp_run_request run_request = request_of(&r->plan, &model, &memory);
-    sp_run *run = host_run(device, &run_request);
+    OWNED(sp_run) run = host_run(device, &run_request);
     json_auto_t *plan = record_plan(&r->plan);
     json_t *document = sp_result_document("host", &run_request, plan, NULL, SP_OK, NULL);
     sp_result_document_add(document, run);
-    sp_run_free(run);
     return document;
 }
 
