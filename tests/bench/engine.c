@@ -104,7 +104,6 @@ static sp_status price(void *context, const sp_walk_action *action, sp_walk_outc
                        sp_error *err)
 {
     const pricing *p = context;
-    (void)err;
     outcome->took = sp_action_cost_of(p->plan, p->costs, action->place.action, action->vstage,
                                       action->recomputed);
     return SP_OK;

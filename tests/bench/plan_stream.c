@@ -33,7 +33,6 @@ typedef struct loop {
 static sp_status take(void *context, const stream_answer *answer, sp_error *err)
 {
     loop *l = context;
-    (void)err;
     l->waited_ms[l->count] = (sp_clock_s() - l->asked_s) * 1e3;
     if (l->predicted_ms != NULL) {
         const char *found = strstr(answer->text, "\"predicted_ms\":");

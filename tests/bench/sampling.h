@@ -38,8 +38,6 @@ static volatile sig_atomic_t sample_count;
 static void take_sample(int signal_number, siginfo_t *info, void *context)
 {
     const ucontext_t *at = context;
-    (void)signal_number;
-    (void)info;
     if (sample_count < SAMPLES) {
 #if defined(__x86_64__)
         const uintptr_t *top = (const void *)at->uc_mcontext.gregs[REG_RSP];
@@ -82,7 +80,6 @@ typedef struct located {
 static int find_in_object(struct dl_phdr_info *info, size_t size, void *context)
 {
     located *found = context;
-    (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
         uintptr_t begin = (uintptr_t)info->dlpi_addr + (uintptr_t)part->p_vaddr;

@@ -195,9 +195,6 @@ sp_status check_clocks(checklist *c, sp_error *err)
 
 static sp_status nothing(void *context, CUstream stream, sp_error *err)
 {
-    (void)context;
-    (void)stream;
-    (void)err;
     return SP_OK;
 }
 

@@ -87,8 +87,6 @@ static sp_status gradients(gpu_test *t, sp_error *err)
 
 int gpu_gradients_test(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     static const gpu_case cases[] = {
         {"gradients_with_own_attention", gradients, "off"},
         {"gradients_with_cudnn", gradients, "on"},

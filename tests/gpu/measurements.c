@@ -280,8 +280,6 @@ static sp_status time_kernels(sp_i_cuda_calibration *c, sp_error *err)
 
 int gpu_kernels_bench(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     gpu_test t;
     sp_error err = {0};
     size_t i;

@@ -165,8 +165,6 @@ static sp_status ranks_exchange(gpu_test *t, sp_error *err)
 
 int gpu_nccl_test(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
     static const gpu_case cases[] = {{"ranks_exchange", ranks_exchange, NULL}};
     return gpu_run_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -76,7 +76,6 @@ typedef struct tally {
 
 static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     tally *t = context;
     const sp_step_costs *costs = view->costs;
     const sp_pack_list *packs = &view->plan->packing->forward;
@@ -146,7 +145,6 @@ TEST(imbalance_of_the_paper)
 
 static sp_status add_time(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     double *ns = context;
     const sp_step_costs *costs = view->costs;
     for (size_t k = 0; k < view->plan->packing->forward.count; k++) {

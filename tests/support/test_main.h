@@ -48,17 +48,16 @@ void test_case_add(test_case *added);
 
 // TEST_ROUNDS(name, seed, rounds) { ... } is a case that runs its block so many times, on draws of
 // one prng, a pointer; `round` counts from 0.
-#define TEST_ROUNDS(case_name, seed, rounds)                             \
-    static void case_name##_round(sp_prng *prng, int round);             \
-    TEST(case_name)                                                      \
-    {                                                                    \
-        sp_prng prng = prng_seeded(seed);                                \
-        for (int round = 0; round < (rounds); round++) {                 \
-            case_name##_round(&prng, round);                             \
-        }                                                                \
-    }                                                                    \
-    static void case_name##_round(__attribute__((unused)) sp_prng *prng, \
-                                  __attribute__((unused)) int round)
+#define TEST_ROUNDS(case_name, seed, rounds)                 \
+    static void case_name##_round(sp_prng *prng, int round); \
+    TEST(case_name)                                          \
+    {                                                        \
+        sp_prng prng = prng_seeded(seed);                    \
+        for (int round = 0; round < (rounds); round++) {     \
+            case_name##_round(&prng, round);                 \
+        }                                                    \
+    }                                                        \
+    static void case_name##_round(sp_prng *prng, int round)
 
 // TEST_OF_VALUES(name) { ... } is a case that compares values of long runs, whose code other cases
 // run as well: sanitizers, which find no wrong values, leave it out (label `figures`, preset dev).

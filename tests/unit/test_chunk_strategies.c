@@ -174,7 +174,6 @@ typedef struct expectation {
 // second time, just before their backward; the first backward of a sample follows its last forward.
 static sp_status check_order(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     const expectation *e = context;
     const sp_packing *packing = view->plan->packing;
     int64_t again = 0;

@@ -32,7 +32,6 @@ static _Thread_local int64_t computed_ns;
 
 static int64_t scripted_now_ns(sp_runtime *runtime)
 {
-    (void)runtime;
     return computed_ns;
 }
 
@@ -198,7 +197,6 @@ static _Atomic int64_t common_ns;
 
 static int64_t common_now_ns(sp_runtime *runtime)
 {
-    (void)runtime;
     return atomic_load(&common_ns);
 }
 

@@ -137,7 +137,6 @@ static sp_status until_stuck(sp_comm *me, void *data, sp_error *err)
         } while (j->seen[rank] == SP_OK);
     }
     memcpy(j->text[rank], own.message[0], sizeof own.message[0]);
-    (void)err;
     return SP_OK;
 }
 
@@ -177,8 +176,6 @@ TEST(stuck_in_every_operation)
 // Many ranks fail at once: one reason, the same for all.
 static sp_status all_fail(sp_comm *me, void *data, sp_error *err)
 {
-    (void)me;
-    (void)data;
     return sp_error_set(err, SP_ERR_NO_MEMORY, "a");
 }
 
@@ -335,7 +332,6 @@ TEST(report_of_flags)
 static sp_status circle(sp_comm *me, void *data, sp_error *err)
 {
     char x;
-    (void)data;
     int rank = sp_comm_rank(me);
     const char *const actions[RANKS] = {"F0", "F1", "B2", ""};
     sp_comm_set_action(me, actions[rank]);

@@ -23,7 +23,6 @@ static void write_message(double *x, int from, int to, int tag, int message)
 // behind. A rank's own messages too go through a queue.
 static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
 {
-    (void)data;
     int rank = sp_comm_rank(me);
     int sent[RANKS][RANKS][TAGS] = {{{0}}};
     double x[MOST_DOUBLES];
@@ -64,7 +63,6 @@ TEST(random_traffic)
 // Rank 0 to 1 to 2 ... , each adding its number, with blocking calls and other speeds.
 static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
 {
-    (void)data;
     int rank = sp_comm_rank(me);
     sp_prng prng = prng_seeded((uint64_t)rank);
     for (int64_t i = 0; i < 3000; i++) {

@@ -20,7 +20,6 @@ typedef struct holders {
 static void hold(void *state, int rank, int64_t tokens, int64_t context)
 {
     holders *h = state;
-    (void)context;
     for (int64_t i = 0; i < tokens; i++) {
         h->rank[h->count++] = rank;
     }

@@ -245,7 +245,6 @@ static int64_t count_padded(const sp_pack_list *list, const padded_slices *found
 static sp_status look_at_slices(void *context, const sp_step_view *view, sp_error *err)
 {
     padded_slices *found = context;
-    (void)err;
     found->forward = count_padded(&view->plan->packing->forward, found);
     found->backward = count_padded(sp_packing_backward(view->plan->packing), found);
     return SP_OK;

@@ -40,7 +40,6 @@ static void peak_is_near(const execution *e, const sp_rank_timeline *rank,
 static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 {
     const execution *e = context;
-    (void)err;
     const sp_scenario *scenario = &e->of->scenario;
     const sp_backend_option options[] = {{"cudnn", e->cudnn}};
     bool wall = strcmp(e->of->clock, sp_clock_names[SP_CLOCK_WALL]) == 0;

@@ -207,7 +207,6 @@ static sp_status compare_links(void *context, const sp_step_view *view, sp_error
     OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *without = run_with(backend, &request, 1);
     sp_run *with = run_with(backend, &request, 2);
-    (void)err;
     for (int i = 0; i < 2; i++) {
         assert_true(sp_run_step(with, i)->loss == sp_run_step(without, i)->loss);
     }
@@ -243,7 +242,6 @@ static sp_status compare_exchanges(void *context, const sp_step_view *view, sp_e
     sp_run *without = run_with(backend, &request, 1);
     sp_run *with = run_with(backend, &request, 2);
     int64_t predicted_ns = 0;
-    (void)err;
     assert_true(host_distance(with, without, "") == 0.0);
     const sp_timeline *timeline = &sp_run_step(with, 0)->timeline;
     for (int r = 0; r < (int)timeline->rank_count; r++) {
@@ -278,7 +276,6 @@ static sp_status refuse_a_ring(void *context, const sp_step_view *view, sp_error
                                     RUN_STEPS(SP_BF16, 3, 1), RUN_OPTIONS(options, 2)};
     OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *made;
-    (void)err;
     must_fail_with(sp_backend_run(backend, 0, &request, &made, ERR), SP_ERR_USAGE,
                    "attention: keys pass round a ring on the CPU alone");
     return SP_OK;
@@ -294,7 +291,6 @@ static sp_status refuse_flash_attention_2(void *context, const sp_step_view *vie
                                     RUN_STEPS(SP_BF16, 3, 1)};
     OWNED(emulated_backend) backend = emulated_backend_new();
     sp_run *made;
-    (void)err;
     must_fail_with(sp_backend_run(backend, 0, &request, &made, ERR), SP_ERR_USAGE,
                    "backend 'cuda': stack.flash_attention_2: attention runs by cuDNN's kernels");
     return SP_OK;

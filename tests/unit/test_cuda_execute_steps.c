@@ -53,7 +53,6 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
     sp_run_request on_cpu = request;
     OWNED(emulated_backend) backend = emulated_backend_new();
     const host_device emulated = {.backend = backend};
-    (void)err;
     on_cpu.precision = SP_FP32;
     on_cpu.options++;
     on_cpu.option_count--;
@@ -143,7 +142,6 @@ static sp_status clip(void *context, const sp_step_view *view, sp_error *err)
     OWNED(emulated_backend) backend = emulated_backend_new();
     const host_device emulated = {.backend = backend};
     size_t tensors;
-    (void)err;
     still.precision = SP_FP64;
     still.options = resting;
     still.option_count = 2;

@@ -280,7 +280,6 @@ static _Atomic int queries_left; // until streams are ready; below 0: never
 
 static CUresult busy(CUstream stream)
 {
-    (void)stream;
     int left = queries_left;
     queries_left = left > 0 ? left - 1 : left;
     return left == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

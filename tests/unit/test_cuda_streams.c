@@ -31,7 +31,6 @@ static sp_status execute_plan(void *context, const sp_step_view *view, sp_error 
     const sp_run_request request = {RUN_OF(view->plan, &e->of->model, &e->of->memory),
                                     .clock = SP_CLOCK_WALL, RUN_STEPS(SP_BF16, 5, 1),
                                     RUN_OPTIONS(options, 2)};
-    (void)err;
     sp_run_free(host_run(&(host_device){.backend = e->backend}, &request));
     return SP_OK;
 }
@@ -40,7 +39,6 @@ static void case_has_no_race(const sp_scenario_case *c, int number)
 {
     OWNED(emulated_backend) backend = emulated_backend_new();
     execution e = {&c->scenario, backend};
-    (void)number;
     small_case_evaluate(c, execute_plan, &e);
     assert_true(fake.waits > 0);
 }

@@ -415,7 +415,6 @@ TEST(unknown_strategy)
 // An error of the observer ends the evaluation.
 static sp_status refuse(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)view;
     (*(int *)context)++;
     return sp_error_set(err, SP_ERR_IO, "the disk is full");
 }
@@ -516,8 +515,6 @@ TEST(other_gpus_are_told)
 static sp_status verify_one(void *context, int worker, int job, sp_error *err)
 {
     AUTO(scenario_run) r;
-    (void)context;
-    (void)worker;
     const char *text =
         json_text("{'model': 'llama-7b', 'cluster': 'h800-8', 'parallel': {'tp': 8, 'pp': 4}, "
                   "'workload': {'lengths': [900, 400, %d, 70]}, 'strategy': {'kind': 'packed'}, "

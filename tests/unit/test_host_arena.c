@@ -159,16 +159,12 @@ TEST(holds_under_random_use)
 
 static void *no_block(sp_runtime *runtime, int64_t bytes)
 {
-    (void)runtime;
-    (void)bytes;
     errno = ENOSPC;
     return NULL;
 }
 
 static void *no_host_block(sp_runtime *runtime, int64_t bytes)
 {
-    (void)runtime;
-    (void)bytes;
     errno = ENOMEM;
     return NULL;
 }

@@ -78,7 +78,6 @@ static sp_status follows_definition(void *context, const sp_step_view *view, sp_
     sp_run_request request = request_of(c, view);
     sp_run_request still = request;
     sp_tensor_info info;
-    (void)err;
     request.options = options;
     request.option_count = 3;
     still.options = resting;
@@ -112,7 +111,6 @@ static sp_status equals_plain(void *context, const sp_step_view *view, sp_error 
     const sp_backend_option options[] = {{"clip", CLIP}, {"learning_rate", LEARNING_RATE}};
     sp_run_request request = request_of(c, view);
     AUTO(host_plain) plain;
-    (void)err;
     request.options = options;
     request.option_count = 2;
     request.steps = 3;
@@ -147,7 +145,6 @@ static sp_status leaves_small_norms(void *context, const sp_step_view *view, sp_
     const sp_backend_option options[] = {{"clip", "1e9"}};
     sp_run_request request = request_of(c, view);
     sp_run_request free_of = request;
-    (void)err;
     request.options = options;
     request.option_count = 1;
     OWNED(sp_run) run = host_run(&c->device, &request);

@@ -142,7 +142,6 @@ static sp_status see(void *context, const sp_step_view *predicted, const sp_step
                      sp_error *err)
 {
     gaps *g = context;
-    (void)err;
     find_gaps(predicted->timeline, g->predicted_ns);
     find_gaps(measured->timeline, g->measured_ns);
     return SP_OK;

@@ -46,7 +46,6 @@ static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
     const sp_scenario *scenario = &e->run.scenario;
     const sp_run_request request = {RUN_OF(view->plan, &scenario->model, &scenario->memory),
                                     .clock = SP_CLOCK_WALL, RUN_STEPS(SP_FP64, 5, 1)};
-    (void)err;
     e->plans++;
     if (e->refused != NULL) {
         sp_run *run = NULL;

@@ -53,7 +53,6 @@ static void release_host(sp_runtime *runtime, void *memory)
 
 static void enter(sp_runtime *runtime, int rank)
 {
-    (void)runtime;
     rank_here = rank;
 }
 
@@ -68,7 +67,6 @@ static uint64_t stamp(sp_runtime *runtime)
 
 static int64_t stamp_ns(sp_runtime *runtime, uint64_t number)
 {
-    (void)runtime;
     if (!atomic_load(&c.synchronized[number])) {
         atomic_fetch_add(&c.too_early, 1);
     }
@@ -77,7 +75,6 @@ static int64_t stamp_ns(sp_runtime *runtime, uint64_t number)
 
 static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 {
-    (void)runtime;
     for (int s = 0; s < atomic_load(&c.stamps); s++) {
         if (atomic_load(&c.rank_of[s]) == rank_here + 1) {
             atomic_store(&c.synchronized[s], true);

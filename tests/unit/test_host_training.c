@@ -70,7 +70,6 @@ static sp_status train(void *context, const sp_step_view *view, sp_error *err)
     const sp_run_request request = {RUN_OF(view->plan, &t->model, NULL),
                                     RUN_STEPS(t->precision, 7, STEPS), RUN_OPTIONS(options, 2)};
     AUTO(host_plain) plain;
-    (void)err;
     must_need(&request, t->features);
     host_plain_make(&request, &plain);
     OWNED(sp_run) sliced = host_run(&t->device, &request);

@@ -243,7 +243,6 @@ TEST(room_is_what_the_rest_leaves)
 
 static sp_status note_fit(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     int64_t *peak = context;
     for (size_t r = 0; r < view->memory->rank_count; r++) {
         int64_t bytes = sp_bytes_total(&view->memory->ranks[r].peak);

@@ -303,7 +303,6 @@ typedef struct told {
 static sp_status listen(void *context, const stream_answer *answer, sp_error *err)
 {
     told *t = context;
-    (void)err;
     t->oom += answer->oom;
     if (answer->settings[0] != '\0') {
         t->first = t->with_settings++ == 0 ? answer->line : t->first;
@@ -413,7 +412,6 @@ typedef struct client {
 static sp_status send_next(void *context, const stream_answer *answer, sp_error *err)
 {
     client *c = context;
-    (void)err;
     assert_int_equal(answer->line, c->sent);
     if (c->sent == 5) {
         close(c->to);

@@ -102,7 +102,6 @@ static void check_path(const sp_step_view *view, const sp_predecessors *predeces
 static sp_status check_step(void *context, const sp_step_view *view, sp_error *err)
 {
     static const sp_timeline_list lists[] = {SP_LIST_ACTIONS, SP_LIST_COPIES, SP_LIST_SHARES};
-    (void)err;
     sp_predecessors *predecessors = sp_predecessors_new(view->timeline, view->costs);
     for (size_t r = 0; r < view->timeline->rank_count; r++) {
         const sp_rank_timeline *rank = &view->timeline->ranks[r];
@@ -216,7 +215,6 @@ static sp_status compare_with_graph(void *context, const sp_step_view *view, sp_
     AUTO_FREE sp_timeline_item *items;
     size_t step_count;
     size_t count;
-    (void)context;
     must_succeed(sp_structure_new(view->plan, view->costs, NULL, &structure, err));
     must_succeed(sp_structure_critical_path(structure, &steps, &step_count, err));
     predecessors = sp_predecessors_new(view->timeline, view->costs);

@@ -381,7 +381,6 @@ TEST(terapipe_slices_shrink)
 // 7 ns a pack, 1 ns a token and a hundredth of the pairs.
 static int64_t counted_ns(void *context, const sp_pack_list *list)
 {
-    (void)context;
     return 7 + list->packs[0].computed + list->packs[0].pairs2 / 200;
 }
 

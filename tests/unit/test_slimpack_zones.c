@@ -7,7 +7,6 @@
 // Counts slices with zones of the last step, and holds that all of a sample have one.
 static sp_status count_zones(void *context, const sp_step_view *view, sp_error *err)
 {
-    (void)err;
     size_t *zones = context;
     const sp_pack_list *lists[] = {&view->plan->packing->forward, &view->plan->packing->backward};
     *zones = 0;

@@ -37,7 +37,6 @@ static int64_t most_offloaded(const sp_measured_step *step)
 static sp_status execute(void *context, const sp_step_view *view, sp_error *err)
 {
     execution *e = context;
-    (void)err;
     const process_settings settings = {.late = e->steps % 2 != 0, .skewed = e->steps == 2};
     const sp_run_request request = {RUN_OF(view->plan, &e->model, &e->run.scenario.memory),
                                     .clock = SP_CLOCK_WALL, RUN_STEPS(SP_FP64, 5, e->steps),

@@ -10,7 +10,6 @@
 static sp_status take_no_time(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
                               sp_error *err)
 {
-    (void)err;
     const sp_plan *plan = context;
     for (int p = 0; action->shares != NULL && p < plan->layout.pp; p++) {
         outcome->shares[p] = (sp_action_cost){0};
@@ -119,7 +118,6 @@ static const struct {
 static sp_status stands_as_by_hand(void *context, const sp_step_view *view, sp_error *err)
 {
     bool *seen = context;
-    (void)err;
     AUTO(sp_shares) shares;
     size_t at = 0;
     must_succeed(sp_shares_make(view->plan, &shares, ERR));
@@ -211,7 +209,6 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
 static sp_status shares_without_work_hold_nothing(void *context, const sp_step_view *view,
                                                   sp_error *err)
 {
-    (void)err;
     enum { MOST_RANKS = 16 };
     int64_t peak_bytes[MOST_RANKS];
     assert_true(view->timeline->rank_count <= MOST_RANKS);

@@ -158,7 +158,6 @@ static sp_status run_plan(void *context, const sp_step_view *view, sp_error *err
         RUN_OF(view->plan, &r->run.scenario.model, &r->run.scenario.memory),
         .clock = r->plan->clock, RUN_STEPS(SP_BF16, 5, 1), RUN_OPTIONS(options, 1),
         .memory_points = true};
-    (void)err;
     r->most_offloaded = r->plan->device == NULL
                             ? emulated_request_agrees(&request)
                             : emulated_request_agrees_on(r->plan->device, &request);

@@ -60,7 +60,6 @@ static void *run_rank(void *context)
 
 static sp_status run_in_job(int rank, void *context, sp_error *err)
 {
-    (void)context;
     return gpu_ranks[rank].body(&gpu_ranks[rank], err);
 }
 

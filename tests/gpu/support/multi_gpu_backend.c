@@ -137,7 +137,6 @@ job_end multi_gpu_job(const sp_run_request *request)
 static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
                          void **state, sp_error *err)
 {
-    (void)device;
     table *t = table_new(request, steps);
     *state = t;
     on_all(t, execute_rank);
@@ -156,7 +155,6 @@ static sp_status execute(int device, const sp_run_request *request, sp_measured_
 // All leave together, as processes do.
 static sp_status leave(gpu_rank *me, sp_error *err)
 {
-    (void)err;
     const seat *s = me->context;
     sp_i_cuda_free_state(s->state);
     return me->status;
