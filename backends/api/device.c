@@ -192,9 +192,8 @@ void sp_backend_free(sp_backend *backend)
 
 // ---- A backend that is known by name alone ----
 
-static sp_status device_count(int *count, sp_error *err)
+static sp_status device_count(int *count, sp_error *err SP_UNUSED)
 {
-    (void)err;
     *count = 0;
     return SP_OK;
 }
@@ -204,19 +203,15 @@ static sp_status not_here(sp_error *err)
     return sp_error_set(err, SP_ERR_USAGE, "the backend is not built here");
 }
 
-static sp_status device_info(int device, sp_device_info *info, sp_error *err)
+static sp_status device_info(int device SP_UNUSED, sp_device_info *info, sp_error *err)
 {
-    (void)device;
     *info = (sp_device_info){0};
     return not_here(err);
 }
 
-static sp_status execute(int device, const sp_run_request *request, sp_measured_step *steps,
-                         void **state, sp_error *err)
+static sp_status execute(int device SP_UNUSED, const sp_run_request *request SP_UNUSED,
+                         sp_measured_step *steps SP_UNUSED, void **state, sp_error *err)
 {
-    (void)device;
-    (void)request;
-    (void)steps;
     *state = NULL;
     return not_here(err);
 }
@@ -409,13 +404,9 @@ static sp_status check_options(const sp_backend *backend, const sp_run_request *
 }
 
 // Runs the plan without any work, to find ranks that wait for each other.
-static sp_status no_work(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
-                         sp_error *err)
+static sp_status no_work(void *context SP_UNUSED, const sp_walk_action *action SP_UNUSED,
+                         sp_walk_outcome *outcome SP_UNUSED, sp_error *err SP_UNUSED)
 {
-    (void)context;
-    (void)action;
-    (void)outcome;
-    (void)err;
     return SP_OK;
 }
 

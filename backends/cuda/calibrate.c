@@ -36,11 +36,9 @@ static sp_status run_small(void *context, CUstream stream, sp_error *err)
     return copy_bytes(context, SMALL_BYTES, stream, err);
 }
 
-static sp_status run_nothing(void *context, CUstream stream, sp_error *err)
+static sp_status run_nothing(void *context SP_UNUSED, CUstream stream SP_UNUSED,
+                             sp_error *err SP_UNUSED)
 {
-    (void)context;
-    (void)stream;
-    (void)err;
     return SP_OK;
 }
 

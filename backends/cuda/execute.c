@@ -78,9 +78,9 @@ static sp_status check_attention(const sp_run_request *request, sp_error *err)
     return SP_OK;
 }
 
-sp_status sp_i_cuda_check_request(int device, const sp_run_request *request, sp_error *err)
+sp_status sp_i_cuda_check_request(int device SP_UNUSED, const sp_run_request *request,
+                                  sp_error *err)
 {
-    (void)device;
     bool on = true;
     sp_status status = sp_i_exec_check(request, backend, 0, err);
     sp_status own = read_switch(request, "cudnn", &on, err);
@@ -285,16 +285,15 @@ sp_status sp_i_cuda_report(void *state, json_t **report, sp_error *err)
     return *report != NULL ? SP_OK : sp_error_set(err, SP_ERR_INTERNAL, "no report can be written");
 }
 
-sp_status sp_i_cuda_tensor_count(void *state, size_t *count, sp_error *err)
+sp_status sp_i_cuda_tensor_count(void *state, size_t *count, sp_error *err SP_UNUSED)
 {
-    (void)err;
     *count = sp_i_exec_tensor_count(((execution *)state)->run);
     return SP_OK;
 }
 
-sp_status sp_i_cuda_tensor_info(void *state, size_t index, sp_tensor_info *info, sp_error *err)
+sp_status sp_i_cuda_tensor_info(void *state, size_t index, sp_tensor_info *info,
+                                sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_exec_tensor_info(((execution *)state)->run, index, info);
     return SP_OK;
 }

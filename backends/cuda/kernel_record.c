@@ -115,11 +115,10 @@ static void CUPTIAPI give_buffer(uint8_t **buffer, size_t *bytes, size_t *most_r
     *most_records = 0; // as many as there is room for
 }
 
-static void CUPTIAPI take_buffer(CUcontext of, uint32_t stream, uint8_t *buffer, size_t bytes,
-                                 size_t valid_bytes)
+static void CUPTIAPI take_buffer(CUcontext of, uint32_t stream, uint8_t *buffer,
+                                 size_t bytes SP_UNUSED, size_t valid_bytes)
 {
     size_t dropped = 0;
-    (void)bytes;
     (void)pthread_mutex_lock(&current_lock);
     sp_i_kernel_records *r = current;
     if (r != NULL) {
@@ -368,43 +367,36 @@ json_t *sp_i_kernel_records_report(const sp_i_kernel_records *r)
 
 #else
 
-bool sp_i_cupti_api_init(sp_i_cupti_api *api, char *reason, size_t reason_bytes)
+bool sp_i_cupti_api_init(sp_i_cupti_api *api SP_UNUSED, char *reason, size_t reason_bytes)
 {
-    (void)api;
     snprintf(reason, reason_bytes, "slimpack was built without its headers");
     return false;
 }
 
-sp_status sp_i_kernel_records_begin(const sp_i_cupti_api *api, sp_i_kernel_records **made,
+sp_status sp_i_kernel_records_begin(const sp_i_cupti_api *api SP_UNUSED, sp_i_kernel_records **made,
                                     sp_error *err)
 {
-    (void)api;
     *made = NULL;
     return sp_error_set(err, SP_ERR_USAGE, "no CUPTI: slimpack was built without its headers");
 }
 
-sp_status sp_i_kernel_records_restart(sp_i_kernel_records *records, sp_error *err)
+sp_status sp_i_kernel_records_restart(sp_i_kernel_records *records SP_UNUSED,
+                                      sp_error *err SP_UNUSED)
 {
-    (void)records;
-    (void)err;
     return SP_OK;
 }
 
-sp_status sp_i_kernel_records_end(sp_i_kernel_records *records, sp_error *err)
+sp_status sp_i_kernel_records_end(sp_i_kernel_records *records SP_UNUSED, sp_error *err SP_UNUSED)
 {
-    (void)records;
-    (void)err;
     return SP_OK;
 }
 
-void sp_i_kernel_records_free(sp_i_kernel_records *records)
+void sp_i_kernel_records_free(sp_i_kernel_records *records SP_UNUSED)
 {
-    (void)records;
 }
 
-json_t *sp_i_kernel_records_report(const sp_i_kernel_records *records)
+json_t *sp_i_kernel_records_report(const sp_i_kernel_records *records SP_UNUSED)
 {
-    (void)records;
     return NULL;
 }
 

@@ -602,9 +602,8 @@ static void release_host(sp_runtime *runtime, void *memory)
 }
 
 // Pinned memory has one address for host and device, so that CUDA finds the direction.
-static void copy(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
+static void copy(sp_runtime *runtime SP_UNUSED, void *to, const void *from, int64_t bytes)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     if (bytes > 0) {
         SP_I_CUDA_CALL(rank, MemcpyAsync, sp_i_cuda_at(to), sp_i_cuda_at(from), (size_t)bytes,
@@ -630,9 +629,8 @@ static void copy_rows(sp_runtime *runtime, int64_t rows, int64_t bytes, void *to
     }
 }
 
-static void zero(sp_runtime *runtime, void *to, int64_t bytes)
+static void zero(sp_runtime *runtime SP_UNUSED, void *to, int64_t bytes)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     if (bytes > 0) {
         SP_I_CUDA_CALL(rank, MemsetD8Async, sp_i_cuda_at(to), 0, (size_t)bytes, rank->stream);
@@ -648,28 +646,25 @@ static void spoil(sp_runtime *runtime, void *memory, int64_t bytes)
     }
 }
 
-static void upload(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
+static void upload(sp_runtime *runtime SP_UNUSED, void *to, const void *from, int64_t bytes)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_hold(rank);
     sp_i_cuda_stage(rank, to, from, bytes);
     sp_i_cuda_release(rank);
 }
 
-static void download(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
+static void download(sp_runtime *runtime SP_UNUSED, void *to, const void *from, int64_t bytes)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_hold(rank);
     stage_back(rank, to, from, bytes);
     sp_i_cuda_release(rank);
 }
 
-static void reduce(sp_runtime *runtime, sp_element element, bool maximum, int64_t count,
+static void reduce(sp_runtime *runtime SP_UNUSED, sp_element element, bool maximum, int64_t count,
                    const void *const *in, int members, void *const *out, int outs)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     switch (element) {
     case SP_ELEMENT_BF16:
@@ -686,10 +681,9 @@ static void reduce(sp_runtime *runtime, sp_element element, bool maximum, int64_
     }
 }
 
-static void sum_of_squares(sp_runtime *runtime, sp_element element, int64_t n, const void *x,
-                           double *sum)
+static void sum_of_squares(sp_runtime *runtime SP_UNUSED, sp_element element, int64_t n,
+                           const void *x, double *sum)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     SP_ASSERT(element == SP_ELEMENT_F32);
     *sum = 0.0;
@@ -740,9 +734,8 @@ static void wait_fence(sp_runtime *runtime, sp_fence fence)
                    context->points.event[fence.point % SP_I_CUDA_POINTS], 0);
 }
 
-static int64_t now_ns(sp_runtime *runtime)
+static int64_t now_ns(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     sp_i_cuda_stream_context *context = rank->context;
     sp_i_cuda_hold(rank);
@@ -1086,9 +1079,8 @@ static void enter(sp_runtime *runtime, int rank)
     SP_I_CUDA_CALL(entered, CtxSetCurrent, m->primary);
 }
 
-static sp_status synchronize(sp_runtime *runtime, sp_error *err)
+static sp_status synchronize(sp_runtime *runtime SP_UNUSED, sp_error *err)
 {
-    (void)runtime;
     sp_i_cuda_rank *rank = sp_i_cuda_rank_now();
     // Work that was put down before something went wrong runs to its end all the same.
     CUresult code = rank->device.api->StreamSynchronize(rank->stream);
@@ -1102,22 +1094,19 @@ static sp_status synchronize(sp_runtime *runtime, sp_error *err)
 // Ranges on the host's timeline for profilers (NVTX, Nsight Systems) around the launches of an
 // action, as "F3.1 rank 2". Without a profiler they cost next to nothing.
 
-static void begin(sp_runtime *runtime, const char *action)
+static void begin(sp_runtime *runtime SP_UNUSED, const char *action SP_UNUSED)
 {
-    (void)runtime;
 #ifdef WITH_NVTX
     enum { NAME = 48 };
     char name[NAME];
     snprintf(name, sizeof name, "%s rank %d", action, sp_i_cuda_rank_now()->number);
     (void)nvtxRangePushA(name);
 #else
-    (void)action;
 #endif
 }
 
-static void end(sp_runtime *runtime)
+static void end(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
 #ifdef WITH_NVTX
     (void)nvtxRangePop();
 #endif

@@ -361,13 +361,11 @@ static void make_replicas(sp_i_exec_run *run)
 
 // ---- starting values, drawn by as many threads as there are cores ----
 
-static sp_status draw_values(void *context, int worker, int job, sp_error *err)
+static sp_status draw_values(void *context, int worker SP_UNUSED, int job, sp_error *err SP_UNUSED)
 {
     const sp_i_exec_run *run = context;
     sp_i_exec_rank *rank = &run->ranks[run->first_local + (size_t)job];
     start *s = sp_malloc(sizeof *s);
-    (void)worker;
-    (void)err;
     sp_i_exec_enter(run, rank);
     start_values(run, rank, s);
     sp_free(s);

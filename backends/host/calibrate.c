@@ -258,12 +258,11 @@ static void *random_matrix(const calibration *c, uint64_t number, int64_t elemen
 }
 
 static sp_status begin_product(void *context, int64_t in, int64_t out, int64_t tokens,
-                               sp_error *err)
+                               sp_error *err SP_UNUSED)
 {
     product *p = context;
     int64_t real_bytes = p->c->probe->real_bytes;
     int64_t weights = in * out;
-    (void)err;
     if (weights < WEIGHTS_BYTES / real_bytes) {
         weights = WEIGHTS_BYTES / real_bytes;
     }
@@ -298,10 +297,9 @@ static void run_product(void *context)
 }
 
 static sp_status time_product(void *context, sp_i_product kind, int64_t tokens, double budget_s,
-                              sp_i_timing *timing, sp_error *err)
+                              sp_i_timing *timing, sp_error *err SP_UNUSED)
 {
     product *p = context;
-    (void)err;
     p->kind = kind;
     p->tokens = tokens;
     *timing = time_work(run_product, p, budget_s);
@@ -385,10 +383,9 @@ static void make_tensors(attention *a, int64_t tokens)
 
 // A backward reads what a forward of the same slice left.
 static sp_status time_attention(void *context, bool backward, int64_t queries, int64_t keys,
-                                sp_i_timing *timing, sp_error *err)
+                                sp_i_timing *timing, sp_error *err SP_UNUSED)
 {
     attention *a = context;
-    (void)err;
     a->keys = keys - queries;
     a->queries = queries;
     a->backward = false;
@@ -402,10 +399,9 @@ static sp_status time_attention(void *context, bool backward, int64_t queries, i
 
 // Maxima and sums, or lse and delta, are random numbers: those of no real queries, and as fast.
 static sp_status time_block(void *context, bool backward, int64_t length, sp_i_timing *timing,
-                            sp_error *err)
+                            sp_error *err SP_UNUSED)
 {
     attention *a = context;
-    (void)err;
     a->keys = length;
     a->queries = length;
     a->backward = backward;
@@ -1152,18 +1148,15 @@ static sp_status run_part(void *context, int part, sp_error *err)
     return parts[part](context, err);
 }
 
-static sp_status time_reference(void *context, double *seconds, sp_error *err)
+static sp_status time_reference(void *context SP_UNUSED, double *seconds, sp_error *err SP_UNUSED)
 {
-    (void)context;
-    (void)err;
     *seconds = sp_i_host_reference_s();
     return SP_OK;
 }
 
-sp_status sp_i_host_calibrate(int device, const sp_calibration_request *request, json_t **profile,
-                              sp_error *err)
+sp_status sp_i_host_calibrate(int device SP_UNUSED, const sp_calibration_request *request,
+                              json_t **profile, sp_error *err)
 {
-    (void)device;
     *profile = NULL;
     sp_status status = check_request(request, err);
     if (status != SP_OK) {

@@ -129,9 +129,8 @@ int64_t sp_i_host_free_bytes(void)
     return least(left, least(control_groups_left(), address_space_left()));
 }
 
-static int64_t free_bytes(sp_runtime *runtime)
+static int64_t free_bytes(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
     return sp_i_host_free_bytes();
 }
 
@@ -161,9 +160,8 @@ static bool is_free(int64_t bytes)
     return good;
 }
 
-static void *allocate(sp_runtime *runtime, int64_t bytes)
+static void *allocate(sp_runtime *runtime SP_UNUSED, int64_t bytes)
 {
-    (void)runtime;
     size_t all = (size_t)bytes + SP_RUNTIME_ALIGNMENT + sizeof(header);
     char *memory = is_free((int64_t)all) ? malloc(all) : NULL;
     if (memory == NULL) {
@@ -178,23 +176,19 @@ static void *allocate(sp_runtime *runtime, int64_t bytes)
     return aligned;
 }
 
-static void release(sp_runtime *runtime, void *memory)
+static void release(sp_runtime *runtime SP_UNUSED, void *memory)
 {
-    (void)runtime;
     if (memory != NULL) {
         free(((header *)memory)[-1].memory);
     }
 }
 
-static void enter(sp_runtime *runtime, int rank)
+static void enter(sp_runtime *runtime SP_UNUSED, int rank SP_UNUSED)
 {
-    (void)runtime;
-    (void)rank;
 }
 
-static void copy(sp_runtime *runtime, void *to, const void *from, int64_t bytes)
+static void copy(sp_runtime *runtime SP_UNUSED, void *to, const void *from, int64_t bytes)
 {
-    (void)runtime;
     if (bytes > 0) {
         memcpy(to, from, (size_t)bytes);
     }
@@ -208,32 +202,27 @@ static void copy_rows(sp_runtime *runtime, int64_t rows, int64_t bytes, void *to
     }
 }
 
-static void zero(sp_runtime *runtime, void *to, int64_t bytes)
+static void zero(sp_runtime *runtime SP_UNUSED, void *to, int64_t bytes)
 {
-    (void)runtime;
     if (bytes > 0) {
         memset(to, 0, (size_t)bytes);
     }
 }
 
-static void sum_of_squares(sp_runtime *runtime, sp_element element, int64_t n, const void *x,
-                           double *sum)
+static void sum_of_squares(sp_runtime *runtime SP_UNUSED, sp_element element, int64_t n,
+                           const void *x, double *sum)
 {
-    (void)runtime;
     *sum = element == SP_ELEMENT_F64 ? sp_kernel_sum_of_squares_f64(n, x)
                                      : sp_kernel_sum_of_squares_f32(n, x);
 }
 
-static sp_fence mark(sp_runtime *runtime)
+static sp_fence mark(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
     return (sp_fence){0};
 }
 
-static void wait(sp_runtime *runtime, sp_fence fence)
+static void wait(sp_runtime *runtime SP_UNUSED, sp_fence fence SP_UNUSED)
 {
-    (void)runtime;
-    (void)fence;
 }
 
 static int64_t read_clock(clockid_t clock)
@@ -244,35 +233,29 @@ static int64_t read_clock(clockid_t clock)
 }
 
 // An action has its core to itself, whatever else runs on this machine.
-static int64_t now_ns(sp_runtime *runtime)
+static int64_t now_ns(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-static uint64_t stamp(sp_runtime *runtime)
+static uint64_t stamp(sp_runtime *runtime SP_UNUSED)
 {
-    (void)runtime;
     return (uint64_t)read_clock(CLOCK_MONOTONIC);
 }
 
-static int64_t stamp_ns(sp_runtime *runtime, uint64_t stamp)
+static int64_t stamp_ns(sp_runtime *runtime SP_UNUSED, uint64_t stamp)
 {
-    (void)runtime;
     return (int64_t)stamp;
 }
 
-static sp_status synchronize(sp_runtime *runtime, sp_error *err)
+static sp_status synchronize(sp_runtime *runtime SP_UNUSED, sp_error *err SP_UNUSED)
 {
-    (void)runtime;
-    (void)err;
     return SP_OK;
 }
 
-static void reduce(sp_runtime *runtime, sp_element element, bool maximum, int64_t count,
+static void reduce(sp_runtime *runtime SP_UNUSED, sp_element element, bool maximum, int64_t count,
                    const void *const *in, int members, void *const *out, int outs)
 {
-    (void)runtime;
     sp_i_cpu_reduce(element, maximum, count, in, members, out, outs);
 }
 

@@ -460,9 +460,8 @@ static void row_of(const double *logits, int vocab, int top_k, sp_draft_row *row
 }
 
 // The draft reads the frontier; the root it has read already, behind the fresh tokens.
-static sp_status draft_rows(void *context, sp_draft_tree *tree, sp_error *err)
+static sp_status draft_rows(void *context, sp_draft_tree *tree, sp_error *err SP_UNUSED)
 {
-    (void)err;
     generator *g = context;
     int first = 0;
     if (tree->depth == 0) {

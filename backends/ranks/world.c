@@ -926,10 +926,9 @@ static void run_fiber(void *data)
     run_rank(rank->run, rank->number);
 }
 
-static void run_fibers(void *data, int thread)
+static void run_fibers(void *data, int thread SP_UNUSED)
 {
     run *r = data;
-    (void)thread;
     fiber_rank *each = sp_calloc((size_t)r->count, sizeof *each);
     for (int i = 0; i < r->count; i++) {
         sp_comm *me = rank_at(r, i);

@@ -192,24 +192,21 @@ typedef struct fitted {
     const fit_outcome *outcome;
 } fitted;
 
-static sp_status write_document(FILE *file, const void *what, sp_error *err)
+static sp_status write_document(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     fit_document_write(what, file);
     return SP_OK;
 }
 
-static sp_status write_report(FILE *file, const void *what, sp_error *err)
+static sp_status write_report(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     const fitted *f = what;
     fit_report_text(file, f->spec, f->outcome, true);
     return SP_OK;
 }
 
-static sp_status write_residuals(FILE *file, const void *what, sp_error *err)
+static sp_status write_residuals(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     fit_report_data(file, what);
     return SP_OK;
 }

@@ -190,9 +190,8 @@ static void print_reproduction(FILE *out, const figure_reproduction *r, int most
 
 // ---- files ----
 
-static sp_status write_text(FILE *file, const void *what, sp_error *err)
+static sp_status write_text(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     print_reproduction(file, what, 0);
     return SP_OK;
 }
@@ -226,11 +225,10 @@ static void put_point(FILE *file, const figure_outcome *o)
 }
 
 // A block for each panel, in the order in which the points come to them.
-static sp_status write_data(FILE *file, const void *what, sp_error *err)
+static sp_status write_data(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
     const figure_reproduction *r = what;
     char verdict[VERDICT];
-    (void)err;
     fputs("# name, title, verdict\n", file);
     cli_plot_text(file, "", r->spec->name);
     fputc(' ', file);

@@ -231,10 +231,9 @@ typedef struct measured {
     json_t *timelines; // of every batch an array of ranks; NULL: not asked for
 } measured;
 
-static sp_status observe(void *context, const sp_step_view *predicted, const sp_step_view *view,
-                         sp_error *err)
+static sp_status observe(void *context, const sp_step_view *predicted SP_UNUSED,
+                         const sp_step_view *view, sp_error *err)
 {
-    (void)predicted;
     measured *m = context;
     if (m->timelines != NULL) {
         json_t *ranks = json_array();

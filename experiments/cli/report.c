@@ -123,9 +123,8 @@ int cli_print_json(json_t *root)
 }
 
 // The error flag of the stream shows what could not be written.
-static sp_status dump_json(FILE *file, const void *root, sp_error *err)
+static sp_status dump_json(FILE *file, const void *root, sp_error *err SP_UNUSED)
 {
-    (void)err;
     (void)json_dumpf(root, file, JSON_INDENT(2) | JSON_REAL_PRECISION(JSON_DIGITS));
     fputc('\n', file);
     return SP_OK;
@@ -241,9 +240,8 @@ static bool is_whole(FILE *file)
                            : first != EOF;
 }
 
-static sp_status copy_picture(FILE *to, const void *what, sp_error *err)
+static sp_status copy_picture(FILE *to, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     FILE *from = (FILE *)(uintptr_t)what;
     char bytes[4096];
     size_t count;
@@ -355,9 +353,8 @@ void cli_end(int signal_number)
 
 static volatile sig_atomic_t pipe_closed;
 
-static void note_closed_pipe(int signal_number)
+static void note_closed_pipe(int signal_number SP_UNUSED)
 {
-    (void)signal_number;
     pipe_closed = 1;
 }
 

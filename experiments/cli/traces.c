@@ -213,9 +213,8 @@ static void print_traces(const cli_traces *traces)
 
 // ---- the command ----
 
-static sp_status write_profile(FILE *file, const void *what, sp_error *err)
+static sp_status write_profile(FILE *file, const void *what, sp_error *err SP_UNUSED)
 {
-    (void)err;
     fit_document_write(what, file);
     return SP_OK;
 }

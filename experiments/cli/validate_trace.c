@@ -136,11 +136,10 @@ static void add_batch(const sp_step_view *view, const sp_step_costs *lean, trace
     rank->predicted[OF_EXPOSED_OR_IDLE] += step - computed - optimizer;
 }
 
-static sp_status observe(void *context, const sp_step_view *view, sp_error *err)
+static sp_status observe(void *context, const sp_step_view *view, sp_error *err SP_UNUSED)
 {
     comparison *c = context;
     sp_step_costs lean = {0};
-    (void)err;
     bool known = without_memory(c, view->plan, &lean);
     for (int i = 0; i < c->traces.count; i++) {
         add_batch(view, known ? &lean : NULL, &c->ranks[i]);

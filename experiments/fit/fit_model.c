@@ -701,9 +701,8 @@ typedef struct prediction {
     double *predicted;
 } prediction;
 
-static sp_status predict_row(void *context, int worker, int row, sp_error *err)
+static sp_status predict_row(void *context, int worker SP_UNUSED, int row, sp_error *err)
 {
-    (void)worker;
     const prediction *p = context;
     if (p->wanted != NULL && p->wanted[row] == 0) {
         return SP_OK;

@@ -216,10 +216,9 @@ static void each_product(const tracing *t, sizes *s, product_visitor *visit, voi
     }
 }
 
-static void count_sizes(void *context, sizes *s, const sp_traced_op *op, double us)
+static void count_sizes(void *context SP_UNUSED, sizes *s, const sp_traced_op *op,
+                        double us SP_UNUSED)
 {
-    (void)context;
-    (void)us;
     size_uses *m = op->is_bf16 ? uses_of(s, op->of.product.m) : NULL;
     size_uses *k = op->is_bf16 ? uses_of(s, op->of.product.k) : NULL;
     if (m != NULL && k != NULL) {

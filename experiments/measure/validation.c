@@ -33,9 +33,8 @@ static double measured_mfu(double measured, double computed, sp_measured kind,
     return isfinite(share) ? share : 0.0;
 }
 
-static sp_status simulate_case(void *context, int worker, int row, sp_error *err)
+static sp_status simulate_case(void *context, int worker SP_UNUSED, int row, sp_error *err)
 {
-    (void)worker;
     const sp_validation *validation = context;
     const sp_measurements *measurements = validation->measurements;
     const sp_measured_case *measured = &measurements->cases[row];

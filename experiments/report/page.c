@@ -192,9 +192,8 @@ static void write_swept(sp_writer *out, const report_page *page)
     }
 }
 
-static void write_version(sp_writer *out, const report_page *page)
+static void write_version(sp_writer *out, const report_page *page SP_UNUSED)
 {
-    (void)page;
     sp_write(out, "slimpack %s", SP_VERSION);
 }
 

@@ -8,10 +8,12 @@
 #if defined(__GNUC__)
 #define SP_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
 #define SP_NORETURN __attribute__((noreturn))
+#define SP_UNUSED __attribute__((unused)) // behind an argument that all of a kind of function have
 #define SP_EXPORT __attribute__((visibility("default")))
 #else
 #define SP_PRINTF(fmt_index, first_arg)
 #define SP_NORETURN
+#define SP_UNUSED
 #define SP_EXPORT
 #endif
 

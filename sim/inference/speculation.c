@@ -360,11 +360,10 @@ typedef struct drawn_text {
     int agreed;
 } drawn_text;
 
-static sp_status draw_rows(void *context, sp_draft_tree *tree, sp_error *err)
+static sp_status draw_rows(void *context, sp_draft_tree *tree, sp_error *err SP_UNUSED)
 {
     drawn_text *text = context;
     int agreed = text->agreed;
-    (void)err;
     for (int i = 0; i < tree->frontier_count; i++) {
         int child = sp_acceptance_draw(text->model, text->sequence, tree->top_k, &tree->rows[i]);
         if (tree->frontier[i] == agreed && child >= 0) {

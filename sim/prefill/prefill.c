@@ -271,9 +271,8 @@ static void price_packs(run *r, const sp_prefill_spec *spec, sp_prefill_result *
 // ---- the timeline ----
 
 static sp_status price(void *context, const sp_walk_action *action, sp_walk_outcome *outcome,
-                       sp_error *err)
+                       sp_error *err SP_UNUSED)
 {
-    (void)err;
     const run *r = context;
     size_t at = (size_t)action->place.action.pack * (size_t)r->costs.classes;
     outcome->took =

@@ -240,9 +240,9 @@ static void fill_kk_flops(sp_i_rows *rows, const sp_strategy_input *input, const
     sp_arena_free(&memory);
 }
 
-sp_status sp_i_pack_kk_flops(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_kk_flops(const sp_strategy_input *input, sp_packing *packing,
+                             sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_kk_flops, packing);
     return SP_OK;
 }

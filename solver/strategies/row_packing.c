@@ -20,9 +20,9 @@
 
 enum { LENGTHS = 17 }; // tried, from the context to the longest sample in equal ratios
 
-sp_status sp_i_pack_packed(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_packed(const sp_strategy_input *input, sp_packing *packing,
+                           sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, NULL, packing);
     return SP_OK;
 }
@@ -37,9 +37,9 @@ static void fill_descending(sp_i_rows *rows, const sp_strategy_input *input, con
     sp_i_rows_fill_in_order(rows, input->batch, order, input->context);
 }
 
-sp_status sp_i_pack_sorted(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_sorted(const sp_strategy_input *input, sp_packing *packing,
+                           sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_descending, packing);
     return SP_OK;
 }
@@ -60,12 +60,11 @@ static int64_t nth_length(const sp_strategy_input *input, int i)
     return i == 0 ? input->context : (int64_t)fmax(shorter, longest);
 }
 
-static sp_status judge_length(void *context, int i, const sp_packflow_outcome *best,
+static sp_status judge_length(void *context, int i, const sp_packflow_outcome *best SP_UNUSED,
                               sp_packflow_outcome *outcome, sp_error *err)
 {
     const sp_strategy_input *input = context;
     sp_packing tried;
-    (void)best;
     pack_rows_of(input, nth_length(input, i), &tried);
     sp_status status = sp_step_judge_rows(input, &tried, outcome, err);
     sp_packing_fini(&tried);
@@ -111,9 +110,9 @@ static int64_t longest_of(const sp_batch *batch, size_t first, size_t last)
     return longest;
 }
 
-sp_status sp_i_pack_padded(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_padded(const sp_strategy_input *input, sp_packing *packing,
+                           sp_error *err SP_UNUSED)
 {
-    (void)err;
     const sp_batch *batch = input->batch;
     const sp_strategy_spec *spec = &input->scenario->strategy;
     size_t dp = (size_t)input->scenario->layout.dp;
@@ -196,9 +195,9 @@ static void fill_first_fit(sp_i_rows *rows, const sp_strategy_input *input, cons
     sp_i_rows_first_fit(rows, input->batch, order, input->batch->count, input->context);
 }
 
-sp_status sp_i_pack_ffd(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_ffd(const sp_strategy_input *input, sp_packing *packing,
+                        sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_first_fit, packing);
     return SP_OK;
 }
@@ -331,9 +330,9 @@ static void fill_best_fit(sp_i_rows *rows, const sp_strategy_input *input, const
     sp_free(row_of);
 }
 
-sp_status sp_i_pack_bfd(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_bfd(const sp_strategy_input *input, sp_packing *packing,
+                        sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_best_fit, packing);
     return SP_OK;
 }
@@ -418,9 +417,9 @@ static void fill_histogram(sp_i_rows *rows, const sp_strategy_input *input, cons
     sp_free(row_of);
 }
 
-sp_status sp_i_pack_lpfhp(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_lpfhp(const sp_strategy_input *input, sp_packing *packing,
+                          sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_histogram, packing);
     return SP_OK;
 }
@@ -456,9 +455,9 @@ static size_t spread(const sp_i_rows *rows, size_t together, size_t *row_of)
     return count;
 }
 
-static void fill_dp_balanced(sp_i_rows *rows, const sp_strategy_input *input, const int32_t *order)
+static void fill_dp_balanced(sp_i_rows *rows, const sp_strategy_input *input,
+                             const int32_t *order SP_UNUSED)
 {
-    (void)order;
     size_t samples = input->batch->count;
     sp_arena memory = {0};
     int32_t *in_order = sp_arena_take(&memory, samples, sizeof *in_order);
@@ -472,9 +471,9 @@ static void fill_dp_balanced(sp_i_rows *rows, const sp_strategy_input *input, co
     sp_arena_free(&memory);
 }
 
-sp_status sp_i_pack_dp_balanced(const sp_strategy_input *input, sp_packing *packing, sp_error *err)
+sp_status sp_i_pack_dp_balanced(const sp_strategy_input *input, sp_packing *packing,
+                                sp_error *err SP_UNUSED)
 {
-    (void)err;
     sp_i_pack_rows(input, fill_dp_balanced, packing);
     return SP_OK;
 }

@@ -205,9 +205,8 @@ static bool linear(walk *w, const sp_layer_step *o)
     return true;
 }
 
-static bool elementwise(walk *w, const sp_layer_step *o)
+static bool elementwise(walk *w, const sp_layer_step *o SP_UNUSED)
 {
-    (void)o;
     bool ok = sp_model_is_latent(model_of(w->l)) ? SP_EXEC(split_latent)(w->l, w->projected)
                                                  : SP_EXEC(split_qkv)(w->l, w->projected);
     sp_i_exec_give(w->l->stage->arena, w->projected);
@@ -249,10 +248,9 @@ static bool choose(walk *w, const sp_layer_step *o)
                                          : SP_EXEC(experts)->gate(w->l);
 }
 
-static bool add_shared(walk *w, const sp_layer_step *o)
+static bool add_shared(walk *w, const sp_layer_step *o SP_UNUSED)
 {
     layer *l = w->l;
-    (void)o;
     if (model_of(l)->shared_gate) {
         SP_EXEC(experts)->add_gated(l, w->shared, w->output);
         return true;
@@ -465,9 +463,8 @@ bool SP_EXEC(layer_weights)(const layer *l, int32_t backward_pack)
 
 // ---- Backward ----
 
-static bool residual_backward(walk *w, const sp_layer_step *o)
+static bool residual_backward(walk *w, const sp_layer_step *o SP_UNUSED)
 {
-    (void)o;
     w->residual = w->gradient;
     return true;
 }
@@ -487,10 +484,9 @@ static bool reduce_backward(walk *w, const sp_layer_step *o)
     return w->gathered != NULL;
 }
 
-static bool add_shared_backward(walk *w, const sp_layer_step *o)
+static bool add_shared_backward(walk *w, const sp_layer_step *o SP_UNUSED)
 {
     layer *l = w->l;
-    (void)o;
     w->shared = w->residual;
     if (!model_of(l)->shared_gate) {
         return true;
@@ -686,10 +682,9 @@ static bool latent_norm_backward(walk *w, const sp_layer_step *o)
 }
 
 // To the gradient of the projected queries, keys and values.
-static bool attention_backward(walk *w, const sp_layer_step *o)
+static bool attention_backward(walk *w, const sp_layer_step *o SP_UNUSED)
 {
     layer *l = w->l;
-    (void)o;
     if (sp_model_is_latent(model_of(l))) {
         return latent_attention_backward(w);
     }
