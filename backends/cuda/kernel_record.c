@@ -68,9 +68,7 @@ bool sp_i_cupti_api_init(sp_i_cupti_api *api, char *reason, size_t reason_bytes)
 
 static void add_context(sp_i_kernel_records *r, const CUpti_ActivityContext3 *record)
 {
-    sp_reserve((void **)&r->contexts, &r->context_capacity, r->context_count + 1,
-               sizeof *r->contexts);
-    r->contexts[r->context_count++] =
+    *SP_ADDED(r->contexts, r->context_capacity, r->context_count) =
         (context){record->contextId, record->numMultiprocessors, record->isGreenContext != 0};
 }
 
@@ -81,7 +79,7 @@ static named *name_of(sp_i_kernel_records *r, const char *name)
             return &r->names[i];
         }
     }
-    sp_reserve((void **)&r->names, &r->name_capacity, r->name_count + 1, sizeof *r->names);
+    SP_RESERVE(r->names, r->name_capacity, r->name_count + 1);
     r->names[r->name_count] = (named){.name = sp_malloc(strlen(name) + 1)};
     strcpy(r->names[r->name_count].name, name);
     return &r->names[r->name_count++];
@@ -89,8 +87,8 @@ static named *name_of(sp_i_kernel_records *r, const char *name)
 
 static void add_kernel(sp_i_kernel_records *r, const CUpti_ActivityKernel10 *record)
 {
-    sp_reserve((void **)&r->kernels, &r->kernel_capacity, r->kernel_count + 1, sizeof *r->kernels);
-    r->kernels[r->kernel_count++] = (kernel){record->start, record->end, record->contextId};
+    *SP_ADDED(r->kernels, r->kernel_capacity, r->kernel_count) =
+        (kernel){record->start, record->end, record->contextId};
     named *n = name_of(r, record->name != NULL ? record->name : "?");
     n->count++;
     n->ns += (int64_t)(record->end - record->start);

@@ -193,7 +193,7 @@ int sp_i_nccl_world_version(const sp_i_nccl *n)
 sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, int size,
                               int *group, sp_error *err)
 {
-    sp_reserve((void **)&n->groups, &n->capacity, n->count + 1, sizeof *n->groups);
+    SP_RESERVE(n->groups, n->capacity, n->count + 1);
     sp_i_nccl_group *made = &n->groups[n->count];
     *made = (sp_i_nccl_group){.size = size, .member = -1};
     snprintf(made->name, sizeof made->name, "%s", name);
@@ -561,7 +561,7 @@ static sp_status group_new(sp_transport *transport, const char *name, const int 
                            sp_error *err)
 {
     nccl_transport *t = of(transport);
-    sp_reserve((void **)&t->groups, &t->group_capacity, t->group_count + 1, sizeof *t->groups);
+    SP_RESERVE(t->groups, t->group_capacity, t->group_count + 1);
     return sp_i_nccl_group_new(t->n, name, ranks, size, &t->groups[t->group_count++], err);
 }
 
@@ -623,8 +623,7 @@ static sp_status channel_new(sp_transport *transport, int from, int to, sp_error
     char name[SP_I_NCCL_NAME];
     const int ends[2] = {from, to};
     SP_ASSERT(from != to);
-    sp_reserve((void **)&t->channels, &t->channel_capacity, t->channel_count + 1,
-               sizeof *t->channels);
+    SP_RESERVE(t->channels, t->channel_capacity, t->channel_count + 1);
     p2p_channel *c = &t->channels[t->channel_count];
     *c = (p2p_channel){.sends = t->base.rank == from, .peer = t->base.rank == from ? 1 : 0};
     snprintf(name, sizeof name, "%d to %d", from, to);
@@ -674,8 +673,8 @@ static sp_status put(sp_transport *transport, int number, bool sends, void *data
     const p2p_channel *c = &t->channels[number];
     SP_ASSERT(c->stream != NULL && c->sends == sends);
     size_t events = t->open_count + t->spare_count + 1;
-    sp_reserve((void **)&t->open, &t->open_capacity, events, sizeof *t->open);
-    sp_reserve((void **)&t->spare, &t->spare_capacity, events, sizeof *t->spare);
+    SP_RESERVE(t->open, t->open_capacity, events);
+    SP_RESERVE(t->spare, t->spare_capacity, events);
     p2p_message *made = &t->open[t->open_count];
     sp_status status = take_event(t, &made->over, err);
     if (status != SP_OK) {

@@ -790,7 +790,7 @@ static time_stamp *next_stamp(sp_i_cuda_rank *rank, rank_stamps *stamps)
         stamps->used = 0;
         stamps->asked = false;
     }
-    sp_reserve((void **)&stamps->of, &stamps->capacity, stamps->used + 1, sizeof *stamps->of);
+    SP_RESERVE(stamps->of, stamps->capacity, stamps->used + 1);
     time_stamp *stamp = &stamps->of[stamps->used];
     if (stamps->used == stamps->made) {
         SP_I_CUDA_CALL(rank, EventCreate, &stamp->event, CU_EVENT_DEFAULT);

@@ -92,8 +92,7 @@ static void join(meetings *m, sp_action action, bool runs_again)
 {
     sp_i_exec_joins *to = m->joins;
     size_t before = m->next < m->count ? m->items[m->next].at : m->actions;
-    sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
-    to->items[to->count++] =
+    *SP_ADDED(to->items, to->capacity, to->count) =
         (sp_i_exec_join){.before = before, .action = action, .keeps = !runs_again};
 }
 

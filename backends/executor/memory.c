@@ -53,8 +53,7 @@ static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_wi
     sp_i_exec_copies *to = l->copies;
     int64_t away = least(bytes, elements * width.table_bytes);
     if (away > 0) {
-        sp_reserve((void **)&to->items, &to->capacity, to->count + 1, sizeof *to->items);
-        to->items[to->count++] =
+        *SP_ADDED(to->items, to->capacity, to->count) =
             (leaving){.place = place,
                       .elements = elements,
                       .width = width,
@@ -309,8 +308,7 @@ static void *free_buffer(sp_i_exec_rank *rank)
             return offload->buffers[b];
         }
     }
-    sp_reserve((void **)&offload->buffers, &offload->buffer_capacity, offload->buffer_count + 1,
-               sizeof *offload->buffers);
+    SP_RESERVE(offload->buffers, offload->buffer_capacity, offload->buffer_count + 1);
     void *made = sp_i_exec_take(rank->arena, SP_MEM_WORKSPACE, 1, offload->largest);
     if (made != NULL) {
         offload->buffers[offload->buffer_count++] = made;

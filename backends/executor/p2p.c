@@ -186,9 +186,7 @@ static void keep_channel(sp_i_exec_run *run, const sp_i_exec_rank *from, int pp,
     if (!sends && run->transport->rank != receiver) {
         return;
     }
-    sp_reserve((void **)&channels->items, &channels->capacity, channels->count + 1,
-               sizeof *channels->items);
-    sp_i_exec_channel *made = &channels->items[channels->count++];
+    sp_i_exec_channel *made = SP_ADDED(channels->items, channels->capacity, channels->count);
     *made = (sp_i_exec_channel){
         .number = number, .peer = sends ? receiver : sender, .sends = sends, .gradient = gradient};
     sp_i_exec_transfers_make(&run->depends, from->dp, from->pp, pp, gradient, &made->transfers);

@@ -461,9 +461,7 @@ static sp_status read_all(FILE *file, const char *path, sp_i_exec_text *text, sp
     size_t capacity = 0;
     size_t got = 1;
     while (got > 0) {
-        void *bytes = text->bytes;
-        sp_reserve(&bytes, &capacity, text->count + PIECE, 1);
-        text->bytes = bytes;
+        SP_RESERVE(text->bytes, capacity, text->count + PIECE);
         got = fread(text->bytes + text->count, 1, PIECE, file);
         text->count += got;
     }

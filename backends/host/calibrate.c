@@ -696,7 +696,7 @@ static sp_status step_make(const calibration *c, const sp_profile *profile, int6
         sp_slice slice = {.sample = i, .tokens = tokens, .computed_tokens = tokens};
         s->ids[i] = i;
         s->lengths[i] = tokens;
-        (void)sp_pack_list_begin(&s->packing.forward, 0, 1);
+        sp_pack_list_begin(&s->packing.forward, 0, 1);
         sp_pack_list_add(&s->packing.forward, slice, true);
     }
     sp_plan_init(&s->plan, &layout, &s->packing);

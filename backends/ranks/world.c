@@ -218,8 +218,7 @@ sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *r
     sp_i_comm_group *made = sp_arena_take(&world->memory, 1, sizeof *made);
     int *members = sp_arena_take(&world->memory, n + (size_t)world->rank_count, sizeof *members);
     sp_i_comm_member *calls = sp_arena_take(&world->memory, n, sizeof *calls);
-    sp_reserve((void **)&world->groups, &world->group_capacity, world->group_count + 1,
-               sizeof(sp_i_comm_group *));
+    SP_RESERVE(world->groups, world->group_capacity, world->group_count + 1);
     snprintf(made->name, sizeof made->name, "%s", name);
     made->size = size;
     made->ranks = members;

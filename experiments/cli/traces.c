@@ -80,8 +80,7 @@ static sp_status read_folder(const char *path, bool whole, cli_traces *traces, s
     }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
         if (is_trace(entry->d_name)) {
-            sp_reserve((void **)&names, &capacity, count + 1, sizeof *names);
-            names[count++] = sp_strdup(entry->d_name);
+            *SP_ADDED(names, capacity, count) = sp_strdup(entry->d_name);
         }
     }
     (void)closedir(folder);

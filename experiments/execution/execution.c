@@ -148,9 +148,7 @@ static void warn_of_shared_cores(const sp_execution_options *options, const sp_d
 static sp_executed_step *begin_steps(sp_execution *execution, int count)
 {
     sp_executed_step *steps = sp_calloc((size_t)count, sizeof *steps);
-    sp_reserve((void **)&execution->batches, &execution->batch_capacity, execution->batch_count + 1,
-               sizeof *execution->batches);
-    execution->batches[execution->batch_count++] =
+    *SP_ADDED(execution->batches, execution->batch_capacity, execution->batch_count) =
         (sp_executed_batch){.steps = steps, .step_count = count};
     return steps;
 }
@@ -269,8 +267,7 @@ static sp_status prove(executor *e, const sp_step_view *view, sp_error *err)
     sp_proofs *proofs = e->options->proofs;
     sp_run_request request = request_of(e, view);
     request.memory_points = false;
-    sp_reserve((void **)&proofs->items, &proofs->capacity, proofs->count + 1,
-               sizeof *proofs->items);
+    SP_RESERVE(proofs->items, proofs->capacity, proofs->count + 1);
     return sp_proof_run(e->options->backend, e->options->device, proofs->plain, &request,
                         &proofs->items[proofs->count++], err);
 }

@@ -75,9 +75,7 @@ static int place_of(figure_spec *spec, json_t *scenario)
             return (int)i;
         }
     }
-    sp_reserve((void **)&spec->scenarios, &spec->scenario_capacity, spec->scenario_count + 1,
-               sizeof *spec->scenarios);
-    spec->scenarios[spec->scenario_count++] = scenario;
+    *SP_ADDED(spec->scenarios, spec->scenario_capacity, spec->scenario_count) = scenario;
     return (int)spec->scenario_count - 1;
 }
 
@@ -224,8 +222,7 @@ static sp_status read_point(reader *r, const json_t *json, size_t index)
     sp_object object;
     char path[PLACE];
     figure_spec *spec = r->spec;
-    sp_reserve((void **)&spec->points, &spec->capacity, spec->count + 1, sizeof *spec->points);
-    figure_point *point = &spec->points[spec->count++];
+    figure_point *point = SP_ADDED(spec->points, spec->capacity, spec->count);
     *point = (figure_point){0};
     snprintf(path, sizeof path, "points.%zu", index);
     sp_object_begin(&object, json, spec->file, path, r->err);

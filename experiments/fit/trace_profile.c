@@ -30,7 +30,7 @@ typedef struct samples {
 
 static void add_sample(samples *s, double x)
 {
-    sp_reserve((void **)&s->x, &s->capacity, s->count + 1, sizeof *s->x);
+    SP_RESERVE(s->x, s->capacity, s->count + 1);
     s->x[s->count++] = x;
 }
 
@@ -60,9 +60,7 @@ static bool note_value(fit_traced *found, samples *s, double share, const char *
         return false;
     }
     qsort(s->x, s->count, sizeof *s->x, sp_ascending_doubles);
-    sp_reserve((void **)&found->values, &found->value_capacity, found->value_count + 1,
-               sizeof *found->values);
-    fit_trace_value *v = &found->values[found->value_count++];
+    fit_trace_value *v = SP_ADDED(found->values, found->value_capacity, found->value_count);
     *v = (fit_trace_value){
         .unit = unit, .value = quantile(s, share), .spread = spread_of(s), .kernels = s->count};
     va_start(args, format);
@@ -77,9 +75,7 @@ static void note_absent(fit_traced *found, const char *section, const char *form
 static void note_absent(fit_traced *found, const char *section, const char *format, ...)
 {
     va_list args;
-    sp_reserve((void **)&found->absent, &found->absent_capacity, found->absent_count + 1,
-               sizeof *found->absent);
-    fit_trace_absent *a = &found->absent[found->absent_count++];
+    fit_trace_absent *a = SP_ADDED(found->absent, found->absent_capacity, found->absent_count);
     snprintf(a->section, sizeof a->section, "%s", section);
     va_start(args, format);
     vsnprintf(a->why, sizeof a->why, format, args);
@@ -229,8 +225,7 @@ static void count_sizes(void *context SP_UNUSED, sizes *s, const sp_traced_op *o
 
 static void add_product(product_list *list, product p)
 {
-    sp_reserve((void **)&list->of, &list->capacity, list->count + 1, sizeof *list->of);
-    list->of[list->count++] = p;
+    *SP_ADDED(list->of, list->capacity, list->count) = p;
 }
 
 // A weight gradient is that of the matrix and of its transpose: PyTorch computes either.
@@ -622,7 +617,7 @@ static void list_rounds(const tracing *t, round_list *list)
             } else if (!is_in_node(trace, op)) {
                 list->outside++;
             } else {
-                sp_reserve((void **)&list->of, &list->capacity, list->count + 1, sizeof *list->of);
+                SP_RESERVE(list->of, list->capacity, list->count + 1);
                 list->of[list->count++] = (traced_round){
                     kind, op->of.collective.ranks, op->of.collective.bytes, 1e-3 * (double)ns};
             }

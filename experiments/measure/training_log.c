@@ -368,7 +368,7 @@ static lane *lane_of(reader *r, int64_t rank)
     if (r->lane_count == LANES) {
         return &r->lanes[0];
     }
-    sp_reserve((void **)&r->lanes, &r->lane_capacity, r->lane_count + 1, sizeof *r->lanes);
+    SP_RESERVE(r->lanes, r->lane_capacity, r->lane_count + 1);
     r->lanes[r->lane_count] = (lane){.rank = rank, .last = -1};
     return &r->lanes[r->lane_count++];
 }
@@ -389,7 +389,7 @@ static void add_step(reader *r, sp_log_form form, step *s)
         r->steps[l->index] = *s;
         return;
     }
-    sp_reserve((void **)&r->steps, &r->step_capacity, r->step_count + 1, sizeof *r->steps);
+    SP_RESERVE(r->steps, r->step_capacity, r->step_count + 1);
     l->index = r->step_count;
     r->steps[r->step_count++] = *s;
     if (r->of_form[form]++ == 0) {

@@ -137,8 +137,7 @@ static report_rank *find_rank(report_timeline *timeline, json_int_t process)
             return &timeline->ranks[i];
         }
     }
-    sp_reserve((void **)&timeline->ranks, &timeline->rank_capacity, timeline->rank_count + 1,
-               sizeof *timeline->ranks);
+    SP_RESERVE(timeline->ranks, timeline->rank_capacity, timeline->rank_count + 1);
     timeline->last = timeline->rank_count++;
     timeline->ranks[timeline->last] = (report_rank){.process = process};
     return &timeline->ranks[timeline->last];
@@ -151,9 +150,7 @@ static report_track *find_track(report_rank *rank, json_int_t thread)
             return &rank->tracks[i];
         }
     }
-    sp_reserve((void **)&rank->tracks, &rank->track_capacity, rank->track_count + 1,
-               sizeof *rank->tracks);
-    report_track *track = &rank->tracks[rank->track_count++];
+    report_track *track = SP_ADDED(rank->tracks, rank->track_capacity, rank->track_count);
     *track = (report_track){.thread = thread};
     return track;
 }
@@ -172,8 +169,7 @@ static int64_t number_of(report_names *names, const char *name)
 
 static void add_to_track(report_timeline *timeline, report_track *track, const report_entry *entry)
 {
-    sp_reserve((void **)&track->actions, &track->capacity, track->count + 1,
-               sizeof *track->actions);
+    SP_RESERVE(track->actions, track->capacity, track->count + 1);
     bool told = entry->cause != NULL;
     track->actions[track->count++] =
         (report_action){.start_ns = entry->start_ns,
@@ -200,9 +196,8 @@ static int64_t *add_memory_point(report_memory *memory, int64_t time_ns)
 {
     size_t first = memory->kib_count;
     size_t keys = json_array_size(memory->keys);
-    sp_reserve((void **)&memory->points, &memory->capacity, memory->count + 1,
-               sizeof *memory->points);
-    sp_reserve((void **)&memory->kib, &memory->kib_capacity, first + keys + 1, sizeof *memory->kib);
+    SP_RESERVE(memory->points, memory->capacity, memory->count + 1);
+    SP_RESERVE(memory->kib, memory->kib_capacity, first + keys + 1);
     memory->points[memory->count++] = (report_memory_point){time_ns, first};
     memory->kib_count += keys;
     return memory->kib + first;
@@ -316,9 +311,7 @@ static report_memory *memory_of(report_rank *rank, json_t *name, json_t *values)
     json_object_foreach (values, key, value) {
         json_array_append_new(keys, json_string(key));
     }
-    sp_reserve((void **)&rank->memory, &rank->memory_capacity, rank->memory_count + 1,
-               sizeof *rank->memory);
-    report_memory *memory = &rank->memory[rank->memory_count++];
+    report_memory *memory = SP_ADDED(rank->memory, rank->memory_capacity, rank->memory_count);
     *memory = (report_memory){.name = json_incref(name), .keys = keys};
     return memory;
 }

@@ -53,10 +53,8 @@ static sp_status fill(stream_lines *lines, sp_error *err)
         lines->end = left;
     }
     if (lines->end == lines->capacity) {
-        void *buffer = lines->buffer;
-        size_t needed = lines->capacity > 0 ? lines->capacity + 1 : FIRST_BYTES;
-        sp_reserve(&buffer, &lines->capacity, needed, 1);
-        lines->buffer = buffer;
+        SP_RESERVE(lines->buffer, lines->capacity,
+                   lines->capacity > 0 ? lines->capacity + 1 : FIRST_BYTES);
     }
     errno = 0;
     long got = lines->source.read(lines->source.context, lines->buffer + lines->end,

@@ -726,7 +726,7 @@ static void make_symbols(sweep_summary *summary)
     sweep_symbols *symbols = &summary->symbols;
     symbols->unknown = "no figure, and set neither by the grid nor by the base";
     size_t count = settings->count + SWEEP_FIGURE_COUNT + 2 + CHOSEN;
-    sp_reserve((void **)&symbols->items, &symbols->capacity, count, sizeof *symbols->items);
+    SP_RESERVE(symbols->items, symbols->capacity, count);
     for (size_t i = 0; i < settings->count; i++) {
         const sweep_symbol *setting = &settings->items[i];
         int c = chosen_at(setting->path);
@@ -835,8 +835,7 @@ static void rank(sweep_summary *summary, const sweep_best *point)
     if (at - first == summary->options.top) {
         return;
     }
-    sp_reserve((void **)&summary->best, &summary->best_capacity, (size_t)count + 1,
-               sizeof *summary->best);
+    SP_RESERVE(summary->best, summary->best_capacity, (size_t)count + 1);
     // The last of a full group makes room, else all behind it go one further.
     bool full = end - first == summary->options.top;
     memmove(&summary->best[at + 1], &summary->best[at],
@@ -879,8 +878,7 @@ static void add_to_front(sweep_summary *summary, const sweep_best *point)
                 (size_t)(summary->front_count - end) * sizeof *summary->front);
     }
     int64_t count = summary->front_count - (end - kept);
-    sp_reserve((void **)&summary->front, &summary->front_capacity, (size_t)count + 1,
-               sizeof *summary->front);
+    SP_RESERVE(summary->front, summary->front_capacity, (size_t)count + 1);
     int64_t at = kept;
     while (at > first && summary->front[at - 1].trial.figure[x] > own[x]) {
         at--;

@@ -334,8 +334,7 @@ static sweep_symbol *symbol_at(lister *list, int axis, int64_t count)
     sweep_symbol symbol = {.axis = axis};
     symbol.path = sp_strdup(list->path);
     symbol.values = sp_calloc((size_t)count, sizeof *symbol.values);
-    sp_reserve((void **)&symbols->items, &symbols->capacity, symbols->count + 1,
-               sizeof *symbols->items);
+    SP_RESERVE(symbols->items, symbols->capacity, symbols->count + 1);
     symbols->items[symbols->count] = symbol;
     return &symbols->items[symbols->count++];
 }

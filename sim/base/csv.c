@@ -158,7 +158,7 @@ static sp_status read_bytes(FILE *file, const char *path, sp_csv *csv, size_t *b
     *bytes = 0;
     while (*bytes <= SP_CSV_BYTES) {
         // One byte stays free for the terminator of the last cell.
-        sp_reserve((void **)&csv->text, &capacity, *bytes + 65536, 1);
+        SP_RESERVE(csv->text, capacity, *bytes + 65536);
         size_t got = fread(csv->text + *bytes, 1, capacity - *bytes - 1, file);
         if (got == 0) {
             return ferror(file) != 0 ? sp_error_system(err, path, errno) : SP_OK;
@@ -189,8 +189,7 @@ const sp_csv_cell *sp_csv_at(const sp_csv *csv, size_t row, int column)
 
 static void keep_cell(csv_reader *reader, const sp_csv_cell *cell)
 {
-    sp_reserve((void **)&reader->csv->cells, &reader->capacity, reader->count + 1, sizeof *cell);
-    reader->csv->cells[reader->count++] = *cell;
+    *SP_ADDED(reader->csv->cells, reader->capacity, reader->count) = *cell;
 }
 
 // The text of a field ends where it lies, over what comes behind it and was read.

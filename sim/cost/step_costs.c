@@ -549,10 +549,7 @@ static unit unit_of(const sp_pack_list *packs, sp_action action)
 
 static void append(unit_list *list, unit made)
 {
-    void *units = list->units;
-    sp_reserve(&units, &list->capacity, list->count + 1, sizeof *list->units);
-    list->units = units;
-    list->units[list->count++] = made;
+    *SP_ADDED(list->units, list->capacity, list->count) = made;
 }
 
 static sp_status not_in_step(const exchange *x, const sp_plan *plan, int dp_rank, int pp_rank,

@@ -100,8 +100,7 @@ typedef struct sp_block_walk {
 static void note(const sp_block_walk *walk, bool alloc, memory_block block)
 {
     block_log *log = walk->log;
-    sp_reserve((void **)&log->events, &log->capacity, log->count + 1, sizeof(*log->events));
-    block_event *event = &log->events[log->count++];
+    block_event *event = SP_ADDED(log->events, log->capacity, log->count);
     memset(event, 0, sizeof(*event));
     event->alloc = alloc;
     event->category = walk->category;
@@ -113,7 +112,7 @@ static void note(const sp_block_walk *walk, bool alloc, memory_block block)
 static void allocate(const sp_block_walk *walk, int64_t bytes, phase_index made)
 {
     held_blocks *heap = &walk->log->heaps[walk->category];
-    sp_reserve((void **)&heap->blocks, &heap->capacity, heap->count + 1, sizeof(*heap->blocks));
+    SP_RESERVE(heap->blocks, heap->capacity, heap->count + 1);
     int64_t address = 0;
     size_t at = 0;
     while (at < heap->count && heap->blocks[at].address - address < bytes) {

@@ -150,8 +150,7 @@ static sp_warning_kind *kind_of(sp_warning_kinds *kinds, const char *text)
             return &kinds->kind[k];
         }
     }
-    sp_reserve((void **)&kinds->kind, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
-    sp_warning_kind *kind = &kinds->kind[kinds->count++];
+    sp_warning_kind *kind = SP_ADDED(kinds->kind, kinds->capacity, kinds->count);
     *kind = (sp_warning_kind){.results = 0};
     snprintf(kind->text, sizeof kind->text, "%s", text);
     return kind;
@@ -264,9 +263,7 @@ void sp_result_add(sp_result *result, const sp_step_metrics *metrics, const sp_b
     if (result->ranks == NULL) {
         result->ranks = sp_calloc((size_t)metrics->rank_count, sizeof *result->ranks);
     }
-    sp_reserve((void **)&result->batches, &result->batch_capacity, result->batch_count + 1,
-               sizeof *result->batches);
-    result->batches[result->batch_count++] =
+    *SP_ADDED(result->batches, result->batch_capacity, result->batch_count) =
         (sp_batch_result){.facts = *facts,
                           .iteration_ns = metrics->iteration_ns,
                           .makespan_ns = metrics->makespan_ns,

@@ -146,8 +146,7 @@ static inline bool is_calm(link_record *link)
 static sp_status take_hops(sp_flows *flows, int32_t length, int32_t *first, sp_error *err)
 {
     size_t known = flows->lengths;
-    sp_reserve((void **)&flows->unused_hops, &flows->lengths, (size_t)length + 1,
-               sizeof *flows->unused_hops);
+    SP_RESERVE(flows->unused_hops, flows->lengths, (size_t)length + 1);
     for (size_t i = known; i < flows->lengths; i++) {
         flows->unused_hops[i] = NONE;
     }
@@ -159,8 +158,7 @@ static sp_status take_hops(sp_flows *flows, int32_t length, int32_t *first, sp_e
     if (length > MOST_HOPS - flows->hops_used) {
         return sp_error_set(err, SP_ERR_LIMIT, "more than %d hops of flows at a time", MOST_HOPS);
     }
-    sp_reserve((void **)&flows->hops, &flows->hop_capacity, (size_t)(flows->hops_used + length),
-               sizeof *flows->hops);
+    SP_RESERVE(flows->hops, flows->hop_capacity, (size_t)(flows->hops_used + length));
     *first = flows->hops_used;
     flows->hops_used += length;
     return SP_OK;

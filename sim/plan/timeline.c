@@ -198,9 +198,8 @@ void sp_rank_memory_note(sp_rank_memory *memory, int64_t time_ns, const sp_bytes
             return;
         }
     }
-    sp_reserve((void **)&memory->points, &memory->point_capacity, memory->point_count + 1,
-               sizeof *memory->points);
-    memory->points[memory->point_count++] = (sp_memory_point){.time_ns = time_ns, .bytes = *bytes};
+    *SP_ADDED(memory->points, memory->point_capacity, memory->point_count) =
+        (sp_memory_point){.time_ns = time_ns, .bytes = *bytes};
 }
 
 void sp_memory_timeline_fini(sp_memory_timeline *memory)

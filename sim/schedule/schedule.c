@@ -141,9 +141,7 @@ static void copy_rank(sp_i_schedule_job *job, const sp_i_schedule_job *earlier,
     for (int r = 0; r < job->pp; r++) {
         const sp_stage_plan *from = sp_plan_stage(job->plan, earlier->dp_rank, r);
         sp_stage_plan *to = sp_plan_stage(job->plan, job->dp_rank, r);
-        void *actions = to->actions;
-        sp_reserve(&actions, &to->capacity, from->count, sizeof *to->actions);
-        to->actions = actions;
+        SP_RESERVE(to->actions, to->capacity, from->count);
         to->count = from->count;
         copy_actions(from->actions, from->count, own, place, to->actions);
     }

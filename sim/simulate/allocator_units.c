@@ -436,9 +436,7 @@ static void cut(const sp_layout *layout, const sp_parameter_list *list, int buff
         if (from >= to || parameter->decays != decays) {
             continue;
         }
-        sp_reserve((void **)&pieces->elements, &pieces->capacity, pieces->count + 1,
-                   sizeof *pieces->elements);
-        pieces->elements[pieces->count++] = to - from;
+        *SP_ADDED(pieces->elements, pieces->capacity, pieces->count) = to - from;
     }
 }
 

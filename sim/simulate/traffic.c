@@ -99,8 +99,7 @@ static sp_dp_ranks together(const sp_i_traffic *t, const sp_plan_place *place)
 
 static void add_event(sp_i_traffic *t, sp_walk_event event)
 {
-    sp_reserve((void **)&t->events, &t->event_capacity, t->event_count + 1, sizeof *t->events);
-    t->events[t->event_count++] = event;
+    *SP_ADDED(t->events, t->event_capacity, t->event_count) = event;
 }
 
 // ---- sends of pipeline ranks ----
@@ -126,7 +125,7 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
     sp_i_transfers_count(&t->transfers, path, all_bytes);
     sp_status status = sp_flows_start(t->transfers.flows, &flow, &id, err);
     if (status == SP_OK) {
-        sp_reserve((void **)&t->sent, &t->sent_capacity, (size_t)id + 1, sizeof *t->sent);
+        SP_RESERVE(t->sent, t->sent_capacity, (size_t)id + 1);
         t->sent[id] = *from;
     }
     return status;

@@ -56,8 +56,7 @@ static void add_edge(void *context, size_t v, const sp_dependency *dependency)
     sp_structure *s = b->s;
     bool lags = dependency->lag == SP_LAG_TRANSFER ||
                 (dependency->lag == SP_LAG_SENDING && b->costs->blocking_transfers);
-    sp_reserve((void **)&s->edges, &s->edge_capacity, s->edge_count + 1, sizeof *s->edges);
-    s->edges[s->edge_count++] = (graph_edge){
+    *SP_ADDED(s->edges, s->edge_capacity, s->edge_count) = (graph_edge){
         .from = dependency->item,
         .to = v,
         .lag_ns = lags ? sp_dependency_lag_ns(&s->items, v, dependency, transfer_ns, b) : 0,
@@ -471,7 +470,7 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
     bool ok = igraph_vector_int_init(&incident, 0) == IGRAPH_SUCCESS;
     while (ok && at < s->items.count) {
         const sp_plan_item *v = &s->items.items[at];
-        sp_reserve((void **)steps, &capacity, *count + 1, sizeof **steps);
+        SP_RESERVE(*steps, capacity, *count + 1);
         now_ns = times.end_ns[at];
         (*steps)[(*count)++] = (sp_critical_step){.dp = v->dp,
                                                   .pp = v->pp,

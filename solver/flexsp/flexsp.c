@@ -211,8 +211,7 @@ static int64_t share_of(int64_t limit, int64_t spent, int64_t parts)
 static void add_part(const microbatch_groups *part, int microbatch, sp_i_flexsp_plan *plan)
 {
     size_t base = plan->group_count;
-    sp_reserve((void **)&plan->groups, &plan->group_capacity, base + (size_t)part->groups,
-               sizeof *plan->groups);
+    SP_RESERVE(plan->groups, plan->group_capacity, base + (size_t)part->groups);
     int rank = 0;
     for (int g = 0; g < part->groups; g++) {
         int degree = part->problem->times[part->degree[g]].degree;

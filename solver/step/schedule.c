@@ -351,7 +351,7 @@ static double most_held_rows(sp_pack_memory *memory, const sp_cost_model *cost, 
         for (int p = power; p <= power + 1; p++) {
             rows = fmax(rows, sp_cost_model_held_rows(cost, (int64_t)held->count, INT64_C(1) << p));
         }
-        sp_reserve((void **)&held->most, &held->capacity, held->count + 1, sizeof *held->most);
+        SP_RESERVE(held->most, held->capacity, held->count + 1);
         held->most[held->count++] = fmax(most, rows);
     }
     return held->most[sp_larger(packs, 1) - 1];

@@ -233,9 +233,7 @@ static void open_kind(packer *p, uint32_t index)
 static void add_kind(packer *p, sp_i_pack_kind kind)
 {
     sp_i_pack_kinds *kinds = p->kinds;
-    void *items = kinds->kind;
-    sp_reserve(&items, &kinds->capacity, kinds->count + 1, sizeof *kinds->kind);
-    kinds->kind = items;
+    SP_RESERVE(kinds->kind, kinds->capacity, kinds->count + 1);
     kinds->kind[kinds->count] = kind;
     open_kind(p, (uint32_t)kinds->count++);
 }

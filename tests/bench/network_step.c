@@ -278,7 +278,7 @@ static void measure_simulation(sp_layout layout, int microbatches, bool uneven)
     sp_memory_timeline memory;
     sp_engine_counts counts;
     layout.chunks = 1;
-    require(uniform_packing(&packing, layout.dp, microbatches, &err), &err);
+    uniform_packing(&packing, layout.dp, microbatches);
     require(plan_by_schedule(&plan, &layout, &packing, SP_SCHEDULE_1F1B, &err), &err);
     sp_i_step_costs_init(&costs, &layout, &packing, 1, false);
     fill_costs(&layout, uneven, &costs);

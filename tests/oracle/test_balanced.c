@@ -23,13 +23,11 @@ static void make_batches(int64_t context, int packs, sp_batches *batches)
 {
     sp_prng prng = prng_seeded(47);
     *batches = (sp_batches){.count = STEPS, .context = context};
-    batches->batch = calloc(STEPS, sizeof *batches->batch);
-    assert_non_null(batches->batch);
+    batches->batch = sp_calloc(STEPS, sizeof *batches->batch);
     for (int b = 0; b < STEPS; b++) {
         sp_batch *batch = &batches->batch[b];
-        batch->ids = calloc(MOST_DOCUMENTS, sizeof *batch->ids);
-        batch->tokens = calloc(MOST_DOCUMENTS, sizeof *batch->tokens);
-        assert_true(batch->ids != NULL && batch->tokens != NULL);
+        batch->ids = sp_calloc(MOST_DOCUMENTS, sizeof *batch->ids);
+        batch->tokens = sp_calloc(MOST_DOCUMENTS, sizeof *batch->tokens);
         int64_t left = packs * context;
         while (left > 0) {
             int64_t tokens = document(&prng);

@@ -201,8 +201,7 @@ TEST(best_fit_packing_as_compact_as_table_2)
     enum { DOCUMENTS = 1000000, MOST_PIECES = 2 * DOCUMENTS };
     const sp_distribution *wikipedia = sp_distribution_find("wikipedia");
     assert_non_null(wikipedia);
-    AUTO_FREE int64_t *tokens = malloc(MOST_PIECES * sizeof *tokens);
-    assert_non_null(tokens);
+    AUTO_FREE int64_t *tokens = sp_malloc(MOST_PIECES * sizeof *tokens);
     for (int i = 0; i < 2; i++) {
         cut_documents c = {
             .pieces = {.tokens = tokens}, .capacity = MOST_PIECES, .context = contexts[i]};

@@ -170,15 +170,12 @@ TEST(terapipe_closed_forms)
 }
 
 // Slices of several micro-batches by hand: counts[m] of them in micro-batch m, on every rank.
-static bool add_slice(sp_pack_list *list, int dp_rank, int m, int s, int count)
+static void add_slice(sp_pack_list *list, int dp_rank, int m, int s, int count)
 {
     sp_slice slice = {.sample = m, .begin = s, .tokens = 1, .computed_tokens = 1};
-    bool ok = sp_pack_list_begin(list, dp_rank, 1);
-    if (ok) {
-        sp_pack_list_add(list, slice, s + 1 == count);
-        list->packs[list->count - 1].microbatch = m;
-    }
-    return ok;
+    sp_pack_list_begin(list, dp_rank, 1);
+    sp_pack_list_add(list, slice, s + 1 == count);
+    list->packs[list->count - 1].microbatch = m;
 }
 
 static void build_packing(const int *counts, int microbatches, int dp, uniform_step *step)
@@ -187,16 +184,13 @@ static void build_packing(const int *counts, int microbatches, int dp, uniform_s
     step->batch.count = (size_t)microbatches;
     step->batch.ids = sp_calloc((size_t)microbatches, sizeof *step->batch.ids);
     step->batch.tokens = sp_calloc((size_t)microbatches, sizeof *step->batch.tokens);
-    assert_non_null(step->batch.ids);
-    assert_non_null(step->batch.tokens);
     sp_packing_init(&step->packing, &step->batch, dp);
     for (int m = 0; m < microbatches; m++) {
         step->batch.tokens[m] = counts[m];
         step->batch.total_tokens += counts[m];
         for (int s = 0; s < counts[m]; s++) {
-            assert_true(add_slice(&step->packing.forward, m % dp, m, s, counts[m]));
-            assert_true(
-                add_slice(&step->packing.backward, m % dp, m, counts[m] - 1 - s, counts[m]));
+            add_slice(&step->packing.forward, m % dp, m, s, counts[m]);
+            add_slice(&step->packing.backward, m % dp, m, counts[m] - 1 - s, counts[m]);
         }
     }
 }
@@ -337,8 +331,6 @@ TEST(chunkflow_memory)
     set_costs(&layout, &weight, 1000, 2500, &step);
     step.costs.side[0].unit = sp_calloc(N, sizeof *step.costs.side[0].unit);
     step.costs.side[1].unit = sp_calloc(N, sizeof *step.costs.side[1].unit);
-    assert_non_null(step.costs.side[0].unit);
-    assert_non_null(step.costs.side[1].unit);
     for (int s = 0; s < N; s++) {
         step.costs.action[SP_ACTION_R][s].compute_ns = 300;
         step.costs.side[0].unit[s].held.of[SP_MEM_KV_CACHE] = KV;

@@ -152,8 +152,7 @@ static sp_status read_durations(const sp_backend_option *option, fake_options *o
             !read_integer(&text, MOST_NS, &scripted.ns) || (*text != ',' && *text != '\0')) {
             return wrong(option, "SELECTOR=NS,... such as F=2000,B3@0.1=5000", err);
         }
-        sp_reserve((void **)&options->scripted, &options->scripted_capacity,
-                   options->scripted_count + 1, sizeof *options->scripted);
+        SP_RESERVE(options->scripted, options->scripted_capacity, options->scripted_count + 1);
         options->scripted[options->scripted_count++] = scripted;
     } while (*text++ == ',');
     return SP_OK;

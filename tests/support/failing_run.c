@@ -40,8 +40,7 @@ static void make_packs(failing_run *f, int dp)
         f->ids[s] = s;
         f->tokens[s] = tokens[s];
         f->batch.total_tokens += tokens[s];
-        assert_true(
-            pack_sample(&f->packing.forward, s == 0 ? 0 : s % dp, s == 0 ? dp : 1, s, tokens[s]));
+        pack_sample(&f->packing.forward, s == 0 ? 0 : s % dp, s == 0 ? dp : 1, s, tokens[s]);
     }
 }
 

@@ -8,7 +8,7 @@
 
 void flow_step_uniform(flow_step *s, double f_bytes, double b_bytes)
 {
-    must_succeed(uniform_packing(&s->packing, s->layout.dp, 1, ERR));
+    uniform_packing(&s->packing, s->layout.dp, 1);
     sp_i_step_costs_init(&s->costs, &s->layout, &s->packing, 1, false);
     flow_step_set_bytes(&s->costs, f_bytes, b_bytes);
     flow_step_set_exchanges(s, 0.0);

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "sim/base/alloc.h"
 #include "sim/base/prng.h"
 #include "sim/base/status.h"
 

@@ -299,8 +299,7 @@ static sp_status give_end(sp_transport *transport, int number, int side, void *d
     pthread_mutex_lock(&j->lock);
     channel *c = j->channels[number];
     SP_ASSERT((side == 0 ? c->from : c->to) == transport->rank && bytes > 0);
-    sp_reserve((void **)&c->ends[side], &c->capacity[side], c->count[side] + 1,
-               sizeof *c->ends[side]);
+    SP_RESERVE(c->ends[side], c->capacity[side], c->count[side] + 1);
     *message = ((uint64_t)number << MESSAGE_BITS) | (c->count[side] << SIDE_BITS) | (uint64_t)side;
     c->ends[side][c->count[side]++] = (end){.data = data, .bytes = bytes};
     pthread_cond_broadcast(&j->change);

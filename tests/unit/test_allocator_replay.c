@@ -48,7 +48,7 @@ static void gpipe(step *s, int pp, int count, sp_recompute recompute)
                 .options = {.recompute = recompute}};
     sp_packing_init(&s->packing, NULL, 1);
     for (int k = 0; k < count; k++) {
-        assert_true(pack_sample(&s->packing.forward, 0, 1, k, EVEN_TOKENS));
+        pack_sample(&s->packing.forward, 0, 1, k, EVEN_TOKENS);
     }
     sp_plan_init(&s->plan, &s->layout, &s->packing);
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_GPIPE};
@@ -141,8 +141,7 @@ static int64_t gpipe_peak(const step *s, int rank, int count)
     sp_stage stage = {.layers = 2, .embedding = rank == 0, .head = rank == s->layout.pp - 1};
     sp_tensor_program_build(&s->model, &s->layout, &stage, &s->options,
                             &(sp_unit_load){.tokens = EVEN_TOKENS}, &program);
-    AUTO_FREE int *holders = calloc(program.tensor_count, sizeof *holders);
-    assert_non_null(holders);
+    AUTO_FREE int *holders = sp_calloc(program.tensor_count, sizeof *holders);
     int64_t input = bytes_of(&program, program.input);
     int64_t output = bytes_of(&program, program.output);
     int64_t output_gradient = bytes_of(&program, program.output_gradient);
@@ -230,7 +229,7 @@ TEST(obstacles)
     assert_non_null(obstacle);
     int64_t plain = replayed(&s);
     for (int k = 1; k >= 0; k--) {
-        assert_true(sp_pack_list_begin(&s.packing.backward, 0, 1));
+        sp_pack_list_begin(&s.packing.backward, 0, 1);
         sp_pack_list_add(&s.packing.backward, s.packing.forward.slices[k], true);
     }
     assert_int_equal(replayed(&s), plain);

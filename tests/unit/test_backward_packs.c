@@ -36,12 +36,12 @@ static void by_hand(const int64_t (*slices)[2], size_t count, sp_packing *packin
     }
     drawn_batch_of(&d, samples);
     sp_packing_init(packing, &d.batch, 1);
-    assert_true(sp_pack_list_begin(&packing->forward, 0, 1));
+    sp_pack_list_begin(&packing->forward, 0, 1);
     for (size_t i = 0; i < count; i++) {
         int64_t sample = slices[i][0];
         int64_t tokens = slices[i][1];
         if (tokens == 0) {
-            assert_true(sp_pack_list_begin(&packing->forward, 0, 1));
+            sp_pack_list_begin(&packing->forward, 0, 1);
             continue;
         }
         sp_slice slice = {.sample = (int32_t)sample,

@@ -250,8 +250,7 @@ enum { OWNERS = 300 };
 
 static void compare_random_sequence(uint64_t seed, int64_t limit, bool few, int steps)
 {
-    AUTO_FREE naive_allocator *naive = calloc(1, sizeof *naive);
-    assert_non_null(naive);
+    AUTO_FREE naive_allocator *naive = sp_calloc(1, sizeof *naive);
     naive->limit = limit;
     OWNED(sp_block_allocator) a = make(limit);
     int32_t held[OWNERS];

@@ -175,7 +175,6 @@ static sp_group count_group(const sp_cluster *cluster, const sp_layout *l, sp_di
     int64_t ranks = sp_layout_ranks(l);
     int64_t nodes = ranks / cluster->gpus_per_node + 1;
     AUTO_FREE int *members = sp_calloc((size_t)nodes, sizeof *members);
-    assert_non_null(members);
     sp_group group = {0, 0, 1 << 30, 0};
     for (int64_t rank = 0; rank < ranks; rank++) {
         int64_t other[SP_AXES];

@@ -48,7 +48,7 @@ TEST_ROUNDS(pairs_token_by_token, 2, test_rounds(40))
     int lengths[3];
     AUTO(sp_packing) packing;
     sp_packing_init(&packing, NULL, 1);
-    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    sp_pack_list_begin(&packing.forward, 0, 1);
     int samples = 1 + prng_below(prng, 3);
     for (int s = 0; s < samples; s++) {
         lengths[s] = 1 + prng_below(prng, MOST_TOKENS / 3);
@@ -105,7 +105,7 @@ TEST(even_shares_take_the_closed_form)
         AUTO(sp_packing) packing;
         assert_non_null(ring);
         sp_packing_init(&packing, NULL, 1);
-        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+        sp_pack_list_begin(&packing.forward, 0, 1);
         sp_pack_list_add(&packing.forward, slice, true);
         sp_i_cp_by_sequence(&packing.forward, packing.forward.packs, cp, add, ring);
         for (int r = 0; r < cp; r++) {

@@ -141,8 +141,7 @@ TEST(csv_limits)
                          extra == 0 ? SP_ERR_CONTENT : SP_ERR_LIMIT);
     }
     size_t most = 2 * (SP_CSV_ROWS + 2);
-    AUTO_FREE char *rows = malloc(most);
-    assert_non_null(rows);
+    AUTO_FREE char *rows = sp_malloc(most);
     for (size_t i = 0; i < most; i++) {
         rows[i] = i % 2 == 0 ? '1' : '\n';
     }

@@ -98,9 +98,8 @@ TEST(long_uploads_pass_in_chunks)
 {
     const size_t bytes = 6 * MIB + 3;
     OWNED(emulated_runtime) m = runtime_new(1, false);
-    unsigned char *host = malloc(bytes);
-    unsigned char *back = malloc(bytes);
-    assert_true(host != NULL && back != NULL);
+    unsigned char *host = sp_malloc(bytes);
+    unsigned char *back = sp_malloc(bytes);
     for (size_t i = 0; i < bytes; i++) {
         host[i] = (unsigned char)(i % 251);
     }

@@ -264,7 +264,7 @@ TEST(random_groups_in_order)
                 degree = sp_i_merged_next(degree, dp);
             }
             int first = degree * prng_below(&prng, dp / degree);
-            assert_true(sp_pack_list_begin(&packing.forward, first, degree));
+            sp_pack_list_begin(&packing.forward, first, degree);
             sp_i_add_sample(&packing, (int32_t)i);
         }
         sp_status before = plan_status(&b, SP_SCHEDULE_1F1B, &packing);
@@ -602,7 +602,7 @@ TEST(groups_of_packs_and_zones)
     static const int expected[] = {1, 0, 1, 3};
     sp_i_group_starts_init(&starts, &scenario);
     for (int k = 0; k < 4; k++) {
-        assert_true(sp_pack_list_begin(&packing.forward, k == 2 ? 2 : 0, k == 3 ? 8 : 2));
+        sp_pack_list_begin(&packing.forward, k == 2 ? 2 : 0, k == 3 ? 8 : 2);
     }
     // Of ranks 0 and 1 together, which have a group, 4 and 5, 4 to 7, 4 and 5 again, 3, and 6 and
     // 7, which start beside 4 and 5.

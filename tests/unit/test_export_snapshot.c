@@ -58,8 +58,7 @@ static void append_items(unpickler *u)
 
 static json_t *unpickle(const char *bytes, size_t count)
 {
-    AUTO_FREE unpickler *u = calloc(1, sizeof(*u));
-    assert_non_null(u);
+    AUTO_FREE unpickler *u = sp_calloc(1, sizeof(*u));
     u->at = (const unsigned char *)bytes;
     u->end = u->at + count;
     for (;;) {
@@ -274,8 +273,7 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
     assert_true(json_is_object(json_object_get(root, "allocator_settings")));
     assert_int_equal(json_array_size(traces), 1);
     const json_t *trace = json_array_get(traces, 0);
-    AUTO_FREE replay *r = calloc(1, sizeof(*r));
-    assert_non_null(r);
+    AUTO_FREE replay *r = sp_calloc(1, sizeof(*r));
     size_t point = 0;
     bool unknown = json_array_size(trace) == 0;
     for (size_t i = 0; i < json_array_size(trace); i++) {

@@ -203,8 +203,7 @@ TEST(failed_reads_are_errors)
     size_t last = sp_i_exec_tensor_count(run) / 2 - 1;
     sp_tensor_info info;
     sp_i_exec_tensor_info(run, last, &info);
-    double *values = malloc((size_t)info.elements * sizeof *values);
-    assert_non_null(values);
+    double *values = sp_malloc((size_t)info.elements * sizeof *values);
     must_succeed(sp_i_exec_tensor_read(run, last, values, ERR));
     c.reads_fail = true;
     must_succeed(sp_i_exec_tensor_read(run, 0, values, ERR));

@@ -19,7 +19,6 @@ static void check(int64_t *tokens, size_t n)
     static const int64_t thousandths[SP_LENGTH_QUANTILES] = {10,  50,  100, 250, 500,
                                                              750, 900, 950, 990, 999};
     AUTO_FREE int64_t *sorted = sp_malloc(n * sizeof *sorted);
-    assert_non_null(sorted);
     memcpy(sorted, tokens, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, sp_ascending_int64s);
     sp_lengths lengths = {.tokens = tokens, .count = n, .capacity = n};

@@ -114,7 +114,6 @@ TEST(line_limit_is_exact)
 {
     const size_t limit = SP_I_LINE_BYTES;
     AUTO_FREE char *text = sp_malloc(3 * limit);
-    assert_non_null(text);
     fill(text, limit, '0');
     text[limit - 1] = '9';
     memcpy(text + limit, "\r\n8\n", 5);
@@ -334,7 +333,6 @@ TEST(long_lists_come_back)
     };
     AUTO_FREE int64_t *tokens = sp_malloc(MANY * sizeof *tokens);
     AUTO_FREE char *text = sp_malloc((size_t)MANY * 40);
-    assert_non_null(tokens);
     assert_non_null(text);
     sp_prng prng = prng_seeded(11);
     for (size_t i = 0; i < MANY; i++) {

@@ -15,7 +15,7 @@ TEST_ROUNDS(sums_count_token_pairs, 11, 50)
 {
     AUTO(sp_packing) packing;
     sp_packing_init(&packing, NULL, 1);
-    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    sp_pack_list_begin(&packing.forward, 0, 1);
     int64_t tokens = 0, computed = 0, pairs2 = 0, full = 0, kv = 0;
     for (int i = 0; i < 6; i++) {
         int64_t begin = (int64_t)sp_prng_below(prng, 60);
@@ -52,7 +52,7 @@ TEST_ROUNDS(shared_packs_are_padded, 13, 200)
     int dp_count = 1 + prng_below(prng, 4);
     bool zoned = dp_count > 1 && prng_below(prng, 4) == 0;
     sp_packing_init(&packing, &batch, dp_count);
-    assert_true(sp_pack_list_begin(&packing.forward, 0, dp_count));
+    sp_pack_list_begin(&packing.forward, 0, dp_count);
     sp_slice slice = {.tokens = 1 + (int64_t)sp_prng_below(prng, 999),
                       .zone = zoned ? sp_zone_of(0, 1) : 0};
     slice.computed_tokens = slice.tokens;
@@ -77,7 +77,7 @@ TEST_ROUNDS(cutting_loses_no_pairs, 12, 100)
     int64_t length = 1 + (int64_t)sp_prng_below(prng, INT32_MAX);
     for (int64_t begin = 0; begin < length;) {
         int64_t size = 1 + (int64_t)sp_prng_below(prng, (uint64_t)(length - begin));
-        assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+        sp_pack_list_begin(&packing.forward, 0, 1);
         add(&packing.forward, begin, size, size, begin + size == length);
         begin += size;
     }
@@ -96,7 +96,7 @@ TEST(longest_samples_do_not_overflow)
     AUTO(sp_packing) packing;
     sp_packing_init(&packing, NULL, 1);
     int64_t longest = INT32_MAX;
-    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    sp_pack_list_begin(&packing.forward, 0, 1);
     add(&packing.forward, 0, longest, longest, true);
     const sp_pack *pack = &packing.forward.packs[0];
     assert_true(pack->pairs2 == longest * longest);
@@ -117,7 +117,7 @@ TEST(packs_hold_their_own_slices)
     sp_packing_init(&packing, NULL, 4);
     size_t slices = 0;
     for (int p = 0; p < PACKS; p++) {
-        assert_true(sp_pack_list_begin(&packing.forward, p % 3, 1 + p % 2));
+        sp_pack_list_begin(&packing.forward, p % 3, 1 + p % 2);
         for (int i = 0; i < p % 7; i++) {
             add(&packing.forward, 1000 * p + i, 1, 1, true);
             slices++;
@@ -142,9 +142,9 @@ TEST(backward_packs_default_to_the_forward_packs)
     AUTO(sp_packing) packing;
     sp_packing_init(&packing, NULL, 1);
     assert_true(sp_packing_backward(&packing) == &packing.forward);
-    assert_true(sp_pack_list_begin(&packing.forward, 0, 1));
+    sp_pack_list_begin(&packing.forward, 0, 1);
     assert_true(sp_packing_backward(&packing) == &packing.forward);
-    assert_true(sp_pack_list_begin(&packing.backward, 0, 1));
+    sp_pack_list_begin(&packing.backward, 0, 1);
     assert_true(sp_packing_backward(&packing) == &packing.backward);
 }
 

@@ -91,8 +91,7 @@ TEST(ends_of_texts)
 TEST(long_lines)
 {
     enum { LONG = 10 * 1000 * 1000 };
-    AUTO_FREE char *text = malloc(2 * LONG + 2);
-    assert_non_null(text);
+    AUTO_FREE char *text = sp_malloc(2 * LONG + 2);
     for (int i = 0; i < 2 * LONG + 2; i++) {
         text[i] = (char)('a' + i % 23);
     }
@@ -224,8 +223,7 @@ static sp_status collect(void *context, const stream_answer *answer, sp_error *e
     if (c->count == c->fails_at) {
         return sp_error_set(err, SP_ERR_IO, "the sink is full");
     }
-    c->all = realloc(c->all, c->bytes + answer->bytes + 1);
-    assert_non_null(c->all);
+    c->all = sp_realloc(c->all, c->bytes + answer->bytes + 1);
     memcpy(c->all + c->bytes, answer->text, answer->bytes + 1);
     c->bytes += answer->bytes;
     return SP_OK;

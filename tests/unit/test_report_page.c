@@ -28,8 +28,7 @@ static char *page_text(const made *m)
     assert_non_null(file);
     must_succeed(report_page_write(file, &m->page, ERR));
     long bytes = ftell(file);
-    char *text = malloc((size_t)bytes + 1);
-    assert_non_null(text);
+    char *text = sp_malloc((size_t)bytes + 1);
     rewind(file);
     assert_int_equal(fread(text, 1, (size_t)bytes, file), (size_t)bytes);
     text[bytes] = '\0';

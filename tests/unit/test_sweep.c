@@ -23,8 +23,7 @@ static char *file_text(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    char *text = malloc(1 << 22);
-    assert_non_null(text);
+    char *text = sp_malloc(1 << 22);
     *bytes = fread(text, 1, (1 << 22) - 1, file);
     text[*bytes] = '\0';
     fclose(file);

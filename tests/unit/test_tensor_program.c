@@ -46,10 +46,8 @@ static void let_go(ledger *l, int32_t tensor)
 static ledger open_ledger(const sp_tensor_program *program)
 {
     ledger l = {.program = program,
-                .holders = calloc(program->tensor_count, sizeof *l.holders),
-                .alive = calloc(program->tensor_count, sizeof *l.alive)};
-    assert_non_null(l.holders);
-    assert_non_null(l.alive);
+                .holders = sp_calloc(program->tensor_count, sizeof *l.holders),
+                .alive = sp_calloc(program->tensor_count, sizeof *l.alive)};
     if (program->input != SP_NO_TENSOR) {
         hold(&l, program->input);
     }

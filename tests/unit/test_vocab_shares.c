@@ -181,13 +181,11 @@ static void peaks_without_idle_shares(const sp_step_view *view, int64_t *peak_by
     size_t ranks = view->timeline->rank_count;
     sp_timeline timeline = *view->timeline;
     AUTO(sp_memory_timeline) memory;
-    timeline.ranks = calloc(ranks, sizeof *timeline.ranks);
-    assert_non_null(timeline.ranks);
+    timeline.ranks = sp_calloc(ranks, sizeof *timeline.ranks);
     for (size_t r = 0; r < ranks; r++) {
         sp_rank_timeline *rank = &timeline.ranks[r];
         *rank = view->timeline->ranks[r];
-        rank->shares = calloc(rank->share_count + 1, sizeof *rank->shares);
-        assert_non_null(rank->shares);
+        rank->shares = sp_calloc(rank->share_count + 1, sizeof *rank->shares);
         rank->share_count = 0;
         for (size_t i = 0; i < view->timeline->ranks[r].share_count; i++) {
             const sp_share_span *share = &view->timeline->ranks[r].shares[i];

@@ -38,19 +38,16 @@ static void *must_have(void *memory)
     return memory;
 }
 
-#define RESERVE(items, capacity, needed) \
-    sp_reserve((void **)&(items), &(capacity), (size_t)(needed), sizeof *(items))
-
 static int add_task(step_graph *g, double ns, int flow)
 {
-    RESERVE(g->tasks, g->task_capacity, g->graph.count + 1);
+    SP_RESERVE(g->tasks, g->task_capacity, (size_t)(g->graph.count + 1));
     g->tasks[g->graph.count] = (simgrid_task){ns, flow};
     return g->graph.count++;
 }
 
 static void add_edge(step_graph *g, int from, int to)
 {
-    RESERVE(g->edges, g->edge_capacity, g->graph.edge_count + 1);
+    SP_RESERVE(g->edges, g->edge_capacity, (size_t)(g->graph.edge_count + 1));
     g->edges[g->graph.edge_count][0] = from;
     g->edges[g->graph.edge_count++][1] = to;
 }
@@ -64,7 +61,7 @@ static void limit(step_graph *g, sp_flow *flow)
         path[i] = flow->path[i];
     }
     path[flow->hops] = (sp_flow_hop){network->links, 1};
-    RESERVE(g->link_bytes_per_s, g->link_capacity, network->links + 1);
+    SP_RESERVE(g->link_bytes_per_s, g->link_capacity, (size_t)(network->links + 1));
     g->link_bytes_per_s[network->links++] = FINER * flow->most_bytes_per_s;
     flow->path = path;
     flow->hops++;
@@ -83,8 +80,8 @@ static int add_transfer(step_graph *g, int path, double bytes, int rounds, int64
         return add_task(g, latency_ns, -1);
     }
     int index = g->graph.network.count++;
-    RESERVE(g->flows, g->flow_capacity, index + 1);
-    RESERVE(g->path_of, g->path_capacity, index + 1);
+    SP_RESERVE(g->flows, g->flow_capacity, (size_t)(index + 1));
+    SP_RESERVE(g->path_of, g->path_capacity, (size_t)(index + 1));
     if (flow.most_bytes_per_s > 0.0) {
         limit(g, &flow);
         path = g->graph.network.paths++;
@@ -161,7 +158,7 @@ static void make_routes(const builder *b, const sp_network *network)
     sp_error err = {0};
     require(sp_topology_new(network->cluster, &network->rates, &g->topology, &err), &err);
     g->graph.network.links = sp_topology_links(g->topology);
-    RESERVE(g->link_bytes_per_s, g->link_capacity, g->graph.network.links);
+    SP_RESERVE(g->link_bytes_per_s, g->link_capacity, (size_t)g->graph.network.links);
     for (int i = 0; i < g->graph.network.links; i++) {
         g->link_bytes_per_s[i] = FINER * sp_topology_bytes_per_s(g->topology)[i];
     }
