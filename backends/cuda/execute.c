@@ -226,15 +226,6 @@ sp_status sp_i_cuda_execute_at(const sp_i_cuda_tables *tables, const sp_i_place 
     return status;
 }
 
-sp_status sp_i_cuda_execute_with(const sp_cuda_api *api, const sp_i_cublas_api *cublas, int device,
-                                 const sp_run_request *request, sp_measured_step *steps,
-                                 void **state, sp_error *err)
-{
-    const sp_i_cuda_tables tables = {api, cublas, NULL, NULL};
-    const sp_i_place alone = {.ranks = 1};
-    return sp_i_cuda_execute_at(&tables, &alone, device, request, steps, state, err);
-}
-
 sp_status sp_i_cuda_execute(int device, const sp_run_request *request, sp_measured_step *steps,
                             void **state, sp_error *err)
 {

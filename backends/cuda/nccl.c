@@ -209,15 +209,9 @@ sp_status sp_i_nccl_group_new(sp_i_nccl *n, const char *name, const int *ranks, 
                  err);
 }
 
-int sp_i_nccl_member(const sp_i_nccl *n, int group)
-{
-    SP_ASSERT(group >= 0 && (size_t)group < n->count);
-    return n->groups[group].member;
-}
-
 static const sp_i_nccl_group *member_group(const sp_i_nccl *n, int group)
 {
-    SP_ASSERT(sp_i_nccl_member(n, group) >= 0);
+    SP_ASSERT(group >= 0 && (size_t)group < n->count && n->groups[group].member >= 0);
     return &n->groups[group];
 }
 
@@ -245,14 +239,10 @@ static ncclRedOp_t operation_of(sp_element element, bool maximum)
     return maximum ? ncclMax : ncclSum;
 }
 
-sp_status sp_i_nccl_batch_begin(sp_i_nccl *n, sp_error *err)
+// Calls between begin and end are put down together, at the end; pairs may stand in pairs.
+static sp_status batch_begin(sp_i_nccl *n, sp_error *err)
 {
     return check(n, &n->all, "GroupStart", n->api->GroupStart(), err);
-}
-
-sp_status sp_i_nccl_batch_end(sp_i_nccl *n, sp_error *err)
-{
-    return check(n, &n->all, "GroupEnd", n->api->GroupEnd(), err);
 }
 
 // The whole body of a function that is one call of NCCL: returns, from parameters that every one of
@@ -297,14 +287,17 @@ static sp_status reduce(sp_i_nccl *n, int group, sp_element element, bool maximu
     CALL(Reduce, in, out, COUNTED, operation_of(element, maximum), root);
 }
 
-sp_status sp_i_nccl_send(sp_i_nccl *n, int group, sp_element element, const void *from,
-                         int64_t count, int member, CUstream stream, sp_error *err)
+// To and from a member of the group. A message that is sent and one that is received wait for each
+// other on the GPU: two members that both send first need a group for each direction, on streams of
+// its own, or a batch.
+static sp_status send(sp_i_nccl *n, int group, sp_element element, const void *from, int64_t count,
+                      int member, CUstream stream, sp_error *err)
 {
     CALL(Send, from, COUNTED, member);
 }
 
-sp_status sp_i_nccl_receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
-                            int member, CUstream stream, sp_error *err)
+static sp_status receive(sp_i_nccl *n, int group, sp_element element, void *to, int64_t count,
+                         int member, CUstream stream, sp_error *err)
 {
     CALL(Recv, to, COUNTED, member);
 }
@@ -324,7 +317,8 @@ static bool all_equal(const int64_t *rows, int members)
 // An open batch belongs to the thread: a failure inside is returned behind its end.
 static sp_status end_batch(sp_i_nccl *n, sp_status status, sp_error *err)
 {
-    sp_status ended = sp_i_nccl_batch_end(n, status == SP_OK ? err : NULL);
+    sp_status ended =
+        check(n, &n->all, "GroupEnd", n->api->GroupEnd(), status == SP_OK ? err : NULL);
     return status == SP_OK ? ended : status;
 }
 
@@ -337,7 +331,7 @@ sp_status sp_i_nccl_all_gather_rows(sp_i_nccl *n, int group, sp_element element,
         return sp_i_nccl_all_gather(n, group, element, in, out, rows[0] * width, stream, err);
     }
     // One broadcast from each member.
-    sp_status status = sp_i_nccl_batch_begin(n, err);
+    sp_status status = batch_begin(n, err);
     char *part = out;
     if (status != SP_OK) {
         return status;
@@ -360,7 +354,7 @@ sp_status sp_i_nccl_reduce_scatter_rows(sp_i_nccl *n, int group, sp_element elem
                                         stream, err);
     }
     // One reduction to each member. Only there is the result written.
-    sp_status status = sp_i_nccl_batch_begin(n, err);
+    sp_status status = batch_begin(n, err);
     const char *part = in;
     if (status != SP_OK) {
         return status;
@@ -378,16 +372,16 @@ sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, cons
     const size_t part = (size_t)count * type_of(element).bytes;
     const sp_i_nccl_group *g = member_group(n, group);
     SP_ASSERT(in != out || count == 0);
-    sp_status status = sp_i_nccl_batch_begin(n, err);
+    sp_status status = batch_begin(n, err);
     if (status != SP_OK) {
         return status;
     }
     for (int j = 0; j < g->size && status == SP_OK; j++) {
-        status = sp_i_nccl_send(n, group, element, (const char *)in + (size_t)j * part, count, j,
-                                stream, err);
+        status =
+            send(n, group, element, (const char *)in + (size_t)j * part, count, j, stream, err);
         if (status == SP_OK) {
-            status = sp_i_nccl_receive(n, group, element, (char *)out + (size_t)j * part, count, j,
-                                       stream, err);
+            status =
+                receive(n, group, element, (char *)out + (size_t)j * part, count, j, stream, err);
         }
     }
     return end_batch(n, status, err);
@@ -610,10 +604,9 @@ static sp_status broadcast(sp_transport *transport, int group, sp_element elemen
 // One byte, which both ends wait for.
 static sp_status connect_ends(nccl_transport *t, const p2p_channel *c, sp_error *err)
 {
-    sp_status status = c->sends ? sp_i_nccl_send(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1,
-                                                 c->peer, c->stream, err)
-                                : sp_i_nccl_receive(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1,
-                                                    c->peer, c->stream, err);
+    sp_status status =
+        c->sends ? send(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1, c->peer, c->stream, err)
+                 : receive(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1, c->peer, c->stream, err);
     return status == SP_OK ? sp_i_nccl_synchronize(t->n, c->stream, err) : status;
 }
 
@@ -684,10 +677,9 @@ static sp_status put(sp_transport *transport, int number, bool sends, void *data
     t->open_count++;
     status = follow(t, c->stream, made->over, t->stream, err);
     if (status == SP_OK) {
-        status = sends ? sp_i_nccl_send(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer,
-                                        c->stream, err)
-                       : sp_i_nccl_receive(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer,
-                                           c->stream, err);
+        status =
+            sends ? send(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer, c->stream, err)
+                  : receive(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer, c->stream, err);
     }
     return status == SP_OK ? SP_I_CUDA(&t->device, err, EventRecord, made->over, c->stream)
                            : status;

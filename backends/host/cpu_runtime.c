@@ -122,16 +122,14 @@ static int64_t address_space_left(void)
     return used < (int64_t)space.rlim_cur ? (int64_t)space.rlim_cur - used : 0;
 }
 
-int64_t sp_i_host_free_bytes(void)
+// Bytes of memory that this process can still have without the kernel ending it: what the machine
+// has available, what the control groups of the process leave, and what its address space may still
+// grow by (ulimit -v). INT64_MAX where the system tells none of them.
+static int64_t free_bytes(sp_runtime *runtime SP_UNUSED)
 {
     int64_t available_kib = read_field("/proc/meminfo", "MemAvailable:");
     int64_t left = available_kib >= 0 ? available_kib * 1024 : INT64_MAX;
     return least(left, least(control_groups_left(), address_space_left()));
-}
-
-static int64_t free_bytes(sp_runtime *runtime SP_UNUSED)
-{
-    return sp_i_host_free_bytes();
 }
 
 // ---- Blocks ----
@@ -151,7 +149,7 @@ static bool is_free(int64_t bytes)
     pthread_mutex_lock(&lock);
     bool good = bytes <= allowed_bytes;
     if (!good) {
-        int64_t left = sp_i_host_free_bytes();
+        int64_t left = free_bytes(NULL);
         good = bytes <= left;
         allowed_bytes = good && bytes < left / 2 ? left / 2 : bytes;
     }

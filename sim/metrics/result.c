@@ -610,7 +610,8 @@ int64_t sp_result_margin_bytes(const sp_result *result)
     return result->memory_limit_bytes - counted_peak(result);
 }
 
-bool sp_memory_is_short(int64_t peak_bytes, int64_t limit_bytes)
+// Does a peak fit with less than SP_MEMORY_TIGHT to spare, so that blocks decide whether well?
+static bool memory_is_short(int64_t peak_bytes, int64_t limit_bytes)
 {
     return peak_bytes <= limit_bytes &&
            (double)peak_bytes > (1.0 - SP_MEMORY_TIGHT) * (double)limit_bytes;
@@ -628,7 +629,7 @@ sp_fits sp_result_fits(const sp_result *result)
     double limit = (double)result->memory_limit_bytes;
     bool tight = result->reserved_peak_bytes > 0
                      ? (double)result->reserved_peak_bytes > (1.0 - SP_RESERVED_TIGHT) * limit
-                     : sp_memory_is_short(result->peak_bytes, result->memory_limit_bytes);
+                     : memory_is_short(result->peak_bytes, result->memory_limit_bytes);
     return tight ? SP_FITS_TIGHT : SP_FITS_YES;
 }
 
