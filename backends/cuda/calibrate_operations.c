@@ -11,6 +11,7 @@
 #include "kernels/cuda_math.h"
 #include "sim/base/alloc.h"
 #include "sim/base/prng.h"
+#include "sim/base/units.h"
 #include "sim/model/layout.h"
 
 // ---- Products ----
@@ -677,14 +678,9 @@ const char *sp_i_cuda_element_name(sp_i_cuda_element element)
 
 // ---- sizes ----
 
-static int64_t largest(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static int64_t widest(const sp_i_cuda_element_shape *s)
 {
-    return largest(largest(s->hidden, s->ffn), largest(s->q + s->kv, 2 * s->kv));
+    return sp_larger(sp_larger(s->hidden, s->ffn), sp_larger(s->q + s->kv, 2 * s->kv));
 }
 
 static int64_t activation_bytes(const sp_i_cuda_element_shape *s)
@@ -696,7 +692,7 @@ static int64_t wide_bytes(const sp_i_cuda_element_shape *s)
 {
     // Angles of the rotation are in here as well.
     return sp_i_cuda_aligned_bytes(FP32 * s->tokens *
-                                   largest(largest(s->hidden, 2 * s->kv), s->head_dim));
+                                   sp_larger(sp_larger(s->hidden, 2 * s->kv), s->head_dim));
 }
 
 sp_i_cuda_element_shape sp_i_cuda_element_shape_of(const sp_model *model, int64_t tokens,

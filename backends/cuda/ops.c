@@ -10,6 +10,7 @@
 #include "backends/ranks/comm.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 // ---- Products of linear layers ----
 
@@ -785,11 +786,6 @@ bool SP_EXEC(attend_pack_backward)(layer *l, const real *dout, real *dq)
 
 // ---- before the first step ----
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // Widens the shape of a plan, which is empty at first, so that it serves the pack.
 static void add_pack(sp_i_cuda_attention_shape *plan, const sp_i_exec_slices *slices,
                      const sp_i_exec_pack *pack, const sp_kernel_attention_shape *shape)
@@ -801,9 +797,9 @@ static void add_pack(sp_i_cuda_attention_shape *plan, const sp_i_exec_slices *sl
         sp_i_cuda_attention_shape packed;
         sp_i_cuda_segments_init(&segments, &launches, launch);
         if (segments.count > 0 && sp_i_cuda_packed_shape(&segments, pack->rows, shape, &packed)) {
-            packed.segments = larger(packed.segments, plan->segments);
-            packed.queries = larger(packed.queries, plan->queries);
-            packed.keys = larger(packed.keys, plan->keys);
+            packed.segments = sp_larger(packed.segments, plan->segments);
+            packed.queries = sp_larger(packed.queries, plan->queries);
+            packed.keys = sp_larger(packed.keys, plan->keys);
             *plan = packed;
         }
         sp_i_cuda_segments_fini(&segments);

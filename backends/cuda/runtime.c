@@ -15,6 +15,7 @@
 #include "backends/api/device_runtime.h"
 #include "kernels/cuda_kernels.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 #if defined(__has_include)
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -503,16 +504,11 @@ static int next_chunk(sp_i_cuda_rank *rank)
     return chunk;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 void sp_i_cuda_stage(sp_i_cuda_rank *rank, void *to, const void *from, int64_t bytes)
 {
     sp_i_cuda_stream_context *context = rank->context;
     for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
-        size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
+        size_t part = (size_t)sp_smaller(bytes - done, SP_I_CUDA_CHUNK_BYTES);
         int chunk = next_chunk(rank);
         char *room = context->pinned + (int64_t)chunk * SP_I_CUDA_CHUNK_BYTES;
         if (rank->status == SP_OK) {
@@ -537,7 +533,7 @@ static void stage_back(sp_i_cuda_rank *rank, void *to, const void *from, int64_t
 {
     sp_i_cuda_stream_context *context = rank->context;
     for (int64_t done = 0; rank->status == SP_OK && done < bytes; done += SP_I_CUDA_CHUNK_BYTES) {
-        size_t part = (size_t)least(bytes - done, SP_I_CUDA_CHUNK_BYTES);
+        size_t part = (size_t)sp_smaller(bytes - done, SP_I_CUDA_CHUNK_BYTES);
         char *room = context->pinned + (int64_t)next_chunk(rank) * SP_I_CUDA_CHUNK_BYTES;
         SP_I_CUDA_CALL(rank, MemcpyDtoHAsync, room, sp_i_cuda_at((const char *)from + done), part,
                        rank->stream);

@@ -40,20 +40,15 @@ static void list_meetings(const sp_stage_plan *stage, const int32_t *round, meet
     }
 }
 
-static bool is_alike(sp_action a, sp_action b)
-{
-    return a.kind == b.kind && a.chunk == b.chunk && a.pack == b.pack;
-}
-
 static bool is_next(const meetings *m, sp_action action)
 {
-    return m->next < m->count && is_alike(m->items[m->next].action, action);
+    return m->next < m->count && sp_action_is_same(m->items[m->next].action, action);
 }
 
 static bool is_later(const meetings *m, sp_action action)
 {
     for (size_t i = m->next + 1; i < m->count; i++) {
-        if (is_alike(m->items[i].action, action)) {
+        if (sp_action_is_same(m->items[i].action, action)) {
             return true;
         }
     }

@@ -41,17 +41,12 @@ typedef struct lister {
     bool in_part; // the tensor at hand
 } lister;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 // Lists a block, up to `bytes` of the table's; returns how many.
 static int64_t add(const lister *l, void **place, int64_t elements, sp_i_exec_width width,
                    int64_t bytes)
 {
     sp_i_exec_copies *to = l->copies;
-    int64_t away = least(bytes, elements * width.table_bytes);
+    int64_t away = sp_smaller(bytes, elements * width.table_bytes);
     if (away > 0) {
         *SP_ADDED(to->items, to->capacity, to->count) =
             (leaving){.place = place,
@@ -128,8 +123,8 @@ static void list_leaving(const sp_i_exec_stage *stage, int32_t pack, const sp_pa
             bool of_layer = sp_layer_tensors[tensors[k].id].part == SP_PART_LAYER;
             int layer = of_layer ? layer_of_kind(stage, tensors[k].kind, nth) : nth;
             l.in_part = left < tensors[k].bytes;
-            add_tensor(&l, tensors[k].id, layer, least(left, tensors[k].bytes));
-            left -= least(left, tensors[k].bytes);
+            add_tensor(&l, tensors[k].id, layer, sp_smaller(left, tensors[k].bytes));
+            left -= sp_smaller(left, tensors[k].bytes);
         }
     }
 }

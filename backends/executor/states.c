@@ -852,11 +852,6 @@ static const void *element_at(const reader *r, const sp_i_exec_rank *rank, int64
            (element - share->begin) * bytes;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 // Reads what a rank has of a tensor, one number behind the other.
 static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exec_weight *weight,
                            double *part, sp_error *err)
@@ -867,7 +862,7 @@ static sp_status read_part(reader *r, const sp_i_exec_rank *rank, const sp_i_exe
     sp_i_exec_enter(run, rank);
     for (int64_t from = 0; from < weight->elements; from += count) {
         const void *at = element_at(r, rank, weight->offset + from, &count);
-        count = least(least(count, weight->elements - from), PIECE);
+        count = sp_smaller(sp_smaller(count, weight->elements - from), PIECE);
         run->runtime->ops->download(run->runtime, r->real, at, count * sp_element_bytes(element));
         sp_i_exec_elements_to(element, count, r->real, part + from);
     }

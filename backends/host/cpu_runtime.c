@@ -13,15 +13,11 @@
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 
 // ---- Free memory ----
 
 enum { FIELD_PATH = 512 };
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 // The number behind `key` at the beginning of a line of a file, or the file's first number where
 // there is no key; -1 where there is none.
@@ -71,7 +67,7 @@ static int64_t groups_left(const char *root, const char *own, const char *limit_
     snprintf(group, sizeof group, "%s%s", root, own);
     int64_t left = INT64_MAX;
     while (true) {
-        left = least(left, group_left(group, limit_name, used_name, dropped_key));
+        left = sp_smaller(left, group_left(group, limit_name, used_name, dropped_key));
         char *last = strrchr(group, '/');
         if (last == NULL || strlen(group) <= strlen(root)) {
             return left;
@@ -98,11 +94,11 @@ static int64_t control_groups_left(void)
         *own++ = '\0';
         own = strcmp(own, "/") == 0 ? own + 1 : own;
         if (names[1] == '\0') {
-            left = least(left,
-                         groups_left(root, own, "memory.max", "memory.current", "inactive_file "));
+            left = sp_smaller(
+                left, groups_left(root, own, "memory.max", "memory.current", "inactive_file "));
         } else if (strstr(names + 1, "memory") != NULL) {
-            left = least(left, groups_left(memory, own, "memory.limit_in_bytes",
-                                           "memory.usage_in_bytes", "total_inactive_file "));
+            left = sp_smaller(left, groups_left(memory, own, "memory.limit_in_bytes",
+                                                "memory.usage_in_bytes", "total_inactive_file "));
         }
     }
     if (file != NULL) {
@@ -129,7 +125,7 @@ static int64_t free_bytes(sp_runtime *runtime SP_UNUSED)
 {
     int64_t available_kib = read_field("/proc/meminfo", "MemAvailable:");
     int64_t left = available_kib >= 0 ? available_kib * 1024 : INT64_MAX;
-    return least(left, least(control_groups_left(), address_space_left()));
+    return sp_smaller(left, sp_smaller(control_groups_left(), address_space_left()));
 }
 
 // ---- Blocks ----

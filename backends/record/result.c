@@ -303,11 +303,6 @@ static bool read_span(const json_t *json, size_t size, const char **name, sp_spa
 
 static const char span_form[] = "[name, start, end, tp, cp, dp, launch, wait] in ns";
 
-static bool is_copy(sp_action action)
-{
-    return action.kind == SP_ACTION_O || action.kind == SP_ACTION_L;
-}
-
 static bool is_named(const rank_reader *r, sp_action action, const char *name)
 {
     char own[NAME];
@@ -330,7 +325,7 @@ static void read_actions(rank_reader *r, size_t copies, sp_rank_timeline *rank)
     const json_t *array = array_of(&r->object, "actions", r->stage->count - copies);
     for (size_t a = 0; array != NULL && a < r->stage->count; a++) {
         sp_action action = r->stage->actions[a];
-        if (is_copy(action)) {
+        if (sp_action_is_copy(action)) {
             continue;
         }
         size_t i = rank->count;
@@ -491,7 +486,7 @@ static void read_rank(sp_object *batch, size_t index, const sp_plan *plan, const
     rank_reader r = {.plan = plan, .stage = sp_plan_stage(plan, rank->dp, rank->pp)};
     size_t copies = 0;
     for (size_t a = 0; a < r.stage->count; a++) {
-        copies += is_copy(r.stage->actions[a]);
+        copies += sp_action_is_copy(r.stage->actions[a]);
     }
     sp_object_item(batch, "ranks", index, &r.object);
     if (r.object.json == NULL) {

@@ -606,7 +606,7 @@ static void write_rank(sp_writer *out, report_rank *rank)
     sp_write(out, "]}");
 }
 
-static void write_string(sp_writer *out, const char *text)
+void report_write_text(sp_writer *out, const char *text)
 {
     // A path may hold bytes that are not UTF-8.
     json_t *string = json_string(text);
@@ -620,9 +620,9 @@ void report_timeline_write(sp_writer *out, report_timeline *timeline, const char
                            const char *title)
 {
     sp_write(out, "{\"path\":");
-    write_string(out, path);
+    report_write_text(out, path);
     sp_write(out, ",\"title\":");
-    write_string(out, title);
+    report_write_text(out, title);
     sp_write(out, ",\"names\":");
     report_write_json(out, timeline->names.list);
     sp_write(out, ",\"kinds\":");

@@ -559,11 +559,6 @@ static inline step step_at(const walk_state *w, const walk_rank *rank, size_t pl
                   .entry = sp_depends_entry(&w->depends, action, rank->dp, vstage)};
 }
 
-static bool is_same(sp_action a, sp_action b)
-{
-    return a.kind == b.kind && a.chunk == b.chunk && a.pack == b.pack;
-}
-
 // ---- What an action waits for ----
 
 static inline int64_t transfer_ns(const walk_state *w, const sp_plan_place *from, int to)
@@ -714,7 +709,7 @@ static SP_NOINLINE bool group_ready(const walk_state *w, const step *s, sp_plan_
         awaited->dp = rank->dp;
         w->starts[i] = (walk_start){0};
         if (rank->done == rank->stage->count || rank->held != 0 ||
-            !is_same(rank->stage->actions[rank->done], s->place.action)) {
+            !sp_action_is_same(rank->stage->actions[rank->done], s->place.action)) {
             return false;
         }
         step member = step_at(w, rank, rank->done);

@@ -537,13 +537,6 @@ static json_t *attention_object(const sp_scenario *scenario, const sp_prefill_re
     return b;
 }
 
-static json_t *uncalibrated_array(const sp_prefill_result *result)
-{
-    char lines[SP_RANGES][160];
-    int count = sp_uncalibrated_lines(&result->uncalibrated, lines);
-    return sp_json_lines(lines[0], sizeof lines[0], count);
-}
-
 json_t *sp_prefill_warnings_json(const sp_scenario *scenario)
 {
     char lines[SP_PROFILE_LINES][SP_PROFILE_LINE];
@@ -595,7 +588,7 @@ json_t *sp_prefill_json(const sp_scenario *scenario, const sp_prefill_result *re
         SP_JSON("dense_time_breakdown_ms", parts_object(&result->dense_parts)),
         SP_JSON("memory_gib", memory_object(scenario, result)),
         SP_JSON("provenance", provenance_object(scenario)),
-        SP_JSON("uncalibrated", uncalibrated_array(result)),
+        SP_JSON("uncalibrated", sp_uncalibrated_json(&result->uncalibrated)),
         SP_JSON("warnings", sp_prefill_warnings_json(scenario)),
         SP_JSON("not_modelled", sp_json_texts(sp_prefill_not_modelled)),
         SP_JSON("seed", scenario->workload.seed), SP_JSON("version", SP_VERSION));

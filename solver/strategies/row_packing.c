@@ -12,6 +12,7 @@
 #include <math.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/units.h"
 #include "sim/workload/best_fit.h"
 #include "solver/rows.h"
 #include "solver/search.h"
@@ -211,11 +212,6 @@ typedef struct packer {
     int64_t max_per_pack;
 } packer;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 // Among kinds with equal room the newest is taken first, as by the authors' program.
 static uint32_t turned(uint32_t kind)
 {
@@ -257,9 +253,9 @@ static void place(packer *p, const sp_i_length_count *lengths, size_t length)
     for (int64_t left = lengths[length].samples; left > 0;) {
         int32_t index;
         sp_i_pack_kind base = take_base(p, tokens, &index);
-        int64_t fit = least(base.room / tokens, p->max_per_pack - base.samples);
-        int64_t repeat = least(fit, left);
-        int64_t packs = least(base.packs, left / repeat);
+        int64_t fit = sp_smaller(base.room / tokens, p->max_per_pack - base.samples);
+        int64_t repeat = sp_smaller(fit, left);
+        int64_t packs = sp_smaller(base.packs, left / repeat);
         left -= packs * repeat;
         if (index >= 0) {
             p->kinds->kind[index].packs -= packs;

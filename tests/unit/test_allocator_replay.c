@@ -128,11 +128,6 @@ static int64_t bytes_of(const sp_tensor_program *program, int32_t tensor)
     return tensor == SP_NO_TENSOR ? 0 : program->tensors[tensor].bytes;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // Peak of a rank under GPipe, by hand: all forwards, then all backwards. Beside the units there are
 // the input of the next forward and the output of the last one, and then the gradients of the same.
 static int64_t gpipe_peak(const step *s, int rank, int count)
@@ -166,9 +161,9 @@ static int64_t gpipe_peak(const step *s, int rank, int count)
     int64_t peak = 0;
     for (int k = 0; k < count; k++) {
         int64_t others = k * unit + (k > 0 ? output : 0) + (k == count - 1 ? output_gradient : 0);
-        peak = larger(peak, others + forward_peak);
+        peak = sp_larger(peak, others + forward_peak);
         others = (count - 1 - k) * unit + (k == 0 ? output : 0) + (k > 0 ? input_gradient : 0);
-        peak = larger(peak, others + backward_peak);
+        peak = sp_larger(peak, others + backward_peak);
     }
     return peak;
 }
@@ -193,7 +188,7 @@ TEST(blocks_without_rounding)
                 gpipe(&s, pp, count, modes[m]);
                 int64_t expected = 0;
                 for (int r = 0; r < pp; r++) {
-                    expected = larger(expected, state_bytes(&s, r) + gpipe_peak(&s, r, count));
+                    expected = sp_larger(expected, state_bytes(&s, r) + gpipe_peak(&s, r, count));
                 }
                 assert_int_equal(replayed(&s), expected);
                 assert_int_equal(replayed(&s), expected);
@@ -302,7 +297,7 @@ TEST(pieces_cover_the_parameters)
                 share += pieces.elements[i];
             }
             total += share;
-            largest = larger(largest, share);
+            largest = sp_larger(largest, share);
             free(pieces.elements);
         }
         assert_int_equal(total, sp_model_parameters(&model));

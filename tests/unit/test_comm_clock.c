@@ -6,6 +6,7 @@
 
 #include "backends/host/cpu_runtime.h"
 #include "backends/ranks/comm.h"
+#include "sim/base/units.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 
@@ -45,16 +46,11 @@ static void set_clock(sp_runtime *runtime, sp_runtime_ops *ops, int64_t (*now_ns
 
 // ---- The model ----
 
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static void meet(const sp_comm_world *world, int group, int64_t *clock)
 {
     int64_t latest = INT64_MIN;
     for (int i = 0; i < sp_comm_group_size(world, group); i++) {
-        latest = later(latest, clock[sp_comm_group_rank(world, group, i)]);
+        latest = sp_larger(latest, clock[sp_comm_group_rank(world, group, i)]);
     }
     for (int i = 0; i < sp_comm_group_size(world, group); i++) {
         clock[sp_comm_group_rank(world, group, i)] = latest;
@@ -78,7 +74,7 @@ static void expect(const sp_comm_world *world, script *s)
         case MESSAGE:
         case FLAG:
         case KINDS:
-            clock[now->to] = later(clock[now->to], clock[now->from]);
+            clock[now->to] = sp_larger(clock[now->to], clock[now->from]);
             break;
         }
         memcpy(s->expected[i], clock, sizeof clock);

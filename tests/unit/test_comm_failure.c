@@ -2,8 +2,8 @@
 // first reason, the deadline of a run; reports of who waits for whom, and of calls that do not fit
 // together. Buffers are freed as soon as a call has returned, so that a
 // sanitizer sees a peer that still touches them.
-#include <time.h>
 
+#include "backends/executor/run.h"
 #include "backends/ranks/comm.h"
 #include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
@@ -54,13 +54,6 @@ typedef struct job {
     int64_t returned_ns[RANKS], failed_ns;
 } job;
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static sp_status until_failure(sp_comm *me, void *data, sp_error *err)
 {
     job *j = data;
@@ -69,13 +62,13 @@ static sp_status until_failure(sp_comm *me, void *data, sp_error *err)
     sp_comm_set_action(me, "F1");
     if (rank == j->failing) {
         sleep_us(j->after_us);
-        j->failed_ns = now_ns();
+        j->failed_ns = sp_i_exec_wall_ns();
         return sp_error_set(err, SP_ERR_INFEASIBLE, "no room for %d bytes", 17);
     }
     do {
         j->seen[rank] = run_operation(me, j->operation, j->group, &own);
     } while (j->seen[rank] == SP_OK);
-    j->returned_ns[rank] = now_ns();
+    j->returned_ns[rank] = sp_i_exec_wall_ns();
     memcpy(j->text[rank], own.message[0], sizeof own.message[0]);
     return SP_OK;
 }

@@ -6,6 +6,7 @@
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/stream_queue.h"
+#include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 
 enum { MIB = 1 << 20, MEMORY = 80 * MIB };
@@ -247,13 +248,6 @@ TEST(the_block_comes_after_the_streams)
     assert_true(block != NULL && last != NULL && last < block);
 }
 
-static int64_t reported(const json_t *memory, const char *key)
-{
-    const json_t *value = json_object_get(memory, key);
-    assert_true(json_is_integer(value));
-    return json_integer_value(value);
-}
-
 // 500 MiB of a GPU of 1 GiB are free; a green context takes 3 MiB, and each of two streams has a
 // workspace in the block.
 TEST(memory_is_reported_as_the_device_sees_it)
@@ -276,17 +270,17 @@ TEST(memory_is_reported_as_the_device_sees_it)
     must_succeed(sp_i_cuda_take(&device, 7 * MIB, &beside, ERR)); // as a library would
     json_auto_t *report = sp_i_cuda_runtime_report(m);
     const json_t *memory = json_object_get(report, "memory");
-    assert_int_equal(reported(memory, "total"), 1 << 30);
-    assert_int_equal(reported(memory, "context"), (1 << 30) - 500 * MIB);
-    assert_int_equal(reported(memory, "libraries"), 2 * 3 * MIB);
-    assert_int_equal(reported(memory, "block"), MEMORY);
-    assert_int_equal(reported(memory, "workspaces"), 2 * SP_I_CUDA_GEMM_WORKSPACE);
-    assert_int_equal(reported(memory, "block_peak"), 2 * SP_I_CUDA_GEMM_WORKSPACE + 5 * MIB);
-    assert_int_equal(reported(memory, "beside"), 7 * MIB);
-    assert_int_equal(reported(memory, "device"), (1 << 30) - 500 * MIB + 6 * MIB + 7 * MIB +
+    assert_int_equal(json_int(memory, "total"), 1 << 30);
+    assert_int_equal(json_int(memory, "context"), (1 << 30) - 500 * MIB);
+    assert_int_equal(json_int(memory, "libraries"), 2 * 3 * MIB);
+    assert_int_equal(json_int(memory, "block"), MEMORY);
+    assert_int_equal(json_int(memory, "workspaces"), 2 * SP_I_CUDA_GEMM_WORKSPACE);
+    assert_int_equal(json_int(memory, "block_peak"), 2 * SP_I_CUDA_GEMM_WORKSPACE + 5 * MIB);
+    assert_int_equal(json_int(memory, "beside"), 7 * MIB);
+    assert_int_equal(json_int(memory, "device"), (1 << 30) - 500 * MIB + 6 * MIB + 7 * MIB +
                                                      2 * SP_I_CUDA_GEMM_WORKSPACE + 5 * MIB);
-    assert_int_equal(reported(report, "sms"), 64);
-    assert_int_equal(reported(report, "streams"), 2);
+    assert_int_equal(json_int(report, "sms"), 64);
+    assert_int_equal(json_int(report, "streams"), 2);
     assert_true(json_is_true(json_object_get(report, "partitioned")));
     sp_i_cuda_give(&device, beside);
 }
@@ -297,8 +291,8 @@ TEST(what_could_not_be_had_is_reported)
         .ranks = 2, .partitioned = true, .memory_bytes = MEMORY};
     OWNED(emulated_runtime) m = runtime_new(2, false);
     json_auto_t *report = sp_i_cuda_runtime_report(m);
-    assert_int_equal(reported(report, "streams"), 1);
-    assert_int_equal(reported(report, "sms"), 132);
+    assert_int_equal(json_int(report, "streams"), 1);
+    assert_int_equal(json_int(report, "sms"), 132);
     assert_false(json_is_true(json_object_get(report, "partitioned")));
     assert_non_null(strstr(json_string_value(json_object_get(report, "reason")), "one stream"));
     json_decref(report);
@@ -308,7 +302,7 @@ TEST(what_could_not_be_had_is_reported)
     fake.groups_less = 1;
     must_succeed(sp_i_cuda_runtime_new(&device, &cublas, &options, &m, ERR));
     report = sp_i_cuda_runtime_report(m);
-    assert_int_equal(reported(report, "sms"), 132);
+    assert_int_equal(json_int(report, "sms"), 132);
     assert_non_null(strstr(json_string_value(json_object_get(report, "reason")), "a split into 2"));
 }
 

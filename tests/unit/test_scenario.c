@@ -5,6 +5,7 @@
 #include "sim/base/units.h"
 #include "sim/scenario/scenario_private.h"
 #include "tests/support/scenario_fixture.h"
+#include "tests/support/scenario_run.h"
 
 // Is every value of `stated` in the other document, too?
 static bool says(const json_t *resolved, const json_t *stated)
@@ -491,25 +492,18 @@ TEST(order_of_a_strategy_is_not_given)
     sp_scenario_fini(&s);
 }
 
-static int64_t derived_int(const json_t *derived, const char *key)
-{
-    const json_t *value = json_object_get(derived, key);
-    assert_true(json_is_integer(value));
-    return json_integer_value(value);
-}
-
 TEST(derived_facts)
 {
     FIXTURE_SCENARIO(
         s, "{'model': 'llama-13b', 'parallel': {'tp': 2, 'pp': 4, 'dp': 3, 'chunks_per_rank': 2}}");
     json_auto_t *derived = sp_scenario_derived(&s);
-    assert_int_equal(derived_int(derived, "ranks"), 24);
-    assert_int_equal(derived_int(derived, "nodes"), 3);
-    assert_int_equal(derived_int(derived, "gpus_per_node"), 8);
-    assert_int_equal(derived_int(derived, "virtual_stages"), 8);
-    assert_int_equal(derived_int(derived, "layers_per_chunk"), 5);
+    assert_int_equal(json_int(derived, "ranks"), 24);
+    assert_int_equal(json_int(derived, "nodes"), 3);
+    assert_int_equal(json_int(derived, "gpus_per_node"), 8);
+    assert_int_equal(json_int(derived, "virtual_stages"), 8);
+    assert_int_equal(json_int(derived, "layers_per_chunk"), 5);
     // 13,015,864,320 parameters: the count of the published weights of LLaMA 13B.
-    assert_int_equal(derived_int(derived, "parameters"), INT64_C(13015864320));
+    assert_int_equal(json_int(derived, "parameters"), INT64_C(13015864320));
 }
 
 // ---- the resolved document ----

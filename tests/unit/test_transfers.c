@@ -1,5 +1,6 @@
 // Blocking transfers: the sending rank waits for each of its sends (Megatron-LM's schedules as of
 // 2021, without batched or overlapped p2p). Every run is checked against igraph's longest path.
+#include "sim/base/units.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
@@ -112,11 +113,6 @@ TEST_ROUNDS(closed_form_of_1f1b, 17, 400)
     assert_int_equal(makespan(&s.plan, &s.costs, true), formula_ns);
 }
 
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 // Any stage times, by a recursion of its own: stage i runs p-1-i forwards, then a forward and a
 // backward in turn, then the backwards left; each starts when its stage is done sending and its
 // input has arrived.
@@ -154,7 +150,7 @@ static int64_t recursion_ns(const pipeline *s, int m)
             }
             const sp_action_cost *costs =
                 forward ? s->costs.action[SP_ACTION_F] : s->costs.action[SP_ACTION_B];
-            int64_t end_ns = later(free_ns[i], input_ns) + costs[i].compute_ns;
+            int64_t end_ns = sp_larger(free_ns[i], input_ns) + costs[i].compute_ns;
             bool sends = target >= 0 && target < p;
             int link = target < i ? target : i;
             int64_t send_ns = !sends                         ? 0
@@ -162,7 +158,7 @@ static int64_t recursion_ns(const pipeline *s, int m)
                                                              : s->costs.side[0].p2p[0].ns;
             free_ns[i] = end_ns + send_ns;
             (forward ? forward_ns : backward_ns)[i][k] = free_ns[i];
-            last_ns = later(last_ns, end_ns);
+            last_ns = sp_larger(last_ns, end_ns);
             done[i]++;
             left--;
         }

@@ -384,13 +384,6 @@ TEST(plans_round_trip)
     }
 }
 
-static int64_t derived_int(const json_t *derived, const char *key)
-{
-    const json_t *value = json_object_get(derived, key);
-    assert_true(json_is_integer(value));
-    return json_integer_value(value);
-}
-
 TEST(derived_facts_name_both_ends)
 {
     AUTO(sp_scenario) scenario;
@@ -399,8 +392,8 @@ TEST(derived_facts_name_both_ends)
     must_succeed_for(text, read_scenario(text, &scenario, ERR));
     json_auto_t *derived = sp_scenario_derived(&scenario);
     assert_null(json_object_get(derived, "layers_per_chunk"));
-    assert_int_equal(derived_int(derived, "fewest_layers_per_chunk"), 7);
-    assert_int_equal(derived_int(derived, "most_layers_per_chunk"), 12);
+    assert_int_equal(json_int(derived, "fewest_layers_per_chunk"), 7);
+    assert_int_equal(json_int(derived, "most_layers_per_chunk"), 12);
 }
 
 // ---- what takes equal shares alone ----

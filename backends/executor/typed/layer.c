@@ -38,12 +38,6 @@ static const sp_model *model_of(const layer *l)
     return &l->kind->model;
 }
 
-static void give(layer *l, sp_layer_tensor_id tensor)
-{
-    sp_i_exec_give(l->stage->arena, l->t[tensor]);
-    l->t[tensor] = NULL;
-}
-
 // Column-parallel products read all rows of hidden states, row-parallel ones write them.
 static bool is_column_parallel(const sp_layer_step *o)
 {
@@ -478,7 +472,7 @@ static bool reduce_backward(walk *w, const sp_layer_step *o)
         w->gradient = w->shared;
     } else if (l->t[o->reads] != NULL) {
         w->gradient = SP_EXEC(drop_out_backward)(l, o->reads, w->residual);
-        give(l, o->reads);
+        give_tensor(l, o->reads);
     }
     w->gathered = w->gradient != NULL ? SP_EXEC(gather)(l, w->gradient) : NULL;
     return w->gathered != NULL;
@@ -800,7 +794,7 @@ static void give_read(layer *l, int place)
 {
     for (int t = 0; t < SP_LAYER_TENSORS; t++) {
         if ((int)sp_layer_tensors[t].read_back == place) {
-            give(l, (sp_layer_tensor_id)t);
+            give_tensor(l, (sp_layer_tensor_id)t);
         }
     }
 }

@@ -29,15 +29,6 @@ typedef struct builder {
 
 // ---- tasks ----
 
-static void *must_have(void *memory)
-{
-    if (memory == NULL) {
-        fprintf(stderr, "out of memory\n");
-        exit(1);
-    }
-    return memory;
-}
-
 static int add_task(step_graph *g, double ns, int flow)
 {
     SP_RESERVE(g->tasks, g->task_capacity, (size_t)(g->graph.count + 1));
@@ -56,7 +47,7 @@ static void add_edge(step_graph *g, int from, int to)
 static void limit(step_graph *g, sp_flow *flow)
 {
     simgrid_problem *network = &g->graph.network;
-    sp_flow_hop *path = must_have(calloc((size_t)flow->hops + 1, sizeof *path));
+    sp_flow_hop *path = sp_calloc((size_t)flow->hops + 1, sizeof *path);
     for (int32_t i = 0; i < flow->hops; i++) {
         path[i] = flow->path[i];
     }
@@ -124,7 +115,7 @@ static void make_rings(const builder *b, int pp, int dp, int count, sp_route *ro
     if (members == 1) {
         return;
     }
-    int64_t *gpus = must_have(calloc((size_t)(l->tp * members), sizeof *gpus));
+    int64_t *gpus = sp_calloc((size_t)(l->tp * members), sizeof *gpus);
     for (int i = 0; i < l->tp * members; i++) {
         int m = i % members;
         gpus[i] = gpu_of(l, i / members, m % l->cp, dp + m / l->cp, pp);
@@ -140,7 +131,7 @@ static void make_send(const builder *b, int rank, bool backward, sp_route *route
 {
     const sp_layout *l = b->layout;
     int pairs = l->tp * l->cp;
-    int64_t *gpus = must_have(calloc((size_t)(2 * pairs), sizeof *gpus));
+    int64_t *gpus = sp_calloc((size_t)(2 * pairs), sizeof *gpus);
     int to = (rank % l->pp + (backward ? l->pp - 1 : 1)) % l->pp;
     for (int i = 0; i < pairs; i++) {
         int tp = i % l->tp;
@@ -164,7 +155,7 @@ static void make_routes(const builder *b, const sp_network *network)
     }
     g->graph.network.paths = ring_path(b, l->pp);
     g->route_count = g->graph.network.paths;
-    g->routes = must_have(calloc((size_t)g->route_count, sizeof *g->routes));
+    g->routes = sp_calloc((size_t)g->route_count, sizeof *g->routes);
     for (int r = 0; r < b->ranks; r++) {
         for (int backward = 0; l->pp > 1 && backward < 2; backward++) {
             make_send(b, r, backward != 0, &g->routes[send_path(r, backward != 0)]);
@@ -300,10 +291,10 @@ void step_graph_make(const sp_plan *plan, const sp_step_costs *costs, const sp_n
         actions += plan->stages[r].count;
     }
     size_t given = (costs->side[0].count + costs->side[1].count) * (size_t)sp_layout_vstages(l);
-    b.actings = must_have(calloc(actions, sizeof *b.actings));
-    b.given_by = must_have(calloc(given, sizeof(acting *)));
-    g->action_ends = must_have(calloc(2 * actions, sizeof *g->action_ends));
-    g->step_ends = must_have(calloc((size_t)l->pp, sizeof *g->step_ends));
+    b.actings = sp_calloc(actions, sizeof *b.actings);
+    b.given_by = sp_calloc(given, sizeof(acting *));
+    g->action_ends = sp_calloc(2 * actions, sizeof *g->action_ends);
+    g->step_ends = sp_calloc((size_t)l->pp, sizeof *g->step_ends);
     make_routes(&b, network);
     acting *next = b.actings;
     for (int r = 0; r < b.ranks; r++) {
