@@ -1,7 +1,6 @@
 #include "backends/api/proof.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "sim/base/alloc.h"

@@ -2,8 +2,6 @@
 // step.
 #include "backends/executor/run.h"
 
-#include <string.h>
-
 #include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/memory/saved_tensors.h"

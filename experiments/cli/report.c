@@ -1,7 +1,6 @@
 // Errors, results as JSON and numbers are printed here; files and pictures are written, and an end
 // of the program by a signal leaves no part of them behind.
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,6 +1,5 @@
 // `validate` of a scenario beside the logs of its run.
 #include <math.h>
-#include <string.h>
 
 #include "experiments/cli/validate.h"
 #include "experiments/measure/training_log.h"

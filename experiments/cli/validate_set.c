@@ -1,7 +1,6 @@
 // `validate` of a set of scenarios, which a backend executes.
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "experiments/cli/validate.h"

@@ -1,7 +1,6 @@
 // One plan, predicted and executed.
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/execution/execution.h"

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "experiments/report/report.h"
 #include "experiments/sweep/sweep.h"

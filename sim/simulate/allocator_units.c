@@ -1,7 +1,6 @@
 #include "sim/simulate/allocator_units.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "sim/base/units.h"
 #include "sim/model/layer.h"

@@ -1,7 +1,6 @@
 // Reads a list of lengths from a file: finds its format, and reads text and CSV itself.
 #include "sim/workload/lengths.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

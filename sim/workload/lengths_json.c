@@ -2,7 +2,6 @@
 // of numbers or of such objects, which is read as it goes by, so that the whole of it never stands
 // in memory. Of a document's token ids (input_ids) the number is its length, without those that
 // an attention_mask of as many entries leaves out.
-#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

@@ -4,7 +4,6 @@
 #include <igraph/igraph.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include "sim/base/progress.h"

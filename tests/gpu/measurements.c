@@ -1,7 +1,6 @@
 // Measurements of slimpack on a GPU machine: gaps between actions, products in an executor, kernels
 // bound by memory. Each that has a bound fails where that is missed (backends/cuda/README.md).
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backends/api/device.h"

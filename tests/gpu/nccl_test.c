@@ -1,7 +1,6 @@
 // NCCL on GPUs, through worlds and groups: alone, or as the ranks that a launcher starts
 // (torchrun --no-python --nproc-per-node 8 gpu_check nccl_test), each with the GPU of its local
 // rank. Their times are a calibration's.
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "backends/cuda/calibration.h"

@@ -1,7 +1,6 @@
 // Rows of published data sets: longest-pack-first histogram packing on the lengths that BERT was
 // trained with (Krell et al., arXiv 2107.02027), best-fit packing against concatenation (Ding et
 // al., "Fewer Truncations Improve Language Modeling", arXiv 2404.10830).
-#include "sim/base/alloc.h"
 #include "sim/workload/distribution.h"
 #include "solver/rows.h"
 #include "solver/strategy.h"

@@ -1,7 +1,6 @@
 // Schedules of sliced micro-batches against closed forms and published numbers: SlimPipe
 // (arXiv 2504.14519), Seq1F1B (arXiv 2406.03488), TeraPipe (arXiv 2102.07988), ChunkFlow
 // (arXiv 2503.02356). Units are one slice on one chunk.
-#include "sim/base/alloc.h"
 #include "tests/support/random_step.h"
 #include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"

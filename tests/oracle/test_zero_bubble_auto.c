@@ -1,6 +1,5 @@
 // Properties of the automatic zero-bubble schedule (arXiv 2401.10241, section 3.1) over random
 // sizes, costs, memory units and caps.
-#include "sim/base/alloc.h"
 #include "sim/schedule/zero_bubble.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"

@@ -3,7 +3,6 @@
 #define SLIMPACK_TESTS_SUPPORT_COMM_RANKS_H
 
 #include "backends/ranks/comm.h"
-#include "sim/base/prng.h"
 #include "tests/support/test_main.h"
 
 OWNS(sp_comm_world)

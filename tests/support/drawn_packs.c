@@ -1,6 +1,5 @@
 #include "tests/support/drawn_packs.h"
 
-#include "sim/base/alloc.h"
 #include "sim/plan/packing.h"
 #include "tests/support/test_main.h"
 

@@ -1,6 +1,5 @@
 #include "tests/support/flow_run.h"
 
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"

@@ -1,6 +1,5 @@
 #include "tests/support/flow_step.h"
 
-#include "sim/base/alloc.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"
 #include "tests/support/uniform_packing.h"

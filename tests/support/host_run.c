@@ -1,7 +1,6 @@
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
 
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 
 sp_model host_llama(void)

@@ -1,6 +1,5 @@
 #include "tests/support/plan_sample.h"
 
-#include "sim/base/alloc.h"
 #include "sim/schedule/schedule.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"

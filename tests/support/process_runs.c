@@ -6,7 +6,6 @@
 #include "backends/executor/executor.h"
 #include "backends/host/cpu_runtime.h"
 #include "kernels/kernels.h"
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 #include "tests/support/threaded_transport.h"
 

@@ -2,15 +2,6 @@
 #ifndef SLIMPACK_TESTS_SUPPORT_RANDOM_PLAN_H
 #define SLIMPACK_TESTS_SUPPORT_RANDOM_PLAN_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "sim/base/alloc.h"
-#include "sim/base/prng.h"
 #include "sim/plan/plan.h"
 #include "tests/support/test_main.h"
 

@@ -1,6 +1,5 @@
 #include "tests/support/random_step.h"
 
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 
 static int64_t draw(sp_prng *prng, int64_t below)

@@ -1,6 +1,5 @@
 // The allocator's view of a step: where blocks cannot differ from tensors it is the plain sum of
 // the tensors, counted here a second time.
-#include "sim/base/alloc.h"
 #include "sim/base/units.h"
 #include "sim/memory/saved_tensors.h"
 #include "sim/memory/tensor_program.h"

@@ -1,6 +1,5 @@
 // Backward packs: mirrored block by block, or regrouped by backward work with slices cut in both
 // passes.
-#include "sim/base/alloc.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"
 #include "tests/support/test_main.h"

@@ -4,7 +4,6 @@
 // implementation that searches all blocks.
 #include "tests/support/test_main.h"
 
-#include "sim/base/alloc.h"
 #include "sim/simulate/block_allocator.h"
 
 OWNS(sp_block_allocator)

@@ -1,5 +1,4 @@
 // Lower bounds against many simulated packings.
-#include "sim/base/alloc.h"
 #include "sim/schedule/packflow.h"
 #include "tests/support/bound_costs.h"
 #include "tests/support/test_main.h"

@@ -1,4 +1,3 @@
-#include "sim/base/alloc.h"
 #include "sim/model/cluster.h"
 #include "tests/support/test_main.h"
 

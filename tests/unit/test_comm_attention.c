@@ -3,7 +3,6 @@
 // and without tokens. Behind the keys of a shard stands what nobody may read or change.
 #include "backends/ranks/attention.h"
 #include "kernels/kernels.h"
-#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/kernels/key_block.h"
 #include "tests/support/test_main.h"

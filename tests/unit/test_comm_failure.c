@@ -5,7 +5,6 @@
 
 #include "backends/executor/run.h"
 #include "backends/ranks/comm.h"
-#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 

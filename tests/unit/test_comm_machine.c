@@ -5,7 +5,6 @@
 
 #include "backends/host/cpu_runtime.h"
 #include "backends/ranks/comm.h"
-#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/element_numbers.h"
 #include "tests/support/queued_runtime.h"

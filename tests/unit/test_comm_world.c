@@ -2,7 +2,6 @@
 // cannot be made.
 #include "backends/host/cpu_runtime.h"
 #include "backends/ranks/comm.h"
-#include "sim/base/alloc.h"
 #include "tests/support/comm_ranks.h"
 #include "tests/support/test_main.h"
 

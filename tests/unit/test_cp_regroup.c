@@ -2,8 +2,6 @@
 #include "sim/cost/cost_private.h"
 #include "tests/support/test_main.h"
 
-#include "sim/base/alloc.h"
-
 static const sp_layout two_ranks = {.tp = 1, .cp = 2, .pp = 1, .dp = 1, .chunks = 1};
 
 // Three samples in two forward packs. Backward `regrouped` in another two, else the same in

@@ -2,7 +2,6 @@
 // fake in its place, which reads the tensors by their shapes, lengths and offsets.
 #include "backends/cuda/attention.h"
 #include "backends/executor/stage.h"
-#include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/emulated_plans.h"
 #include "tests/gpu/support/fake_attention.h"
 #include "tests/support/host_random.h"

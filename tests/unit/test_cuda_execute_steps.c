@@ -2,7 +2,6 @@
 // CPU in fp32, and clipping follows its definition on every layout.
 #include <unistd.h>
 
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"

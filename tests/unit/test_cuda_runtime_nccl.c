@@ -1,6 +1,5 @@
 // The transport between GPUs: collectives, messages and exchanges, and how they fail, on fakes of
 // CUDA and NCCL and by the real file.
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/fake_cuda.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/gpu_ranks.h"

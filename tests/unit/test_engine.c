@@ -1,6 +1,5 @@
 // The engine against igraph's longest path (a second method, --verify), its own unfolded self, and
 // hand-made plans.
-#include "sim/base/alloc.h"
 #include "sim/verify/dependency_graph.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"

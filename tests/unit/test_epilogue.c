@@ -1,5 +1,4 @@
 // The end of a step: reductions, optimizer and gathers, and what of them other work hides.
-#include "sim/base/alloc.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"

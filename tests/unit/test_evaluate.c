@@ -1,7 +1,6 @@
 // Whole scenarios, from their text to the result: properties that hold for every scenario, plans,
 // and what is refused. Every simulation is checked against the longest path in igraph (verify).
 
-#include "sim/base/alloc.h"
 #include "sim/base/parallel.h"
 #include "sim/plan/plan_json.h"
 #include "solver/strategy.h"

@@ -2,7 +2,6 @@
 // slices has a diagonal half block and k full blocks, 2k+1 half blocks.
 #include "sim/cost/step_costs.h"
 
-#include "sim/base/alloc.h"
 #include "tests/support/random_step.h"
 #include "tests/support/step_bubble.h"
 #include "tests/support/test_main.h"

@@ -1,6 +1,5 @@
 // Experts that tokens choose unevenly: shares against closed forms and drawn tokens, the overload
 // of the fullest rank against published figures, and what a step makes of it.
-#include "sim/base/alloc.h"
 #include "sim/cost/expert_load.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"

@@ -1,6 +1,5 @@
 // Experts over several ranks: groups, states, saved tensors and bytes sent, against arithmetic by
 // hand, and ranks that wait for each other.
-#include "sim/base/alloc.h"
 #include "sim/cost/cost_private.h"
 #include "sim/memory/footprint.h"
 #include "sim/memory/saved_tensors.h"

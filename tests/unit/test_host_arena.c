@@ -3,7 +3,6 @@
 
 #include "backends/executor/stage.h"
 #include "backends/host/cpu_runtime.h"
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 
 OWNS(sp_i_exec_arena)

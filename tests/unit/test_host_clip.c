@@ -1,7 +1,6 @@
 // Clipping by the norm of all gradients: the update follows from its definition on one rank, and is
 // the same on many, whatever they hold twice or in shares. The norm is brought down so far that the
 // optimizer's epsilon counts: AdamW alone does not see a factor of its gradients.
-#include "sim/base/alloc.h"
 #include "tests/support/host_run.h"
 #include "tests/support/initializers.h"
 #include "tests/support/scenario_run.h"

@@ -1,6 +1,5 @@
 // GPUs that differ: a synchronous step waits for the slowest, whose expected time follows from the
 // order statistics of normal variates.
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/random_step.h"
 #include "tests/support/test_main.h"

@@ -3,7 +3,6 @@
 
 #include "backends/host/sampled_attention.h"
 #include "kernels/kernels.h"
-#include "sim/base/alloc.h"
 #include "sim/prefill/prefill.h"
 #include "tests/support/kernels/naive_attention.h"
 #include "tests/support/sampled_keys.h"

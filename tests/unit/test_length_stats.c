@@ -1,5 +1,4 @@
 // Length statistics against a plain sort and long double sums.
-#include "sim/base/alloc.h"
 #include "sim/base/order.h"
 #include "sim/workload/lengths.h"
 #include "tests/support/test_main.h"

@@ -1,7 +1,6 @@
 // Readers of text formats, and what all length readers share. Expected values are the files' own.
 #include <unistd.h>
 
-#include "sim/base/alloc.h"
 #include "sim/workload/length_reader.h"
 #include "sim/workload/lengths.h"
 #include "tests/support/test_main.h"

@@ -1,6 +1,5 @@
 // MicroPacks: every token once on both sides, the order rules of slices, the work that the taper
 // asks for, and plans of random ones that pass the checks and run.
-#include "sim/base/alloc.h"
 #include "sim/cost/step_costs.h"
 #include "tests/support/assumed_split.h"
 #include "tests/support/drawn_packs.h"

@@ -1,6 +1,5 @@
 // Plans with copies to host memory: where the copies stand, random steps against igraph's longest
 // path (--verify), and what refuses or reads such plans.
-#include "sim/base/alloc.h"
 #include "sim/base/json.h"
 #include "sim/plan/plan_json.h"
 #include "tests/support/offload_step.h"

@@ -1,6 +1,5 @@
 #include "tests/support/test_main.h"
 
-#include "sim/base/alloc.h"
 #include "sim/plan/packing.h"
 
 static void add(sp_pack_list *list, int64_t begin, int64_t tokens, int64_t computed, bool last)

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "experiments/stream/plan_stream.h"
-#include "sim/base/alloc.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"
 

@@ -1,7 +1,6 @@
 // The search for the shape of one rank's packs: more effort, more freedom and a warm start never
 // end worse; the switches bind it; it ends where that is enough; time that has run out leaves the
 // first shapes.
-#include "sim/base/alloc.h"
 #include "sim/base/progress.h"
 #include "solver/slimpack/slimpack_search.h"
 #include "tests/support/drawn_packs.h"

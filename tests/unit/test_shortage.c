@@ -1,9 +1,7 @@
 // What a step out of memory would have needed: the bytes are those of a step of that sample alone,
 // the figure in the text is a limit that holds it, and the worst of all batches is named.
 #include <ctype.h>
-#include <math.h>
 
-#include "sim/base/prng.h"
 #include "sim/base/units.h"
 #include "solver/step/step.h"
 #include "solver/strategy.h"

@@ -1,7 +1,6 @@
 // A step's transfers as flows that share links: where no link is full they take their closed times,
 // to the nanosecond; where links are shared every action runs when a small event simulation that is
 // written by itself says so (flow_step.h). Every run is checked against igraph's longest path.
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/random_step.h"

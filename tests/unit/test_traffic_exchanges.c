@@ -1,6 +1,5 @@
 // What context-parallel ranks exchange in actions, as flows: closed forms of groups that share
 // network cards, and the bytes that their links carry.
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/test_main.h"

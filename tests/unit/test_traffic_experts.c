@@ -1,8 +1,6 @@
 // Rows of experts as flows: max-min shares by hand where groups meet on links, what formulas give
 // where none do, and the bytes that each dispatcher puts on network cards.
-#include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/initializers.h"

@@ -1,7 +1,6 @@
 // What ZeRO 2 and 3 exchange inside actions, as flows: alone it takes the time of its closed
 // formula (cost/data_parallel.c) to the nanosecond, and where it meets others on a link all take
 // longer.
-#include "sim/base/alloc.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/test_main.h"

@@ -1,6 +1,5 @@
 // What the zones of a pack exchange, as flows: alone it takes the time of its closed formula
 // (cost/pack_time.c) to the nanosecond, and where it meets others on a link all take longer.
-#include "sim/base/alloc.h"
 #include "sim/simulate/engine.h"
 #include "tests/support/flow_run.h"
 #include "tests/support/random_step.h"

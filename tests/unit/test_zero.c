@@ -1,5 +1,4 @@
 // What ZeRO 2 and 3 exchange inside a step (Rajbhandari et al., arXiv 1910.02054).
-#include "sim/base/alloc.h"
 #include "tests/support/priced_step.h"
 #include "tests/support/scenario_run.h"
 #include "tests/support/test_main.h"

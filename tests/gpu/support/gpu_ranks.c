@@ -1,7 +1,6 @@
 #include "tests/gpu/support/gpu_ranks.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "backends/cuda/nccl.h"

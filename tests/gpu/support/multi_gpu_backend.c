@@ -2,7 +2,6 @@
 
 #include "backends/api/device.h"
 #include "backends/cuda/execute.h"
-#include "sim/base/alloc.h"
 #include "tests/gpu/support/emulated_backend.h"
 #include "tests/gpu/support/fake_nccl.h"
 #include "tests/gpu/support/streamed_nccl.h"

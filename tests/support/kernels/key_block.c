@@ -1,7 +1,6 @@
 #include "tests/support/kernels/key_block.h"
 #include "sim/base/alloc.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { ROWS_BEHIND = 2, POISON = 0xff }; // a NaN in either type

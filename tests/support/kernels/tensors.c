@@ -1,6 +1,5 @@
 #include "tests/support/kernels/tensors.h"
 
-#include "sim/base/alloc.h"
 #include "tests/support/test_main.h"
 
 static void *hold(tensors *all, int64_t n, size_t bytes)

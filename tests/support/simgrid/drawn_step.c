@@ -2,7 +2,6 @@
 
 #include <math.h>
 
-#include "sim/base/alloc.h"
 #include "sim/model/layout.h"
 #include "tests/bench/bench.h"
 #include "tests/support/uniform_packing.h"
