@@ -472,7 +472,7 @@ static bool reduce_backward(walk *w, const sp_layer_step *o)
         w->gradient = w->shared;
     } else if (l->t[o->reads] != NULL) {
         w->gradient = SP_EXEC(drop_out_backward)(l, o->reads, w->residual);
-        give_tensor(l, o->reads);
+        give_tensor(l, (int)o->reads);
     }
     w->gathered = w->gradient != NULL ? SP_EXEC(gather)(l, w->gradient) : NULL;
     return w->gathered != NULL;
@@ -794,7 +794,7 @@ static void give_read(layer *l, int place)
 {
     for (int t = 0; t < SP_LAYER_TENSORS; t++) {
         if ((int)sp_layer_tensors[t].read_back == place) {
-            give_tensor(l, (sp_layer_tensor_id)t);
+            give_tensor(l, t);
         }
     }
 }
