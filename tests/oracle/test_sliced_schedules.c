@@ -30,8 +30,7 @@ static void check_balanced(sp_schedule_kind kind, int p, int v, int m, int n, in
         uniform_case c = make_case(kind, p, v, m, n, times[t]);
         int64_t unit = c.f_ns + c.i_ns + c.w_ns;
         int64_t units = (int64_t)n * v * m;
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
+        UNIFORM_STEP(step, &c, &plain);
         assert_int_equal(step.metrics.makespan_ns, (units + p - 1) * unit);
         double bubble = (double)(p - 1) / (double)(units + p - 1);
         assert_within(step_bubble(&step.metrics), bubble, 1e-12);
@@ -68,8 +67,7 @@ TEST(slimpipe_published)
     } rows[] = {{16, 8, 1.08}, {32, 8, 0.54}, {16, 4, 2.14}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uniform_case c = make_case(SP_SCHEDULE_SLIMPIPE, 8, 5, rows[i].m, rows[i].n, times[0]);
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
+        UNIFORM_STEP(step, &c, &plain);
         assert_within(100.0 * step_bubble(&step.metrics), rows[i].percent, 0.005);
     }
 }
@@ -79,8 +77,7 @@ static int64_t extra_latency(sp_schedule_kind kind, int p, int v, int m, int n)
     static const int64_t slow[3] = {100000, 100000, 50000};
     uniform_case c = make_case(kind, p, v, m, n, slow);
     c.p2p_ns = 100;
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &plain, &step);
+    UNIFORM_STEP(step, &c, &plain);
     int64_t extra_ns =
         step.metrics.makespan_ns - ((int64_t)n * v * m + p - 1) * (slow[0] + slow[1] + slow[2]);
     return extra_ns / c.p2p_ns;
@@ -118,8 +115,7 @@ TEST(causal_slices)
                 uniform_case c =
                     make_case(k == 0 ? SP_SCHEDULE_SLIMPIPE : SP_SCHEDULE_SEQ1F1B, 4, 1, 4, 8, t);
                 c.attention_share = rows[i].share;
-                AUTO(uniform_step) step;
-                uniform_step_run(&c, &plain, &step);
+                UNIFORM_STEP(step, &c, &plain);
                 double expected = k == 0 ? rows[i].slimpipe : rows[i].seq1f1b;
                 assert_within(step_bubble(&step.metrics), expected, 0.5e-4 + 1e-9);
             }
@@ -446,8 +442,7 @@ TEST(seq1f1b_uneven_groups)
                 for (int v = 2; v <= 3; v++) {
                     uniform_case c = make_case(SP_SCHEDULE_SEQ1F1B, p, v, m, n, times[1]);
                     int64_t unit = c.f_ns + c.i_ns + c.w_ns;
-                    AUTO(uniform_step) step;
-                    uniform_step_run(&c, &plain, &step);
+                    UNIFORM_STEP(step, &c, &plain);
                     int64_t ns = step.metrics.makespan_ns;
                     assert_true(ns >= ((int64_t)n * v * m + p - 1) * unit);
                     assert_true(ns <= ((int64_t)n * m + p - 1) * v * unit);

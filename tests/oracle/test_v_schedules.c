@@ -14,8 +14,7 @@ static uniform_case v_case(sp_schedule_kind kind, int p, int m, int64_t f, int64
 // Runs a case and returns the bubble of the longest stage; no rank may hold more than `cap` chunks.
 static int64_t bubble_ns(const uniform_case *c, double cap)
 {
-    AUTO(uniform_step) step;
-    uniform_step_run(c, &plain, &step);
+    UNIFORM_STEP(step, c, &plain);
     int64_t work = 2 * c->microbatches * (c->f_ns + c->i_ns + c->w_ns);
     int64_t bubble = step.metrics.longest_span_ns - work;
     for (int r = 0; r < c->pp; r++) {
@@ -115,8 +114,7 @@ TEST_ROUNDS(zb_v_uneven_stages, 10, 200)
                                .unit_f = 1.0,
                                .unit_w = -1.0};
     uniform_case c = v_case(SP_SCHEDULE_ZB_V, p, m, 1000, 1000, 1000, 0);
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &plain, &step);
+    UNIFORM_STEP(step, &c, &plain);
     AUTO(sp_plan) plan;
     sp_schedule_spec spec = {.kind = SP_SCHEDULE_ZB_V};
     sp_plan_init(&plan, &step.plan.layout, &step.packing);

@@ -34,8 +34,7 @@ static uniform_case random_case(sp_prng *prng, int p, int m)
 // (p-1)(B + 2c) + (p-k)F before it.
 static int64_t longest_bubble_ns(const uniform_case *c, double cap)
 {
-    AUTO(uniform_step) step;
-    uniform_step_run(c, &plain, &step);
+    UNIFORM_STEP(step, c, &plain);
     int64_t work_ns = (int64_t)c->microbatches * (c->f_ns + c->i_ns + c->w_ns);
     int64_t bubble_ns = step.metrics.longest_span_ns - work_ns;
     assert_true(bubble_ns >= 0);

@@ -65,8 +65,7 @@ void priced_step_run(const priced_case *c, priced_step *step)
     make_packs(step);
     must_succeed(sp_cost_model_build(&step->cost, &step->packing, &step->costs, ERR));
     sp_plan_init(&step->plan, layout, &step->packing);
-    sp_schedule_costs *means = NULL;
-    means = sp_step_costs_means(&step->costs, &step->plan);
+    sp_schedule_costs *means = sp_step_costs_means(&step->costs, &step->plan);
     must_succeed(sp_schedule_generate(&step->of.schedule, means, "test", &step->plan, ERR));
     sp_schedule_costs_free(means);
     must_succeed(sp_simulate(&step->plan, &step->costs, &options, &step->timeline, &step->memory,

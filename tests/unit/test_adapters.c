@@ -370,8 +370,7 @@ TEST(adapters_alone_are_reduced)
 {
     for (int zero = 0; zero <= 3; zero++) {
         priced_case c = small_case(zero, R);
-        AUTO(priced_step) step;
-        priced_step_run(&c, &step);
+        PRICED_STEP(step, &c);
         double trained = (double)sp_model_trained_parameters(&c.model);
         double parameters = (double)sp_model_parameters(&c.model);
         const sp_epilogue_cost *epilogue = &step.costs.ranks[0].epilogue;
@@ -405,8 +404,7 @@ TEST(frozen_weights_are_gathered_in_4_bits)
         priced_case c = small_case(3, R);
         c.model.frozen_weights = (sp_frozen_weights)f;
         c.memory.stack.one_sided = i % 2 == 1;
-        AUTO(priced_step) step;
-        priced_step_run(&c, &step);
+        PRICED_STEP(step, &c);
         sp_shard shard = sp_shard_of(&c.model, &c.layout);
         double weights = (double)(c.model.layers * sp_layer_product_weights(&c.model, &shard));
         double parameters = (double)sp_model_parameters(&c.model);
@@ -428,8 +426,7 @@ TEST(steps_grow_with_the_rank)
         int64_t bytes = 0;
         for (int64_t rank = 8; rank <= 512; rank *= 4) {
             priced_case c = small_case(zero, rank);
-            AUTO(priced_step) step;
-            priced_step_run(&c, &step);
+            PRICED_STEP(step, &c);
             assert_true(step.metrics.iteration_ns > ns);
             assert_true(step.metrics.peak_bytes > bytes);
             ns = step.metrics.iteration_ns;
@@ -499,8 +496,7 @@ TEST(what_does_not_know_them_is_refused)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         AUTO(sp_scenario) scenario;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         assert_int_equal(run_read(cases[i].text, &scenario, &err), SP_ERR_CONTENT);
         bool told = false;
         for (int m = 0; m < err.count; m++) {

@@ -316,8 +316,7 @@ TEST(graphml_is_complete)
     uniform_case c = {
         .kind = SP_SCHEDULE_1F1B, .pp = 3, .dp = 2, .microbatches = 4, .ns = {1000, 1000, 1000}};
     sp_engine_options options = {0};
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &options, &step);
+    UNIFORM_STEP(step, &c, &options);
     sp_structure *structure = NULL;
     must_succeed(sp_structure_new(&step.plan, &step.costs, NULL, &structure, ERR));
     FILE *file = tmpfile();

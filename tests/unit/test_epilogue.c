@@ -266,8 +266,7 @@ TEST(every_exchange_names_its_algorithm)
         c.memory.stack.hide_gradient_reduce = i / 2 % 2 != 0;
         c.memory.stack.bucketed_epilogue = i / 4 % 2 != 0;
         c.memory.stack.bucket_bytes = i / 8 != 0 ? 3e5 : 0.0;
-        AUTO(priced_step) step;
-        priced_step_run(&c, &step);
+        PRICED_STEP(step, &c);
         sp_op_timer timer = {.cluster = &step.cluster, .profile = &step.profile};
         sp_group group = sp_cluster_group(&step.cluster, &step.of.layout, SP_DIM_DP_CP);
         sp_collective kind = i % 2 == 0 ? SP_ALL_REDUCE : SP_REDUCE_SCATTER;

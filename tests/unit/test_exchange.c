@@ -57,8 +57,7 @@ TEST(contiguous_slices_are_level)
     for (int p = 2; p <= 9; p++) {
         int n = 3 * p;
         uniform_case c = half_blocks(p, n, 1);
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
+        UNIFORM_STEP(step, &c, &plain);
         exchange(&step);
         for (int t = p - 1; t < n; t++) {
             for (int r = 0; r < p; r++) {
@@ -82,8 +81,7 @@ TEST(contiguous_slices_are_level)
 TEST(imbalance_of_three_ranks)
 {
     uniform_case c = half_blocks(3, 8, 1);
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &plain, &step);
+    UNIFORM_STEP(step, &c, &plain);
     sp_exchange_report report = exchange(&step);
     assert_within(report.imbalance_before, 78.0 / 64.0, 1e-12);
     assert_within(report.imbalance_after, 66.0 / 64.0, 1e-12);
@@ -96,8 +94,7 @@ TEST(volume_of_five_ranks)
 {
     for (int n = 5; n <= 20; n += 5) {
         uniform_case c = half_blocks(5, n, 1);
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
+        UNIFORM_STEP(step, &c, &plain);
         sp_exchange_report report = exchange(&step);
         int64_t hand_overs = 2 * (2 * (n - 4) + 4);
         int64_t kv_tokens = 2 * (3 * (n - 4) + 4);
@@ -153,8 +150,7 @@ static uniform_case random_case(sp_prng *prng)
 TEST_ROUNDS(random_steps_conserve_attention, 11, 60)
 {
     uniform_case c = random_case(prng);
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &plain, &step);
+    UNIFORM_STEP(step, &c, &plain);
     AUTO_FREE sp_action_cost *f = copy_of(step.costs.action[SP_ACTION_F], step.costs.side[0].count);
     AUTO_FREE sp_action_cost *b = copy_of(step.costs.action[SP_ACTION_B], step.costs.side[1].count);
     AUTO_FREE sp_action_cost *i = copy_of(step.costs.action[SP_ACTION_I], step.costs.side[1].count);
@@ -182,8 +178,7 @@ TEST(exchange_shrinks_the_bubble)
         c.attention_share = rows[k].share;
         c.f_ns = 1000000;
         c.i_ns = 2000000;
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &plain, &step);
+        UNIFORM_STEP(step, &c, &plain);
         double before = bubble_ratio(&step.plan, &step.costs);
         exchange(&step);
         double after = bubble_ratio(&step.plan, &step.costs);
@@ -377,8 +372,7 @@ TEST(spread_tables_change_nothing)
 TEST(one_rank_has_no_partner)
 {
     uniform_case c = half_blocks(1, 8, 2);
-    AUTO(uniform_step) step;
-    uniform_step_run(&c, &plain, &step);
+    UNIFORM_STEP(step, &c, &plain);
     AUTO_FREE sp_action_cost *f = copy_of(step.costs.action[SP_ACTION_F], step.costs.side[0].count);
     sp_exchange_report report = exchange(&step);
     assert_memory_equal(f, step.costs.action[SP_ACTION_F], step.costs.side[0].count * sizeof *f);

@@ -89,8 +89,7 @@ TEST(spans_are_written_in_ms)
 
 TEST(epilogues_are_the_second_block)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     AUTO_FREE char *text = export_data(&made, true, NULL);
     char *blocks[BLOCKS];
     assert_int_equal(split(text, blocks), 3);
@@ -120,8 +119,7 @@ static double held_gib(const sp_rank_memory *memory, double time_ms)
 
 TEST(memory_holds_between_the_points)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     made.memory.ranks[0].points[0].bytes.of[SP_MEM_OFFLOADED] = 1 << 30; // not on the GPU
     static const int64_t windows[][2] = {{0, 0}, {5000000, 17500000}, {38000000, 39000000}};
     for (size_t w = 0; w < 3; w++) {
@@ -155,8 +153,7 @@ TEST(memory_holds_between_the_points)
 
 TEST(chosen_ranks_are_rows_without_gaps)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     const int ranks[] = {0, 2};
     sp_export_window window = {.pp_ranks = ranks, .pp_rank_count = 2};
     AUTO_FREE char *text = export_data(&made, true, &window);
@@ -173,8 +170,7 @@ TEST(script_draws_a_picture)
         printf("skipped: gnuplot or its script is not here\n");
         exit(77);
     }
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     for (int memory = 0; memory < 2; memory++) {
         char data[] = "/tmp/slimpack-plot-XXXXXX";
         int descriptor = mkstemp(data);

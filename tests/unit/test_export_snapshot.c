@@ -311,8 +311,7 @@ static void check_snapshot(const json_t *root, const sp_rank_memory *memory)
 
 TEST(blocks_sum_to_the_points)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     for (size_t r = 0; r < 3; r++) {
         json_auto_t *root = export_snapshot(&made, r);
         check_snapshot(root, &made.memory.ranks[r]);
@@ -379,8 +378,7 @@ TEST_ROUNDS(random_points_are_followed, 3, 60)
 
 TEST(wrong_use_is_refused)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     FILE *file = tmpfile();
     must_fail_with(sp_export_memory_snapshot(file, &made.timeline, &made.memory, 3, ERR),
                    SP_ERR_USAGE, "");
@@ -413,8 +411,7 @@ TEST(python_reads_the_pickle)
         printf("skipped: there is no python3\n");
         exit(77);
     }
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     char name[] = "/tmp/slimpack-snapshot-XXXXXX";
     int descriptor = mkstemp(name);
     assert_true(descriptor >= 0);

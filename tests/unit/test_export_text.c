@@ -161,8 +161,7 @@ TEST(colour_keeps_the_width)
 // Every tick of the scale stands where a scale of equal cells puts its time.
 TEST(scale_stands_at_its_time)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     static const int64_t windows[][2] = {
         {0, 40000000}, {3500000, 9100000}, {1, 20001}, {123456789, 987654321012}, {0, 700}};
     for (size_t w = 0; w < sizeof(windows) / sizeof(windows[0]); w++) {
@@ -215,8 +214,7 @@ TEST(all_kinds_have_a_symbol)
 
 TEST(narrow_terminal_is_refused)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     FILE *file = tmpfile();
     must_fail_with(sp_export_text(file, &made.timeline, NULL, LABEL + 9 + BUSY, false, ERR),
                    SP_ERR_USAGE, "");

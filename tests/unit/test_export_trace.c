@@ -173,8 +173,7 @@ TEST_ROUNDS(counts_without_writing, 7, 40)
 // p=3, m=4: in [0, 2 ms) only F0 of rank 0 runs; what ends at 2 ms is in, what begins there is not.
 TEST(window_keeps_what_overlaps)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     sp_export_window window = {.from_ns = 0, .to_ns = 2000000};
     int64_t events = 0;
     json_auto_t *list = export_trace(&made, false, &window, &events);
@@ -303,8 +302,7 @@ TEST(a_window_shows_its_part_of_the_path)
         int64_t from_ns, to_ns;
         const char *phases;
     } cases[] = {{2000000, 7000000, "stf"}, {2000000, 6000000, "sf"}, {6500000, 7000000, ""}};
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     sp_predecessors *predecessors = sp_predecessors_new(&made.timeline, NULL);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const sp_export_window window = {.from_ns = cases[c].from_ns, .to_ns = cases[c].to_ns};
@@ -324,8 +322,7 @@ TEST(a_window_shows_its_part_of_the_path)
 
 TEST(offloaded_bytes_have_their_own_counter)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     made.memory.ranks[1].points[0].bytes.of[SP_MEM_OFFLOADED] = 1610612736;
     int64_t events = 0;
     json_auto_t *list = export_trace(&made, true, NULL, &events);
@@ -346,8 +343,7 @@ TEST(offloaded_bytes_have_their_own_counter)
 
 TEST(a_compressed_trace_holds_the_bytes_of_the_trace)
 {
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     FILE *plain = tmpfile();
     FILE *packed = tmpfile();
     must_succeed(
@@ -374,8 +370,7 @@ TEST(full_disk_is_an_error)
     if (file == NULL) {
         skip();
     }
-    AUTO(made_timeline) made;
-    make_timeline(&made, NULL);
+    MADE_TIMELINE(made, NULL);
     must_fail_with(
         sp_export_trace(file, &made.timeline, &made.memory, NULL, NULL, false, NULL, ERR),
         SP_ERR_IO, "");

@@ -149,8 +149,7 @@ TEST(what_does_not_know_them_is_refused)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         AUTO(sp_scenario) scenario;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         assert_int_equal(run_read(json_text(MODEL "%s}", cases[i].rest), &scenario, &err),
                          SP_ERR_CONTENT);
         bool told = false;

@@ -334,8 +334,7 @@ TEST(what_does_not_know_it_is_refused)
 TEST(dynamic_context_parallelism_is_refused)
 {
     AUTO(scenario_run) run;
-    sp_error err;
-    sp_error_clear(&err);
+    sp_error err = {0};
     sp_status status =
         run_text(json_text(LATENT ", 'strategy': {'kind': 'hybrid-cp'}, 'parallel': {'dp': 2}}"),
                  &run_verified, &run, &err);
@@ -382,8 +381,7 @@ TEST(shapes_that_contradict_themselves)
     static const char *const keys[] = {"head_dim", "kv_heads",   "qk_norm",     "positional",
                                        "qkv_bias", "v_head_dim", "qk_nope_dim", "qk_rope_dim"};
     for (int i = 0; i < 8; i++) {
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         assert_int_equal(sp_model_check(&cases[i], "test", "model", &err), SP_ERR_CONTENT);
         assert_non_null(strstr(err.message[0], keys[i]));
     }

@@ -357,8 +357,7 @@ TEST(slices_are_refused)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         AUTO(scenario_run) run;
-        sp_error err;
-        sp_error_clear(&err);
+        sp_error err = {0};
         sp_status status =
             run_text(json_text(STATE "%s}", cases[i].rest), &run_verified, &run, &err);
         assert_int_equal(status, SP_ERR_CONTENT);

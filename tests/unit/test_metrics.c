@@ -265,8 +265,7 @@ TEST(closed_form)
                           .microbatches = 6,
                           .ns = {1000, 1000, 1000}};
         sp_engine_options options = {0};
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &options, &step);
+        UNIFORM_STEP(step, &c, &options);
         assert_int_equal(step.metrics.makespan_ns, (6 + pp - 1) * 3000);
         NEAR(step_bubble(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
         NEAR(step_bubble_longest_stage(&step.metrics), (pp - 1.0) / (6.0 + pp - 1.0));
@@ -292,8 +291,7 @@ TEST(equal_packs_do_not_vary)
                           .ns = {2000, 3000, 1000},
                           .p2p_ns = 250};
         sp_engine_options options = {0};
-        AUTO(uniform_step) step;
-        uniform_step_run(&c, &options, &step);
+        UNIFORM_STEP(step, &c, &options);
         NEAR(step.metrics.forward_pack_cv, 0.0);
         NEAR(step.metrics.backward_pack_cv, 0.0);
     }

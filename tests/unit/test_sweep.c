@@ -486,8 +486,7 @@ TEST(cached_scenarios_are_as_read)
         "{'model': 'llama-7b', 'profile': 'carrier', 'workload': {'lengths': 'lengths.txt'}}",
         "{'model': 'llama-7b', 'workload': {'lengths': 'lengths.csv', 'column': 'mine'}}",
         "{'model': 'llama-7b', 'workload': {'lengths': 'lengths.txt'}}"};
-    sp_scenario_cache *cache = NULL;
-    cache = sp_scenario_cache_new();
+    sp_scenario_cache *cache = sp_scenario_cache_new();
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
             AUTO(sp_scenario) read, cached;

@@ -87,8 +87,7 @@ TEST_ROUNDS(links_that_are_never_full_change_nothing, 21, test_rounds(60))
 {
     char share[64];
     priced_case c = draw_case(prng, share);
-    AUTO(priced_step) step;
-    priced_step_run(&c, &step);
+    PRICED_STEP(step, &c);
     assert_closed(&step, 1e4, false);
 }
 

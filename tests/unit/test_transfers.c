@@ -258,8 +258,7 @@ TEST(chunks_of_one_rank)
                       .i_ns = 200,
                       .p2p_ns = 1000};
     sp_engine_options options = {0};
-    AUTO(uniform_step) step;
-    uniform_step_run(&u, &options, &step);
+    UNIFORM_STEP(step, &u, &options);
     assert_int_equal(makespan(&step.plan, &step.costs, true), 5 * 2 * 300);
     uniform_step_fini(&step);
     u = (uniform_case){.kind = SP_SCHEDULE_ZB_V,

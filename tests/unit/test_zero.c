@@ -153,8 +153,7 @@ TEST_ROUNDS(closed_form, 3, 360)
     c.overrides[0] = "interference.level=assumed";
     c.overrides[1] = "interference.source=the test";
     c.overrides[2] = share;
-    AUTO(priced_step) step;
-    priced_step_run(&c, &step);
+    PRICED_STEP(step, &c);
     double parameters = priced_parameters(&step, one_layer);
     double g =
         gathers ? 1e9 * priced_collective_s(&step, SP_ALL_GATHER, parameters * BYTES_BF16) : 0;
@@ -205,8 +204,7 @@ TEST(one_sided_reads_are_of_the_bytes_that_are_kept)
         c.memory.stack.precision = (sp_step_precision){SP_COMPUTE_FP8, cases[i / 2].recipe,
                                                        cases[i / 2].parameters, false};
         c.overrides[0] = "fp8_gemm={\"tflops\":1000,\"level\":\"assumed\",\"source\":\"test\"}";
-        AUTO(priced_step) step;
-        priced_step_run(&c, &step);
+        PRICED_STEP(step, &c);
         sp_shard shard = sp_shard_of(&c.model, &c.layout);
         double products = (double)(c.model.layers * sp_layer_product_weights(&c.model, &shard));
         double bytes = BYTES_BF16 * ((double)sp_model_parameters(&c.model) - products) +
@@ -292,8 +290,7 @@ TEST(sharding_costs_time)
 
 static int64_t iteration_ns(const priced_case *c)
 {
-    AUTO(priced_step) step;
-    priced_step_run(c, &step);
+    PRICED_STEP(step, c);
     return step.metrics.iteration_ns;
 }
 

@@ -23,6 +23,11 @@ void tensors_fini(tensors *all)
     }
 }
 
+void problem_tensors_fini(void *problem)
+{
+    tensors_fini(problem);
+}
+
 tensor tensor_zero(tensors *all, int64_t n)
 {
     double *d = hold(all, n, sizeof *d);
