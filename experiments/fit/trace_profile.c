@@ -149,14 +149,8 @@ static int by_shape(const void *a, const void *b)
 {
     const product *x = a;
     const product *y = b;
-    const int64_t of_x[] = {x->weight_gradient, x->n, x->k, x->m};
-    const int64_t of_y[] = {y->weight_gradient, y->n, y->k, y->m};
-    for (int i = 0; i < 4; i++) {
-        if (of_x[i] != of_y[i]) {
-            return of_x[i] < of_y[i] ? -1 : 1;
-        }
-    }
-    return 0;
+    int first = SP_ORDER_2(x, y, weight_gradient, n);
+    return first != 0 ? first : SP_ORDER_2(x, y, k, m);
 }
 
 // How often a number is the m and the k of a product. Tokens are the m of a forward and of an input
@@ -553,13 +547,7 @@ static int by_group(const void *a, const void *b)
 {
     const traced_round *x = a;
     const traced_round *y = b;
-    if (x->kind != y->kind) {
-        return x->kind < y->kind ? -1 : 1;
-    }
-    if (x->ranks != y->ranks) {
-        return x->ranks < y->ranks ? -1 : 1;
-    }
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+    return SP_ORDER_3(x, y, kind, ranks, bytes);
 }
 
 static bool is_in_node(const sp_kineto *trace, const sp_traced_op *op)

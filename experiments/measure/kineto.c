@@ -10,6 +10,7 @@
 
 #include "experiments/measure/traced_op.h"
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/base/scan.h"
 #include "sim/base/unpack.h"
 
@@ -575,10 +576,7 @@ static int by_thread_and_start(const void *a, const void *b)
 {
     const op_start *x = a;
     const op_start *y = b;
-    if (x->thread != y->thread) {
-        return x->thread < y->thread ? -1 : 1;
-    }
-    return (x->start_ns > y->start_ns) - (x->start_ns < y->start_ns);
+    return SP_ORDER_2(x, y, thread, start_ns);
 }
 
 // The innermost operator of a thread that runs at a moment: of those that began before it, the last
@@ -648,10 +646,7 @@ static int by_start(const void *a, const void *b)
 {
     const sp_traced_span *x = a;
     const sp_traced_span *y = b;
-    if (x->start_ns != y->start_ns) {
-        return x->start_ns < y->start_ns ? -1 : 1;
-    }
-    return (x->launched_ns > y->launched_ns) - (x->launched_ns < y->launched_ns);
+    return SP_ORDER_2(x, y, start_ns, launched_ns);
 }
 
 // ---- reading ----

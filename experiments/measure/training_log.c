@@ -587,16 +587,7 @@ static int in_order(const void *a, const void *b)
 {
     const step *x = a;
     const step *y = b;
-    if (x->file != y->file) {
-        return (x->file > y->file) - (x->file < y->file);
-    }
-    if (x->lane != y->lane) {
-        return (x->lane > y->lane) - (x->lane < y->lane);
-    }
-    if (x->part != y->part) {
-        return (x->part > y->part) - (x->part < y->part);
-    }
-    return (x->number > y->number) - (x->number < y->number);
+    return x->file != y->file ? SP_ORDER(x->file, y->file) : SP_ORDER_3(x, y, lane, part, number);
 }
 
 static bool same_part(const step *a, const step *b)

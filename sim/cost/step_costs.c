@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 #include "sim/base/units.h"
 
 // The part of a micro-batch's time that one pack takes.
@@ -614,10 +615,7 @@ static int compare_workers(const void *left, const void *right)
 {
     const worker *a = left;
     const worker *b = right;
-    if (a->unit->pairs2 != b->unit->pairs2) {
-        return a->unit->pairs2 < b->unit->pairs2 ? -1 : 1;
-    }
-    return a->rank < b->rank ? -1 : 1;
+    return SP_ORDER_2(a, b, unit->pairs2, rank);
 }
 
 static int64_t attention_ns(const exchange *x, const worker *w, bool backward)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "sim/base/alloc.h"
+#include "sim/base/order.h"
 
 const char *const sp_decode_method_names[] = {"plain", "eagle", "heterospec", NULL};
 
@@ -211,8 +212,7 @@ static int by_x(const void *left, const void *right)
 {
     const sp_sample *a = left;
     const sp_sample *b = right;
-    int x = (a->x > b->x) - (a->x < b->x);
-    return x != 0 ? x : (a->y > b->y) - (a->y < b->y);
+    return SP_ORDER_2(a, b, x, y);
 }
 
 void sp_bins_fit(sp_sample *samples, size_t count, size_t least, sp_bins *bins)
