@@ -350,8 +350,7 @@ TEST(strategies_bring_their_order)
 {
     for (size_t i = 0; i < sizeof own_order / sizeof own_order[0]; i++) {
         const char *strategy = own_order[i];
-        char stated[64];
-        snprintf(stated, sizeof stated, "'kind': '%s'", strategy);
+        const char *stated = json_text("'kind': '%s'", strategy);
         const char *const settings[] = {"", "'kind': '1f1b'", stated};
         sp_status expected[] = {SP_OK, SP_ERR_CONTENT, SP_OK};
         for (int k = 0; k < 3; k++) {

@@ -134,8 +134,7 @@ TEST(ways_in_a_step)
         assert_true(step_ms("'cp': 1", ways[i]) == even);
     }
     for (int cp = 2; cp <= 8; cp *= 2) {
-        char parallel[32];
-        snprintf(parallel, sizeof parallel, "'cp': %d, 'pp': 1", cp);
+        const char *parallel = json_text("'cp': %d, 'pp': 1", cp);
         double adaptive = step_ms(parallel, "adaptive");
         assert_true(adaptive <= step_ms(parallel, "sequence"));
         assert_true(adaptive <= step_ms(parallel, "document"));

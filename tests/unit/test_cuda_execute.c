@@ -92,9 +92,8 @@ TEST(recomputation)
 {
     static const char *const modes[] = {"activation", "partial-fc1", "attention", "full"};
     for (int m = 0; m < 4; m++) {
-        char more[128];
-        snprintf(more, sizeof more, "'memory': {'recompute': '%s'}, %s", modes[m],
-                 m % 2 == 0 ? PLAIN : SLICED);
+        const char *more =
+            json_text("'memory': {'recompute': '%s'}, %s", modes[m], m % 2 == 0 ? PLAIN : SLICED);
         llama("{'pp': 2}", more);
     }
 }

@@ -659,8 +659,7 @@ TEST(kinds_of_layers_count_by_their_own_time)
     double best_ms = HUGE_VAL;
     int best = 0;
     for (int first = 1; first < 9; first++) {
-        char cut[64];
-        snprintf(cut, sizeof cut, ", 'stage_layers': [%d, %d]", first, 9 - first);
+        const char *cut = json_text(", 'stage_layers': [%d, %d]", first, 9 - first);
         outcome stated = simulate(format, cut);
         best = counted_ms(&stated) < best_ms ? first : best;
         best_ms = fmin(best_ms, counted_ms(&stated));

@@ -161,8 +161,7 @@ TEST(microbatches_fit_memory)
     const double limits_gib[] = {0.6, 0.4, 0.3, 0.26};
     for (size_t i = 0; i < sizeof limits_gib / sizeof limits_gib[0]; i++) {
         char text[RUN_TEXT] = "";
-        char limit[64];
-        snprintf(limit, sizeof limit, "'limit_gib': %g", limits_gib[i]);
+        const char *limit = json_text("'limit_gib': %g", limits_gib[i]);
         put_scenario(text, limit, "[700, 650, 30, 80, 90, 100, 500, 20, 60, 400]");
         SCENARIO_RUN(r, text, &run_verified);
         assert_string_equal(r.result.strategy, "dynapipe");

@@ -387,11 +387,10 @@ TEST(trl_says_what_it_packs)
                  {"padded", drawn, "padded", false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         json_auto_t *lost;
-        char text[1024];
-        snprintf(text, sizeof text,
-                 "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'trl-2025', 'strategy': "
-                 "{'kind': '%s'}, 'workload': {%s, 'context': 512, 'over_length': 'truncate'}}",
-                 cases[i].kind, cases[i].workload);
+        const char *text = json_text(
+            "{'model': 'llama-3-8b', 'cluster': 'h100-8', 'stack': 'trl-2025', 'strategy': "
+            "{'kind': '%s'}, 'workload': {%s, 'context': 512, 'over_length': 'truncate'}}",
+            cases[i].kind, cases[i].workload);
         json_auto_t *document = read_back(framework_find("trl"), json_text("%s", text), &lost);
         const char *kind = json_string_value(framework_get(document, "strategy.kind"));
         assert_string_equal(kind, cases[i].becomes);

@@ -321,8 +321,7 @@ TEST(bytes_of_remapping)
     for (int nics = 1; nics <= 4; nics += 3) {
         static bench b;
         int32_t near[16], far[16];
-        char stack[32];
-        snprintf(stack, sizeof stack, ", 'cp_ring_nics': %d", nics);
+        const char *stack = json_text(", 'cp_ring_nics': %d", nics);
         bench_init(&b, stack);
         assert_int_equal(b.scenario.memory.recompute, SP_RECOMPUTE_NONE);
         for (int i = 0; i < 16; i++) {

@@ -289,9 +289,8 @@ TEST(memory_limit)
         {"{'name': 'h100-8', 'memory_gib': 4}", "{}", 1.0, 3.0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[200];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'cluster': %s, 'memory': %s}",
-                 cases[i].cluster, cases[i].memory);
+        const char *text = json_text("{'model': 'llama-13b', 'cluster': %s, 'memory': %s}",
+                                     cases[i].cluster, cases[i].memory);
         FIXTURE_SCENARIO(s, text);
         assert_true((double)s.memory_reserve_bytes == cases[i].reserve_gib * SP_GIB);
         assert_true((double)s.memory_limit_bytes == cases[i].limit_gib * SP_GIB);
@@ -331,8 +330,7 @@ TEST(chunks)
         {"{'pp': 4, 'layers_per_chunk': 5, 'chunks_per_rank': 2}", 2, SP_SCHEDULE_INTERLEAVED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[200];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'parallel': %s}", cases[i].parallel);
+        const char *text = json_text("{'model': 'llama-13b', 'parallel': %s}", cases[i].parallel);
         FIXTURE_SCENARIO(s, text);
         assert_int_equal(s.layout.chunks, cases[i].chunks);
         assert_int_equal(s.schedule.kind, cases[i].kind);
@@ -367,8 +365,7 @@ TEST(default_batch_size)
          0, 60, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[300];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].rest);
+        const char *text = json_text("{'model': 'llama-13b', %s}", cases[i].rest);
         FIXTURE_SCENARIO(s, text);
         assert_int_equal(s.workload.samples_assumed,
                          cases[i].samples == 512 && strstr(text, "samples_per_batch") == NULL);
@@ -653,9 +650,8 @@ TEST(round_trip_of_built_ins)
 {
     for (int m = 0; m < sp_model_builtin_count(); m++) {
         for (int c = 0; c < sp_cluster_builtin_count(); c++) {
-            char text[200];
-            snprintf(text, sizeof text, "{'model': '%s', 'cluster': '%s'}",
-                     sp_model_builtin_name(m), sp_cluster_builtin_name(c));
+            const char *text = json_text("{'model': '%s', 'cluster': '%s'}",
+                                         sp_model_builtin_name(m), sp_cluster_builtin_name(c));
             FIXTURE_SCENARIO(s, text);
             check_round_trip(&s);
         }

@@ -448,8 +448,7 @@ TEST(idle_switches)
     for (int i = 0; i < COUNT_OF(cases); i++) {
         sp_scenario s;
         sp_error_clear(ERR);
-        char text[256];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', 'stack': %s}", cases[i].stack);
+        const char *text = json_text("{'model': 'llama-13b', 'stack': %s}", cases[i].stack);
         if (cases[i].message != NULL) {
             must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, cases[i].message);
         } else {
@@ -503,8 +502,7 @@ TEST(zero_groups_are_refused)
     for (int i = 0; i < COUNT_OF(cases); i++) {
         sp_scenario s;
         sp_error_clear(ERR);
-        char text[256];
-        snprintf(text, sizeof text, "{'model': 'llama-13b', %s}", cases[i].settings);
+        const char *text = json_text("{'model': 'llama-13b', %s}", cases[i].settings);
         if (cases[i].message != NULL) {
             must_fail_with(fixture_read(text, &s, ERR), SP_ERR_CONTENT, cases[i].message);
         } else {
@@ -643,9 +641,8 @@ TEST(trl_is_hf_trainer)
 // The stack that a scenario of 8 data-parallel ranks with that stage of ZeRO resolves.
 static sp_stack stack_with_zero(int zero, const char *stack)
 {
-    char text[256];
-    snprintf(text, sizeof text,
-             "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %d}, 'stack': %s}", zero, stack);
+    const char *text = json_text(
+        "{'model': 'llama-13b', 'parallel': {'dp': 8, 'zero': %d}, 'stack': %s}", zero, stack);
     FIXTURE_SCENARIO(s, text);
     return s.memory.stack;
 }

@@ -1008,11 +1008,10 @@ TEST(batches_that_do_not_divide_are_said)
         const bool whole = i / 117 == 0;
         AUTO(sp_scenario) scenario;
         sp_warnings told = {.count = 0};
-        char text[512];
-        snprintf(text, sizeof text,
-                 "{'model':'llama-7b','parallel':{'dp':%d},'schedule':{'microbatch_samples':%d},"
-                 "'workload':{'context':512,'samples_per_batch':%d},'stack':'%s'}",
-                 dp, rows, samples, whole ? "megatron-core-2025" : "reference");
+        const char *text = json_text(
+            "{'model':'llama-7b','parallel':{'dp':%d},'schedule':{'microbatch_samples':%d},"
+            "'workload':{'context':512,'samples_per_batch':%d},'stack':'%s'}",
+            dp, rows, samples, whole ? "megatron-core-2025" : "reference");
         json_auto_t *root = json_document(text);
         must_succeed(sp_scenario_from_json(root, "test.json", NULL, 0, &scenario, ERR));
         sp_warn_of_unused(&scenario, SP_RUN_STEP, &told);

@@ -121,14 +121,12 @@ TEST(bytes_are_those_of_the_sample_alone)
 TEST(bytes_of_merged_ranks)
 {
     for (int pp = 1; pp <= 4; pp *= 2) {
-        char parallel[64];
-        snprintf(parallel, sizeof parallel, "'dp': 4, 'pp': %d", pp);
+        const char *parallel = json_text("'dp': 4, 'pp': %d", pp);
         const setting s = {parallel, "1f1b", "'recompute': 'none', 'limit_gib': 0.001"};
         char text[RUN_TEXT];
         int64_t bytes[3];
         for (int i = 0; i < 3; i++) {
-            char more[64];
-            snprintf(more, sizeof more, ", 'rank_tokens': %d", 9000 >> i);
+            const char *more = json_text(", 'rank_tokens': %d", 9000 >> i);
             scenario_run r;
             write_scenario(text, "bytescale", more, &s, "", ALONE);
             run_good(text, &run_verified, &r);
@@ -143,8 +141,7 @@ TEST(bytes_of_merged_ranks)
         }
         assert_true(bytes[0] > bytes[1] && bytes[1] > bytes[2]);
         // With room for two ranks' share, two ranks are enough, and the first run knows it.
-        char limit[64];
-        snprintf(limit, sizeof limit, "'limit_gib': %.17g", (double)bytes[1] / SP_GIB);
+        const char *limit = json_text("'limit_gib': %.17g", (double)bytes[1] / SP_GIB);
         const setting enough = {parallel, "1f1b", limit};
         write_scenario(text, "packed", "", &enough, "", AMONG);
         sp_oom_diagnosis shortage = shortage_of(text);

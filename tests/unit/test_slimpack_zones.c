@@ -65,8 +65,7 @@ TEST_OF_VALUES(no_slower_than_its_parts)
         const char *more = scenario_of(&prng, pp);
         int start_ms = starts_ms[prng_below(&prng, 5)];
         for (int k = 0; k < 3; k++) {
-            char strategy[64];
-            snprintf(strategy, sizeof strategy, "'%s', 'group_start_ms': %d", kinds[k], start_ms);
+            const char *strategy = json_text("'%s', 'group_start_ms': %d", kinds[k], start_ms);
             ms[k] = iteration_ms(strategy, more, &zones);
         }
         assert_true(ms[0] <= ms[1] * (1.0 + 1e-9));

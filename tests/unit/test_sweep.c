@@ -257,12 +257,11 @@ TEST(lines_hold_their_warnings)
 
 static void read_stack_grid(const char *stack, const char *grid, sweep_spec *spec)
 {
-    char text[1024];
-    snprintf(text, sizeof text,
-             "{'base': " TINY_MODEL "'cluster': 'h800-8', 'stack': '%s', 'parallel': {'dp': 2}, "
-             "'workload': {'uniform': 512, 'samples_per_batch': 12}}, 'grid': {'model.layers': "
-             "[4], %s}}",
-             stack, grid);
+    const char *text = json_text(
+        "{'base': " TINY_MODEL "'cluster': 'h800-8', 'stack': '%s', 'parallel': {'dp': 2}, "
+        "'workload': {'uniform': 512, 'samples_per_batch': 12}}, 'grid': {'model.layers': "
+        "[4], %s}}",
+        stack, grid);
     must_read(text, spec);
 }
 

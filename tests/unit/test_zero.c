@@ -377,8 +377,7 @@ TEST(the_slowest_rank_sets_the_pace)
     assert_true(isnan(wait_ms));
     // GPUs of another speed compute longer and wait longer.
     for (int seed = 1; seed <= 4; seed++) {
-        char jitter[64];
-        snprintf(jitter, sizeof jitter, ", 'jitter': {'gpu_cv': 0.2, 'seed': %d}", seed);
+        const char *jitter = json_text(", 'jitter': {'gpu_cv': 0.2, 'seed': %d}", seed);
         longest_ms = step_ms(longest, 3, jitter, &wait_ms);
         assert_close(step_ms(apart, 3, jitter, &wait_ms), longest_ms, 1e-3);
     }
