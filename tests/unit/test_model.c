@@ -224,12 +224,7 @@ TEST(huggingface_windows_by_layer)
          "aaaaaaaa", false, false},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        char text[800];
-        snprintf(text, sizeof text, "{%s,%s}", cases[c].more, sizes);
-        for (char *at = text; *at != '\0'; at++) {
-            *at = *at == '\'' ? '"' : *at;
-        }
-        sp_model model = from_hf(text);
+        sp_model model = from_hf(json_text("{%s,%s}", cases[c].more, sizes));
         for (int layer = 0; layer < 8; layer++) {
             sp_model space;
             int kind = sp_model_kind_of(&model, layer);
@@ -463,15 +458,11 @@ TEST(huggingface_keys_that_are_not_modelled_are_refused)
         {"llama", "'architectures':['LlamaForSequenceClassification']", "architectures"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[400];
         char expected[200];
         sp_model model;
         bool is_gpt2 = strcmp(cases[i].kind, "gpt2") == 0;
-        snprintf(text, sizeof text, "{'model_type':'%s',%s,%s}", cases[i].kind,
-                 is_gpt2 ? gpt2 : llama, cases[i].more);
-        for (char *c = text; *c != '\0'; c++) {
-            *c = *c == '\'' ? '"' : *c;
-        }
+        const char *text = json_text("{'model_type':'%s',%s,%s}", cases[i].kind,
+                                     is_gpt2 ? gpt2 : llama, cases[i].more);
         if (cases[i].refused == NULL) {
             must_succeed(read_text(text, &model, ERR));
             continue;
@@ -496,15 +487,11 @@ TEST(dropout_follows_the_file)
         {"gpt_neox", ",'hidden_dropout':0.1,'attention_dropout':0.1", SP_DROPOUT_ON},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[400];
-        snprintf(text, sizeof text,
-                 "{'model_type':'%s','n_embd':64,'n_head':4,'n_layer':2,'hidden_size':64,"
-                 "'num_attention_heads':4,'num_hidden_layers':2,'intermediate_size':128,"
-                 "'vocab_size':10%s}",
-                 cases[i].kind, cases[i].more);
-        for (char *c = text; *c != '\0'; c++) {
-            *c = *c == '\'' ? '"' : *c;
-        }
+        const char *text =
+            json_text("{'model_type':'%s','n_embd':64,'n_head':4,'n_layer':2,'hidden_size':64,"
+                      "'num_attention_heads':4,'num_hidden_layers':2,'intermediate_size':128,"
+                      "'vocab_size':10%s}",
+                      cases[i].kind, cases[i].more);
         assert_int_equal(from_hf(text).dropout, cases[i].dropout);
         assert_string_equal(from_hf(text).ignored_dropout, "");
     }
