@@ -224,7 +224,8 @@ TEST(huggingface_windows_by_layer)
          "aaaaaaaa", false, false},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        sp_model model = from_hf(json_text("{%s,%s}", cases[c].more, sizes));
+        const char *text = json_text("{%s,%s}", cases[c].more, sizes);
+        sp_model model = from_hf(text);
         for (int layer = 0; layer < 8; layer++) {
             sp_model space;
             int kind = sp_model_kind_of(&model, layer);
