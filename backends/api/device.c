@@ -157,10 +157,8 @@ sp_status sp_i_backend_new(const sp_backend_ops *table, const char *source, sp_b
 {
     static const sp_backend_option_info no_options[] = {{NULL, NULL}};
     *backend = NULL;
-    sp_status status = check_table(table, source, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_table(table, source, err));
+    sp_status status = SP_OK;
     sp_backend *made = sp_calloc(1, sizeof *made);
     memcpy(&made->ops, table, table->size < sizeof made->ops ? table->size : sizeof made->ops);
     if (!is_complete(&made->ops)) {
@@ -448,10 +446,7 @@ sp_status sp_backend_check(const sp_backend *backend, int device, const sp_run_r
     status = status == SP_OK ? check_request(request, err) : status;
     status = status == SP_OK ? check_options(backend, request, err) : status;
     status = status == SP_OK ? sp_plan_check(request->plan, source, err) : status;
-    status = status == SP_OK ? sp_walk(request->plan, &idle, NULL, NULL, err) : status;
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(status == SP_OK ? sp_walk(request->plan, &idle, NULL, NULL, err) : status);
     status = check_capabilities(backend, &info, request, err);
     // All that a device lacks and that its backend finds is told together.
     if ((status == SP_OK || status == SP_ERR_CONTENT) && backend->ops.check != NULL) {
@@ -763,15 +758,12 @@ sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_req
                          sp_run **run, sp_error *err)
 {
     *run = NULL;
-    sp_status status = sp_backend_check(backend, device, request, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_backend_check(backend, device, request, err));
     sp_run *made = sp_calloc(1, sizeof *made);
     made->backend = backend;
     made->step_count = request->steps;
     made->steps = sp_calloc((size_t)request->steps, sizeof *made->steps);
-    status = backend->ops.execute(device, request, made->steps, &made->state, err);
+    sp_status status = backend->ops.execute(device, request, made->steps, &made->state, err);
     if (status == SP_OK) {
         status = check_steps(made, request, err);
     }
@@ -857,10 +849,8 @@ static sp_status find_tensor(const sp_run *run, const char *name, size_t *index,
                              sp_tensor_info *info, sp_error *err)
 {
     size_t count;
-    sp_status status = sp_run_tensor_count(run, &count, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_run_tensor_count(run, &count, err));
+    sp_status status = SP_OK;
     char(*names)[SP_TENSOR_NAME] = sp_malloc(HINTS * sizeof *names);
     bool found = false;
     for (size_t i = 0; status == SP_OK && !found && i < count; i++) {

@@ -173,10 +173,8 @@ static sp_status time_work(sp_i_cuda_bench *bench, bool loaded, sp_i_cuda_work w
     int count = 0;
     *timing = (sp_i_cuda_timing){0};
     const batch first = {.loaded = loaded, .repeats = 1, .pieces = 1};
-    sp_status status = run_batch(bench, &first, work, contexts, seconds, &total_s, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(run_batch(bench, &first, work, contexts, seconds, &total_s, err));
+    sp_status status = SP_OK;
     const double repeats = budget_s / (seconds[0] * pieces_of(bench, seconds[0]));
     const batch how = {.loaded = loaded,
                        .repeats = repeats >= SP_I_CUDA_BATCH           ? SP_I_CUDA_BATCH
@@ -363,16 +361,9 @@ sp_status sp_i_cuda_note_places(sp_i_cuda_calibration *c, const char *name, sp_i
     if (c->partitions == NULL) {
         return SP_OK;
     }
-    sp_status status = sp_i_cuda_bench_time(&c->whole, work, whole, budget_s, &on_whole, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_bench_time(&c->bench, work, contexts[0], budget_s, &alone, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_bench_time_loaded(&c->bench, work, contexts, budget_s, &loaded, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cuda_bench_time(&c->whole, work, whole, budget_s, &on_whole, err));
+    SP_TRY(sp_i_cuda_bench_time(&c->bench, work, contexts[0], budget_s, &alone, err));
+    SP_TRY(sp_i_cuda_bench_time_loaded(&c->bench, work, contexts, budget_s, &loaded, err));
     json_t *note = json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", name, "whole_us",
                              1e6 * on_whole.median_s, "alone_us", 1e6 * alone.median_s, "loaded_us",
                              1e6 * loaded.median_s, "loaded_spread", loaded.spread);

@@ -315,20 +315,15 @@ static sp_status calibrate_device(const sp_i_cuda_device *device,
     if (!sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
         return sp_error_set(err, SP_ERR_USAGE, "no cuBLASLt: %s", reason);
     }
-    sp_status status = sp_i_cuda_use(&c.device, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_device_info(&c.device, &c.info, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cuda_use(&c.device, err));
+    SP_TRY(sp_i_cuda_device_info(&c.device, &c.info, err));
     sp_i_nvml *nvml = sp_i_nvml_open(c.info.pci, reason, sizeof reason);
     c.nvml = nvml;
     // Without cuDNN the base profile's curves stand; the document says which they are.
     const sp_i_cuda_attention_place whole = {0};
     (void)sp_i_cuda_attention_new(&c.device, &whole, &c.attention, NULL);
     c.base = find_base(c.info.name);
-    status = measure(&c, request, err);
+    sp_status status = measure(&c, request, err);
     sp_i_cuda_attention_free(c.attention);
     sp_i_nvml_close(nvml);
     json_decref(c.base);
@@ -359,10 +354,7 @@ static sp_status calibrate_team(const sp_cuda_api *api, int device,
                             "partitions of a GPU are calibrated by one process, not by %d",
                             place->ranks);
     }
-    sp_status status = model_of(request, &model, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(model_of(request, &model, err));
     const double wait_ms = 1e3 * (WAIT_S + WAIT_LIMITS * limit_of(request));
     const sp_i_cuda_team team = {.place = place,
                                  .api = api,
@@ -379,13 +371,8 @@ sp_status sp_i_cuda_calibrate(int device, const sp_calibration_request *request,
     sp_cuda_api api;
     sp_i_place place;
     *profile = NULL;
-    sp_status status = check_request(request, err);
-    if (status == SP_OK) {
-        status = sp_i_place_read(getenv, &place, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_request(request, err));
+    SP_TRY(sp_i_place_read(getenv, &place, err));
     sp_i_cuda_api_init(&api);
     const sp_i_cuda_device only = {&api, device};
     return place.ranks > 1 ? calibrate_team(&api, device, request, &place, profile, err)

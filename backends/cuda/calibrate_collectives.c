@@ -90,14 +90,11 @@ static sp_status trial_init(const sp_i_cuda_collective_bench *b, sp_i_nccl *n, t
 {
     *t = (trial){.bench = b, .n = n};
     int64_t each = (round_up(b->most_bytes, b->ranks) + 255) / 256 * 256;
-    sp_status status = sp_i_cuda_take(&b->device, 2 * (size_t)each, &t->memory, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cuda_take(&b->device, 2 * (size_t)each, &t->memory, err));
     t->in = t->memory;
     t->out = t->in + each;
-    status = sp_i_cuda_fill_normal(&b->device, t->in, each, SP_I_CUDA_DRAWN, 1.0, b->seed,
-                                   b->stream, err);
+    sp_status status = sp_i_cuda_fill_normal(&b->device, t->in, each, SP_I_CUDA_DRAWN, 1.0, b->seed,
+                                             b->stream, err);
     return status == SP_OK ? sp_i_cuda_events_init(&b->device, EVENTS, true, &t->events, err)
                            : status;
 }

@@ -268,14 +268,9 @@ sp_status sp_i_cuda_reference(int device, int ranks, double *seconds, sp_error *
     if (c.places > SP_I_CUDA_MOST_PLACES || !sp_i_cublas_api_init(&cublas, reason, sizeof reason)) {
         return SP_OK;
     }
-    sp_status status = sp_i_cuda_use(&c.device, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_device_info(&c.device, &c.info, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_i_cuda_calibration_begin(&c, &own);
+    SP_TRY(sp_i_cuda_use(&c.device, err));
+    SP_TRY(sp_i_cuda_device_info(&c.device, &c.info, err));
+    sp_status status = sp_i_cuda_calibration_begin(&c, &own);
     if (status == SP_ERR_INFEASIBLE) {
         return SP_OK;
     }
@@ -423,10 +418,7 @@ static sp_status set_shape(attention *a, bool backward, sp_error *err)
     make_segments(a, list, key_row, &segments);
     sp_i_cuda_segments_table(&segments, table);
     if (a->cudnn) {
-        sp_status status = find_plan(a, &segments, &bytes, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(find_plan(a, &segments, &bytes, err));
         SP_ASSERT(bytes <= a->workspace_bytes);
         bytes = sp_i_cuda_packed_index_bytes(&a->packed);
         index = sp_malloc((size_t)bytes);

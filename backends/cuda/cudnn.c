@@ -328,10 +328,7 @@ sp_status sp_i_cudnn_plan_make(sp_i_cudnn_graph *graph, const sp_i_cudnn_target 
     sp_i_cudnn_node properties = properties_of(graph, target);
     sp_i_cudnn_node operations = end_graph(graph, target);
     plan->configs = ask_heuristics(graph, operations, properties, configs);
-    sp_status status = sp_i_cudnn_graph_status(graph, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cudnn_graph_status(graph, err));
     if (plan->configs == 0) {
         return sp_error_set(err, SP_ERR_INTERNAL, "cuDNN %zu: no engine for the graph",
                             graph->api->GetVersion());
@@ -946,14 +943,9 @@ sp_status sp_i_cuda_attention_run(sp_i_cuda_attention *a, const sp_i_cuda_attent
     pack p = {.count = 0};
     scalars s = {
         .scale = (float)(1.0 / sqrt((double)shape->head_dim)), .masked = -INFINITY, .one = 1.0f};
-    sp_status status = find(a, shape, backward, false, &e, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_push_context(&a->device, a->context, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    status = check(a, a->plans->api.SetStream(a->handle, stream), "cudnnSetStream", err);
+    SP_TRY(find(a, shape, backward, false, &e, err));
+    SP_TRY(sp_i_cuda_push_context(&a->device, a->context, err));
+    sp_status status = check(a, a->plans->api.SetStream(a->handle, stream), "cudnnSetStream", err);
     if (status == SP_OK) {
         const int64_t own = own_bytes(shape, backward, offset);
         fill_pack(e, tensors, offset, workspace, &s, &p);

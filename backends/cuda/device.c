@@ -196,13 +196,10 @@ sp_status sp_i_cuda_use(const sp_i_cuda_device *device, sp_error *err)
         return sp_error_set(err, SP_ERR_USAGE, "GPU %d: %s", device->index, device->api->missing);
     }
     // The driver's ordinals are its devices.
-    sp_status status = SP_I_CUDA(device, err, DevicePrimaryCtxRetain, &primary, device->index);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, CtxSetCurrent, primary);
-    }
-    return status == SP_OK ? sp_i_cuda_check(device, (CUresult)sp_cuda_kernels_load(device->api),
-                                             "sp_cuda_kernels_load", __FILE__, __LINE__, err)
-                           : status;
+    SP_TRY(SP_I_CUDA(device, err, DevicePrimaryCtxRetain, &primary, device->index));
+    SP_TRY(SP_I_CUDA(device, err, CtxSetCurrent, primary));
+    return sp_i_cuda_check(device, (CUresult)sp_cuda_kernels_load(device->api),
+                           "sp_cuda_kernels_load", __FILE__, __LINE__, err);
 }
 
 sp_status sp_i_cuda_take(const sp_i_cuda_device *device, size_t bytes, void **memory, sp_error *err)
@@ -598,15 +595,12 @@ static sp_status try_split(sp_i_cuda_partitions *p, CUdevResource *groups, sp_er
     sp_i_cuda_sm_resource all;
     partition_plan plan;
     char text[SP_I_CUDA_TEXT];
-    sp_status status = sp_i_cuda_sms(&p->device, &all, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_cuda_sms(&p->device, &all, err));
     if (!plan_partitions(all.count, all.smallest, all.alignment, p->count, &plan, text,
                          sizeof text)) {
         return sp_error_set(err, SP_ERR_INFEASIBLE, "GPU %d: %s", p->device.index, text);
     }
-    status = split_sms(p, &plan, groups, err);
+    sp_status status = split_sms(p, &plan, groups, err);
     for (int i = 0; status == SP_OK && i < p->count; i++) {
         p->places[i].sms = (int)groups[i].sm.smCount;
         status = make_context(p, &groups[i], &p->places[i], err);

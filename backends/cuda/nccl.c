@@ -372,10 +372,8 @@ sp_status sp_i_nccl_all_to_all(sp_i_nccl *n, int group, sp_element element, cons
     const size_t part = (size_t)count * type_of(element).bytes;
     const sp_i_nccl_group *g = member_group(n, group);
     SP_ASSERT(in != out || count == 0);
-    sp_status status = batch_begin(n, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(batch_begin(n, err));
+    sp_status status = SP_OK;
     for (int j = 0; j < g->size && status == SP_OK; j++) {
         status =
             send(n, group, element, (const char *)in + (size_t)j * part, count, j, stream, err);
@@ -417,18 +415,14 @@ static sp_status gather(const gathering *g, const void *mine, size_t bytes, sp_e
 {
     const size_t ranks = (size_t)g->n->ranks;
     const sp_i_cuda_device *device = &g->n->options.device;
-    sp_status status = sp_i_nccl_synchronize(g->n, g->stream, err);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, MemcpyHtoDAsync,
-                           sp_i_cuda_at(g->device + ranks * g->part_bytes), mine, bytes, g->stream);
-    }
-    status = status == SP_OK ? gather_device(g, bytes, err) : status;
-    status = status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err) : status;
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, MemcpyDtoHAsync, g->host, sp_i_cuda_at(g->device),
-                           ranks * bytes, g->stream);
-    }
-    return status == SP_OK ? sp_i_nccl_synchronize(g->n, g->stream, err) : status;
+    SP_TRY(sp_i_nccl_synchronize(g->n, g->stream, err));
+    SP_TRY(SP_I_CUDA(device, err, MemcpyHtoDAsync, sp_i_cuda_at(g->device + ranks * g->part_bytes),
+                     mine, bytes, g->stream));
+    SP_TRY(gather_device(g, bytes, err));
+    SP_TRY(sp_i_nccl_synchronize(g->n, g->stream, err));
+    SP_TRY(SP_I_CUDA(device, err, MemcpyDtoHAsync, g->host, sp_i_cuda_at(g->device), ranks * bytes,
+                     g->stream));
+    return sp_i_nccl_synchronize(g->n, g->stream, err);
 }
 
 static sp_status gather_sizes(const gathering *g, size_t bytes, sp_transport_part *parts,
@@ -620,16 +614,13 @@ static sp_status channel_new(sp_transport *transport, int from, int to, sp_error
     p2p_channel *c = &t->channels[t->channel_count];
     *c = (p2p_channel){.sends = t->base.rank == from, .peer = t->base.rank == from ? 1 : 0};
     snprintf(name, sizeof name, "%d to %d", from, to);
-    sp_status status = sp_i_nccl_group_new(t->n, name, ends, 2, &c->group, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_nccl_group_new(t->n, name, ends, 2, &c->group, err));
     t->channel_count++;
     if (t->base.rank != from && t->base.rank != to) {
         return SP_OK;
     }
-    status = SP_I_CUDA(&t->device, err, StreamCreateWithPriority, &c->stream,
-                       CU_STREAM_NON_BLOCKING, FIRST);
+    sp_status status = SP_I_CUDA(&t->device, err, StreamCreateWithPriority, &c->stream,
+                                 CU_STREAM_NON_BLOCKING, FIRST);
     return status == SP_OK ? connect_ends(t, c, err) : status;
 }
 
@@ -669,20 +660,13 @@ static sp_status put(sp_transport *transport, int number, bool sends, void *data
     SP_RESERVE(t->open, t->open_capacity, events);
     SP_RESERVE(t->spare, t->spare_capacity, events);
     p2p_message *made = &t->open[t->open_count];
-    sp_status status = take_event(t, &made->over, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(take_event(t, &made->over, err));
     made->number = *given = ++t->put;
     t->open_count++;
-    status = follow(t, c->stream, made->over, t->stream, err);
-    if (status == SP_OK) {
-        status =
-            sends ? send(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer, c->stream, err)
-                  : receive(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer, c->stream, err);
-    }
-    return status == SP_OK ? SP_I_CUDA(&t->device, err, EventRecord, made->over, c->stream)
-                           : status;
+    SP_TRY(follow(t, c->stream, made->over, t->stream, err));
+    SP_TRY(sends ? send(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer, c->stream, err)
+                 : receive(t->n, c->group, SP_ELEMENT_BYTE, data, bytes, c->peer, c->stream, err));
+    return SP_I_CUDA(&t->device, err, EventRecord, made->over, c->stream);
 }
 
 static sp_status send_message(sp_transport *transport, int channel, const void *data, int64_t bytes,

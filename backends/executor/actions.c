@@ -488,10 +488,10 @@ static sp_status begin_clock(sp_i_exec_run *run, sp_error *err)
 static sp_status begin_together(sp_i_exec_run *run, sp_i_exec_rank *rank)
 {
     sp_comm_set_action(rank->links.me, "begin of the step");
-    sp_status status =
-        run->all_group >= 0 ? sp_comm_barrier(rank->links.me, run->all_group, &rank->err) : SP_OK;
-    status = status == SP_OK ? sp_i_exec_synchronize(run, NULL, &rank->err) : status;
-    return status == SP_OK ? begin_clock(run, &rank->err) : status;
+    SP_TRY(run->all_group >= 0 ? sp_comm_barrier(rank->links.me, run->all_group, &rank->err)
+                               : SP_OK);
+    SP_TRY(sp_i_exec_synchronize(run, NULL, &rank->err));
+    return begin_clock(run, &rank->err);
 }
 
 // The empty micro-batches before the next action, whose time is not counted.

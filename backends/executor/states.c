@@ -619,9 +619,9 @@ static sp_status sum_replicas(const sp_i_exec_run *run, const sp_i_exec_rank *ra
 // Sums gradients over the ranks with the same parameters.
 static sp_status reduce(const sp_i_exec_run *run, const sp_i_exec_rank *rank, sp_error *err)
 {
-    sp_status status = sum_replicas(run, rank, err);
-    status = status == SP_OK ? sum_shared(run, rank, err) : status;
-    return status == SP_OK ? sum_tied(run, rank, err) : status;
+    SP_TRY(sum_replicas(run, rank, err));
+    SP_TRY(sum_shared(run, rank, err));
+    return sum_tied(run, rank, err);
 }
 
 // ---- The epilogue of a step ----

@@ -438,10 +438,7 @@ sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_erro
     status = status == SP_OK ? check_drained(run, err) : status;
     status = status == SP_OK ? sp_i_exec_run_epilogue(run, &step->timeline, err) : status;
     status = status == SP_OK ? end_ranks(run, err) : status;
-    status = status == SP_OK && multi_process ? merge_step(run, &step->timeline, err) : status;
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(status == SP_OK && multi_process ? merge_step(run, &step->timeline, err) : status);
     sp_timeline_finish(&step->timeline);
     run->elapsed_ns += step->timeline.iteration_ns;
     step->has_loss = run->jobs[0].slices.trained > 0;
@@ -484,11 +481,8 @@ sp_status sp_i_exec_text_read(const char *path, int64_t vocab, sp_i_exec_text *t
 {
     *text = (sp_i_exec_text){0};
     FILE *file;
-    sp_status status = sp_input_open(path, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = read_all(file, path, text, err);
+    SP_TRY(sp_input_open(path, &file, err));
+    sp_status status = read_all(file, path, text, err);
     fclose(file);
     status = status == SP_OK ? check_bytes(text, path, vocab, err) : status;
     if (status != SP_OK) {

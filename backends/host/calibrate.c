@@ -178,11 +178,8 @@ static sp_status run_ranks(const side_by_side *all, int ranks, const int *number
     side_by_side in = *all;
     sp_comm_world *world;
     const sp_comm_options options = {.runtime = sp_runtime_cpu()};
-    sp_status status = sp_comm_world_new(ranks, &options, &world, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_comm_group_new(world, "reference", numbers, ranks, &in.group, err);
+    SP_TRY(sp_comm_world_new(ranks, &options, &world, err));
+    sp_status status = sp_comm_group_new(world, "reference", numbers, ranks, &in.group, err);
     if (status == SP_OK) {
         status = sp_comm_run(world, run_rank, &in, 0, err);
     }
@@ -591,10 +588,8 @@ static sp_status add_tables(calibration *c, trial *t, int64_t most, json_t *tabl
 {
     const sp_comm_options options = {.runtime = sp_runtime_cpu(), .one_at_a_time = true};
     sp_comm_world *world;
-    sp_status status = sp_comm_world_new(MOST_RANKS, &options, &world, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_comm_world_new(MOST_RANKS, &options, &world, err));
+    sp_status status = SP_OK;
     for (t->ranks = 2; status == SP_OK && t->ranks <= MOST_RANKS; t->ranks *= 2) {
         status = add_group(c, world, t, most, tables, err);
     }
@@ -799,16 +794,10 @@ static sp_status predict(const step *s, const sp_profile *profile, double bytes_
     sp_step_costs costs;
     priced.memory_bytes_per_s = bytes_per_s;
     priced.loss_bytes_per_logit = 1e-9;
-    sp_status status = sp_cluster_builtin("host", &cluster, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_cost_model_init(&cost, &s->model, &layout, &cluster, &priced, s->memory,
-                                "calibration", err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_cost_model_build(&cost, &s->packing, &costs, err);
+    SP_TRY(sp_cluster_builtin("host", &cluster, err));
+    SP_TRY(sp_cost_model_init(&cost, &s->model, &layout, &cluster, &priced, s->memory,
+                              "calibration", err));
+    sp_status status = sp_cost_model_build(&cost, &s->packing, &costs, err);
     for (int v = 0; status == SP_OK && v < STAGES; v++) {
         for (int k = 0; k < KINDS; k++) {
             const sp_action_cost *priced_action =
@@ -829,11 +818,8 @@ static sp_status time_steps(const calibration *c, const sp_profile *profile, dou
 {
     const double bytes_per_s = 1e9;
     step s;
-    sp_status status = step_make(c, profile, times->tokens, &s, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = measure(c, &s, budget_s, times, err);
+    SP_TRY(step_make(c, profile, times->tokens, &s, err));
+    sp_status status = measure(c, &s, budget_s, times, err);
     if (status == SP_OK) {
         status = predict(&s, profile, 1e18, times->products_s, err);
     }
@@ -1064,10 +1050,8 @@ static sp_status calibrate_steps(calibration *c, sp_error *err)
     step_times times[STEP_SIZES];
     step_fit r = {0};
     int count = 0;
-    sp_status status = price_products(c, &profile, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(price_products(c, &profile, err));
+    sp_status status = SP_OK;
     for (int64_t tokens = FIRST_TOKENS;
          status == SP_OK && count < STEP_SIZES && tokens <= c->most_tokens; tokens *= 2) {
         memset(&times[count], 0, sizeof times[count]);
@@ -1158,21 +1142,15 @@ sp_status sp_i_host_calibrate(int device SP_UNUSED, const sp_calibration_request
                               json_t **profile, sp_error *err)
 {
     *profile = NULL;
-    sp_status status = check_request(request, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_request(request, err));
     calibration c = {.model = request->model != NULL ? *request->model : default_model,
                      .precision = request->precision,
                      .seed = request->seed,
                      .probe = request->precision == SP_FP64 ? &sp_i_exec_probe_f64
                                                             : &sp_i_exec_probe_f32};
     choose_sizes(request, &c);
-    status = check_steps(&c, err);
-    status = status == SP_OK ? sp_i_host_start(err) : status;
-    if (status != SP_OK) {
-        return status;
-    }
+    sp_status status = check_steps(&c, err);
+    SP_TRY(status == SP_OK ? sp_i_host_start(err) : status);
     c.document = begin_document(&c);
     status = sp_i_calibrate_parts(&c, sizeof parts / sizeof parts[0], run_part, time_reference,
                                   "product of 256 x 256 matrices in fp32 and copy of 2 MiB",

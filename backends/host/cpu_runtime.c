@@ -384,11 +384,7 @@ sp_status sp_i_host_run_new_cpu(const sp_run_request *request, sp_i_exec_run **r
     *run = NULL;
     // On the wall clock every rank is a thread.
     bool together = request->clock == SP_CLOCK_WALL;
-    sp_status status =
-        start_threads(together ? (int)sp_layout_ranks(&request->plan->layout) : 1, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(start_threads(together ? (int)sp_layout_ranks(&request->plan->layout) : 1, err));
     const sp_i_exec_site site = {.backend = "host",
                                  .runtime = sp_runtime_cpu(),
                                  .math = request->precision == SP_FP64 ? &sp_i_exec_math_f64

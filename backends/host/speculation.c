@@ -688,12 +688,9 @@ sp_status sp_small_measure_run(const sp_speculation *how, int sequences, int tok
     measuring m = {
         .how = how, .sequences = sequences, .tokens = tokens, .seed = seed, .measure = measure};
     *measure = (sp_small_measure){.bins = {.count = 1}, .lossless = true};
-    sp_status status = sp_i_host_start(err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_host_start(err));
     m.samples = sp_calloc((size_t)sequences * (size_t)tokens, sizeof *m.samples);
-    status = each_sequence(&m, sequences, fit_on, err);
+    sp_status status = each_sequence(&m, sequences, fit_on, err);
     if (status == SP_OK) {
         sp_bins_fit(m.samples, m.sample_count, LEAST_IN_BIN, &measure->bins);
     }

@@ -821,12 +821,9 @@ sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, c
 {
     sp_i_comm_wait wait = {.operation = "wait", .flag = flag, .raiser = raiser};
     SP_ASSERT(raiser >= 0 && raiser < me->world->rank_count);
-    sp_status status = sp_comm_world_failure(me->world, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_comm_world_failure(me->world, err));
     snprintf(wait.what, sizeof wait.what, "%s", what);
-    status = sp_i_comm_wait_for(me, &wait, err);
+    sp_status status = sp_i_comm_wait_for(me, &wait, err);
     if (status == SP_OK) {
         sp_runtime *runtime = me->world->runtime;
         runtime->ops->wait(runtime, flag->fence);

@@ -588,10 +588,7 @@ static sp_status read_ranks(result_reader *reader, sp_object *object, const sp_p
     sp_shares shares = {0};
     sp_timeline_init(timeline, plan);
     sp_memory_timeline_init(memory, timeline);
-    sp_status status = sp_shares_make(plan, &shares, reader->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_shares_make(plan, &shares, reader->err));
     const json_t *array = array_of(object, "ranks", timeline->rank_count);
     for (size_t r = 0; array != NULL && r < timeline->rank_count; r++) {
         size_t count = 0;
@@ -676,10 +673,7 @@ static sp_status read(result_reader *reader, const json_t *document)
     }
     const json_t *plan = json_object_get(json_object_get(document, "request"), "plan");
     snprintf(place, sizeof place, "%.240s: request.plan", reader->source);
-    sp_status status = sp_plan_json_read(plan, place, reader->layout, &file->plans, reader->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_plan_json_read(plan, place, reader->layout, &file->plans, reader->err));
     size_t expected = file->status == SP_OK ? (size_t)file->plans.count : 0;
     (void)array_of(&root, "batches", expected);
     sp_object_end(&root);

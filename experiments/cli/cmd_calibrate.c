@@ -327,10 +327,7 @@ static sp_status measure(const calibrate_args *args, json_t **profile, int *proc
     if (status != SP_OK) {
         return status;
     }
-    status = sp_registry_new(&registry, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_registry_new(&registry, err));
     status = sp_registry_find(registry, args->backend, &backend, err);
     if (status == SP_OK) {
         status = cli_find_process(backend, process, &processes, err);

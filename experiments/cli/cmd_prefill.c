@@ -71,10 +71,7 @@ static sp_status add_row(const sp_scenario *scenario, int64_t tokens, const char
     int64_t id = 0;
     sp_batch one = {.ids = &id, .tokens = &tokens, .count = 1, .total_tokens = tokens};
     sp_prefill_result result;
-    sp_status status = sp_prefill(scenario, &one, NULL, NULL, &result, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_prefill(scenario, &one, NULL, NULL, &result, err));
     json_t *b = sp_json_object(SP_JSON("tokens", tokens), SP_JSON("attention", name));
     bool sampled = scenario->prefill.attention == SP_PREFILL_SAMPLE;
     sp_json_add(b, SP_JSON("alpha", sampled ? json_real(scenario->prefill.alpha) : json_null()),

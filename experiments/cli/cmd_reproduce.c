@@ -476,11 +476,8 @@ static sp_status reproduce_one(const reproduce_args *args, const sp_published *f
 {
     figure_spec spec = {0};
     figure_reproduction reproduction;
-    sp_status status = read_figure(folder, name, &args->set, &spec, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status =
+    SP_TRY(read_figure(folder, name, &args->set, &spec, err));
+    sp_status status =
         figure_reproduce(&spec, cli_threads(args->jobs), args->common.quiet, &reproduction, err);
     if (status == SP_OK) {
         status = report(args, &reproduction, name, sum, err);

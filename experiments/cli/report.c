@@ -156,12 +156,9 @@ sp_status cli_name_file(const char *path, sp_error *err)
 sp_status cli_write_file(const char *path, cli_writer write, const void *what, sp_error *err)
 {
     sp_output out;
-    sp_status status = sp_output_open(&out, path, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_output_open(&out, path, err));
     errno = 0;
-    status = write(out.file, what, err);
+    sp_status status = write(out.file, what, err);
     int error = errno; // by which sp_output_close() names the cause
     status = status == SP_ERR_IO ? cli_name_file(path, err) : status;
     errno = error;
@@ -310,10 +307,7 @@ sp_status cli_plot(const char *script, const char *path, cli_writer write, const
     if (status == SP_OK && cli_ends_in(path, ".dat")) {
         return cli_write_file(path, write, what, err);
     }
-    status = status == SP_OK ? sp_folder_make_temporary(folder, sizeof folder, err) : status;
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(status == SP_OK ? sp_folder_make_temporary(folder, sizeof folder, err) : status);
     status = cli_write_file(name_file(folder, data_name, data), write, what, err);
     status = status == SP_OK ? run_gnuplot(folder, script, path, err) : status;
     status = status == SP_OK ? take_picture(folder, path, err) : status;

@@ -195,11 +195,8 @@ static sp_status recall_case(set_run *run, size_t index, sp_error *err)
     sp_error missing = {0};
     sp_case_file_name(entry, index, name);
     snprintf(path, sizeof path, "%s/%s.result.json", run->args->executed, name);
-    sp_status status = begin_case(run, &execute, entry, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_set_read_executed(entry, options->backend, path, &executed, &missing);
+    SP_TRY(begin_case(run, &execute, entry, err));
+    sp_status status = sp_set_read_executed(entry, options->backend, path, &executed, &missing);
     if (status == SP_ERR_IO) {
         *outcome = (sp_case_outcome){
             .of = entry, .status = SP_CASE_FAILED, .clock = options->clock, .speed = (double)NAN};

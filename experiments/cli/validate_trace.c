@@ -274,16 +274,9 @@ static sp_status compare(const validate_args *args, comparison *c, sp_error *err
                                    .threads = cli_threads(args->jobs),
                                    .observer = observe,
                                    .observer_context = c};
-    sp_status status = read_all(args, c, err);
-    if (status == SP_OK) {
-        status = cli_form_batches(args->common.quiet, &c->scenario, &c->batches, err);
-    }
-    if (status == SP_OK) {
-        status = sp_evaluate(&c->scenario, &c->batches, &options, &c->result, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(read_all(args, c, err));
+    SP_TRY(cli_form_batches(args->common.quiet, &c->scenario, &c->batches, err));
+    SP_TRY(sp_evaluate(&c->scenario, &c->batches, &options, &c->result, err));
     for (int i = 0; i < c->traces.count; i++) {
         for (int t = 0; t < COMPARED; t++) {
             c->ranks[i].predicted[t] /= c->batch_count;

@@ -204,10 +204,7 @@ static sp_status execute_here(executor *e, const sp_step_view *view, const sp_ru
                               sp_error *err)
 {
     sp_run *run = NULL;
-    sp_status status = sp_backend_run(e->options->backend, e->options->device, request, &run, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_backend_run(e->options->backend, e->options->device, request, &run, err));
     int count = sp_run_steps(run);
     sp_executed_step *steps = begin_steps(e->execution, count);
     for (int i = 0; i < count; i++) {
@@ -218,7 +215,7 @@ static sp_status execute_here(executor *e, const sp_step_view *view, const sp_ru
     }
     int shown = sp_execution_median_step(steps, count);
     e->execution->batches[e->execution->batch_count - 1].shown = shown;
-    status = measure(e, view, sp_run_step(run, shown), err);
+    sp_status status = measure(e, view, sp_run_step(run, shown), err);
     sp_run_free(run);
     return status;
 }

@@ -354,28 +354,22 @@ void sp_work_folder_remove(const char *folder)
 sp_status sp_work_folder_make(const char *folder, sp_error *err)
 {
     char profiles[PATH_BYTES];
-    sp_status status = name_file(folder, profiles_folder, "", profiles, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(name_file(folder, profiles_folder, "", profiles, err));
     // What holds other files than a work folder is somebody's: it stays, and there is none to make.
     if (access(profiles, F_OK) == 0) {
         sp_work_folder_remove(folder);
     } else {
         (void)rmdir(folder);
     }
-    status = sp_folder_make(folder, err);
+    sp_status status = sp_folder_make(folder, err);
     return status == SP_OK ? sp_folder_make(profiles, err) : status;
 }
 
 sp_status sp_work_folder_make_temporary(char *folder, size_t bytes, sp_error *err)
 {
     char profiles[PATH_BYTES];
-    sp_status status = sp_folder_make_temporary(folder, bytes, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = name_file(folder, profiles_folder, "", profiles, err);
+    SP_TRY(sp_folder_make_temporary(folder, bytes, err));
+    sp_status status = name_file(folder, profiles_folder, "", profiles, err);
     status = status == SP_OK ? sp_folder_make(profiles, err) : status;
     if (status != SP_OK) {
         sp_folder_remove(folder);

@@ -630,12 +630,9 @@ sp_status sp_set_export_case(const sp_scenario_case *scenario_case,
                              sp_case_outcome *outcome, sp_error *err)
 {
     sp_output out;
-    sp_status status = sp_output_open(&out, path, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_output_open(&out, path, err));
     exporter e = {.file = out.file};
-    status = write_plan(scenario_case, options, path, &e, outcome, err);
+    sp_status status = write_plan(scenario_case, options, path, &e, outcome, err);
     bool kept = status != SP_OK || sp_case_has_figures(outcome);
     sp_status closed = sp_output_close(&out, kept ? status : SP_ERR_INFEASIBLE, err);
     if (!kept) {
@@ -692,17 +689,13 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
     }
     // This stays where this process is stopped from outside, or crashes.
     (void)sp_error_set(&failed, SP_ERR_INTERNAL, "the execution did not end");
-    sp_status status =
-        sp_is_stream(path) ? SP_OK : write_record(path, new_record(in, options, &failed), err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_is_stream(path) ? SP_OK : write_record(path, new_record(in, options, &failed), err));
     sp_error_clear(&failed);
     own.record = new_record(in, options, NULL);
     if (own.record == NULL) {
         return sp_error_no_memory(err, "a record");
     }
-    status = sp_execution_run(&in->scenario, &own, execution, &failed);
+    sp_status status = sp_execution_run(&in->scenario, &own, execution, &failed);
     execution->options = options;
     if (status == SP_OK) {
         return write_record(path, own.record, err);
@@ -757,10 +750,8 @@ sp_status sp_set_read_executed(const sp_scenario_case *scenario_case, const sp_b
 {
     json_t *root = NULL;
     *executed = (sp_result_file){0};
-    sp_status status = sp_json_read_file(path, 0, &root, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_json_read_file(path, 0, &root, err));
+    sp_status status = SP_OK;
     json_t *scenario =
         json_object_get(json_object_get(json_object_get(root, "request"), "plan"), "scenario");
     json_t *now = scenario_of(scenario_case, backend);

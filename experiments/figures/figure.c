@@ -118,10 +118,8 @@ static sp_status take_scenarios(reader *r, sp_object *object, const json_t *repl
     snprintf(source, sizeof source, "%s: %s", r->spec->file, object->path);
     json_t *document =
         sweep_of(sp_object_get(&r->root, "base"), sp_object_get(object, "set"), replaced);
-    sp_status status = sweep_spec_from_json(document, source, &sweep, r->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sweep_spec_from_json(document, source, &sweep, r->err));
+    sp_status status = SP_OK;
     *count = sweep.combinations <= FIGURE_COMBINATIONS ? (int)sweep.combinations : 0;
     if (*count == 0) {
         sp_object_error(object, "set", "makes more than %d combinations", (int)FIGURE_COMBINATIONS);
@@ -469,11 +467,8 @@ sp_status figure_spec_read(const char *path, const char *const *overrides, int c
 {
     *spec = (figure_spec){0};
     json_t *document = NULL;
-    sp_status status = sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_scenario_place(json_object_get(document, "base"), path, err);
+    SP_TRY(sp_json_read_file(path, DOCUMENT_LIMIT_BYTES, &document, err));
+    sp_status status = sp_scenario_place(json_object_get(document, "base"), path, err);
     const char *slash = strrchr(path, '/');
     const char *file = slash != NULL ? slash + 1 : path;
     for (int i = 0; i < count && status == SP_OK; i++) {

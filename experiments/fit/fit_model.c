@@ -428,10 +428,7 @@ sp_status fit_document_extend(const char *name, const char *file, json_t **docum
     const char *key;
     json_t *value;
     json_t *base = NULL;
-    sp_status status = sp_profile_document(name, &base, base_file, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_profile_document(name, &base, base_file, err));
     if (sp_profile_is_path(name) && sp_path_from(file, name, from_file, sizeof from_file)) {
         name = from_file;
     }
@@ -599,15 +596,11 @@ static sp_status read_tables(const fit_spec *spec, const fit_source *sources,
                 asked[count++] = overrides[i];
             }
         }
-        sp_status status =
-            source->logs != NULL
-                ? sp_measurements_of_log(source->csv, source->logs, source->log_count, asked, count,
-                                         &rows->tables[t], err)
-                : sp_measurements_read(source->csv, source->map, asked, count, &rows->tables[t],
-                                       err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(source->logs != NULL
+                   ? sp_measurements_of_log(source->csv, source->logs, source->log_count, asked,
+                                            count, &rows->tables[t], err)
+                   : sp_measurements_read(source->csv, source->map, asked, count, &rows->tables[t],
+                                          err));
         rows->table_count++;
         sp_measured kind = rows->tables[t].kind;
         if (kind == SP_MEASURED_BUBBLE_RATE || kind == SP_MEASURED_FITS) {

@@ -342,10 +342,7 @@ static sp_status descend_in_rounds(solver *s, gsl_multifit_nlinear_workspace *wo
             return fault(s, code);
         }
         bool stuck = false;
-        sp_status status = descend(s, work, &stuck);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(descend(s, work, &stuck));
         gsl_vector_memcpy(y, gsl_multifit_nlinear_position(work));
         // Trial steps may have been the last to be evaluated.
         if (predict_at(s, y) != SP_OK) {

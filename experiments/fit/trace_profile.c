@@ -848,14 +848,9 @@ sp_status fit_traces(const sp_kineto *const *traces, int count, const char *base
     char base_file[SP_PROFILE_PATH];
     *found = (fit_traced){0};
     tracing t = {.traces = traces, .count = count, .found = found};
-    sp_status status = sp_traces_check(traces, count, false, err);
-    if (status == SP_OK) {
-        status = sp_profile_load(base, &t.base, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_profile_document(base, &t.document, base_file, err);
+    SP_TRY(sp_traces_check(traces, count, false, err));
+    SP_TRY(sp_profile_load(base, &t.base, err));
+    sp_status status = sp_profile_document(base, &t.document, base_file, err);
     t.op_ns = sp_calloc((size_t)count, sizeof *t.op_ns);
     t.waits = sp_calloc((size_t)count, sizeof *t.waits);
     for (int i = 0; i < count; i++) {

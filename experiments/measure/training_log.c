@@ -538,10 +538,8 @@ static sp_status read_file(reader *r, const char *path, sp_error *err)
 {
     FILE *file;
     colour state = NO_COLOUR;
-    sp_status status = sp_input_open(path, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_input_open(path, &file, err));
+    sp_status status = SP_OK;
     int c;
     while ((c = getc(file)) != EOF) {
         take_byte(r, &state, c);
@@ -762,10 +760,7 @@ static void without_time(reader *r)
 static sp_status finish(reader *r, int skip, sp_error *err)
 {
     sp_training_log *log = r->log;
-    sp_status status = choose_form(r, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(choose_form(r, err));
     log->basis = basis_of(r);
     log->slow_from = (double)NAN;
     log->whole_run = log->form == SP_LOG_TRAINER;
@@ -897,11 +892,8 @@ static sp_status logged_ms(const sp_training_log *log, const sp_scenario *scenar
     if (log->form < 0) {
         return sp_error_set(err, SP_ERR_CONTENT, "%s: no line is of a step", log->files[0].path);
     }
-    sp_status status = sp_training_log_check(log, scenario, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = sp_evaluate_batches(scenario, &batches, err);
+    SP_TRY(sp_training_log_check(log, scenario, err));
+    sp_status status = sp_evaluate_batches(scenario, &batches, err);
     if (status == SP_OK) {
         sp_mean_step(&batches, &tokens, &samples);
         *ms = sp_training_log_ms(log, tokens, samples, sp_layout_ranks(&scenario->layout));

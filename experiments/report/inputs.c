@@ -256,10 +256,7 @@ static void drop(report_input *input)
 static sp_status read_whole(report_input *input, FILE *file, sp_error *err)
 {
     rewind(file);
-    sp_status status = sp_json_read_stream(file, INT64_MAX, input->path, &input->json, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_json_read_stream(file, INT64_MAX, input->path, &input->json, err));
     return json_is_object(input->json)
                ? sp_error_set(err, SP_ERR_SYNTAX, "%s: a zero byte is no JSON", input->path)
                : SP_OK;
@@ -426,11 +423,8 @@ static sp_status open_input(report_input *input, sp_error *err)
                             input->path);
     }
     FILE *file;
-    sp_status status = sp_unpacked_open(input->path, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = report_input_read(input, file, err);
+    SP_TRY(sp_unpacked_open(input->path, &file, err));
+    sp_status status = report_input_read(input, file, err);
     if (ferror(file) != 0 && getc(file) == EOF && (errno == ENODATA || errno == EBADMSG)) {
         sp_error_clear(err);
         status = sp_error_set(err, SP_ERR_CONTENT, "%s: not a whole gzip file", input->path);

@@ -255,13 +255,8 @@ static sp_status read_action(const reader *r, const json_t *event)
         .name = json_string_value(json_object_get(event, "name")),
         .kind = json_string_value(json_object_get(event, "cat")),
         .cause = json_string_value(json_object_get(json_object_get(event, "args"), "waited_for"))};
-    sp_status status = read_ns(r, event, "ts", &entry.start_ns);
-    if (status == SP_OK) {
-        status = read_ns(r, event, "dur", &entry.duration_ns);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(read_ns(r, event, "ts", &entry.start_ns));
+    SP_TRY(read_ns(r, event, "dur", &entry.duration_ns));
     if (entry.name == NULL) {
         return event_error(r, "name", "a string", json_object_get(event, "name"));
     }
@@ -344,10 +339,7 @@ static sp_status read_counter(const reader *r, const json_t *event)
     if (!json_is_object(values)) {
         return event_error(r, "args", "an object", values);
     }
-    sp_status status = read_ns(r, event, "ts", &time_ns);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(read_ns(r, event, "ts", &time_ns));
     report_rank *rank = rank_of(r, event);
     return add_point(r, memory_of(rank, name, values), time_ns, values);
 }

@@ -90,10 +90,7 @@ sp_status stream_lines_next(stream_lines *lines, char **text, size_t *bytes, sp_
             return SP_OK;
         }
         lines->searched = lines->end;
-        sp_status status = fill(lines, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(fill(lines, err));
     }
 }
 
@@ -173,10 +170,7 @@ static sp_status read_array(scanner *in)
                            "expected at least one length, got an empty array");
     }
     for (;;) {
-        sp_status status = read_element(in);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(read_element(in));
         skip_blanks(in);
         if (next_is(in, ']')) {
             break;
@@ -371,10 +365,7 @@ static sp_status hand_out(void *context, void *item, sp_error *err)
     stream *s = context;
     batch_line *line = item;
     if (line->lacks_memory && !s->tried_settings) {
-        sp_status status = try_settings(s, line, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(try_settings(s, line, err));
     }
     return s->sink(s->sink_context, &line->answer, err);
 }

@@ -141,10 +141,7 @@ static sp_status acquire_batches(batch_cache *cache, const sp_scenario *scenario
         find_batches(cache, workload != NULL ? workload : json_null(), &scenario->workload);
     if (found == NULL) {
         pthread_mutex_unlock(&cache->mutex);
-        sp_status status = form_batches(scenario, workload, &made, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(form_batches(scenario, workload, &made, err));
         pthread_mutex_lock(&cache->mutex);
         made->next = cache->first;
         cache->first = made;

@@ -385,14 +385,12 @@ static sp_status take_line(runner *run, const char *line, size_t bytes, long num
 {
     int64_t combination = 0;
     bool found = false;
-    sp_status status = next_combination(run, &combination, &found, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(next_combination(run, &combination, &found, err));
     const sweep_line_place place = {.path = run->file.path, .number = number};
     sweep_row row = {.combination = combination};
-    status = found ? sweep_line_read(run->spec, line, bytes, &place, &row, err)
-                   : sweep_line_of_other(run->spec, &place, "is past the last point", err);
+    sp_status status = found
+                           ? sweep_line_read(run->spec, line, bytes, &place, &row, err)
+                           : sweep_line_of_other(run->spec, &place, "is past the last point", err);
     status =
         status == SP_OK ? same_stack_rule(run->options->within_stack, &row, &place, err) : status;
     status = status == SP_OK ? sweep_summary_add(run->summary, &row, err) : status;
@@ -642,10 +640,7 @@ static sp_status open_shards(const char *const *files, int count, shard_file *sh
 {
     for (int i = 0; i < count; i++) {
         shards[i].path = files[i];
-        sp_status status = sp_input_open(files[i], &shards[i].lines, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(sp_input_open(files[i], &shards[i].lines, err));
         next_line(&shards[i]);
     }
     return SP_OK;

@@ -196,10 +196,7 @@ static void keep_cell(csv_reader *reader, const sp_csv_cell *cell)
 static sp_status read_cell(const csv_reader *reader, sp_csv_record *record, sp_csv_cell *cell)
 {
     sp_csv_field field;
-    sp_status status = sp_csv_next_field(record, &field, reader->err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_csv_next_field(record, &field, reader->err));
     char *text = reader->csv->text + (field.text - reader->csv->text);
     const char *quote = field.quoted ? NULL : memchr(field.text, '"', field.bytes);
     *cell = (sp_csv_cell){.text = text, .line = (int)field.line, .column = field.column};
@@ -352,11 +349,8 @@ sp_status sp_csv_read_file(const char *path, sp_csv *csv, sp_error *err)
     size_t bytes = 0;
     *csv = (sp_csv){0};
     FILE *file;
-    sp_status status = sp_input_open(path, &file, err);
-    if (status != SP_OK) {
-        return status;
-    }
-    status = read_bytes(file, path, csv, &bytes, err);
+    SP_TRY(sp_input_open(path, &file, err));
+    sp_status status = read_bytes(file, path, csv, &bytes, err);
     fclose(file);
     if (status != SP_OK) {
         sp_csv_fini(csv);

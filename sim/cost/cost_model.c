@@ -189,10 +189,7 @@ static sp_status add_searching(sp_cost_model *cost, sp_error *err)
 sp_status sp_cost_model_searching(sp_cost_model *cost, int index, sp_cost_model **searching,
                                   sp_error *err)
 {
-    sp_status status = cost->searching == NULL ? add_searching(cost, err) : SP_OK;
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(cost->searching == NULL ? add_searching(cost, err) : SP_OK);
     *searching = cost->searching;
     return index > 0 ? sp_cost_model_searching(*searching, index - 1, searching, err) : SP_OK;
 }

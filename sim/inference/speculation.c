@@ -326,15 +326,12 @@ sp_status sp_speculation_draft(const sp_speculation *how, sp_draft_source *sourc
                                sp_draft_tree *tree, sp_speculated *call, sp_error *err)
 {
     *call = (sp_speculated){0};
-    sp_status status = grow_to(how->depth, source, context, tree, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(grow_to(how->depth, source, context, tree, err));
     call->path_end = sp_draft_tree_best_leaf(tree);
     call->entropy = sp_draft_tree_path_entropy(tree, call->path_end);
     call->bin = sp_bin_of(&how->bins, call->entropy);
     sp_speculation_shape(how, call->bin, &call->depth, &call->nodes);
-    status = grow_to(call->depth, source, context, tree, err);
+    sp_status status = grow_to(call->depth, source, context, tree, err);
     if (status == SP_OK) {
         sp_draft_tree_rank(tree, call->nodes);
         call->nodes = tree->ranked;

@@ -573,10 +573,7 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
                                     const sp_memory_timeline *memory, size_t rank, sp_error *err)
 {
     block_log log;
-    sp_status status = make_log(&log, timeline, memory, rank, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(make_log(&log, timeline, memory, rank, err));
     sp_writer out;
     sp_writer_init(&out, file);
     sp_snapshot snapshot = {.out = &out,
@@ -599,7 +596,7 @@ sp_status sp_export_memory_snapshot(FILE *file, const sp_timeline *timeline,
     pickle_text(&out, "PYTORCH_CUDA_ALLOC_CONF");
     pickle_text(&out, "");
     sp_write(&out, SETITEMS SETITEMS STOP);
-    status = sp_writer_finish(&out, "memory snapshot", err);
+    sp_status status = sp_writer_finish(&out, "memory snapshot", err);
     sp_free(snapshot.frame_slots);
     free_log(&log);
     return status;

@@ -157,11 +157,8 @@ sp_status sp_packing_uniform_sliced(sp_packing *packing, sp_batch *batch, int dp
     SP_ASSERT(slices > 0);
     *batch = (sp_batch){0};
     sp_packing_init(packing, batch, dp);
-    sp_status status = check_uniform(
-        dp, microbatches > INT32_MAX / slices ? INT32_MAX : microbatches * slices, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(check_uniform(dp, microbatches > INT32_MAX / slices ? INT32_MAX : microbatches * slices,
+                         err));
     batch->count = (size_t)(dp * microbatches);
     batch->total_tokens = (int64_t)batch->count * slices;
     batch->ids = sp_calloc(batch->count, sizeof *batch->ids);

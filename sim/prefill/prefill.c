@@ -144,10 +144,8 @@ static sp_status run_init(run *r, const sp_scenario *scenario, const sp_batch *b
 {
     *r = (run){.scenario = scenario, .batch = batch, .layout = scenario->layout};
     sp_packing_init(&r->packing, batch, 1);
-    sp_status status = refuse(scenario, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(refuse(scenario, err));
+    sp_status status = SP_OK;
     r->layout.zero = 0; // There are no optimizer states to share.
     r->last_pack = sp_calloc(batch->count, sizeof *r->last_pack);
     for (size_t p = 0; status == SP_OK && p < batch->count; p++) {

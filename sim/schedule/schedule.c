@@ -244,13 +244,8 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
 {
     SP_ASSERT(costs != NULL || !families[spec->kind].traits.timed);
     SP_ASSERT(!families[spec->kind].traits.by_pack || costs->pack_f_ns != NULL);
-    sp_status status = sp_schedule_check_size(&plan->layout, plan->packing, err);
-    if (status == SP_OK) {
-        status = check_fit(spec, source, plan, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_schedule_check_size(&plan->layout, plan->packing, err));
+    SP_TRY(check_fit(spec, source, plan, err));
     sp_i_schedule_job all = {.spec = spec,
                              .costs = costs,
                              .source = source,
@@ -262,7 +257,7 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
         families[spec->kind].generate(&all);
         return finish(&all);
     }
-    status = generate_ranks(&all);
+    sp_status status = generate_ranks(&all);
     if (status == SP_OK) {
         part_merged_pairs(plan);
     }

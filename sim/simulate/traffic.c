@@ -807,10 +807,7 @@ static sp_status go_on(sp_i_traffic *t, int first, sp_error *err)
             end_action(t, a);
             return SP_OK;
         }
-        sp_status status = start_stage(t, first, a->end_ns, err);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(start_stage(t, first, a->end_ns, err));
     }
     return SP_OK;
 }
@@ -949,20 +946,16 @@ sp_status sp_i_traffic_new(const sp_plan *plan, const sp_step_costs *costs,
          (sp_shares_are(&plan->layout) || sp_layout_shards_experts(&plan->layout)))) {
         return SP_OK;
     }
-    sp_status status = refuse(plan, costs, err);
-    if (status == SP_OK) {
-        status = sp_topology_new(network->cluster, &network->rates, &topology, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(refuse(plan, costs, err));
+    SP_TRY(sp_topology_new(network->cluster, &network->rates, &topology, err));
     SP_ASSERT(sp_layout_ranks(&plan->layout) <=
               (int64_t)network->cluster->nodes * network->cluster->gpus_per_node);
     sp_i_traffic *t = sp_calloc(1, sizeof *t);
     size_t ranks = (size_t)plan->layout.dp * (size_t)plan->layout.pp;
     t->plan = plan;
     t->costs = costs;
-    status = sp_i_transfers_init(&t->transfers, topology, 3 * ranks + (size_t)plan->layout.pp, err);
+    sp_status status =
+        sp_i_transfers_init(&t->transfers, topology, 3 * ranks + (size_t)plan->layout.pp, err);
     sp_i_paths_init(&t->paths, plan, costs, topology, network->detail);
     t->reductions = sp_i_reductions_new(&t->paths, &t->transfers, timeline, 2 * ranks);
     t->in_action = sp_calloc(ranks, sizeof *t->in_action);

@@ -193,10 +193,7 @@ static igraph_error_t create_graph(const sp_structure *s, igraph_t *graph)
 static sp_status build(builder *b, sp_error *err)
 {
     sp_structure *s = b->s;
-    sp_status status = sp_plan_items_init(&s->items, s->plan, NULL, b->costs->share_class > 0, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_plan_items_init(&s->items, s->plan, NULL, b->costs->share_class > 0, err));
     s->items.joint_inputs = b->ran != NULL;
     fill_durations(b);
     for (size_t v = 0; v < s->items.count; v++) {
@@ -449,10 +446,7 @@ sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, 
     path_times times;
     *steps = NULL;
     *count = 0;
-    sp_status status = longest_paths(s, &times, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(longest_paths(s, &times, err));
     // Critical: earliest start plus the longest way to the end is the makespan. In order of
     // vertices the steps of one path are picked by their times.
     size_t capacity = 0;
@@ -556,10 +550,8 @@ static sp_status set_attributes(sp_structure *s, const path_times *times, sp_err
 sp_status sp_structure_graphml(sp_structure *s, FILE *file, sp_error *err)
 {
     path_times times;
-    sp_status status = longest_paths(s, &times, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(longest_paths(s, &times, err));
+    sp_status status = SP_OK;
     igraph_begin();
     igraph_attribute_table_t *table = igraph_set_attribute_table(&igraph_cattribute_table);
     sp_structure with = *s;

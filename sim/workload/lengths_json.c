@@ -183,11 +183,7 @@ static sp_status take_item(sp_i_reader *reader, const list_item *item, const cha
         return sp_i_wrong(reader, item->where, "expected an object, got %s", found);
     }
     if (*key == NULL) {
-        sp_status status =
-            choose_key(reader, (json_t *)(uintptr_t)item->json, item->where != NULL, chosen);
-        if (status != SP_OK) {
-            return status;
-        }
+        SP_TRY(choose_key(reader, (json_t *)(uintptr_t)item->json, item->where != NULL, chosen));
         *key = chosen;
     }
     const json_t *value = json_object_get(item->json, *key);

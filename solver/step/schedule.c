@@ -81,11 +81,8 @@ sp_status sp_i_step_exchange(const sp_i_steps *steps, const sp_plan *plan, sp_st
         return SP_OK;
     }
     sp_exchange_report report;
-    sp_status status = pool ? sp_pool_apply(plan, costs, &report, err)
-                            : sp_exchange_apply(plan, costs, &report, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(pool ? sp_pool_apply(plan, costs, &report, err)
+                : sp_exchange_apply(plan, costs, &report, err));
     double layers = scenario->uniform
                         ? 0.0
                         : (double)scenario->model.layers / sp_layout_vstages(&scenario->layout);

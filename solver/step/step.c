@@ -69,13 +69,8 @@ sp_status sp_i_step_costs(sp_i_steps *steps, const sp_packing *packing, sp_step_
 {
     const sp_scenario *scenario = steps->scenario;
     *costs = (sp_step_costs){0};
-    sp_status status = sp_schedule_check_size(&scenario->layout, packing, err);
-    if (status == SP_OK) {
-        status = check_whole_samples(scenario, packing, err);
-    }
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_schedule_check_size(&scenario->layout, packing, err));
+    SP_TRY(check_whole_samples(scenario, packing, err));
     if (scenario->uniform) {
         sp_step_costs_uniform(&scenario->uniform_costs, &scenario->layout, packing, costs);
         return SP_OK;

@@ -92,10 +92,7 @@ sp_status sp_i_pack_hbp(const sp_strategy_input *input, sp_packing *packing, sp_
     int dp = input->scenario->layout.dp;
     hbp h = {.input = input, .packing = packing, .rank_tokens = sp_i_merged_rank_tokens(input)};
     sp_packing_init(packing, batch, dp);
-    sp_status status = sp_i_merged_check(input, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_i_merged_check(input, err));
     int32_t *order = sp_i_order_descending(batch);
     h.order = order;
     h.packs = sp_calloc((size_t)dp, sizeof *h.packs);

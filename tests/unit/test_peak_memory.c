@@ -18,12 +18,8 @@ static sp_status explain(void *context, const sp_step_view *view, sp_error *err)
 {
     const check *c = context;
     sp_peak_memory peak;
-    sp_status status =
-        sp_peak_memory_explain(view->timeline, view->memory, view->costs, &c->scenario->model,
-                               &c->scenario->memory, &peak, err);
-    if (status != SP_OK) {
-        return status;
-    }
+    SP_TRY(sp_peak_memory_explain(view->timeline, view->memory, view->costs, &c->scenario->model,
+                                  &c->scenario->memory, &peak, err));
     int64_t most = 0;
     bool found = false;
     for (size_t r = 0; r < view->memory->rank_count; r++) {
