@@ -854,11 +854,9 @@ sp_status sp_i_cuda_attention_workspace(sp_i_cuda_attention *a,
     entry *e = NULL;
     int64_t offset[SP_I_CUDA_WORKSPACE_PARTS];
     *bytes = 0;
-    sp_status status = find(a, shape, backward, false, &e, err);
-    if (status == SP_OK) {
-        *bytes = own_bytes(shape, backward, offset) + e->plan.workspace_bytes;
-    }
-    return status;
+    SP_TRY(find(a, shape, backward, false, &e, err));
+    *bytes = own_bytes(shape, backward, offset) + e->plan.workspace_bytes;
+    return SP_OK;
 }
 
 // ---- running ----
@@ -1024,13 +1022,11 @@ sp_status sp_i_cuda_attention_plan(sp_i_cuda_attention *a, sp_i_cuda_attention_s
                                    bool backward, sp_error *err)
 {
     entry *e = NULL;
-    sp_status status = find(a, shape, backward, true, &e, err);
-    if (status == SP_OK) {
-        shape->segments = e->shape.segments;
-        shape->queries = e->shape.queries;
-        shape->keys = e->shape.keys;
-    }
-    return status;
+    SP_TRY(find(a, shape, backward, true, &e, err));
+    shape->segments = e->shape.segments;
+    shape->queries = e->shape.queries;
+    shape->keys = e->shape.keys;
+    return SP_OK;
 }
 
 #else

@@ -416,14 +416,11 @@ static double sum_loss(const sp_i_exec_run *run)
 // Makes one timeline of what all ranks noted, the same in every process.
 static sp_status merge_step(sp_i_exec_run *run, sp_timeline *timeline, sp_error *err)
 {
-    sp_status status = sp_i_exec_on_ranks(run, &run->transport->rank, 1, share_step, run, err);
-    if (status == SP_OK) {
-        set_clocks(run);
-        sp_i_exec_fill_spans(run, timeline);
-        sp_i_exec_fill_epilogues(run, timeline);
-        status = check_timeout(run, timeline, err);
-    }
-    return status;
+    SP_TRY(sp_i_exec_on_ranks(run, &run->transport->rank, 1, share_step, run, err));
+    set_clocks(run);
+    sp_i_exec_fill_spans(run, timeline);
+    sp_i_exec_fill_epilogues(run, timeline);
+    return check_timeout(run, timeline, err);
 }
 
 sp_status sp_i_exec_run_step(sp_i_exec_run *run, sp_measured_step *step, sp_error *err)

@@ -468,12 +468,9 @@ static sp_status visit_all(const pass *p, bool backward, sp_error *err)
     if (a->way != SP_COMM_GATHERED) {
         return visit_ring(p, backward, err);
     }
-    sp_status status =
-        sp_comm_all_gather(p->me, a->group, a->type, p->own, p->kv, p->rows, p->width, err);
-    if (status == SP_OK) {
-        visit_gathered(p, backward);
-    }
-    return status;
+    SP_TRY(sp_comm_all_gather(p->me, a->group, a->type, p->own, p->kv, p->rows, p->width, err));
+    visit_gathered(p, backward);
+    return SP_OK;
 }
 
 sp_status sp_comm_attention_forward_block(sp_comm *me, const sp_comm_attention *attention,

@@ -823,13 +823,11 @@ sp_status sp_comm_flag_wait(sp_comm *me, const sp_comm_flag *flag, int raiser, c
     SP_ASSERT(raiser >= 0 && raiser < me->world->rank_count);
     SP_TRY(sp_comm_world_failure(me->world, err));
     snprintf(wait.what, sizeof wait.what, "%s", what);
-    sp_status status = sp_i_comm_wait_for(me, &wait, err);
-    if (status == SP_OK) {
-        sp_runtime *runtime = me->world->runtime;
-        runtime->ops->wait(runtime, flag->fence);
-        sp_i_comm_clock_merge(me, flag->raised_ns);
-    }
-    return status;
+    SP_TRY(sp_i_comm_wait_for(me, &wait, err));
+    sp_runtime *runtime = me->world->runtime;
+    runtime->ops->wait(runtime, flag->fence);
+    sp_i_comm_clock_merge(me, flag->raised_ns);
+    return SP_OK;
 }
 
 void sp_comm_flag_clear(sp_comm_flag *flag)

@@ -256,12 +256,10 @@ static sp_status compare(const validate_args *args, comparison *c, sp_error *err
     c->ms = c->log.form >= 0 ? sp_training_log_ms(&c->log, c->tokens, c->samples, c->gpus)
                              : (double)NAN;
     plan_peaks(c, &options);
-    sp_status status = sp_evaluate(&c->scenario, &c->batches, &options, &c->result, err);
-    if (status == SP_OK) {
-        note_peaks(c);
-        check_log(c);
-    }
-    return status;
+    SP_TRY(sp_evaluate(&c->scenario, &c->batches, &options, &c->result, err));
+    note_peaks(c);
+    check_log(c);
+    return SP_OK;
 }
 
 // ---- errors ----

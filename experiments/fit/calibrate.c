@@ -416,12 +416,9 @@ static sp_status round_values(calibration *c)
             .undetermined = is_undetermined(c, i),
         };
     }
-    sp_status status =
-        fit_model_predict(&outcome->model, constants, NULL, outcome->predicted, c->err);
-    if (status == SP_OK) {
-        table_errors(&outcome->rows, outcome->predicted, NULL, outcome->errors);
-    }
-    return status;
+    SP_TRY(fit_model_predict(&outcome->model, constants, NULL, outcome->predicted, c->err));
+    table_errors(&outcome->rows, outcome->predicted, NULL, outcome->errors);
+    return SP_OK;
 }
 
 static sp_status find_correlations(calibration *c)
@@ -653,25 +650,21 @@ static sp_status predict_kept(calibration *c, fit_model *model, double *predicte
     for (int i = 0; i < model->constant_count; i++) {
         constants[i] = c->best.constants[model->number[i]];
     }
-    sp_status status = fit_model_predict(model, constants, NULL, predicted, c->err);
-    if (status == SP_OK) {
-        table_errors(model->rows, predicted, NULL, result->kept);
-    }
-    return status;
+    SP_TRY(fit_model_predict(model, constants, NULL, predicted, c->err));
+    table_errors(model->rows, predicted, NULL, result->kept);
+    return SP_OK;
 }
 
 static sp_status predict_refitted(calibration *c, fit_model *model, fit_ablation_result *result)
 {
     fit_solution solution;
-    sp_status status = refit(c, model, model->rows->weight, NULL, &solution);
-    if (status == SP_OK) {
-        table_errors(model->rows, solution.predicted, NULL, result->refitted);
-        for (int i = 0; i < model->constant_count; i++) {
-            result->constants[model->number[i]] = solution.constants[i];
-        }
-        fit_solution_fini(&solution);
+    SP_TRY(refit(c, model, model->rows->weight, NULL, &solution));
+    table_errors(model->rows, solution.predicted, NULL, result->refitted);
+    for (int i = 0; i < model->constant_count; i++) {
+        result->constants[model->number[i]] = solution.constants[i];
     }
-    return status;
+    fit_solution_fini(&solution);
+    return SP_OK;
 }
 
 static sp_status ablate(calibration *c, const fit_ablation *ablation, double *predicted,

@@ -398,11 +398,9 @@ void fit_document_apply(json_t *document, const json_t *settings)
 sp_status fit_document_check(const json_t *document, const char *source, sp_error *err)
 {
     sp_profile profile;
-    sp_status status = sp_profile_from_json(document, source, &profile, err);
-    if (status == SP_OK) {
-        sp_profile_fini(&profile);
-    }
-    return status;
+    SP_TRY(sp_profile_from_json(document, source, &profile, err));
+    sp_profile_fini(&profile);
+    return SP_OK;
 }
 
 // The document of a valid profile by name or path, found as sp_profile_load finds it. The caller

@@ -495,12 +495,10 @@ static char *write_line(const sweep_spec *spec, const sweep_row *point)
 sp_status sweep_row_evaluate(const sweep_evaluator *evaluator, int thread, sweep_row *row,
                              sp_error *err)
 {
-    sp_status status =
-        sweep_evaluate_point(evaluator, thread, row->combination, &row->trial, &row->notes, err);
-    if (status == SP_OK) {
-        row->line = write_line(evaluator->spec, row);
-    }
-    return status;
+    SP_TRY(
+        sweep_evaluate_point(evaluator, thread, row->combination, &row->trial, &row->notes, err));
+    row->line = write_line(evaluator->spec, row);
+    return SP_OK;
 }
 
 void sweep_row_fini(sweep_row *row)

@@ -331,13 +331,11 @@ sp_status sp_speculation_draft(const sp_speculation *how, sp_draft_source *sourc
     call->entropy = sp_draft_tree_path_entropy(tree, call->path_end);
     call->bin = sp_bin_of(&how->bins, call->entropy);
     sp_speculation_shape(how, call->bin, &call->depth, &call->nodes);
-    sp_status status = grow_to(call->depth, source, context, tree, err);
-    if (status == SP_OK) {
-        sp_draft_tree_rank(tree, call->nodes);
-        call->nodes = tree->ranked;
-        call->path_rank = tree->place[call->path_end]; // the root is no candidate
-    }
-    return status;
+    SP_TRY(grow_to(call->depth, source, context, tree, err));
+    sp_draft_tree_rank(tree, call->nodes);
+    call->nodes = tree->ranked;
+    call->path_rank = tree->place[call->path_end]; // the root is no candidate
+    return SP_OK;
 }
 
 void sp_speculation_accept(const sp_speculation *how, const sp_draft_tree *tree, int node,

@@ -257,11 +257,9 @@ sp_status sp_schedule_generate(const sp_schedule_spec *spec, const sp_schedule_c
         families[spec->kind].generate(&all);
         return finish(&all);
     }
-    sp_status status = generate_ranks(&all);
-    if (status == SP_OK) {
-        part_merged_pairs(plan);
-    }
-    return status;
+    SP_TRY(generate_ranks(&all));
+    part_merged_pairs(plan);
+    return SP_OK;
 }
 
 // ---- Offloading ----

@@ -123,12 +123,10 @@ sp_status sp_i_traffic_send(sp_i_traffic *t, const sp_plan_place *from, int to, 
     int32_t id;
     flow.tag = (int64_t)t->transfers.count;
     sp_i_transfers_count(&t->transfers, path, all_bytes);
-    sp_status status = sp_flows_start(t->transfers.flows, &flow, &id, err);
-    if (status == SP_OK) {
-        SP_RESERVE(t->sent, t->sent_capacity, (size_t)id + 1);
-        t->sent[id] = *from;
-    }
-    return status;
+    SP_TRY(sp_flows_start(t->transfers.flows, &flow, &id, err));
+    SP_RESERVE(t->sent, t->sent_capacity, (size_t)id + 1);
+    t->sent[id] = *from;
+    return SP_OK;
 }
 
 // ---- what context-parallel ranks exchange in an action ----

@@ -432,12 +432,10 @@ static sp_status longest_paths(sp_structure *s, path_times *times, sp_error *err
 sp_status sp_structure_makespan(sp_structure *s, int64_t *makespan_ns, sp_error *err)
 {
     path_times times;
-    sp_status status = longest_paths(s, &times, err);
-    if (status == SP_OK) {
-        *makespan_ns = times.makespan_ns;
-        path_times_fini(&times);
-    }
-    return status;
+    SP_TRY(longest_paths(s, &times, err));
+    *makespan_ns = times.makespan_ns;
+    path_times_fini(&times);
+    return SP_OK;
 }
 
 sp_status sp_structure_critical_path(sp_structure *s, sp_critical_step **steps, size_t *count,

@@ -89,12 +89,10 @@ sp_status sp_i_pack_packed_tuned(const sp_strategy_input *input, sp_packing *pac
                                      .judge = judge_length,
                                      .is_over = is_time_over,
                                      .context = &own};
-    sp_status status = sp_i_search(&lengths, &best, &outcome, err);
-    if (status == SP_OK) {
-        pack_rows_of(input, nth_length(input, best), packing);
-        packing->row_tokens = nth_length(input, best);
-    }
-    return status;
+    SP_TRY(sp_i_search(&lengths, &best, &outcome, err));
+    pack_rows_of(input, nth_length(input, best), packing);
+    packing->row_tokens = nth_length(input, best);
+    return SP_OK;
 }
 
 // ---- padded ----
