@@ -64,23 +64,23 @@ static sp_status no_device(const sp_backend *backend, int device, sp_error *err)
 static sp_status check_device(const sp_backend *backend, int device, sp_error *err)
 {
     int count;
-    sp_status status = sp_backend_device_count(backend, &count, err);
-    if (status == SP_OK && count == 0) {
+    SP_TRY(sp_backend_device_count(backend, &count, err));
+    if (count == 0) {
         return no_device(backend, device, err);
     }
-    if (status == SP_OK && (device < 0 || device >= count)) {
-        status = sp_error_set(err, SP_ERR_USAGE, "backend '%s' has no device %d (it has %d)",
-                              backend->ops.name, device, count);
+    if (device < 0 || device >= count) {
+        return sp_error_set(err, SP_ERR_USAGE, "backend '%s' has no device %d (it has %d)",
+                            backend->ops.name, device, count);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_backend_device_info(const sp_backend *backend, int device, sp_device_info *info,
                                  sp_error *err)
 {
     *info = (sp_device_info){0};
-    sp_status status = check_device(backend, device, err);
-    return status == SP_OK ? backend->ops.device_info(device, info, err) : status;
+    SP_TRY(check_device(backend, device, err));
+    return backend->ops.device_info(device, info, err);
 }
 
 sp_status sp_backend_calibrate(const sp_backend *backend, int device,
@@ -88,12 +88,11 @@ sp_status sp_backend_calibrate(const sp_backend *backend, int device,
                                sp_error *err)
 {
     *profile = NULL;
-    sp_status status = check_device(backend, device, err);
-    if (status == SP_OK && backend->ops.calibrate == NULL) {
-        status =
-            sp_error_set(err, SP_ERR_USAGE, "backend '%s' cannot calibrate", backend->ops.name);
+    SP_TRY(check_device(backend, device, err));
+    if (backend->ops.calibrate == NULL) {
+        return sp_error_set(err, SP_ERR_USAGE, "backend '%s' cannot calibrate", backend->ops.name);
     }
-    return status == SP_OK ? backend->ops.calibrate(device, request, profile, err) : status;
+    return backend->ops.calibrate(device, request, profile, err);
 }
 
 sp_status sp_backend_reference(const sp_backend *backend, int device, int ranks, double *seconds,
@@ -603,25 +602,24 @@ static sp_status check_order(check *c, const sp_rank_timeline *rank)
     size_t spans = 0;
     size_t copies[2] = {0, 0};
     int64_t free_ns[3] = {0, 0, 0};
-    sp_status status = SP_OK;
-    for (size_t a = 0; status == SP_OK && a < stage->count; a++) {
+    for (size_t a = 0; a < stage->count; a++) {
         sp_action action = stage->actions[a];
         if (sp_action_is_copy(action)) {
             int direction = action.kind == SP_ACTION_O ? 0 : 1;
-            status = check_span(c, rank, next_copy(rank, action.kind, &copies[direction]), action,
-                                &free_ns[direction]);
+            SP_TRY(check_span(c, rank, next_copy(rank, action.kind, &copies[direction]), action,
+                              &free_ns[direction]));
         } else {
             const sp_span *span = spans < rank->count ? &rank->spans[spans] : NULL;
-            status = check_span(c, rank, span, action, &free_ns[2]);
+            SP_TRY(check_span(c, rank, span, action, &free_ns[2]));
             spans++;
         }
     }
-    if (status == SP_OK && rank->count + rank->copy_count != stage->count) {
-        status =
-            sp_error_set(c->err, SP_ERR_INTERNAL, "dp %d pp %d: %zu actions ran, the plan has %zu",
-                         rank->dp, rank->pp, rank->count + rank->copy_count, stage->count);
+    if (rank->count + rank->copy_count != stage->count) {
+        return sp_error_set(c->err, SP_ERR_INTERNAL,
+                            "dp %d pp %d: %zu actions ran, the plan has %zu", rank->dp, rank->pp,
+                            rank->count + rank->copy_count, stage->count);
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- inputs ----
@@ -681,23 +679,21 @@ static sp_status check_span_inputs(check *c, const sp_rank_timeline *rank, const
 {
     sp_plan_place place = {.dp = rank->dp, .pp = rank->pp, .action = span->action};
     sp_plan_place from;
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && sp_depends_input(&c->depends, &place, i, &from); i++) {
-        status = check_after(c, rank, span, *end_of(c, &from), &from);
+    for (size_t i = 0; sp_depends_input(&c->depends, &place, i, &from); i++) {
+        SP_TRY(check_after(c, rank, span, *end_of(c, &from), &from));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status check_inputs(check *c, const sp_rank_timeline *rank)
 {
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < rank->count; i++) {
-        status = check_span_inputs(c, rank, &rank->spans[i]);
+    for (size_t i = 0; i < rank->count; i++) {
+        SP_TRY(check_span_inputs(c, rank, &rank->spans[i]));
     }
-    for (size_t i = 0; status == SP_OK && i < rank->copy_count; i++) {
-        status = check_span_inputs(c, rank, &rank->copies[i]);
+    for (size_t i = 0; i < rank->copy_count; i++) {
+        SP_TRY(check_span_inputs(c, rank, &rank->copies[i]));
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- memory ----
@@ -747,11 +743,10 @@ enum { HINTS = 256 }; // tensors compared with an unknown name
 
 static sp_status check_steps(const sp_run *run, const sp_run_request *request, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < run->step_count; i++) {
-        status = sp_measured_step_check(request->plan, &run->steps[i], err);
+    for (int i = 0; i < run->step_count; i++) {
+        SP_TRY(sp_measured_step_check(request->plan, &run->steps[i], err));
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_backend_run(const sp_backend *backend, int device, const sp_run_request *request,
@@ -825,11 +820,11 @@ sp_status sp_run_tensor_at(const sp_run *run, size_t index, sp_tensor_info *info
 {
     size_t count;
     *info = (sp_tensor_info){0};
-    sp_status status = sp_run_tensor_count(run, &count, err);
-    if (status == SP_OK && index >= count) {
-        status = sp_error_set(err, SP_ERR_USAGE, "no tensor %zu: the run has %zu", index, count);
+    SP_TRY(sp_run_tensor_count(run, &count, err));
+    if (index >= count) {
+        return sp_error_set(err, SP_ERR_USAGE, "no tensor %zu: the run has %zu", index, count);
     }
-    return status == SP_OK ? run->backend->ops.tensor_info(run->state, index, info, err) : status;
+    return run->backend->ops.tensor_info(run->state, index, info, err);
 }
 
 // `names` are those of the first tensors.
@@ -882,10 +877,10 @@ sp_status sp_run_tensor_read(const sp_run *run, const char *name, double *values
 {
     size_t index = 0;
     sp_tensor_info info;
-    sp_status status = find_tensor(run, name, &index, &info, err);
-    if (status == SP_OK && count != info.elements) {
-        status = sp_error_set(err, SP_ERR_USAGE, "tensor '%.64s' has %lld elements, not %lld", name,
-                              (long long)info.elements, (long long)count);
+    SP_TRY(find_tensor(run, name, &index, &info, err));
+    if (count != info.elements) {
+        return sp_error_set(err, SP_ERR_USAGE, "tensor '%.64s' has %lld elements, not %lld", name,
+                            (long long)info.elements, (long long)count);
     }
-    return status == SP_OK ? run->backend->ops.tensor_read(run->state, index, values, err) : status;
+    return run->backend->ops.tensor_read(run->state, index, values, err);
 }

@@ -102,15 +102,13 @@ static sp_status hold_start(const sp_i_cuda_bench *b, const batch *how, sp_error
 {
     const int64_t ns = hold_ns(b, how);
     SP_ASSERT(b->delay != NULL && b->neighbours <= SP_I_CUDA_MOST_NEIGHBOURS);
-    sp_status status =
-        sp_i_cuda_check(&b->device, b->delay(ns, b->stream), "a delay", __FILE__, __LINE__, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_record(&b->events, START, b->stream, err);
+    SP_TRY(
+        sp_i_cuda_check(&b->device, b->delay(ns, b->stream), "a delay", __FILE__, __LINE__, err));
+    SP_TRY(sp_i_cuda_record(&b->events, START, b->stream, err));
+    for (int i = 0; how->loaded && i < b->neighbours; i++) {
+        SP_TRY(sp_i_cuda_wait(&b->events, START, b->neighbour[i], err));
     }
-    for (int i = 0; how->loaded && status == SP_OK && i < b->neighbours; i++) {
-        status = sp_i_cuda_wait(&b->events, START, b->neighbour[i], err);
-    }
-    return status;
+    return SP_OK;
 }
 
 // The host is faster than the device where there is load, or a flush before each piece.
@@ -267,11 +265,11 @@ enum { FLUSH = 2 };
 static sp_status split_device(sp_i_cuda_calibration *c, sp_error *err)
 {
     const char *reason;
-    sp_status status = sp_i_cuda_partitions_new(&c->device, c->places, 1, &c->partitions, err);
-    if (status == SP_OK && !sp_i_cuda_are_partitioned(c->partitions, &reason)) {
-        status = sp_error_set(err, SP_ERR_INFEASIBLE, "no %d partitions: %s", c->places, reason);
+    SP_TRY(sp_i_cuda_partitions_new(&c->device, c->places, 1, &c->partitions, err));
+    if (!sp_i_cuda_are_partitioned(c->partitions, &reason)) {
+        return sp_error_set(err, SP_ERR_INFEASIBLE, "no %d partitions: %s", c->places, reason);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_i_cuda_calibration_begin(sp_i_cuda_calibration *c, sp_error *err)

@@ -205,19 +205,15 @@ static sp_status time_reference(void *context, double *seconds, sp_error *err)
 
 sp_status sp_i_cuda_calibrate_all(sp_i_cuda_calibration *c, sp_error *err)
 {
-    sp_status status = begin(c, err);
-    if (status == SP_OK) {
-        status = sp_i_cuda_warm_up(c, SP_I_CUDA_WARM_UP_S, err);
+    SP_TRY(begin(c, err));
+    SP_TRY(sp_i_cuda_warm_up(c, SP_I_CUDA_WARM_UP_S, err));
+    SP_TRY(sp_i_calibrate_parts(c, sizeof parts / sizeof *parts, run_part, time_reference,
+                                "product of 2048 x 2048 matrices in bf16", c->request, c->document,
+                                err));
+    if (json_object_set_new(c->extra, "after", conditions(c)) != 0) {
+        SP_TRY(sp_i_calibration_unwritable(err));
     }
-    if (status == SP_OK) {
-        status = sp_i_calibrate_parts(c, sizeof parts / sizeof *parts, run_part, time_reference,
-                                      "product of 2048 x 2048 matrices in bf16", c->request,
-                                      c->document, err);
-    }
-    if (status == SP_OK && json_object_set_new(c->extra, "after", conditions(c)) != 0) {
-        status = sp_i_calibration_unwritable(err);
-    }
-    return status;
+    return SP_OK;
 }
 
 // ---- A calibration ----

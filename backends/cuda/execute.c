@@ -105,20 +105,19 @@ static sp_status make_runtime(execution *e, int device, const sp_run_request *re
                                          .spare_bytes = e->spare_bytes};
     bool split = true;
     const char *reason = NULL;
-    sp_status status = read_switch(request, "cudnn", &options.cudnn, err);
-    status = status == SP_OK ? read_switch(request, "partition", &split, err) : status;
-    status = status == SP_OK ? read_switch(request, "stale", &options.stale, err) : status;
-    status = status == SP_OK ? sp_i_cuda_use(&of, err) : status;
-    status = status == SP_OK ? sp_i_cuda_runtime_new(&of, &e->cublas, &options, &e->runtime, err)
-                             : status;
-    if (status == SP_OK && options.partitioned && options.ranks > 1 && split &&
+    SP_TRY(read_switch(request, "cudnn", &options.cudnn, err));
+    SP_TRY(read_switch(request, "partition", &split, err));
+    SP_TRY(read_switch(request, "stale", &options.stale, err));
+    SP_TRY(sp_i_cuda_use(&of, err));
+    SP_TRY(sp_i_cuda_runtime_new(&of, &e->cublas, &options, &e->runtime, err));
+    if (options.partitioned && options.ranks > 1 && split &&
         !sp_i_cuda_runtime_partitioned(e->runtime, &reason)) {
         return sp_error_set(err, SP_ERR_USAGE,
                             "backend 'cuda': %d ranks cannot have SMs of their own (%s); option "
                             "partition=off lets them share all",
                             options.ranks, reason);
     }
-    return status;
+    return SP_OK;
 }
 
 // Plans of cuDNN are made before anything is timed. All ranks' streams share them.

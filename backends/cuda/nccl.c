@@ -445,8 +445,8 @@ static sp_status gather_all(const gathering *g, const void *mine, size_t bytes,
                             sp_transport_part *parts, sp_error *err)
 {
     size_t most;
-    sp_status status = gather_sizes(g, bytes, parts, &most, err);
-    for (size_t done = 0; status == SP_OK && done < most; done += g->part_bytes) {
+    SP_TRY(gather_sizes(g, bytes, parts, &most, err));
+    for (size_t done = 0; done < most; done += g->part_bytes) {
         // Ranks that gave less send zeros.
         const size_t now = most - done < g->part_bytes ? most - done : g->part_bytes;
         const size_t left = bytes > done ? bytes - done : 0;
@@ -454,14 +454,14 @@ static sp_status gather_all(const gathering *g, const void *mine, size_t bytes,
         if (left > 0) {
             memcpy(g->host, (const char *)mine + done, left < now ? left : now);
         }
-        status = gather(g, g->host, now, err);
-        for (int i = 0; status == SP_OK && i < g->n->ranks; i++) {
+        SP_TRY(gather(g, g->host, now, err));
+        for (int i = 0; i < g->n->ranks; i++) {
             const size_t theirs = parts[i].bytes > done ? parts[i].bytes - done : 0;
             memcpy((char *)parts[i].data + (theirs > 0 ? done : 0), g->host + (size_t)i * now,
                    theirs < now ? theirs : now);
         }
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_i_nccl_exchange_bytes(sp_i_nccl *n, const void *mine, size_t bytes,
@@ -598,10 +598,10 @@ static sp_status broadcast(sp_transport *transport, int group, sp_element elemen
 // One byte, which both ends wait for.
 static sp_status connect_ends(nccl_transport *t, const p2p_channel *c, sp_error *err)
 {
-    sp_status status =
-        c->sends ? send(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1, c->peer, c->stream, err)
-                 : receive(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1, c->peer, c->stream, err);
-    return status == SP_OK ? sp_i_nccl_synchronize(t->n, c->stream, err) : status;
+    SP_TRY(c->sends
+               ? send(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1, c->peer, c->stream, err)
+               : receive(t->n, c->group, SP_ELEMENT_BYTE, t->token, 1, c->peer, c->stream, err));
+    return sp_i_nccl_synchronize(t->n, c->stream, err);
 }
 
 static sp_status channel_new(sp_transport *transport, int from, int to, sp_error *err)
@@ -643,8 +643,8 @@ static void close_message(nccl_transport *t, size_t i)
 static sp_status follow(nccl_transport *t, CUstream after, CUevent event, CUstream before,
                         sp_error *err)
 {
-    sp_status status = SP_I_CUDA(&t->device, err, EventRecord, event, before);
-    return status == SP_OK ? SP_I_CUDA(&t->device, err, StreamWaitEvent, after, event, 0) : status;
+    SP_TRY(SP_I_CUDA(&t->device, err, EventRecord, event, before));
+    return SP_I_CUDA(&t->device, err, StreamWaitEvent, after, event, 0);
 }
 
 // The wait of the rank's stream is for the record that stands now: the event can be recorded again
@@ -724,9 +724,8 @@ static sp_status exchange(sp_transport *transport, const void *mine, size_t byte
 {
     nccl_transport *t = of(transport);
     memset(parts, 0, (size_t)t->base.ranks * sizeof *parts);
-    sp_status status = synchronize(transport, err);
-    return status == SP_OK ? sp_i_nccl_exchange_bytes(t->n, mine, bytes, parts, t->stream, err)
-                           : status;
+    SP_TRY(synchronize(transport, err));
+    return sp_i_nccl_exchange_bytes(t->n, mine, bytes, parts, t->stream, err);
 }
 
 static const sp_transport_ops transport_ops = {.group_new = group_new,
@@ -765,8 +764,8 @@ static sp_status make(nccl_transport *t, const sp_i_nccl_transport_options *opti
         .timeout_ms = options->timeout_ms,
         .api = options->api,
     };
-    sp_status status = runtime->ops->synchronize(runtime, err);
-    return status == SP_OK ? sp_i_nccl_new(&world, &t->n, err) : status;
+    SP_TRY(runtime->ops->synchronize(runtime, err));
+    return sp_i_nccl_new(&world, &t->n, err);
 }
 
 sp_status sp_i_nccl_transport_new(const sp_i_nccl_transport_options *options, sp_transport **made,

@@ -670,10 +670,9 @@ static sp_status choose(work *w, sp_error *err)
             takes && p->backward ? sp_i_cuda_attention_parts(&w->packed, offset) : 0;
         return SP_OK;
     }
-    sp_status status = sp_i_cuda_attention_plan(p->rank->attention, &w->packed, p->backward, err);
-    return status == SP_OK ? sp_i_cuda_attention_workspace(p->rank->attention, &w->packed,
-                                                           p->backward, &w->workspace_bytes, err)
-                           : status;
+    SP_TRY(sp_i_cuda_attention_plan(p->rank->attention, &w->packed, p->backward, err));
+    return sp_i_cuda_attention_workspace(p->rank->attention, &w->packed, p->backward,
+                                         &w->workspace_bytes, err);
 }
 
 static bool compute_segments(work *w)
@@ -827,15 +826,14 @@ static void add_job(sp_i_cuda_attention_shape *plan, bool backward, const sp_i_e
 sp_status sp_i_cuda_attention_prepare(sp_i_cuda_attention *attention,
                                       const sp_i_exec_job *const *jobs, size_t count, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (int back = 0; status == SP_OK && back < 2; back++) {
+    for (int back = 0; back < 2; back++) {
         sp_i_cuda_attention_shape plan = {0};
         for (size_t j = 0; j < count; j++) {
             add_job(&plan, back == 1, jobs[j]);
         }
         if (plan.segments > 0) {
-            status = sp_i_cuda_attention_plan(attention, &plan, back == 1, err);
+            SP_TRY(sp_i_cuda_attention_plan(attention, &plan, back == 1, err));
         }
     }
-    return status;
+    return SP_OK;
 }

@@ -419,22 +419,14 @@ static sp_status context_init(sp_i_cuda_stream_context *context, const sp_i_cuda
                             device->index, SP_I_CUDA_GEMM_WORKSPACE >> 20);
     }
     const sp_i_cuda_gemm_place place = {context->gemm_workspace, SP_I_CUDA_GEMM_WORKSPACE, sms};
-    sp_status status = sp_i_cuda_gemm_new(device, cublas, &place, &context->gemm, err);
-    if (status == SP_OK) {
-        status = SP_I_CUDA(device, err, MemHostAlloc, &pinned,
-                           (size_t)SP_I_CUDA_CHUNKS * SP_I_CUDA_CHUNK_BYTES, 0);
-    }
-    if (status == SP_OK) {
-        context->pinned = pinned;
-        status = sp_i_cuda_events_init(device, SP_I_CUDA_CHUNKS, false, &context->chunks, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_events_init(device, SP_I_CUDA_POINTS, false, &context->points, err);
-    }
-    if (status == SP_OK) {
-        status = sp_i_cuda_events_init(device, 2, true, &context->clock, err);
-    }
-    return status == SP_OK ? sp_i_cuda_record(&context->clock, 0, stream, err) : status;
+    SP_TRY(sp_i_cuda_gemm_new(device, cublas, &place, &context->gemm, err));
+    SP_TRY(SP_I_CUDA(device, err, MemHostAlloc, &pinned,
+                     (size_t)SP_I_CUDA_CHUNKS * SP_I_CUDA_CHUNK_BYTES, 0));
+    context->pinned = pinned;
+    SP_TRY(sp_i_cuda_events_init(device, SP_I_CUDA_CHUNKS, false, &context->chunks, err));
+    SP_TRY(sp_i_cuda_events_init(device, SP_I_CUDA_POINTS, false, &context->points, err));
+    SP_TRY(sp_i_cuda_events_init(device, 2, true, &context->clock, err));
+    return sp_i_cuda_record(&context->clock, 0, stream, err);
 }
 
 static void context_fini(sp_i_cuda_stream_context *context, const sp_i_cuda_device *device)
@@ -968,27 +960,26 @@ static void find_cudnn(cuda_runtime *m, sp_i_cuda_stream_context *context)
 
 static sp_status make_streams(cuda_runtime *m, bool cudnn, sp_error *err)
 {
-    sp_status status =
-        m->contexts > 1 ? sp_i_cuda_partitions_new(&m->device, m->contexts, 1, &m->partitions, err)
-                        : SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream,
-                                    CU_STREAM_NON_BLOCKING, 0);
-    for (int i = 0; status == SP_OK && cudnn && i < m->contexts; i++) {
+    SP_TRY(m->contexts > 1
+               ? sp_i_cuda_partitions_new(&m->device, m->contexts, 1, &m->partitions, err)
+               : SP_I_CUDA(&m->device, err, StreamCreateWithPriority, &m->stream,
+                           CU_STREAM_NON_BLOCKING, 0));
+    for (int i = 0; cudnn && i < m->contexts; i++) {
         find_cudnn(m, &m->context[i]);
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status make_contexts(cuda_runtime *m, const sp_i_cublas_api *cublas, sp_error *err)
 {
     const bool disjoint = m->contexts > 1 && sp_i_cuda_are_partitioned(m->partitions, NULL);
-    sp_status status = SP_OK;
-    for (int i = 0; status == SP_OK && i < m->contexts; i++) {
+    for (int i = 0; i < m->contexts; i++) {
         CUstream stream =
             m->contexts > 1 ? sp_i_cuda_partition_stream(m->partitions, i, 0) : m->stream;
         int sms = disjoint ? sp_i_cuda_partition_sms(m->partitions, i) : 0;
-        status = context_init(&m->context[i], &m->device, cublas, &m->base, stream, sms, err);
+        SP_TRY(context_init(&m->context[i], &m->device, cublas, &m->base, stream, sms, err));
     }
-    for (int r = 0; status == SP_OK && r < m->ranks; r++) {
+    for (int r = 0; r < m->ranks; r++) {
         sp_i_cuda_stream_context *context = &m->context[m->contexts > 1 ? r : 0];
         sp_i_cuda_rank *rank = &m->rank[r];
         rank->device = m->device;
@@ -997,7 +988,7 @@ static sp_status make_contexts(cuda_runtime *m, const sp_i_cublas_api *cublas, s
         rank->context = context;
         rank->attention = context->attention;
     }
-    return status;
+    return SP_OK;
 }
 
 bool sp_i_cuda_runtime_partitioned(const sp_runtime *runtime, const char **reason)

@@ -304,16 +304,15 @@ static sp_status post_receive(sp_i_exec_run *run, sp_i_exec_rank *rank,
 sp_status sp_i_exec_post_receives(sp_i_exec_run *run, sp_i_exec_rank *rank, size_t action,
                                   sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < run->channels.count; i++) {
+    for (size_t i = 0; i < run->channels.count; i++) {
         sp_i_exec_channel *channel = &run->channels.items[i];
         const sp_i_exec_transfers *transfers = &channel->transfers;
-        while (!channel->sends && status == SP_OK && channel->next < transfers->count &&
+        while (!channel->sends && channel->next < transfers->count &&
                transfers->items[channel->next].receive_by <= action) {
-            status = post_receive(run, rank, channel, &transfers->items[channel->next++], err);
+            SP_TRY(post_receive(run, rank, channel, &transfers->items[channel->next++], err));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status reclaim(sp_i_exec_run *run, sp_i_exec_rank *rank, sp_i_exec_channel *channel,

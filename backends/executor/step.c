@@ -390,11 +390,10 @@ static sp_status end_rank(const sp_i_exec_run *run, sp_i_exec_rank *rank, sp_err
 
 static sp_status end_ranks(const sp_i_exec_run *run, sp_error *err)
 {
-    sp_status status = SP_OK;
-    for (size_t r = run->first_local; status == SP_OK && r < run->end_local; r++) {
-        status = end_rank(run, &run->ranks[r], err);
+    for (size_t r = run->first_local; r < run->end_local; r++) {
+        SP_TRY(end_rank(run, &run->ranks[r], err));
     }
-    return status;
+    return SP_OK;
 }
 
 // Over the packs and their ranks in order, so that the sum does not depend on who ran when.

@@ -325,8 +325,8 @@ static sp_status calibrate_products(calibration *c, sp_error *err)
         .end_product = end_product,
         .time_product = time_product,
     };
-    sp_status status = sp_i_calibrate_product_rates(&calibrator, err);
-    return status == SP_OK ? sp_i_calibrate_product_tables(&calibrator, err) : status;
+    SP_TRY(sp_i_calibrate_product_rates(&calibrator, err));
+    return sp_i_calibrate_product_tables(&calibrator, err);
 }
 
 // ---- Attention ----
@@ -576,12 +576,12 @@ static sp_status add_group(calibration *c, sp_comm_world *world, trial *t, int64
                            json_t *tables, sp_error *err)
 {
     static const int ranks[MOST_RANKS] = {0, 1, 2, 3, 4, 5, 6, 7};
-    sp_status status = sp_comm_group_new(world, "calibration", ranks, t->ranks, &t->group, err);
-    for (int k = 0; status == SP_OK && k < COLLECTIVE_KINDS; k++) {
+    SP_TRY(sp_comm_group_new(world, "calibration", ranks, t->ranks, &t->group, err));
+    for (int k = 0; k < COLLECTIVE_KINDS; k++) {
         t->kind = collective_kinds[k];
-        status = add_table(c, world, t, most, tables, err);
+        SP_TRY(add_table(c, world, t, most, tables, err));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status add_tables(calibration *c, trial *t, int64_t most, json_t *tables, sp_error *err)

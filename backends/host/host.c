@@ -72,14 +72,12 @@ static sp_status tensor_read(void *state, size_t index, double *values, sp_error
 
 static sp_status reference(int device SP_UNUSED, int ranks, double *seconds, sp_error *err)
 {
-    sp_status status = sp_i_host_start(err);
-    if (status == SP_OK && ranks > 0) {
+    SP_TRY(sp_i_host_start(err));
+    if (ranks > 0) {
         return sp_i_host_reference_wall_s(ranks, seconds, err);
     }
-    if (status == SP_OK) {
-        *seconds = sp_i_host_reference_s();
-    }
-    return status;
+    *seconds = sp_i_host_reference_s();
+    return SP_OK;
 }
 
 const sp_backend_ops sp_host_backend = {

@@ -224,16 +224,14 @@ sp_status sp_comm_group_new(sp_comm_world *world, const char *name, const int *r
     made->ranks = members;
     made->member_of = members + n;
     made->members = calls;
-    sp_status status = fill_group(made, world->rank_count, ranks, size, err);
-    if (status == SP_OK && world->transport != NULL) {
-        status =
-            world->transport->ops->group_new(world->transport, made->name, made->ranks, size, err);
+    SP_TRY(fill_group(made, world->rank_count, ranks, size, err));
+    if (world->transport != NULL) {
+        SP_TRY(
+            world->transport->ops->group_new(world->transport, made->name, made->ranks, size, err));
     }
-    if (status == SP_OK) {
-        *group = (int)world->group_count;
-        world->groups[world->group_count++] = made;
-    }
-    return status;
+    *group = (int)world->group_count;
+    world->groups[world->group_count++] = made;
+    return SP_OK;
 }
 
 int sp_comm_group_find(const sp_comm_world *world, const int *ranks, int size)

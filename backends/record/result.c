@@ -645,11 +645,10 @@ static sp_status read_batch(result_reader *reader, sp_object *root, size_t index
 static sp_status read_batches(result_reader *reader, sp_object *root, size_t count)
 {
     reader->file->batches = sp_calloc(count + 1, sizeof *reader->file->batches);
-    sp_status status = SP_OK;
-    for (size_t b = 0; status == SP_OK && b < count; b++) {
-        status = read_batch(reader, root, b);
+    for (size_t b = 0; b < count; b++) {
+        SP_TRY(read_batch(reader, root, b));
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status read(result_reader *reader, const json_t *document)

@@ -373,12 +373,12 @@ static sp_status read_set(kit *k, const cli_operands *operands, char path[SP_DAT
         return sp_error_set(err, SP_ERR_IO, "validate_gpu.json is not among the program's files");
     }
     k->set = path;
-    sp_status status = sp_json_read_file(path, 0, set, err);
-    if (status == SP_OK && !sp_is_scenario_set(*set)) {
-        status = sp_error_in(err, SP_ERR_CONTENT, path, "schema",
-                             "expected a set of scenarios (\"" SP_SCENARIO_SET_SCHEMA "\")");
+    SP_TRY(sp_json_read_file(path, 0, set, err));
+    if (!sp_is_scenario_set(*set)) {
+        SP_TRY(sp_error_in(err, SP_ERR_CONTENT, path, "schema",
+                           "expected a set of scenarios (\"" SP_SCENARIO_SET_SCHEMA "\")"));
     }
-    return status;
+    return SP_OK;
 }
 
 // The measurement that is there, or a new one.

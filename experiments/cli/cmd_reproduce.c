@@ -266,16 +266,14 @@ static sp_status write_reproduction(const char *folder, const char *format,
         return sp_error_set(err, SP_ERR_USAGE, "-o: the name of the folder is too long");
     }
     snprintf(path, sizeof path, "%s/%s.txt", folder, r->spec->name);
-    sp_status status = cli_write_file(path, write_text, r, err);
-    if (status == SP_OK) {
-        snprintf(path, sizeof path, "%s/%s.json", folder, r->spec->name);
-        status = cli_write_json(path, figure_reproduction_json(r), err);
-    }
-    if (status == SP_OK && format != NULL) {
+    SP_TRY(cli_write_file(path, write_text, r, err));
+    snprintf(path, sizeof path, "%s/%s.json", folder, r->spec->name);
+    SP_TRY(cli_write_json(path, figure_reproduction_json(r), err));
+    if (format != NULL) {
         snprintf(path, sizeof path, "%s/%s.%s", folder, r->spec->name, format);
-        status = cli_plot("figure.gp", path, write_data, r, err);
+        SP_TRY(cli_plot("figure.gp", path, write_data, r, err));
     }
-    return status;
+    return SP_OK;
 }
 
 typedef struct reproduce_args {

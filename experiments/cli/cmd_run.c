@@ -78,11 +78,11 @@ static sp_status find_backend(const cli_execute *args, cli_executor *executor, s
 
 sp_status cli_find_process(const sp_backend *backend, int *process, int *processes, sp_error *err)
 {
-    sp_status status = sp_backend_process(backend, process, processes, err);
-    if (status == SP_OK && *process > 0 && freopen("/dev/null", "w", stdout) == NULL) {
+    SP_TRY(sp_backend_process(backend, process, processes, err));
+    if (*process > 0 && freopen("/dev/null", "w", stdout) == NULL) {
         return sp_error_set(err, SP_ERR_IO, "/dev/null: %s", strerror(errno));
     }
-    return status;
+    return SP_OK;
 }
 
 // Another machine's clock and precision, which nothing here decides.

@@ -220,17 +220,13 @@ static sp_status write_profile(FILE *file, const void *what, sp_error *err SP_UN
 static sp_status calibrate(const char *const *paths, int count, const char *base,
                            const char *output, cli_traces *traces, fit_traced *found, sp_error *err)
 {
-    sp_status status = sp_output_check(output, err);
-    if (status == SP_OK) {
-        status = cli_traces_read(paths, count, false, traces, err);
+    SP_TRY(sp_output_check(output, err));
+    SP_TRY(cli_traces_read(paths, count, false, traces, err));
+    SP_TRY(fit_traces(traces->items, traces->count, base, output, found, err));
+    if (found->document != NULL) {
+        SP_TRY(cli_write_file(output, write_profile, found->document, err));
     }
-    if (status == SP_OK) {
-        status = fit_traces(traces->items, traces->count, base, output, found, err);
-    }
-    if (status == SP_OK && found->document != NULL) {
-        status = cli_write_file(output, write_profile, found->document, err);
-    }
-    return status;
+    return SP_OK;
 }
 
 int cli_calibrate_traces(const cli_list *list, const cli_operands *operands, const char *base,

@@ -166,17 +166,16 @@ static sp_status run_case(set_run *run, size_t index, sp_error *err)
 {
     const sp_scenario_case *entry = &run->set.cases[index];
     const cli_execute execute = execute_of_case(&run->args->execute, entry);
-    sp_status status = begin_case(run, &execute, entry, err);
+    SP_TRY(begin_case(run, &execute, entry, err));
     // Repeats go by the clock, which processes do not share.
-    if (status == SP_OK && run->executor.processes > 1) {
-        status = sp_error_set(err, SP_ERR_USAGE,
-                              "sets are executed by one process, this run has %d: validate one "
-                              "scenario, or export the set",
-                              run->executor.processes);
+    if (run->executor.processes > 1) {
+        return sp_error_set(err, SP_ERR_USAGE,
+                            "sets are executed by one process, this run has %d: validate one "
+                            "scenario, or export the set",
+                            run->executor.processes);
     }
-    return status == SP_OK ? sp_set_run_steady_case(entry, &run->executor.options, run->repeat,
-                                                    &run->outcomes[index], err)
-                           : status;
+    return sp_set_run_steady_case(entry, &run->executor.options, run->repeat, &run->outcomes[index],
+                                  err);
 }
 
 // --executed: the case's result in place of a run. That there is none is the case's outcome.

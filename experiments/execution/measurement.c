@@ -210,15 +210,15 @@ sp_status sp_measurement_check(const json_t *measurement, const char *source,
                                const json_t *expected, sp_error *err)
 {
     static const char *const keys[] = {"set", "backend", "precision", "steps", "device", "version"};
-    sp_status status = check_form(measurement, source, err);
-    for (size_t k = 0; status == SP_OK && k < sizeof keys / sizeof *keys; k++) {
+    SP_TRY(check_form(measurement, source, err));
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         if (!json_equal(json_object_get(measurement, keys[k]),
                         json_object_get(expected, keys[k]))) {
-            status = sp_error_in(err, SP_ERR_CONTENT, source, keys[k],
-                                 "is another than that of this call, which may add nothing to it");
+            SP_TRY(sp_error_in(err, SP_ERR_CONTENT, source, keys[k],
+                               "is another than that of this call, which may add nothing to it"));
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static size_t find_part(const json_t *parts, const char *name)
@@ -361,8 +361,8 @@ sp_status sp_work_folder_make(const char *folder, sp_error *err)
     } else {
         (void)rmdir(folder);
     }
-    sp_status status = sp_folder_make(folder, err);
-    return status == SP_OK ? sp_folder_make(profiles, err) : status;
+    SP_TRY(sp_folder_make(folder, err));
+    return sp_folder_make(profiles, err);
 }
 
 sp_status sp_work_folder_make_temporary(char *folder, size_t bytes, sp_error *err)

@@ -140,11 +140,11 @@ static sp_status read_group(set_reader *reader, sp_object *root, size_t index)
     shared.settings = settings.json;
     const json_t *cases = filled_array(&group, "cases");
     sp_object_end(&group);
-    sp_status status = reader->err->status;
-    for (size_t i = 0; status == SP_OK && i < json_array_size(cases); i++) {
-        status = read_case(reader, &group, &shared, i);
+    SP_TRY(reader->err->status);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        SP_TRY(read_case(reader, &group, &shared, i));
     }
-    return status;
+    return SP_OK;
 }
 
 static void read_bounds(sp_object *root, sp_scenario_set_bounds *bounds)
@@ -182,11 +182,10 @@ static sp_status read_set(set_reader *reader)
     }
     // Scenarios hold pointers into themselves: they never move.
     set->cases = sp_calloc(count_cases(groups) + 1, sizeof *set->cases);
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < json_array_size(groups); i++) {
-        status = read_group(reader, &root, i);
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        SP_TRY(read_group(reader, &root, i));
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_scenario_set_from_json(json_t *document, const char *source,
@@ -713,8 +712,7 @@ sp_status sp_execution_run_recorded(const sp_plan_input *in, const sp_execution_
 static sp_status compare_scenarios(json_t *executed, json_t *now, const char *source, sp_error *err)
 {
     static const char *const parts[] = {"model", "parallel", "memory", "stack"};
-    sp_status status = SP_OK;
-    for (size_t i = 0; status == SP_OK && i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const char *key;
         const json_t *value;
         const json_t *theirs = json_object_get(executed, parts[i]);
@@ -739,10 +737,10 @@ static sp_status compare_scenarios(json_t *executed, json_t *now, const char *so
                 sp_json_quote(sides[side], texts[side], sizeof texts[side]);
             }
         }
-        status = sp_error_in(err, SP_ERR_CONTENT, source, place,
-                             "executed with %s, the scenario has %s", texts[0], texts[1]);
+        SP_TRY(sp_error_in(err, SP_ERR_CONTENT, source, place,
+                           "executed with %s, the scenario has %s", texts[0], texts[1]));
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_set_read_executed(const sp_scenario_case *scenario_case, const sp_backend *backend,

@@ -202,17 +202,17 @@ static sp_status read_scenarios(reader *r, sp_object *object, figure_point *poin
         return r->err->status;
     }
     const json_t *replaced = sp_object_get(at, "baseline");
-    sp_status status = take_scenarios(r, object, NULL, &point->combinations, &point->scenarios);
-    if (status == SP_OK && has_baseline(point)) {
+    SP_TRY(take_scenarios(r, object, NULL, &point->combinations, &point->scenarios));
+    if (has_baseline(point)) {
         int count = 0;
-        status = take_scenarios(r, object, replaced, &count, &point->baselines);
-        if (status == SP_OK && count != point->combinations) {
+        SP_TRY(take_scenarios(r, object, replaced, &count, &point->baselines));
+        if (count != point->combinations) {
             sp_object_error(at, "baseline", "makes %d scenarios for the point's %d", count,
                             point->combinations);
-            status = r->err->status;
+            SP_TRY(r->err->status);
         }
     }
-    return status;
+    return SP_OK;
 }
 
 static sp_status read_point(reader *r, const json_t *json, size_t index)
@@ -458,8 +458,8 @@ static sp_status override_base(json_t *document, const char *file, const char *o
     char text[SP_ERROR_TEXT];
     snprintf(text, sizeof text, "Not as published, but with --set %s.", override);
     json_array_append_new(assumptions, json_string(text));
-    sp_status status = refuse_set_by_point(document, file, override, err);
-    return status == SP_OK ? sp_scenario_override(base, override, err) : status;
+    SP_TRY(refuse_set_by_point(document, file, override, err));
+    return sp_scenario_override(base, override, err);
 }
 
 sp_status figure_spec_read(const char *path, const char *const *overrides, int count,

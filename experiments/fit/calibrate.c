@@ -265,18 +265,16 @@ static sp_status check_units(calibration *c)
     const fit_rows *rows = &outcome->rows;
     fit_parameter parameters[FIT_CONSTANTS];
     double start[FIT_CONSTANTS] = {0.0};
-    sp_status status = fit_model_parameters(&outcome->model, parameters, c->err);
-    for (int i = 0; status == SP_OK && i < outcome->model.constant_count; i++) {
+    SP_TRY(fit_model_parameters(&outcome->model, parameters, c->err));
+    for (int i = 0; i < outcome->model.constant_count; i++) {
         start[i] = parameters[i].start;
     }
-    if (status == SP_OK) {
-        status = fit_model_predict(&outcome->model, start, NULL, outcome->predicted, c->err);
+    SP_TRY(fit_model_predict(&outcome->model, start, NULL, outcome->predicted, c->err));
+    for (int t = 0; t < rows->table_count; t++) {
+        SP_TRY(sp_measurements_check_units(&rows->tables[t], outcome->predicted + rows->first[t],
+                                           c->err));
     }
-    for (int t = 0; status == SP_OK && t < rows->table_count; t++) {
-        status = sp_measurements_check_units(&rows->tables[t], outcome->predicted + rows->first[t],
-                                             c->err);
-    }
-    return status;
+    return SP_OK;
 }
 
 static sp_status set_up(calibration *c, const fit_options *options)
@@ -332,18 +330,14 @@ static sp_status fit_all_rows(calibration *c)
 {
     fit_outcome *outcome = c->outcome;
     fit_parameter parameters[FIT_CONSTANTS];
-    sp_status status = fit_model_parameters(&outcome->model, parameters, c->err);
-    if (status == SP_OK) {
-        fit_problem problem = problem_of(c, &outcome->model, parameters, outcome->rows.weight);
-        status = fit_least_squares(&problem, &c->best, c->err);
-    }
-    if (status == SP_OK) {
-        outcome->iterations = c->best.iterations;
-        outcome->evaluations += c->best.evaluations;
-        outcome->converged = c->best.converged;
-        count_step(c);
-    }
-    return status;
+    SP_TRY(fit_model_parameters(&outcome->model, parameters, c->err));
+    fit_problem problem = problem_of(c, &outcome->model, parameters, outcome->rows.weight);
+    SP_TRY(fit_least_squares(&problem, &c->best, c->err));
+    outcome->iterations = c->best.iterations;
+    outcome->evaluations += c->best.evaluations;
+    outcome->converged = c->best.converged;
+    count_step(c);
+    return SP_OK;
 }
 
 // Fits `model` once more with other weights, from the constants of c->best. `derivatives` may be

@@ -838,8 +838,8 @@ static sp_status measure(tracing *t, const char *base, const char *file, sp_erro
         return SP_OK;
     }
     name_profile(t, file);
-    sp_status status = fit_document_check(t->document, "calibration", err);
-    return status == SP_OK ? fit_document_extend(base, file, &t->document, err) : status;
+    SP_TRY(fit_document_check(t->document, "calibration", err));
+    return fit_document_extend(base, file, &t->document, err);
 }
 
 sp_status fit_traces(const sp_kineto *const *traces, int count, const char *base, const char *file,

@@ -61,13 +61,12 @@ static sp_status open_input(report_input *input, sp_error *err);
 sp_status report_inputs_read(char *const *paths, int count, report_inputs *inputs, sp_error *err)
 {
     *inputs = (report_inputs){.items = sp_calloc((size_t)count, sizeof *inputs->items)};
-    sp_status status = SP_OK;
-    for (int i = 0; i < count && status == SP_OK; i++) {
+    for (int i = 0; i < count; i++) {
         inputs->items[i].path = paths[i];
         inputs->count++;
-        status = open_input(&inputs->items[i], err);
+        SP_TRY(open_input(&inputs->items[i], err));
     }
-    return status;
+    return SP_OK;
 }
 
 void report_inputs_fini(report_inputs *inputs)
@@ -160,11 +159,10 @@ static sp_status recognise(report_input *input, sp_error *err)
     if (input->kind == REPORT_TRACE && input->timeline == NULL) {
         return wrong_value(input, "traceEvents", "an array", events, err);
     }
-    sp_status status = SP_OK;
-    for (int m = 0; schema != NULL && status == SP_OK && m < MEMBERS; m++) {
-        status = expect(input, &schemas[row].members[m], err);
+    for (int m = 0; schema != NULL && m < MEMBERS; m++) {
+        SP_TRY(expect(input, &schemas[row].members[m], err));
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- a document read member by member, so that the events of a trace are never all in memory ----
@@ -404,8 +402,8 @@ sp_status report_input_read(report_input *input, FILE *file, sp_error *err)
     if (begins_with_point(file)) {
         return read_lines(input, file, err);
     }
-    sp_status status = read_document(input, file, err);
-    return status == SP_OK ? keep_document(input, err) : status;
+    SP_TRY(read_document(input, file, err));
+    return keep_document(input, err);
 }
 
 static bool ends_in(const char *path, const char *ending)

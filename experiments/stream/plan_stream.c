@@ -376,14 +376,11 @@ static sp_status hand_out(void *context, void *item, sp_error *err)
 static sp_status make_planners(stream *s, const sp_scenario *scenario, sp_error *err)
 {
     s->planners = sp_calloc((size_t)s->options->threads, sizeof *s->planners);
-    sp_status status = SP_OK;
-    for (int t = 0; status == SP_OK && t < s->options->threads; t++) {
-        status = sp_planner_new(scenario, &s->planners[t], err);
-        if (status == SP_OK) {
-            sp_planner_skip_settings(s->planners[t]);
-        }
+    for (int t = 0; t < s->options->threads; t++) {
+        SP_TRY(sp_planner_new(scenario, &s->planners[t], err));
+        sp_planner_skip_settings(s->planners[t]);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status stream_plans(const sp_scenario *scenario, int fd, const stream_options *options,

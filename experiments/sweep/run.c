@@ -357,14 +357,12 @@ typedef struct runner {
 // The next of the points that are known, or, in a search that knows all before, of more.
 static sp_status next_combination(runner *run, int64_t *combination, bool *found, sp_error *err)
 {
-    sp_status status = sweep_choice_next(&run->choice, combination, found, err);
-    if (status == SP_OK && !*found && run->summary->written == run->choice.chosen_count) {
-        status = sweep_choice_extend(&run->choice, run->summary, err);
-        if (status == SP_OK) {
-            status = sweep_choice_next(&run->choice, combination, found, err);
-        }
+    SP_TRY(sweep_choice_next(&run->choice, combination, found, err));
+    if (!*found && run->summary->written == run->choice.chosen_count) {
+        SP_TRY(sweep_choice_extend(&run->choice, run->summary, err));
+        SP_TRY(sweep_choice_next(&run->choice, combination, found, err));
     }
-    return status;
+    return SP_OK;
 }
 
 // ---- running: lines of an earlier run ----

@@ -124,13 +124,13 @@ static sp_status check_agreement(lookup_call lookup, const sp_launcher_place *pl
     if (place->variable != launchers[OPEN_MPI].rank || !is_started_by(lookup, &launchers[PMI])) {
         return SP_OK;
     }
-    sp_status status = read_place(lookup, &launchers[PMI], &other, err);
-    if (status == SP_OK && (other.rank != place->rank || other.ranks != place->ranks)) {
-        status = sp_error_set(
+    SP_TRY(read_place(lookup, &launchers[PMI], &other, err));
+    if (other.rank != place->rank || other.ranks != place->ranks) {
+        return sp_error_set(
             err, SP_ERR_USAGE, "environment: %s says rank %d of %d, but %s says rank %d of %d",
             place->variable, place->rank, place->ranks, other.variable, other.rank, other.ranks);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_launcher_read(lookup_call lookup, bool torchrun, sp_launcher_place *place,

@@ -312,14 +312,11 @@ int sp_speculation_most_depth(const sp_speculation *how)
 static sp_status grow_to(int depth, sp_draft_source *source, void *context, sp_draft_tree *tree,
                          sp_error *err)
 {
-    sp_status status = SP_OK;
-    while (status == SP_OK && tree->depth < depth) {
-        status = source(context, tree, err);
-        if (status == SP_OK) {
-            sp_draft_tree_grow(tree);
-        }
+    while (tree->depth < depth) {
+        SP_TRY(source(context, tree, err));
+        sp_draft_tree_grow(tree);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_speculation_draft(const sp_speculation *how, sp_draft_source *source, void *context,

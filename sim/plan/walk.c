@@ -1143,15 +1143,14 @@ static sp_status unfinished(const walk_state *w, sp_error *err)
 
 static sp_status visit_all(walk_state *w, sp_error *err)
 {
-    sp_status status = SP_OK;
-    while (status == SP_OK && w->queue_count > 0) {
+    while (w->queue_count > 0) {
         walk_rank *rank = &w->ranks[w->queue[w->queue_begin]];
         w->queue_begin = (w->queue_begin + 1) % w->rank_count;
         w->queue_count--;
         rank->queued = false;
-        status = visit(w, rank, err);
+        SP_TRY(visit(w, rank, err));
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_walk(const sp_plan *plan, const sp_walk_driver *driver, sp_timeline *timeline,

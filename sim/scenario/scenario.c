@@ -662,22 +662,22 @@ sp_status sp_scenario_open_name(json_t *root, const char *path, sp_error *err)
 {
     const char *section = json_is_object(root) ? named_section(path) : NULL;
     json_t *object = NULL;
-    sp_status status = sp_scenario_place(root, NULL, err);
-    if (status == SP_OK && section != NULL) {
-        status = object_for(root, section, path, &object, err);
+    SP_TRY(sp_scenario_place(root, NULL, err));
+    if (section != NULL) {
+        SP_TRY(object_for(root, section, path, &object, err));
     }
-    if (status == SP_OK && object != NULL) {
+    if (object != NULL) {
         sp_json_put(root, section, object);
-    } else if (status == SP_OK && section != NULL && strcmp(section, "model") == 0) {
+    } else if (section != NULL && strcmp(section, "model") == 0) {
         note_change(json_object_get(root, section), path);
     }
-    return status;
+    return SP_OK;
 }
 
 sp_status sp_scenario_override(json_t *root, const char *assignment, sp_error *err)
 {
-    sp_status status = sp_scenario_open_name(root, assignment, err);
-    return status == SP_OK ? sp_json_override(root, assignment, err) : status;
+    SP_TRY(sp_scenario_open_name(root, assignment, err));
+    return sp_json_override(root, assignment, err);
 }
 
 const char *sp_scenario_stated(const char *const *assignments, int count, const char *path)

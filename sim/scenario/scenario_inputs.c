@@ -192,12 +192,12 @@ sp_status sp_i_scenario_cache_lengths(sp_scenario_cache *cache, const char *path
         return sp_lengths_read(path, column, lengths, err);
     }
     cached_file *file = NULL;
-    sp_status status = find_file(cache, false, path, column, &file, err);
-    if (status == SP_OK && file->lengths.count > 0) {
+    SP_TRY(find_file(cache, false, path, column, &file, err));
+    if (file->lengths.count > 0) {
         sp_i_lengths_reserve(lengths, file->lengths.count);
         memcpy(lengths->tokens, file->lengths.tokens,
                file->lengths.count * sizeof *lengths->tokens);
         lengths->count = file->lengths.count;
     }
-    return status;
+    return SP_OK;
 }

@@ -857,8 +857,8 @@ sp_status sp_i_traffic_begin(sp_i_traffic *t, const sp_walk_action *action, int6
     if (place->dp + 1 < ranks.first + ranks.count) {
         return SP_OK;
     }
-    sp_status status = start_stage(t, first, start_ns, err);
-    return status == SP_OK ? go_on(t, first, err) : status;
+    SP_TRY(start_stage(t, first, start_ns, err));
+    return go_on(t, first, err);
 }
 
 // ---- time goes on ----

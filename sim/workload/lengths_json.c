@@ -190,8 +190,8 @@ static sp_status take_item(sp_i_reader *reader, const list_item *item, const cha
     if (value == NULL) {
         return sp_i_wrong(reader, item->where, "no key '%s'", *key);
     }
-    sp_status status = reader->column == NULL ? check_ids(reader, item, *key, value) : SP_OK;
-    return status == SP_OK ? take_value(reader, item, *key, value) : status;
+    SP_TRY(reader->column == NULL ? check_ids(reader, item, *key, value) : SP_OK);
+    return take_value(reader, item, *key, value);
 }
 
 // Integers as reals, since other keys (hashes) may hold more than 63 bits; lengths are exact all

@@ -24,8 +24,8 @@ static void best_step_keep(sp_i_best_step *kept, sp_i_best_step *judged, const s
 
 sp_status sp_i_steps_init(sp_i_steps *steps, sp_error *err)
 {
-    sp_status status = sp_scenario_cost_model(steps->scenario, &steps->cost, err);
-    return status == SP_OK ? sp_scenario_cost_model(steps->scenario, &steps->trial, err) : status;
+    SP_TRY(sp_scenario_cost_model(steps->scenario, &steps->cost, err));
+    return sp_scenario_cost_model(steps->scenario, &steps->trial, err);
 }
 
 void sp_i_steps_fini(sp_i_steps *steps)
