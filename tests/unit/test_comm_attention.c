@@ -235,12 +235,12 @@ static sp_status run_block(sp_comm *me, const job *j, const share *s, int slice,
     AUTO_FREE void *workspace = sp_malloc(bytes);
     memset(workspace, ANYTHING, bytes);
     if (backward) {
-        RANK_TRY(sp_comm_attention_backward_block(me, &a, s->q + q, b->k, b->v, s->dout + out,
-                                                  s->lse + lse, s->delta + lse, s->dq + q, b->dk,
-                                                  b->dv, workspace, err));
+        SP_TRY(sp_comm_attention_backward_block(me, &a, s->q + q, b->k, b->v, s->dout + out,
+                                                s->lse + lse, s->delta + lse, s->dq + q, b->dk,
+                                                b->dv, workspace, err));
     } else {
-        RANK_TRY(sp_comm_attention_forward_block(me, &a, s->q + q, b->k, b->v, s->out + out,
-                                                 s->lse + lse, s->sum + lse, workspace, err));
+        SP_TRY(sp_comm_attention_forward_block(me, &a, s->q + q, b->k, b->v, s->out + out,
+                                               s->lse + lse, s->sum + lse, workspace, err));
     }
     return SP_OK;
 }
@@ -252,14 +252,14 @@ static sp_status run_slices(sp_comm *me, const job *j, const share *s, int64_t q
     start(j, queries, s->out, s->lse, s->sum);
     for (int i = 0; i < j->slices; i++) {
         for (int k = 0; k <= i; k++) {
-            RANK_TRY(run_block(me, j, s, i, k, false, err));
+            SP_TRY(run_block(me, j, s, i, k, false, err));
         }
     }
     finish(j, queries, s->out, s->lse, s->sum);
     find_delta(j, queries, s->out, s->dout, s->delta);
     for (int i = j->slices - 1; i >= 0; i--) {
         for (int k = 0; k <= i; k++) {
-            RANK_TRY(run_block(me, j, s, i, k, true, err));
+            SP_TRY(run_block(me, j, s, i, k, true, err));
         }
     }
     return SP_OK;
@@ -299,7 +299,7 @@ static sp_status run_share(sp_comm *me, void *data, sp_error *err)
     take_rows(&all, j->wide, j->p.q, shape->q_stride, shape->q_stride, s.q, shape->q_stride);
     take_rows(&all, j->wide, j->p.dout, shape->out_stride, shape->out_stride, s.dout,
               shape->out_stride);
-    RANK_TRY(run_slices(me, j, &s, queries, err));
+    SP_TRY(run_slices(me, j, &s, queries, err));
     for (int i = 0; i < j->slices; i++) {
         RANK_MUST(key_block_is_intact(&s.keys[i]));
     }

@@ -130,7 +130,7 @@ static sp_status run_script(sp_comm *me, void *data, sp_error *err)
     sp_comm_clock_start(me, s->start[rank]);
     for (int i = 0; i < STEPS; i++) {
         sleep_sometimes(&prng, 50, 100);
-        RANK_TRY(run_step(me, s, i, err));
+        SP_TRY(run_step(me, s, i, err));
         // Not reading after every step leaves it to the calls.
         if (i % 3 == 0) {
             RANK_MUST(sp_comm_clock_read(me) == s->expected[i][rank]);
@@ -203,18 +203,18 @@ static sp_status wait_meanwhile(sp_comm *me, void *data, sp_error *err)
     char x = 0;
     sp_comm_flag *flag = data;
     for (int i = 0; i < 3; i++) {
-        RANK_TRY(sp_comm_barrier(me, 0, err));
+        SP_TRY(sp_comm_barrier(me, 0, err));
         if (rank == 1) {
             sleep_us(20000);
             atomic_fetch_add(&common_ns, 1000);
         }
         if (i == 0) {
-            RANK_TRY(sp_comm_barrier(me, 0, err));
+            SP_TRY(sp_comm_barrier(me, 0, err));
         } else if (i == 1) {
-            RANK_TRY(rank == 1 ? sp_comm_send(me, 0, 0, &x, 1, err)
-                               : sp_comm_receive(me, 1, 0, &x, 1, err));
+            SP_TRY(rank == 1 ? sp_comm_send(me, 0, 0, &x, 1, err)
+                             : sp_comm_receive(me, 1, 0, &x, 1, err));
         } else if (rank == 0) {
-            RANK_TRY(sp_comm_flag_wait(me, flag, 1, "the end", err));
+            SP_TRY(sp_comm_flag_wait(me, flag, 1, "the end", err));
         } else {
             sp_comm_flag_raise(me, 0, flag);
         }
@@ -260,7 +260,7 @@ static sp_status compute_and_meet(sp_comm *me, void *data, sp_error *err)
             l->sum[rank] += number_at((uint64_t)round, (uint64_t)rank, i);
         }
         l->computed[rank] += processor_ns() - begin_ns;
-        RANK_TRY(sp_comm_barrier(me, l->all, err));
+        SP_TRY(sp_comm_barrier(me, l->all, err));
         l->clock[rank] = sp_comm_clock_read(me);
     }
     l->total[rank] = processor_ns();

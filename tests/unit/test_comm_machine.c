@@ -249,7 +249,7 @@ static sp_status run_step(sp_comm *me, job *j, int index, const rank_memory *r, 
     char *out = !s->in_place ? r->out : s->kind == GATHER ? r->out : r->in;
     out += s->in_place && s->kind == SCATTER ? own : 0;
     give(r, in, s, index, sp_comm_rank(me), input_count(s, size, member));
-    RANK_TRY(call(me, s, size, in, out, err));
+    SP_TRY(call(me, s, size, in, out, err));
     copy(r, r->log + index * (int64_t)ROOM_BYTES, out,
          result_count(s, size, member) * sp_element_bytes(s->type));
     return SP_OK;
@@ -285,14 +285,14 @@ static sp_status run_script(sp_comm *me, job *j, const rank_memory *r, sp_error 
         if (s->kind == FLAG ? rank == s->from || rank == s->to
                             : sp_comm_member(me, s->group) >= 0) {
             sleep_sometimes(&prng, 50, 60);
-            RANK_TRY(run_step(me, j, i, r, err));
+            SP_TRY(run_step(me, j, i, r, err));
             if (sp_prng_below(&prng, 8) == 0) {
-                RANK_TRY(check_step(j, i, rank, r, err));
+                SP_TRY(check_step(j, i, rank, r, err));
             }
         }
     }
     for (int i = 0; i < STEPS; i++) {
-        RANK_TRY(check_step(j, i, rank, r, err));
+        SP_TRY(check_step(j, i, rank, r, err));
     }
     return SP_OK;
 }
@@ -304,7 +304,7 @@ static sp_status run_rank(sp_comm *me, void *data, sp_error *err)
     r.in = j->mail[sp_comm_rank(me)] + STEPS * WIDEST_ELEMENT;
     r.out = r.in + ROOM_BYTES;
     r.log = r.out + ROOM_BYTES;
-    RANK_TRY(run_script(me, j, &r, err));
+    SP_TRY(run_script(me, j, &r, err));
     sp_free(r.caller);
     return SP_OK;
 }

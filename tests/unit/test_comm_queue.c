@@ -41,10 +41,10 @@ static sp_status exchange_in_turn(sp_comm *me, void *data, sp_error *err)
         size_t bytes = doubles_of(from, to, tag, message) * sizeof *x;
         write_message(expected, from, to, tag, message);
         if (from == rank) {
-            RANK_TRY(sp_comm_send(me, to, tag, expected, bytes, err));
+            SP_TRY(sp_comm_send(me, to, tag, expected, bytes, err));
         }
         if (to == rank) {
-            RANK_TRY(sp_comm_receive(me, from, tag, x, bytes, err));
+            SP_TRY(sp_comm_receive(me, from, tag, x, bytes, err));
             RANK_MUST(memcmp(x, expected, bytes) == 0);
         }
         sent[from][to][tag]++;
@@ -69,12 +69,12 @@ static sp_status pass_on(sp_comm *me, void *data, sp_error *err)
         int64_t x = i;
         sleep_sometimes(&prng, 300, 100);
         if (rank > 0) {
-            RANK_TRY(sp_comm_receive(me, rank - 1, 0, &x, sizeof x, err));
+            SP_TRY(sp_comm_receive(me, rank - 1, 0, &x, sizeof x, err));
         }
         RANK_MUST(x == i + rank * (rank - 1) / 2);
         x += rank;
         if (rank + 1 < RANKS) {
-            RANK_TRY(sp_comm_send(me, rank + 1, 0, &x, sizeof x, err));
+            SP_TRY(sp_comm_send(me, rank + 1, 0, &x, sizeof x, err));
         }
     }
     return SP_OK;

@@ -15,7 +15,7 @@ static sp_status reduce_large(sp_comm *me, void *data, sp_error *err)
     for (int64_t i = 0; i < LARGE; i++) {
         x[i] = (float)number_at(1, (uint64_t)sp_comm_rank(me), (uint64_t)i);
     }
-    RANK_TRY(sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F32, SP_COMM_SUM, x, x, LARGE, err));
+    SP_TRY(sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F32, SP_COMM_SUM, x, x, LARGE, err));
     for (int64_t i = 0; i < LARGE; i++) {
         float sum = (float)number_at(1, 0, (uint64_t)i);
         for (uint64_t m = 1; m < 3; m++) {
@@ -52,7 +52,7 @@ static sp_status move_bytes(sp_comm *me, void *data, sp_error *err)
     for (int i = 0; i < BYTES; i++) {
         mine[i] = byte_at(rank, i);
     }
-    RANK_TRY(sp_comm_all_gather(me, group, SP_ELEMENT_BYTE, mine, all, rows, BYTES, err));
+    SP_TRY(sp_comm_all_gather(me, group, SP_ELEMENT_BYTE, mine, all, rows, BYTES, err));
     for (int i = 0; i < 3 * BYTES; i++) {
         RANK_MUST(all[i] == byte_at(i / BYTES, i % BYTES));
     }
@@ -72,7 +72,7 @@ TEST(odd_bytes)
 static sp_status reduce_nan(sp_comm *me, void *data, sp_error *err)
 {
     double x[3] = {sp_comm_rank(me), sp_comm_rank(me) == 1 ? (double)NAN : -1, -HUGE_VAL};
-    RANK_TRY(sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F64, SP_COMM_MAX, x, x, 3, err));
+    SP_TRY(sp_comm_all_reduce(me, *(int *)data, SP_ELEMENT_F64, SP_COMM_MAX, x, x, 3, err));
     return RANK_CHECK(x[0] == 2 && isnan(x[1]) && x[2] < 0 && isinf(x[2]));
 }
 
@@ -94,10 +94,10 @@ static sp_status meet_apart(sp_comm *me, void *data, sp_error *err)
     const two_groups *g = data;
     int rank = sp_comm_rank(me);
     for (int i = 0; i < 1000 && rank >= 2; i++) {
-        RANK_TRY(sp_comm_barrier(me, g->busy, err));
+        SP_TRY(sp_comm_barrier(me, g->busy, err));
     }
     if (rank == 1 || rank == 3) {
-        RANK_TRY(sp_comm_barrier(me, g->across, err));
+        SP_TRY(sp_comm_barrier(me, g->across, err));
     }
     return rank <= 1 ? sp_comm_barrier(me, g->held, err) : SP_OK;
 }
