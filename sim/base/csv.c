@@ -187,11 +187,6 @@ const sp_csv_cell *sp_csv_at(const sp_csv *csv, size_t row, int column)
 
 // ---- records ----
 
-static void keep_cell(csv_reader *reader, const sp_csv_cell *cell)
-{
-    *SP_ADDED(reader->csv->cells, reader->capacity, reader->count) = *cell;
-}
-
 // The text of a field ends where it lies, over what comes behind it and was read.
 static sp_status read_cell(const csv_reader *reader, sp_csv_record *record, sp_csv_cell *cell)
 {
@@ -255,27 +250,25 @@ static sp_status read_record(csv_reader *reader, sp_csv_record *record)
     const sp_csv *csv = reader->csv;
     int kept = csv->columns > 0 ? csv->columns : SP_CSV_COLUMNS;
     sp_csv_cell extra = {0};
-    sp_status status = SP_OK;
     int cells = 0;
-    for (; status == SP_OK && record->at != NULL; cells++) {
+    for (; record->at != NULL; cells++) {
         sp_csv_cell cell = {0};
-        status = read_cell(reader, record, &cell);
-        if (status == SP_OK && cells < kept) {
-            keep_cell(reader, &cell);
+        SP_TRY(read_cell(reader, record, &cell));
+        if (cells < kept) {
+            *SP_ADDED(reader->csv->cells, reader->capacity, reader->count) = cell;
         }
         extra = cells == csv->columns ? cell : extra;
     }
-    return status == SP_OK ? end_record(reader, cells, &extra) : status;
+    return end_record(reader, cells, &extra);
 }
 
 static sp_status read_records(csv_reader *reader)
 {
-    sp_status status = SP_OK;
     if (memchr(reader->at, '\0', (size_t)(reader->end - reader->at)) != NULL) {
         return sp_error_set(reader->err, SP_ERR_SYNTAX,
                             "%s: holds bytes of value 0: is it a text file?", reader->source);
     }
-    while (status == SP_OK && reader->at < reader->end) {
+    while (reader->at < reader->end) {
         size_t left = (size_t)(reader->end - reader->at);
         size_t bytes = sp_csv_record_bytes(reader->at, left, reader->delimiter);
         bytes = bytes > 0 ? bytes : left;
@@ -289,11 +282,11 @@ static sp_status read_records(csv_reader *reader)
         record.end -= record.end > record.at && record.end[-1] == '\r';
         reader->at += bytes;
         if (record.end > record.at) {
-            status = read_record(reader, &record);
+            SP_TRY(read_record(reader, &record));
         }
         reader->line = record.line + 1;
     }
-    return status;
+    return SP_OK;
 }
 
 static void check_header(csv_reader *reader)
